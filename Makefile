@@ -1,0 +1,33 @@
+# `make demo` and `make test` set up everything they need in .venv; a second run installs nothing.
+# Another interpreter: make demo PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+PIP_INSTALL := $(RUN) -m pip install --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/.installed
+	$(RUN) examples/matmul_v1.py
+
+test: $(VENV)/.installed-dev
+	$(RUN) -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python is %d.%d here; this project needs 3.11 or newer: make demo PYTHON=python3.11" % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,159 @@
+"""How fast the simulator is: each rung against the same product in numpy, on the same cores, in one run.
+
+    python bench/simulator_speed.py                          # 512 to 4096, the schedule that the rule chooses
+    python bench/simulator_speed.py --sizes 512 1024 --smallest   # and the smallest schedule of each rung
+    python bench/simulator_speed.py --sizes 8192 --rungs v1 v2 --repeats 1
+    python bench/simulator_speed.py --json results.json --profile
+
+The baseline is `a.astype(float32) @ b.astype(float32).T`, timed between the simulator's runs; ratios are medians over
+medians of one process, because machines differ and drift. Memory is the peak resident set of a process that does
+nothing else, with its children, less what it had before the first run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import multiprocessing
+import os
+import platform
+import pstats
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+RUNGS = ("v0", "v1", "v2")
+SIZES = (512, 1024, 2048, 4096)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; times in seconds, memory in MiB."""
+
+    rung: str
+    size: int
+    schedule: str
+    simulated_s: float
+    numpy_s: float
+    ratio: float
+    instructions: int
+    us_per_instruction: float
+    peak_mib: float
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    result = function()
+    return time.perf_counter() - start, result
+
+
+def operands(size: int) -> tuple[Any, Any, Any]:
+    import torch
+
+    generator = torch.Generator().manual_seed(size)
+    a, b = (torch.randn(size, size, generator=generator).half() for _ in range(2))
+    return a, b, torch.full((size, size), float("nan"), dtype=torch.float16)
+
+
+def measure(rung: str, size: int, schedule: dict[str, int] | None, repeats: int, profile: bool) -> Row:
+    """Simulator and baseline in turn; the first pair warms caches and is not counted."""
+    from blackwell_matmul.kernels import rung as load
+    from blackwell_matmul.simulator import simulate
+
+    a, b, c = operands(size)
+    x, y = a.numpy(), b.numpy()
+    before = _resident_mib()
+    simulated, baseline = [], []
+    for _ in range(repeats + (size <= 2048)):
+        baseline.append(timed(lambda: x.astype(np.float32) @ y.astype(np.float32).T)[0])
+        seconds, run = timed(lambda: simulate(load(rung), size, size, size, a, b, c, schedule=schedule, trace=False))
+        simulated.append(seconds)
+    if size <= 2048:
+        del simulated[0], baseline[0]
+    if not run.ok:
+        raise SystemExit(f"{rung} at {size}: {run.findings[0]}")
+    if profile:
+        _profile(lambda: simulate(load(rung), size, size, size, a, b, c, schedule=schedule, trace=False, workers=1))
+    ours, theirs, count = statistics.median(simulated), statistics.median(baseline), sum(run.counts.values())
+    text = ",".join(f"{k}={v}" for k, v in run.schedule.items() if k != "dtype")
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    cost_us = 1e6 * ours * workers / count
+    return Row(rung, size, text, ours, theirs, ours / theirs, count, cost_us, _peak_mib() - before)
+
+
+def _resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1]) if Path("/proc/self/statm").exists() else 0
+    return pages * resource.getpagesize() / 2**20
+
+
+def _peak_mib() -> float:
+    own, children = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return (own + children) / 2**10
+
+
+def _profile(function: Callable[[], Any]) -> None:
+    profiler = cProfile.Profile()
+    profiler.runcall(function)
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(12)
+
+
+def in_child(*args: Any) -> Row:
+    """A fresh process for each row, so that peaks are its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(measure, *args).result()
+
+
+def cases(options: argparse.Namespace) -> Iterator[tuple[str, int, dict[str, int] | None]]:
+    from blackwell_matmul.kernels import rung as load
+    from blackwell_matmul.kernels.space import projection
+
+    for size in options.sizes:
+        for name in options.rungs:
+            yield name, size, None
+            if options.smallest:
+                yield name, size, projection(load(name))[0].as_dict()
+
+
+def table(rows: list[Row]) -> Table:
+    columns = ("rung", "size", "schedule", "simulated", "numpy", "ratio", "warp instructions", "µs each", "peak MiB")
+    shown = Table(*columns, title="Simulated time against numpy's product on the same cores")
+    for r in rows:
+        cells = (r.rung, str(r.size), r.schedule, f"{r.simulated_s:.3f} s", f"{r.numpy_s:.3f} s", f"{r.ratio:.2f}")
+        shown.add_row(*cells, str(r.instructions), f"{r.us_per_instruction:.1f}", f"{r.peak_mib:.0f}")
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES), metavar="N")
+    parser.add_argument("--rungs", nargs="+", default=list(RUNGS), choices=RUNGS)
+    parser.add_argument("--smallest", action="store_true", help="also the first schedule of each rung's projection")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--profile", action="store_true", help="print where one process spends its time")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    options = parser.parse_args()
+    rows, todo = [], list(cases(options))
+    with Progress(transient=True) as progress:
+        task = progress.add_task("measuring", total=len(todo))
+        for name, size, schedule in todo:
+            rows.append(in_child(name, size, schedule, options.repeats, options.profile))
+            progress.advance(task)
+    Console(width=150).print(table(rows))
+    if options.json:
+        versions = {"python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count()}
+        options.json.write_text(json.dumps({"versions": versions, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Blackwell matmul kernels in Tilus, and a simulator that runs and checks them on a machine without a GPU.
+
+The public names, and nothing else. Each is imported when it is first used, so `import blackwell_matmul` loads
+neither torch nor tilus and touches no GPU.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blackwell_matmul.errors import (
+        BlackwellMatmulError,
+        CompileError,
+        InputError,
+        SimulationError,
+        UnsupportedError,
+    )
+    from blackwell_matmul.gpus import GPUS, Gpu
+    from blackwell_matmul.harness import Result, Verdict, check_matmul, run_matmul
+    from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
+    from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
+    from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
+    from blackwell_matmul.problem import Problem, Schedule
+    from blackwell_matmul.script import Script
+    from blackwell_matmul.simulator import simulate
+    from blackwell_matmul.simulator.findings import Finding, Run
+
+__all__ = [
+    "GPUS",
+    "BlackwellMatmulError",
+    "BlackwellMatmulV0",
+    "BlackwellMatmulV1",
+    "BlackwellMatmulV2",
+    "CompileError",
+    "Finding",
+    "Gpu",
+    "InputError",
+    "Problem",
+    "Result",
+    "Run",
+    "Schedule",
+    "Script",
+    "SimulationError",
+    "UnsupportedError",
+    "Verdict",
+    "__version__",
+    "check_matmul",
+    "run_matmul",
+    "simulate",
+]
+
+_HOMES = {
+    "errors": ("BlackwellMatmulError", "CompileError", "InputError", "SimulationError", "UnsupportedError"),
+    "gpus": ("GPUS", "Gpu"),
+    "harness": ("Result", "Verdict", "check_matmul", "run_matmul"),
+    "kernels.blackwell.v0": ("BlackwellMatmulV0",),
+    "kernels.blackwell.v1": ("BlackwellMatmulV1",),
+    "kernels.blackwell.v2": ("BlackwellMatmulV2",),
+    "problem": ("Problem", "Schedule"),
+    "script": ("Script",),
+    "simulator": ("simulate",),
+    "simulator.findings": ("Finding", "Run"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("blackwell-matmul")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+unknown"
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        value: object = _version()
+    elif name in _HOME_OF:
+        value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

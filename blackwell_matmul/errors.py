@@ -1,0 +1,23 @@
+"""The errors a user can meet. Each message is one sentence: what, where, the numbers, what would work."""
+
+from __future__ import annotations
+
+
+class BlackwellMatmulError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class InputError(BlackwellMatmulError, ValueError):
+    """An argument, an option or a schedule breaks a rule that the message names."""
+
+
+class CompileError(BlackwellMatmulError):
+    """tilus refuses the script for this target; the message carries its reason and the source line."""
+
+
+class UnsupportedError(BlackwellMatmulError, NotImplementedError):
+    """An instruction, a type or a device that this version does not serve; nothing is skipped silently."""
+
+
+class SimulationError(BlackwellMatmulError):
+    """The simulated program cannot go on (deadlock, access outside of memory); the message says where."""

@@ -1,0 +1,266 @@
+"""`bind`: from a script, its arguments and a schedule to everything that decides one program.
+
+tilus's own call path picks schedules in a process pool, writes to disk and wants a GPU; it also raises when
+a keyword meets the autotune space. Here a keyword restricts the space, and nothing is built.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.frontend.tilus_compat import check_target, import_tilus
+from blackwell_matmul.problem import Schedule
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """A script class with all that one program depends on, and the arguments of one call.
+
+    init_kwargs: for `__init__`. args: aligned with the parameters of `__call__`, defaults applied.
+    consts: the parameters annotated int, float, bool or str. kernel_args: the others, with their values.
+    divisibility: for each integer kernel argument, the divisor that tilus compiles for.
+    """
+
+    script_cls: type
+    init_kwargs: Mapping[str, Any]
+    args: tuple[Any, ...]
+    consts: Mapping[str, Any]
+    kernel_args: Mapping[str, Any]
+    divisibility: Mapping[str, int]
+
+
+def bind(
+    script: Any, args: Sequence[Any], *, schedule: Mapping[str, object] | Schedule | None = None, target: str
+) -> Bound:
+    """The first candidate of `bind_all`."""
+    return bind_all(script, args, schedule=schedule, target=target)[0]
+
+
+def bind_all(
+    script: Any, args: Sequence[Any], *, schedule: Mapping[str, object] | Schedule | None = None, target: str
+) -> list[Bound]:
+    """Every way to build `script` for these arguments, best first; raise InputError if there is none.
+
+    `script` is a tilus.Script class, what calling such a class returns, or an object with `script_cls` and
+    `pins`. A class with a classmethod `complete(pins, args, target)` chooses its `__init__` arguments itself;
+    any other is asked for its autotune space, of which `schedule` keeps the matching rows.
+    """
+    import_tilus()
+    check_target(target)
+    script_cls, rows, pins = _unpack(script)
+    call = _bind_call(script_cls, tuple(args))
+    wanted = _merge(script_cls, pins, _as_dict(schedule))
+    candidates = _candidates(script_cls, rows, wanted, call["args"], target)
+    return [Bound(script_cls=script_cls, init_kwargs=candidate, **call) for candidate in candidates]
+
+
+def _unpack(script: Any) -> tuple[type, list[dict[str, Any]] | None, Mapping[str, Any]]:
+    """The script class, the rows that its instance already chose (or None) and its pinned arguments."""
+    from tilus import InstantiatedScript, Script
+
+    if isinstance(script, InstantiatedScript):
+        return script.script_cls, [dict(row) for row in script.schedules], {}
+    if isinstance(script, type) and issubclass(script, Script):
+        return script, None, {}
+    script_cls = getattr(script, "script_cls", None)
+    if isinstance(script_cls, type) and isinstance(getattr(script, "pins", None), Mapping):
+        return script_cls, None, script.pins
+    raise InputError(f"{_what(script)} is no kernel; give a tilus.Script class or what calling it returns.")
+
+
+def _as_dict(schedule: Mapping[str, object] | Schedule | None) -> dict[str, Any]:
+    if schedule is None:
+        return {}
+    if isinstance(schedule, Schedule):
+        return schedule.as_dict()
+    if isinstance(schedule, Mapping):
+        return dict(schedule)
+    raise InputError(f"schedule is {_what(schedule)}; it must be a Schedule or a mapping of names to values.")
+
+
+def _merge(script_cls: type, pins: Mapping[str, Any], schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """Pins and schedule together; a name that `__init__` lacks or two values for one name are refused."""
+    known, open_ended = _init_parameters(script_cls)
+    for name in (*pins, *schedule):
+        if name not in known and not open_ended:
+            choice = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
+            raise InputError(f"{script_cls.__name__} has no schedule parameter {name!r}; {choice}.")
+    for name in pins:
+        if name in schedule and schedule[name] != pins[name]:
+            raise InputError(
+                f"{script_cls.__name__} was made with {name}={pins[name]!r} and the schedule says "
+                f"{name}={schedule[name]!r}; give one of the two."
+            )
+    return {**pins, **schedule}
+
+
+def _init_parameters(script_cls: type) -> tuple[dict[str, inspect.Parameter], bool]:
+    """The parameters of `__init__` after self, by name, and whether it takes any other keyword."""
+    parameters = list(inspect.signature(script_cls.__init__).parameters.values())[1:]  # type: ignore[misc]
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    known = {parameter.name: parameter for parameter in parameters if parameter.kind not in kinds}
+    return known, any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+
+
+# --- candidates
+
+
+def _candidates(
+    script_cls: type, rows: list[dict[str, Any]] | None, wanted: dict[str, Any], args: tuple[Any, ...], target: str
+) -> list[dict[str, Any]]:
+    complete = getattr(script_cls, "complete", None)
+    if rows is None and callable(complete):
+        return [dict(complete(wanted, args, target))]
+    space = _space(script_cls)
+    tuned = {name for row in space for name in row}
+    rows = space if rows is None else rows
+    restricting = {name: value for name, value in wanted.items() if name in tuned}
+    kept = [{**row, **wanted} for row in rows if all(row[name] == restricting[name] for name in restricting)]
+    if not kept:
+        raise InputError(_no_candidate(script_cls, rows, restricting))
+    return [_with_defaults(script_cls, row) for row in kept]
+
+
+def _space(script_cls: Any) -> list[dict[str, Any]]:
+    """The rows of the autotune space, in tilus's order; one empty row where there is none.
+
+    tilus splits the names of a subspace at ", " only; here a bare comma does as well.
+    """
+    if script_cls.debug_schedule:
+        return [dict(script_cls.debug_schedule)]
+    subspaces = []
+    for key, choices in getattr(script_cls, "_autotune_space", {}).items():
+        names = [name.strip() for name in key.split(",")]
+        subspaces.append([dict(zip(names, choice if len(names) > 1 else [choice], strict=True)) for choice in choices])
+    return [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*subspaces)]
+
+
+def _no_candidate(script_cls: type, rows: list[dict[str, Any]], restricting: Mapping[str, Any]) -> str:
+    asked = ", ".join(f"{name}={value!r}" for name, value in restricting.items())
+    choices = {name: list(dict.fromkeys(repr(row[name]) for row in rows)) for name in restricting}
+    offered = "; ".join(f"{name}: {', '.join(values)}" for name, values in choices.items())
+    if all(repr(value) in choices[name] for name, value in restricting.items()):
+        offered += ", though not in this combination"
+    return f"No schedule of {script_cls.__name__} has {asked}; its space offers {offered}."
+
+
+def _with_defaults(script_cls: type, row: dict[str, Any]) -> dict[str, Any]:
+    known, open_ended = _init_parameters(script_cls)
+    surplus = [name for name in row if name not in known]
+    if surplus and not open_ended:
+        names = ", ".join(surplus)
+        raise InputError(f"The space of {script_cls.__name__} names {names}, which its __init__ does not take.")
+    empty = inspect.Parameter.empty
+    missing = [name for name, p in known.items() if name not in row and p.default is empty]
+    if missing:
+        names = ", ".join(missing)
+        raise InputError(f"{script_cls.__name__} needs a value for {names}; give it in the schedule.")
+    return {**{name: p.default for name, p in known.items() if p.default is not empty}, **row}
+
+
+# --- the arguments of the call
+
+
+def _bind_call(script_cls: type, args: tuple[Any, ...]) -> dict[str, Any]:
+    """The fields of `Bound` that the call decides."""
+    params = _call_parameters(script_cls)
+    args = _complete_args(script_cls, params, args)
+    values = [
+        _check(script_cls.__name__, name, annotation, value)
+        for name, annotation, value in zip(params.param_names, params.param_types, args, strict=True)
+    ]
+    named = [(params.param_names[i], values[i]) for i in range(len(values))]
+    return {
+        "args": tuple(values),
+        "consts": dict(named[i] for i in params.const_params),
+        "kernel_args": dict(named[i] for i in params.kernel_params),
+        "divisibility": {named[i][0]: _divisibility(named[i][1]) for i in params.tuning_params},
+    }
+
+
+def _call_parameters(script_cls: type) -> Any:
+    """tilus's own analysis of the parameters of `__call__`, with its complaints as InputError."""
+    from tilus.lang.instantiated_script import CallParameters
+
+    try:
+        return CallParameters(script_cls)
+    except ValueError as error:
+        raise InputError(f"{script_cls.__name__}.__call__ cannot be a kernel: {error}") from error
+
+
+def _complete_args(script_cls: type, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    names = params.param_names
+    defaults = [p.default for p in list(params.signature.parameters.values())[1:]]
+    required = sum(default is inspect.Parameter.empty for default in defaults)
+    if not required <= len(args) <= len(names):
+        count = str(required) if required == len(names) else f"{required} to {len(names)}"
+        raise InputError(
+            f"{script_cls.__name__} takes {count} argument{'s' * (count != '1')} ({', '.join(names)}) "
+            f"but got {len(args)}."
+        )
+    return (*args, *defaults[len(args) :])
+
+
+def _check(kernel: str, name: str, annotation: Any, value: Any) -> Any:
+    """`value` as the kernel gets it; raise InputError if it does not fit the annotation."""
+    from tilus.hidet.ir.type import DataType
+
+    if isinstance(annotation, DataType):
+        return _check_scalar(kernel, name, annotation, value)
+    if isinstance(annotation, type):
+        return _check_const(kernel, name, annotation, value)
+    if _is_array(value) or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise InputError(f"{name} of {kernel} is {_what(value)}; it must be a tensor, an array or an address.")
+
+
+_KINDS: dict[type, type] = {bool: bool, int: numbers.Integral, float: numbers.Real, str: str}
+
+
+def _check_const(kernel: str, name: str, annotation: type, value: Any) -> Any:
+    if not isinstance(value, _KINDS[annotation]):
+        raise InputError(f"{name} of {kernel} is {_what(value)}; it must be of type {annotation.__name__}.")
+    return annotation(value)
+
+
+def _check_scalar(kernel: str, name: str, annotation: Any, value: Any) -> Any:
+    """A scalar that the kernel gets at run time: in the range of its type."""
+    fits = isinstance(value, numbers.Integral if annotation.is_integer() else numbers.Real)
+    if not fits:
+        raise InputError(f"{name} of {kernel} is {_what(value)}; it must be a number that fits {annotation.name}.")
+    if not annotation.is_integer():
+        return float(value) if annotation.is_float() else value
+    return _check_integer(kernel, name, annotation, int(value))
+
+
+def _check_integer(kernel: str, name: str, annotation: Any, value: int) -> int:
+    # tilus counts bool among the integers, and it has no limits to ask for
+    low, high = (0, 1) if annotation.name == "bool" else (annotation.min_value, annotation.max_value)
+    if not int(low) <= value <= int(high):
+        raise InputError(f"{name} of {kernel} is {value}; {annotation.name} holds {int(low)} to {int(high)}.")
+    return value
+
+
+def _divisibility(value: int) -> int:
+    """tilus's rule. Its table is all ones in 0.2.0 (`multiples = [1]`), so that the answer is always 1."""
+    from tilus.lang.instantiated_script import divisibility_key
+
+    return int(divisibility_key[value % 32])
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")
+
+
+def _what(value: Any) -> str:
+    """A value in a few words, for a message."""
+    if _is_array(value):
+        return f"a tensor of shape {tuple(value.shape)} and type {value.dtype}"
+    text = repr(value)
+    return text if len(text) <= 40 else f"an object of type {type(value).__name__}"

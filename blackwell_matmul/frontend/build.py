@@ -1,0 +1,201 @@
+"""`build`: run tilus once over a bound script and keep both views of the result.
+
+The stages are tilus's own, driven directly: its JitInstance would transpile in a process pool, write to a
+cache folder and ask for a GPU. No file is written here and no process started.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.errors import BlackwellMatmulError, CompileError
+from blackwell_matmul.frontend import tilus_compat
+from blackwell_matmul.frontend.bind import Bound
+from blackwell_matmul.frontend.program import Location, Program
+
+if TYPE_CHECKING:
+    from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen
+
+CACHED_PROGRAMS = 64
+"""Programs kept in the process; the one that was used least recently goes first."""
+
+_cache: OrderedDict[Hashable, Program] = OrderedDict()
+
+
+def build(bound: Bound, target: str) -> Program:
+    """The program of `bound` for `target`; raise CompileError, one sentence, where tilus refuses it."""
+    tilus_compat.import_tilus()
+    tilus_compat.check_target(target)
+    key = _key(bound, target)
+    with tilus_compat.lock:
+        program = None if key is None else _cache.pop(key, None)
+        program = program or _Build(bound, target).run()
+        if key is not None:
+            _cache[key] = program
+            while len(_cache) > CACHED_PROGRAMS:
+                _cache.popitem(last=False)
+        return program
+
+
+def build_first(candidates: Sequence[Bound], target: str) -> tuple[Bound, Program]:
+    """The first candidate that compiles; if none does, the first CompileError."""
+    refusal: CompileError | None = None
+    for bound in candidates:
+        try:
+            return bound, build(bound, target)
+        except CompileError as error:
+            refusal = refusal or error
+    raise refusal or ValueError("build_first needs at least one candidate")
+
+
+def _key(bound: Bound, target: str) -> Hashable | None:
+    """What a program depends on; None if it cannot be compared, and then the program is not kept."""
+    try:
+        return _frozen([bound.script_cls, bound.init_kwargs, bound.consts, bound.divisibility, target])
+    except TypeError:
+        return None
+
+
+def _frozen(value: Any) -> Hashable:
+    """A hashable copy that tells 1 from True and 1.0; TypeError if there is none."""
+    if isinstance(value, Mapping):
+        return ("mapping", *((name, _frozen(value[name])) for name in sorted(value)))
+    if isinstance(value, Set):
+        return ("set", frozenset(map(_frozen, value)))
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return (type(value), *map(_frozen, value))
+    hash(value)
+    return (type(value), value)
+
+
+class _Build:
+    """One run of tilus: transpile, the passes up to the layouts, the other passes, code generation."""
+
+    def __init__(self, bound: Bound, target: str) -> None:
+        from blackwell_matmul.frontend.recording import Recorder
+
+        self.bound = bound
+        self.target = target
+        self.recorder: Recorder = Recorder()
+        self.codegen: RecordingCodegen | None = None
+
+    def run(self) -> Program:
+        from blackwell_matmul.frontend import reasons
+
+        # the sentence is made inside of the block: some of it asks tilus about the target
+        with tilus_compat.target(self.target):
+            try:
+                with tilus_compat.restore_scopes(), tilus_compat.observe_rewrites(self.recorder):
+                    return self._program()
+            except BlackwellMatmulError:
+                raise
+            except Exception as error:
+                text = reasons.sentence(self.bound.script_cls, self.target, error, self.recorder, self.codegen)
+                raise CompileError(text) from error
+
+    def _program(self) -> Program:
+        from tilus.ir.tools import verify
+        from tilus.transforms import PassContext, get_default_passes
+        from tilus.transforms.layout_inference import LayoutInferencePass
+        from tilus.transforms.lower_assume import LowerAssumePass
+
+        program = self._transpile()
+        verify(program)
+        passes = get_default_passes()
+        kinds = [type(each) for each in passes]
+        # assumptions are read where names stand for parameters already and no pass has dropped them
+        assumes_end, tile_end = kinds.index(LowerAssumePass), kinds.index(LayoutInferencePass) + 1
+        with PassContext():
+            program = _apply(passes[:assumes_end], program)
+            assumes = self._assumes(program)
+            tile = _apply(passes[assumes_end:tile_end], program)
+            final = _apply(passes[tile_end:], tile)
+        return self._assemble(_function(tile), _function(final), assumes)
+
+    def _transpile(self) -> Any:
+        from tilus.ir.prog import Program as TilusProgram
+        from tilus.utils import to_snake_case
+
+        from blackwell_matmul.frontend.recording import NamingTranspiler
+
+        script_cls = self.bound.script_cls
+        # tilus.Script.__new__ returns something else
+        script: Any = object.__new__(script_cls)
+        script.__init__(**self.bound.init_kwargs)
+        transpiler = NamingTranspiler(self.recorder)
+        function = transpiler.transpile(script, dict(self.bound.consts), dict(self.bound.divisibility))
+        function = function.with_name(to_snake_case(script_cls.__name__))
+        return TilusProgram.create(functions={function.name: function})
+
+    def _assumes(self, program: Any) -> tuple[tuple[Any, Location], ...]:
+        from tilus.ir.instructions import AssumeInst
+
+        from blackwell_matmul.frontend.recording import instructions
+
+        found = [inst for inst in instructions(_function(program)) if isinstance(inst, AssumeInst)]
+        lines = [self.recorder.line_of(inst) for inst in found]
+        return tuple((inst.condition, line) for inst, line in zip(found, lines, strict=True) if line is not None)
+
+    def _lower(self, final: Any) -> Any:
+        from tilus.hidet.ir.tools.verifier import verify
+
+        from blackwell_matmul.frontend.recording import RecordingCodegen
+
+        self.codegen = RecordingCodegen()
+        module = self.codegen(final)
+        verify(module)
+        return module
+
+    def _assemble(self, tile: Any, final: Any, assumes: tuple[tuple[Any, Location], ...]) -> Program:
+        from blackwell_matmul.frontend.recording import instructions, operands
+
+        lowered = self._lower(final)
+        codegen, recorder = self.codegen, self.recorder
+        assert codegen is not None
+        params = tuple(zip(self.bound.kernel_args, tile.params, strict=True))
+        for name, var in params:
+            recorder.name(var, name)
+        insts = instructions(tile)
+        origins = recorder.origins(codegen.emitted, insts)
+        tensors = recorder.origins(codegen.shared, [tensor for inst in insts for tensor in operands(inst)])
+        return Program(
+            name=self.bound.script_cls.__name__,
+            target=self.target,
+            params=params,
+            consts=dict(self.bound.consts),
+            tile=tile,
+            lowered=lowered,
+            shared=_rekeyed(codegen.shared, tensors),
+            barrier_address=codegen.barrier_block.address if codegen.barrier_block else None,
+            dynamic_shared_bytes=codegen.dynamic_shared_bytes,
+            locations=recorder.lines(tile),
+            names=recorder.names(tile),
+            assumes=assumes,
+            barriers=_rekeyed(codegen.barrier_addresses, origins),
+            workspace=codegen.workspace,
+            final=final,
+            origins=origins,
+        )
+
+
+def _apply(passes: Sequence[Any], program: Any) -> Any:
+    for each in passes:
+        program = each(program)
+    return program
+
+
+def _function(program: Any) -> Any:
+    """The one function of a tilus program that came from one script."""
+    (function,) = program.functions.values()
+    return function
+
+
+def _rekeyed(found: Mapping[Any, Any], origins: Mapping[Any, Any]) -> Any:
+    """What was found for the nodes that code generation saw, keyed by the nodes of the tile view."""
+    from blackwell_matmul.frontend.identity import IdentityMap
+
+    rekeyed: IdentityMap[Any] = IdentityMap()
+    rekeyed.update((origins[node], value) for node, value in found.items() if node in origins)
+    return rekeyed

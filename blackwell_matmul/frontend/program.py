@@ -1,0 +1,76 @@
+"""`Program`: one run of tilus over one script, in two views, with the names and lines that tilus forgets.
+
+The tile view (after the first layout inference) keeps tensors and rectangles; the simulator executes it.
+The lowered view (after all passes and code generation) is what a compiler reads; the tile view borrows
+from it what only code generation decides: shared-memory addresses, dynamic bytes, barrier order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Location:
+    """A line of a user's kernel."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class SharedAllocation:
+    """Where code generation puts one shared tensor: byte offset in dynamic shared memory, and size."""
+
+    address: int
+    nbytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A script, instantiated for one schedule, one set of constants and one target.
+
+    name: the script's class name. target: e.g. "sm_100a". params: (name, tilus Var) of the kernel's
+    parameters in call order. consts: the `__call__` parameters that were compile-time constants.
+    tile: tilus.ir.Function of the tile view. lowered: tilus.hidet IRModule, before hidet's own passes.
+    shared: for each shared tensor that the tile view allocates, its address and size.
+    barrier_address: byte offset of the first mbarrier (8 bytes each, in order of `mbarrier.alloc`), or None.
+    dynamic_shared_bytes: what the launch asks for.
+    locations and names are read through `location_of` and `name_of`.
+    assumes: each condition given to `self.assume`, as a tilus expression over `params`, and its line; tilus
+    accepts only `param % constant == 0` and drops the instruction before the tile view.
+    barriers: for each `mbarrier.alloc` that reaches code generation, the byte offset of its first barrier.
+    workspace: scratch shared memory that emitters asked for (reductions, shuffles), or None.
+    final: tilus.ir.Function after all passes, which code generation read; dead code is gone from it.
+    origins: for each instruction of `final`, the instruction of `tile` that it came from.
+    """
+
+    name: str
+    target: str
+    params: tuple[tuple[str, Any], ...]
+    consts: Mapping[str, Any]
+    tile: Any
+    lowered: Any
+    shared: Mapping[Any, SharedAllocation]
+    barrier_address: int | None
+    dynamic_shared_bytes: int
+    locations: Mapping[Any, Location]
+    names: Mapping[Any, str]
+    assumes: tuple[tuple[Any, Location], ...] = ()
+    barriers: Mapping[Any, int] = field(default_factory=dict)
+    workspace: SharedAllocation | None = None
+    final: Any = None
+    origins: Mapping[Any, Any] = field(default_factory=dict)
+
+    def location_of(self, node: Any) -> Location | None:
+        """The source line of an instruction (or control statement) of the tile view."""
+        return self.locations.get(node)
+
+    def name_of(self, value: Any) -> str | None:
+        """The Python name bound to a tensor, or to a scalar variable that holds a barrier."""
+        return self.names.get(value)

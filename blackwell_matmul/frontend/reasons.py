@@ -1,0 +1,143 @@
+"""From whatever tilus raises to one sentence: what it refuses, and where in the script.
+
+tilus answers with dumps of whole programs, with one message for every internal error, or with an empty
+assertion. The reason is dug out here; the original stays the cause.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tilus.backends.codegen import CodeGenerationFailed
+from tilus.ir.inst import Instruction
+from tilus.ir.layout.inference import verify_layouts
+from tilus.ir.layout.inference.inference import LayoutInferenceError
+from tilus.ir.tensor import RegisterTensor, SharedTensor, TMemoryTensor
+from tilus.ir.tools.verifier import Diagnostic, VerificationError
+from tilus.lang.transpiler.common import TilusProgramError
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen, instructions, operands
+
+LONGEST_REASON = 400
+"""Characters kept of what tilus says."""
+
+
+def sentence(
+    script_cls: type, target: str, error: BaseException, recorder: Recorder, codegen: RecordingCodegen | None
+) -> str:
+    """What the user reads: <Script> does not compile for <target>: <reason> (file:line)."""
+    reason, line = _explain(error, recorder, codegen)
+    line = line or recorder.line_of_failure(_chain(error)) or _line_in_script(script_cls, error)
+    text = " ".join(reason.split()).rstrip(".:")
+    text = text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 1] + "…"
+    return f"{script_cls.__name__} does not compile for {target}: {text} ({line})."
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """The error and its causes, outermost first."""
+    errors = [error]
+    while errors[-1].__cause__ is not None:
+        errors.append(errors[-1].__cause__)
+    return errors
+
+
+def _explain(error: BaseException, recorder: Recorder, codegen: RecordingCodegen | None) -> tuple[str, Location | None]:
+    if isinstance(error, TilusProgramError):
+        return _script_reason(error), _script_line(error)
+    if isinstance(error, VerificationError):
+        diagnostic = error.diagnostics.diagnostics[0]
+        return _diagnostic_reason(diagnostic), recorder.line_of(diagnostic.context)
+    if isinstance(error, LayoutInferenceError):
+        return _layout_reason(error, recorder)
+    if isinstance(error, CodeGenerationFailed) and codegen is not None:
+        return _emitter_reason(error, recorder, codegen)
+    if codegen is not None and codegen.contexts.tcgen05_ctx.allocated_tmemory_tensors and "dealloc" in str(error):
+        return _tensor_memory_reason(recorder, codegen)
+    return _plain_reason(error), None
+
+
+def _script_reason(error: TilusProgramError) -> str:
+    """The message, or that of the exception behind tilus's one phrase for all others."""
+    causes = _chain(error)
+    if error.msg.startswith("Internal exception") and len(causes) > 1:
+        last = causes[-1]
+        return str(last.msg) if isinstance(last, TilusProgramError) else _plain_reason(last)
+    return str(error.msg)
+
+
+def _script_line(error: TilusProgramError) -> Location | None:
+    line = getattr(error.obj, "lineno", None)
+    return None if line is None else Location(error.file, error.start_lineno + line - 1)
+
+
+def _diagnostic_reason(diagnostic: Diagnostic) -> str:
+    items = [", ".join(map(str, item)) if isinstance(item, (list, tuple)) else item for item in diagnostic.items]
+    return str(diagnostic.message).format(*items)
+
+
+def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str, Location | None]:
+    """Name the tensors or the instruction, where tilus prints the program."""
+    function = recorder.function
+    if function is not None and str(error).startswith("Layout verification failed"):
+        for inst in verify_layouts(function):
+            values = ", ".join(_named(recorder, tensor) for tensor in operands(inst))
+            return f"{type(inst).__name__} cannot work with the layouts of {values}", recorder.line_of(inst)
+    if function is not None and "could infer" in str(error):
+        missing = list(_without_layout(instructions(function)))
+        if missing:
+            values = ", ".join(dict.fromkeys(_named(recorder, tensor) for _, tensor in missing))
+            return f"no rule can infer a layout for {values}", recorder.line_of(missing[0][0])
+    return _plain_reason(error), None
+
+
+def _without_layout(insts: list[Instruction]) -> Iterator[tuple[Instruction, Any]]:
+    spaces = (RegisterTensor, SharedTensor, TMemoryTensor)
+    for inst in insts:
+        for tensor in operands(inst):
+            if isinstance(tensor, spaces) and tensor.optional_layout is None:
+                yield inst, tensor
+
+
+def _named(recorder: Recorder, tensor: Any) -> str:
+    shape = "x".join(str(extent) for extent in tensor.shape)
+    return f"{recorder.name_of(tensor) or 'a tensor'} ({tensor.dtype.name} {shape})"
+
+
+def _emitter_reason(
+    error: CodeGenerationFailed, recorder: Recorder, codegen: RecordingCodegen
+) -> tuple[str, Location | None]:
+    for inst in instructions(codegen.function):
+        if codegen.resolve_inst_emitter(type(inst)) is None:
+            return f"tilus has no code for {type(inst).__name__} on this target", recorder.line_of(inst)
+    return _plain_reason(error), None
+
+
+def _tensor_memory_reason(recorder: Recorder, codegen: RecordingCodegen) -> tuple[str, Location | None]:
+    leaked = codegen.contexts.tcgen05_ctx.allocated_tmemory_tensors
+    values = ", ".join(sorted(_named(recorder, tensor) for tensor in leaked))
+    lines = [recorder.line_of(inst) for inst in codegen.emitted if inst.output in leaked]
+    reason = f"tensor memory is not deallocated before the end of the kernel: {values}"
+    return reason, next(iter(lines), None)
+
+
+def _plain_reason(error: BaseException) -> str:
+    text = str(error).strip()
+    if text and type(error).__module__ == "builtins" and isinstance(error, (KeyError, AttributeError, TypeError)):
+        return f"{type(error).__name__}: {text}"
+    if text:
+        return text
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno} ({frames[-1].line})" if frames else ""
+    return f"{type(error).__name__}{where}"
+
+
+def _line_in_script(script_cls: type, error: BaseException) -> Location:
+    """The deepest line of the script's own file that was running, else the line of `__call__`."""
+    code: Any = script_cls.__call__.__code__
+    frames = [frame for cause in _chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
+    own = [frame.lineno for frame in frames if frame.filename == code.co_filename]
+    return Location(code.co_filename, (own[-1] if own else None) or code.co_firstlineno)

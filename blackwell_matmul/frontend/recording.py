@@ -1,0 +1,404 @@
+"""What tilus forgets: the source line of each instruction, the Python name of each tensor and barrier.
+
+`NamingTranspiler` notes both while tilus reads a script; `Recorder` follows them through the passes and
+remembers which instruction became which; `RecordingCodegen` notes the addresses that code generation picks.
+This module imports tilus at its top: import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tilus.backends.codegen import FunctionCodegen
+from tilus.hidet.ir.expr import Var
+from tilus.ir.func import Function
+from tilus.ir.inst import Instruction
+from tilus.ir.instructions import AllocBarrierInst
+from tilus.ir.stmt import DeclareStmt, InstStmt, LetStmt, SeqStmt, Stmt
+from tilus.ir.tensor import SharedTensor, Tensor
+from tilus.lang.constructs.state import Class
+from tilus.lang.script import Script
+from tilus.lang.transpiler import Transpiler
+from tilus.lang.transpiler.builder import Scope
+
+from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.program import Location, SharedAllocation
+
+BARRIER_BYTES = 8
+
+LONGEST_NAME = 60
+"""Characters of source text that stand in for the name of a value that no name was bound to."""
+
+
+def children(node: Any) -> Iterator[Any]:
+    """The statements and the instruction directly inside a statement."""
+    if isinstance(node, InstStmt):
+        yield node.inst
+    elif isinstance(node, SeqStmt):
+        yield from node.seq
+    else:
+        bodies = (getattr(node, name, None) for name in ("body", "then_body", "else_body"))
+        yield from (body for body in bodies if body is not None)
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """Each statement and instruction from `node` down, in program order."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def instructions(function: Function) -> list[Instruction]:
+    return [node for node in walk(function.body) if isinstance(node, Instruction)]
+
+
+def operands(inst: Instruction) -> tuple[Tensor, ...]:
+    return inst.inputs if inst.output is None else (*inst.inputs, inst.output)
+
+
+def declared_vars(stmt: Any) -> Iterable[Var]:
+    """The scalar variables that a statement brings into scope."""
+    if isinstance(stmt, LetStmt):
+        return tuple(stmt.bind_vars)
+    singles = (getattr(stmt, name, None) for name in ("var", "ptr_var", "iter_var"))
+    return [var for var in singles if isinstance(var, Var)]
+
+
+class Recorder:
+    """Lines, names and ancestry of the nodes of one run of tilus; a `RewriteObserver`."""
+
+    def __init__(self) -> None:
+        self._lines: IdentityMap[Location] = IdentityMap()
+        self._declared: IdentityMap[Location] = IdentityMap()
+        self._names: IdentityMap[str] = IdentityMap()
+        self._texts: IdentityMap[tuple[ast.AST, str]] = IdentityMap()
+        self._item_of: IdentityMap[Tensor] = IdentityMap()
+        self._parent: IdentityMap[Any] = IdentityMap()
+        self._failure: tuple[Exception, Any] | None = None
+        self.function: Function | None = None
+
+    # --- told by the transpiler
+
+    def locate(self, node: Any, line: Location) -> None:
+        """Give `node` and all that is inside it and has no line yet this line."""
+        if node in self._lines:
+            return
+        self._lines[node] = line
+        if isinstance(node, DeclareStmt):
+            self._declared[node.var] = line
+        for child in children(node):
+            self.locate(child, line)
+
+    def name(self, value: Any, text: str) -> None:
+        """Bind a name to a tensor or variable; the first one stays."""
+        self._names.setdefault(value, text)
+        tensor = self._item_of.get(value)
+        if tensor is not None:
+            self._names.setdefault(tensor, text)
+
+    def rename(self, value: Any, old: str, new: str) -> None:
+        """Replace the owner in a name: `self.full` becomes `pipe.full` once the object is called pipe."""
+        text = self._names.get(value, "")
+        if text.startswith(old):
+            self._names[value] = new + text.removeprefix(old)
+
+    def text(self, value: Any, node: ast.AST, owner: str) -> None:
+        """Note the source text behind a value, to stand in should no name be bound to it."""
+        self._texts.setdefault(value, (node, owner))
+
+    def item(self, var: Var, tensor: Tensor) -> None:
+        self._item_of[var] = tensor
+
+    # --- told by the passes
+
+    def rewritten(self, old: Any, new: Any) -> None:
+        if isinstance(old, Function) and isinstance(new, Function):
+            self.function = new
+        if isinstance(old, (Instruction, Stmt, Tensor)) and isinstance(new, (Instruction, Stmt, Tensor)):
+            self._descend(new, old)
+
+    def _descend(self, new: Any, old: Any) -> None:
+        """Make `old` the parent of `new`, and of what a pass put in the place of an instruction."""
+        if new in self._parent or new in self._lines or new in self._texts:
+            return
+        self._parent[new] = old
+        if not isinstance(old, (Instruction, InstStmt)):
+            return
+        if isinstance(new, Instruction) and isinstance(old, Instruction):
+            self._descend_output(new, old)
+        for child in children(new):
+            self._descend(child, old)
+
+    def _descend_output(self, new: Instruction, old: Instruction) -> None:
+        """What an instruction makes goes by the name of what its original made, or else of what that read."""
+        source = next((tensor for tensor in reversed(operands(old))), None)
+        if source is not None and new.output is not None and new.output is not source:
+            self._descend(new.output, source)
+
+    def failed(self, node: Any, error: Exception) -> None:
+        """Keep the innermost instruction or statement that a pass was in when it raised."""
+        if isinstance(node, (Instruction, Stmt)) and (self._failure is None or self._failure[0] is not error):
+            self._failure = (error, node)
+
+    # --- asked at the end
+
+    def ancestry(self, node: Any) -> Iterator[Any]:
+        """`node`, what it was made from, and so on back to what the script wrote."""
+        while node is not None:
+            yield node
+            node = self._parent.get(node)
+
+    def line_of(self, node: Any) -> Location | None:
+        for ancestor in self.ancestry(node):
+            line = self._lines.get(ancestor)
+            if line is None and isinstance(ancestor, LetStmt):
+                # tilus turns declarations into lets while it visits the sequence around them
+                line = self._declared.get(ancestor.bind_vars[0])
+            if line is not None:
+                return line
+        return None
+
+    def name_of(self, value: Any) -> str | None:
+        for ancestor in self.ancestry(value):
+            if ancestor in self._names:
+                return self._names[ancestor]
+        if value in self._item_of:
+            return self.name_of(self._item_of[value])
+        texts = (self._texts[ancestor] for ancestor in self.ancestry(value) if ancestor in self._texts)
+        return next((source_text(*text) for text in texts), None)
+
+    def line_of_failure(self, errors: Sequence[BaseException]) -> Location | None:
+        """The line of the node that a pass or code generation was in when it raised one of `errors`."""
+        if self._failure is None or not any(self._failure[0] is error for error in errors):
+            return None
+        return self.line_of(self._failure[1])
+
+    def lines(self, function: Function) -> IdentityMap[Location]:
+        found: IdentityMap[Location] = IdentityMap()
+        for node in walk(function.body):
+            line = self.line_of(node)
+            if line is not None:
+                found[node] = line
+        return found
+
+    def names(self, function: Function) -> IdentityMap[str]:
+        found: IdentityMap[str] = IdentityMap()
+        found.update(self._names)
+        for value in _named_values(function):
+            name = self.name_of(value)
+            if name is not None:
+                found[value] = name
+        return found
+
+    def origins(self, nodes: Iterable[Any], tile: Iterable[Any]) -> IdentityMap[Any]:
+        """For each node after the passes, the node of the tile view that it came from, where there is one."""
+        known: IdentityMap[None] = IdentityMap()
+        known.update((node, None) for node in tile)
+        found: IdentityMap[Any] = IdentityMap()
+        for node in nodes:
+            origin = next((ancestor for ancestor in self.ancestry(node) if ancestor in known), None)
+            if origin is not None:
+                found[node] = origin
+        return found
+
+
+def _named_values(function: Function) -> Iterator[Any]:
+    yield from function.params
+    for node in walk(function.body):
+        yield from operands(node) if isinstance(node, Instruction) else declared_vars(node)
+
+
+def source_text(node: ast.AST, owner: str) -> str:
+    """The source of an expression on one line, with `self` called by its owner's name."""
+    text = " ".join(ast.unparse(node).split())
+    text = re.sub(r"\bself\b(?=\.)", lambda _: owner, text)
+    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+
+
+class NamingScope(Scope):
+    """A scope of the transpiler that tells which name is bound to what."""
+
+    def __init__(self, transpiler: NamingTranspiler) -> None:
+        super().__init__()
+        self._transpiler = transpiler
+
+    def bind(self, name: str, var_or_value: Any) -> None:
+        super().bind(name, var_or_value)
+        self._transpiler.christen(var_or_value, self._transpiler.alias(name))
+
+
+class Place(NamedTuple):
+    """Where the transpiler is: the syntax node, its line, and what `self` is called there."""
+
+    node: ast.AST
+    line: Location
+
+
+class NamingTranspiler(Transpiler):
+    """tilus's transpiler, telling a `Recorder` the line of each statement and the name of each value."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._places: list[Place] = []
+        self._aliases: dict[str, str] = {}
+        self._objects: IdentityMap[str] = IdentityMap()
+
+    def transpile(self, script: Script, name2consts: Any, name2divisibility: Any) -> Function:
+        # tilus declares scalar parameters before it visits the first statement
+        code = type(script).__call__.__code__
+        self._places = [Place(ast.Name("__call__"), Location(code.co_filename, code.co_firstlineno))]
+        return super().transpile(script, name2consts, name2divisibility)
+
+    def visit(self, node: Any) -> Any:
+        place = self._place(node)
+        if place is None:
+            return super().visit(node)
+        depth, start = len(self._stack), len(self._stack[-1])
+        self._places.append(place)
+        try:
+            result = super().visit(node)
+        finally:
+            self._places.pop()
+        if isinstance(node, ast.stmt):
+            # loops, branches and thread groups reach the stack without `append`
+            for stmt in self._stack[depth - 1][start:]:
+                self._recorder.locate(stmt, place.line)
+        return result
+
+    def _place(self, node: Any) -> Place | None:
+        # a call is where its function's name ends: `.wait(` of a chain broken over several lines
+        line = node.func.end_lineno if isinstance(node, ast.Call) else getattr(node, "lineno", None)
+        if line is None or not isinstance(node, (ast.stmt, ast.expr)):
+            return None
+        return Place(node, Location(self.file, self.start_lineno + line - 1))
+
+    def append(self, inst_or_stmt: Any) -> None:
+        super().append(inst_or_stmt)
+        self._recorder.locate(self._stack[-1][-1], self._places[-1].line)
+        output = getattr(inst_or_stmt, "output", None)
+        if output is not None:
+            self._recorder.text(output, self._places[-1].node, self._owner())
+
+    def tensor_item_value(self, tensor: Tensor) -> Var:
+        var = super().tensor_item_value(tensor)
+        self._recorder.item(var, tensor)
+        return var
+
+    def scope(self) -> Scope:
+        return NamingScope(self)
+
+    def visit_Subscript(self, expr: ast.Subscript) -> Any:
+        result = super().visit_Subscript(expr)
+        if isinstance(result, (Tensor, Var)):
+            self._recorder.name(result, source_text(expr, self._owner()))
+        return result
+
+    def process_name_assign(self, name: str, rhs: Any, type_annotation: ast.expr | None = None) -> None:
+        fresh = self.lookup(name) is None
+        super().process_name_assign(name, rhs, type_annotation)
+        if fresh and name != "_":
+            self.christen(rhs, self.alias(name))
+
+    def process_attribute_assign(self, lhs: ast.Attribute, rhs: Any, type_annotation: ast.expr | None = None) -> None:
+        text = ast.unparse(lhs)
+        owned = source_text(lhs, self._owner())
+        # tilus binds `self.full` as `self_full`
+        self._aliases[text.replace(".", "_")] = owned
+        try:
+            super().process_attribute_assign(lhs, rhs, type_annotation)
+        finally:
+            del self._aliases[text.replace(".", "_")]
+        self.christen(rhs, owned)
+
+    def alias(self, name: str) -> str:
+        return self._aliases.get(name, name)
+
+    def christen(self, value: Any, text: str) -> None:
+        """Name a tensor or variable, each element of a list of them, or a helper object."""
+        if isinstance(value, (Tensor, Var)):
+            self._recorder.name(value, text)
+        elif isinstance(value, (list, tuple)) and value and isinstance(value[0], (Tensor, Var, Class)):
+            for index, element in enumerate(value):
+                self.christen(element, f"{text}[{index}]")
+        elif isinstance(value, Class) and text != "self" and value not in self._objects:
+            self._christen_object(value, "self.", text)
+
+    def _christen_object(self, value: Class, old: str, text: str) -> None:
+        """Call a helper object `text`; what it named `self.…` while it was built follows."""
+        self._objects[value] = text
+        for attribute in list(vars(value).values()):
+            self._rename(attribute, old, text + ".")
+
+    def _rename(self, value: Any, old: str, new: str) -> None:
+        if isinstance(value, (Tensor, Var)):
+            self._recorder.rename(value, old, new)
+        elif isinstance(value, (list, tuple)):
+            for element in value:
+                self._rename(element, old, new)
+        elif isinstance(value, Class) and self._objects.get(value, "").startswith(old):
+            known = self._objects[value]
+            self._christen_object(value, known + ".", new + known.removeprefix(old))
+
+    def _owner(self) -> str:
+        """What `self` is called in the method that is being read."""
+        return self._objects.get(self.lookup("self"), "self")
+
+
+class RecordingCodegen(FunctionCodegen):
+    """tilus's code generation, noting the addresses that it picks and the instructions that it emits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.emitted: list[Instruction] = []
+        self.shared: IdentityMap[SharedAllocation] = IdentityMap()
+        self._first_barrier: IdentityMap[int] = IdentityMap()
+        self.barrier_block: SharedAllocation | None = None
+        self._emitting = False
+        smem = self.contexts.smem_alloc_ctx
+        self._allocate = smem.allocate_shared_tensor
+        smem.allocate_shared_tensor = self._record_allocation
+
+    def _record_allocation(self, tensor: SharedTensor, nbytes: int) -> int:
+        address: int = self._allocate(tensor, nbytes=nbytes)
+        allocation = SharedAllocation(address, nbytes)
+        if self._emitting:
+            self.shared[tensor] = allocation
+        else:
+            # the barriers are placed once, when all instructions are out
+            self.barrier_block = allocation
+        return address
+
+    def visit_Instruction(self, inst: Instruction) -> None:
+        self.emitted.append(inst)
+        if isinstance(inst, AllocBarrierInst):
+            self._first_barrier[inst] = len(self.contexts.barrier_alloc_ctx.barriers)
+        self._emitting = True
+        try:
+            super().visit_Instruction(inst)
+        finally:
+            self._emitting = False
+
+    @property
+    def barrier_addresses(self) -> IdentityMap[int]:
+        """For each `mbarrier.alloc`, the address of its first barrier."""
+        base = self.barrier_block.address if self.barrier_block else 0
+        found: IdentityMap[int] = IdentityMap()
+        found.update((inst, base + BARRIER_BYTES * index) for inst, index in self._first_barrier.items())
+        return found
+
+    @property
+    def dynamic_shared_bytes(self) -> int:
+        return int(self.builder.attrs.get("cuda.dynamic_smem_bytes", 0))
+
+    @property
+    def workspace(self) -> SharedAllocation | None:
+        """Scratch memory for emitters: behind everything else, aligned to 128 bytes."""
+        smem = self.contexts.smem_alloc_ctx
+        if smem.shared_workspace_var is None:
+            return None
+        address = (smem.smem_allocator.maximum_allocated + 127) // 128 * 128
+        return SharedAllocation(address, smem.shared_workspace_bytes)

@@ -1,0 +1,186 @@
+"""Every workaround for tilus 0.2.0, each next to the fault that makes it necessary.
+
+Nothing here changes an installed file. What is replaced in the running process is replaced inside a
+context manager, under one lock, and put back.
+"""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Protocol
+
+from blackwell_matmul.errors import InputError
+
+lock = threading.RLock()
+"""Held while a target is set or a hook is in place: tilus keeps both in module globals."""
+
+
+def import_tilus() -> ModuleType:
+    """Import tilus, also where git or cuda.bindings is missing; the second call costs nothing."""
+    module = sys.modules.get("tilus")
+    if module is not None and hasattr(module, "Script"):
+        return module
+    with lock, _git_may_be_missing(), _cuda_bindings_may_be_missing():
+        return importlib.import_module("tilus")
+
+
+@contextmanager
+def _git_may_be_missing() -> Iterator[None]:
+    """tilus/option.py runs `git rev-parse` on import and catches CalledProcessError only.
+
+    Without a git binary the import ends in FileNotFoundError. Removable when option.py catches OSError.
+    """
+    run = subprocess.run
+
+    def run_git(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except OSError as error:
+            command = args[0] if args else kwargs.get("args")
+            if isinstance(command, list) and command[:1] == ["git"]:
+                raise subprocess.CalledProcessError(127, command) from error
+            raise
+
+    subprocess.run = run_git
+    try:
+        yield
+    finally:
+        subprocess.run = run
+
+
+@contextmanager
+def _cuda_bindings_may_be_missing() -> Iterator[None]:
+    """tilus/lang/modules/cuda.py imports cuda.bindings.runtime, which tilus does not declare.
+
+    There is no wheel of it for macOS. tilus uses it for `get_device_properties` alone, so a stand-in that
+    says so is enough. It leaves sys.modules again, so that nobody else takes it for the real one.
+    Removable when tilus imports it at the call.
+    """
+    added = [] if _importable("cuda.bindings.runtime") else _add_stubs()
+    try:
+        yield
+    finally:
+        for name in added:
+            sys.modules.pop(name, None)
+
+
+def _importable(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def _add_stubs() -> list[str]:
+    """Put a stand-in for cuda.bindings.runtime into sys.modules; return the names that were added."""
+    runtime = ModuleType("cuda.bindings.runtime")
+    runtime.cudaDeviceProp = type("cudaDeviceProp", (), {})  # type: ignore[attr-defined]
+    runtime.cudaGetDeviceProperties = _no_device_properties  # type: ignore[attr-defined]
+    bindings = ModuleType("cuda.bindings")
+    bindings.runtime = runtime  # type: ignore[attr-defined]
+    package = sys.modules.get("cuda") or ModuleType("cuda")
+    stubs = {"cuda": package, "cuda.bindings": bindings, "cuda.bindings.runtime": runtime}
+    added = [name for name in stubs if name not in sys.modules]
+    sys.modules.update(stubs)
+    return added
+
+
+def _no_device_properties(device: int) -> Any:
+    raise RuntimeError("Device properties need the package cuda-bindings and a GPU; this machine lacks the package.")
+
+
+def target_names() -> tuple[str, ...]:
+    """The names that `target` accepts, e.g. "sm_100a", oldest first."""
+    targets = importlib.import_module("tilus.target")
+    return tuple("sm_" + name.removeprefix("nvgpu_sm") for name in vars(targets) if name.startswith("nvgpu_sm"))
+
+
+def check_target(name: str) -> None:
+    """Raise InputError, with the names that work, unless tilus knows this target."""
+    import_tilus()
+    if name not in target_names():
+        raise InputError(f"target is {name!r}; it must be one of {', '.join(target_names())}.")
+
+
+@contextmanager
+def target(name: str) -> Iterator[Any]:
+    """Make `name` tilus's current target inside the block, and restore what was there.
+
+    tilus keeps the target in a module global and, when it is unset, asks torch for a GPU and raises without
+    one. Its setter refuses None, so that the global is put back by hand.
+    """
+    check_target(name)
+    targets: Any = importlib.import_module("tilus.target")
+    with lock:
+        before = targets._target
+        targets.set_current_target(getattr(targets, "nvgpu_sm" + name.removeprefix("sm_")))
+        try:
+            yield targets.get_current_target()
+        finally:
+            targets._target = before
+
+
+class RewriteObserver(Protocol):
+    """What `observe_rewrites` tells: a node became another node, or its visit failed."""
+
+    def rewritten(self, old: Any, new: Any) -> None: ...
+
+    def failed(self, node: Any, error: Exception) -> None: ...
+
+
+@contextmanager
+def observe_rewrites(observer: RewriteObserver) -> Iterator[None]:
+    """Report to `observer` each node that one of this thread's tilus passes replaces.
+
+    tilus IR carries neither lines nor names, and its passes have no hook for either. All of them visit nodes
+    through `IRFunctor.visit`, the one place to follow a node from pass to pass. Removable when tilus IR
+    keeps locations.
+    """
+    functor: Any = importlib.import_module("tilus.ir.functors.functor").IRFunctor
+    with lock:
+        visit = functor.visit
+        functor.visit = _observed(visit, observer)
+        try:
+            yield
+        finally:
+            functor.visit = visit
+
+
+def _observed(visit: Callable[[Any, Any], Any], observer: RewriteObserver) -> Callable[[Any, Any], Any]:
+    owner, here = threading.get_ident(), threading.get_ident
+
+    def observed_visit(self: Any, node: Any) -> Any:
+        try:
+            result = visit(self, node)
+        except Exception as error:
+            if here() == owner:
+                observer.failed(node, error)
+            raise
+        if result is not node and result is not None and here() == owner:
+            observer.rewritten(node, result)
+        return result
+
+    return observed_visit
+
+
+@contextmanager
+def restore_scopes() -> Iterator[None]:
+    """Drop the scopes that a failing transpilation leaves behind.
+
+    `Scope.__exit__` returns early on an exception and `_scope_stack` keeps its entries, so that each refused
+    script would leak its locals into the process.
+    """
+    builder: Any = importlib.import_module("tilus.lang.transpiler.builder")
+    scope, depth = builder._current_scope, len(builder._scope_stack)
+    try:
+        yield
+    finally:
+        builder._current_scope = scope
+        del builder._scope_stack[depth:]

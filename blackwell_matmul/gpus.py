@@ -1,0 +1,132 @@
+"""What each GPU is and can: limits and features, every figure with its source. Rates are not here yet.
+
+Sources, by the letter used below:
+
+- G: CUDA C++ Programming Guide, "Compute Capabilities", table "Technical Specifications per Compute Capability".
+- P: PTX ISA, "Target ISA Notes" of the instruction, and "Tensor Memory" for its size.
+- S: reported by devices and recorded in public: pytorch/ao PR 4002 and ByteDance VeOmni PR 986 (B200, GB200, B300,
+  H100, H200), Dao-AILab/quack AI/sm120_hardware.md (RTX 5090).
+- D: NVIDIA's data sheet of the product. A figure that differs between boards of one name is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from blackwell_matmul.errors import InputError
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU, as far as a kernel can tell.
+
+    arch: the PTX target, e.g. "sm_100a". shared_memory_per_block_bytes: the most that one CTA can have, static and
+    dynamic together, after opting in. tensor_memory_columns: 32-bit columns of 128 lanes, per SM; 0 without tcgen05.
+    features: names from `FEATURES`. memory_gb: device memory as the data sheet states it; None where it is unsure.
+    """
+
+    name: str
+    arch: str
+    compute_capability: tuple[int, int]
+    sm_count: int
+    shared_memory_per_block_bytes: int
+    shared_memory_per_sm_bytes: int
+    tensor_memory_columns: int
+    features: frozenset[str]
+    max_threads_per_block: int = 1024  # G, all of them
+    max_threads_per_sm: int = 2048  # G
+    max_registers_per_thread: int = 255  # G, all of them
+    memory_gb: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.arch})"
+
+
+FEATURES: Mapping[str, str] = MappingProxyType(
+    {
+        "cp.async": "non-bulk asynchronous copies (P: sm_80)",
+        "mbarrier": "barriers in shared memory, with phases and tx-counts (P: sm_80; tx-counts sm_90)",
+        "tma": "bulk tensor copies through a tensor map (P: sm_90)",
+        "clusters": "CTAs that reach one another's shared memory (P: sm_90)",
+        "multicast": "one TMA load into several CTAs of a cluster (P: fast on sm_90a and sm_10x, S: not on sm_120)",
+        "wgmma": "warpgroup MMA (P: sm_90a alone)",
+        "tcgen05": "tensor memory and the MMAs that accumulate in it (P: sm_100a, sm_103a)",
+        "clc": "cluster launch control (P: sm_100)",
+    }
+)
+"""What a GPU may be able to do, with the source of who can."""
+
+_HOPPER = frozenset({"cp.async", "mbarrier", "tma", "clusters", "multicast", "wgmma"})
+_DATA_CENTER_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "multicast", "tcgen05", "clc"})
+# Blackwell in name, without tensor memory. PTX promises clc from sm_100 on; quack's notes say that sm_120 lacks it.
+_GEFORCE_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "clc"})
+
+_KIB = 1024
+
+
+def _data_center_blackwell(name: str, arch: str, minor: int, sm_count: int, memory_gb: int | None) -> Gpu:
+    return Gpu(
+        name=name,
+        arch=arch,
+        compute_capability=(10, minor),
+        sm_count=sm_count,
+        shared_memory_per_block_bytes=227 * _KIB,  # G
+        shared_memory_per_sm_bytes=228 * _KIB,  # G
+        tensor_memory_columns=512,  # P
+        features=_DATA_CENTER_BLACKWELL,
+        memory_gb=memory_gb,
+    )
+
+
+def _hopper(name: str, memory_gb: int) -> Gpu:
+    return Gpu(
+        name=name,
+        arch="sm_90a",
+        compute_capability=(9, 0),
+        sm_count=132,  # S: SXM; the PCIe board has fewer
+        shared_memory_per_block_bytes=227 * _KIB,  # G
+        shared_memory_per_sm_bytes=228 * _KIB,  # G
+        tensor_memory_columns=0,  # P
+        features=_HOPPER,
+        memory_gb=memory_gb,
+    )
+
+
+def _geforce_blackwell(name: str, arch: str, minor: int, sm_count: int, memory_gb: int) -> Gpu:
+    return Gpu(
+        name=name,
+        arch=arch,
+        compute_capability=(12, minor),
+        sm_count=sm_count,
+        shared_memory_per_block_bytes=99 * _KIB,  # G
+        shared_memory_per_sm_bytes=100 * _KIB,  # G
+        tensor_memory_columns=0,  # P
+        features=_GEFORCE_BLACKWELL,
+        max_threads_per_sm=1536,  # G
+        memory_gb=memory_gb,
+    )
+
+
+_ALL = (
+    _data_center_blackwell("B200", "sm_100a", minor=0, sm_count=148, memory_gb=180),  # SMs: S. Memory: D, HGX B200
+    _data_center_blackwell("GB200", "sm_100a", minor=0, sm_count=152, memory_gb=None),  # SMs: S
+    _data_center_blackwell("B300", "sm_103a", minor=3, sm_count=148, memory_gb=None),  # SMs: S
+    _hopper("H100", memory_gb=80),  # D, SXM
+    _hopper("H200", memory_gb=141),  # D
+    _geforce_blackwell("RTX 5090", "sm_120a", minor=0, sm_count=170, memory_gb=32),  # S
+    _geforce_blackwell("GB10", "sm_121a", minor=1, sm_count=48, memory_gb=128),  # D, DGX Spark: 6144 cores, 128 an SM
+)
+
+GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.name: gpu for gpu in _ALL})
+"""The GPUs by name. Of several with one `arch`, the first stands for it."""
+
+
+def gpu_for_target(target: str) -> Gpu:
+    """The GPU that stands for a target such as "sm_100a"; InputError, with the targets that work, if there is none."""
+    for gpu in _ALL:
+        if target == gpu.arch:
+            return gpu
+    known = ", ".join(dict.fromkeys(gpu.arch for gpu in _ALL))
+    raise InputError(f"target is {target!r}; the targets with a known GPU are {known}.")

@@ -1,0 +1,28 @@
+"""What a product is compared with: the same product in float64, and torch's own product in the same types."""
+
+from __future__ import annotations
+
+import torch
+
+TORCH_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
+"""The element types of `problem.DTYPES`, as torch calls them."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """`fp16` for torch.float16, and so on; a type that the ladder does not serve keeps torch's name."""
+    names = {value: name for name, value in TORCH_DTYPES.items()}
+    return names.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def exact_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A @ B.T in float64, for A[m, k] and B[n, k] of any floating type.
+
+    Products of 16-bit values are exact in float64, and a sum of 2**20 of them is off by less than 2**-32 of the
+    sum of their magnitudes: nothing, next to fp32 accumulation.
+    """
+    return a.double() @ b.double().T
+
+
+def torch_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A @ B.T by torch, in the types of its operands: cuBLAS on a GPU, torch's own BLAS on a CPU."""
+    return a @ b.T

@@ -1,0 +1,267 @@
+"""`check_matmul`: is C the product of A and B, and if not, where is it wrong?
+
+A fixed tolerance hides real faults: 1e-2 is twenty units in the last place of a small fp16 element and none of a
+large one. The rule here is relative to what cannot be avoided. Element C[i, j] has
+
+    half_ulp    half a unit in the last place of C's type at the exact value: what one rounding may cost
+    noise       2**-24 * |A[i, :]| * |B[j, :]| (Euclidean norms): what accumulating in fp32 may cost
+
+and its error is `max(0, |C[i, j] - exact| - noise) / (half_ulp + noise)`, so 1 is a correctly rounded result at
+its worst and 2 is a whole unit in the last place. C is right when its largest error is at most twice the largest
+error of torch's own product in the same types, or of the exact product rounded once, whichever is larger. Where
+both are exact (small integers, tiny k), C must be exact as well, up to the noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.harness.reference import torch_product
+
+ALLOWED_RATIO = 2.0
+BLOCK_ELEMENTS = 2**21
+"""Elements of C that are compared at a time; each costs about 150 bytes while they are."""
+
+Range = tuple[int, int]
+"""First and last index, both included."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `check_matmul` found.
+
+    max_abs_error: the largest |C - exact|; inf where C is NaN or infinite without reason.
+    reference_error: the same for torch's own product.
+    ratio: C's largest error over the reference's, in the units that the module describes; 0 when C has none.
+    wrong: elements of C beyond the limit. unwritten: those of them that are NaN or infinite.
+    bad_tiles: (row, column) of each tile of tile_m x tile_n elements with a wrong element.
+    bad_rows, bad_columns: the rows and columns of C with a wrong element, as ranges (first, last).
+    worst: the index of the element with the largest error.
+    """
+
+    ok: bool
+    m: int
+    n: int
+    max_abs_error: float
+    reference_error: float
+    ratio: float
+    tile_m: int
+    tile_n: int
+    worst: tuple[int, int] = (0, 0)
+    wrong: int = 0
+    unwritten: int = 0
+    bad_tiles: tuple[tuple[int, int], ...] = ()
+    bad_rows: tuple[Range, ...] = ()
+    bad_columns: tuple[Range, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """One sentence."""
+        return f"correct: {self._size()}." if self.ok else f"wrong: {self._place()}; {self._size()}."
+
+    def _size(self) -> str:
+        if self.max_abs_error == 0:
+            return "exact"
+        if not math.isfinite(self.max_abs_error):
+            which = "it is" if self.wrong == 1 else f"{self.unwritten} of them are"
+            return f"{which} NaN or infinite, as if never written"
+        size = f"largest error {self.max_abs_error:.3g}"
+        where = "" if self.ok else f" at C[{self.worst[0]}, {self.worst[1]}]"
+        if not math.isfinite(self.ratio):
+            return f"{size}{where}, where torch's own product is exact"
+        return f"{size}{where}, {self.ratio:.{2 if self.ratio < 10 else 0}f}x torch's own"
+
+    def _place(self) -> str:
+        tiles = -(-self.m // self.tile_m) * -(-self.n // self.tile_n)
+        bad = f"{len(self.bad_tiles)} of {tiles} tiles of {self.tile_m}x{self.tile_n}"
+        if len(self.bad_tiles) < tiles:
+            bad += f" ({'tile' if len(self.bad_tiles) == 1 else 'the first is'} {self.bad_tiles[0]})"
+        where = f"rows {_spell(self.bad_rows)} and columns {_spell(self.bad_columns)}"
+        return f"{self.wrong} of {self.m * self.n} elements in {bad}, {where}"
+
+
+def check_matmul(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, tile_m: int = 128, tile_n: int = 128) -> Verdict:
+    """Compare C[m, n] with A[m, k] @ B[n, k].T by the rule of this module.
+
+    A, B and C are torch tensors of floating types on one device; tile_m and tile_n (elements) are the grid in
+    which a wrong result is reported. NaN and infinity in C are wrong unless the exact product, rounded to C's
+    type, or torch's own product has the same there. Raises InputError when shapes, types or devices do not fit.
+    The work is done in blocks of rows: beyond the operands it takes 8 bytes an element of B and about 300 MB.
+    """
+    _require_matching(a, b, c)
+    _require_tiles(tile_m, tile_n)
+    total = _Largest()
+    for block in _compare(a, b, c):
+        total.add(block)
+    verdict = _verdict(total, c, tile_m, tile_n)
+    return verdict if verdict.ok else _locate(verdict, total.limit, _compare(a, b, c))
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Rows of C from first_row on: errors of C as the module defines them, and what else the verdict says."""
+
+    first_row: int
+    error: torch.Tensor
+    reference_error: float
+    max_abs_error: float
+    max_abs_reference_error: float
+    finite: torch.Tensor
+
+
+@dataclass
+class _Largest:
+    """The largest of every figure over the blocks seen so far."""
+
+    error: float = 0.0
+    reference_error: float = 0.0
+    max_abs_error: float = 0.0
+    max_abs_reference_error: float = 0.0
+    worst: tuple[int, int] = (0, 0)
+
+    def add(self, block: _Block) -> None:
+        index = int(block.error.argmax())
+        error = float(block.error.flatten()[index])
+        if error > self.error:
+            row, column = divmod(index, block.error.shape[1])
+            self.error, self.worst = error, (block.first_row + row, column)
+        self.reference_error = max(self.reference_error, block.reference_error)
+        self.max_abs_error = max(self.max_abs_error, block.max_abs_error)
+        self.max_abs_reference_error = max(self.max_abs_reference_error, block.max_abs_reference_error)
+
+    @property
+    def limit(self) -> float:
+        return ALLOWED_RATIO * self.reference_error
+
+    @property
+    def ratio(self) -> float:
+        if self.error == 0:
+            return 0.0
+        return self.error / self.reference_error if self.reference_error else math.inf
+
+
+def _compare(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Iterator[_Block]:
+    """The errors of C, in blocks of rows that bound the memory."""
+    b_exact, b_norm = b.double(), _norms(b)
+    rows = max(1, BLOCK_ELEMENTS // c.shape[1])
+    for first in range(0, c.shape[0], rows):
+        a_rows, c_rows = a[first : first + rows], c[first : first + rows]
+        exact = a_rows.double() @ b_exact.T
+        noise = torch.outer(_norms(a_rows) * 2.0**-24, b_norm)
+        yield _compare_rows(first, c_rows, exact, torch_product(a_rows, b).to(c.dtype), noise)
+
+
+def _compare_rows(
+    first: int, c: torch.Tensor, exact: torch.Tensor, by_torch: torch.Tensor, noise: torch.Tensor
+) -> _Block:
+    rounded = exact.to(c.dtype)
+    unit = _half_ulp(exact, c.dtype).add_(noise)
+
+    def compare(x: torch.Tensor) -> tuple[torch.Tensor, float]:
+        """The error of each element in units, and the largest |x - exact|. What is not finite counts nothing
+        where a reference has the same, and is infinitely wrong elsewhere."""
+        apart = (x.double() - exact).abs_()
+        error = (apart - noise).clamp_(min=0).div_(unit)
+        odd = ~apart.isfinite()
+        if odd.any():
+            same = (x == rounded) | (x == by_torch) | (x.isnan() & (rounded.isnan() | by_torch.isnan()))
+            apart[odd] = error[odd] = torch.where(same[odd], 0.0, math.inf).double()
+        return error, float(apart.max())
+
+    (error, apart), (error_torch, apart_torch), (error_rounded, _) = map(compare, (c, by_torch, rounded))
+    reference_error = max(float(error_torch.max()), float(error_rounded.max()))
+    return _Block(first, error, reference_error, apart, apart_torch, c.isfinite())
+
+
+def _half_ulp(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Half the distance between neighbours of `dtype` at each exact value: the most that one rounding costs."""
+    info = torch.finfo(dtype)
+    power_of_two = (exact.contiguous().view(torch.int64) & (0x7FF << 52)).view(torch.float64)
+    return power_of_two.clamp_(min=info.smallest_normal).mul_(info.eps / 2)
+
+
+def _norms(rows: torch.Tensor) -> torch.Tensor:
+    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+
+
+def _verdict(total: _Largest, c: torch.Tensor, tile_m: int, tile_n: int) -> Verdict:
+    return Verdict(
+        ok=total.error <= total.limit,
+        m=c.shape[0],
+        n=c.shape[1],
+        max_abs_error=total.max_abs_error,
+        reference_error=total.max_abs_reference_error,
+        ratio=total.ratio,
+        tile_m=tile_m,
+        tile_n=tile_n,
+        worst=total.worst,
+    )
+
+
+def _locate(verdict: Verdict, limit: float, blocks: Iterator[_Block]) -> Verdict:
+    """The same verdict with the wrong elements counted and placed: a second look, taken only when C is wrong."""
+    wrong = unwritten = 0
+    tiles: set[tuple[int, int]] = set()
+    rows, columns = torch.zeros(verdict.m, dtype=torch.bool), torch.zeros(verdict.n, dtype=torch.bool)
+    for block in blocks:
+        bad = block.error > limit
+        wrong += int(bad.sum())
+        unwritten += int((bad & ~block.finite).sum())
+        bad = bad.cpu()
+        columns |= bad.any(dim=0)
+        rows[block.first_row : block.first_row + len(bad)] = bad.any(dim=1)
+        i, j = bad.nonzero(as_tuple=True)
+        grid = torch.stack([(i + block.first_row) // verdict.tile_m, j // verdict.tile_n], dim=1)
+        tiles.update((row, column) for row, column in torch.unique(grid, dim=0).tolist())
+    return replace(
+        verdict,
+        wrong=wrong,
+        unwritten=unwritten,
+        bad_tiles=tuple(sorted(tiles)),
+        bad_rows=_ranges(rows),
+        bad_columns=_ranges(columns),
+    )
+
+
+def _ranges(flags: torch.Tensor) -> tuple[Range, ...]:
+    """The runs of True in a vector."""
+    edges = torch.diff(torch.nn.functional.pad(flags.int(), (1, 1))).tolist()
+    starts = [index for index, edge in enumerate(edges) if edge == 1]
+    ends = [index - 1 for index, edge in enumerate(edges) if edge == -1]
+    return tuple(zip(starts, ends))
+
+
+def _spell(ranges: tuple[Range, ...], shown: int = 3) -> str:
+    words = [f"{first}" if first == last else f"{first}..{last}" for first, last in ranges[:shown]]
+    more = f" and {len(ranges) - shown} more ranges" if len(ranges) > shown else ""
+    return ", ".join(words) + more
+
+
+def _require_matching(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    tensors = {"A": a, "B": b, "C": c}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise InputError(f"{name} is a {type(tensor).__name__}; check_matmul compares torch tensors.")
+        if tensor.ndim != 2 or 0 in tensor.shape:
+            raise InputError(f"{name} has shape {tuple(tensor.shape)}; it must have two dimensions of at least 1.")
+        if not tensor.is_floating_point():
+            raise InputError(f"{name} is {tensor.dtype}; check_matmul compares floating-point matrices.")
+        if tensor.device != a.device or tensor.is_meta:
+            raise InputError(f"{name} is on {tensor.device} and A on {a.device}; all three must be on one CPU or GPU.")
+    (m, k), (n, k_of_b) = a.shape, b.shape
+    if k != k_of_b or tuple(c.shape) != (m, n):
+        shapes = ", ".join(f"{name}{list(tensor.shape)}" for name, tensor in tensors.items())
+        raise InputError(f"the shapes are {shapes}; they must be A[m, k], B[n, k] and C[m, n].")
+    if a.dtype != b.dtype:
+        raise InputError(f"A is {a.dtype} and B is {b.dtype}; they must have one type.")
+
+
+def _require_tiles(tile_m: int, tile_n: int) -> None:
+    for name, value in {"tile_m": tile_m, "tile_n": tile_n}.items():
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"{name} is {value!r}; it must be a positive integer.")

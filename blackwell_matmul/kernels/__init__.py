@@ -1,0 +1,31 @@
+"""The kernels: `rung("v1")` is a class and `RUNGS` says where each one lives. Each is imported when it is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from blackwell_matmul.errors import InputError
+
+if TYPE_CHECKING:
+    from blackwell_matmul.kernels.matmul import MatmulScript
+
+RUNGS: Mapping[str, str] = MappingProxyType(
+    {
+        "v0": "blackwell_matmul.kernels.blackwell.v0:BlackwellMatmulV0",
+        "v1": "blackwell_matmul.kernels.blackwell.v1:BlackwellMatmulV1",
+        "v2": "blackwell_matmul.kernels.blackwell.v2:BlackwellMatmulV2",
+    }
+)
+"""The rungs of the ladder, bottom first: name to "module:class"."""
+
+
+def rung(name: str) -> type[MatmulScript]:
+    """The class of a rung such as "v1"; InputError, with the names that exist, for any other name."""
+    if name not in RUNGS:
+        raise InputError(f"rung is {name!r}; the rungs are {', '.join(RUNGS)}.")
+    module, _, class_name = RUNGS[name].partition(":")
+    found: type[MatmulScript] = getattr(importlib.import_module(module), class_name)
+    return found

@@ -1,0 +1,91 @@
+"""V1: the Tensor Memory Accelerator (TMA) moves the tiles, in both directions.
+
+New against V0: one thread asks for a whole tile, and an mbarrier counts its bytes as they arrive; the epilogue leaves
+in strips of columns, through shared memory, and TMA writes them out. Nothing overlaps yet.
+"""
+
+from tilus import DataType, float32, int32, uint32, void_p
+from tilus.utils import cdiv
+
+from blackwell_matmul.kernels.matmul import MatmulScript
+
+
+class BlackwellMatmulV1(MatmulScript):
+    """C[m, n] = A[m, k] @ B[n, k].T; rows of A, B and C are multiples of 16 bytes, as TMA needs them."""
+
+    knobs = ("block_m", "block_n", "block_k", "e_block_n")
+
+    def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int):
+        super().__init__()
+        self.dtype = dtype
+        self.block_m = block_m
+        self.block_n = block_n
+        self.block_k = block_k
+        self.e_block_n = e_block_n
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        # The grid: one CTA for each tile of C. Tensor memory has 128 lanes, a row of the tile in each, and a warp
+        # can load 32 of them: hence four warps.
+        self.attrs.blocks = [cdiv(m, self.block_m), cdiv(n, self.block_n)]
+        self.attrs.warps = 4
+        offset_m: int32 = self.block_m * self.blockIdx.x
+        offset_n: int32 = self.block_n * self.blockIdx.y
+
+        g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
+
+        # On-chip memory: shared memory for a k-tile of A and B and a strip of C, tensor memory for the accumulator.
+        s_a = self.shared_tensor(dtype=self.dtype, shape=[self.block_m, self.block_k])
+        s_b = self.shared_tensor(dtype=self.dtype, shape=[self.block_n, self.block_k])
+        s_c = self.shared_tensor(dtype=self.dtype, shape=[self.block_m, self.e_block_n])
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n])
+
+        # Barriers: one arrival, by tcgen05.commit, completes a phase. A wait names the parity of the phase it is for.
+        # A phase of tma_barrier needs its arrival and, besides, all the bytes that the arrival announces.
+        tma_barrier = self.mbarrier.alloc(counts=1)
+        mma_barrier = self.mbarrier.alloc(counts=1)
+        phase: uint32 = 0
+        self.sync()  # every warp sees the initialised barriers and the address of t_acc
+
+        # Main loop over k. What lies outside of A and B arrives as zeros, which add nothing.
+        for offset_k in range(0, k, self.block_k):
+            with self.single_warp():
+                # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(tma_barrier, transaction_bytes=s_a.nbytes + s_b.nbytes)
+                self.tma.global_to_shared(src=g_a, dst=s_a, offsets=[offset_m, offset_k], mbarrier=tma_barrier)
+                self.tma.global_to_shared(src=g_b, dst=s_b, offsets=[offset_n, offset_k], mbarrier=tma_barrier)
+                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                self.mbarrier.wait(tma_barrier, phase=phase)
+                # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
+                # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
+                self.tcgen05.mma(s_a, s_b.transpose(), t_acc, enable_input_d=offset_k != 0)
+                self.tcgen05.commit(mbarrier=mma_barrier)
+            # Every thread waits: the first warp overwrites s_a and s_b next, and all read the accumulator after the
+            # last k-tile. The sync keeps the warps in step: a warp two phases behind would wait for the wrong parity.
+            self.mbarrier.wait(mma_barrier, phase=phase)
+            self.sync()
+            phase ^= 1
+
+        # Epilogue: tensor memory -> registers -> shared memory -> global memory, one strip of columns at a time.
+        for e_offset_n in range(0, self.block_n, self.e_block_n):
+            # Loads are asynchronous too: the registers hold nothing before the wait ("tcgen05.wait").
+            t_strip = self.tcgen05.slice(t_acc, [0, e_offset_n], [0, 1], [self.block_m, self.e_block_n])
+            r_strip = self.tcgen05.load(t_strip)
+            self.tcgen05.wait_load()
+            # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
+            self.store_shared(s_c, r_strip.to(self.dtype))
+            self.fence.proxy_async(space="shared")
+            self.sync()
+            with self.single_warp():
+                # What lies outside of C is not stored.
+                self.tma.shared_to_global(s_c, g_c, offsets=[offset_m, offset_n + e_offset_n])
+                # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
+                # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
+                self.tma.commit_group()
+                self.tma.wait_group(n=0, read=True)
+            self.sync()
+
+        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
+        self.tcgen05.dealloc(t_acc)

@@ -1,0 +1,129 @@
+"""`MatmulScript`: what the rungs share outside of the device code: checking arguments and choosing a schedule."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import gpu_for_target
+from blackwell_matmul.kernels import space
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.script import Script
+
+ALIGNMENT_BYTES = 16
+"""Where a tensor must start: TMA takes no other address, and the widest cp.async copies as much."""
+
+_NAMES = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
+_TILUS_NAMES = {"fp16": "float16", "bf16": "bfloat16"}
+
+
+class MatmulScript(Script):
+    """C[m, n] = A[m, k] @ B[n, k].T, called with (m, n, k, a, b, c) on row-major 16-bit tensors; c is written.
+
+    A subclass names its `knobs`, which are parameters of its `__init__` besides `dtype`.
+    """
+
+    knobs: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def complete(cls, pins: Mapping[str, object], args: Sequence[Any], target: str) -> dict[str, object]:
+        """The arguments of `__init__` for this call: the element type of the tensors, and a schedule with the pins."""
+        import tilus
+
+        cls.check_arguments(*args)
+        m, n, k, a = args[:4]
+        dtype = _NAMES[str(a.dtype)]
+        problem = Problem(int(m), int(n), int(k), dtype)
+        element_type = getattr(tilus, _TILUS_NAMES[dtype])
+        knobs = dict(pins)
+        pinned_type = knobs.pop("dtype", element_type)
+        if pinned_type != element_type:
+            name = getattr(pinned_type, "name", _short(pinned_type))
+            raise InputError(f"dtype is pinned to {name} and the tensors are {a.dtype}; leave dtype out.")
+        schedule = space.choose(cls, problem, gpu_for_target(target), knobs)
+        return {"dtype": element_type, **schedule.as_dict()}
+
+    @classmethod
+    def check_arguments(cls, m: Any, n: Any, k: Any, a: Any, b: Any, c: Any) -> None:
+        """Raise InputError, one sentence, for arguments that no schedule could run."""
+        _check_sizes(m=m, n=n, k=k)
+        tensors = {"a": a, "b": b, "c": c}
+        for name, tensor in tensors.items():
+            _check_is_tensor(name, tensor)
+            _check_dtype(name, tensor)
+        _check_same("type", {name: str(tensor.dtype) for name, tensor in tensors.items()})
+        _check_same("device", {name: str(tensor.device) for name, tensor in tensors.items()})
+        for name, dims in (("a", "mk"), ("b", "nk"), ("c", "mn")):
+            _check_shape(name, tensors[name], dims, {"m": m, "n": n, "k": k})
+        for name, tensor in tensors.items():
+            _check_layout(name, tensor)
+        _check_output(a, b, c)
+
+
+def _check_sizes(**sizes: Any) -> None:
+    for name, value in sizes.items():
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not 1 <= int(value) < 2**31:
+            raise InputError(f"{name} is {_short(value)}; it must be an integer from 1 to 2147483647.")
+
+
+def _check_is_tensor(name: str, tensor: Any) -> None:
+    needed = ("dtype", "shape", "device", "layout", "data_ptr", "is_contiguous", "requires_grad")
+    if isinstance(tensor, type) or not all(hasattr(tensor, attribute) for attribute in needed):
+        raise InputError(f"{name} is an object of type {type(tensor).__name__}; it must be a torch.Tensor.")
+    if str(tensor.layout) != "torch.strided":
+        raise InputError(f"{name} has layout {tensor.layout}; it must be a dense tensor ({name}.to_dense() makes one).")
+
+
+def _check_dtype(name: str, tensor: Any) -> None:
+    if str(tensor.dtype) not in _NAMES:
+        raise InputError(f"{name} is {tensor.dtype}; it must be {' or '.join(_NAMES)}.")
+
+
+def _check_same(what: str, values: Mapping[str, str]) -> None:
+    (first, expected), *others = values.items()
+    for name, value in others:
+        if value != expected:
+            raise InputError(f"{name} is {value} and {first} is {expected}; a, b and c must share one {what}.")
+
+
+def _check_shape(name: str, tensor: Any, dims: str, sizes: Mapping[str, int]) -> None:
+    shape, expected = tuple(tensor.shape), tuple(int(sizes[dim]) for dim in dims)
+    if shape != expected:
+        raise InputError(f"{name} has shape {shape}; it must be ({', '.join(dims)}) = {expected}.")
+
+
+def _check_layout(name: str, tensor: Any) -> None:
+    if not tensor.is_contiguous():
+        raise InputError(
+            f"{name} has strides {tuple(tensor.stride())} and is not row-major and contiguous, with strides "
+            f"({tensor.shape[1]}, 1); {name}.contiguous() is."
+        )
+    if tensor.data_ptr() % ALIGNMENT_BYTES:
+        raise InputError(
+            f"{name} starts {tensor.data_ptr() % ALIGNMENT_BYTES} bytes past a multiple of {ALIGNMENT_BYTES}, "
+            f"where it must start; {name}.clone() does."
+        )
+
+
+def _check_output(a: Any, b: Any, c: Any) -> None:
+    if c.requires_grad:
+        raise InputError("c requires grad, and autograd does not see what a kernel writes; pass c.detach().")
+    first, last = _extent(c)
+    for name, tensor in (("a", a), ("b", b)):
+        begin, end = _extent(tensor)
+        if begin < last and first < end:
+            raise InputError(
+                f"c shares memory with {name}, which is read while c is written; give c memory of its own."
+            )
+
+
+def _extent(tensor: Any) -> tuple[int, int]:
+    start = tensor.data_ptr()
+    return start, start + tensor.element_size() * tensor.numel()
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"an object of type {type(value).__name__}"

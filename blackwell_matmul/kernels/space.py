@@ -1,0 +1,436 @@
+"""The one autotune space, why a schedule of it cannot run, and which one is taken when nobody says.
+
+A rung names its knobs (`BlackwellMatmulV1.knobs`) and gets their part of `SPACE`. A schedule tells by its knobs what
+the kernel needs: with `e_block_n` tiles move by TMA and C leaves in strips; with `stages` shared memory is a ring.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.problem import Problem, Schedule
+
+SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {
+        "block_m": (128,),
+        "block_n": (64, 128, 256),
+        "block_k": (16, 32, 64),
+        "e_block_n": (16, 32, 64),
+        "stages": (2, 3, 4, 6),
+    }
+)
+"""Every knob with its values, once for all rungs. Not every combination fits into every GPU: ask `why_not`."""
+
+
+class HasKnobs(Protocol):
+    """What a rung's class offers here."""
+
+    __name__: str
+    knobs: Sequence[str]
+
+
+def projection(rung: type[HasKnobs] | Sequence[str]) -> tuple[Schedule, ...]:
+    """The part of `SPACE` that a rung (or a sequence of knob names) can choose from, each schedule once, in order."""
+    knobs = _knobs(rung)
+    rows = itertools.product(*(SPACE[name] for name in knobs))
+    return tuple(dict.fromkeys(Schedule(**dict(zip(knobs, row))) for row in rows))
+
+
+def _knobs(rung: type[HasKnobs] | Sequence[str]) -> tuple[str, ...]:
+    names = rung.knobs if isinstance(rung, type) else rung
+    for name in names:
+        if name not in SPACE:
+            raise InputError(f"knob {name!r} is not in the space; its knobs are {', '.join(SPACE)}.")
+    return tuple(names)
+
+
+# --- what a schedule needs
+
+ALIGNMENT_BYTES = 128
+"""Shared memory is handed out in multiples of this, at least."""
+
+MBARRIER_BYTES = 8
+ALLOC_WORKSPACE_BYTES = 4
+"""tcgen05.alloc leaves the address of the tensor memory in shared memory."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A complete schedule on a problem and a GPU, with the sizes that follow."""
+
+    block_m: int
+    block_n: int
+    block_k: int
+    e_block_n: int | None
+    stages: int
+    problem: Problem
+    gpu: Gpu
+    ring: bool
+
+    @property
+    def uses_tma(self) -> bool:
+        return self.e_block_n is not None
+
+    @property
+    def row_bytes(self) -> int:
+        """A row of a tile of A or B in shared memory."""
+        return self.block_k * self.problem.element_bytes
+
+    @property
+    def strip_row_bytes(self) -> int:
+        """A row of a strip of C in shared memory; 0 where C leaves straight from registers."""
+        return (self.e_block_n or 0) * self.problem.element_bytes
+
+    @property
+    def barriers(self) -> int:
+        """One for the MMA, and one for TMA or one for each stage."""
+        return 1 + (self.stages if self.uses_tma else 0)
+
+    @property
+    def ctas(self) -> int:
+        return _ceil_div(self.problem.m, self.block_m) * _ceil_div(self.problem.n, self.block_n)
+
+    @property
+    def k_tiles(self) -> int:
+        return _ceil_div(self.problem.k, self.block_k)
+
+
+def dynamic_shared_bytes(schedule: Schedule, problem: Problem, gpu: Gpu) -> int:
+    """What the launch asks for: A, B, the strip of C, the barriers, and the word that tcgen05.alloc writes."""
+    return _dynamic_shared_bytes(_case(schedule, problem, gpu))
+
+
+def _dynamic_shared_bytes(case: Case) -> int:
+    end = 0
+    for rows, row_bytes in (
+        (case.stages * case.block_m, case.row_bytes),
+        (case.stages * case.block_n, case.row_bytes),
+        (case.block_m, case.strip_row_bytes),
+    ):
+        alignment = _alignment_bytes(row_bytes)
+        end = _round_up(_round_up(end, alignment) + rows * row_bytes, alignment)
+    end = _round_up(end, ALIGNMENT_BYTES) + _round_up(case.barriers * MBARRIER_BYTES, ALIGNMENT_BYTES)
+    return end + ALLOC_WORKSPACE_BYTES
+
+
+SWIZZLE_BYTES = (128, 64, 32, 16)
+"""How long a row can be for TMA to spread it over the banks; 16 is no swizzle (PTX ISA, "Swizzling Modes")."""
+
+
+def _alignment_bytes(row_bytes: int) -> int:
+    """A swizzle repeats after eight rows of its length, and a tile starts where the pattern starts."""
+    swizzle = next((size for size in SWIZZLE_BYTES if row_bytes % size == 0), 0)
+    return max(ALIGNMENT_BYTES, 8 * swizzle)
+
+
+def tensor_memory_columns(block_n: int) -> int:
+    """What tcgen05.alloc takes for an accumulator of fp32: a power of two, 32 at least (PTX ISA, "tcgen05.alloc")."""
+    return max(32, 1 << (block_n - 1).bit_length())
+
+
+# --- why not: one function for each reason
+
+MMA_M = 128
+MMA_N_STEP = 16
+MMA_K = 16
+"""One tcgen05.mma of kind::f16 with cta_group::1, as tilus 0.2.0 emits it (PTX ISA, "tcgen05 Matrix Shapes")."""
+
+MMA_ARCHS = ("sm_100a",)
+"""Where tilus 0.2.0 generates tcgen05.mma. B300 has the instruction; its sm_103a is not served yet."""
+
+TMA_BOX_EXTENT = 256
+TMA_BYTES = 16
+"""A dimension of a box, and what rows and addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+GRID_Y = 65535
+INT32_MAX = 2**31 - 1
+
+
+def _mma_needs_blackwell(case: Case) -> str | None:
+    if "tcgen05" not in case.gpu.features:
+        return f"{case.gpu} has no tcgen05 instructions and no tensor memory; B200 and GB200 have them."
+    if case.gpu.arch not in MMA_ARCHS:
+        return f"tilus 0.2.0 generates no tcgen05.mma for {case.gpu}; it does for {', '.join(MMA_ARCHS)}."
+    return None
+
+
+def _block_m_is_one_mma(case: Case) -> str | None:
+    if case.block_m == MMA_M:
+        return None
+    return f"block_m = {case.block_m}: tcgen05.mma computes {MMA_M} rows, one in each lane that the four warps read."
+
+
+def _block_n_is_whole_mmas(case: Case) -> str | None:
+    if case.block_n % MMA_N_STEP == 0:
+        return None
+    fit = _round_up(case.block_n, MMA_N_STEP)
+    return f"block_n = {case.block_n}: tcgen05.mma with M = {MMA_M} needs N a multiple of {MMA_N_STEP}; {fit} is one."
+
+
+def _block_k_is_whole_mmas(case: Case) -> str | None:
+    if case.block_k % MMA_K == 0:
+        return None
+    fit = _round_up(case.block_k, MMA_K)
+    return (
+        f"block_k = {case.block_k}: tcgen05.mma takes {MMA_K} 16-bit elements along k at a time; {fit} is a multiple."
+    )
+
+
+def _accumulator_fits(case: Case) -> str | None:
+    need, have = tensor_memory_columns(case.block_n), case.gpu.tensor_memory_columns
+    if need <= have or not have:
+        return None
+    return (
+        f"block_n = {case.block_n}: the fp32 accumulator takes {need} columns of tensor memory and an SM of "
+        f"{case.gpu} has {have}; make block_n smaller."
+    )
+
+
+def _shared_memory_fits(case: Case) -> str | None:
+    need, have = _dynamic_shared_bytes(case), case.gpu.shared_memory_per_block_bytes
+    if need <= have:
+        return None
+    ring = f"{case.stages} stages of " if case.ring else ""
+    return (
+        f"Shared memory: {ring}A {case.block_m}x{case.block_k} and B {case.block_n}x{case.block_k} and the rest take "
+        f"{need} bytes and a CTA on {case.gpu} can have {have}; lower "
+        f"{'stages, ' if case.ring else ''}block_n or block_k."
+    )
+
+
+def _ring_has_stages(case: Case) -> str | None:
+    return None if case.stages >= 1 else f"stages = {case.stages}: the ring needs one stage at least."
+
+
+def _box_rows_fit(case: Case) -> str | None:
+    extent = max(case.block_m, case.block_n)
+    if not case.uses_tma or extent <= TMA_BOX_EXTENT:
+        return None
+    name = "block_m" if case.block_m == extent else "block_n"
+    return f"{name} = {extent}: a TMA box has at most {TMA_BOX_EXTENT} rows; make {name} smaller."
+
+
+def _tile_row_is_one_swizzle(case: Case) -> str | None:
+    if not case.uses_tma or case.row_bytes in SWIZZLE_BYTES:
+        return None
+    return _swizzle_reason("block_k", case.block_k, case.row_bytes, case.problem.element_bytes)
+
+
+def _strip_row_is_one_swizzle(case: Case) -> str | None:
+    if case.e_block_n is None or case.strip_row_bytes in SWIZZLE_BYTES:
+        return None
+    return _swizzle_reason("e_block_n", case.e_block_n, case.strip_row_bytes, case.problem.element_bytes)
+
+
+def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int) -> str:
+    fit = ", ".join(str(size // element_bytes) for size in reversed(SWIZZLE_BYTES))
+    return (
+        f"{name} = {value}: a row of the tile is {row_bytes} bytes, and TMA swizzles rows of 32, 64 or 128 bytes "
+        f"and leaves those of 16 as they are; {name} can be {fit}."
+    )
+
+
+def _strips_fill_the_tile(case: Case) -> str | None:
+    if case.e_block_n is None or case.block_n % case.e_block_n == 0:
+        return None
+    return f"e_block_n = {case.e_block_n}: strips must fill block_n = {case.block_n}, so it must be a divisor of it."
+
+
+def _tma_reads_rows_of_a_and_b(case: Case) -> str | None:
+    return _tma_row_reason("K", case.problem.k, "A and of B", case.problem) if case.uses_tma else None
+
+
+def _tma_writes_rows_of_c(case: Case) -> str | None:
+    return _tma_row_reason("N", case.problem.n, "C", case.problem) if case.uses_tma else None
+
+
+def _tma_row_reason(name: str, extent: int, whose: str, problem: Problem) -> str | None:
+    row_bytes = extent * problem.element_bytes
+    if row_bytes % TMA_BYTES == 0:
+        return None
+    fit = _round_up(row_bytes, TMA_BYTES) // problem.element_bytes
+    return (
+        f"{name} = {extent}: a row of {whose} is {row_bytes} bytes, TMA needs a multiple of {TMA_BYTES}; "
+        f"pad {name} to {fit}."
+    )
+
+
+def _cp_async_copies_four_bytes(case: Case) -> str | None:
+    k, row_bytes = case.problem.k, case.problem.k * case.problem.element_bytes
+    if case.uses_tma or row_bytes % 4 == 0:
+        return None
+    return (
+        f"K = {k}: a row of A and of B is {row_bytes} bytes, cp.async copies 4, 8 or 16 bytes at a multiple of that; "
+        f"pad K to {k + 1}."
+    )
+
+
+def _offsets_fit_int32(case: Case) -> str | None:
+    if case.uses_tma:  # coordinates, not offsets
+        return None
+    m, n, k = case.problem.m, case.problem.n, case.problem.k
+    name, size = max((("A", m * k), ("B", n * k), ("C", m * n)), key=lambda pair: pair[1])
+    if size <= INT32_MAX:
+        return None
+    return f"{name} has {size} elements; without TMA, offsets into it are 32-bit integers and reach {INT32_MAX}."
+
+
+def _grid_fits(case: Case) -> str | None:
+    tiles = _ceil_div(case.problem.n, case.block_n)
+    if tiles <= GRID_Y:
+        return None
+    return f"N = {case.problem.n}: {tiles} tiles along n, and a grid has at most {GRID_Y} CTAs in y; widen block_n."
+
+
+Rule = Callable[[Case], str | None]
+
+RULES: tuple[Rule, ...] = (
+    _mma_needs_blackwell,
+    _block_m_is_one_mma,
+    _accumulator_fits,
+    _shared_memory_fits,
+    _ring_has_stages,
+    _tile_row_is_one_swizzle,
+    _cp_async_copies_four_bytes,
+)
+"""What tilus's code generation refuses as well."""
+
+STRICTER_RULES: tuple[Rule, ...] = (
+    _block_n_is_whole_mmas,
+    _block_k_is_whole_mmas,
+    _strips_fill_the_tile,
+    _strip_row_is_one_swizzle,
+    _box_rows_fit,
+    _tma_reads_rows_of_a_and_b,
+    _tma_writes_rows_of_c,
+    _offsets_fit_int32,
+    _grid_fits,
+)
+"""What code generation lets pass, all or in part, and the driver, PTX or the result does not."""
+
+
+def why_not(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
+    """Each reason why `schedule` cannot run `problem` on `gpu`, one sentence with the numbers; empty if it can."""
+    missing = _missing(schedule)
+    if missing:
+        return [missing]
+    return reasons(RULES + STRICTER_RULES, schedule, problem, gpu)
+
+
+def reasons(rules: Sequence[Rule], schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
+    """The sentences of those of `rules` that a complete schedule breaks."""
+    case = _case(schedule, problem, gpu)
+    return [reason for rule in rules if (reason := rule(case)) is not None]
+
+
+def _missing(schedule: Schedule) -> str | None:
+    for name in ("block_m", "block_n", "block_k"):
+        if getattr(schedule, name) is None:
+            return f"{name} is not set; every schedule has block_m, block_n and block_k."
+    for name, value in schedule:
+        if value < 1:
+            return f"{name} = {value}: it must be a positive integer."
+    if schedule.stages is not None and schedule.e_block_n is None:
+        return "e_block_n is not set; a schedule with stages has it."
+    return None
+
+
+def _case(schedule: Schedule, problem: Problem, gpu: Gpu) -> Case:
+    block_m, block_n, block_k = schedule.block_m, schedule.block_n, schedule.block_k
+    if block_m is None or block_n is None or block_k is None:
+        raise InputError(f"schedule {schedule} is incomplete; it needs block_m, block_n and block_k.")
+    return Case(
+        block_m=block_m,
+        block_n=block_n,
+        block_k=block_k,
+        e_block_n=schedule.e_block_n,
+        stages=1 if schedule.stages is None else schedule.stages,
+        problem=problem,
+        gpu=gpu,
+        ring=schedule.stages is not None,
+    )
+
+
+# --- the choice
+
+
+def choose(
+    rung: type[HasKnobs] | Sequence[str], problem: Problem, gpu: Gpu, pins: Mapping[str, object] | None = None
+) -> Schedule:
+    """The schedule to use when nobody pins it, or the best of those that match `pins`.
+
+    Of the schedules that can run and are no larger than the problem needs, those that give every SM a tile of C
+    are preferred, if there are any. Among them the widest block_n wins, then the deepest block_k, then the most
+    stages that the k-tiles can fill, then the widest strip: few large tiles move the fewest bytes.
+
+    Pins that leave nothing raise InputError.
+    """
+    matching = _matching(rung, pins or {})
+    cases = {schedule: _case(schedule, problem, gpu) for schedule in matching if not why_not(schedule, problem, gpu)}
+    if not cases:
+        raise InputError(_nothing_runs(rung, matching, problem, gpu))
+    candidates = _no_larger_than_needed(cases)
+    filling = [case for case in candidates if case.ctas >= gpu.sm_count]
+    best = max(filling or candidates, key=_preference)
+    return next(schedule for schedule, case in cases.items() if case is best)
+
+
+def _no_larger_than_needed(cases: Mapping[Schedule, Case]) -> list[Case]:
+    """Without the tiles that reach past the whole of N or K where a smaller one already covers it."""
+    kept = list(cases.values())
+    widest = _covering((case.block_n for case in kept), kept[0].problem.n)
+    kept = [case for case in kept if case.block_n <= widest]
+    deepest = _covering((case.block_k for case in kept), kept[0].problem.k)
+    return [case for case in kept if case.block_k <= deepest]
+
+
+def _covering(sizes: Iterable[int], extent: int) -> int:
+    """The smallest size that covers `extent`, or the largest."""
+    ordered = sorted(sizes)
+    return next((size for size in ordered if size >= extent), ordered[-1])
+
+
+def _preference(case: Case) -> tuple[int, ...]:
+    filled_stages = min(case.stages, case.k_tiles)
+    return (case.block_m, case.block_n, case.block_k, filled_stages, -case.stages, case.e_block_n or 0)
+
+
+def _matching(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) -> list[Schedule]:
+    """The schedules with the pinned values; a knob or a value that does not exist is refused by name."""
+    knobs = _knobs(rung)
+    for name, value in pins.items():
+        if name not in knobs:
+            raise InputError(f"{_label(rung)} has no knob {name!r}; its knobs are {', '.join(knobs)}.")
+        if value not in SPACE[name]:
+            offered = ", ".join(map(str, SPACE[name]))
+            raise InputError(f"{name} = {value!r} is outside of the space; {name} can be {offered}.")
+    return [schedule for schedule in projection(knobs) if schedule.matches(pins)]
+
+
+def _nothing_runs(rung: type[HasKnobs] | Sequence[str], matching: list[Schedule], problem: Problem, gpu: Gpu) -> str:
+    """What stops all of them; or, if each has its own trouble, what stops the one that asks for least."""
+    listed = [why_not(schedule, problem, gpu) for schedule in matching]
+    common = [reason for reason in listed[0] if all(reason in other for other in listed)]
+    fewest = min(range(len(listed)), key=lambda i: len(listed[i]))
+    why = " ".join(common or listed[fewest])
+    which = f"schedule {matching[0]}" if len(matching) == 1 else f"none of {len(matching)} schedules"
+    cannot = "cannot" if len(matching) == 1 else "can"
+    return f"{_label(rung)}, {which} {cannot} run {problem} on {gpu}: {why}"
+
+
+def _label(rung: type[HasKnobs] | Sequence[str]) -> str:
+    return rung.__name__ if isinstance(rung, type) else "This kernel"
+
+
+def _ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def _round_up(value: int, step: int) -> int:
+    return _ceil_div(value, step) * step

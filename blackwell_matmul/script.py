@@ -1,0 +1,149 @@
+"""`Script`, the base of every kernel of this package: a kernel runs where its tensors live.
+
+CPU tensors: the simulator. CUDA tensors: the GPU, once the compiler exists. To tilus a `Script` is an ordinary
+`tilus.Script`; the only difference is what calling the class returns: a `Kernel`, not tilus's own JIT instance.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
+from blackwell_matmul.frontend.tilus_compat import import_tilus
+
+import_tilus()
+
+import tilus  # noqa: E402
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.findings import Run
+
+
+class Kernel:
+    """A script class with the knobs that its user pinned, ready to be called on tensors.
+
+    script_cls: the class. pins: the arguments of its `__init__` that are fixed; the others are chosen per call.
+    """
+
+    def __init__(self, script_cls: type[Script], pins: Mapping[str, object]) -> None:
+        self.script_cls = script_cls
+        self.pins = dict(pins)
+
+    def __repr__(self) -> str:
+        return f"{self.script_cls.__name__}({', '.join(f'{name}={value!r}' for name, value in self.pins.items())})"
+
+    def __call__(self, *args: object, **kwargs: object) -> Run:
+        """Run on the device of the tensors among the arguments, write the outputs in place, return what was seen.
+
+        Raises InputError for arguments that break a rule, UnsupportedError for tensors that are not on the CPU,
+        and SimulationError when a finding is an error; the outputs are written by then. `simulate` takes the same
+        arguments and returns such findings instead of raising.
+        """
+        name = self.script_cls.__name__
+        check = getattr(self.script_cls, "check_arguments", None)
+        takes = _without_self(self.script_cls.__call__) if check is None else inspect.signature(check)
+        arguments = _bind(takes, f"{name} is called with", args, kwargs)
+        _require_cpu(name, arguments)
+        if check is not None:
+            check(*arguments.values())
+        from blackwell_matmul.simulator import simulate
+
+        run = simulate(self, *arguments.values())
+        _raise_errors(name, run)
+        return run
+
+
+class Script(tilus.Script):
+    """Base class of a kernel: write `__init__` (the knobs) and `__call__` (the kernel) in the language of tilus.
+
+    `MyKernel(block_m=128)` is a `Kernel`: call it on tensors. Unknown knobs raise InputError. A class may have two
+    classmethods: `check_arguments`, which gets the arguments of a call under the names that its user knows and
+    raises InputError, and `complete(pins, args, target)`, which returns all arguments of `__init__`.
+    """
+
+    knobs: ClassVar[tuple[str, ...] | None] = None
+    """The parameters of `__init__` that a user pins, by name; None: all of them, also by position."""
+
+    def __new__(cls, *args: object, **kwargs: object) -> Kernel:  # type: ignore[misc]
+        _require_knobs(cls, args, kwargs)
+        return Kernel(cls, _bind(_without_self(cls.__init__), f"{cls.__name__} has", args, kwargs, partial=True))
+
+
+def _require_knobs(script_cls: type[Script], args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+    if script_cls.knobs is None:
+        return
+    name, known = script_cls.__name__, ", ".join(script_cls.knobs)
+    if args:
+        raise InputError(f"{name} takes its knobs by name ({known}); it got {args[0]!r} without one.")
+    for knob in kwargs:
+        if knob not in _without_self(script_cls.__init__).parameters:
+            raise InputError(f"{name} has no knob {knob!r}; its knobs are {known}.")
+
+
+def _without_self(function: Callable[..., object]) -> inspect.Signature:
+    signature = inspect.signature(function)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+def _bind(
+    signature: inspect.Signature,
+    verb: str,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    partial: bool = False,
+) -> dict[str, object]:
+    """Arguments by parameter name; InputError lists the parameters when they do not fit."""
+    try:
+        bound = (signature.bind_partial if partial else signature.bind)(*args, **kwargs)
+    except TypeError as error:
+        names, what = list(signature.parameters), "knobs" if partial else "arguments"
+        known = f"the {what} {', '.join(names)}" if names else f"no {what}"
+        raise InputError(f"{verb} {known}: {error}.") from None
+    if not partial:
+        bound.apply_defaults()
+    return _flatten(bound)
+
+
+def _flatten(bound: inspect.BoundArguments) -> dict[str, object]:
+    """The bound arguments by name, with those gathered by `**kwargs` among them."""
+    values: dict[str, object] = {}
+    for name, value in bound.arguments.items():
+        gathers = bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+        values.update(value if gathers else {name: value})
+    return values
+
+
+def _devices(arguments: Mapping[str, object]) -> dict[str, list[str]]:
+    """The names of the tensors among the arguments, by device. An array without a device counts as CPU."""
+    devices: dict[str, list[str]] = {}
+    for name, value in arguments.items():
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            devices.setdefault(str(getattr(value, "device", "cpu")), []).append(name)
+    return devices
+
+
+def _require_cpu(kernel: str, arguments: Mapping[str, object]) -> None:
+    devices = _devices(arguments)
+    if len(devices) > 1:
+        where = "; ".join(f"{', '.join(names)} on {device}" for device, names in devices.items())
+        raise InputError(f"{kernel} got tensors on different devices ({where}): put all of them on one.")
+    for device in devices:
+        kind = device.partition(":")[0]
+        if kind == "cuda":
+            raise UnsupportedError(
+                f"{kernel} got CUDA tensors ({device}): running on a GPU needs the compiler, which this version does "
+                "not have yet; pass CPU tensors to simulate it."
+            )
+        if kind != "cpu":
+            raise UnsupportedError(f"{kernel} got tensors on {device}: pass CPU tensors to simulate it.")
+
+
+def _raise_errors(kernel: str, run: Run) -> None:
+    if run.ok:
+        return
+    errors = [finding for finding in run.findings if finding.severity.value == "error"]
+    count = "1 error:" if len(errors) == 1 else f"{len(errors)} errors, the first being"
+    first = str(errors[0]).removeprefix("error ")
+    raise SimulationError(f"{kernel} ran with {count} {first} (simulate() returns them instead of raising).")

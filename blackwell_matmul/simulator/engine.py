@@ -1,0 +1,278 @@
+"""The event loop: warps run until they wait; asynchronous operations complete when a policy says so.
+
+adversarial (the default): an operation completes only when its signal is needed, and both its reads and its writes
+happen then. eager: at issue. random: at times drawn from the seed. Whatever the policy, an operation counts as in
+flight until somebody has waited for it, so that a missing wait is found under each of them. A deadlock is an empty
+queue with somebody waiting; it is found at once and explained.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.findings import Stop
+from blackwell_matmul.simulator.memory import Region
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
+
+POLICIES = ("adversarial", "eager", "random")
+RANDOM_COMPLETION = 0.4  # policy "random": the chance, at each issue, that one more operation completes
+
+
+class AsyncOperation:
+    """One asynchronous operation; an agent of its own, with a fresh identity.
+
+    reads, writes: the regions that it may touch until somebody has waited for it. barrier: the mbarrier it will tell
+    (or None). complete: performs its reads and writes, then tells the barrier. read_phase: for bulk stores, performs
+    the reads only. pipe: operations of one pipe never conflict with each other and complete in order. covers: what
+    is complete when this one is (a commit's mma and cp). done: it has completed; but nobody may know it yet.
+    """
+
+    __slots__ = (
+        "agent", "barrier", "complete", "covers", "cta", "done", "location", "name", "pipe", "read_phase", "reads",
+        "remedy", "source_free", "warp", "writes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        cta: Cta,
+        warp: int,
+        name: str,
+        agent: str,
+        location: Location | None,
+        complete: Callable[[], None],
+        *,
+        reads: tuple[Region, ...] = (),
+        writes: tuple[Region, ...] = (),
+        barrier: Mbarrier | None = None,
+        pipe: Any = None,
+        read_phase: Callable[[], None] | None = None,
+        remedy: str = "",
+        covers: tuple[AsyncOperation, ...] = (),
+    ) -> None:
+        self.cta, self.warp, self.name, self.agent, self.location = cta, warp, name, agent, location
+        self.complete, self.read_phase = complete, read_phase
+        self.reads, self.writes, self.barrier, self.pipe, self.remedy = reads, writes, barrier, pipe, remedy
+        self.covers = covers
+        self.done = False
+        self.source_free = False
+
+    def attach(self) -> None:
+        """Announce the operation to every storage it touches."""
+        self.cta.in_flight[self] = None
+        for region in (*self.reads, *self.writes):
+            for storage in region.storage.family:
+                if self not in storage.pending:
+                    storage.pending.append(self)
+
+    def detach(self) -> None:
+        for region in (*self.reads, *self.writes):
+            for storage in region.storage.family:
+                if self in storage.pending:
+                    storage.pending.remove(self)
+
+    def take(self) -> None:
+        """Perform the reads of a bulk store, if they were not yet."""
+        if self.read_phase is not None:
+            self.read_phase()
+            self.read_phase = None
+
+    def finish(self) -> None:
+        """Perform what is left of it, and tell its barrier."""
+        if self.done:
+            return
+        self.done = True
+        self.take()
+        if self.barrier is not None:
+            self.barrier.told.append(self)
+        self.complete()
+        self.cta.event(self.agent, "complete", self.name, self.location)
+
+    def settle_reads(self) -> None:
+        """Somebody waited for the reads: the source may be overwritten, while the rest is still to be written."""
+        self.take()
+        self.detach()
+        self.reads = ()
+        self.source_free = True
+        self.attach()
+
+    def settle(self) -> None:
+        """Somebody waited for it: nothing of it is in flight any more."""
+        for op in (*self.covers, self):
+            op.detach()
+            op.cta.in_flight.pop(op, None)
+        self.covers = ()
+
+
+class Blocked:
+    """What a warp waits for. `ready` is asked again whenever something changed; `why` explains a deadlock."""
+
+    __slots__ = ("barrier", "location", "ready", "why")
+
+    def __init__(
+        self,
+        ready: Callable[[], bool],
+        why: Callable[[], str],
+        location: Location | None,
+        barrier: Mbarrier | None = None,
+    ) -> None:
+        self.ready, self.why, self.location, self.barrier = ready, why, location, barrier
+
+
+class Agent:
+    """A warp on its way through the program; `wait` is what it stands at, if it does."""
+
+    __slots__ = ("steps", "wait", "warp")
+
+    def __init__(self, warp: Warp) -> None:
+        self.warp = warp
+        self.steps = warp.start()
+        self.wait: Blocked | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.wait is None or self.wait.ready()
+
+    def step(self) -> bool:
+        """Run to the next wait; False when the warp has returned, or its CTA cannot go on."""
+        try:
+            self.wait = next(self.steps, None)
+        except Stop as stop:
+            self.warp.cta.fail(stop.finding)
+            return False
+        if self.wait is None:
+            self.warp.finish()
+        return self.wait is not None
+
+
+Waiting: TypeAlias = "dict[Cta, list[Agent]]"
+
+
+class Engine:
+    """Runs the warps of some CTAs to their end."""
+
+    def __init__(self, policy: str, seed: int) -> None:
+        self.policy = policy
+        self.random = random.Random(seed)
+        self.shuffle = seed != 0
+        self.queue: dict[AsyncOperation, None] = {}  # not complete, in order of issue
+        self.steps = 0
+
+    # asynchronous operations
+
+    def start(self, op: AsyncOperation) -> None:
+        """An operation was issued: it completes now (eager) or later."""
+        op.attach()
+        if self.policy == "eager":
+            op.finish()
+            return
+        self.queue[op] = None
+        while self.policy == "random" and self.queue and self.random.random() < RANDOM_COMPLETION:
+            self.finish(self.random.choice(list(self.queue)))
+
+    def finish(self, op: AsyncOperation) -> None:
+        """Complete `op`; operations before it in the same pipe complete first."""
+        if op.done:
+            return
+        if op.pipe is not None:
+            for earlier in [o for o in self.queue if o.pipe == op.pipe]:
+                if earlier is op:
+                    break
+                self._complete(earlier)
+        self._complete(op)
+
+    def _complete(self, op: AsyncOperation) -> None:
+        self.queue.pop(op, None)
+        op.finish()
+
+    def drop(self, op: AsyncOperation) -> None:
+        """It never completes: its CTA came to a stop."""
+        self.queue.pop(op, None)
+        op.detach()
+
+    # warps
+
+    def run(self, warps: list[Warp]) -> list[Agent]:
+        """Run until every warp has returned, or none can go on: those that wait for ever."""
+        ready = deque(Agent(warp) for warp in warps)
+        waiting: Waiting = {}
+        while ready or self._deliver(waiting, ready):
+            if self.shuffle:
+                ready.rotate(-self.random.randrange(len(ready)))
+            agent = ready.popleft()
+            cta = agent.warp.cta
+            if cta.stopped:
+                waiting.pop(cta, None)
+                continue
+            self.steps += 1
+            if agent.step():
+                waiting.setdefault(cta, []).append(agent)
+            _wake(cta, waiting, ready)
+        return [agent for cta, agents in waiting.items() for agent in agents if not cta.stopped]
+
+    def _deliver(self, waiting: Waiting, ready: deque[Agent]) -> bool:
+        """Everybody waits: complete operations that waiters need until one of them wakes. False: there are none."""
+        while not ready:
+            if sum(self._deliver_to(cta, waiting, ready) for cta in list(waiting)) == 0:
+                return False
+        return True
+
+    def _deliver_to(self, cta: Cta, waiting: Waiting, ready: deque[Agent]) -> bool:
+        """The same for one CTA, one operation; another CTA may also have given it what it waits for."""
+        if _wake(cta, waiting, ready):
+            return True
+        op = self._needed(cta, waiting.get(cta, []))
+        if op is None:
+            return False
+        self.finish(op)
+        _wake(cta, waiting, ready)
+        return True
+
+    def _needed(self, cta: Cta, waiting: list[Agent]) -> AsyncOperation | None:
+        """An operation that tells a barrier somebody waits for; the oldest, or one drawn from the seed."""
+        awaited = {a.wait.barrier for a in waiting if a.wait is not None and a.wait.barrier is not None}
+        candidates = [op for op in cta.in_flight if op.barrier in awaited and not op.done]
+        if not candidates:
+            return None
+        return self.random.choice(candidates) if self.shuffle else candidates[0]
+
+
+def _wake(cta: Cta, waiting: Waiting, ready: deque[Agent]) -> bool:
+    """Move the warps of a CTA whose wait is over; the others stay."""
+    agents = waiting.pop(cta, [])
+    still: list[Agent] = []
+    for agent in agents:
+        (ready if agent.is_ready else still).append(agent)
+    if still and not cta.stopped:
+        waiting[cta] = still
+    return len(still) < len(agents)
+
+
+def likely_cause(agent: Agent) -> tuple[int, int]:
+    """Where to look first: a barrier that lacks bytes, then other barriers, then threads that wait for threads."""
+    barrier = agent.wait.barrier if agent.wait is not None else None
+    return 2 if barrier is None else int(barrier.tx_bytes == 0), agent.warp.index
+
+
+def explain_deadlock(waiting: list[Agent], others: list[str]) -> str:
+    """Who waits, where, for what, and what is missing; `others` are the CTA's operations still in flight."""
+    lines: dict[str, list[int]] = {}
+    for agent in waiting:
+        assert agent.wait is not None
+        where = f"at {agent.wait.location} " if agent.wait.location else ""
+        lines.setdefault(f"{where}for {agent.wait.why()}", []).append(agent.warp.index)
+    waits = "; ".join(f"{_warps(who)} {why}" for why, who in lines.items())
+    rest = f"; in flight, but telling none of these barriers: {', '.join(others[:3])}" if others else ""
+    return f"{waits}; nobody is left who could deliver it{rest}"
+
+
+def _warps(indices: list[int]) -> str:
+    indices = sorted(indices)
+    if len(indices) == 1:
+        return f"warp {indices[0]} waits"
+    return f"warps {', '.join(map(str, indices))} wait"

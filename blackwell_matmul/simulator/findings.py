@@ -1,0 +1,85 @@
+"""What a simulated run reports: `Finding`, `Event` and `Run`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from blackwell_matmul.frontend.program import Location
+
+
+class Severity(enum.Enum):
+    """error: wrong by PTX. unguaranteed: works on today's hardware or may be meant, but nothing promises it."""
+
+    ERROR = "error"
+    UNGUARANTEED = "unguaranteed"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fault. `code` is stable; `message` is one sentence; `count` is how often it was seen.
+
+    cta: block index of the first sight. location: the line at which it showed; other: the other side, if any.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    cta: tuple[int, int, int] | None = None
+    location: Location | None = None
+    other: Location | None = None
+    count: int = 1
+
+    def __str__(self) -> str:
+        where = f" ({self.location})" if self.location else ""
+        again = f" [seen {self.count} times]" if self.count > 1 else ""
+        return f"{self.severity.value} {self.code}: {self.message}{where}{again}"
+
+
+class Stop(Exception):
+    """The CTA cannot go on; the finding says why."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+@dataclass(frozen=True)
+class Event:
+    """One step of one agent, in the order in which the simulator took it.
+
+    agent: "warp 2", "TMA", "tensor core". kind: "issue", "wait", "resume", "complete", "arrive", "exit".
+    """
+
+    step: int
+    cta: tuple[int, int, int]
+    agent: str
+    kind: str
+    what: str
+    location: Location | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """The result of `simulate`. Outputs were written in place.
+
+    findings: errors and unguaranteed facts, repeats merged. events: the first CTA's steps (see `simulate`).
+    schedule: the script's __init__ arguments. seconds: host time of the simulation, not of any GPU.
+    counts: how often each instruction was executed, by a warp.
+    """
+
+    kernel: str
+    target: str
+    schedule: Mapping[str, object]
+    grid: tuple[int, int, int]
+    seconds: float
+    findings: tuple[Finding, ...] = ()
+    events: tuple[Event, ...] = ()
+    printed: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """True when no finding is an error."""
+        return not any(f.severity is Severity.ERROR for f in self.findings)

@@ -1,0 +1,372 @@
+"""From a Program's tile view to Python: one generator function that every warp of every CTA runs.
+
+Control flow and scalars become Python statements; each instruction becomes a call of the closure that its lowering
+returned. The generated lines are mapped back to the kernel's, for errors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.frontend.program import Location, Program
+from blackwell_matmul.simulator.expressions import NAMESPACE, ExpressionWriter, free_variables
+from blackwell_matmul.simulator.machine import Warp
+from blackwell_matmul.simulator.registers import ThreadGroup
+from blackwell_matmul.simulator.semantics import description_of
+from blackwell_matmul.simulator.site import Site
+
+_BUILT_IN = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim", "blockDim") for axis in "xyz"}
+_BUILT_IN |= {f"{n}_{a}": f"{n}_{a}" for n in ("clusterBlockIdx", "clusterDim", "clusterIdx") for a in "xyz"}
+_BUILT_IN |= {"clusterBlockRank": "clusterBlockRank", "clusterSize": "clusterSize"}
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A Program ready to run. main(warp) is its generator; grid(arguments) the launch's dimensions.
+
+    written: names of the parameters whose memory the program may write, or None when that is not known.
+    interacts: CTAs talk to each other (semaphores, global workspaces, clusters) and must run together.
+    """
+
+    program: Program
+    source: str
+    main: Callable[[Warp], Iterator[Any]]
+    grid: Callable[[dict[str, Any]], tuple[int, int, int]]
+    num_warps: int
+    cluster: tuple[int, int, int]
+    interacts: bool
+    written: frozenset[str] | None
+    lines: dict[int, Location]
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def location_of_error(self, error: BaseException) -> Location | None:
+        """The kernel's line behind the innermost generated line of a traceback."""
+        found, trace = None, error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == self.main.__code__.co_filename:
+                found = self.lines.get(trace.tb_lineno)
+            trace = trace.tb_next
+        return found
+
+
+_INTERACTING = ("LockSemaphoreInst", "ReleaseSemaphoreInst", "AllocateGlobalInst", "ClusterSyncThreadsInst")
+_STORES = ("StoreGlobalInst", "CopyAsyncTensorSharedToGlobalInst", "CopyAsyncBulkSharedToGlobalInst")
+_POINTER_STORES = ("StoreGlobalGenericInst", "ReleaseSemaphoreInst")
+_numbers = itertools.count()
+
+
+class Lowering:
+    """Writes the generated source. One method for each kind of tilus statement."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.lines: list[str] = []
+        self.locations: dict[int, Location] = {}
+        self.depth = 1
+        self.namespace: dict[str, Any] = dict(NAMESPACE)
+        self.variables: dict[int, str] = {}
+        self.tensors: dict[int, str] = {}
+        self.keep: list[Any] = []  # ids are keys above: the objects must stay alive
+        self.num_warps = program.tile.metadata.num_warps
+        self.groups = [ThreadGroup(0, self.num_warps * 32)]
+        self.interacts = False
+        self.loaded: set[int] = set()
+        self.viewed: set[int] = set()
+        self.lets: dict[int, Any] = {}
+        self.instructions: list[Any] = []
+        self.here: Location | None = None
+
+    # names
+
+    def variable(self, var: Any) -> str:
+        name = getattr(var, "name", None)
+        if name in _BUILT_IN:
+            return _BUILT_IN[name]
+        if id(var) not in self.variables:
+            raise UnsupportedError(
+                f"The simulator cannot use {name or var} at {self.here}: it differs from thread to thread."
+            )
+        return self.variables[id(var)]
+
+    def declare(self, var: Any) -> str:
+        hint = "".join(c for c in (var.hint or "") if c.isalnum() or c == "_")
+        name = self.variables[id(var)] = f"v{len(self.variables)}_{hint}"
+        self.keep.append(var)
+        return name
+
+    def constant(self, value: Any) -> str:
+        name = f"_c{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    def scalar(self, expression: Any) -> str:
+        """Python source of a scalar expression."""
+        if isinstance(expression, (bool, int, float, str)):
+            return repr(expression)
+        try:
+            return ExpressionWriter(self.variable, False, self.constant).write(expression)
+        except UnsupportedError as error:
+            raise self._located(error) from None
+
+    def _located(self, error: UnsupportedError) -> UnsupportedError:
+        """The same sentence with the line, unless it names it already."""
+        text, where = str(error), str(self.here)
+        return error if self.here is None or where in text else UnsupportedError(f"{text} It is used at {where}.")
+
+    def value_of(self, tensor: Any) -> str:
+        if id(tensor) not in self.tensors:
+            raise UnsupportedError(f"The simulator found {tensor} used at {self.here} before it was made.")
+        return self.tensors[id(tensor)]
+
+    def is_defined(self, tensor: Any) -> bool:
+        return id(tensor) in self.tensors
+
+    def define(self, tensor: Any) -> str:
+        if id(tensor) not in self.tensors:
+            self.tensors[id(tensor)] = f"t{len(self.tensors)}"
+            self.keep.append(tensor)
+        return self.tensors[id(tensor)]
+
+    # lines
+
+    def emit(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+        if self.here is not None:
+            self.locations[len(self.lines)] = self.here
+
+    def block(self, head: str, body: Any) -> None:
+        self.emit(head)
+        self.depth += 1
+        before = len(self.lines)
+        self.visit(body)
+        if len(self.lines) == before:
+            self.emit("pass")
+        self.depth -= 1
+
+    def visit(self, stmt: Any) -> None:
+        method = getattr(self, f"visit_{type(stmt).__name__}", None)
+        if method is None:
+            raise UnsupportedError(f"The simulator does not know the statement {type(stmt).__name__} at {self.here}.")
+        location = self.program.location_of(stmt)
+        if location is not None:
+            self.here = location
+        method(stmt)
+
+    def visit_SeqStmt(self, stmt: Any) -> None:
+        for child in stmt.seq:
+            self.visit(child)
+
+    def visit_ForStmt(self, stmt: Any) -> None:
+        extent = self.scalar(stmt.extent)
+        self.block(f"for {self.declare(stmt.iter_var)} in range({extent}):", stmt.body)
+
+    def visit_WhileStmt(self, stmt: Any) -> None:
+        turns, stop = f"n{len(self.lines)}", self.constant(endless_loop(self.here))
+        self.emit(f"{turns} = 0")
+        self.emit(f"while {self.scalar(stmt.cond)}:")
+        self.emit(f"    {turns} += 1")
+        self.emit(f"    if {turns} > {MAX_TURNS}: {stop}(w)")
+        self.depth += 1
+        self.visit(stmt.body)
+        self.depth -= 1
+
+    def visit_IfStmt(self, stmt: Any) -> None:
+        self.block(f"if {self.scalar(stmt.cond)}:", stmt.then_body)
+        if stmt.else_body is not None:
+            self.block("else:", stmt.else_body)
+
+    def visit_BreakStmt(self, stmt: Any) -> None:
+        self.emit("break")
+
+    def visit_ReturnStmt(self, stmt: Any) -> None:
+        self.emit("return")
+
+    def visit_LetStmt(self, stmt: Any) -> None:
+        for var, value in zip(stmt.bind_vars, stmt.bind_values, strict=True):
+            text = self.typed(var, value)
+            self.lets[id(var)] = value
+            self.emit(f"{self.declare(var)} = {text}")
+        self.visit(stmt.body)
+
+    def visit_DeclareStmt(self, stmt: Any) -> None:
+        text = "0" if stmt.init is None else self.typed(stmt.var, stmt.init)
+        self.emit(f"{self.declare(stmt.var)} = {text}")
+
+    def visit_AssignStmt(self, stmt: Any) -> None:
+        self.emit(f"{self.variable(stmt.var)} = {self.typed(stmt.var, stmt.value)}")
+
+    def typed(self, var: Any, value: Any) -> str:
+        """The value as the variable's type holds it."""
+        text = self.scalar(value)
+        kind = getattr(var.type, "name", "")
+        if kind.startswith(("int", "uint")) and not text.isdigit():
+            return f"_wrap({text}, {var.type.nbits}, {not kind.startswith('u')})"
+        return f"_round({text}, {var.type.nbits})" if kind.startswith("float") else text
+
+    def visit_EvaluateStmt(self, stmt: Any) -> None:
+        raise UnsupportedError(f"The simulator does not evaluate `{stmt.expr}` as a statement, at {self.here}.")
+
+    def visit_ThreadGroupStmt(self, stmt: Any) -> None:
+        parent = self.groups[-1]
+        begin = parent.begin + max(stmt.thread_begin, 0)  # -1 lets the hardware choose; code generation takes the first
+        group = ThreadGroup(begin, stmt.num_threads, elected=stmt.thread_begin < 0 and stmt.num_threads == 1)
+        self.groups.append(group)
+        if group.warps == parent.warps:
+            self.visit(stmt.body)
+        else:
+            self.block(f"if {group.warps.start} <= wi < {group.warps.stop}:", stmt.body)
+        self.groups.pop()
+
+    def visit_TensorItemPtrStmt(self, stmt: Any) -> None:
+        from blackwell_matmul.simulator.semantics.views import item_address
+
+        call = self.constant(item_address(self.here))
+        self.emit(f"{self.declare(stmt.ptr_var)} = {call}(w, {self.value_of(stmt.tensor)})")
+
+    def visit_TensorItemValueStmt(self, stmt: Any) -> None:
+        from blackwell_matmul.simulator.semantics.views import item_value
+
+        call = self.constant(item_value(stmt.tensor, self.groups[-1], self.here))
+        self.emit(f"{self.declare(stmt.var)} = {call}(w, {self.value_of(stmt.tensor)})")
+
+    def visit_InstStmt(self, stmt: Any) -> None:
+        inst = stmt.inst
+        self.instructions.append(inst)
+        self.here = self.program.location_of(inst) or self.here
+        self.interacts |= type(inst).__name__ in _INTERACTING
+        description, lower = description_of(inst, str(self.here))
+        site = Site(self, inst, description, self.groups[-1])
+        site.location = self.here
+        try:
+            function = lower(inst, site)
+        except UnsupportedError as error:
+            raise self._located(error) from None
+        if function is None:
+            return
+        self._check_loaded(inst, site)
+        call = f"{self.constant(function)}({', '.join(['w', *site.arguments])})"
+        self._emit_call(call, site, inst)
+
+    def _check_loaded(self, inst: Any, site: Site) -> None:
+        """Registers that a tcgen05.ld fills may be used only after its wait."""
+        for tensor in inst.inputs:
+            if id(tensor) in self.loaded:
+                check = self.constant(site.check_ready(site.name(tensor, "the loaded registers")))
+                self.emit(f"if w.unready: {check}(w, {self.value_of(tensor)})")
+        if type(inst).__name__ == "Tcgen05LoadInst":
+            self.loaded.add(id(inst.output))
+
+    def _target(self, output: Any) -> str:
+        """Where a result goes: to its name, or into the registers that an earlier view of the tensor shares."""
+        again = self.is_defined(output) and id(output) in self.viewed
+        return f"{self.define(output)}{'[...]' if again else ''} = "
+
+    def _emit_call(self, call: str, site: Site, inst: Any) -> None:
+        name = site.description.name
+        self.emit(f"counts[{name!r}] = counts.get({name!r}, 0) + 1")
+        target = self._target(inst.output) if inst.output is not None else ""
+        var = getattr(inst, "var", None)  # sync_reduce gives a scalar
+        if var is not None and name == "SyncReduceThreadsInst":
+            target = f"{self.declare(var)} = "
+        if site.kind == "steps":
+            self.emit(f"{target}yield from {call}")
+        elif site.kind == "blocking":
+            self.emit(f"b = {call}")
+            self.emit("if b is not None:")
+            self.emit("    yield b")
+        else:
+            self.emit(f"{target}{call}")
+        if type(inst).__name__ == "ExitInst":
+            self.emit("return")
+        if type(inst).__name__ == "ViewInst":
+            self.viewed |= {id(inst.output), id(inst.inputs[0])}
+
+    # the whole
+
+    def run(self) -> Lowered:
+        metadata = self.program.tile.metadata
+        for _, var in self.program.params:
+            self.declare(var)
+        head = self._head()
+        self.lines = list(head)
+        self.visit(self.program.tile.body)
+        number = next(_numbers)
+        source = "\n".join(self.lines) + "\n"
+        filename = f"<{self.program.name} lowered {number}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        counts: dict[str, int] = {}
+        self.namespace["counts"] = counts
+        exec(compile(source, filename, "exec"), self.namespace)
+        return Lowered(
+            self.program, source, self.namespace["main"], self._grid(metadata), self.num_warps,
+            tuple(metadata.cluster_blocks), self.interacts or tuple(metadata.cluster_blocks) != (1, 1, 1),
+            self.written(), self.locations, counts,
+        )  # fmt: skip
+
+    def written(self) -> frozenset[str] | None:
+        """The parameters behind every store; None when a pointer is computed, so that any may be meant."""
+        names = {id(var): name for name, var in self.program.params}
+        roots: dict[int, str | None] = {}
+        stored: set[str | None] = set()
+        for inst in self.instructions:
+            kind = type(inst).__name__
+            if kind == "GlobalViewInst":
+                roots[id(inst.output)] = names.get(id(self.origin(inst.ptr)))
+            elif kind == "SliceGlobalInst":
+                roots[id(inst.output)] = roots.get(id(inst.inputs[0]))
+            elif kind in _STORES:
+                stored.add(roots.get(id(inst.inputs[0])))
+            elif kind in _POINTER_STORES:
+                stored.add(None)
+        return None if None in stored else frozenset(name for name in stored if name is not None)
+
+    def origin(self, pointer: Any) -> Any:
+        """Through casts and lets, the variable that a pointer expression is."""
+        while type(pointer).__name__ == "Cast" or id(pointer) in self.lets:
+            pointer = pointer.expr if type(pointer).__name__ == "Cast" else self.lets[id(pointer)]
+        return pointer
+
+    def _head(self) -> list[str]:
+        arguments = [
+            f"    {self.variables[id(var)]} = w.cta.grid.arguments[{name!r}]" for name, var in self.program.params
+        ]
+        return [
+            "def main(w):",
+            "    wi = w.index",
+            "    blockIdx_x, blockIdx_y, blockIdx_z = w.cta.position",
+            "    gridDim_x, gridDim_y, gridDim_z = w.cta.grid.dimensions",
+            *arguments,
+            "    if False: yield",
+        ]
+
+    def _grid(self, metadata: Any) -> Callable[[dict[str, Any]], tuple[int, int, int]]:
+        texts = [self.scalar(e) for e in metadata.grid_blocks]
+        used = {id(v) for e in metadata.grid_blocks if not isinstance(e, int) for v in free_variables(e)}
+        head = "".join(
+            f"{self.variables[id(var)]} = arguments[{name!r}]; " for name, var in self.program.params if id(var) in used
+        )
+        exec(f"def grid(arguments): {head}return ({', '.join(texts)},)", self.namespace)
+        return self.namespace["grid"]  # type: ignore[no-any-return]
+
+
+MAX_TURNS = 1_000_000
+
+
+def endless_loop(location: Location | None) -> Callable[[Warp], None]:
+    """What a while loop calls after more turns than any kernel needs."""
+
+    def stop(warp: Warp) -> None:
+        message = f"a while loop of warp {warp.index} has made {MAX_TURNS} turns without an end"
+        raise warp.cta.stop("livelock", message, location)
+
+    return stop
+
+
+def lower(program: Program) -> Lowered:
+    """Lower the tile view; UnsupportedError names what the simulator does not know, with its line."""
+    return Lowering(program).run()

@@ -1,0 +1,384 @@
+"""The machine that a kernel runs on: grid, CTA, warp, shared memory, tensor memory, mbarriers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.engine import explain_deadlock, likely_cause
+from blackwell_matmul.simulator.findings import Event, Finding, Severity, Stop
+from blackwell_matmul.simulator.memory import Region, Storage
+from blackwell_matmul.simulator.types import element_by_name
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.engine import Agent, AsyncOperation, Blocked, Engine
+    from blackwell_matmul.simulator.globals import GlobalMemory
+    from blackwell_matmul.simulator.lower import Lowered
+
+TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS = 128, 512  # PTX ISA, "Tensor Memory": 128 lanes x 512 columns of 32 bits
+MAX_TX_COUNT = 2**20 - 1  # PTX ISA, "mbarrier / Tx-Count": -(2^20 - 1) to 2^20 - 1
+
+
+class Mbarrier:
+    """An mbarrier object with its full phase number (PTX ISA, "Parallel Synchronization: mbarrier").
+
+    expected: arrivals a phase needs. pending: arrivals it still lacks. tx_bytes: signed tx-count.
+    A phase completes when both are zero; the next one then starts with `expected` pending arrivals.
+    told: the operations that told it something in this phase. over: those of completed phases, until someone waits.
+    """
+
+    __slots__ = ("address", "cta", "expected", "location", "name", "over", "pending", "phase", "told", "tx_bytes")
+
+    def __init__(self, cta: Cta, name: str, address: int, expected: int, location: Location | None) -> None:
+        self.cta, self.name, self.address, self.location = cta, name, address, location
+        self.expected = self.pending = expected
+        self.phase = 0
+        self.tx_bytes = 0
+        self.told: list[AsyncOperation] = []
+        self.over: list[AsyncOperation] = []
+
+    def arrive(self, count: int, location: Location | None) -> None:
+        """arrive: `count` fewer arrivals are pending. More than are pending belong to the phases after this one, as
+        when 32 lanes arrive one after the other where one was expected."""
+        if count > self.pending:
+            self._report_over_arrival(count, location)
+        while count > 0 and self.pending > 0:
+            taken = min(count, self.pending)
+            self.pending -= taken
+            count -= taken
+            self._maybe_complete()
+
+    def _report_over_arrival(self, count: int, location: Location | None) -> None:
+        self.cta.report(
+            "mbarrier-over-arrival",
+            f"{self.name} gets {count} arrival(s) where phase {self.phase} lacked {self.pending}; it was initialised"
+            f" with a count of {self.expected}",
+            location,
+            self.location,
+        )
+
+    def expect_tx(self, count_bytes: int, location: Location | None) -> None:
+        """expect-tx: the phase also waits for that many bytes."""
+        self._add_tx(count_bytes, location)
+
+    def complete_tx(self, count_bytes: int, location: Location | None) -> None:
+        """complete-tx: a bulk copy delivered that many bytes."""
+        self._add_tx(-count_bytes, location)
+        self._maybe_complete()
+
+    def _add_tx(self, count_bytes: int, location: Location | None) -> None:
+        self.tx_bytes += count_bytes
+        if abs(self.tx_bytes) > MAX_TX_COUNT:
+            message = f"the tx-count of {self.name} becomes {self.tx_bytes} bytes; it holds {MAX_TX_COUNT} at most"
+            self.cta.report("tx-count-overflow", message, location, self.location)
+
+    def _maybe_complete(self) -> None:
+        if self.pending == 0 and self.tx_bytes == 0:
+            self.phase += 1
+            self.pending = self.expected
+            self.over += self.told
+            self.told.clear()
+
+    def passed(self, parity: int) -> bool:
+        """mbarrier.try_wait.parity: true when the phase of that parity, and not the current one, is over. Whoever sees
+        that knows of everything that told the barrier in its completed phases."""
+        if (self.phase ^ parity) & 1 == 0:
+            return False
+        for op in self.over:
+            op.settle()
+        self.over.clear()
+        return True
+
+    def missing(self) -> str:
+        parts = []
+        if self.pending:
+            parts.append(f"{self.pending} of {self.expected} arrival(s)")
+        if self.tx_bytes:
+            parts.append(f"{self.tx_bytes} bytes" if self.tx_bytes > 0 else f"an expect_tx of {-self.tx_bytes} bytes")
+        return " and ".join(parts) or "nothing"
+
+
+@dataclass
+class Allocation:
+    """Columns of tensor memory between tcgen05.alloc and tcgen05.dealloc; `freed` is the line of the latter."""
+
+    name: str
+    begin: int
+    columns: int
+    location: Location | None
+    freed: Location | None = None
+    alive: bool = True
+
+
+@dataclass
+class Rendezvous:
+    """One meeting of the warps of a thread group: bar.sync, with what each warp brought along, and what came of it."""
+
+    needed: frozenset[int]
+    brought: dict[int, Any] = field(default_factory=dict)
+    result: Any = None
+
+    def complete(self) -> bool:
+        return self.needed <= self.brought.keys()
+
+
+class Warp:
+    """Thirty-two threads that execute as one agent.
+
+    cp_async: copies issued and not yet committed to a group; cp_groups: committed groups, oldest first.
+    bulk, bulk_groups: the same for bulk stores, which belong to the elected lane.
+    tmem_loads, tmem_stores: tcgen05.ld and st that tcgen05.wait has not ended; unready: the registers of such loads.
+    """
+
+    __slots__ = (
+        "bulk", "bulk_groups", "cp_async", "cp_groups", "cta", "index", "tmem_loads", "tmem_stores", "unready",
+    )  # fmt: skip
+
+    def __init__(self, cta: Cta, index: int) -> None:
+        self.cta, self.index = cta, index
+        self.cp_async: list[AsyncOperation] = []
+        self.cp_groups: deque[list[AsyncOperation]] = deque()
+        self.bulk: list[AsyncOperation] = []
+        self.bulk_groups: deque[list[AsyncOperation]] = deque()
+        self.tmem_loads: list[AsyncOperation] = []
+        self.tmem_stores: list[AsyncOperation] = []
+        self.unready: dict[int, tuple[np.ndarray, AsyncOperation]] = {}
+
+    def __str__(self) -> str:
+        return f"warp {self.index} of CTA {self.cta.position}"
+
+    def start(self) -> Iterator[Blocked]:
+        return self.cta.grid.lowered.main(self)
+
+    def finish(self) -> None:
+        self.cta.event(f"warp {self.index}", "exit", "returned", None)
+
+
+class Cta:
+    """One thread block: its warps, its shared memory, tensor memory and barriers."""
+
+    def __init__(self, grid: Grid, position: tuple[int, int, int]) -> None:
+        self.grid, self.position = grid, position
+        self.engine: Engine = grid.engine
+        self.warps = [Warp(self, i) for i in range(grid.lowered.num_warps)]
+        self.shared: dict[int, Storage] = {}
+        self.shared_bytes: np.ndarray | None = None
+        self.barriers: dict[int, Mbarrier] = {}
+        self.meetings: dict[Any, Rendezvous] = {}
+        self.tensor_memory = _tensor_memory()
+        self.free_columns = [(0, TENSOR_MEMORY_COLUMNS)]
+        self.allocated: dict[int, Allocation] = {}
+        self.in_flight: dict[AsyncOperation, None] = {}  # nobody has waited for them; complete or not
+        self.stopped = False
+        self.tracing = grid.tracing and position == grid.traced
+
+    def report(
+        self,
+        code: str,
+        message: str,
+        location: Location | None = None,
+        other: Location | None = None,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        """A finding; the run goes on."""
+        self.grid.report(Finding(code, severity, message, self.position, location, other))
+
+    def stop(self, code: str, message: str, location: Location | None, other: Location | None = None) -> Stop:
+        """A finding after which this CTA cannot go on; to be raised."""
+        return Stop(Finding(code, Severity.ERROR, message, self.position, location, other))
+
+    def event(self, agent: str, kind: str, what: str, location: Location | None) -> None:
+        if self.tracing:
+            self.grid.trace(Event(len(self.grid.events), self.position, agent, kind, what, location))
+
+    def meet(self, key: Any, needed: frozenset[int], warp: int, brought: Any = None) -> Rendezvous:
+        """Arrive at the thread group's barrier; the last warp to arrive opens it for all."""
+        meeting = self.meetings.get(key)
+        if meeting is None:
+            meeting = self.meetings[key] = Rendezvous(needed)
+        meeting.brought[warp] = brought
+        if meeting.complete():
+            del self.meetings[key]
+        return meeting
+
+    def barrier_at(self, address: int, location: Location | None) -> Mbarrier:
+        barrier = self.barriers.get(address)
+        if barrier is None:
+            raise self.stop(
+                "mbarrier-not-initialised",
+                f"shared address {address} holds no mbarrier; the kernel has {len(self.barriers)} of them",
+                location,
+            )
+        return barrier
+
+    # tensor memory
+
+    def allocate_columns(self, columns: int, name: str, location: Location | None) -> Allocation:
+        """First fit (PTX ISA, tcgen05.alloc; it would block for ever when no other CTA frees columns)."""
+        for i, (begin, end) in enumerate(self.free_columns):
+            if end - begin >= columns:
+                self.free_columns[i] = (begin + columns, end)
+                self.allocated[begin] = Allocation(name, begin, columns, location)
+                self._forget(begin, begin + columns)
+                return self.allocated[begin]
+        left = sum(end - begin for begin, end in self.free_columns)
+        raise self.stop(
+            "tensor-memory-exhausted",
+            f"{name} asks for {columns} tensor-memory columns and {left} of {TENSOR_MEMORY_COLUMNS} are free",
+            location,
+        )
+
+    def _forget(self, begin: int, end: int) -> None:
+        """What new columns hold is not known."""
+        memory = self.tensor_memory
+        if memory.written is True:
+            memory.written = np.ones(memory.shape, bool)
+        assert isinstance(memory.written, np.ndarray)
+        if memory.written[:, begin:end].any():
+            memory.written[:, begin:end] = False
+            memory.data[:, begin:end] = np.nan
+
+    def free(self, allocation: Allocation, location: Location | None) -> None:
+        if not allocation.alive:
+            message = f"{allocation.name} is freed twice"
+            self.report("tensor-memory-not-allocated", message, location, allocation.freed)
+            return
+        allocation.alive, allocation.freed = False, location
+        del self.allocated[allocation.begin]
+        self.free_columns = _join(
+            sorted([*self.free_columns, (allocation.begin, allocation.begin + allocation.columns)])
+        )
+
+    # the end
+
+    def fail(self, finding: Finding) -> None:
+        """A fault that the CTA cannot survive; the others go on."""
+        self.grid.report(finding)
+        self.stopped = True
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Its operations will never complete."""
+        for op in self.in_flight:
+            self.engine.drop(op)
+        self.in_flight.clear()
+
+    def check_exit(self) -> None:
+        """What must not be left behind when a CTA returns. Its shared memory ends with it, and what is still to be
+        read from there is lost."""
+        for left in self.allocated.values():
+            self.report("tensor-memory-leak", f"{left.name} is still allocated when the CTA exits", left.location)
+        for op in list(self.in_flight):
+            self._report_in_flight(op)
+            if not op.done and not op.source_free:
+                _lose([r for r in op.reads if r.storage.space == "shared"])
+            self.engine.finish(op)
+            op.settle()
+
+    def _report_in_flight(self, op: AsyncOperation) -> None:
+        if op.source_free:
+            return  # its writes may outlive the CTA (PTX ISA, cp.async.bulk.wait_group)
+        lost = any(region.storage.space == "shared" for region in op.reads)
+        self.report(
+            "in-flight-at-exit",
+            f"{op.name} was not waited for: {op.remedy}, and the CTA exits while it is in flight",
+            op.location,
+            severity=Severity.ERROR if lost else Severity.UNGUARANTEED,
+        )
+
+
+def _lose(regions: list[Region]) -> None:
+    """Fill with poison what the regions' storages hold."""
+    for region in regions:
+        storage = region.storage
+        storage.write(storage.data, storage.item.poison)
+
+
+def _tensor_memory() -> Storage:
+    cells = np.full((TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS), np.nan, np.float32)
+    written = np.zeros(cells.shape, bool)
+    return Storage("tensor", "tensor memory", element_by_name("float32", 32), cells, written)
+
+
+def _join(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined = [spans[0]]
+    for begin, end in spans[1:]:
+        if begin == joined[-1][1]:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+MAX_EVENTS = 20_000
+
+
+class Grid:
+    """One launch: its memory, its findings, and the engine that runs its CTAs."""
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        memory: GlobalMemory,
+        arguments: Mapping[int, Any],
+        dimensions: tuple[int, int, int],
+        new_engine: Callable[[], Engine],
+        tracing: bool,
+    ) -> None:
+        self.lowered, self.memory, self.arguments, self.dimensions = lowered, memory, arguments, dimensions
+        self.new_engine = new_engine
+        self.engine = new_engine()
+        self.tracing, self.traced = tracing, (0, 0, 0)
+        self.findings: dict[Any, Finding] = {}
+        self.events: list[Event] = []
+        self.printed: list[str] = []
+        self.steps = 0
+
+    def report(self, finding: Finding) -> None:
+        """Repeats (same code and lines) are counted, and the first message is kept."""
+        key = (finding.code, finding.location, finding.other, finding.message if finding.location is None else None)
+        known = self.findings.get(key)
+        total = finding.count + (known.count if known else 0)
+        self.findings[key] = replace(known or finding, count=total)
+
+    def trace(self, event: Event) -> None:
+        if len(self.events) < MAX_EVENTS:
+            self.events.append(event)
+
+    def run(self, positions: list[tuple[int, int, int]]) -> None:
+        """Run these CTAs together until all have returned or cannot go on."""
+        self.engine = self.new_engine()
+        ctas = [Cta(self, position) for position in positions]
+        waiting = self.engine.run([warp for cta in ctas for warp in cta.warps])
+        for cta in ctas:
+            stuck = sorted((agent for agent in waiting if agent.warp.cta is cta), key=likely_cause)
+            if stuck:
+                self._report_deadlock(cta, stuck)
+            elif not cta.stopped:
+                cta.check_exit()
+        self.steps += self.engine.steps
+
+    def _report_deadlock(self, cta: Cta, stuck: list[Agent]) -> None:
+        first = stuck[0].wait
+        assert first is not None
+        made = first.barrier.location if first.barrier is not None else None
+        others = [f"{op.name} ({op.location})" for op in cta.in_flight if not op.done]
+        cta.report("deadlock", explain_deadlock(stuck, others), first.location, made)
+        cta.abandon()
+
+
+def overlap(op: AsyncOperation, region: Region, write: bool) -> Region | None:
+    """The region of an operation in flight that an access conflicts with: its writes, or its reads if we write."""
+    for mine in op.writes:
+        if mine.overlaps(region):
+            return mine
+    if write:
+        for mine in op.reads:
+            if mine.overlaps(region):
+                return mine
+    return None

@@ -1,0 +1,249 @@
+"""Memory: storages, the views that a kernel takes of them, and the regions that instructions touch.
+
+A storage is one allocation: a shared tensor, the tensor memory of a CTA, or one global view. It is kept in logical
+order (row-major elements of the tensor as the kernel declared it); slices, permutations and reshapes are numpy views.
+Shared tensors that code generation puts over each other (`free_shared`) are kept in their true bytes instead, so
+that a write to one is seen in the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blackwell_matmul.simulator.types import Element, from_image, to_image
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.engine import AsyncOperation
+
+Box = tuple[tuple[int, int], ...]
+
+
+class Storage:
+    """One allocation. `data` is its root array; `pending` are the asynchronous operations that still touch it.
+
+    written: True once every element was written, else a mask of the elements that were (None: not tracked).
+    """
+
+    def __init__(self, space: str, name: str, item: Element, data: np.ndarray, written: np.ndarray | bool) -> None:
+        self.space, self.name, self.item, self.data = space, name, item, data
+        self.written: np.ndarray | bool = written
+        self.pending: list[AsyncOperation] = []
+        self.family: list[Storage] = [self]  # storages that share memory with this one
+        self.alive = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
+    def root(self) -> View:
+        return View(self, self.data, tuple(0 for _ in self.shape), tuple(range(len(self.shape))))
+
+    def byte_ranges(self, region: Region) -> np.ndarray:
+        """Addresses of the region's elements, for comparing storages that overlap."""
+        flat = np.arange(self.data.size).reshape(self.shape)
+        return flat[tuple(slice(lo, hi) for lo, hi in region.box)].reshape(-1) * self.item.dtype.itemsize
+
+    # reading and writing through a view
+
+    def read(self, data: np.ndarray) -> np.ndarray:
+        return data
+
+    def write(self, data: np.ndarray, values: Any) -> None:
+        data[...] = values
+
+    def mark(self, region: Region) -> None:
+        """Remember that the region was written."""
+        if self.written is True:
+            return
+        mask = self.written
+        assert isinstance(mask, np.ndarray)
+        if region.elements is not None:
+            mask.reshape(-1)[region.elements] = True
+        else:
+            mask[tuple(slice(lo, hi) for lo, hi in region.box)] = True
+        if mask.all():
+            self.written = True
+
+    def unwritten(self, region: Region) -> bool:
+        """True when some element of the region was never written."""
+        if self.written is True:
+            return False
+        mask = self.written
+        assert isinstance(mask, np.ndarray)
+        if region.elements is not None:
+            return not mask.reshape(-1)[region.elements].all()
+        return not mask[tuple(slice(lo, hi) for lo, hi in region.box)].all()
+
+
+class AliasedStorage(Storage):
+    """A shared tensor whose bytes another one reuses: `data` holds element offsets into the CTA's bytes."""
+
+    def __init__(self, name: str, item: Element, offsets: np.ndarray, buffer: np.ndarray, address: int) -> None:
+        super().__init__("shared", name, item, offsets, np.zeros(offsets.shape, bool))
+        self.address = address
+        self.cells = buffer[address:].view(np.uint8)
+        usable = len(self.cells) // item.dtype.itemsize * item.dtype.itemsize
+        self.cells = self.cells[:usable].view(item.dtype)
+        self.end = address + (int(offsets.max()) + 1) * item.dtype.itemsize
+
+    def meets(self, other: AliasedStorage) -> bool:
+        """Whether some bytes lie between the first and the last of both."""
+        return self.address < other.end and other.address < self.end
+
+    def read(self, data: np.ndarray) -> np.ndarray:
+        return to_image(self.cells[data], self.item)
+
+    def write(self, data: np.ndarray, values: Any) -> None:
+        exact = from_image(np.ascontiguousarray(np.broadcast_to(values, data.shape).astype(self.item.image)), self.item)
+        self.cells[data] = exact
+
+    def byte_ranges(self, region: Region) -> np.ndarray:
+        if region.elements is not None:
+            cells = self.data.reshape(-1)[region.elements]
+        else:
+            cells = self.data[tuple(slice(lo, hi) for lo, hi in region.box)].reshape(-1)
+        return self.address + cells * self.item.dtype.itemsize
+
+
+class Region:
+    """Part of a storage: a rectangle in its root coordinates, or (when a reshape broke rectangles) its elements."""
+
+    __slots__ = ("box", "elements", "storage")
+
+    def __init__(self, storage: Storage, box: Box, elements: np.ndarray | None = None) -> None:
+        self.storage, self.box, self.elements = storage, box, elements
+
+    def overlaps(self, other: Region) -> bool:
+        if self.storage is not other.storage:
+            return self._shares_bytes(other)
+        if self.elements is None and other.elements is None:
+            return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box, strict=True))
+        return bool(np.intersect1d(self.flat(), other.flat()).size)
+
+    def _shares_bytes(self, other: Region) -> bool:
+        if other.storage not in self.storage.family:
+            return False
+        mine, theirs = self.storage.byte_ranges(self), other.storage.byte_ranges(other)
+        return bool(np.intersect1d(mine, theirs).size)
+
+    def flat(self) -> np.ndarray:
+        if self.elements is not None:
+            return self.elements.reshape(-1)
+        root = np.arange(math.prod(self.storage.shape)).reshape(self.storage.shape)
+        return root[tuple(slice(lo, hi) for lo, hi in self.box)].reshape(-1)
+
+    def __str__(self) -> str:
+        if self.elements is not None:
+            return f"{self.storage.name}[{self.elements.size} elements]"
+        if not self.box:
+            return self.storage.name
+        return f"{self.storage.name}[{', '.join(f'{lo}:{hi}' for lo, hi in self.box)}]"
+
+
+class View:
+    """A tensor as the kernel sees it: part of a storage, in the kernel's own order of dimensions.
+
+    base: where it starts in the root's coordinates. dims: the root dimension behind each of its dimensions.
+    index: root element numbers, for views that are not rectangles of the root any more.
+    """
+
+    __slots__ = ("_slices", "base", "data", "dims", "index", "storage")
+
+    def __init__(
+        self,
+        storage: Storage,
+        data: np.ndarray,
+        base: tuple[int, ...],
+        dims: tuple[int, ...],
+        index: np.ndarray | None = None,
+    ) -> None:
+        self.storage, self.data, self.base, self.dims, self.index = storage, data, base, dims, index
+        self._slices: dict[Any, View] = {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
+    @property
+    def item(self) -> Element:
+        return self.storage.item
+
+    def slice(self, offsets: Sequence[int], dims: Sequence[int], shape: Sequence[int]) -> View:
+        """The sub-tensor of `shape` over `dims` that starts at `offsets`; IndexError when it leaves this one."""
+        key = (tuple(offsets), tuple(dims), tuple(shape))
+        if key not in self._slices:
+            if len(self._slices) > 4096:
+                self._slices.clear()
+            self._slices[key] = self._slice(*key)
+        return self._slices[key]
+
+    def _slice(self, offsets: tuple[int, ...], dims: tuple[int, ...], shape: tuple[int, ...]) -> View:
+        extents = dict(zip(sorted(dims), shape, strict=True))
+        picks: list[Any] = []
+        for dim, offset in enumerate(offsets):
+            extent = extents.get(dim, 1)
+            if not 0 <= offset <= self.shape[dim] - extent:
+                raise IndexError(
+                    f"{self.storage.name}: {offset}:{offset + extent} lies outside of dimension {dim},"
+                    f" which has {self.shape[dim]} elements"
+                )
+            picks.append(slice(offset, offset + extent) if dim in extents else int(offset))
+        base = list(self.base)
+        for dim, offset in enumerate(offsets):
+            if self.index is None:
+                base[self.dims[dim]] += offset
+        kept = tuple(self.dims[d] for d in sorted(dims)) if self.index is None else ()
+        index = None if self.index is None else self.index[tuple(picks)]
+        return View(self.storage, self.data[tuple(picks)], tuple(base), kept, index)
+
+    def permute(self, dims: Sequence[int]) -> View:
+        key = ("permute", tuple(dims))
+        if key not in self._slices:
+            kept = tuple(self.dims[d] for d in dims) if self.index is None else ()
+            index = None if self.index is None else self.index.transpose(tuple(dims))
+            self._slices[key] = View(self.storage, self.data.transpose(tuple(dims)), self.base, kept, index)
+        return self._slices[key]
+
+    def reshape(self, shape: Sequence[int]) -> View:
+        """The same elements in row-major order under another shape; never a copy."""
+        key = ("reshape", tuple(shape))
+        if key not in self._slices:
+            data = self.data.reshape(tuple(shape))
+            if not np.shares_memory(data, self.data):
+                raise ValueError(f"{self.storage.name}: a view of shape {self.shape} cannot be reshaped to {shape}")
+            self._slices[key] = View(self.storage, data, self.base, (), self._elements().reshape(tuple(shape)))
+        return self._slices[key]
+
+    def _elements(self) -> np.ndarray:
+        if self.index is not None:
+            return self.index
+        root = np.arange(math.prod(self.storage.shape)).reshape(self.storage.shape)
+        picks = [slice(b, b + 1) for b in self.base]
+        for dim, extent in zip(self.dims, self.shape, strict=True):
+            picks[dim] = slice(self.base[dim], self.base[dim] + extent)
+        block = root[tuple(picks)]
+        keep = [d for d in range(block.ndim) if d in self.dims]
+        squeezed = block.reshape([block.shape[d] for d in keep])
+        return squeezed.transpose([keep.index(d) for d in self.dims])
+
+    def region(self, box: Box | None = None) -> Region:
+        """What an access to `box` (in this view's coordinates; None: all of it) touches in the storage."""
+        if self.index is not None:
+            part = self.index if box is None else self.index[tuple(slice(lo, hi) for lo, hi in box)]
+            return Region(self.storage, (), part)
+        root = [(b, b + 1) for b in self.base]
+        for i, dim in enumerate(self.dims):
+            lo, hi = (0, self.shape[i]) if box is None else box[i]
+            root[dim] = (self.base[dim] + lo, self.base[dim] + hi)
+        return Region(self.storage, tuple(root))
+
+    def read(self) -> np.ndarray:
+        """Its values, as images (see types.py)."""
+        return self.storage.read(self.data)
+
+    def write(self, values: Any) -> None:
+        self.storage.write(self.data, values)

@@ -1,0 +1,147 @@
+"""Spreading the CTAs of a grid over the cores. CTAs that interact run together, in one process."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from threadpoolctl import ThreadpoolController
+
+from blackwell_matmul.errors import SimulationError, UnsupportedError
+from blackwell_matmul.simulator.machine import Grid
+
+FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
+
+Position = tuple[int, int, int]
+
+
+def positions(grid: Grid) -> Iterator[Position]:
+    """Block indices in launch order, x fastest."""
+    x, y, z = grid.dimensions
+    for k, j, i in itertools.product(range(z), range(y), range(x)):
+        yield i, j, k
+
+
+def run_ctas(grid: Grid, workers: int | None) -> dict[str, int]:
+    """Run every CTA; returns how often each instruction was executed by a warp."""
+    counts = grid.lowered.counts
+    try:
+        with _blas().limit(limits=1, user_api="blas"):
+            if grid.lowered.interacts:
+                grid.run(list(positions(grid)))
+            else:
+                _run_independent(grid, workers)
+    except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise _as_sentence(grid, error) from error
+    return dict(counts)
+
+
+@functools.cache
+def _blas() -> ThreadpoolController:
+    """The BLAS that numpy brought. A tile's product is too small for threads; cores are for CTAs."""
+    return ThreadpoolController()
+
+
+def _as_sentence(grid: Grid, error: Exception) -> SimulationError:
+    where = grid.lowered.location_of_error(error)
+    return SimulationError(f"{grid.lowered.program.name} cannot go on at {where}: {type(error).__name__}, {error}.")
+
+
+def _run_independent(grid: Grid, workers: int | None) -> None:
+    rest = list(positions(grid))
+    start = time.perf_counter()
+    done = 0
+    while done < len(rest) and time.perf_counter() - start < FORK_PAYS_SECONDS / 4:
+        grid.run([rest[done]])
+        done += 1
+    rest = rest[done:]
+    ahead = (time.perf_counter() - start) / max(done, 1) * len(rest)
+    processes = min(workers or _cores(), len(rest))
+    if processes < 2 or not _can_fork() or (workers is None and ahead < FORK_PAYS_SECONDS):
+        for position in rest:
+            grid.run([position])
+    else:
+        _run_forked(grid, rest, processes)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _can_fork() -> bool:
+    """macOS offers fork, but its system libraries do not survive it; a daemonic process (a worker of a pool) may not
+    have children. In both, one process runs everything."""
+    if multiprocessing.current_process().daemon:
+        return False
+    return "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux"
+
+
+def _run_forked(grid: Grid, rest: list[Position], processes: int) -> None:
+    """Each process takes every n-th CTA and writes into memory that all share; findings come back by pipe."""
+    context = multiprocessing.get_context("fork")
+    moved = grid.memory.share()
+    children = []
+    try:
+        for index in range(1, processes):
+            receiver, sender = context.Pipe(duplex=False)
+            child = context.Process(target=_child, args=(grid, rest[index::processes], sender), daemon=True)
+            child.start()
+            sender.close()
+            children.append((child, receiver))
+        for position in rest[::processes]:
+            grid.run([position])
+        for child, receiver in children:
+            _collect(grid, child, receiver)
+    finally:
+        for child, _ in children:
+            child.kill()
+            child.join()
+        for segment, original in moved:
+            original[:] = segment.cells
+            segment.cells = original
+
+
+def _child(grid: Grid, mine: list[Position], sender: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent answers it
+    grid.findings.clear()
+    grid.printed.clear()
+    grid.memory.writes.clear()
+    grid.lowered.counts.clear()
+    failure = None
+    try:
+        for position in mine:
+            grid.run([position])
+    except UnsupportedError as error:
+        failure = str(error)
+    except Exception as error:
+        failure = str(_as_sentence(grid, error))
+    writes = [(tag, w) for tag, w in grid.memory.writes.items()]
+    sender.send((failure, grid.findings, grid.printed, writes, grid.lowered.counts, grid.memory.read))
+    sender.close()
+
+
+def _collect(grid: Grid, child: Any, receiver: Any) -> None:
+    try:
+        failure, findings, printed, writes, counts, read = receiver.recv()
+    except EOFError:
+        child.join()
+        raise SimulationError(
+            f"A process that ran part of {grid.lowered.program.name} died (exit code {child.exitcode});"
+            " workers=1 runs everything in this one."
+        ) from None
+    if failure is not None:
+        raise SimulationError(failure)
+    for finding in findings.values():
+        grid.report(finding)
+    grid.printed += printed
+    grid.memory.writes.update(writes)
+    grid.memory.read |= read
+    for name, count in counts.items():
+        grid.lowered.counts[name] = grid.lowered.counts.get(name, 0) + count

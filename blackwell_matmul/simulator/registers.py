@@ -1,0 +1,216 @@
+"""Register tensors: which thread holds which element.
+
+A warp's part of a register tensor is an array of (32 lanes, elements a lane). `WarpLayout` moves it to and from
+a tile, through the real register layout, so that "warp 2 stored rows 64..95" is a fact and not a guess.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+WARP = 32
+
+
+@dataclass(frozen=True)
+class ThreadGroup:
+    """Threads [begin, begin + count) of the CTA that execute an instruction. elected: one lane chosen by elect.sync."""
+
+    begin: int
+    count: int
+    elected: bool = False
+
+    @property
+    def warps(self) -> range:
+        return range(self.begin // WARP, (self.begin + self.count - 1) // WARP + 1)
+
+    def lanes(self, warp: int) -> tuple[int, int]:
+        """First lane and number of lanes of `warp` that belong to the group."""
+        first = max(self.begin, warp * WARP)
+        return first - warp * WARP, min(self.begin + self.count, (warp + 1) * WARP) - first
+
+
+def _threads(group: ThreadGroup, warp: int) -> np.ndarray:
+    """Indices of the warp's active threads relative to the group (tilus's current_thread)."""
+    lane, count = group.lanes(warp)
+    return np.arange(warp * WARP + lane, warp * WARP + lane + count) - group.begin
+
+
+def _deserialize(index: np.ndarray, shape: Sequence[int]) -> list[np.ndarray]:
+    digits: list[np.ndarray] = []
+    for extent in reversed(shape):
+        digits.append(index % extent)
+        index = index // extent
+    return digits[::-1]
+
+
+def coordinates(layout: Any, threads: np.ndarray) -> list[np.ndarray]:
+    """The element (one array of shape (threads, local size) for each dimension) that each register holds."""
+    spatial = _deserialize(threads[:, None] % max(layout.spatial_size, 1), layout.spatial_shape)
+    local = _deserialize(np.arange(layout.local_size)[None, :], layout.local_shape)
+    modes: list[np.ndarray] = [np.zeros((1, 1), np.int64) for _ in layout.mode_shape]
+    for mode, digit in zip(layout.spatial_modes, spatial, strict=True):
+        if mode >= 0:
+            modes[mode] = digit
+    for mode, digit in zip(layout.local_modes, local, strict=True):
+        modes[mode] = digit
+    full = (len(threads), layout.local_size)
+    result = []
+    for group in layout.grouped_modes:
+        index = np.zeros((1, 1), np.int64)
+        for mode in group:
+            index = index * layout.mode_shape[mode] + modes[mode]
+        result.append(np.broadcast_to(index, full))
+    return result
+
+
+def local_index(layout: Any, indices: Sequence[np.ndarray]) -> np.ndarray:
+    """The register number of an element inside the lane that holds it."""
+    digits: dict[int, np.ndarray] = {}
+    for index, group in zip(indices, layout.grouped_modes, strict=True):
+        parts = _deserialize(np.asarray(index), [layout.mode_shape[m] for m in group])
+        digits.update(zip(group, parts, strict=True))
+    result = np.zeros(np.broadcast_shapes((1,), *(np.shape(i) for i in indices)), np.int64)
+    for mode in layout.local_modes:
+        result = result * layout.mode_shape[mode] + digits[mode]
+    return result
+
+
+class WarpLayout:
+    """The part of a register layout that one warp of a thread group holds.
+
+    coords: for each dimension, the index of the element in (active lanes, local size). box: the rectangle around
+    them; dense: the warp holds the whole rectangle. unique: False when several lanes hold the same element.
+    """
+
+    def __init__(self, layout: Any, group: ThreadGroup, warp: int) -> None:
+        self.shape: tuple[int, ...] = tuple(layout.shape)
+        self.local_size: int = layout.local_size
+        self.lane, self.lanes = group.lanes(warp)
+        self.coords = tuple(coordinates(layout, _threads(group, warp)))
+        self.box = tuple((int(c.min()), int(c.max()) + 1) for c in self.coords)
+        self.flat = np.ravel_multi_index(self.coords, self.shape) if self.shape else np.zeros(
+            (self.lanes, self.local_size), np.int64
+        )
+        distinct = np.unique(self.flat).size
+        self.dense = distinct == math.prod(hi - lo for lo, hi in self.box)
+        self.unique = distinct == self.flat.size
+        self._strided = self._find_strided() if self.dense and self.unique and self.shape else None
+
+    def _find_strided(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """If the warp's rectangle, split into bits, is a permutation of (lane, register) bits: (split, axes)."""
+        extents = [hi - lo for lo, hi in self.box]
+        if any(e & (e - 1) for e in extents) or self.lanes & (self.lanes - 1) or self.local_size & (self.local_size - 1):
+            return None
+        local = [c - lo for c, (lo, _) in zip(self.coords, self.box, strict=True)]
+        strides = np.cumprod([1, *extents[:0:-1]])[::-1]
+        position = sum(c * s for c, s in zip(local, strides, strict=True)).reshape(-1)
+        bits = position.size.bit_length() - 1
+        axes = []
+        for bit in reversed(range(bits)):  # which bit of the tile position does this bit of (lane, register) set?
+            value = int(position[1 << bit])
+            if value & (value - 1):
+                return None
+            axes.append(bits - value.bit_length())
+        rebuilt = sum(((np.arange(position.size) >> (bits - 1 - i)) & 1) << (bits - 1 - a) for i, a in enumerate(axes))
+        return _merge(extents, axes) if bits == 0 or np.array_equal(rebuilt, position) else None
+
+    def load(self, tile: np.ndarray) -> np.ndarray:
+        """The warp's registers (32, local size), taken from a tile of the layout's shape."""
+        if self._strided is not None and self.lanes == WARP:
+            split, axes = self._strided
+            block = tile[tuple(slice(lo, hi) for lo, hi in self.box)]
+            return np.array(block.reshape(split).transpose(axes), order="C").reshape(WARP, self.local_size)
+        out = np.zeros((WARP, self.local_size), tile.dtype)
+        out[self.lane : self.lane + self.lanes] = tile[self.coords]
+        return out
+
+    def store(self, tile: np.ndarray, registers: np.ndarray) -> None:
+        """Write the warp's registers to their places in a tile."""
+        if self._strided is not None and self.lanes == WARP:
+            split, axes = self._strided
+            block = tile[tuple(slice(lo, hi) for lo, hi in self.box)]
+            permuted = block.reshape(split).transpose(axes)  # splitting axes never copies
+            permuted[...] = registers.reshape(permuted.shape)
+            return
+        tile[self.coords] = registers[self.lane : self.lane + self.lanes]
+
+    def place(self, registers: np.ndarray, out: np.ndarray) -> None:
+        """`store` without conditions on the tile: for gathering a whole tile from several warps."""
+        out[self.coords] = registers[self.lane : self.lane + self.lanes]
+
+
+def _merge(extents: Sequence[int], axes: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Join neighbouring bits that move together: numpy copies few long axes faster than many of two."""
+    bits_of = [e.bit_length() - 1 for e in extents]
+    starts = {sum(bits_of[:i]) for i in range(len(bits_of))}
+    runs: list[list[int]] = []
+    for axis in axes:
+        if runs and axis == runs[-1][-1] + 1 and axis not in starts:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    ordered = sorted(runs)
+    split = tuple(1 << len(run) for run in ordered)
+    return split or (1,), tuple(ordered.index(run) for run in runs) or (0,)
+
+
+_layouts: dict[tuple[Any, ThreadGroup, int], tuple[Any, WarpLayout]] = {}
+
+
+def warp_layout(layout: Any, group: ThreadGroup, warp: int) -> WarpLayout:
+    """The cached `WarpLayout`; equal layouts share one."""
+    key = (_signature(layout), group, warp)
+    if key not in _layouts:
+        _layouts[key] = (layout, WarpLayout(layout, group, warp))
+    return _layouts[key][1]
+
+
+def _signature(layout: Any) -> tuple[Any, ...]:
+    return (tuple(layout.shape), tuple(layout.mode_shape), tuple(layout.spatial_modes), tuple(layout.local_modes))
+
+
+def same_layout(a: Any, b: Any) -> bool:
+    return _signature(a) == _signature(b)
+
+
+def broadcast_index(out: Any, operand: Any, group: ThreadGroup, warp: int) -> np.ndarray | None:
+    """For each register of `out`, the register of `operand` in the same lane that it combines with; None: the same."""
+    if same_layout(out, operand):
+        return None
+    return _broadcast_index(_Hashable(out), _Hashable(operand), group, warp)
+
+
+class _Hashable:
+    """A layout as a cache key."""
+
+    def __init__(self, layout: Any) -> None:
+        self.layout, self.signature = layout, _signature(layout)
+
+    def __hash__(self) -> int:
+        return hash(self.signature)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Hashable) and self.signature == other.signature
+
+
+@functools.lru_cache(maxsize=4096)
+def _broadcast_index(out: _Hashable, operand: _Hashable, group: ThreadGroup, warp: int) -> np.ndarray:
+    coords = warp_layout(out.layout, group, warp).coords
+    shape = operand.layout.shape
+    aligned = coords[len(coords) - len(shape) :]
+    picked = [np.zeros_like(c) if extent == 1 else c for c, extent in zip(aligned, shape, strict=True)]
+    full = np.zeros((WARP, out.layout.local_size), np.int64)
+    lane, lanes = group.lanes(warp)
+    full[lane : lane + lanes] = local_index(operand.layout, picked) if shape else 0
+    return full
+
+
+def pick(registers: np.ndarray, index: np.ndarray | None) -> np.ndarray:
+    """Registers in the order that `broadcast_index` asks for."""
+    return registers if index is None else np.take_along_axis(registers, index, axis=1)

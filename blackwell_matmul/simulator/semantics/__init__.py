@@ -1,0 +1,17 @@
+"""One description per instruction. Importing this package registers them all."""
+
+from blackwell_matmul.simulator.semantics import (  # noqa: F401
+    cp_async,
+    debug,
+    dot,
+    elementwise,
+    mbarrier,
+    memory,
+    sync,
+    tcgen05,
+    tma,
+    views,
+)
+from blackwell_matmul.simulator.semantics.description import DESCRIPTIONS, Description, description_of
+
+__all__ = ["DESCRIPTIONS", "Description", "description_of"]

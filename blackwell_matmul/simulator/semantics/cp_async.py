@@ -1,0 +1,164 @@
+"""cp.async: copies of 4 to 16 bytes by each thread, generic proxy, tracked in per-thread groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.simulator.engine import AsyncOperation
+from blackwell_matmul.simulator.expressions import free_variables, vector_function
+from blackwell_matmul.simulator.machine import Warp
+from blackwell_matmul.simulator.memory import AliasedStorage, Region, View
+from blackwell_matmul.simulator.registers import ThreadGroup
+from blackwell_matmul.simulator.semantics.description import Access, Effect, Proxy, Space, Wait, When, describe
+from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read
+from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.types import element, to_image
+
+_COPY: dict[str, Any] = {
+    "name": "cp.async",
+    "ptx": "Data Movement / Non-bulk copy: cp.async",
+    "effects": (
+        Effect("src", Space.GLOBAL, Access.READ, Proxy.GENERIC, When.COMPLETION),
+        Effect("dst", Space.SHARED, Access.WRITE, Proxy.GENERIC, When.COMPLETION),
+    ),
+    "resources": ("LSU", "L2"),
+    "completes_by": "group",
+}
+_REMEDY = "copy_async_wait_group (or copy_async_wait_all) by the threads that copied"
+_REMEDY_UNCOMMITTED = f"copy_async_commit_group and {_REMEDY}"
+
+
+def _rows(group: ThreadGroup, warp: int, extent: int) -> tuple[int, int]:
+    """The rows of the tile that a warp copies: tilus deals the tile to the threads in row-major order."""
+    index = warp - group.warps.start
+    return extent * index // len(group.warps), extent * (index + 1) // len(group.warps)
+
+
+@describe("CopyAsyncInst", **_COPY)
+def copy_async(inst: Any, site: Site) -> Any:
+    dst, src = inst.inputs
+    shape, item, location, group = tuple(dst.shape), element(dst.dtype), site.location, site.group
+    dims = tuple(range(len(shape))) if inst.dims is None else tuple(inst.dims)
+    site.use(dst)
+    site.use(src)
+    site.scalars(inst.offsets)
+
+    def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...]) -> None:
+        record_read(warp, source)
+        top, bottom = _rows(group, warp.index, shape[0])
+        if top == bottom:
+            return
+        moved = list(offsets)
+        moved[sorted(dims)[0]] += top
+        extents = (bottom - top, *shape[1:])
+        place = Placement(source, tuple(moved), dims, extents)
+        place.check_exists(warp, source, "cp.async", location)
+        box = ((top, bottom), *((0, e) for e in shape[1:]))
+
+        def complete() -> None:
+            copy_in(target, box, source, place, item)
+
+        regions = {"dst": target.region(box), "src": place.region(source)}
+        warp.cp_async.append(site.launch(warp, regions, complete, agent="cp.async", remedy=_REMEDY_UNCOMMITTED))
+
+    return run
+
+
+def copy_in(target: View, box: Any, source: GlobalView, place: Placement, item: Any) -> None:
+    """Copy the part of a tile that exists, and zeros for the rest (cp.async's ignore-src; TMA's out-of-bound fill)."""
+    where = tuple([slice(lo, hi) for lo, hi in box])
+    extents = tuple([hi - lo for lo, hi in box])
+    if place.inside and place.whole(extents) and not isinstance(target.storage, AliasedStorage):
+        target.data[where] = _block(source, place, item)
+        return
+    tile = np.zeros(extents, item.image)
+    if place.inside:
+        tile[place.tile] = _block(source, place, item)
+    target.storage.write(target.data[where], tile)
+
+
+def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
+    """The part that exists, as shared memory holds it."""
+    if source.image is not None:
+        return source.image[place.picks]
+    return to_image(np.ascontiguousarray(source.storage.read(source.data[place.picks])), item)
+
+
+@describe("CopyAsyncGenericInst", **_COPY)
+def copy_async_generic(inst: Any, site: Site) -> Any:
+    from blackwell_matmul.simulator.semantics.memory import _pointer
+
+    dst = inst.inputs[0]
+    shape, item, location, group = tuple(dst.shape), element(dst.dtype), site.location, site.group
+    free = free_variables(inst.offset, inst.axes)
+    mask_free = [] if inst.mask is None else free_variables(inst.mask, inst.axes)
+    offset = vector_function([*inst.axes, *free], inst.offset)
+    mask = None if inst.mask is None else vector_function([*inst.axes, *mask_free], inst.mask)
+    site.use(dst)
+    site.scalar(inst.ptr)
+    site.scalars(free)
+    site.scalars(mask_free)
+
+    def run(warp: Warp, target: View, address: int, values: tuple[Any, ...], mask_values: tuple[Any, ...]) -> None:
+        top, bottom = _rows(group, warp.index, shape[0])
+        if top == bottom:
+            return
+        axes = np.meshgrid(np.arange(top, bottom), *(np.arange(e) for e in shape[1:]), indexing="ij")
+        where = np.broadcast_to(offset(*axes, *values), axes[0].shape)
+        keep = np.ones(where.shape, bool) if mask is None else np.broadcast_to(mask(*axes, *mask_values), where.shape)
+        cells = _pointer(warp, address, where[keep], item, location)
+        box = ((top, bottom), *((0, e) for e in shape[1:]))
+
+        def complete() -> None:
+            tile = np.zeros(where.shape, item.image)
+            tile[keep] = to_image(cells[where[keep]], item)
+            target.storage.write(target.data[tuple(slice(lo, hi) for lo, hi in box)], tile)
+
+        regions: dict[str, Region] = {"dst": target.region(box)}
+        warp.cp_async.append(site.launch(warp, regions, complete, agent="cp.async", remedy=_REMEDY_UNCOMMITTED))
+
+    return run
+
+
+@describe("CopyAsyncCommitGroupInst", name="cp.async.commit_group", ptx="cp.async.commit_group")
+def commit_group(inst: Any, site: Site) -> Callable[[Warp], None]:
+    def run(warp: Warp) -> None:
+        for op in warp.cp_async:
+            op.remedy = _REMEDY
+        warp.cp_groups.append(warp.cp_async)
+        warp.cp_async = []
+
+    return run
+
+
+def _end(warp: Warp, ops: list[AsyncOperation]) -> None:
+    for op in ops:
+        warp.cta.engine.finish(op)
+        op.settle()
+
+
+def _finish(warp: Warp, keep: int) -> None:
+    while len(warp.cp_groups) > keep:
+        _end(warp, warp.cp_groups.popleft())
+
+
+@describe("CopyAsyncWaitGroupInst", name="cp.async.wait_group", ptx="cp.async.wait_group", waits=(Wait("group"),))
+def wait_group(inst: Any, site: Site) -> Any:
+    """All but the newest n groups of the executing threads are complete afterwards."""
+    site.scalar(inst.n)
+    return lambda warp, n: _finish(warp, int(n))
+
+
+@describe("CopyAsyncWaitAllInst", name="cp.async.wait_all", ptx="cp.async.wait_all", waits=(Wait("group"),))
+def wait_all(inst: Any, site: Site) -> Callable[[Warp], None]:
+    """Every prior cp.async of the executing threads is complete afterwards, committed or not."""
+
+    def run(warp: Warp) -> None:
+        _finish(warp, 0)
+        _end(warp, warp.cp_async)
+        warp.cp_async = []
+
+    return run

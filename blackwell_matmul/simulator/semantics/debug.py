@@ -1,0 +1,86 @@
+"""print_tensor and printf."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.simulator.machine import Warp
+from blackwell_matmul.simulator.memory import View
+from blackwell_matmul.simulator.semantics.description import Wait, describe
+from blackwell_matmul.simulator.semantics.sync import meet
+from blackwell_matmul.simulator.semantics.tcgen05 import TensorView
+from blackwell_matmul.simulator.site import Site
+
+_CONVERSION = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|j|z|t|L)?([diouxXeEfFgGcsp%])")
+
+
+def python_format(text: str) -> str:
+    """A format of C's printf for Python's %: no length modifiers, and pointers as numbers."""
+    return _CONVERSION.sub(lambda m: f"%{m[1]}{'#x' if m[2] == 'p' else m[2]}", text)
+
+
+_FORMATS = {"float32": "%6.3f", "bfloat16": "%5.3f", "int32": "%5d", "uint32": "%3d", "uint8": "%3d", "int8": "%3d", "bool": "%1d"}
+
+
+@describe("PrintTensorInst", name="print_tensor", ptx="", waits=(Wait("threads"),))
+def print_tensor(inst: Any, site: Site) -> Any:
+    tensor = inst.inputs[0]
+    site.kind = "steps"
+    site.use(tensor)
+    site.scalar(inst.cond)
+    gather, first, location = meet(site, "print_tensor"), site.group.warps.start, site.location
+    is_register = type(tensor).__name__.startswith("Register")
+    layouts = site.layouts(tensor) if is_register else {}
+    pattern = python_format(inst.fmt) if inst.fmt else _FORMATS.get(tensor.dtype.name, "%5.2f" if tensor.dtype.is_float() else "%2d")
+
+    def run(warp: Warp, value: Any, cond: Any) -> Any:
+        brought = yield from gather(warp, value)
+        if not cond or warp.index != first:
+            return
+        tile = _tile(tensor, layouts, brought, value)
+        head = f"{inst.msg}{tensor.dtype.name}{list(tensor.shape)}"
+        where = f"[CTA {warp.cta.position}, warp {warp.index}, {location}]"
+        warp.cta.grid.printed.append(f"{where} {head}\n{_spell(tile, pattern)}")
+
+    return run
+
+
+def _tile(tensor: Any, layouts: Any, brought: dict[int, Any], value: Any) -> np.ndarray:
+    if isinstance(value, View):
+        return value.read()
+    if isinstance(value, TensorView):
+        return value.cells()
+    tile = np.zeros(tuple(tensor.shape), next(iter(brought.values())).dtype)
+    for index, registers in brought.items():
+        layouts[index].place(registers, tile)
+    return tile
+
+
+def _spell(tile: np.ndarray, pattern: str) -> str:
+    as_number = float if any(c in pattern for c in "efgEG") else int
+    if tile.ndim == 0:
+        return pattern % as_number(tile)
+    if tile.ndim == 1:
+        return "[" + ", ".join(pattern % as_number(x) for x in tile) + "]"
+    return "[" + "\n ".join(_spell(row, pattern) for row in tile) + "]"
+
+
+@describe("FormatPrintInst", name="printf", ptx="", waits=(Wait("threads"),))
+def printf(inst: Any, site: Site) -> Any:
+    """Printed once by the first thread of the group, as in the generated code."""
+    site.kind = "steps"
+    site.scalar(inst.cond)
+    site.scalars(inst.expressions)
+    gather, first, location = meet(site, "printf"), site.group.warps.start, site.location
+    pattern = python_format(inst.fstring)
+
+    def run(warp: Warp, cond: Any, values: tuple[Any, ...]) -> Any:
+        yield from gather(warp, None)
+        if cond and warp.index == first:
+            text = (pattern % values).rstrip("\n")
+            warp.cta.grid.printed.append(f"[CTA {warp.cta.position}, warp {warp.index}, {location}] {text}")
+
+    return run

@@ -1,0 +1,238 @@
+"""Register tensors: making, moving, casting and combining them, element by element, inside each thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.simulator.expressions import free_variables, vector_function
+from blackwell_matmul.simulator.machine import Warp
+from blackwell_matmul.simulator.registers import WARP, broadcast_index, coordinates, local_index, pick
+from blackwell_matmul.simulator.semantics.description import Access, Effect, Space, describe
+from blackwell_matmul.simulator.site import Site, poisoned
+from blackwell_matmul.simulator.types import convert, element, from_bits, to_bits, wrap
+
+_IN_OUT = (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE))
+_FACTS: dict[str, Any] = {"ptx": "State Spaces / Register State Space", "effects": _IN_OUT, "resources": ("ALU",)}
+
+
+def use_all(site: Site, tensors: Sequence[Any]) -> None:
+    for tensor in tensors:
+        site.use(tensor)
+
+
+@describe("AllocateRegisterInst", name="register_tensor", **_FACTS)
+def allocate_register(inst: Any, site: Site) -> Any:
+    tensor, item = inst.output, element(inst.output.dtype)
+    shape = (WARP, tensor.layout.local_size)
+    if inst.init is None:
+        return lambda warp: poisoned(shape, item)
+    free = free_variables(inst.init, inst.axes)
+    site.scalars(free)
+    layouts, function = site.layouts(tensor), vector_function([*inst.axes, *free], inst.init)
+
+    def run(warp: Warp, values: tuple[Any, ...]) -> np.ndarray:
+        layout = layouts[warp.index]
+        out = poisoned(shape, item)
+        out[layout.lane : layout.lane + layout.lanes] = wrap(np.asarray(function(*layout.coords, *values)), item)
+        return out
+
+    return run
+
+
+@describe("AssignInst", name="assign", **_FACTS)
+def assign(inst: Any, site: Site) -> Any:
+    use_all(site, inst.inputs)
+
+    def run(warp: Warp, dst: np.ndarray, src: np.ndarray) -> None:
+        dst[...] = src
+
+    return run
+
+
+@describe("CastInst", name="cast", **_FACTS)
+def cast(inst: Any, site: Site) -> Any:
+    site.use(inst.inputs[0])
+    source, target = element(inst.inputs[0].dtype), element(inst.output.dtype)
+    return lambda warp, x: convert(x, source, target)
+
+
+def _combine(inst: Any, site: Site, function: Callable[..., Any]) -> Any:
+    """An elementwise function of register tensors that broadcast to the output's shape."""
+    use_all(site, inst.inputs)
+    item, group, out = element(inst.output.dtype), site.group, inst.output.layout
+    indices: dict[int, tuple[np.ndarray | None, ...]] = {}
+
+    def run(warp: Warp, *operands: np.ndarray) -> np.ndarray:
+        if warp.index not in indices:
+            indices[warp.index] = tuple(broadcast_index(out, t.layout, group, warp.index) for t in inst.inputs)
+        aligned = [pick(x, index) for x, index in zip(operands, indices[warp.index], strict=True)]
+        with np.errstate(all="ignore"):
+            return wrap(np.asarray(function(*aligned)), item)
+
+    return run
+
+
+@describe("ElementwiseUnaryBaseInst", name="elementwise", **_FACTS)
+def unary(inst: Any, site: Site) -> Any:
+    return _pointwise(inst, site)
+
+
+@describe("ElementwiseBinaryBaseInst", name="elementwise", **_FACTS)
+def binary(inst: Any, site: Site) -> Any:
+    return _pointwise(inst, site)
+
+
+def _pointwise(inst: Any, site: Site) -> Any:
+    from tilus.hidet.ir.expr import Var
+
+    args = [Var(f"x{i}", type=t.dtype) for i, t in enumerate(inst.inputs)]
+    body = inst.f_compute(*args)
+    free = free_variables(body, args)
+    if free:
+        raise site.fail(f"an elementwise function that reads the variable {free[0].hint}")
+    return _combine(inst, site, vector_function(args, body))
+
+
+@describe("WhereInst", name="where", **_FACTS)
+def where(inst: Any, site: Site) -> Any:
+    return _combine(inst, site, lambda c, x, y: np.where(c.astype(bool), x, y))
+
+
+def _regather(inst: Any, site: Site, source_of: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]) -> Any:
+    """Each thread takes, for each element of the output, the element of the source that `source_of` names."""
+    source, target = inst.inputs[0], inst.output
+    site.use(source)
+    layouts = site.layouts(target)
+
+    def run(warp: Warp, x: np.ndarray) -> np.ndarray:
+        layout = layouts[warp.index]
+        index = np.zeros((WARP, layout.local_size), np.int64)
+        index[layout.lane : layout.lane + layout.lanes] = local_index(source.layout, source_of(layout.coords))
+        return np.take_along_axis(x, index, axis=1)
+
+    return run
+
+
+@describe("RepeatInst", name="repeat", **_FACTS)
+def repeat(inst: Any, site: Site) -> Any:
+    """repeat(): the tile is laid down again and again, so indices wrap."""
+    shape = inst.inputs[0].shape
+    repeats = [a // b for a, b in zip(inst.output.shape, shape, strict=True)]
+    return _regather(inst, site, lambda coords: [c // r for c, r in zip(coords, repeats, strict=True)])
+
+
+@describe("RepeatInterleaveInst", name="repeat_interleave", **_FACTS)
+def repeat_interleave(inst: Any, site: Site) -> Any:
+    shape = inst.inputs[0].shape
+    return _regather(inst, site, lambda coords: [c % s for c, s in zip(coords, shape, strict=True)])
+
+
+@describe("SqueezeInst", "UnsqueezeInst", "TransposeInst", name="reshape_registers", **_FACTS)
+def rename(inst: Any, site: Site) -> Any:
+    """The registers stay; only their names change."""
+    site.use(inst.inputs[0])
+    return lambda warp, x: x.copy()
+
+
+@describe("ViewInst", name="view", **_FACTS)
+def view(inst: Any, site: Site) -> Any:
+    """The same bits under another type and layout (an alias of the thread's registers, as in the generated code)."""
+    site.use(inst.inputs[0])
+    source, target = element(inst.inputs[0].dtype), element(inst.output.dtype)
+    size = inst.output.layout.local_size
+    site.scalar(inst.local_offset)
+
+    def run(warp: Warp, x: np.ndarray, offset: int) -> np.ndarray:
+        used = -(-size * target.nbits // source.nbits)
+        part = x[:, offset : offset + used]
+        if source.name == target.name:
+            return part
+        if not source.packed and not target.packed:
+            return part.view(target.dtype)
+        return from_bits(to_bits(part, source)[:, : size * target.nbits], target)
+
+    return run
+
+
+@describe("SliceRegisterInst", name="slice_register", **_FACTS)
+def slice_register(inst: Any, site: Site) -> Any:
+    """As the generated code has it: thread t takes the element at offsets + (its own index in the output's layout)."""
+    source, target = inst.inputs[0], inst.output
+    site.use(source)
+    site.scalars(inst.offsets)
+    dims = range(len(source.shape)) if inst.dims is None else inst.dims
+    layouts, location, name = site.layouts(target), site.location, site.name(source, "register tensor")
+
+    plans: dict[tuple[int, tuple[int, ...]], np.ndarray | slice] = {}
+
+    def plan(warp: Warp, offsets: tuple[int, ...]) -> np.ndarray | slice:
+        layout = layouts[warp.index]
+        position = _moved(offsets, dims, layout.coords)
+        _check_register_bounds(warp, position, source, name, location)
+        index = np.zeros((WARP, layout.local_size), np.int64)
+        index[layout.lane : layout.lane + layout.lanes] = local_index(source.layout, position)
+        column = int(index[layout.lane, 0])
+        uniform = layout.local_size == 1 and (index[layout.lane : layout.lane + layout.lanes] == column).all()
+        return slice(column, column + 1) if uniform else index
+
+    def run(warp: Warp, x: np.ndarray, offsets: tuple[int, ...]) -> np.ndarray:
+        key = (warp.index, offsets)
+        if key not in plans:
+            plans[key] = plan(warp, offsets)
+        index = plans[key]
+        if isinstance(index, slice):
+            return x[:, index].copy() if x.flags.writeable else x[:, index]
+        return np.take_along_axis(x, index, axis=1)
+
+    return run
+
+
+def _moved(offsets: Sequence[int], dims: Any, coords: Sequence[np.ndarray]) -> list[np.ndarray]:
+    position = [np.asarray(o) for o in offsets]
+    for coord, dim in zip(coords, sorted(dims), strict=True):
+        position[dim] = position[dim] + coord
+    return position
+
+
+def _check_register_bounds(warp: Warp, position: list[np.ndarray], tensor: Any, name: str, location: Any) -> None:
+    for dim, (index, extent) in enumerate(zip(position, tensor.shape, strict=True)):
+        if index.min() < 0 or index.max() >= extent:
+            bad = int(index.min()) if index.min() < 0 else int(index.max())
+            message = f"index {bad} of dimension {dim} leaves {name}, a register tensor of shape {tuple(tensor.shape)}"
+            raise warp.cta.stop("out-of-bounds", message, location)
+
+
+@describe("SliceAssignInst", name="slice_assign", **_FACTS)
+def slice_assign(inst: Any, site: Site) -> Any:
+    dst, src = inst.inputs
+    use_all(site, inst.inputs)
+    site.scalars(inst.offsets)
+    dims = range(len(dst.shape)) if inst.dims is None else inst.dims
+    layouts, location, name, group = site.layouts(src), site.location, site.name(dst, "register tensor"), site.group
+
+    def run(warp: Warp, target: np.ndarray, x: np.ndarray, offsets: tuple[int, ...]) -> None:
+        layout = layouts[warp.index]
+        position = [np.broadcast_to(p, (layout.lanes, layout.local_size)) for p in _moved(offsets, dims, layout.coords)]
+        _check_register_bounds(warp, position, dst, name, location)
+        lanes = np.arange(layout.lane, layout.lane + layout.lanes)[:, None]
+        holds = _holds(dst.layout, group, warp.index, position)
+        index = local_index(dst.layout, position)
+        rows = np.broadcast_to(lanes, holds.shape)
+        target[rows[holds], index[holds]] = x[layout.lane : layout.lane + layout.lanes][holds]
+
+    return run
+
+
+def _holds(layout: Any, group: Any, warp: int, position: Sequence[np.ndarray]) -> np.ndarray:
+    """Which threads really hold the element at `position` in their own registers."""
+    lane, lanes = group.lanes(warp)
+    threads = np.arange(warp * WARP + lane, warp * WARP + lane + lanes) - group.begin
+    index = local_index(layout, position)
+    held = coordinates(layout, threads)
+    same = np.ones(index.shape, bool)
+    for have, want in zip(held, position, strict=True):
+        same &= np.take_along_axis(have, index, axis=1) == want
+    return same

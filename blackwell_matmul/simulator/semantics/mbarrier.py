@@ -1,0 +1,145 @@
+"""mbarrier objects in shared memory, and the proxy fences (PTX ISA, "mbarrier", "membar / fence")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
+from blackwell_matmul.simulator.registers import WARP
+from blackwell_matmul.simulator.semantics.description import Access, Effect, Signal, Space, Wait, describe
+from blackwell_matmul.simulator.site import Site
+
+BARRIER_BYTES = 8
+
+
+@describe(
+    "AllocBarrierInst",
+    name="mbarrier.init",
+    ptx="mbarrier.init",
+    effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
+)
+def alloc_barrier(inst: Any, site: Site) -> Any:
+    """Initialised at the kernel's entry, before a fence and a CTA-wide barrier, which code generation adds."""
+    counts = [site.group.count if c is None else c for c in inst.counts]
+    site.scalars(counts)
+    name, location = site.name(inst.output, "mbarrier"), site.location
+    first = site.program.barriers.get(inst)
+    if first is None:  # nothing uses it, so code generation drops it: any address will do
+        first = (site.program.barrier_address or 0) + BARRIER_BYTES * 2**16 + 2**20
+
+    def make(cta: Cta, values: tuple[int, ...]) -> None:
+        for i, count in enumerate(values):
+            label = name if len(values) == 1 else f"{name}[{i}]"
+            if not 1 <= count < 2**20:
+                raise cta.stop(
+                    "mbarrier-count", f"{label} has an arrival count of {count}; 1 to 1048575 work", location
+                )
+            address = first + BARRIER_BYTES * i
+            cta.barriers[address] = Mbarrier(cta, label, address, count, location)
+
+    def run(warp: Warp, values: tuple[int, ...]) -> np.ndarray:
+        if first not in warp.cta.barriers:
+            make(warp.cta, values)
+        addresses = first + BARRIER_BYTES * np.arange(len(values))
+        return np.broadcast_to(addresses.astype(np.uint32), (WARP, len(values)))
+
+    return run
+
+
+@describe(
+    "ArriveBarrierInst",
+    name="mbarrier.arrive",
+    ptx="mbarrier.arrive",
+    effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
+    signals=(Signal("arrive"),),
+)
+def arrive(inst: Any, site: Site) -> Any:
+    """Every active lane arrives, each `count` times."""
+    site.scalar(inst.barrier)
+    site.scalar(inst.count)
+    group, location = site.group, site.location
+
+    def run(warp: Warp, address: int, count: int) -> None:
+        _, lanes = group.lanes(warp.index)
+        barrier = warp.cta.barrier_at(address, location)
+        warp.cta.event(f"warp {warp.index}", "arrive", barrier.name, location)
+        barrier.arrive(lanes * count, location)
+
+    return run
+
+
+@describe(
+    "ArriveExpectTxBarrierInst",
+    name="mbarrier.arrive.expect_tx",
+    ptx="mbarrier.arrive.expect_tx",
+    effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
+    signals=(Signal("expect_tx"), Signal("arrive")),
+)
+def arrive_expect_tx(inst: Any, site: Site) -> Any:
+    """expect-tx, then one arrival, by every active lane."""
+    site.scalar(inst.barrier)
+    site.scalar(inst.transaction_bytes)
+    group, location = site.group, site.location
+
+    def run(warp: Warp, address: int, count_bytes: int) -> None:
+        _, lanes = group.lanes(warp.index)
+        barrier = warp.cta.barrier_at(address, location)
+        warp.cta.event(f"warp {warp.index}", "arrive", f"{barrier.name} expects {lanes * count_bytes} bytes", location)
+        barrier.expect_tx(lanes * count_bytes, location)
+        barrier.arrive(lanes, location)
+
+    return run
+
+
+@describe("ArriveExpectTxMulticastBarrierInst", "ArriveExpectTxRemoteBarrierInst", ptx="mbarrier.arrive.expect_tx")
+def arrive_remote(inst: Any, site: Site) -> Any:
+    raise UnsupportedError(f"The simulator does not run clusters yet; {site.location} signals another CTA's mbarrier.")
+
+
+@describe(
+    "WaitBarrierInst",
+    name="mbarrier.wait",
+    ptx="mbarrier.try_wait",
+    effects=(Effect("barrier", Space.BARRIER, Access.READ),),
+    waits=(Wait("mbarrier"),),
+)
+def wait(inst: Any, site: Site) -> Any:
+    """Blocks until the phase of the given parity is over (mbarrier.try_wait.parity in a loop)."""
+    site.kind = "blocking"
+    site.scalar(inst.barrier)
+    site.scalar(inst.phase)
+    location = site.location
+
+    def run(warp: Warp, address: int, phase: int) -> Blocked | None:
+        barrier = warp.cta.barrier_at(address, location)
+        warp.cta.event(f"warp {warp.index}", "wait", f"{barrier.name}, parity {phase & 1}", location)
+        if barrier.passed(phase):
+            return None
+        return Blocked(lambda: barrier.passed(phase), lambda: _explain(barrier, phase), location, barrier)
+
+    return run
+
+
+def _explain(barrier: Mbarrier, phase: int) -> str:
+    return (
+        f"parity {phase & 1} of {barrier.name}, which is in phase {barrier.phase} (parity {barrier.phase & 1})"
+        f" and still lacks {barrier.missing()}"
+    )
+
+
+@describe("FenceProxyAsync", name="fence.proxy.async", ptx="membar / fence: fence.proxy.async")
+def fence_proxy_async(inst: Any, site: Site) -> Callable[[Warp], None]:
+    """Orders generic against async accesses of the executing threads; it moves no data and waits for nobody."""
+    location = site.location
+    return lambda warp: warp.cta.event(f"warp {warp.index}", "issue", "fence.proxy.async", location)
+
+
+@describe("FenceProxyAsyncRelease", name="fence.proxy.async.release", ptx="membar / fence: fence.proxy.async::generic")
+def fence_proxy_async_release(inst: Any, site: Site) -> Callable[[Warp], None]:
+    location = site.location
+    return lambda warp: warp.cta.event(f"warp {warp.index}", "issue", "fence.proxy.async.release", location)

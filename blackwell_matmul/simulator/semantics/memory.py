@@ -1,0 +1,273 @@
+"""Loads and stores between registers and shared or global memory (ld, st: generic proxy, done at issue)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.simulator.expressions import free_variables, vector_function
+from blackwell_matmul.simulator.machine import Warp
+from blackwell_matmul.simulator.memory import AliasedStorage, View
+from blackwell_matmul.simulator.registers import WARP, WarpLayout
+from blackwell_matmul.simulator.semantics.description import Access, Effect, Space, describe
+from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
+from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.types import element, from_image, to_image
+
+
+@describe(
+    "LoadSharedInst",
+    name="load_shared",
+    ptx="ld.shared",
+    effects=(Effect("src", Space.SHARED, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
+    resources=("LSU",),
+)
+def load_shared(inst: Any, site: Site) -> Any:
+    layouts, check, item = site.layouts(inst.output), site.touch("src"), element(inst.output.dtype)
+    site.use(inst.inputs[0])
+
+    def run(warp: Warp, view: View) -> np.ndarray:
+        layout = layouts[warp.index]
+        check(warp, view.region(layout.box))
+        return from_image(view.storage.read(layout.load(view.data)), item)
+
+    return run
+
+
+@describe(
+    "StoreSharedInst",
+    name="store_shared",
+    ptx="st.shared",
+    effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.SHARED, Access.WRITE)),
+    resources=("LSU",),
+)
+def store_shared(inst: Any, site: Site) -> Any:
+    dst, src = inst.inputs
+    layouts, check, item = site.layouts(src), site.touch("dst"), element(src.dtype)
+    site.use(dst)
+    site.use(src)
+
+    def run(warp: Warp, view: View, registers: np.ndarray) -> None:
+        layout = layouts[warp.index]
+        check(warp, view.region(layout.box))
+        if not isinstance(view.storage, AliasedStorage):
+            layout.store(view.data, to_image(registers, item))
+        else:  # aliased bytes: the view holds addresses
+            active = slice(layout.lane, layout.lane + layout.lanes)
+            view.storage.write(layout.load(view.data)[active], to_image(registers[active], item))
+
+    return run
+
+
+@describe(
+    "LoadGlobalInst",
+    name="load_global",
+    ptx="ld.global",
+    effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
+    resources=("LSU", "L2"),
+)
+def load_global(inst: Any, site: Site) -> Any:
+    """tilus masks a load by the declared shape: what lies outside reads as zero."""
+    layouts, check, item = site.layouts(inst.output), site.touch("src"), element(inst.output.dtype)
+    shape, dims, location = tuple(inst.output.shape), tuple(inst.dims), site.location
+    site.use(inst.inputs[0])
+    site.scalars(inst.offsets)
+
+    def run(warp: Warp, view: GlobalView, offsets: tuple[int, ...]) -> np.ndarray:
+        record_read(warp, view)
+        layout = layouts[warp.index]
+        place = Placement(view, *_clip(layout, offsets, dims, shape))
+        if not place.inside:
+            return np.zeros((WARP, layout.local_size), item.dtype)
+        place.check_exists(warp, view, "load_global", location)
+        check(warp, place.region(view))
+        lo = tuple(b[0] for b in layout.box)
+        tile = np.zeros(tuple(b[1] for b in layout.box), item.dtype) if shape else np.zeros((), item.dtype)
+        corner = tuple(slice(s.start + o, s.stop + o) for s, o in zip(place.tile, lo, strict=True))
+        tile[corner] = view.storage.read(view.data[place.picks])
+        return layout.load(tile)
+
+    return run
+
+
+def _clip(
+    layout: WarpLayout, offsets: tuple[int, ...], dims: tuple[int, ...], shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """The rectangle that one warp touches, as (offsets, dims, shape) in the global tensor."""
+    moved = list(offsets)
+    for i, dim in enumerate(sorted(dims)):
+        moved[dim] += layout.box[i][0]
+    return tuple(moved), dims, tuple(hi - lo for lo, hi in layout.box)
+
+
+@describe(
+    "StoreGlobalInst",
+    name="store_global",
+    ptx="st.global",
+    effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
+    resources=("LSU", "L2"),
+)
+def store_global(inst: Any, site: Site) -> Any:
+    """tilus masks a store by the declared shape."""
+    dst, src = inst.inputs
+    layouts, check, shape, dims = site.layouts(src), site.touch("dst"), tuple(src.shape), tuple(inst.dims)
+    location, item = site.location, element(src.dtype)
+    site.use(dst)
+    site.use(src)
+    site.scalars(inst.offsets)
+
+    def run(warp: Warp, view: GlobalView, registers: np.ndarray, offsets: tuple[int, ...]) -> None:
+        layout = layouts[warp.index]
+        place = Placement(view, *_clip(layout, offsets, dims, shape))
+        if not place.inside:
+            return
+        place.check_exists(warp, view, "store_global", location)
+        region = place.region(view)
+        check(warp, region)
+        extents = tuple(hi - lo for lo, hi in layout.box)
+        if layout.dense and place.whole(extents) and not item.packed:
+            lo = tuple(b[0] for b in layout.box)
+            base = list(offsets)
+            layout.store(_window(view, base, dims, lo, shape), registers)
+            record_write(warp, view, region.box)
+        else:
+            _store_elements(warp, view, layout, registers, offsets, dims, region.box)
+
+    def _window(
+        view: GlobalView, base: list[int], dims: tuple[int, ...], lo: tuple[int, ...], shape: tuple[int, ...]
+    ) -> np.ndarray:
+        """The tile inside the tensor, from the tile's own origin (only the warp's part need exist)."""
+        picks: list[Any] = [int(o) for o in base]
+        for i, dim in enumerate(sorted(dims)):
+            start = base[dim] + lo[i]
+            picks[dim] = slice(start, base[dim] + shape[i])
+        part = view.data[(*picks, ...)]  # the dots keep a single element an array
+        return _Shifted(part, lo)  # type: ignore[return-value]
+
+    return run
+
+
+class _Shifted:
+    """An array addressed with coordinates that start at `origin`."""
+
+    __slots__ = ("array", "origin")
+
+    def __init__(self, array: np.ndarray, origin: tuple[int, ...]) -> None:
+        self.array, self.origin = array, origin
+
+    def __getitem__(self, key: tuple[slice, ...]) -> np.ndarray:
+        return self.array[tuple(slice(s.start - o, s.stop - o) for s, o in zip(key, self.origin, strict=True))]
+
+    def __setitem__(self, key: tuple[np.ndarray, ...], values: np.ndarray) -> None:
+        self.array[tuple(c - o for c, o in zip(key, self.origin, strict=True))] = values
+
+
+def _store_elements(
+    warp: Warp,
+    view: GlobalView,
+    layout: WarpLayout,
+    registers: np.ndarray,
+    offsets: tuple[int, ...],
+    dims: tuple[int, ...],
+    box: Any,
+) -> None:
+    """A store at the edge: only the elements inside the declared shape."""
+    positions = [np.asarray(o) for o in offsets]
+    for i, dim in enumerate(sorted(dims)):
+        positions[dim] = offsets[dim] + layout.coords[i]
+    keep = np.ones((layout.lanes, layout.local_size), bool)
+    for dim, position in enumerate(positions):
+        keep &= (position >= 0) & (position < view.declared[dim])
+    cells = tuple(np.broadcast_to(p, keep.shape)[keep] for p in positions)
+    values = registers[layout.lane : layout.lane + layout.lanes][keep]
+    if view.item.packed:
+        view.storage.write(view.data[cells], values)
+    else:
+        view.data[cells] = values
+    if layout.dense:
+        record_write(warp, view, box)
+        return
+    root: list[Any] = [np.full(cells[0].shape if cells else (), b) for b in view.base]
+    for dim, cell in zip(view.dims, cells, strict=True):
+        root[dim] = view.base[dim] + cell
+    record_write(warp, view, box, tuple(root))
+
+
+def _generic(inst: Any, site: Site) -> tuple[Any, Any]:
+    """Vector functions of (axes…, free scalars…) for offset and mask; the free scalars become one argument each."""
+    free = free_variables(inst.offset, inst.axes)
+    mask_free = free_variables(inst.mask, inst.axes)
+    site.scalar(inst.ptr)
+    site.scalars(free)
+    site.scalars(mask_free)
+    return vector_function([*inst.axes, *free], inst.offset), vector_function([*inst.axes, *mask_free], inst.mask)
+
+
+@describe(
+    "LoadGlobalGenericInst",
+    name="load_global",
+    ptx="ld.global",
+    effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
+    resources=("LSU", "L2"),
+)
+def load_global_generic(inst: Any, site: Site) -> Any:
+    layouts, item, location = site.layouts(inst.output), element(inst.output.dtype), site.location
+    offset, mask = _generic(inst, site)
+
+    def run(warp: Warp, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]) -> np.ndarray:
+        layout = layouts[warp.index]
+        out = np.zeros((WARP, layout.local_size), item.dtype)
+        where, keep = _cells(warp, layout, offset, mask, free, mask_free)
+        cells = _pointer(warp, address, where[keep], item, location)
+        active = out[layout.lane : layout.lane + layout.lanes]
+        active[keep] = cells[where[keep]]
+        return out
+
+    return run
+
+
+@describe(
+    "StoreGlobalGenericInst",
+    name="store_global",
+    ptx="st.global",
+    effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
+    resources=("LSU", "L2"),
+)
+def store_global_generic(inst: Any, site: Site) -> Any:
+    src = inst.inputs[0]
+    layouts, item, location = site.layouts(src), element(src.dtype), site.location
+    site.use(src)
+    offset, mask = _generic(inst, site)
+
+    def run(
+        warp: Warp, registers: np.ndarray, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]
+    ) -> None:
+        layout = layouts[warp.index]
+        where, keep = _cells(warp, layout, offset, mask, free, mask_free)
+        cells = _pointer(warp, address, where[keep], item, location)
+        cells[where[keep]] = registers[layout.lane : layout.lane + layout.lanes][keep]
+
+    return run
+
+
+def _cells(
+    warp: Warp, layout: WarpLayout, offset: Any, mask: Any, free: tuple[Any, ...], mask_free: tuple[Any, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    shape = (layout.lanes, layout.local_size)
+    where = np.broadcast_to(offset(*layout.coords, *free), shape)
+    return where, np.broadcast_to(np.asarray(mask(*layout.coords, *mask_free), bool), shape)
+
+
+def _pointer(warp: Warp, address: int, where: np.ndarray, item: Any, location: Any) -> np.ndarray:
+    """The argument's memory from `address` on, as an array of the type; every index must lie inside it."""
+    segment = warp.cta.grid.memory.segment_at(address)
+    if segment is None:
+        raise warp.cta.stop("out-of-bounds", f"address {address:#x} lies in no tensor of this launch", location)
+    start = address - segment.address
+    cells = segment.cells[start:]
+    room = len(cells) // item.dtype.itemsize
+    if where.size and (where.min() < 0 or where.max() >= room):
+        message = f"elements {where.min()}..{where.max()} from the pointer leave {segment.name}, which has {room} there"
+        raise warp.cta.stop("out-of-bounds", message, location)
+    return cells[: room * item.dtype.itemsize].view(item.dtype)

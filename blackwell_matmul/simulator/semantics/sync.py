@@ -1,0 +1,184 @@
+"""Barriers of threads, and what code generation builds on them: reductions, shuffles, semaphores."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.machine import Rendezvous, Warp
+from blackwell_matmul.simulator.semantics.description import Access, Effect, Space, Wait, describe
+from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.types import Element, element
+
+
+def meet(site: Site, purpose: str) -> Callable[[Warp, Any], Iterator[Blocked]]:
+    """A generator that waits until every warp of the thread group is here; it returns what they brought."""
+    needed, location = frozenset(site.group.warps), site.location
+    key = (site.group.begin, site.group.count)
+
+    def run(warp: Warp, brought: Any) -> Any:
+        if len(needed) == 1:
+            return {warp.index: brought}
+        meeting = warp.cta.meet(key, needed, warp.index, brought)
+        if not meeting.complete():
+            yield Blocked(meeting.complete, lambda: _missing(meeting, purpose), location)
+        return meeting.brought
+
+    return run
+
+
+def _missing(meeting: Rendezvous, purpose: str) -> str:
+    absent = sorted(meeting.needed - meeting.brought.keys())
+    return f"warp(s) {', '.join(map(str, absent))} at {purpose}"
+
+
+@describe("SyncThreadsInst", name="sync", ptx="bar{.cta}, bar.warp.sync", waits=(Wait("threads"),))
+def sync_threads(inst: Any, site: Site) -> Any:
+    """bar.sync over the warps of the thread group; a barrier inside one warp never blocks the warp's agent."""
+    needed, location = frozenset(site.group.warps), site.location
+    key = (site.group.begin, site.group.count)
+    if len(needed) == 1:
+        return None
+    site.kind = "blocking"
+
+    def run(warp: Warp) -> Blocked | None:
+        meeting = warp.cta.meet(key, needed, warp.index)
+        if meeting.complete():
+            warp.cta.event(f"warp {warp.index}", "resume", "sync: all warps are here", location)
+            return None
+        return Blocked(meeting.complete, lambda: _missing(meeting, "sync()"), location)
+
+    return run
+
+
+@describe("SyncReduceThreadsInst", ptx="barrier.red", waits=(Wait("threads"),))
+def sync_reduce(inst: Any, site: Site) -> Any:
+    """bar.red.and/or of one predicate."""
+    site.kind = "steps"
+    site.scalar(inst.reduce_value)
+    gather, every = meet(site, "sync_and/sync_or"), inst.reduce_op == inst.AND
+
+    def run(warp: Warp, value: Any) -> Any:
+        brought = yield from gather(warp, bool(value))
+        return all(brought.values()) if every else any(brought.values())
+
+    return run
+
+
+_COLLECTIVE: dict[str, Any] = {
+    "effects": (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
+    "waits": (Wait("threads"),),
+    "resources": ("ALU", "LSU"),
+}
+_REDUCTIONS = {"sum": np.add, "max": np.fmax, "min": np.fmin, "any": np.logical_or, "all": np.logical_and}
+
+
+def _reduction(op: str, item: Element) -> Callable[..., Any]:
+    """max and min pass NaN over, as PTX's do, and start from the largest finite value, as the generated code does."""
+    function = _REDUCTIONS[op]
+    if op not in ("max", "min") or not item.is_float:
+        return function.reduce
+    limits = ml_dtypes.finfo(item.dtype)
+    return functools.partial(function.reduce, initial=limits.min if op == "max" else limits.max)
+
+
+@describe("ReduceInst", name="reduce", ptx="shfl.sync", **_COLLECTIVE)
+def reduce(inst: Any, site: Site) -> Any:
+    """Along one dimension, inside threads, then lanes, then warps; every thread gets the result it holds."""
+    source, target = inst.inputs[0], inst.output
+    site.kind = "steps"
+    site.use(source)
+    inputs, outputs, gather = site.layouts(source), site.layouts(target), meet(site, f"{inst.op}()")
+    item, dim = element(source.dtype), inst.dim
+    function, shape, out_item = _reduction(inst.op, item), tuple(source.shape), element(target.dtype)
+
+    def run(warp: Warp, x: np.ndarray) -> Any:
+        brought = yield from gather(warp, x.copy())
+        tile = np.zeros(shape, item.dtype)
+        for index, registers in brought.items():
+            inputs[index].place(registers, tile)
+        with np.errstate(all="ignore"):
+            result = function(tile, axis=dim, keepdims=inst.keepdim)
+        return outputs[warp.index].load(np.asarray(result).astype(out_item.dtype).reshape(target.shape))
+
+    return run
+
+
+@describe("ShuffleDownInst", "ShuffleUpInst", name="shuffle", ptx="bar{.cta}", **_COLLECTIVE)
+def shuffle(inst: Any, site: Site) -> Any:
+    """tilus shuffles between warps: warp w takes the registers of warp w + delta (down) or w - delta (up)."""
+    site.kind = "steps"
+    site.use(inst.inputs[0])
+    gather = meet(site, "shuffle")
+    step = inst.delta if type(inst).__name__ == "ShuffleDownInst" else -inst.delta
+
+    def run(warp: Warp, x: np.ndarray) -> Any:
+        brought = yield from gather(warp, x.copy())
+        lane, other = warp.index % inst.width, warp.index + step
+        inside = 0 <= lane + step < inst.width and inst.mask >> warp.index & 1
+        return brought[other].copy() if inside and other in brought else x.copy()
+
+    return run
+
+
+@describe("ExitInst", ptx="exit")
+def leave(inst: Any, site: Site) -> Callable[[Warp], None]:
+    return lambda warp: None
+
+
+@describe("NopInst", "AnnotateLayoutInst", ptx="")
+def nothing(inst: Any, site: Site) -> Any:
+    return None
+
+
+@describe("ClusterSyncThreadsInst", "MapSharedAddrInst", ptx="barrier.cluster")
+def cluster(inst: Any, site: Site) -> Any:
+    raise UnsupportedError(f"The simulator does not run clusters yet; {site.location} needs one.")
+
+
+# semaphores in global memory
+
+
+def _cell(warp: Warp, address: int, location: Any) -> np.ndarray:
+    segment = warp.cta.grid.memory.segment_at(address)
+    if segment is None:
+        raise warp.cta.stop("out-of-bounds", f"semaphore address {address:#x} lies in no tensor of this launch", location)
+    start = address - segment.address
+    return segment.cells[start : start + 4].view(np.int32)
+
+
+@describe("LockSemaphoreInst", name="lock_semaphore", ptx="ld.acquire.gpu", waits=(Wait("semaphore"), Wait("threads")))
+def lock_semaphore(inst: Any, site: Site) -> Any:
+    """Spins until the semaphore holds the value."""
+    site.kind = "steps"
+    site.scalar(inst.semaphore)
+    site.scalar(inst.value)
+    location, gather = site.location, meet(site, "lock_semaphore")
+
+    def run(warp: Warp, address: int, value: int) -> Any:
+        cell = _cell(warp, address, location)
+        if cell[0] != value:
+            why = lambda: f"the semaphore at {address:#x} to become {value}; it is {cell[0]}"  # noqa: E731
+            yield Blocked(lambda: bool(cell[0] == value), why, location)
+        yield from gather(warp, None)
+
+    return run
+
+
+@describe("ReleaseSemaphoreInst", name="release_semaphore", ptx="st.release.gpu")
+def release_semaphore(inst: Any, site: Site) -> Any:
+    site.scalar(inst.semaphore)
+    site.scalar(inst.value)
+    first, location = site.group.warps.start, site.location
+
+    def run(warp: Warp, address: int, value: int) -> None:
+        if warp.index == first:
+            _cell(warp, address, location)[0] = value
+
+    return run

@@ -1,0 +1,235 @@
+"""Bulk copies: TMA tensor copies and linear bulk copies (async proxy, issued by one elected lane).
+
+A load completes on an mbarrier's tx-count with the bytes of the whole box, also when part of it lies outside of the
+tensor and is filled with zeros; a store is tracked in the issuing thread's bulk groups and clipped at the edge.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.simulator.globals import GlobalStorage
+from blackwell_matmul.simulator.machine import Warp
+from blackwell_matmul.simulator.memory import View
+from blackwell_matmul.simulator.semantics.cp_async import copy_in
+from blackwell_matmul.simulator.semantics.description import (
+    Access,
+    Effect,
+    Lanes,
+    Proxy,
+    Signal,
+    Space,
+    Wait,
+    When,
+    describe,
+)
+from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
+from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.types import element, from_image
+
+_LOAD: dict[str, Any] = {
+    "lanes": Lanes.ELECTED,
+    "effects": (
+        Effect("src", Space.GLOBAL, Access.READ, Proxy.ASYNC, When.COMPLETION),
+        Effect("dst", Space.SHARED, Access.WRITE, Proxy.ASYNC, When.COMPLETION),
+    ),
+    "signals": (Signal("complete_tx", When.COMPLETION),),
+    "resources": ("TMA", "L2"),
+    "completes_by": "mbarrier",
+}
+_STORE: dict[str, Any] = {
+    "lanes": Lanes.ELECTED,
+    "effects": (
+        Effect("src", Space.SHARED, Access.READ, Proxy.ASYNC, When.COMPLETION),
+        Effect("dst", Space.GLOBAL, Access.WRITE, Proxy.ASYNC, When.COMPLETION),
+    ),
+    "resources": ("TMA", "L2"),
+    "completes_by": "group",
+}
+
+
+MAP_BYTES, MAP_BOX_EXTENT, MAP_RANK = 16, 256, 5  # CUDA driver API, cuTensorMapEncodeTiled
+
+
+@functools.cache
+def tensor_map_fault(address: int, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> str:
+    """Why the driver refuses a tensor map: strides in bytes, box in elements and, at its end, the element's bytes."""
+    *extents, size = box
+    if not 1 <= len(shape) <= MAP_RANK:
+        return f"it has {len(shape)} dimensions, and a tensor map 1 to {MAP_RANK}"
+    if address % MAP_BYTES:
+        return f"it starts {address % MAP_BYTES} bytes past a multiple of {MAP_BYTES}"
+    if strides[-1] != size:
+        return f"its last dimension has a stride of {strides[-1]} bytes; TMA wants neighbours, {size} bytes apart"
+    odd = [stride for stride in strides[:-1] if stride % MAP_BYTES]
+    if odd:
+        return f"a stride is {odd[0]} bytes, and TMA needs multiples of {MAP_BYTES}"
+    if max(extents) > MAP_BOX_EXTENT:
+        return f"the tile has an extent of {max(extents)}, and a box at most {MAP_BOX_EXTENT}"
+    if extents[-1] * size % MAP_BYTES:
+        return f"a row of the tile is {extents[-1] * size} bytes, and TMA needs a multiple of {MAP_BYTES}"
+    return ""
+
+
+def _require_map(warp: Warp, view: GlobalView, dims: tuple[int, ...], shape: tuple[int, ...], site: Site) -> None:
+    """A tensor copy needs a tensor map, which the host makes at the launch."""
+    storage = view.storage
+    assert isinstance(storage, GlobalStorage)
+    size, rank = storage.item.dtype.itemsize, len(view.declared)
+    extents = dict(zip(sorted(dims), shape, strict=True))
+    box = (*(extents.get(dim, 1) for dim in range(rank)), size)
+    fault = tensor_map_fault(storage.address, storage.declared, storage.data.strides, box)
+    if fault:
+        raise warp.cta.stop("tensor-map", f"TMA cannot address {storage.name}: {fault}", site.location)
+
+
+def _load(inst: Any, site: Site) -> Any:
+    dst, src = inst.inputs
+    shape, item, location = tuple(dst.shape), element(dst.dtype), site.location
+    dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
+    box_bytes = int(np.prod(shape)) * item.nbits // 8
+    box = tuple((0, e) for e in shape)
+    mapped = "Tensor" in type(inst).__name__
+    site.use(dst)
+    site.use(src)
+    site.scalars(inst.offsets)
+    site.scalar(inst.mbarrier)
+
+    def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...], address: int) -> None:
+        record_read(warp, source)
+        if mapped:
+            _require_map(warp, source, dims, shape, site)
+        barrier = warp.cta.barrier_at(address, location)
+        place = Placement(source, offsets, dims, shape)
+        place.check_exists(warp, source, site.description.name, location)
+
+        def complete() -> None:
+            copy_in(target, box, source, place, item)
+            barrier.complete_tx(box_bytes, location)
+
+        regions = {"dst": target.region(), "src": place.region(source)}
+        remedy = f"mbarrier.wait on {barrier.name}"
+        site.launch(warp, regions, complete, agent="TMA", barrier=barrier, remedy=remedy)
+        warp.cta.event(f"warp {warp.index}", "issue", f"{site.description.name} to {regions['dst']}", location)
+
+    return run
+
+
+@describe("CopyAsyncTensorGlobalToSharedInst", name="cp.async.bulk.tensor (load)", ptx="cp.async.bulk.tensor", **_LOAD)
+def tensor_load(inst: Any, site: Site) -> Any:
+    if inst.multicast_mask is not None:
+        raise UnsupportedError(
+            f"The simulator does not run clusters yet; the TMA load at {site.location} is multicast."
+        )
+    return _load(inst, site)
+
+
+@describe("CopyAsyncBulkGlobalToSharedInst", name="cp.async.bulk (load)", ptx="cp.async.bulk", **_LOAD)
+def bulk_load(inst: Any, site: Site) -> Any:
+    return _load(inst, site)
+
+
+_STORE_REMEDY = "tma.wait_group by the thread that issued the store"
+
+
+def _store(inst: Any, site: Site) -> Any:
+    dst, src = inst.inputs
+    shape, item, location = tuple(src.shape), element(src.dtype), site.location
+    dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
+    mapped = "Tensor" in type(inst).__name__
+    site.use(dst)
+    site.use(src)
+    site.scalars(inst.offsets)
+
+    def run(warp: Warp, target: GlobalView, source: View, offsets: tuple[int, ...]) -> None:
+        if mapped:
+            _require_map(warp, target, dims, shape, site)
+        place = Placement(target, offsets, dims, shape)
+        place.check_exists(warp, target, site.description.name, location)
+        region = place.region(target)
+        taken: list[np.ndarray] = []
+
+        def take() -> None:
+            if place.inside:
+                tile = from_image(np.ascontiguousarray(source.read()[place.tile]), item)
+                taken.append(tile if tile.base is None else tile.copy())
+
+        def complete() -> None:
+            if place.inside:
+                target.data[place.picks] = taken[0]
+                record_write(warp, target, region.box)
+
+        regions = {"src": source.region(), "dst": region} if place.inside else {"src": source.region()}
+        remedy = f"tma.commit_group and {_STORE_REMEDY}"
+        op = site.launch(warp, regions, complete, agent="TMA", read_phase=take, remedy=remedy)
+        warp.bulk.append(op)
+        warp.cta.event(f"warp {warp.index}", "issue", f"{site.description.name} of {regions['src']}", location)
+
+    return run
+
+
+@describe(
+    "CopyAsyncTensorSharedToGlobalInst", name="cp.async.bulk.tensor (store)", ptx="cp.async.bulk.tensor", **_STORE
+)
+def tensor_store(inst: Any, site: Site) -> Any:
+    return _store(inst, site)
+
+
+@describe("CopyAsyncBulkSharedToGlobalInst", name="cp.async.bulk (store)", ptx="cp.async.bulk", **_STORE)
+def bulk_store(inst: Any, site: Site) -> Any:
+    return _store(inst, site)
+
+
+@describe("CopyAsyncBulkGlobalToClusterSharedInst", "CopyAsyncBulkSharedToClusterSharedInst", ptx="cp.async.bulk")
+def bulk_cluster(inst: Any, site: Site) -> Any:
+    raise UnsupportedError(f"The simulator does not run clusters yet; the bulk copy at {site.location} needs one.")
+
+
+@describe(
+    "CopyAsyncTensorCommitGroupInst",
+    "CopyAsyncBulkCommitGroupInst",
+    name="cp.async.bulk.commit_group",
+    ptx="cp.async.bulk.commit_group",
+    lanes=Lanes.ELECTED,
+)
+def commit_group(inst: Any, site: Site) -> Callable[[Warp], None]:
+    def run(warp: Warp) -> None:
+        for op in warp.bulk:
+            op.remedy = _STORE_REMEDY
+        warp.bulk_groups.append(warp.bulk)
+        warp.bulk = []
+
+    return run
+
+
+@describe(
+    "CopyAsyncTensorWaitGroupInst",
+    "CopyAsyncBulkWaitGroupInst",
+    name="cp.async.bulk.wait_group",
+    ptx="cp.async.bulk.wait_group",
+    lanes=Lanes.ELECTED,
+    waits=(Wait("group"), Wait("group", read_only=True)),
+)
+def wait_group(inst: Any, site: Site) -> Any:
+    """All but the newest n bulk groups of the executing thread are complete; with `read`, only their reads are."""
+    site.scalar(inst.n)
+    read, location = bool(getattr(inst, "read", False)), site.location
+
+    def run(warp: Warp, n: int) -> None:
+        warp.cta.event(f"warp {warp.index}", "wait", f"bulk groups but {n}{' (reads)' if read else ''}", location)
+        for group in list(warp.bulk_groups)[: max(len(warp.bulk_groups) - n, 0)]:
+            for op in group:
+                if read:
+                    op.settle_reads()
+                else:
+                    warp.cta.engine.finish(op)
+                    op.settle()
+        while not read and len(warp.bulk_groups) > n:
+            warp.bulk_groups.popleft()
+
+    return run

@@ -1,0 +1,334 @@
+"""Making tensors and taking views of them: no data moves here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.expressions import free_variables, vector_function
+from blackwell_matmul.simulator.globals import GlobalStorage, ViewKey, segment_of
+from blackwell_matmul.simulator.machine import Cta, Warp
+from blackwell_matmul.simulator.memory import AliasedStorage, Box, Region, Storage, View
+from blackwell_matmul.simulator.registers import ThreadGroup
+from blackwell_matmul.simulator.semantics.description import describe
+from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.types import element
+
+# shared memory
+
+
+@describe("AllocateSharedInst", ptx="State Spaces / Shared State Space")
+def allocate_shared(inst: Any, site: Site) -> Any:
+    tensor, name = inst.output, site.name(inst.output, "shared tensor")
+    placement = site.program.shared[tensor]
+    neighbours = [t for t, p in site.program.shared.items() if t is not tensor and _meet(p, placement)]
+    key, item, shape = id(inst), element(tensor.dtype), tuple(tensor.shape)
+
+    def make(cta: Cta) -> Storage:
+        if neighbours:
+            return _aliased(cta, tensor, name, placement.address, site)
+        data = np.full(shape, item.poison, item.image)
+        return Storage("shared", name, item, data, np.zeros(shape, bool))
+
+    def run(warp: Warp) -> View:
+        cta = warp.cta
+        if key not in cta.shared:
+            cta.shared[key] = make(cta)
+        return cta.shared[key].root()
+
+    return run
+
+
+def _meet(a: Any, b: Any) -> bool:
+    return bool(a.address < b.address + b.nbytes and b.address < a.address + a.nbytes)
+
+
+def _aliased(cta: Cta, tensor: Any, name: str, address: int, site: Site) -> AliasedStorage:
+    if cta.shared_bytes is None:
+        cta.shared_bytes = np.full(site.program.dynamic_shared_bytes + 16, 0xFF, np.uint8)  # 0xFF…: NaN in every float
+    offsets = np.asarray(tensor.layout.as_numpy_grid(), np.int64)
+    storage = AliasedStorage(name, element(tensor.dtype), np.broadcast_to(offsets, tensor.shape), cta.shared_bytes, address)
+    relatives = [s for s in cta.shared.values() if isinstance(s, AliasedStorage) and s.meets(storage)]
+    storage.family = [storage, *relatives]
+    for other in relatives:
+        other.family.append(storage)
+        storage.pending += [op for op in other.pending if op not in storage.pending]
+    return storage
+
+
+@describe("FreeSharedInst", ptx="State Spaces / Shared State Space")
+def free_shared(inst: Any, site: Site) -> Any:
+    """Frees the addresses for a later tensor; the bytes stay what they are until that one is written."""
+    return None
+
+
+@describe("SliceSharedInst", "SliceGlobalInst", ptx="Addresses as Operands")
+def slice_view(inst: Any, site: Site) -> Any:
+    source, shape = inst.inputs[0], tuple(inst.output.shape)
+    dims = tuple(range(len(source.shape))) if inst.dims is None else tuple(inst.dims)
+    site.use(source)
+    site.scalars(inst.offsets)
+    site.scalars(shape)
+    location = site.location
+
+    def run(warp: Warp, view: View, offsets: tuple[int, ...], extents: tuple[int, ...]) -> View:
+        try:
+            return view.slice(offsets, dims, extents)
+        except IndexError as error:
+            message = f"a slice leaves its tensor: {error}"
+            if not isinstance(view, GlobalView) or 0 in view.shape:
+                raise warp.cta.stop("out-of-bounds", message, location) from None
+            warp.cta.report("out-of-bounds", f"{message}; the simulator goes on with the nearest that exists", location)
+            return view.slice(view.nearest(offsets), dims, extents)
+
+    return run
+
+
+@describe("PermuteSharedInst", ptx="Addresses as Operands")
+def permute_view(inst: Any, site: Site) -> Any:
+    site.use(inst.inputs[0])
+    dims = tuple(inst.dims)
+    return lambda warp, view: view.permute(dims)
+
+
+@describe("ReshapeSharedInst", ptx="Addresses as Operands")
+def reshape_view(inst: Any, site: Site) -> Any:
+    site.use(inst.inputs[0])
+    shape = tuple(inst.output.shape)
+    return lambda warp, view: view.reshape(shape)
+
+
+# global memory
+
+
+class GlobalView(View):
+    """A view of global memory with the shape that the kernel declared, which may exceed what exists."""
+
+    __slots__ = ("declared", "image")
+
+    def __init__(self, *args: Any, declared: tuple[int, ...], image: np.ndarray | None) -> None:
+        super().__init__(*args)
+        self.declared = declared
+        self.image = image
+
+    def _slice(self, offsets: tuple[int, ...], dims: tuple[int, ...], shape: tuple[int, ...]) -> View:
+        extents = dict(zip(sorted(dims), shape, strict=True))
+        picks: list[Any] = []
+        for dim, offset in enumerate(offsets):
+            if not 0 <= offset < max(self.data.shape[dim], 1):
+                raise IndexError(
+                    f"{self.storage.name}: index {offset} of dimension {dim}, which has {self.shape[dim]} elements"
+                )
+            picks.append(slice(offset, offset + extents[dim]) if dim in extents else int(offset))
+        base = list(self.base)
+        for dim, offset in enumerate(offsets):
+            base[self.dims[dim]] += offset
+        kept = tuple(self.dims[d] for d in sorted(dims))
+        image = None if self.image is None else self.image[tuple(picks)]
+        return GlobalView(self.storage, self.data[tuple(picks)], tuple(base), kept, declared=shape, image=image)
+
+    def nearest(self, offsets: tuple[int, ...]) -> tuple[int, ...]:
+        """The offsets of the slice that exists, next to these."""
+        return tuple(min(max(offset, 0), extent - 1) for offset, extent in zip(offsets, self.shape, strict=True))
+
+
+def global_root(storage: GlobalStorage) -> GlobalView:
+    rank = len(storage.data.shape)
+    dims = tuple(range(rank))
+    return GlobalView(storage, storage.data, (0,) * rank, dims, declared=storage.declared, image=storage.image)
+
+
+def _strides(tensor: Any) -> tuple[list[Any], Callable[..., Any]]:
+    """Variables, and a function of (axes…, variables…) that gives the element offset."""
+    layout = tensor.layout
+    free = free_variables(layout.offset, layout.axes)
+    return free, vector_function([*layout.axes, *free], layout.offset)
+
+
+def _probe(offset: Callable[..., Any], shape: tuple[int, ...], free: tuple[Any, ...]) -> tuple[int, tuple[int, ...]]:
+    """Origin and strides of an affine layout; ValueError when it is not one."""
+    rank = len(shape)
+    origin = int(offset(*(0,) * rank, *free))
+    unit = [tuple(int(i == d) for i in range(rank)) for d in range(rank)]
+    strides = tuple(int(offset(*u, *free)) - origin for u in unit)
+    corner = tuple(max(extent - 1, 0) for extent in shape)
+    half = tuple(c // 2 for c in corner)
+    for point in (corner, half, tuple(min(3, c) for c in corner)):
+        if int(offset(*point, *free)) != origin + sum(p * s for p, s in zip(point, strides, strict=True)):
+            raise ValueError("not affine")
+    return origin, strides
+
+
+@describe("GlobalViewInst", ptx="State Spaces / Global State Space")
+def global_view(inst: Any, site: Site) -> Any:
+    tensor = inst.output
+    name, item, location = site.name(tensor, "global tensor"), element(tensor.dtype), site.location
+    free, offset = _strides(tensor)
+    site.scalar(inst.ptr)
+    site.scalars(tensor.shape)
+    site.scalars(free)
+    def run(warp: Warp, address: int, shape: tuple[int, ...], values: tuple[Any, ...]) -> GlobalView:
+        cache: dict[Any, GlobalView] = warp.cta.grid.memory.views
+        key = (id(inst), address, shape, values)
+        if key not in cache:
+            cache[key] = make(warp, address, shape, values)
+        return cache[key]
+
+    def make(warp: Warp, address: int, shape: tuple[int, ...], values: tuple[Any, ...]) -> GlobalView:
+        try:
+            origin, strides = _probe(offset, shape, values)
+        except ValueError:
+            raise site.fail(f"the layout of {name} is not strided") from None
+        if origin * item.nbits % 8:
+            raise site.fail(f"{name} starts inside a byte")
+        key = ViewKey(address + origin * item.nbits // 8, item, shape, strides, name)
+        storage = warp.cta.grid.memory.view(key)
+        if storage is None:
+            message = (
+                f"{name} points to address {address:#x}, which lies in no tensor of this launch;"
+                " pass the tensor itself, not its data_ptr()"
+            )
+            raise warp.cta.stop("out-of-bounds", message, location)
+        return global_root(storage)
+
+    return run
+
+
+@describe("AllocateGlobalInst", ptx="State Spaces / Global State Space")
+def allocate_global(inst: Any, site: Site) -> Any:
+    """A workspace that all CTAs share; zeros, as code generation asks of a clean one."""
+    tensor, item = inst.output, element(inst.output.dtype)
+    name = site.name(tensor, "global workspace")
+    free, offset = _strides(tensor)
+    site.scalars(tensor.shape)
+    site.scalars(free)
+
+    def run(warp: Warp, shape: tuple[int, ...], values: tuple[Any, ...]) -> GlobalView:
+        memory = warp.cta.grid.memory
+        key = f"workspace {id(inst)}"
+        segment = next((s for s in memory.segments if s.name == key), None)
+        origin, strides = _probe(offset, shape, values)
+        if segment is None:
+            size = 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+            segment = segment_of(key, np.zeros(size, item.dtype))
+            memory.segments.append(segment)
+        storage = memory.view(ViewKey(segment.address, item, shape, strides, name))
+        assert storage is not None
+        memory.read.add(segment.address)
+        return global_root(storage)
+
+    return run
+
+
+# where a tile lies inside a global tensor
+
+
+class Placement:
+    """A tile of `shape` over `dims` of a global view at `offsets`: the part inside, and where it lies in the tile."""
+
+    __slots__ = ("box", "inside", "picks", "tile")
+
+    def __init__(self, view: GlobalView, offsets: tuple[int, ...], dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        extents = dict(zip(sorted(dims), shape, strict=True))
+        picks: list[Any] = []
+        tile: list[slice] = []
+        box: list[tuple[int, int]] = []
+        self.inside = True
+        for dim, offset in enumerate(offsets):
+            extent = extents.get(dim, 1)
+            lo, hi = max(offset, 0), min(offset + extent, view.declared[dim])
+            self.inside = self.inside and hi > lo
+            box.append((lo, max(lo, hi)))
+            if dim in extents:
+                picks.append(slice(lo, max(lo, hi)))
+                tile.append(slice(lo - offset, max(lo, hi) - offset))
+            else:
+                picks.append(lo)
+        self.picks, self.tile, self.box = tuple(picks), tuple(tile), tuple(box)
+
+    def whole(self, shape: tuple[int, ...]) -> bool:
+        return all(s.start == 0 and s.stop == extent for s, extent in zip(self.tile, shape, strict=True))
+
+    def region(self, view: View) -> Region:
+        root = [(b, b + 1) for b in view.base]
+        for dim, (lo, hi) in zip(view.dims, self.box, strict=True):
+            root[dim] = (view.base[dim] + lo, view.base[dim] + hi)
+        return Region(view.storage, tuple(root))
+
+    def check_exists(self, warp: Warp, view: GlobalView, what: str, location: Location | None) -> None:
+        """The declared shape may be larger than the argument's memory."""
+        for dim, (_, hi) in enumerate(self.box):
+            if self.inside and hi > view.data.shape[dim]:
+                storage = view.storage
+                assert isinstance(storage, GlobalStorage)
+                raise warp.cta.stop(
+                    "out-of-bounds",
+                    f"{what} touches {storage.name} up to index {hi - 1} of dimension {dim}, but the memory of"
+                    f" {storage.segment.name} ({storage.segment.nbytes} bytes) ends before it",
+                    location,
+                )
+
+
+def record_write(warp: Warp, view: View, box: Box, elements: tuple[np.ndarray, ...] | None = None) -> None:
+    """Remember, for the comparison of CTAs, that this one wrote there (in root coordinates)."""
+    storage = view.storage
+    assert isinstance(storage, GlobalStorage)
+    x, y, z = warp.cta.position
+    gx, gy, _ = warp.cta.grid.dimensions
+    warp.cta.grid.memory.record(storage, x + gx * (y + gy * z), box, elements)
+
+
+def record_read(warp: Warp, view: View) -> None:
+    storage = view.storage
+    assert isinstance(storage, GlobalStorage)
+    warp.cta.grid.memory.read.add(storage.segment.address)
+
+
+# single elements
+
+
+def item_value(tensor: Any, group: ThreadGroup, location: Location | None) -> Callable[[Warp, Any], Any]:
+    """tensor.item(): the one element, which all active lanes must agree on, because scalars belong to the warp."""
+
+    def run(warp: Warp, value: Any) -> Any:
+        if isinstance(value, View):
+            storage = value.storage
+            if storage.pending:
+                from blackwell_matmul.simulator.site import report_conflicts
+
+                report_conflicts(warp, value.region(), False, "item()", location, None)
+            if storage.space == "global":
+                record_read(warp, value)
+            return value.read().reshape(-1)[0].item()
+        if value.strides[0] == 0:
+            return value[0, 0].item()  # one value for all lanes by construction: the address of a barrier
+        lane, lanes = group.lanes(warp.index)
+        cells = value[lane : lane + lanes, 0]
+        first = cells[0]
+        if lanes > 1 and not (cells == first).all() and not (cells != cells).all():
+            raise warp.cta.stop(
+                "thread-dependent-scalar",
+                f"item() gives {sorted({str(c) for c in cells})[:4]} in the lanes of one warp; the simulator runs a"
+                " warp as one agent, and a scalar must be the same in all of its lanes",
+                location,
+            )
+        return first.item()
+
+    return run
+
+
+def item_address(location: Location | None) -> Callable[[Warp, Any], int]:
+    """~tensor[...]: the address of an element of global memory."""
+
+    def run(warp: Warp, value: Any) -> int:
+        if not isinstance(value, GlobalView):
+            raise warp.cta.stop("unsupported", "only the address of a global element can be taken", location)
+        storage = value.storage
+        assert isinstance(storage, GlobalStorage)
+        delta = sum(b * s for b, s in zip(value.base, storage.data.strides, strict=True))
+        return storage.address + delta
+
+    return run

@@ -1,0 +1,151 @@
+"""`simulate`: run a tilus script on CPU tensors, with the rules of the machine."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus
+from blackwell_matmul.problem import Schedule
+from blackwell_matmul.simulator.engine import POLICIES, Engine
+from blackwell_matmul.simulator.findings import Finding, Run, Severity
+from blackwell_matmul.simulator.globals import GlobalMemory, merge, segment_of
+from blackwell_matmul.simulator.lower import Lowered, lower
+from blackwell_matmul.simulator.machine import Grid
+from blackwell_matmul.simulator.parallel import run_ctas
+
+import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
+
+MAX_CTAS = 2**31 - 1  # CUDA Programming Guide, "Technical Specifications": the largest grid in x
+
+_lowered: weakref.WeakKeyDictionary[Program, Lowered] = weakref.WeakKeyDictionary()
+
+
+def simulate(
+    script: Any,
+    *args: Any,
+    schedule: Mapping[str, object] | Schedule | None = None,
+    target: str = "sm_100a",
+    seed: int = 0,
+    policy: str = "adversarial",
+    workers: int | None = None,
+    trace: bool = True,
+) -> Run:
+    """Run `script` (a tilus.Script class, or what calling one returns) on CPU tensors; outputs are written in place.
+
+    args: as for `script.__call__`. schedule: pins arguments of its `__init__`; the rest is chosen by the class, or is
+    the first row of its autotune space that compiles. target: the GPU architecture that code generation is for.
+    policy: when asynchronous operations complete: "adversarial" (as late as legal), "eager" (at issue) or "random".
+    seed: the order of warps and completions; 0 is program order, and a seed always gives the same run.
+    workers: processes to spread the CTAs over (None: one for each core). trace: keep the first CTA's events.
+
+    Raises InputError, CompileError or UnsupportedError when the script cannot run; faults of the kernel itself are
+    findings of the returned Run.
+    """
+    check_options(policy, seed, workers)
+    bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
+    lowered = _lowered.get(program) or _lowered.setdefault(program, lower(program))
+    start = time.perf_counter()
+    memory, arguments = _arguments(bound, lowered)
+    dimensions = _dimensions(lowered, arguments)
+    grid = Grid(lowered, memory, arguments, dimensions, lambda: Engine(policy, seed), trace)
+    lowered.counts.clear()
+    _check_assumptions(grid, program, arguments)
+    _check_barriers(grid, program)
+    counts = run_ctas(grid, workers)
+    if not lowered.interacts:
+        for finding in merge(memory, dimensions):
+            grid.report(finding)
+    for text in grid.printed:
+        print(text)
+    return Run(
+        program.name, target, dict(bound.init_kwargs), dimensions, time.perf_counter() - start,
+        findings=_sorted(grid.findings.values()), events=tuple(grid.events), printed=tuple(grid.printed), counts=counts,
+    )  # fmt: skip
+
+
+def check_options(policy: str, seed: int, workers: int | None) -> None:
+    """The options that do not reach tilus."""
+    if policy not in POLICIES:
+        raise InputError(f"policy is {policy!r}; it must be one of {', '.join(POLICIES)}.")
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        raise InputError(f"seed is {seed!r}; it must be an integer from 0 to 2**63 - 1.")
+    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+        raise InputError(f"workers is {workers!r}; it must be a positive integer, or None for one per core.")
+
+
+def _arguments(bound: Bound, lowered: Lowered) -> tuple[GlobalMemory, dict[str, Any]]:
+    """The tensors' memory, and each parameter's value as the kernel sees it (an address, or a number)."""
+    memory, arguments = GlobalMemory(), dict(bound.kernel_args)
+    for name, value in bound.kernel_args.items():
+        if hasattr(value, "dtype") and hasattr(value, "shape"):
+            _require_cpu(lowered.program.name, name, value)
+            segment = segment_of(name, value)
+            arguments[name] = segment.address
+            if all(s.address != segment.address or s.nbytes < segment.nbytes for s in memory.segments):
+                memory.segments.insert(0, segment)
+    _find_constants(memory, lowered.written)
+    return memory, arguments
+
+
+def _find_constants(memory: GlobalMemory, written: frozenset[str] | None) -> None:
+    """A segment is constant when the program writes neither it nor anything that shares bytes with it."""
+    for segment in memory.segments:
+        near = [s for s in memory.segments if s.address < segment.address + segment.nbytes
+                and segment.address < s.address + s.nbytes]  # fmt: skip
+        segment.constant = written is not None and not any(s.name in written for s in near)
+
+
+def _require_cpu(kernel: str, name: str, value: Any) -> None:
+    device = str(getattr(value, "device", "cpu"))
+    if device != "cpu":
+        raise UnsupportedError(
+            f"{kernel} got {name} on {device}; the simulator runs CPU tensors, so pass {name}.cpu()."
+        )
+
+
+def _dimensions(lowered: Lowered, arguments: dict[str, Any]) -> tuple[int, int, int]:
+    x, y, z = (int(extent) for extent in lowered.grid(arguments))
+    if min(x, y, z) < 1 or x > MAX_CTAS or max(y, z) > 65535:
+        raise InputError(
+            f"{lowered.program.name} asks for a grid of {x}x{y}x{z} CTAs; each extent must be at least 1, the first"
+            f" at most {MAX_CTAS} and the others at most 65535."
+        )
+    return x, y, z
+
+
+def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any]) -> None:
+    """self.assume(p % c == 0) is a promise to the compiler; a broken one makes wrong code."""
+    from blackwell_matmul.simulator.expressions import free_variables, vector_function
+
+    names = {id(var): name for name, var in program.params}
+    for condition, location in program.assumes:
+        free = free_variables(condition)
+        values = [arguments[names[id(var)]] for var in free]
+        if not bool(vector_function(free, condition)(*values)):
+            told = ", ".join(f"{names[id(v)]} = {x}" for v, x in zip(free, values, strict=True))
+            message = f"assume() does not hold for {told}, for every warp of every CTA"
+            grid.report(Finding("assumption-false", Severity.ERROR, message, (0, 0, 0), location))
+
+
+def _check_barriers(grid: Grid, program: Program) -> None:
+    """tilus places barriers last and initialises them first, and may give them bytes that free_shared released."""
+    for inst, address in program.barriers.items():
+        end = address + 8 * len(inst.counts)
+        for tensor, place in program.shared.items():
+            if address < place.address + place.nbytes and place.address < end:
+                message = (
+                    f"the mbarriers {program.name_of(inst.output) or ''} lie at shared bytes {address}:{end}, inside"
+                    f" {program.name_of(tensor)} ({place.address}:{place.address + place.nbytes}), whose data destroys"
+                    " them: tilus reuses freed shared memory for barriers; do not free it before the kernel ends"
+                )
+                where = program.location_of(inst)
+                grid.report(Finding("mbarrier-overlaps-tensor", Severity.ERROR, message, None, where))
+
+
+def _sorted(findings: Any) -> tuple[Finding, ...]:
+    """Errors first; otherwise in the order in which they were found."""
+    return tuple(sorted(findings, key=lambda f: f.severity is not Severity.ERROR))

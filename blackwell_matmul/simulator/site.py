@@ -1,0 +1,195 @@
+"""`Site`: one instruction at its place in one program, as its lowering sees it.
+
+A lowering names the operands and scalars that its callable needs (`use`, `scalar`), gets the warp layouts of its
+register tensors, and reaches memory only through `touch` and `launch`, which derive every check from the effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.frontend.program import Location, Program
+from blackwell_matmul.simulator.engine import AsyncOperation
+from blackwell_matmul.simulator.findings import Severity
+from blackwell_matmul.simulator.machine import Mbarrier, Warp, overlap
+from blackwell_matmul.simulator.memory import Region
+from blackwell_matmul.simulator.registers import ThreadGroup, WarpLayout, warp_layout
+from blackwell_matmul.simulator.semantics.description import Access, Description, Effect, When
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.lower import Lowering
+
+
+class Site:
+    """What a lowering may know. `kind` says how the generated code calls it: "plain" (a call), "blocking" (a call that
+    may return something to wait for) or "steps" (a generator that waits by itself and returns the result)."""
+
+    def __init__(self, lowering: Lowering, inst: Any, description: Description, group: ThreadGroup) -> None:
+        self._lowering = lowering
+        self.inst = inst
+        self.description = description
+        self.group = group
+        self.program: Program = lowering.program
+        self.location: Location | None = lowering.program.location_of(inst)
+        self.arguments: list[str] = []
+        self.kind = "plain"
+        self._reads = [e.operand for e in description.touching(Access.READ, When.COMPLETION)]
+        self._writes = [e.operand for e in description.touching(Access.WRITE, When.COMPLETION)]
+
+    # operands
+
+    def use(self, tensor: Any) -> None:
+        """Pass the tensor's value (registers, or a view) to the callable, as its next argument."""
+        self.arguments.append(self._lowering.value_of(tensor))
+
+    def scalar(self, expression: Any) -> None:
+        """Pass the value of a scalar expression as the next argument."""
+        self.arguments.append(self._lowering.scalar(expression))
+
+    def scalars(self, expressions: Any) -> None:
+        """Pass several scalar expressions as one tuple."""
+        inner = "".join(f"{self._lowering.scalar(e)}, " for e in expressions)
+        self.arguments.append(f"({inner})")
+
+    def defined(self, tensor: Any) -> bool:
+        """True when the tensor already has a value, which the instruction then updates in place."""
+        return self._lowering.is_defined(tensor)
+
+    def name(self, tensor: Any, fallback: str = "tensor") -> str:
+        return self.program.name_of(tensor) or fallback
+
+    def layouts(self, tensor: Any) -> Mapping[int, WarpLayout]:
+        """For each warp of the group, its part of the tensor's register layout."""
+        return _Layouts(tensor.layout, self.group)
+
+    def fail(self, why: str) -> UnsupportedError:
+        return UnsupportedError(f"The simulator cannot run {self.description.name} at {self.location}: {why}.")
+
+    # memory
+
+    def _effect(self, operand: str) -> Effect:
+        for effect in self.description.effects:
+            if effect.operand == operand:
+                return effect
+        raise AssertionError(f"{self.description.name} declares no effect on {operand}")
+
+    def touch(self, operand: str) -> Callable[[Warp, Region], None]:
+        """The check for an access that is over when the instruction is: to be called with the region."""
+        write = self._effect(operand).access is Access.WRITE
+        what, location = self.description.name, self.location
+
+        def check(warp: Warp, region: Region) -> None:
+            storage = region.storage
+            if storage.pending:
+                report_conflicts(warp, region, write, what, location, None)
+            if write:
+                storage.mark(region)
+            elif storage.written is not True and storage.unwritten(region):
+                report_uninitialised(warp, region, what, location)
+
+        return check
+
+    def check_ready(self, name: str) -> Callable[[Warp, np.ndarray], None]:
+        """The check for registers that an asynchronous load may still be filling."""
+        what, location = self.description.name, self.location
+
+        def check(warp: Warp, registers: np.ndarray) -> None:
+            _, op = warp.unready.get(id(registers), (None, None))
+            if op is not None:
+                warp.cta.report(
+                    "read-before-complete",
+                    f"{what} by warp {warp.index} reads {name}, which {op.name} has not finished writing;"
+                    f" the missing wait: {op.remedy}",
+                    location,
+                    op.location,
+                )
+
+        return check
+
+    def launch(
+        self,
+        warp: Warp,
+        regions: Mapping[str, Region],
+        complete: Callable[[], None],
+        *,
+        agent: str,
+        barrier: Mbarrier | None = None,
+        pipe: Any = None,
+        read_phase: Callable[[], None] | None = None,
+        remedy: str = "",
+        covers: tuple[AsyncOperation, ...] = (),
+    ) -> AsyncOperation:
+        """Start an asynchronous operation: check it against those in flight, and hand it to the engine."""
+        reads = tuple([regions[name] for name in self._reads if name in regions])
+        writes = tuple([regions[name] for name in self._writes if name in regions])
+        for region in reads:
+            self._check_source(warp, region, pipe)
+        for region in writes:
+            if region.storage.pending:
+                report_conflicts(warp, region, True, self.description.name, self.location, pipe)
+            region.storage.mark(region)
+        op = AsyncOperation(
+            warp.cta, warp.index, self.description.name, agent, self.location, complete,
+            reads=reads, writes=writes, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy,
+            covers=covers,
+        )  # fmt: skip
+        warp.cta.engine.start(op)
+        return op
+
+    def _check_source(self, warp: Warp, region: Region, pipe: Any) -> None:
+        storage = region.storage
+        if storage.pending:
+            report_conflicts(warp, region, False, self.description.name, self.location, pipe)
+        if storage.written is not True and storage.unwritten(region):
+            report_uninitialised(warp, region, self.description.name, self.location)
+
+
+class _Layouts(dict[int, WarpLayout]):
+    """Computed for a warp when it first asks."""
+
+    def __init__(self, layout: Any, group: ThreadGroup) -> None:
+        super().__init__()
+        self.layout, self.group = layout, group
+
+    def __missing__(self, warp: int) -> WarpLayout:
+        self[warp] = warp_layout(self.layout, self.group, warp)
+        return self[warp]
+
+
+def report_conflicts(warp: Warp, region: Region, write: bool, what: str, location: Location | None, pipe: Any) -> None:
+    """A finding for each operation in flight that the access must have waited for."""
+    for op in list(region.storage.pending):
+        if pipe is not None and op.pipe == pipe:
+            continue
+        theirs = overlap(op, region, write)
+        if theirs is None:
+            continue
+        verb, doing = ("writes", "still accesses") if write else ("reads", "has not finished writing")
+        if write and theirs in op.reads:
+            doing = "still reads"
+        issuer = f"warp {op.warp}" if op.cta is warp.cta else f"warp {op.warp} of CTA {op.cta.position}"
+        warp.cta.report(
+            "overwritten-in-flight" if write else "read-before-complete",
+            f"{what} by warp {warp.index} {verb} {region}, which {op.name} (issued by {issuer}) {doing};"
+            f" the missing wait: {op.remedy}",
+            location,
+            op.location,
+        )
+
+
+def report_uninitialised(warp: Warp, region: Region, what: str, location: Location | None) -> None:
+    warp.cta.report(
+        "uninitialised-read",
+        f"{what} reads {region}, part of which nothing has written",
+        location,
+        severity=Severity.ERROR,
+    )
+
+
+def poisoned(shape: tuple[int, ...], item: Any) -> np.ndarray:
+    """Fresh registers: NaN, or a value that nobody expects."""
+    return np.full(shape, item.poison, item.dtype)

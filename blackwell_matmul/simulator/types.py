@@ -1,0 +1,205 @@
+"""Element types: from a tilus DataType to the numpy types that hold its values.
+
+Registers and global memory hold the type itself. Shared memory holds an *image*: floats of 16 bits or fewer
+are kept as float32, which represents each of them exactly, so that the tensor core can multiply tiles in place.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from blackwell_matmul.errors import UnsupportedError
+
+_FLOATS: dict[str, Any] = {
+    "float64": np.float64,
+    "float32": np.float32,
+    "tfloat32": np.float32,
+    "float16": np.float16,
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+    "float6_e3m2": ml_dtypes.float6_e3m2fn,
+    "float6_e2m3": ml_dtypes.float6_e2m3fn,
+    "float4_e2m1": ml_dtypes.float4_e2m1fn,
+}
+_INTEGERS: dict[str, Any] = {f"{u}int{n}": np.dtype(f"{u}int{n}") for u in ("", "u") for n in (8, 16, 32, 64)}
+_INTEGERS |= {f"{u}int{n}b": np.dtype(f"{u}int8") for u in ("", "u") for n in range(1, 8)}
+_EIGHT_BITS = ("float8_e4m3", "float8_e5m2")
+_NARROW = re.compile(r"float([3-7])_e([1-5])m([1-4])")  # tilus's sub-byte floats; numpy lacks most of them
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element type: `dtype` holds a value, `image` is what shared memory holds, `nbits` is its true width."""
+
+    name: str
+    nbits: int
+    dtype: np.dtype
+    image: np.dtype
+    is_float: bool
+    signed: bool
+
+    @property
+    def packed(self) -> bool:
+        """True when a value is narrower than the bytes numpy keeps it in."""
+        return self.nbits < 8 and self.name != "bool"
+
+    @property
+    def poison(self) -> Any:
+        """What memory holds before the first write: NaN, or for integers a value that nobody expects."""
+        if self.is_float:
+            return np.nan
+        return False if self.dtype == np.bool_ else np.array(0xCD, np.uint8).astype(self.dtype)
+
+
+@functools.cache
+def element_by_name(name: str, nbits: int) -> Element:
+    if name == "bool":
+        return Element(name, 8, np.dtype(bool), np.dtype(bool), False, False)
+    if name in _FLOATS:
+        dtype = np.dtype(_FLOATS[name])
+        return Element(name, nbits, dtype, np.dtype(np.float32) if nbits <= 16 else dtype, True, True)
+    if name in _INTEGERS:
+        dtype = _INTEGERS[name]
+        return Element(name, nbits, dtype, dtype, False, dtype.kind == "i")
+    if _NARROW.fullmatch(name):  # float32 holds every value of them
+        return Element(name, nbits, np.dtype(np.float32), np.dtype(np.float32), True, True)
+    raise UnsupportedError(f"The simulator does not hold elements of type {name}; it knows {', '.join(known())}.")
+
+
+def element(tilus_dtype: Any) -> Element:
+    return element_by_name(tilus_dtype.name, tilus_dtype.nbits)
+
+
+def known() -> list[str]:
+    return ["bool", *_FLOATS, *_INTEGERS, "the sub-byte floats of tilus"]
+
+
+def convert(values: np.ndarray, source: Element, target: Element) -> np.ndarray:
+    """`values` as the target type, by the rules of PTX cvt: round to nearest even, truncate to integers,
+    saturate to the narrow floats (cvt.rn.satfinite is the only form that PTX has for them; below eight bits, what
+    tilus generates: see `_encode`)."""
+    if source.name == target.name:
+        return values.copy()
+    if target.name == "bool":
+        return values != 0
+    if target.is_float and target.packed:
+        return _decode(_encode(values.astype(np.float32), target), target)
+    if target.name in _EIGHT_BITS:
+        limit = float(ml_dtypes.finfo(target.dtype).max)
+        return np.clip(values.astype(np.float32), -limit, limit).astype(target.dtype)
+    if not target.is_float and source.is_float:
+        return wrap(_truncate(values, target), target)
+    if source.is_float and source.dtype.kind == "V":  # ml_dtypes convert to float32 exactly, and from there on
+        values = values.astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return wrap(values.astype(target.dtype), target)
+
+
+def _truncate(values: np.ndarray, target: Element) -> np.ndarray:
+    """Float to integer as cvt.rzi does: towards zero, out of range saturates, NaN becomes 0."""
+    info = np.iinfo(np.int64 if target.nbits < 32 else target.dtype)
+    wide = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    inside = np.clip(wide, float(info.min), float(info.max))
+    exact = inside.astype(np.int64 if info.min < 0 else np.uint64)
+    return np.where(wide >= float(info.max), info.max, exact).astype(target.dtype if target.nbits >= 32 else np.int64)
+
+
+def wrap(values: np.ndarray, target: Element) -> np.ndarray:
+    """Keep the low `nbits` of integers (two's complement)."""
+    if target.is_float or not target.packed:
+        return values.astype(target.dtype, copy=False)
+    low = values.astype(np.int64) & ((1 << target.nbits) - 1)
+    if target.signed:
+        low = np.where(low >> (target.nbits - 1), low - (1 << target.nbits), low)
+    return low.astype(target.dtype)
+
+
+_HALF_BITS = np.dtype(np.uint16)
+TORCH_PAYS_ELEMENTS = 2**14
+
+
+def to_image(values: np.ndarray, item: Element) -> np.ndarray:
+    """Values of the element type as shared memory holds them; exact."""
+    if item.dtype == item.image:
+        return values
+    if item.name == "bfloat16":  # a bfloat16 is the upper half of a float32; shifting is faster than ml_dtypes' loop
+        return (values.view(_HALF_BITS).astype(np.uint32) << 16).view(np.float32)
+    if item.name == "float16" and values.size >= TORCH_PAYS_ELEMENTS and values.flags.writeable:
+        import torch  # converts with vector instructions where numpy does it element by element
+
+        return torch.from_numpy(values).float().numpy()
+    return values.astype(item.image)
+
+
+def from_image(values: np.ndarray, item: Element) -> np.ndarray:
+    """The inverse of `to_image`: every value in shared memory came from the element type, so this is exact too."""
+    if item.dtype == item.image:
+        return values
+    if item.name == "bfloat16":
+        return (np.ascontiguousarray(values).view(np.uint32) >> 16).astype(np.uint16).view(item.dtype)
+    return values.astype(item.dtype)
+
+
+def to_bits(values: np.ndarray, item: Element) -> np.ndarray:
+    """The last axis as a stream of bits, least significant first (how a thread's registers hold packed elements)."""
+    if item.is_float and item.packed:
+        values = _encode(values.astype(np.float32), item)
+    raw = np.ascontiguousarray(values).view(np.uint8).reshape(*values.shape, values.dtype.itemsize)
+    bits = np.unpackbits(raw, axis=-1, bitorder="little")[..., : item.nbits]
+    return bits.reshape(*values.shape[:-1], -1)
+
+
+def from_bits(bits: np.ndarray, item: Element) -> np.ndarray:
+    """The inverse of `to_bits`."""
+    grouped = bits.reshape(*bits.shape[:-1], -1, item.nbits)
+    width = 8 if item.packed else item.dtype.itemsize * 8
+    padded = np.zeros((*grouped.shape[:-1], width), np.uint8)
+    padded[..., : item.nbits] = grouped
+    if item.packed and item.signed and not item.is_float:
+        padded[..., item.nbits :] = grouped[..., -1:]
+    raw = np.packbits(padded, axis=-1, bitorder="little")
+    return _decode(raw[..., 0], item) if item.is_float and item.packed else raw.view(item.dtype)[..., 0]
+
+
+def _format(item: Element) -> tuple[int, int]:
+    """Exponent and mantissa bits of a sub-byte float."""
+    match = _NARROW.fullmatch(item.name)
+    assert match is not None
+    return int(match[2]), int(match[3])
+
+
+def _decode(codes: np.ndarray, item: Element) -> np.ndarray:
+    """The values behind the bits of a sub-byte float: no infinity, no NaN, the exponent's bias is 2**(bits - 1) - 1."""
+    exponent, mantissa = _format(item)
+    wide = codes.astype(np.uint32)
+    magnitude = ((wide & ((1 << (item.nbits - 1)) - 1)) << (23 - mantissa)).view(np.float32)
+    scale = np.float32(2.0 ** (128 - (1 << (exponent - 1))))
+    values = np.where(wide >> (item.nbits - 1) & 1, -magnitude * scale, magnitude * scale)
+    return values.astype(np.float32).astype(item.dtype)
+
+
+def _encode(values: np.ndarray, item: Element) -> np.ndarray:
+    """The bits of float32 values in a sub-byte float, as tilus's generated code computes them: to nearest even, but
+    what lands below the normal numbers is then cut off; too large becomes the largest; NaN and infinity, all ones."""
+    exponent, mantissa = _format(item)
+    raw = np.ascontiguousarray(values).view(np.uint32)
+    sign, power = raw >> 31 << (item.nbits - 1), (raw >> 23 & 0xFF).astype(np.int64)
+    shift = 23 - mantissa
+    digits = (raw & 0x7FFFFF) | 0x800000
+    half, rest, odd = digits >> (shift - 1) & 1, digits & ((1 << (shift - 1)) - 1), digits >> shift & 1
+    digits = digits + (((half != 0) & ((rest != 0) | (odd != 0))).astype(np.uint32) << shift)
+    carry = digits >> 24
+    digits = (digits >> carry >> shift).astype(np.int64)
+    field = power + carry - 127 + (1 << (exponent - 1)) - 1
+    normal = (field << mantissa) | (digits ^ (1 << mantissa))
+    below = np.where(field >= 1 - mantissa, digits >> np.clip(1 - field, 0, 63), 0)
+    body = np.where(field >= 1 << exponent, (1 << (item.nbits - 1)) - 1, np.where(field <= 0, below, normal))
+    codes = np.where(power == 0xFF, (1 << item.nbits) - 1, np.where(power == 0, sign, sign | body))
+    return codes.astype(np.uint8)

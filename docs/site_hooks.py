@@ -1,0 +1,48 @@
+"""Hooks of mkdocs: a file of the repository that a tutorial links to becomes a page of the site."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from posixpath import normpath
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\[]+)\]\((?P<target>[^)#:\s]+)\)")
+
+
+def _target(link: re.Match[str]) -> Path:
+    """The path that a link of a tutorial leads to, from the root of the repository."""
+    return Path(normpath(f"tutorials/{link['target']}"))
+
+
+def _is_source(path: Path) -> bool:
+    return path.suffix == ".py" and (ROOT / path).is_file()
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    sources = set()
+    for file in files.documentation_pages():
+        sources |= {path for link in LINK.finditer(file.content_string) if _is_source(path := _target(link))}
+    for path in sorted(sources):
+        text = (ROOT / path).read_text(encoding="utf-8")
+        page = f"---\nhide: [toc]\n---\n\n# {path.name}\n\n`{path}`\n\n```python\n{text}```\n"
+        files.append(File.generated(config, f"source/{path}.md", content=page))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links to source files lead to their pages; links to other things outside of the tutorials become plain text."""
+    if page.file.src_uri.startswith("source/"):
+        return markdown
+
+    def on_the_site(link: re.Match[str]) -> str:
+        path = _target(link)
+        if _is_source(path):
+            return f"[{link['text']}](source/{path}.md)"
+        return link[0] if path.is_relative_to("tutorials") else f"`{link['text']}`"
+
+    return LINK.sub(on_the_site, markdown)

@@ -1,0 +1,104 @@
+"""The workarounds for tilus 0.2.0 hold, and leave no trace behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import frontend_scripts as scripts
+import pytest
+import tilus.target
+from frontend_samples import CALLS
+from tilus.ir.functors.functor import IRFunctor
+
+from blackwell_matmul.errors import CompileError, InputError
+from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(code: str, home: Path, **variables: str) -> str:
+    """Run `code` in a fresh interpreter with an empty PATH; return what it prints."""
+    paths = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+    env = {"PATH": "", "HOME": str(home), "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, cwd=home)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+BUILD = """
+import numpy as np
+from blackwell_matmul.frontend import bind, build, import_tilus
+import_tilus()
+import frontend_scripts
+array = np.zeros(4)
+print(build(bind(frontend_scripts.Inlined, (256, array, array), target="sm_100a"), "sm_100a").name)
+"""
+
+NO_BINDINGS = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name == "cuda" or name.startswith("cuda."):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Refuse())
+"""
+
+
+def test_builds_without_git_and_writes_no_file(tmp_path: Path) -> None:
+    assert python(BUILD, tmp_path).strip() == "Inlined"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_builds_without_cuda_bindings_and_leaves_no_stand_in(tmp_path: Path) -> None:
+    check = "\nprint([name for name in sys.modules if name.split('.')[0] == 'cuda'])"
+    assert python(NO_BINDINGS + BUILD + check, tmp_path).split("\n")[:2] == ["Inlined", "[]"]
+
+
+def test_importing_the_frontend_imports_no_tilus(tmp_path: Path) -> None:
+    code = "import sys, blackwell_matmul.frontend; print('tilus' in sys.modules, 'torch' in sys.modules)"
+    assert python(code, tmp_path).strip() == "False False"
+
+
+def test_import_is_idempotent_and_restores_subprocess() -> None:
+    run = subprocess.run
+    assert import_tilus() is import_tilus()
+    assert subprocess.run is run
+
+
+def test_the_cache_folder_of_tilus_stays_untouched(tmp_path: Path) -> None:
+    before = tilus.option.get_option("cache_dir")
+    tilus.option.cache_dir(tmp_path)
+    try:
+        build(bind(scripts.CpAsync, CALLS["CpAsync"], schedule={"stages": 4}, target="sm_90a"), "sm_90a")
+    finally:
+        tilus.option.cache_dir(before)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"])
+def test_target_is_set_and_restored(name: str) -> None:
+    assert name in target_names()
+    with target("sm_80"):
+        with target(name) as inner:
+            assert tilus.target.get_current_target() is inner
+            assert str(inner) == "nvgpu/" + name.replace("_", "")
+        assert str(tilus.target.get_current_target()) == "nvgpu/sm80"
+
+
+def test_an_unset_target_stays_unset_after_success_and_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tilus.target, "_target", None)
+    visit = IRFunctor.visit
+    build(bind(scripts.CpAsync, CALLS["CpAsync"], schedule={"stages": 5}, target="sm_80"), "sm_80")
+    assert tilus.target._target is None
+    with pytest.raises(CompileError):
+        build(bind(scripts.TooMuchShared, (1,), target="sm_100a"), "sm_100a")
+    assert tilus.target._target is None
+    assert IRFunctor.visit is visit
+
+
+def test_an_unknown_target_is_refused_with_those_that_work() -> None:
+    with pytest.raises(InputError, match=r"target is 'B200'; it must be one of .*sm_100a"), target("B200"):
+        pass

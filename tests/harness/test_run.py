@@ -1,0 +1,66 @@
+"""`run_matmul`, the command line and the examples on the real simulator, in small."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tilus import float16
+
+from blackwell_matmul import BlackwellMatmulV1, cli
+from blackwell_matmul.harness import run_matmul
+from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.script import Script
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("rung", ["v0", "v1", "v2"])
+def test_each_rung_is_right_with_tails(rung, dtype):
+    result = run_matmul(rung, Problem(130, 72, 40, dtype), seed=3)
+    assert result.ok and not result.findings, str(result)
+    assert (result.rung, result.seed, result.simulated) == (rung, 3, True)
+    assert "dtype" not in result.schedule and result.schedule["block_m"] == result.verdict.tile_m == 128
+
+
+def test_a_schedule_may_pin_some_knobs():
+    result = run_matmul("v1", Problem(64, 64, 64), Schedule(block_n=64, e_block_n=16))
+    assert result.ok and (result.schedule["block_n"], result.schedule["e_block_n"]) == (64, 16)
+
+
+def test_a_class_and_a_kernel_do_as_well():
+    for script in (BlackwellMatmulV1, BlackwellMatmulV1(block_n=64)):
+        result = run_matmul(script, Problem(8, 8, 8))
+        assert result.ok and result.rung == "BlackwellMatmulV1"
+
+
+class WritesHalf(Script):
+    """Stores the left half of a 16 x 16 matrix of ones and forgets the right half."""
+
+    def __call__(self, m: int, n: int, k: int, a: ~float16, b: ~float16, c: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_c = self.global_view(c, dtype=float16, shape=[m, n])
+        ones = self.register_tensor(dtype=float16, shape=[16, 8], init=1.0)
+        self.store_global(g_c, ones, offsets=[0, 0])
+
+
+def test_a_wrong_kernel_is_a_result_and_no_exception():
+    result = run_matmul(WritesHalf, Problem(16, 16, 16))
+    assert not result.ok and result.verdict.bad_columns and result.verdict.unwritten == 128
+
+
+def test_the_command_line_prints_one_json_object(capsys):
+    assert cli.main(["run", "v2", "--size", "64", "64", "32", "--dtype", "bf16", "--json"]) == 0
+    out, err = capsys.readouterr()
+    record = json.loads(out)
+    assert err == "" and record["ok"] and record["schedule"]["stages"] >= 2 and record["target"] == "sm_100a"
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("matmul_v*.py")), ids=lambda path: path.stem)
+def test_the_examples_print_one_line_with_a_right_result(example):
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.count("\n") == 1 and "correct" in done.stdout and "simulated in" in done.stdout

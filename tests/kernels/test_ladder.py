@@ -1,0 +1,54 @@
+"""Every schedule of every rung on a shape that fits nothing, against float64, and the same bits in every order."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from blackwell_matmul.gpus import gpu_for_target
+from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.harness.reference import TORCH_DTYPES
+from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels.space import projection, why_not
+from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.simulator import simulate
+
+SIZES = (1, 8, 17, 40, 127, 129, 136, 200, 264)
+ORDERS = (("adversarial", 0), ("eager", 0), ("random", 1))
+
+
+def problem_for(schedule: Schedule, seed: int) -> Problem:
+    """A seeded draw among the shapes that the schedule can run; K may be shorter than the ring of stages."""
+    draw = random.Random(seed)
+    while True:
+        problem = Problem(*(draw.choice(SIZES) for _ in range(3)), dtype=draw.choice(sorted(TORCH_DTYPES)))
+        if not why_not(schedule, problem, gpu_for_target("sm_100a")):
+            return problem
+
+
+CASES = [
+    (name, schedule)
+    for name in RUNGS
+    for schedule in projection(rung(name))
+    if not why_not(schedule, Problem(128, 128, 128, "fp16"), gpu_for_target("sm_100a"))
+]
+
+
+@pytest.mark.parametrize("index", range(len(CASES)), ids=[f"{name}-{schedule}" for name, schedule in CASES])
+def test_a_schedule_on_an_odd_shape(index: int) -> None:
+    name, schedule = CASES[index]
+    problem = problem_for(schedule, index)
+    m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
+    generator = torch.Generator().manual_seed(index)
+    a, b = (torch.randn(rows, k, generator=generator).to(dtype) for rows in (m, n))
+    results = []
+    for policy, seed in ORDERS:
+        c = torch.full((m, n), float("nan"), dtype=dtype)
+        run = simulate(rung(name), m, n, k, a, b, c, schedule=schedule, policy=policy, seed=seed, workers=1)
+        assert not run.findings, [str(f) for f in run.findings]
+        results.append(c)
+    verdict = check_matmul(a, b, results[0])
+    assert verdict.ok, verdict.message
+    assert all(torch.equal(c, results[0]) for c in results[1:])

@@ -1,0 +1,88 @@
+"""The ladder as text and as programs: the rungs stay close to one another and keep their synchronisation."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import subprocess
+import sys
+
+import pytest
+import tilus
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.frontend.bind import Bound
+from blackwell_matmul.frontend.build import build
+from blackwell_matmul.frontend.recording import instructions
+from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels.space import SPACE
+
+
+def code(name: str) -> list[str]:
+    """The lines of a kernel without comments and docstrings."""
+    lines = inspect.getsource(rung(name)).splitlines()
+    return [line for line in lines[2:] if line.strip() and not line.strip().startswith("#")]
+
+
+@pytest.mark.parametrize(("lower", "upper", "most"), [("v0", "v1", 40), ("v1", "v2", 45)])
+def test_a_rung_changes_few_lines_of_the_one_below(lower: str, upper: str, most: int) -> None:
+    changed = [line for line in difflib.ndiff(code(lower), code(upper)) if line[0] in "+-"]
+    assert len(changed) <= most, "\n".join(changed)
+
+
+def test_sections_come_in_one_order() -> None:
+    sections = [
+        "# The grid",
+        "# On-chip memory",
+        "# Barriers",
+        "# Prologue",
+        "# Main loop",
+        "# Epilogue",
+        "# Tensor memory",
+    ]
+    for name in RUNGS:
+        text = inspect.getsource(rung(name))
+        found = [text.index(section) for section in sections if section in text]
+        assert found == sorted(found)
+        assert len(found) == len(sections) - (name != "v2")
+
+
+def test_knobs_are_the_parameters() -> None:
+    for name in RUNGS:
+        parameters = list(inspect.signature(rung(name).__init__).parameters)
+        assert parameters == ["self", "dtype", *rung(name).knobs]
+        assert set(rung(name).knobs) <= set(SPACE)
+
+
+def test_an_unknown_rung_names_those_that_exist() -> None:
+    with pytest.raises(InputError, match="rung is 'v9'; the rungs are v0, v1, v2"):
+        rung("v9")
+
+
+def test_the_registry_imports_nothing_heavy() -> None:
+    code = "import sys, blackwell_matmul.kernels.space; assert not {'torch', 'tilus'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("dtype", [tilus.float16, tilus.bfloat16])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("v0", {"CopyAsyncInst": 2, "FenceProxyAsync": 1, "WaitBarrierInst": 1, "Tcgen05WaitInst": 1}),
+        ("v1", {"CopyAsyncTensorGlobalToSharedInst": 2, "FenceProxyAsync": 1, "WaitBarrierInst": 2}),
+        ("v2", {"CopyAsyncTensorGlobalToSharedInst": 4, "FenceProxyAsync": 1, "WaitBarrierInst": 2}),
+    ],
+)
+def test_what_a_program_is_made_of(name: str, expected: dict[str, int], dtype: tilus.DataType) -> None:
+    knobs = {knob: SPACE[knob][0] for knob in rung(name).knobs}
+    bound = Bound(
+        script_cls=rung(name),
+        init_kwargs={"dtype": dtype, **knobs},
+        args=(),
+        consts={"n": 72, "k": 40},
+        kernel_args={"m": 5, "a_ptr": 0, "b_ptr": 0, "c_ptr": 0},
+        divisibility={"m": 1},
+    )
+    names = [type(inst).__name__ for inst in instructions(build(bound, "sm_100a").tile)]
+    assert {key: names.count(key) for key in expected} == expected
+    assert all(inst.sem == "acquire" for inst in instructions(build(bound, "sm_100a").tile) if hasattr(inst, "phase"))

@@ -1,0 +1,225 @@
+"""The autotune space: projections, `why_not` against code generation, the choice of a schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import pytest
+import tilus
+
+from blackwell_matmul.errors import CompileError, InputError
+from blackwell_matmul.frontend.bind import Bound
+from blackwell_matmul.frontend.build import build
+from blackwell_matmul.frontend.program import Program
+from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.kernels import RUNGS, rung, space
+from blackwell_matmul.kernels.space import choose, dynamic_shared_bytes, projection, why_not
+from blackwell_matmul.problem import Problem, Schedule
+
+B200 = GPUS["B200"]
+ODD = Problem(1000, 200, 136)
+"""Tails in m, n and k, and 16-byte rows."""
+
+GOOD = {
+    "v0": Schedule(128, 128, 64),
+    "v1": Schedule(128, 128, 64, 32),
+    "v2": Schedule(128, 128, 64, 32, 3),
+}
+
+
+def generate(name: str, schedule: Schedule, problem: Problem, target: str) -> Program:
+    dtype = {"fp16": tilus.float16, "bf16": tilus.bfloat16}[problem.dtype]
+    kernel_args: dict[str, Any] = {"m": problem.m, "a_ptr": 0, "b_ptr": 0, "c_ptr": 0}
+    bound = Bound(
+        script_cls=rung(name),
+        init_kwargs={"dtype": dtype, **schedule.as_dict()},
+        args=(),
+        consts={"n": problem.n, "k": problem.k},
+        kernel_args=kernel_args,
+        divisibility={"m": 1},
+    )
+    return build(bound, target)
+
+
+def generates(name: str, schedule: Schedule, problem: Problem = ODD, target: str = "sm_100a") -> bool:
+    try:
+        generate(name, schedule, problem, target)
+    except CompileError:
+        return False
+    return True
+
+
+def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
+    for name, count in (("v0", 9), ("v1", 27), ("v2", 108)):
+        schedules = projection(rung(name))
+        assert len(schedules) == len(set(schedules)) == count
+        assert all(tuple(schedule.as_dict()) == rung(name).knobs for schedule in schedules)
+
+
+def test_projections_nest() -> None:
+    lower = {dataclasses.replace(schedule, e_block_n=None) for schedule in projection(rung("v1"))}
+    assert lower == set(projection(rung("v0")))
+
+
+def test_a_projection_takes_knob_names() -> None:
+    assert projection(("block_n", "block_m")) == projection(("block_n", "block_m", "block_n"))
+    with pytest.raises(InputError, match="knob 'warps' is not in the space"):
+        projection(("warps",))
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_why_not_is_empty_exactly_when_code_is_generated(name: str) -> None:
+    for schedule in projection(rung(name)):
+        reasons = why_not(schedule, ODD, B200)
+        try:
+            program = generate(name, schedule, ODD, "sm_100a")
+        except CompileError:
+            assert reasons, schedule
+        else:
+            assert not reasons, schedule
+            assert program.dynamic_shared_bytes == dynamic_shared_bytes(schedule, ODD, B200)
+
+
+OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
+    ("v0", {"block_m": 64}, "block_m = 64: .*128 rows"),
+    ("v0", {"block_m": 256}, "block_m = 256"),
+    ("v0", {"block_n": 8}, "block_n = 8: .* multiple of 16"),
+    ("v0", {"block_n": 20}, "block_n = 20: .*32 is one"),
+    ("v0", {"block_n": 520}, "1024 columns .*has 512"),
+    ("v0", {"block_n": 512, "block_k": 256}, "327812 bytes .*232448"),
+    ("v0", {"block_k": 8}, "block_k = 8: .*16"),
+    ("v0", {"block_k": 12}, "block_k = 12"),
+    ("v0", {"block_k": 24}, "block_k = 24: .*32 is a multiple"),
+    ("v1", {"block_n": 512}, "block_n = 512: a TMA box has at most 256 rows"),
+    ("v1", {"block_k": 48}, "block_k = 48: a row of the tile is 96 bytes"),
+    ("v1", {"block_k": 128}, "block_k = 128: a row of the tile is 256 bytes"),
+    ("v1", {"e_block_n": 4}, "e_block_n = 4: a row of the tile is 8 bytes"),
+    ("v1", {"e_block_n": 48}, "strips must fill block_n = 128"),
+    ("v1", {"e_block_n": 128}, "e_block_n = 128: a row of the tile is 256 bytes"),
+    ("v1", {"block_n": 96, "e_block_n": 64}, "e_block_n = 64: strips must fill block_n = 96"),
+    ("v2", {"stages": 9}, "9 stages .*303236 bytes .*232448"),
+    ("v2", {"stages": 7}, "237700 bytes"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "reason"), OFF_SPACE)
+def test_a_bad_schedule_outside_of_the_space_has_a_reason(name: str, change: dict[str, int], reason: str) -> None:
+    schedule = dataclasses.replace(GOOD[name], **change)
+    reasons = why_not(schedule, ODD, B200)
+    assert any(re.search(reason, each) for each in reasons), reasons
+    if generates(name, schedule):
+        assert reasons == space.reasons(space.STRICTER_RULES, schedule, ODD, B200)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("v0", {"block_n": 16}),
+        ("v0", {"block_n": 96}),
+        ("v0", {"block_n": 512}),
+        ("v0", {"block_k": 48}),
+        ("v0", {"block_k": 128}),
+        ("v1", {"block_n": 96}),
+        ("v1", {"block_n": 16, "e_block_n": 16}),
+        ("v1", {"e_block_n": 8}),
+        ("v2", {"stages": 1}),
+        ("v2", {"stages": 5}),
+    ],
+)
+def test_a_good_schedule_outside_of_the_space_has_none(name: str, change: dict[str, int]) -> None:
+    schedule = dataclasses.replace(GOOD[name], **change)
+    assert why_not(schedule, ODD, B200) == []
+    program = generate(name, schedule, ODD, "sm_100a")
+    assert program.dynamic_shared_bytes == dynamic_shared_bytes(schedule, ODD, B200)
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
+@pytest.mark.parametrize("name", RUNGS)
+def test_a_gpu_without_the_instructions_has_a_reason(name: str, gpu: Any) -> None:
+    reasons = why_not(GOOD[name], ODD, gpu)
+    assert generates(name, GOOD[name], target=gpu.arch) == (not reasons)
+    assert all(gpu.name in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "reasons"),
+    [
+        ("v0", (5, 3, 7), ["K = 7: .*14 bytes, cp.async .*pad K to 8"]),
+        ("v0", (5, 3, 6), []),
+        ("v1", (5, 8, 511), ["K = 511: .*1022 bytes, TMA needs a multiple of 16; pad K to 512"]),
+        ("v1", (5, 9, 512), ["N = 9: a row of C is 18 bytes, .*pad N to 16"]),
+        ("v2", (5, 9, 9), ["K = 9: ", "N = 9: "]),
+        ("v0", (65536, 64, 65536), ["A has 4294967296 elements"]),
+        ("v1", (65536, 64, 65536), []),
+        ("v1", (8, 2**24, 8), ["N = 16777216: 131072 tiles along n"]),
+    ],
+)
+def test_a_problem_has_its_reasons(name: str, sizes: tuple[int, int, int], reasons: list[str]) -> None:
+    found = why_not(GOOD[name], Problem(*sizes), B200)
+    assert len(found) == len(reasons)
+    for reason, sentence in zip(reasons, found):
+        assert re.search(reason, sentence)
+
+
+def test_code_generation_agrees_about_odd_k() -> None:
+    assert not generates("v0", GOOD["v0"], Problem(5, 3, 7))
+    assert generates("v0", GOOD["v0"], Problem(5, 3, 6))
+    assert generates("v0", GOOD["v0"], Problem(5, 3, 6, "bf16"))
+
+
+def test_an_incomplete_schedule_says_what_is_missing() -> None:
+    assert why_not(Schedule(block_m=128), ODD, B200) == [
+        "block_n is not set; every schedule has block_m, block_n and block_k."
+    ]
+    assert why_not(dataclasses.replace(GOOD["v2"], stages=0), ODD, B200) == [
+        "stages = 0: it must be a positive integer."
+    ]
+
+
+def test_each_reason_is_one_sentence() -> None:
+    worst = Schedule(block_m=64, block_n=1000, block_k=200, e_block_n=33, stages=40)
+    for reason in why_not(worst, Problem(2**31 - 1, 2**30 + 1, 5), GPUS["RTX 5090"]):
+        assert reason.endswith(".") and ". " not in reason
+
+
+# --- the choice
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "expected"),
+    [
+        ("v0", (8192, 8192, 8192), Schedule(128, 256, 64)),
+        ("v1", (2048, 2048, 2048), Schedule(128, 128, 64, 64)),  # 256 wide: 128 tiles, fewer than SMs
+        ("v1", (1024, 1024, 1024), Schedule(128, 256, 64, 64)),  # no width gives every SM a tile
+        ("v1", (4096, 72, 16), Schedule(128, 128, 16, 64)),  # no larger than n and k need
+        ("v2", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4)),  # 6 stages of 48 KiB do not fit
+        ("v2", (2048, 2048, 64), Schedule(128, 128, 64, 64, 2)),  # one k-tile fills no ring
+    ],
+)
+def test_the_choice(name: str, sizes: tuple[int, int, int], expected: Schedule) -> None:
+    assert choose(rung(name), Problem(*sizes), B200) == expected
+
+
+def test_a_partial_pin_restricts_the_choice() -> None:
+    problem = Problem(8192, 8192, 8192)
+    assert choose(rung("v2"), problem, B200, {"block_n": 64}) == Schedule(128, 64, 64, 64, 6)
+    assert choose(rung("v2"), problem, B200, {"stages": 6}) == Schedule(128, 256, 32, 64, 6)
+    for schedule in projection(rung("v1")):
+        assert choose(rung("v1"), problem, B200, schedule.as_dict()) == schedule
+
+
+@pytest.mark.parametrize(
+    ("pins", "problem", "message"),
+    [
+        ({"block_n": 96}, ODD, "block_n = 96 is outside of the space; block_n can be 64, 128, 256"),
+        ({"block_n": "128"}, ODD, "block_n = '128' is outside"),
+        ({"warps": 4}, ODD, "BlackwellMatmulV2 has no knob 'warps'; its knobs are block_m"),
+        ({"block_n": 256, "block_k": 64, "stages": 6}, ODD, "none of 3 schedules can run 1000x200x136 .*232448"),
+        ({}, Problem(64, 64, 511), "none of 108 schedules can run .*pad K to 512"),
+    ],
+)
+def test_pins_that_leave_nothing_say_why(pins: dict[str, object], problem: Problem, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        choose(rung("v2"), problem, B200, pins)

@@ -1,0 +1,82 @@
+"""mbarriers: arrivals of threads, warps and groups; phases; too many and too few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from async_scripts import Ahead, GroupArrive, Handoff
+from orders import ORDERS, codes, faulty, finding, line_of, lines, run_in, silent
+
+
+def rows(rounds: int = 5) -> tuple[np.ndarray, np.ndarray]:
+    x = np.random.default_rng(0).standard_normal((rounds, 32)).astype(np.float32)
+    return x, np.zeros_like(x)
+
+
+@pytest.mark.parametrize("flags", [{}, {"count": 64, "arrivals": 2}, {"by": "thread", "count": 1}])
+def test_two_warps_hand_rows_over(flags: dict[str, Any]) -> None:
+    x, y = rows()
+    silent(Handoff(**flags), (5, x, y), y, x)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_a_whole_group_arrives(rounds: int) -> None:
+    x = np.arange(128, dtype=np.int32).reshape(4, 32)
+    y = np.zeros_like(x)
+    silent(GroupArrive(), (rounds, x, y), y, x + rounds)
+
+
+@pytest.mark.parametrize(
+    "flags, lacks", [({"count": 33}, "1 of 33 arrival(s)"), ({"by": "thread"}, "31 of 32 arrival(s)")]
+)
+def test_too_few_arrivals(flags: dict[str, Any], lacks: str) -> None:
+    x, y = rows()
+    found = finding(faulty(Handoff(**flags), 5, x, y), "deadlock")
+    full, empty = (line_of(Handoff, f"wait({name}") for name in ("full", "empty"))
+    assert f"{full} for parity 0 of full, which is in phase 0 (parity 0) and still lacks {lacks}" in found.message
+    assert f"{empty} for parity 0 of empty" in found.message
+    assert "warp 0 waits" in found.message and "warp 1 waits" in found.message
+
+
+@pytest.mark.parametrize("flags, got", [({"count": 31}, (32, 31)), ({"arrivals": 2}, (64, 32))])
+def test_too_many_arrivals(flags: dict[str, Any], got: tuple[int, int]) -> None:
+    x, y = rows()
+    found = finding(faulty(Handoff(**flags), 5, x, y), "mbarrier-over-arrival")
+    assert f"full gets {got[0]} arrival(s) where phase 0 lacked {got[1]}" in found.message
+    assert lines(found) == (line_of(Handoff, "arrive(full"), line_of(Handoff, "full = self.mbarrier.alloc"))
+
+
+def test_arrivals_beyond_a_phase_count_for_the_next() -> None:
+    """32 lanes that arrive twice where 32 were expected complete two phases; the waiter for the first hangs."""
+    x, y = rows()
+    found = finding(run_in(ORDERS[0], Handoff(arrivals=2), 5, x, y), "deadlock")
+    assert "parity 0 of full, which is in phase 2 (parity 0)" in found.message
+
+
+def test_the_consumer_that_never_frees() -> None:
+    x, y = rows()
+    run = faulty(Handoff(free=False), 5, x, y)
+    assert "of empty, which is in phase 0 (parity 0) and still lacks 32 of 32" in finding(run, "deadlock").message
+
+
+def test_an_arrival_that_is_left_out() -> None:
+    x, y = rows()
+    message = finding(faulty(Handoff(skip_arrive=2), 5, x, y), "deadlock").message
+    assert "parity 0 of full, which is in phase 2 (parity 0) and still lacks 32 of 32 arrival(s)" in message
+    np.testing.assert_array_equal(y[:2], x[:2])
+
+
+@pytest.mark.parametrize("ahead, parity", [(0, 1), (1, 0), (2, 1), (3, 0)])
+def test_a_wait_passes_when_the_phase_of_its_parity_is_over(ahead: int, parity: int) -> None:
+    y = np.zeros(32, np.int32)
+    silent(Ahead(ahead, parity), (y,), y, np.full(32, 7, np.int32))
+
+
+@pytest.mark.parametrize("ahead, parity", [(0, 0), (1, 1), (2, 0)])
+def test_a_wait_for_the_current_phase_or_one_that_came_back(ahead: int, parity: int) -> None:
+    y = np.zeros(32, np.int32)
+    run = faulty(Ahead(ahead, parity), y)
+    assert codes(run) == {"deadlock"}
+    assert f"which is in phase {ahead} (parity {ahead % 2})" in finding(run, "deadlock").message

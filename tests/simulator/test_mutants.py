@@ -1,0 +1,154 @@
+"""The ladder with one line dropped or changed: what the simulator shows of it under the default policy.
+
+Not shown yet, because only an order of events can tell (happens-before, and the proxies):
+
+* any fence.proxy_async dropped;
+* V0: the last sync dropped (a warp frees tensor memory that others still load; it shows in some orders);
+* V1, V2: the sync after the wait on the MMA's barrier dropped (a warp two phases behind; it shows in some orders).
+
+The first sync of each rung is redundant as long as code generation adds its own after mbarrier.init and tcgen05.alloc.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from blackwell_matmul.errors import CompileError
+from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.kernels import rung
+from blackwell_matmul.simulator import Run, simulate
+
+SCHEDULES = {
+    "v0": {"block_n": 64, "block_k": 32},
+    "v1": {"block_n": 64, "block_k": 32, "e_block_n": 16},
+    "v2": {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+}
+DROP = "pass  #"
+READ, WRITTEN, EXIT, DEADLOCK = "read-before-complete", "overwritten-in-flight", "in-flight-at-exit", "deadlock"
+OVER = "mbarrier-over-arrival"
+
+EPILOGUE = [
+    ("self.tcgen05.wait_load()", DROP, 0, READ),
+    ("self.tcgen05.wait_load()", DROP, 0, "dealloc-in-flight"),
+    ("self.tma.commit_group()", DROP, 0, WRITTEN),
+    ("self.tma.commit_group()", DROP, 0, EXIT),
+    ("self.tma.wait_group(", DROP, 0, WRITTEN),
+    ("wait_group(n=0", "wait_group(n=1", 0, WRITTEN),
+    ("self.sync()", DROP, -2, "uninitialised-read"),
+    ("self.sync()", DROP, -1, "values"),
+]
+MMA_BARRIER = [
+    ("self.tcgen05.commit(", DROP, 0, DEADLOCK),
+    ("self.mbarrier.wait(mma_barrier", DROP, 0, WRITTEN),
+    ("self.mbarrier.wait(mma_barrier", DROP, 0, READ),
+    ("mma_barrier = self.mbarrier.alloc(counts=1)", "mma_barrier = self.mbarrier.alloc(counts=2)", 0, DEADLOCK),
+]
+TMA_BARRIER = [
+    ("self.mbarrier.wait(tma_barrier", DROP, 0, READ),
+    ("self.mbarrier.arrive_and_expect_tx(", DROP, 0, DEADLOCK),
+    ("with self.single_thread():", "with self.single_warp():", 0, OVER),
+]
+MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
+    "v0": [
+        ("self.copy_async_wait_all()", DROP, 0, READ),
+        ("self.copy_async_wait_all()", DROP, 0, WRITTEN),
+        ("self.tcgen05.wait_load()", DROP, 0, READ),
+        ("self.sync()", DROP, 1, WRITTEN),
+        ("phase: uint32 = 0", "phase: uint32 = 1", 0, READ),
+        ("phase ^= 1", DROP, 0, WRITTEN),
+        ("wait(mma_barrier, phase=phase)", "wait(mma_barrier, phase=phase ^ 1)", 0, READ),
+        *MMA_BARRIER,
+    ],
+    "v1": [
+        ("s_a.nbytes + s_b.nbytes", "s_a.nbytes", 0, DEADLOCK),
+        ("s_a.nbytes + s_b.nbytes", "s_a.nbytes + s_b.nbytes + 16", 0, DEADLOCK),
+        ("tma_barrier = self.mbarrier.alloc(counts=1)", "tma_barrier = self.mbarrier.alloc(counts=2)", 0, DEADLOCK),
+        ("phase: uint32 = 0", "phase: uint32 = 1", 0, READ),
+        ("phase ^= 1", DROP, 0, READ),
+        ("wait(tma_barrier, phase=phase)", "wait(tma_barrier, phase=phase ^ 1)", 0, READ),
+        *TMA_BARRIER,
+        *MMA_BARRIER,
+        *EPILOGUE,
+    ],
+    "v2": [
+        ("transaction_bytes=tile_bytes", "transaction_bytes=tile_bytes + 16", 0, DEADLOCK),
+        ("transaction_bytes=tile_bytes", "transaction_bytes=tile_bytes - 16", 1, DEADLOCK),
+        ("counts=[1 for", "counts=[2 for", 0, DEADLOCK),
+        ("tma_phase: uint32 = 0", "tma_phase: uint32 = 1", 0, READ),
+        ("mma_phase: uint32 = 0", "mma_phase: uint32 = 1", 0, WRITTEN),
+        ("mma_phase ^= 1", DROP, 0, WRITTEN),
+        ("tma_phase ^= stage == 0", DROP, 0, READ),
+        ("stage = (stage + 1) % self.stages", DROP, 0, DEADLOCK),
+        ("s_a[stage], s_b", "s_a[(stage + 1) % self.stages], s_b", 0, READ),
+        ("dst=s_a[stage]", "dst=s_a[(stage + 1) % self.stages]", 0, WRITTEN),
+        ("if next_k < k:", "if next_k <= k + self.block_k:", 0, EXIT),
+        ("offset_k + self.stages * self.block_k", "offset_k + (self.stages - 1) * self.block_k", 0, "values"),
+        ("self.mbarrier.arrive_and_expect_tx(", DROP, 1, DEADLOCK),
+        ("with self.single_thread():", "with self.single_warp():", 1, OVER),
+        *TMA_BARRIER,
+        *MMA_BARRIER,
+        *EPILOGUE,
+    ],
+}
+CASES = [(name, *mutant) for name, mutants in MUTANTS.items() for mutant in mutants]
+
+
+def mutated(folder: Path, name: str, old: str, new: str, nth: int) -> type:
+    """The rung's class with the nth line of code that has `old` changed, from a file of its own."""
+    cls = rung(name)
+    lines = Path(inspect.getfile(cls)).read_text().splitlines(keepends=True)
+    hits = [i for i, line in enumerate(lines) if old in line and not line.lstrip().startswith("#")]
+    lines[hits[nth]] = lines[hits[nth]].replace(old, f"{new} {old}" if new == DROP else new)
+    path = folder / f"mutant_{name}_{abs(hash((old, new, nth)))}.py"
+    path.write_text("".join(lines))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # tilus finds the source through it
+    spec.loader.exec_module(module)
+    return getattr(module, cls.__name__)  # type: ignore[no-any-return]
+
+
+def execute(cls: Any, name: str, k: int = 264) -> tuple[Run, bool]:
+    """The run, and whether C is right."""
+    m, n = 200, 72
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
+    c = torch.full((m, n), float("nan")).half()
+    run = simulate(cls, m, n, k, a, b, c, schedule=SCHEDULES[name], workers=1)
+    return run, check_matmul(a, b, c).ok
+
+
+@pytest.mark.parametrize("name, old, new, nth, code", CASES)
+def test_a_mutant_is_exposed(tmp_path: Path, name: str, old: str, new: str, nth: int, code: str) -> None:
+    run, right = execute(mutated(tmp_path, name, old, new, nth), name)
+    if code == "values":
+        assert not right
+    else:
+        assert code in {f.code for f in run.findings}, [str(f) for f in run.findings]
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_what_is_not_mutated_is_right(tmp_path: Path, name: str) -> None:
+    run, right = execute(mutated(tmp_path, name, '"""V', '"""V', 0), name)
+    assert right and not run.findings
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_memory_that_is_never_freed(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CompileError, match="tensor memory is not deallocated before the end of the kernel: t_acc"):
+        execute(mutated(tmp_path, name, "self.tcgen05.dealloc(t_acc)", DROP, 0), name)
+
+
+def test_a_prologue_that_loads_more_than_there_is(tmp_path: Path) -> None:
+    """With fewer k-tiles than stages, loads that nobody waits for outlive the CTA."""
+    cls = mutated(tmp_path, "v2", "min(self.stages, cdiv(k, self.block_k))", "self.stages", 0)
+    run, right = execute(cls, "v2", k=40)
+    assert right and run.ok and {f.code for f in run.findings} == {EXIT}

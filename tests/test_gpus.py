@@ -1,0 +1,39 @@
+"""The table of GPUs: identity, limits, features."""
+
+from __future__ import annotations
+
+import pytest
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.frontend.tilus_compat import target, target_names
+from blackwell_matmul.gpus import FEATURES, GPUS, Gpu, gpu_for_target
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
+def test_each_gpu_agrees_with_tilus(gpu: Gpu) -> None:
+    assert gpu.arch in target_names()
+    with target(gpu.arch) as known:
+        assert known.properties.compute_capability == gpu.compute_capability
+        assert known.properties.shared_memory_per_block == gpu.shared_memory_per_block_bytes
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
+def test_each_gpu_is_consistent(gpu: Gpu) -> None:
+    assert gpu.features <= set(FEATURES)
+    assert ("tcgen05" in gpu.features) == (gpu.tensor_memory_columns == 512)
+    assert ("wgmma" in gpu.features) == (gpu.arch == "sm_90a")
+    assert gpu.shared_memory_per_block_bytes == gpu.shared_memory_per_sm_bytes - 1024
+    assert GPUS[gpu.name] is gpu
+
+
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [("sm_100a", "B200"), ("sm_103a", "B300"), ("sm_90a", "H100"), ("sm_120a", "RTX 5090"), ("sm_121a", "GB10")],
+)
+def test_a_gpu_stands_for_each_target(arch: str, name: str) -> None:
+    assert gpu_for_target(arch) is GPUS[name]
+
+
+def test_an_unknown_target_names_those_that_work() -> None:
+    with pytest.raises(InputError, match=r"target is 'sm_42'; .*sm_100a.*sm_90a"):
+        gpu_for_target("sm_42")

@@ -1,0 +1,60 @@
+"""The pictures are what the script draws from today's simulator; the site builds."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def version(svg: str) -> str:
+    """What drew it: another matplotlib draws the same picture with other numbers."""
+    return re.findall(r"Matplotlib v([\w.]+)", svg)[0]
+
+
+def test_pictures_are_what_the_script_draws(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    import pictures
+
+    for path in pictures.draw(tmp_path):
+        new, old = path.read_text(encoding="utf-8"), (pictures.IMAGES / path.name).read_text(encoding="utf-8")
+        if version(new) == version(old):
+            assert new == old, f"{path.name} is out of date: run python tutorials/refresh.py"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tutorials" / "images").iterdir()), ids=lambda path: path.name)
+def test_picture_needs_nothing_else(path: Path) -> None:
+    svg = path.read_text(encoding="utf-8")
+    assert "<image" not in svg and "font-family" not in svg and "<text" not in svg
+    assert len(svg) < 150_000
+
+
+def test_barrier_of_a_story_is_the_kernels() -> None:
+    """Three stages, five k-tiles: the barriers complete as many phases as their stages have turns."""
+    pytest.importorskip("matplotlib")
+    import pictures
+    from story import Story
+
+    story = Story(pictures.run_of(pictures.BlackwellMatmulV2, 80, e_block_n=32, stages=3).events)
+    assert {name: barrier.phase for name, barrier in story.barriers.items()} == {
+        "tma_barriers[0]": 2, "tma_barriers[1]": 2, "tma_barriers[2]": 1, "mma_barrier": 5,
+    }  # fmt: skip
+    assert all(barrier.pending == 1 and barrier.tx_bytes == 0 for barrier in story.barriers.values())
+
+
+def test_site_builds(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+    for page in ("index", "v0", "v1", "v2"):
+        html = (tmp_path / "site" / f"{page}.html").read_text(encoding="utf-8")
+        assert not re.findall(r'(?:src|rel="stylesheet" href)="https?://', html), (
+            "the site loads something from elsewhere"
+        )

@@ -1,0 +1,340 @@
+"""Draws the pictures of the tutorials into images/, from simulator runs. Usage: python tutorials/pictures.py
+
+A run's events say who did what, in which order, with every asynchronous operation as late as the rules allow; story.py
+makes bars of them. The same run always gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("svg")
+
+import torch
+from matplotlib import pyplot as plt
+from matplotlib.patches import FancyBboxPatch, Rectangle
+from story import Bar, Barrier, Story
+
+from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, Run, simulate
+
+IMAGES = Path(__file__).resolve().parent / "images"
+
+INK, QUIET, LINE, FAINT = "#1f2328", "#57606a", "#d0d7de", "#eef0f3"
+WARP, COPY, TENSOR, STORE = "#3b6ea5", "#2c8c7c", "#d9761a", "#7a5ea8"
+COPY_LIGHT, COPY_DARK, TENSOR_LIGHT, WAIT = "#bfe0d9", "#1f5f8b", "#e39447", "#f6f7f9"
+PARITY = ("#eef2f7", "#c9d7ea")
+BAR_COLORS = {"issue": WARP, "copy": COPY, "load": COPY, "mma": TENSOR, "read": STORE, "strip": STORE}
+STYLE = {
+    "svg.hashsalt": "blackwell_matmul",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "hatch.linewidth": 0.6,
+    "hatch.color": "#b6bec8",
+}
+
+
+class Canvas:
+    """A white card of some inches; x to the right, y down."""
+
+    def __init__(self, width: float, height: float, title: str) -> None:
+        self.figure = plt.figure(figsize=(width, height))
+        self.figure.patch.set_alpha(0)
+        self.axes = self.figure.add_axes((0, 0, 1, 1))
+        self.axes.set(xlim=(0, width), ylim=(height, 0))
+        self.axes.axis("off")
+        card = FancyBboxPatch((0.03, 0.03), width - 0.06, height - 0.06, boxstyle="round,pad=0,rounding_size=0.09")
+        card.set(facecolor="white", edgecolor=LINE, linewidth=1)
+        self.axes.add_patch(card)
+        self.text(0.16, 0.24, title, 9.5, INK, weight="bold")
+
+    def text(self, x: float, y: float, text: str, size: float = 7.5, color: str = QUIET, **options: object) -> None:
+        """A text that begins at (x, y), or lies around it with ha="center"; y is its middle."""
+        self.axes.text(x, y, text, **({"size": size, "color": color, "ha": "left", "va": "center"} | options))
+
+    def box(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        color: str,
+        text: str = "",
+        size: float = 6.5,
+        ink: str = "white",
+        **options: object,
+    ) -> None:
+        """A filled box with a text in its middle; options are those of a matplotlib patch."""
+        look = {"edgecolor": "white", "linewidth": 0.8} | options
+        self.axes.add_patch(Rectangle((x, y), width, height, facecolor=color, **look))
+        if text:
+            self.text(x + width / 2, y + height / 2, text, size, ink, ha="center")
+
+    def line(
+        self, x0: float, y0: float, x1: float, y1: float, color: str = FAINT, width: float = 0.8, dashed=False
+    ) -> None:
+        self.axes.plot([x0, x1], [y0, y1], color=color, linewidth=width, linestyle=(0, (4, 3)) if dashed else "-")
+
+    def triangle(self, x: float, y: float) -> None:
+        self.axes.plot([x], [y], "^", color=INK, markersize=4, zorder=5)
+
+
+def run_of(kernel: type, k: int, **schedule: int) -> Run:
+    """One CTA of a kernel on a 128 x 64 result; the values are of no interest here."""
+    m, n = 128, 64
+    a, b = torch.ones(m, k, dtype=torch.float16), torch.ones(n, k, dtype=torch.float16)
+    c = torch.empty(m, n, dtype=torch.float16)
+    run = simulate(kernel, m, n, k, a, b, c, schedule={"block_m": 128, "block_n": 64, "block_k": 16} | schedule)
+    assert run.ok and run.events
+    return run
+
+
+# --- timelines
+
+LEFT, TOP, ROW, GAP = 1.32, 0.62, 0.27, 0.09
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A row of a timeline: its title, and the agents whose bars it shows, or the mbarrier. tx: with its bytes."""
+
+    title: str
+    agent: str = ""
+    barrier: str = ""
+    tx: bool = False
+
+    @property
+    def height(self) -> float:
+        return ROW * (2.5 if self.tx else 1)
+
+
+class Timeline:
+    """Lanes over the order of events, up to column `last`."""
+
+    def __init__(self, story: Story, lanes: Sequence[Lane], title: str, scale: float, last: int | None = None) -> None:
+        self.columns = story.columns if last is None else min(last, story.columns)
+        self.scale = scale
+        height = TOP + sum(lane.height + GAP for lane in lanes) + 0.36
+        self.canvas = Canvas(LEFT + self.columns * scale + 0.25, height, title)
+        warps = sum(lane.agent.startswith("warp") for lane in lanes)
+        self.syncs(story.syncs, TOP + warps * (ROW + GAP) - GAP)
+        y = TOP
+        for lane in lanes:
+            self.canvas.text(0.16, y + lane.height / 2, lane.title, 8, INK)
+            self.canvas.line(LEFT - 0.05, y + lane.height + GAP / 2, self.x(self.columns), y + lane.height + GAP / 2)
+            if lane.barrier:
+                self.phases(story.barriers[lane.barrier], y)
+                if lane.tx:
+                    self.bytes_to_come(story.barriers[lane.barrier], y + 2.3 * ROW)
+            for bar in story.bars:
+                if bar.lane == lane.agent and bar.start < self.columns:
+                    self.bar(bar, y)
+            y += lane.height + GAP
+        legend = "order of events in the simulator  →   (an order, not a time)        ▲ an arrival"
+        self.canvas.text(LEFT, height - 0.2, legend, 7)
+
+    def x(self, column: float) -> float:
+        return LEFT + min(column, self.columns) * self.scale
+
+    def syncs(self, columns: Sequence[int], bottom: float) -> None:
+        for column in columns:
+            if column < self.columns:
+                x = self.x(column + 0.5)
+                self.canvas.line(x, TOP - 0.06, x, bottom + 0.04, INK, 1.2)
+                self.canvas.text(x, TOP - 0.13, "sync", 6.5, ha="center")
+
+    def bar(self, bar: Bar, y: float) -> None:
+        if bar.kind == "wait":
+            self.wait(bar, y)
+        elif bar.kind == "write":
+            left, right = self.x(bar.start), self.x(bar.end)
+            self.canvas.box(left, y + 0.03, right - left, ROW - 0.06, "white", bar.label, ink=INK, edgecolor=STORE,
+                            linestyle=(0, (3, 2)))  # fmt: skip
+        else:
+            shift = 0.5 if bar.kind in ("load", "mma") else 0
+            left, right = self.x(bar.start + shift), self.x(bar.end + shift)
+            size = 6.5 if self.scale > 0.25 else 5.6
+            self.canvas.box(left, y + 0.02, right - left, ROW - 0.04, BAR_COLORS[bar.kind], bar.label, size)
+
+    def wait(self, bar: Bar, y: float) -> None:
+        if bar.end == bar.start:
+            return
+        left, right = self.x(bar.start), self.x(bar.end + 0.5)
+        self.canvas.box(left, y + 0.03, right - left, ROW - 0.06, WAIT, hatch="/////", edgecolor=LINE)
+        wide = right - left > 0.9
+        behind = {"facecolor": WAIT, "edgecolor": "none", "pad": 0.6}
+        label = f"wait, parity {bar.label}" if wide else f"wait {bar.label}"
+        self.canvas.text(left + 0.05, y + ROW / 2, label, 6.5 if wide else 6, INK, bbox=behind)
+
+    def phases(self, barrier: Barrier, y: float) -> None:
+        """A band for each phase, a triangle for each arrival."""
+        starts = [0.0, *(end + 0.5 for end in barrier.ends), float("inf")]
+        for phase, (start, end) in enumerate(pairwise(starts)):
+            width = self.x(end) - self.x(start)
+            if width <= 0:
+                break
+            texts = (f"phase {phase}, parity {phase % 2}", f"{phase}, par. {phase % 2}", f"{phase}")
+            text = texts[0 if width > 1.15 else 1 if width > 0.6 else 2]
+            self.canvas.box(self.x(start), y, width, ROW, PARITY[phase % 2])
+            self.canvas.text(self.x(start) + 0.05, y + 0.4 * ROW, text, 7, INK)
+        for column in barrier.arrivals:
+            if column < self.columns:
+                self.canvas.triangle(self.x(column + 0.5), y + ROW - 0.035)
+
+    def bytes_to_come(self, barrier: Barrier, base: float) -> None:
+        """The tx-count over time, standing on y = base."""
+        tall, most = 1.05 * ROW, max(count for _, count in barrier.tx)
+        for (column, count), (following, _) in pairwise(barrier.tx):
+            if count and column < self.columns:
+                left, right, share = self.x(column + 0.5), self.x(following + 0.5), tall * count / most
+                self.canvas.box(left, base - share, right - left, share, COPY_LIGHT, edgecolor=COPY)
+                size = 6.2 if right - left > 0.35 else 5.2
+                self.canvas.text((left + right) / 2, base - tall / 2, str(count), size, INK, ha="center")
+        self.canvas.line(self.x(0), base, self.x(self.columns), base, COPY)
+
+
+def v0_time() -> Canvas:
+    story = Story(run_of(BlackwellMatmulV0, 48).events)
+    lanes = [Lane(f"warp {i}", f"warp {i}") for i in range(4)]
+    lanes += [Lane("tensor core", "tensor core"), Lane("mma_barrier", barrier="mma_barrier")]
+    title = "V0, three k-tiles: copy, multiply, wait; one thing at a time"
+    return Timeline(story, lanes, title, 0.3, last=_end_of_loop(story)).canvas
+
+
+def v1_time() -> Canvas:
+    story = Story(run_of(BlackwellMatmulV1, 32, e_block_n=32).events)
+    lanes = [
+        Lane("warp 0", "warp 0"),
+        Lane("warps 1-3", "warp 1"),
+        Lane("TMA, tile of A", "TMA s_a tma_barrier"),
+        Lane("TMA, tile of B", "TMA s_b tma_barrier"),
+        Lane("TMA, strip 0 of C", "TMA store 0"),
+        Lane("TMA, strip 1 of C", "TMA store 1"),
+        Lane("tensor core", "tensor core"),
+        Lane("tma_barrier,\nbytes to come", barrier="tma_barrier", tx=True),
+        Lane("mma_barrier", barrier="mma_barrier"),
+    ]
+    title = "V1, two k-tiles and two strips: bytes are counted, and still one thing at a time"
+    return Timeline(story, lanes, title, 0.31).canvas
+
+
+def v2_time() -> Canvas:
+    story = Story(run_of(BlackwellMatmulV2, 80, e_block_n=32, stages=3).events, fine=False)
+    lanes = [Lane("warp 0", "warp 0"), Lane("warps 1-3", "warp 1")]
+    lanes += [Lane(f"TMA, stage {i}", f"TMA s_a tma_barriers[{i}]") for i in range(3)]
+    lanes += [Lane("tensor core", "tensor core")]
+    lanes += [Lane(f"tma_barriers[{i}]", barrier=f"tma_barriers[{i}]") for i in range(3)]
+    lanes += [Lane("mma_barrier", barrier="mma_barrier")]
+    title = "V2, five k-tiles on three stages: loads are in flight while the tensor core works"
+    return Timeline(story, lanes, title, 0.235, last=_end_of_loop(story)).canvas
+
+
+def _end_of_loop(story: Story) -> int:
+    return max(bar.end for bar in story.bars if bar.kind == "mma") + 2
+
+
+# --- other pictures
+
+
+def tensor_memory() -> Canvas:
+    """128 lanes by 512 columns: the accumulator of V0, and which warp may load which lanes."""
+    columns = int(run_of(BlackwellMatmulV0, 16).schedule["block_n"])
+    canvas = Canvas(7.6, 3.0, "Tensor memory of one SM: 128 lanes x 512 columns of 32 bits")
+    left, top, width, height = 1.25, 0.85, 5.9, 1.65
+    used, quarter = columns * width / 512, height / 4
+    canvas.box(left, top, width, height, "#fafafa", edgecolor=LINE)
+    for warp in range(4):
+        y, rows = top + warp * quarter, f"{32 * warp}-{32 * warp + 31}"
+        canvas.box(left, y, used, quarter, (TENSOR, TENSOR_LIGHT)[warp % 2], f"rows\n{rows}")
+        canvas.line(left, y, left + width, y, LINE, dashed=True)
+        canvas.text(left - 0.1, y + quarter / 2, f"lanes {rows}\nwarp {warp} loads", ha="right")
+    canvas.text(left, top - 0.16, "column 0")
+    canvas.text(left + used, top - 0.16, f"{columns}", ha="center")
+    canvas.text(left + width, top - 0.16, "511", ha="right")
+    about = (
+        f"t_acc, 128 x {columns} fp32: lane = row of the tile, column = column of it.\n"
+        "An allocation is whole columns, a power of two of them, 32 at least;\n"
+        "the rest is free for another CTA on the same SM."
+    )
+    behind = {"facecolor": "#fafafa", "edgecolor": "none", "pad": 1.5}
+    canvas.text(left + used + 0.15, top + height / 2, about, 8, INK, linespacing=1.5, bbox=behind)
+    canvas.text(left, top + height + 0.22, "one cell = one float of the accumulator")
+    return canvas
+
+
+def v1_box() -> Canvas:
+    """The boxes that V1 asks for along k, and the part of the last one that lies outside of A."""
+    m, k, block_k = 128, 40, 16
+    canvas = Canvas(7.6, 2.55, f"A is {m} x {k}, a box is {m} x {block_k}: the third box reaches past the end")
+    left, top, cell, height = 0.5, 0.75, 0.088, 1.2
+    for tile in range(3):
+        x, inside = left + tile * block_k * cell, min(block_k, k - tile * block_k)
+        canvas.box(x, top, inside * cell, height, COPY, f"k-tile {tile}\nfrom A", 8)
+        if inside < block_k:
+            outside = (block_k - inside) * cell
+            canvas.box(x + inside * cell, top, outside, height, "white", hatch="/////", edgecolor=COPY)
+            behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            canvas.text(x + inside * cell + outside / 2, top + height / 2, "zeros", 8, INK, ha="center", bbox=behind)
+        canvas.text(x, top + height + 0.15, f"offset_k {tile * block_k}")
+    canvas.text(left + k * cell, top - 0.13, f"k = {k}", ha="center")
+    about = (
+        f"Each box counts {m} x {block_k} x 2 = {m * block_k * 2} bytes\non its mbarrier, the zeros included.\n"
+        f"The last one reads only {m * (k - 2 * block_k) * 2} from A."
+    )
+    canvas.text(left + 3 * block_k * cell + 0.25, top + height / 2, about, 8, INK, linespacing=1.5)
+    told = "one tensor map describes A: its address, its extents, its row stride, the extents of a box, the type"
+    canvas.text(left, top + height + 0.4, told)
+    return canvas
+
+
+def v2_ring() -> Canvas:
+    """Which k-tile is in which stage when the tensor core takes it, and the parity that warp 0 waits for."""
+    stages, tiles = 3, 7
+    run = run_of(BlackwellMatmulV2, 16 * tiles, e_block_n=32, stages=stages)
+    waits = [e.what for e in run.events if e.kind == "wait" and e.what.startswith("tma_barriers")]
+    assert len(waits) == tiles
+    canvas = Canvas(7.6, 2.5, "The ring: seven k-tiles, three stages, and what warp 0 waits for")
+    left, top, width, height = 1.05, 0.85, 0.88, 0.34
+    bottom = top + stages * height
+    for stage in range(stages):
+        y = top + stage * height
+        canvas.text(0.16, y + height / 2, f"stage {stage}", 8, INK)
+        canvas.line(left, y + height, left + tiles * width, y + height)
+    for tile, wait in enumerate(waits):
+        stage, parity = (int(number) for number in re.findall(r"\d+", wait))
+        x, y, text = left + tile * width, top + stage * height, f"tile {tile}, parity {parity}"
+        canvas.box(x + 0.03, y + 0.03, width - 0.06, height - 0.06, (COPY, COPY_DARK)[parity], text, 6.3)
+        canvas.text(x + width / 2, bottom + 0.16, f"round {tile}", ha="center")
+        if stage == 0:
+            canvas.text(x, top - 0.17, f"lap {tile // stages}", 8, INK)
+            canvas.line(x, top - 0.1, x, bottom, QUIET, dashed=True)
+    told = "A stage is used once a lap; each use is one phase of its barrier, so the parity changes with the lap."
+    canvas.text(0.16, bottom + 0.42, told, 8)
+    return canvas
+
+
+PICTURES: tuple[Callable[[], Canvas], ...] = (tensor_memory, v0_time, v1_box, v1_time, v2_ring, v2_time)
+
+
+def draw(folder: Path) -> list[Path]:
+    """Draw every picture into `folder`, each under the name of its function."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    with plt.rc_context(STYLE):
+        for picture in PICTURES:
+            figure, path = picture().figure, folder / f"{picture.__name__}.svg"
+            figure.savefig(path, metadata={"Date": None})
+            plt.close(figure)
+            paths.append(path)
+    return paths
+
+
+if __name__ == "__main__":
+    for path in draw(Path(sys.argv[1]) if len(sys.argv) > 1 else IMAGES):
+        print(path)

@@ -1,0 +1,162 @@
+"""Refreshes what is generated in the tutorials: pieces of kernels, printed outputs, pictures.
+
+python tutorials/refresh.py           rewrites the pages and the pictures
+python tutorials/refresh.py --check   changes nothing; exit code 1 when something is out of date
+
+In a page, a comment `<!-- source: FILE from "a" to "b" -->` stands before a Python block that holds the lines of FILE
+from the one that starts with a to the first one after it that starts with b. Every other Python block is run, all
+blocks of a page in one namespace, in order; `<!-- output -->` stands before the text block that shows what it prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+import tempfile
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PAGES = ("v0.md", "v1.md", "v2.md")
+WIDTH = 110
+
+_SOURCE = re.compile(r'^<!-- source: (?P<file>\S+) from "(?P<first>[^\n]*?)" to "(?P<last>[^\n]*?)" -->\n', re.M)
+_BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```\n", re.M | re.S)
+_OUTPUT = re.compile(r"\n*<!-- output -->\n```text\n(?P<text>.*?)^```\n", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Lines first to last (counted from 1, both inside) of a file, and their text without the common indentation."""
+
+    file: str
+    first: int
+    last: int
+    text: str
+
+
+def piece_of(file: str, first: str, last: str) -> Piece:
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    starts = [i for i, line in enumerate(lines) if line.strip().startswith(first)]
+    if len(starts) != 1:
+        raise ValueError(f'{len(starts)} lines of {file} start with "{first}"; the anchor must name one')
+    end = next((i for i in range(starts[0], len(lines)) if lines[i].strip().startswith(last)), None)
+    if end is None:
+        raise ValueError(f'no line of {file} from line {starts[0] + 1} on starts with "{last}"')
+    text = textwrap.dedent("\n".join(lines[starts[0] : end + 1])) + "\n"
+    return Piece(file, starts[0] + 1, end + 1, text)
+
+
+def pieces(page: str) -> list[Piece]:
+    """The pieces of source files that a page shows, as they are in the files now."""
+    return [piece_of(m["file"], m["first"], m["last"]) for m in _SOURCE.finditer(page)]
+
+
+def expand(page: str) -> str:
+    """The page with every piece as it is in its file now."""
+
+    def fresh(match: re.Match[str]) -> str:
+        return f"{match[1]}```python\n{piece_of(match['file'], match['first'], match['last']).text}```\n"
+
+    pattern = re.compile(r"(" + _SOURCE.pattern + r")(?:```python\n.*?^```\n)?", re.M | re.S)
+    return pattern.sub(fresh, page)
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A Python block that is run. end: where it ends in the page; shown: the output under it, or None."""
+
+    text: str
+    end: int
+    shown: str | None
+
+
+def snippets(page: str) -> list[Snippet]:
+    found = []
+    for block in _BLOCK.finditer(page):
+        source = any(m.end() == block.start() for m in _SOURCE.finditer(page))
+        if block["language"] == "python" and not source:
+            output = _OUTPUT.match(page, block.end())
+            found.append(Snippet(block["text"], block.end(), output["text"] if output else None))
+    return found
+
+
+def run(page: str, name: str) -> list[str]:
+    """Run the snippets of a page; what each of them printed, without this machine's folders and times."""
+    namespace: dict[str, object] = {"__name__": name}
+    sys.modules.pop("edited", None)  # it numbers its copies, from one on each page
+    printed = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, snippet in enumerate(snippets(page)):
+            file = Path(folder) / f"{name}_{number}.py"  # a real file, for whoever asks where the code comes from
+            file.write_text(snippet.text, encoding="utf-8")
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(snippet.text, str(file), "exec"), namespace)
+            printed.append(neutral(output.getvalue()))
+    return printed
+
+
+def neutral(text: str) -> str:
+    """Text without what differs from machine to machine: folders and seconds."""
+    text = re.sub(r"\S*/edited-\w+/", "", text).replace(f"{ROOT}/", "")
+    return re.sub(r"\d+\.\d+ s\b", "0.00 s", text)
+
+
+def wrapped(text: str) -> str:
+    """Long lines continued on the next one, two columns in."""
+    lines = []
+    for line in text.splitlines():
+        fits = len(line) <= WIDTH
+        lines += [line] if fits else textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False)
+    return "\n".join(lines) + "\n"
+
+
+def with_outputs(page: str, printed: list[str]) -> str:
+    """The page with an output block under every snippet that prints."""
+    for snippet, text in reversed(list(zip(snippets(page), printed))):
+        rest = page[snippet.end :]
+        old = _OUTPUT.match(rest)
+        if old:
+            rest = rest[old.end() :]
+        block = f"\n<!-- output -->\n```text\n{wrapped(text)}```\n" if text else ""
+        page = page[: snippet.end] + block + rest
+    return page
+
+
+def fresh(name: str) -> str:
+    """A page of this folder as it should be."""
+    if str(HERE) not in sys.path:
+        sys.path.insert(0, str(HERE))
+    page = expand((HERE / name).read_text(encoding="utf-8"))
+    return with_outputs(page, run(page, name.removesuffix(".md")))
+
+
+def main(check: bool) -> int:
+    import pictures
+
+    stale = []
+    for name in PAGES:
+        new = fresh(name)
+        if new != (HERE / name).read_text(encoding="utf-8"):
+            stale.append(name)
+            if not check:
+                (HERE / name).write_text(new, encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        for path in pictures.draw(Path(folder)):
+            old = pictures.IMAGES / path.name
+            if not old.exists() or old.read_text() != path.read_text():
+                stale.append(f"images/{path.name}")
+                if not check:
+                    old.write_text(path.read_text())
+    for name in stale:
+        print(f"{name} {'is out of date' if check else 'was refreshed'}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main("--check" in sys.argv[1:]))

@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 PIP_INSTALL := $(RUN) -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint docs tutorials clean
 
 demo: $(VENV)/.installed
 	$(RUN) examples/matmul_v1.py
@@ -19,6 +19,12 @@ lint: $(VENV)/.installed-dev
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
+docs: $(VENV)/.installed-dev  # build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+
+tutorials: $(VENV)/.installed-dev  # refresh the pages' code, outputs and pictures
+	$(RUN) tutorials/refresh.py
+
 clean:
 	rm -rf $(VENV)
 
@@ -29,5 +35,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP_INSTALL) --editable '.[dev]'
+	$(PIP_INSTALL) --editable '.[dev,docs]'
 	@touch $@

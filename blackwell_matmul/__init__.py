@@ -19,7 +19,16 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from blackwell_matmul.gpus import GPUS, Gpu
-    from blackwell_matmul.harness import Result, Verdict, check_matmul, run_matmul
+    from blackwell_matmul.harness import (
+        Result,
+        ScheduleList,
+        ScriptResult,
+        Verdict,
+        check_matmul,
+        run_matmul,
+        run_script,
+        schedules,
+    )
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
@@ -42,20 +51,27 @@ __all__ = [
     "Result",
     "Run",
     "Schedule",
+    "ScheduleList",
     "Script",
+    "ScriptResult",
     "SimulationError",
     "UnsupportedError",
     "Verdict",
     "__version__",
     "check_matmul",
     "run_matmul",
+    "run_script",
+    "schedules",
     "simulate",
 ]
 
 _HOMES = {
     "errors": ("BlackwellMatmulError", "CompileError", "InputError", "SimulationError", "UnsupportedError"),
     "gpus": ("GPUS", "Gpu"),
-    "harness": ("Result", "Verdict", "check_matmul", "run_matmul"),
+    "harness": (
+        *("Result", "ScheduleList", "ScriptResult", "Verdict"),
+        *("check_matmul", "run_matmul", "run_script", "schedules"),
+    ),
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),

@@ -3,7 +3,7 @@
 Exit codes: 0 the result is right; 1 it was computed and is wrong, or the kernel is at fault; 2 it could not be
 computed: bad input, or something that this version does not do; 130 interrupted. A subcommand is a function under
 `@app.command()` that raises the errors of `blackwell_matmul.errors`; it imports what it needs when it runs, so that
-`--help` is instant.
+`--help` is instant. What results look like is in `screen`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ import json
 import os
 import re
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from blackwell_matmul import screen
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, SimulationError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from blackwell_matmul.harness import Result
+    from blackwell_matmul.harness import Result, ScriptResult
+    from blackwell_matmul.problem import Problem
 
 PROGRAM = "blackwell-matmul"
 INTERRUPTED = 130
-PROGRESS_AFTER_SECONDS = 2.0
 TRACEBACK_VARIABLE = "BLACKWELL_MATMUL_TRACEBACK"
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
 """What typer raises for a command line that it cannot read; the class itself has no public name."""
@@ -65,45 +63,8 @@ def _explain(error: Exception) -> int:
 
 
 def _complain(sentence: str, code: int) -> int:
-    from rich.text import Text
-
-    _console(stderr=True).print(Text.assemble(("error: ", "bold red"), _printable(sentence)), soft_wrap=True)
+    screen.complain(sentence)
     return code
-
-
-def _printable(text: str) -> str:
-    """One line that any terminal can show: line ends, control characters and broken encodings become escapes."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def _console(stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-
-
-@contextmanager
-def progress(what: str, quiet: bool) -> Iterator[None]:
-    """A spinner with the time elapsed, on stderr, from the third second on; none when nobody is watching."""
-    console = _console(stderr=True)
-    if quiet or not console.is_terminal:
-        yield
-        return
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    bar = Progress(*columns, console=console, transient=True)
-    bar.add_task(what, total=None)
-    timer = threading.Timer(PROGRESS_AFTER_SECONDS, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()
-        if bar.live.is_started:
-            bar.stop()
 
 
 def _print_version(wanted: bool) -> None:
@@ -114,20 +75,38 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
+ROOT_EXAMPLES = """Examples:
+
+`blackwell-matmul run v1`
+
+`blackwell-matmul run my_kernel.py:MyScript`
+
+`blackwell-matmul schedules v2 --size 4096 4096 4096`
+
+`blackwell-matmul run --help`
+"""
+
+
+@app.callback(invoke_without_command=True, epilog=ROOT_EXAMPLES)
 def _root(
     context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Blackwell matmul kernels, run and checked on this machine, with or without a GPU.
+    """Blackwell matmul kernels, and kernels of your own, run and checked on this machine, with or without a GPU.
 
-    Start with `blackwell-matmul run v1`.
+    Results go to stdout, as text or (with --json) as one JSON object; errors and progress to stderr.
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
 
+
+Size = Annotated[
+    tuple[str, str, str] | None,
+    typer.Option(metavar="M N K", help="C[M, N] = A[M, K] @ B[N, K].T, in elements.", show_default="1024 1024 1024"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 
 RUN_EXAMPLES = """Examples:
 
@@ -136,41 +115,139 @@ RUN_EXAMPLES = """Examples:
 `blackwell-matmul run v2 --size 512 768 1000 --dtype bf16`
 
 `blackwell-matmul run v1 --schedule block_m=128,block_n=64 --json`
+
+`blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
+
+A script of your own is a tilus.Script class. Called with (m, n, k, a, b, c), it is checked as C = A @ B.T. For any other
+call, write `example_args(m, n, k)` beside the class, which returns the arguments, and `reference(*args)`, which gets
+a copy of them and returns what the outputs must be: {"y_ptr": tensor}. Without a reference it is run and not checked.
 """
 
 
 @app.command(epilog=RUN_EXAMPLES)
 def run(
-    rung: Annotated[str, typer.Argument(help="The kernel: a rung of the ladder, such as v0, v1 or v2.")],
-    size: Annotated[
-        tuple[str, str, str],
-        typer.Option(metavar="M N K", help="C[M, N] = A[M, K] @ B[N, K].T, in elements."),
-    ] = ("1024", "1024", "1024"),
-    dtype: Annotated[str, typer.Option(help="Element type of A, B and C: fp16 or bf16.")] = "fp16",
+    kernel: Annotated[
+        str, typer.Argument(help="A rung of the ladder (v0, v1, v2), or a script of your own: my_kernel.py:MyScript.")
+    ],
+    size: Size = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Element type of A, B and C: fp16 or bf16.", show_default="fp16")
+    ] = None,
     schedule: Annotated[
-        str, typer.Option(metavar="KNOB=VALUE,...", help="Knobs to pin; the rung chooses the others.")
+        str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
     ] = "",
     seed: Annotated[
         str, typer.Option(metavar="INTEGER", help="Gives the inputs and the simulator's order of events.")
     ] = "0",
     target: Annotated[str, typer.Option(help="The GPU to simulate, as the compiler calls it.")] = "sm_100a",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    policy: Annotated[
+        str,
+        typer.Option(help="When asynchronous operations complete: adversarial (as late as is legal), eager or random."),
+    ] = "adversarial",
+    workers: Annotated[
+        str | None, typer.Option(metavar="INTEGER", help="Processes to simulate with.", show_default="one a core")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
-    """Run one kernel on made-up inputs and check the product against float64.
+    """Run one kernel on made-up inputs and check its result.
 
     Exit code 0: right. 1: wrong, or the kernel is at fault. 2: could not run.
     """
-    from blackwell_matmul.problem import Problem, Schedule
+    from blackwell_matmul.harness.foreign import names_a_file
 
-    m, n, k = (_integer(f"{name} of --size", text) for name, text in zip("mnk", size))
-    problem, pins, seed_value = Problem(m, n, k, dtype), Schedule.parse(schedule), _integer("--seed", seed)
+    options: dict[str, Any] = {"target": target, "policy": policy, "seed": _integer("--seed", seed)}
+    options["workers"] = None if workers is None else _integer("--workers", workers)
+    start = _script_run if names_a_file(kernel) else _rung_run
+    what, compute = start(kernel, None if size is None else _sizes(size), dtype, schedule, options)
     prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON
-    with progress(f"{rung} {problem}: simulating and checking", quiet=as_json), redirect_stdout(prints_to):
+    with screen.progress(what, quiet=as_json) as tell, redirect_stdout(prints_to):
+        result = compute(progress=tell)
+    _print(_json(result.as_dict()) if as_json else screen.rendered(screen.result_lines(result)))
+    raise typer.Exit(0 if result.ok else 1)
+
+
+Sizes = tuple[int, int, int]
+Start = tuple[str, "Callable[..., Result | ScriptResult]"]
+"""What a run is called while it is under way, and the run itself."""
+
+
+def _rung_run(rung: str, size: Sizes | None, dtype: str | None, schedule: str, options: dict[str, Any]) -> Start:
+    from blackwell_matmul.problem import Schedule
+
+    problem, pins = _problem(size, dtype), Schedule.parse(schedule)
+
+    def compute(**more: Any) -> Result:
         from blackwell_matmul.harness import run_matmul
 
-        result = run_matmul(rung, problem, pins, seed=seed_value, target=target)
-    _show(result, as_json)
-    raise typer.Exit(0 if result.ok else 1)
+        return run_matmul(rung, problem, pins, **options, **more)
+
+    return f"{rung} {problem}", compute
+
+
+def _script_run(script: str, size: Sizes | None, dtype: str | None, schedule: str, options: dict[str, Any]) -> Start:
+    def compute(**more: Any) -> Result | ScriptResult:
+        from blackwell_matmul.harness import run_script
+
+        return run_script(script, size, dtype, schedule, **options, **more)
+
+    return script, compute
+
+
+SCHEDULES_EXAMPLES = """Examples:
+
+`blackwell-matmul schedules v1`
+
+`blackwell-matmul schedules v2 --size 4096 4096 4096 --dtype bf16 --gpu GB200`
+
+`blackwell-matmul schedules v1 --size 512 512 100 --json`
+"""
+
+
+@app.command(epilog=SCHEDULES_EXAMPLES)
+def schedules(
+    rung: Annotated[str, typer.Argument(help="A rung of the ladder: v0, v1, v2; or my_kernel.py:MyMatmul.")],
+    size: Size = None,
+    dtype: Annotated[str, typer.Option(help="Element type of A, B and C: fp16 or bf16.")] = "fp16",
+    gpu: Annotated[str | None, typer.Option(help="The GPU by name, such as B200.", show_default="B200")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Give each rejected schedule a row of its own.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the schedules of a rung: which can run, which one is chosen and why, and why not the others.
+
+    A rejected row with several values for a knob stands for every combination of them. `columns` are of tensor memory.
+
+    Exit code 0: some can run. 1: none can. 2: bad input.
+    """
+    if gpu is not None and target is not None:
+        raise InputError("--gpu and --target name the same thing; give one of the two.")
+    problem = _problem(None if size is None else _sizes(size), dtype)
+    with redirect_stdout(sys.stderr):  # whatever a file of the user's prints while it is loaded
+        from blackwell_matmul import harness
+
+        listing = harness.schedules(rung, problem, _gpu(gpu, target))
+    _print(_json(listing.as_dict()) if as_json else screen.rendered(screen.schedule_lines(listing, every)))
+    raise typer.Exit(0 if listing.runnable else 1)
+
+
+def _gpu(gpu: str | None, target: str | None) -> Any:
+    from blackwell_matmul.gpus import gpu_for_target
+
+    return (gpu or "B200") if target is None else gpu_for_target(target)
+
+
+def _problem(size: Sizes | None, dtype: str | None) -> Problem:
+    from blackwell_matmul.problem import Problem
+
+    m, n, k = size or (1024, 1024, 1024)
+    return Problem(m, n, k, "fp16" if dtype is None else dtype)
+
+
+def _sizes(size: tuple[str, str, str]) -> Sizes:
+    m, n, k = (_integer(f"{name} of --size", text) for name, text in zip("mnk", size))
+    return m, n, k
 
 
 def _integer(name: str, text: str) -> int:
@@ -180,25 +257,16 @@ def _integer(name: str, text: str) -> int:
     return int(text)
 
 
-def _show(result: Result, as_json: bool) -> None:
-    text = json.dumps(result.as_dict(), allow_nan=False) if as_json else _lines(result)
+def _json(record: dict[str, object]) -> str:
+    return json.dumps(record, allow_nan=False)
+
+
+def _print(text: str) -> None:
     try:
         print(text, flush=True)
     except BrokenPipeError:  # the reader left: nobody to tell, and nothing may be left to flush at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(2) from None
-
-
-def _lines(result: Result) -> str:
-    """The result's line and one for each finding, with colours where stdout is a terminal."""
-    from rich.text import Text
-
-    line, console = Text(str(result)), _console()
-    line.highlight_words(["correct"], "bold green")
-    line.highlight_words(["wrong", "errors found", "error found"], "bold red")
-    with console.capture() as captured:
-        console.print(line, *(f"  {finding}" for finding in result.findings), sep="\n", soft_wrap=True)
-    return captured.get().rstrip("\n")
 
 
 if __name__ == "__main__":

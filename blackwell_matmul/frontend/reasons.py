@@ -6,6 +6,7 @@ assertion. The reason is dug out here; the original stays the cause.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +67,26 @@ def _script_reason(error: TilusProgramError) -> str:
     if error.msg.startswith("Internal exception") and len(causes) > 1:
         last = causes[-1]
         return str(last.msg) if isinstance(last, TilusProgramError) else _plain_reason(last)
+    if error.msg.startswith("Unexpected assignee"):
+        return _assignee_reason(error)
     return str(error.msg)
+
+
+def _assignee_reason(error: TilusProgramError) -> str:
+    """tilus names the type of what cannot be assigned; here the name, and whose it is."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "process_name_assign" and "bound_value" in frame.f_locals:
+            name, value = frame.f_locals["name"], frame.f_locals["bound_value"]
+            if _is_global_of(error.file, name, value):
+                return f"`{name}` is also a global name of this file; tilus cannot assign it, so rename one of them"
+            what = f"a Python {type(value).__name__}, which tilus cannot assign again"
+            return f"`{name}` is {what}; declare it as a variable of the kernel, as in `{name}: int32 = ...`"
+    return str(error.msg)
+
+
+def _is_global_of(file: str, name: str, value: object) -> bool:
+    modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) == file]
+    return any(vars(module).get(name) is value for module in modules)
 
 
 def _script_line(error: TilusProgramError) -> Location | None:

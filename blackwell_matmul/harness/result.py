@@ -1,4 +1,4 @@
-"""`Result`: one line per kernel, for people and as JSON. It says where its time comes from."""
+"""`Result` and `ScriptResult`: one line per kernel, for people and as JSON. It says where its time comes from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from blackwell_matmul.harness.outputs import OutputVerdict
 from blackwell_matmul.harness.verdict import Verdict
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.simulator.findings import Finding, Severity
@@ -32,7 +33,7 @@ class Result:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
+        return _errors(self.findings)
 
     @property
     def ok(self) -> bool:
@@ -46,11 +47,8 @@ class Result:
         return how if self.simulated else f"measured {self.seconds * 1e6:.1f} us on {self.device}"
 
     def __str__(self) -> str:
-        knobs = ",".join(f"{name}={value}" for name, value in self.schedule.items())
-        verdict = self.verdict.message.rstrip(".")
-        if self.errors:
-            verdict += f", with {_count(len(self.errors), 'error')} found"
-        return "  ".join(filter(None, (self.rung, str(self.problem), knobs, verdict, self.time)))
+        verdict = _with_errors(self.verdict.message, self.errors)
+        return _line(self.rung, str(self.problem), _spell(self.schedule), verdict, self.time)
 
     def as_dict(self) -> dict[str, object]:
         """The result with plain values and stable keys; a number that is not finite becomes None."""
@@ -82,6 +80,91 @@ class Result:
         }
 
 
+@dataclass(frozen=True)
+class ScriptResult:
+    """A script that is no matmul of the ladder's kind, run once, and compared with what its file expects.
+
+    size: the (m, n, k) that its `example_args` was called with; None where it was left to its defaults.
+    outputs: one verdict for each output that `reference` names; empty when the file has no `reference`.
+    The other fields are those of `Result`.
+    """
+
+    script: str
+    size: tuple[int, int, int] | None
+    schedule: Mapping[str, object]
+    target: str
+    seed: int
+    outputs: tuple[OutputVerdict, ...]
+    seconds: float
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return _errors(self.findings)
+
+    @property
+    def correct(self) -> bool | None:
+        """Whether every output is as expected; None when nothing says what to expect."""
+        return all(output.ok for output in self.outputs) if self.outputs else None
+
+    @property
+    def ok(self) -> bool:
+        """True when no output is wrong and no finding is an error."""
+        return self.correct is not False and not self.errors
+
+    @property
+    def message(self) -> str:
+        """One sentence on all outputs; the wrong ones where there are some."""
+        if not self.outputs:
+            return "not checked: no reference."
+        shown = [output for output in self.outputs if not output.ok] or list(self.outputs)
+        return f"{'correct' if self.correct else 'wrong'}: {'; '.join(output.message for output in shown)}."
+
+    def __str__(self) -> str:
+        size = "x".join(map(str, self.size)) if self.size else ""
+        verdict = _with_errors(self.message, self.errors)
+        return _line(self.script, size, _spell(self.schedule), verdict, f"simulated in {self.seconds:.2f} s on the CPU")
+
+    def as_dict(self) -> dict[str, object]:
+        """The keys of `Result.as_dict` that apply, None for what is not known, and `outputs`."""
+        m, n, k = self.size or (None, None, None)
+        return {
+            "rung": self.script,
+            "m": m,
+            "n": n,
+            "k": k,
+            "dtype": None,
+            "schedule": dict(self.schedule),
+            "target": self.target,
+            "seed": self.seed,
+            "ok": self.ok,
+            "correct": self.correct,
+            "verdict": self.message,
+            "outputs": [_output_as_dict(output) for output in self.outputs],
+            "simulated": True,
+            "device": "cpu",
+            "seconds": self.seconds,
+            "findings": [_finding_as_dict(finding) for finding in self.findings],
+        }
+
+
+def _errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple(finding for finding in findings if finding.severity is Severity.ERROR)
+
+
+def _line(*parts: str) -> str:
+    return "  ".join(filter(None, parts))
+
+
+def _spell(schedule: Mapping[str, object]) -> str:
+    return ",".join(f"{name}={value}" for name, value in schedule.items())
+
+
+def _with_errors(message: str, errors: tuple[Finding, ...]) -> str:
+    found = f", with {_count(len(errors), 'error')} found" if errors else ""
+    return message.rstrip(".") + found
+
+
 def _finding_as_dict(finding: Finding) -> dict[str, object]:
     return {
         "code": finding.code,
@@ -91,6 +174,19 @@ def _finding_as_dict(finding: Finding) -> dict[str, object]:
         "location": str(finding.location) if finding.location else None,
         "other": str(finding.other) if finding.other else None,
         "count": finding.count,
+    }
+
+
+def _output_as_dict(output: OutputVerdict) -> dict[str, object]:
+    return {
+        "name": output.name,
+        "correct": output.ok,
+        "elements": output.elements,
+        "wrong_elements": output.wrong,
+        "max_abs_error": _finite(output.max_abs_error),
+        "worst": list(output.worst),
+        "rtol": output.rtol,
+        "atol": output.atol,
     }
 
 

@@ -1,22 +1,31 @@
-"""Run a rung on made-up inputs and report: what the command line and the examples are made of."""
+"""Run a kernel, a rung or a script of the user's, and report: what the command line and the examples are made of."""
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypedDict
 
+import numpy as np
 import torch
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.harness import foreign as foreign_scripts
+from blackwell_matmul.harness.foreign import Foreign
+from blackwell_matmul.harness.outputs import OutputVerdict, compare
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_name
-from blackwell_matmul.harness.result import Result
+from blackwell_matmul.harness.result import Result, ScriptResult
 from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem import Problem, Schedule
 
 if TYPE_CHECKING:
     from blackwell_matmul.script import Kernel
     from blackwell_matmul.simulator.findings import Run
+
+Progress = Callable[[int, int], None]
+"""Told how many CTAs are done, of how many."""
 
 
 def run_matmul(
@@ -26,29 +35,149 @@ def run_matmul(
     *,
     seed: int = 0,
     target: str = "sm_100a",
+    policy: str = "adversarial",
+    workers: int | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Make inputs, run a kernel in the simulator, and check C against float64.
 
     rung: "v0", "v1", ..., or a script class or kernel that is called with (m, n, k, a, b, c). A schedule may pin
-    some knobs; the others are chosen. `seed` gives the inputs and the simulator's order. Raises InputError for a
-    problem, schedule, seed or target that breaks a rule, UnsupportedError and CompileError when the kernel cannot
-    be simulated, SimulationError when it cannot go on. A wrong result is no exception: see `Result.ok`.
+    some knobs; the others are chosen. `seed` gives the inputs and the simulator's order. policy, workers and progress
+    are those of `simulate`. Raises InputError for an argument that breaks a rule, UnsupportedError and CompileError
+    when the kernel cannot be simulated, SimulationError when it cannot go on. A wrong result is no exception: see
+    `Result.ok`.
     """
     script = _script(rung) if isinstance(rung, str) else rung
-    a, b, c = make_inputs(problem, seed)
+    a, b, c = make_inputs(_checked(problem), seed)
     from blackwell_matmul.simulator import simulate
 
     pins = schedule.as_dict() if isinstance(schedule, Schedule) else schedule
-    run = simulate(script, problem.m, problem.n, problem.k, a, b, c, schedule=pins or None, target=target, seed=seed)
+    options = _Options(target=target, seed=seed, policy=policy, workers=workers, progress=progress)
+    run = simulate(script, problem.m, problem.n, problem.k, a, b, c, schedule=pins or None, **options)
     name = rung if isinstance(rung, str) else run.kernel
     return report(run, a, b, c, rung=name, seed=seed)
+
+
+def run_script(
+    script: str | type,
+    size: Sequence[int] | None = None,
+    dtype: str | None = None,
+    schedule: str | Schedule | Mapping[str, object] | None = None,
+    *,
+    seed: int = 0,
+    target: str = "sm_100a",
+    policy: str = "adversarial",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Result | ScriptResult:
+    """Run a script of the user's in the simulator, and check what can be checked.
+
+    script: "my_kernel.py:MyScript", or a tilus.Script class. `harness.foreign` says what its file may have beside it:
+    `example_args` and `reference`; without the first it is called with (m, n, k, a, b, c) like a rung, on inputs of
+    type `dtype` ("fp16", "bf16"; None: as its pointers say). size: (m, n, k); None is 1024 each, or the defaults of
+    `example_args`. schedule: pins arguments of `__init__`, as a mapping or as "block_m=128,swizzle=true". `seed` gives
+    the inputs and the simulator's order. policy, workers and progress are those of `simulate`.
+
+    A ScriptResult instead of a Result: the kernel is no matmul, or has a reference of its own. Errors are those of
+    `run_matmul`; a file that cannot be loaded is an InputError too.
+    """
+    _check_seed(seed)
+    foreign = foreign_scripts.load(script)
+    pins = schedule.as_dict() if isinstance(schedule, Schedule) else _pins(foreign, schedule)
+    options = _Options(target=target, seed=seed, policy=policy, workers=workers, progress=progress)
+    sizes = _size(size)
+    if foreign.example_args is None:
+        problem = foreign_scripts.matmul_problem(foreign, sizes, dtype)
+        pins = foreign_scripts.fill_dtype(foreign, pins, problem)
+        args: tuple[Any, ...] = (problem.m, problem.n, problem.k, *make_inputs(problem, seed))
+        if foreign.reference is None:
+            run = _simulate(foreign, args, pins, options)
+            return report(run, *args[3:], rung=foreign.name, seed=seed)
+        return _run_beside(foreign, args, (problem.m, problem.n, problem.k), pins, options)
+    if dtype is not None:
+        raise InputError(f"dtype is {dtype!r} and {foreign.name} has example_args, which makes its own; leave it out.")
+    with _seeded(seed):
+        args = foreign_scripts.example_call(foreign, sizes)
+    return _run_beside(foreign, args, sizes, pins, options)
+
+
+class _Options(TypedDict):
+    """The options that `simulate` shares with those who call it."""
+
+    target: str
+    seed: int
+    policy: str
+    workers: int | None
+    progress: Progress | None
+
+
+def _simulate(foreign: Foreign, args: tuple[Any, ...], pins: Mapping[str, object], options: _Options) -> Run:
+    from blackwell_matmul.simulator import simulate
+
+    with foreign_scripts.importable(foreign.folder):
+        return simulate(foreign.script_cls, *args, schedule=pins or None, **options)
+
+
+def _run_beside(
+    foreign: Foreign,
+    args: tuple[Any, ...],
+    size: tuple[int, int, int] | None,
+    pins: Mapping[str, object],
+    options: _Options,
+) -> ScriptResult:
+    """Run, and compare with the file's `reference` if it has one, which sees the arguments as they were before."""
+    expected = {} if foreign.reference is None else _expected(foreign, args, options["seed"])
+    run = _simulate(foreign, args, pins, options)
+    names = list(foreign.parameters)
+    outputs = [compare(names[at], args[at], value, foreign.tolerance) for at, value in expected.items()]
+    schedule = plain_schedule(run.schedule)
+    return ScriptResult(
+        foreign.name, size, schedule, run.target, options["seed"], tuple(outputs), run.seconds, run.findings
+    )
+
+
+def _expected(foreign: Foreign, args: tuple[Any, ...], seed: int) -> dict[int, Any]:
+    with _seeded(seed):
+        return foreign_scripts.expected_outputs(foreign, copy.deepcopy(args))
+
+
+def _pins(foreign: Foreign, schedule: str | Mapping[str, object] | None) -> dict[str, object]:
+    if schedule is None:
+        return {}
+    if not isinstance(schedule, (str, Mapping)):
+        kind = type(schedule).__name__
+        raise InputError(f"schedule is a {kind}; it must be a Schedule, a mapping, or text such as block_m=128.")
+    return foreign_scripts.read_schedule(foreign, schedule)
+
+
+def _size(size: Sequence[int] | None) -> tuple[int, int, int] | None:
+    """Three positive integers, or None."""
+    if size is None:
+        return None
+    if not isinstance(size, (tuple, list)) or len(size) != 3:
+        raise InputError("size must be three integers, (m, n, k), or None.")
+    problem = Problem(*size)
+    return problem.m, problem.n, problem.k
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Random numbers of torch and numpy that depend on the seed alone; what they were goes on afterwards."""
+    before = np.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            np.random.set_state(before)
 
 
 def report(
     run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, rung: str | None = None, seed: int | None = None
 ) -> Result:
     """Check C = A @ B.T after a run, in the tiles of its schedule, and put all that is known in one `Result`."""
-    schedule = _knobs(run.schedule)
+    schedule = {name: value for name, value in plain_schedule(run.schedule).items() if name != "dtype"}
     tile_m, tile_n = (_tile(schedule.get(name)) for name in ("block_m", "block_n"))
     verdict = check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
     problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(c.dtype))
@@ -61,8 +190,7 @@ def make_inputs(problem: Problem, seed: int = 0) -> tuple[torch.Tensor, torch.Te
 
     The same seed gives the same values. Raises InputError when this machine's memory is too small for them.
     """
-    if not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise InputError(f"seed is {seed!r}; it must be an integer from 0 to 2**63 - 1.")
+    _check_seed(seed)
     _require_memory(problem)
     dtype, generator = TORCH_DTYPES[problem.dtype], torch.Generator().manual_seed(seed)
     try:
@@ -73,17 +201,32 @@ def make_inputs(problem: Problem, seed: int = 0) -> tuple[torch.Tensor, torch.Te
         raise InputError(f"{problem} does not fit into this machine's memory; choose a smaller size.") from None
 
 
+def _check_seed(seed: object) -> None:
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
+        shown = foreign_scripts.short(seed)
+        raise InputError(f"seed is {shown}; it must be an integer from 0 to 2**63 - 1.")
+
+
+def _checked(problem: object) -> Problem:
+    if not isinstance(problem, Problem):
+        raise InputError(
+            f"problem is {foreign_scripts.short(problem)}; it must be a Problem, such as Problem(m, n, k)."
+        )
+    return problem
+
+
 def _script(rung: str) -> type:
     from blackwell_matmul import kernels
 
     return kernels.rung(rung)
 
 
-def _knobs(schedule: Mapping[str, object]) -> dict[str, object]:
-    """The schedule in plain values, without the element type, which the problem names."""
+def plain_schedule(schedule: Mapping[str, object]) -> dict[str, object]:
+    """The schedule in values that JSON has; a type goes by its name, the rest by its text."""
     plain = (bool, int, float, str, type(None))
     return {
-        name: value if isinstance(value, plain) else str(value) for name, value in schedule.items() if name != "dtype"
+        name: value if isinstance(value, plain) else str(getattr(value, "name", value))
+        for name, value in schedule.items()
     }
 
 

@@ -180,7 +180,7 @@ class Engine:
         if op.done:
             return
         if op.pipe is not None:
-            for earlier in [o for o in self.queue if o.pipe == op.pipe]:
+            for earlier in [o for o in op.cta.in_flight if o.pipe == op.pipe]:
                 if earlier is op:
                     break
                 self._complete(earlier)
@@ -212,7 +212,8 @@ class Engine:
             self.steps += 1
             if agent.step():
                 waiting.setdefault(cta, []).append(agent)
-            _wake(cta, waiting, ready)
+            if cta.changed:
+                _wake(cta, waiting, ready)
         return [agent for cta, agents in waiting.items() for agent in agents if not cta.stopped]
 
     def _deliver(self, waiting: Waiting, ready: deque[Agent]) -> bool:
@@ -230,7 +231,8 @@ class Engine:
         if op is None:
             return False
         self.finish(op)
-        _wake(cta, waiting, ready)
+        if cta.changed:
+            _wake(cta, waiting, ready)
         return True
 
     def _needed(self, cta: Cta, waiting: list[Agent]) -> AsyncOperation | None:
@@ -244,6 +246,7 @@ class Engine:
 
 def _wake(cta: Cta, waiting: Waiting, ready: deque[Agent]) -> bool:
     """Move the warps of a CTA whose wait is over; the others stay."""
+    cta.changed = False
     agents = waiting.pop(cta, [])
     still: list[Agent] = []
     for agent in agents:

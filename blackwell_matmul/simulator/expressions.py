@@ -126,7 +126,9 @@ _INFIX = {
     "Equal": "==",
     "NotEqual": "!=",
 }
-_MAY_LEAVE_RANGE = ("Add", "Sub", "Multiply", "LeftShift", "BitwiseNot", "Neg")
+_COMPARISONS = ("LessThan", "LessEqual", "Equal", "NotEqual")
+_ARITHMETIC = ("Add", "Sub", "Multiply", "Div", "FloorDiv", "Mod", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
+_MAY_LEAVE_RANGE = ("Add", "Sub", "Multiply", "LeftShift", "BitwiseNot", "Neg", "BitwiseOr", "BitwiseXor")
 
 NAMESPACE: dict[str, Any] = {
     "_div": c_div,
@@ -146,6 +148,42 @@ def function_name(name: str) -> str:
     return name.rsplit("_", 1)[-1] if name.startswith(("generic_", "cuda_", "cpu_")) else name
 
 
+def _promoted(kind: tuple[bool, int]) -> tuple[bool, int]:
+    return kind if kind[1] >= 32 else (False, 32)
+
+
+def _common(a: tuple[bool, int], b: tuple[bool, int]) -> tuple[bool, int]:
+    """C's usual arithmetic conversions: the wider type; of two as wide, the unsigned one."""
+    a, b = _promoted(a), _promoted(b)
+    return max(a, b, key=lambda kind: (kind[1], kind[0]))
+
+
+def c_type(e: Any) -> tuple[bool, int] | None:
+    """(unsigned, bits) of an integer expression as the generated C computes it, which hidet's own types do not say:
+    uint32 minus int32 is int64 to hidet and uint32 to C. None: not an integer."""
+    from tilus.hidet.ir.tools import infer_type
+
+    kind, inferred = type(e).__name__, infer_type(e)
+    if not hasattr(inferred, "is_float") or inferred.is_float():
+        return None
+    if kind in _ARITHMETIC and inferred.nbits >= 32:
+        a, b = c_type(e.a), c_type(e.b)
+        return None if a is None or b is None else _common(a, b)
+    if kind in ("LeftShift", "RightShift", "Neg", "BitwiseNot"):
+        a = c_type(e.a)
+        return None if a is None else _promoted(a)
+    return inferred.name.startswith("uint"), (32 if inferred.name == "bool" else inferred.nbits)
+
+
+def _may_be_negative(e: Any) -> bool:
+    from tilus.hidet.ir.tools import infer_type
+
+    if type(e).__name__ == "Constant":
+        return bool(e.value < 0)
+    kind = c_type(e)
+    return kind is not None and not kind[0] and infer_type(e).name != "bool"
+
+
 class ExpressionWriter:
     """Writes one hidet expression as Python; `names` gives the Python name of a variable.
 
@@ -162,6 +200,9 @@ class ExpressionWriter:
         kind = type(e).__name__
         if kind in ("Add", "Sub") and not self.vector and (step := self._pointer_step(e)) > 1:
             return f"({self._scaled(e.a, step)} {_INFIX[kind]} {self._scaled(e.b, step)})"
+        if kind in _COMPARISONS:
+            a, b = self._operands(e)
+            return f"({a} {_INFIX[kind]} {b})"
         if kind in _INFIX:
             return self._wrapped(e, kind, f"({self.write(e.a)} {_INFIX[kind]} {self.write(e.b)})")
         method = getattr(self, f"_{kind}", None)
@@ -186,16 +227,22 @@ class ExpressionWriter:
         """Unsigned scalars wrap; numpy wraps by itself."""
         if self.vector or kind not in _MAY_LEAVE_RANGE:
             return text
-        unsigned, bits = self._unsigned(e)
+        unsigned, bits = c_type(e) or (False, 64)
+        if kind in ("BitwiseOr", "BitwiseXor") and not (_may_be_negative(e.a) or _may_be_negative(e.b)):
+            return text
         return f"({text} & {(1 << bits) - 1})" if unsigned else text
 
-    @staticmethod
-    def _unsigned(e: Any) -> tuple[bool, int]:
-        from tilus.hidet.ir.tools import infer_type
-
-        tp = infer_type(e)
-        name = getattr(tp, "name", "")
-        return name.startswith("uint"), getattr(tp, "nbits", 64)
+    def _operands(self, e: Any) -> tuple[str, str]:
+        """Both operands after C's usual conversions: with an unsigned one, the other becomes unsigned too."""
+        a, b = self.write(e.a), self.write(e.b)
+        types = (None, None) if self.vector else (c_type(e.a), c_type(e.b))
+        if types[0] is None or types[1] is None:
+            return a, b
+        unsigned, bits = _common(types[0], types[1])
+        if not unsigned:
+            return a, b
+        mask = (1 << bits) - 1
+        return tuple(f"({text} & {mask})" if _may_be_negative(x) else text for text, x in ((a, e.a), (b, e.b)))  # type: ignore[return-value]
 
     @staticmethod
     def _is_integer(e: Any) -> bool:
@@ -218,7 +265,7 @@ class ExpressionWriter:
         return self.constants(float(value) if not isinstance(value, np.ndarray) else value)
 
     def _Div(self, e: Any) -> str:
-        a, b = self.write(e.a), self.write(e.b)
+        a, b = self._operands(e)
         if self.vector:
             return f"_vdiv({a}, {b})"
         return f"_div({a}, {b})" if self._is_integer(e) else f"({a} / {b})"
@@ -226,7 +273,7 @@ class ExpressionWriter:
     _FloorDiv = _Div
 
     def _Mod(self, e: Any) -> str:
-        return f"{'_vmod' if self.vector else '_mod'}({self.write(e.a)}, {self.write(e.b)})"
+        return f"{'_vmod' if self.vector else '_mod'}({', '.join(self._operands(e))})"
 
     def _LogicalAnd(self, e: Any) -> str:
         return self._logical(e, "_np.logical_and", "and")
@@ -278,6 +325,8 @@ class ExpressionWriter:
         args = [self.write(a) for a in e.args]
         if self.vector and name in VECTOR_FUNCTIONS:
             return f"_vf[{name!r}]({', '.join(args)})"
+        if name == "fastdiv":  # fast_divmod means the exact quotient, whatever constants tilus computes for it
+            return f"{'_vdiv' if self.vector else '_div'}({', '.join(args)})"
         if not self.vector and name in ("max", "min", "abs"):
             return f"{name}({', '.join(args)})"
         if not self.vector and name in VECTOR_FUNCTIONS:
@@ -319,4 +368,4 @@ def vector_function(args: Sequence[Any], body: Any) -> Callable[..., Any]:
         return names[id(var)]
 
     text = ExpressionWriter(name_of, True, keep).write(body)
-    return eval(f"lambda {', '.join(f'x{i}' for i in range(len(args)))}: {text}", namespace)  # type: ignore[no-any-return]
+    return eval(f"lambda {', '.join(f'x{i}' for i in range(len(args)))}: {text}", namespace)

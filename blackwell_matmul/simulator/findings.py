@@ -21,6 +21,7 @@ class Finding:
     """One fault. `code` is stable; `message` is one sentence; `count` is how often it was seen.
 
     cta: block index of the first sight. location: the line at which it showed; other: the other side, if any.
+    fatal: the CTA could not go on after it, so that part of the output is missing.
     """
 
     code: str
@@ -30,6 +31,7 @@ class Finding:
     location: Location | None = None
     other: Location | None = None
     count: int = 1
+    fatal: bool = False
 
     def __str__(self) -> str:
         where = f" ({self.location})" if self.location else ""

@@ -103,7 +103,7 @@ class PackedStorage(GlobalStorage):
         self.cells = cells
 
     @property
-    def image(self) -> None:  # type: ignore[override]
+    def image(self) -> None:
         return None
 
     def _bits(self, numbers: np.ndarray) -> np.ndarray:
@@ -221,8 +221,8 @@ def _existing(shape: tuple[int, ...], strides: tuple[int, ...], room: int) -> tu
     return tuple(fitting if d == slow else extent for d, extent in enumerate(shape))
 
 
-def merge(memory: GlobalMemory, grid: tuple[int, int, int]) -> list[Finding]:
-    """Faults that show only when the CTAs' results are laid over each other."""
+def merge(memory: GlobalMemory, grid: tuple[int, int, int], complete: bool) -> list[Finding]:
+    """Faults that show only when the CTAs' results are laid over each other; complete: every CTA came to its end."""
     findings: list[Finding] = []
     by_key: dict[ViewKey, list[Write]] = {}
     for write in memory.writes.values():
@@ -235,7 +235,7 @@ def merge(memory: GlobalMemory, grid: tuple[int, int, int]) -> list[Finding]:
     for key, writes in by_key.items():
         storage = memory.view(key)
         assert storage is not None
-        if storage.segment.address not in memory.read:
+        if complete and storage.segment.address not in memory.read:
             findings += _unwritten(_owner_view(owners, storage), writes, storage)
     return findings
 

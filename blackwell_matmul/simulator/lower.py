@@ -20,9 +20,7 @@ from blackwell_matmul.simulator.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics import description_of
 from blackwell_matmul.simulator.site import Site
 
-_BUILT_IN = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim", "blockDim") for axis in "xyz"}
-_BUILT_IN |= {f"{n}_{a}": f"{n}_{a}" for n in ("clusterBlockIdx", "clusterDim", "clusterIdx") for a in "xyz"}
-_BUILT_IN |= {"clusterBlockRank": "clusterBlockRank", "clusterSize": "clusterSize"}
+_BUILT_IN = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -351,7 +349,7 @@ class Lowering:
             f"{self.variables[id(var)]} = arguments[{name!r}]; " for name, var in self.program.params if id(var) in used
         )
         exec(f"def grid(arguments): {head}return ({', '.join(texts)},)", self.namespace)
-        return self.namespace["grid"]  # type: ignore[no-any-return]
+        return self.namespace["grid"]
 
 
 MAX_TURNS = 1_000_000

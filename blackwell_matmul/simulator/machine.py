@@ -81,6 +81,7 @@ class Mbarrier:
         if self.pending == 0 and self.tx_bytes == 0:
             self.phase += 1
             self.pending = self.expected
+            self.cta.changed = True
             self.over += self.told
             self.told.clear()
 
@@ -175,6 +176,7 @@ class Cta:
         self.allocated: dict[int, Allocation] = {}
         self.in_flight: dict[AsyncOperation, None] = {}  # nobody has waited for them; complete or not
         self.stopped = False
+        self.changed = True  # something happened that a warp of this CTA may wait for
         self.tracing = grid.tracing and position == grid.traced
 
     def report(
@@ -190,7 +192,7 @@ class Cta:
 
     def stop(self, code: str, message: str, location: Location | None, other: Location | None = None) -> Stop:
         """A finding after which this CTA cannot go on; to be raised."""
-        return Stop(Finding(code, Severity.ERROR, message, self.position, location, other))
+        return Stop(Finding(code, Severity.ERROR, message, self.position, location, other, fatal=True))
 
     def event(self, agent: str, kind: str, what: str, location: Location | None) -> None:
         if self.tracing:
@@ -204,6 +206,7 @@ class Cta:
         meeting.brought[warp] = brought
         if meeting.complete():
             del self.meetings[key]
+            self.changed = True
         return meeting
 
     def barrier_at(self, address: int, location: Location | None) -> Mbarrier:
@@ -325,7 +328,7 @@ class Grid:
         self,
         lowered: Lowered,
         memory: GlobalMemory,
-        arguments: Mapping[int, Any],
+        arguments: Mapping[str, Any],
         dimensions: tuple[int, int, int],
         new_engine: Callable[[], Engine],
         tracing: bool,
@@ -368,7 +371,8 @@ class Grid:
         assert first is not None
         made = first.barrier.location if first.barrier is not None else None
         others = [f"{op.name} ({op.location})" for op in cta.in_flight if not op.done]
-        cta.report("deadlock", explain_deadlock(stuck, others), first.location, made)
+        text = explain_deadlock(stuck, others)
+        self.report(Finding("deadlock", Severity.ERROR, text, cta.position, first.location, made, fatal=True))
         cta.abandon()
 
 

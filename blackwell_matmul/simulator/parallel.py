@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -20,6 +20,8 @@ from blackwell_matmul.simulator.machine import Grid
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
 
 Position = tuple[int, int, int]
+Progress = Callable[[int, int], None]
+"""Told how many CTAs are done, of how many."""
 
 
 def positions(grid: Grid) -> Iterator[Position]:
@@ -29,7 +31,7 @@ def positions(grid: Grid) -> Iterator[Position]:
         yield i, j, k
 
 
-def run_ctas(grid: Grid, workers: int | None) -> dict[str, int]:
+def run_ctas(grid: Grid, workers: int | None, progress: Progress | None = None) -> dict[str, int]:
     """Run every CTA; returns how often each instruction was executed by a warp."""
     counts = grid.lowered.counts
     try:
@@ -37,10 +39,14 @@ def run_ctas(grid: Grid, workers: int | None) -> dict[str, int]:
             if grid.lowered.interacts:
                 grid.run(list(positions(grid)))
             else:
-                _run_independent(grid, workers)
+                _run_independent(grid, workers, progress or _tell_nobody)
     except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
         raise _as_sentence(grid, error) from error
     return dict(counts)
+
+
+def _tell_nobody(done: int, total: int) -> None:
+    pass
 
 
 @functools.cache
@@ -54,21 +60,28 @@ def _as_sentence(grid: Grid, error: Exception) -> SimulationError:
     return SimulationError(f"{grid.lowered.program.name} cannot go on at {where}: {type(error).__name__}, {error}.")
 
 
-def _run_independent(grid: Grid, workers: int | None) -> None:
+def _run_independent(grid: Grid, workers: int | None, progress: Progress) -> None:
     rest = list(positions(grid))
+    total = len(rest)
     start = time.perf_counter()
     done = 0
     while done < len(rest) and time.perf_counter() - start < FORK_PAYS_SECONDS / 4:
         grid.run([rest[done]])
         done += 1
+        progress(done, total)
     rest = rest[done:]
     ahead = (time.perf_counter() - start) / max(done, 1) * len(rest)
     processes = min(workers or _cores(), len(rest))
     if processes < 2 or not _can_fork() or (workers is None and ahead < FORK_PAYS_SECONDS):
-        for position in rest:
-            grid.run([position])
+        _run_each(grid, rest, lambda count: progress(done + count, total))
     else:
-        _run_forked(grid, rest, processes)
+        _run_forked(grid, rest, processes, lambda count: progress(min(done + count * processes, total), total))
+
+
+def _run_each(grid: Grid, mine: list[Position], tell: Callable[[int], None]) -> None:
+    for count, position in enumerate(mine, 1):
+        grid.run([position])
+        tell(count)
 
 
 def _cores() -> int:
@@ -83,7 +96,7 @@ def _can_fork() -> bool:
     return "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux"
 
 
-def _run_forked(grid: Grid, rest: list[Position], processes: int) -> None:
+def _run_forked(grid: Grid, rest: list[Position], processes: int, tell: Callable[[int], None]) -> None:
     """Each process takes every n-th CTA and writes into memory that all share; findings come back by pipe."""
     context = multiprocessing.get_context("fork")
     moved = grid.memory.share()
@@ -95,8 +108,7 @@ def _run_forked(grid: Grid, rest: list[Position], processes: int) -> None:
             child.start()
             sender.close()
             children.append((child, receiver))
-        for position in rest[::processes]:
-            grid.run([position])
+        _run_each(grid, rest[::processes], tell)
         for child, receiver in children:
             _collect(grid, child, receiver)
     finally:

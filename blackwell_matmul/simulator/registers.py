@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 WARP = 32
+_LANES = np.arange(WARP)[:, None]
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,10 @@ class WarpLayout:
         self.lane, self.lanes = group.lanes(warp)
         self.coords = tuple(coordinates(layout, _threads(group, warp)))
         self.box = tuple((int(c.min()), int(c.max()) + 1) for c in self.coords)
-        self.flat = np.ravel_multi_index(self.coords, self.shape) if self.shape else np.zeros(
-            (self.lanes, self.local_size), np.int64
+        self.flat = (
+            np.ravel_multi_index(self.coords, self.shape)
+            if self.shape
+            else np.zeros((self.lanes, self.local_size), np.int64)
         )
         distinct = np.unique(self.flat).size
         self.dense = distinct == math.prod(hi - lo for lo, hi in self.box)
@@ -105,7 +108,11 @@ class WarpLayout:
     def _find_strided(self) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """If the warp's rectangle, split into bits, is a permutation of (lane, register) bits: (split, axes)."""
         extents = [hi - lo for lo, hi in self.box]
-        if any(e & (e - 1) for e in extents) or self.lanes & (self.lanes - 1) or self.local_size & (self.local_size - 1):
+        if (
+            any(e & (e - 1) for e in extents)
+            or self.lanes & (self.lanes - 1)
+            or self.local_size & (self.local_size - 1)
+        ):
             return None
         local = [c - lo for c, (lo, _) in zip(self.coords, self.box, strict=True)]
         strides = np.cumprod([1, *extents[:0:-1]])[::-1]
@@ -138,11 +145,12 @@ class WarpLayout:
             permuted = block.reshape(split).transpose(axes)  # splitting axes never copies
             permuted[...] = registers.reshape(permuted.shape)
             return
-        tile[self.coords] = registers[self.lane : self.lane + self.lanes]
+        self.place(registers, tile)
 
     def place(self, registers: np.ndarray, out: np.ndarray) -> None:
         """`store` without conditions on the tile: for gathering a whole tile from several warps."""
-        out[self.coords] = registers[self.lane : self.lane + self.lanes]
+        active = registers[self.lane : self.lane + self.lanes]
+        out[self.coords] = active if self.coords else active[0, 0]
 
 
 def _merge(extents: Sequence[int], axes: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -213,4 +221,4 @@ def _broadcast_index(out: _Hashable, operand: _Hashable, group: ThreadGroup, war
 
 def pick(registers: np.ndarray, index: np.ndarray | None) -> np.ndarray:
     """Registers in the order that `broadcast_index` asks for."""
-    return registers if index is None else np.take_along_axis(registers, index, axis=1)
+    return registers if index is None else registers[_LANES, index]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from blackwell_matmul.errors import InputError, UnsupportedError
@@ -33,6 +33,7 @@ def simulate(
     policy: str = "adversarial",
     workers: int | None = None,
     trace: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Run:
     """Run `script` (a tilus.Script class, or what calling one returns) on CPU tensors; outputs are written in place.
 
@@ -41,11 +42,14 @@ def simulate(
     policy: when asynchronous operations complete: "adversarial" (as late as legal), "eager" (at issue) or "random".
     seed: the order of warps and completions; 0 is program order, and a seed always gives the same run.
     workers: processes to spread the CTAs over (None: one for each core). trace: keep the first CTA's events.
+    progress: called with (CTAs done, CTAs in all) as the run goes on; with several processes the first is an estimate.
 
     Raises InputError, CompileError or UnsupportedError when the script cannot run; faults of the kernel itself are
     findings of the returned Run.
     """
     check_options(policy, seed, workers)
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress is {progress!r}; it must be a function of (CTAs done, CTAs in all), or None.")
     bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
     lowered = _lowered.get(program) or _lowered.setdefault(program, lower(program))
     start = time.perf_counter()
@@ -55,9 +59,10 @@ def simulate(
     lowered.counts.clear()
     _check_assumptions(grid, program, arguments)
     _check_barriers(grid, program)
-    counts = run_ctas(grid, workers)
+    counts = run_ctas(grid, workers, progress)
     if not lowered.interacts:
-        for finding in merge(memory, dimensions):
+        complete = not any(finding.fatal for finding in grid.findings.values())
+        for finding in merge(memory, dimensions, complete):
             grid.report(finding)
     for text in grid.printed:
         print(text)

@@ -342,3 +342,56 @@ class TwoFaults(tilus.Script):
         self.store_global(g_y, row, offsets=[self.blockIdx.x, 0], dims=[1])
         self.sync()
         self.tcgen05.dealloc(t)
+
+
+class AcrossCtas(tilus.Script):
+    """CTA 0 stores x by TMA and releases a semaphore; CTA 1 takes it and reads what was stored."""
+
+    def __init__(self, read: bool = False):
+        super().__init__()
+        self.read = read
+
+    def __call__(self, x_ptr: void_p, t_ptr: void_p, semaphore: ~int32, y_ptr: void_p):
+        self.attrs.blocks = 2
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[ROWS, COLUMNS])
+        g_t = self.global_view(t_ptr, dtype=float16, shape=[ROWS, COLUMNS])
+        g_y = self.global_view(y_ptr, dtype=float16, shape=[ROWS, COLUMNS])
+        s_x = self.shared_tensor(dtype=float16, shape=[ROWS, COLUMNS])
+        if self.blockIdx.x == 0:
+            self.store_shared(s_x, self.load_global(g_x, offsets=[0, 0], shape=[ROWS, COLUMNS]))
+            self.fence.proxy_async(space="shared")
+            self.sync()
+            self.tma.shared_to_global(s_x, g_t, offsets=[0, 0])
+            self.tma.commit_group()
+            self.tma.wait_group(n=0, read=self.read)
+            self.release_semaphore(semaphore, value=1)
+        else:
+            self.lock_semaphore(semaphore, value=1)
+            self.store_global(g_y, self.load_global(g_t, offsets=[0, 0], shape=[ROWS, COLUMNS]), offsets=[0, 0])
+
+
+class LinearCopy(tilus.Script):
+    """y = x by linear bulk copies (cp.async.bulk), which only the builder under the language offers."""
+
+    def __init__(self, warps: int = 1, wait: bool = True):
+        super().__init__()
+        self.warps = warps
+        self.wait = wait
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = self.warps
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[4, 64])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[4, 64])
+        s_x = self.shared_tensor(dtype=float32, shape=[4, 64])
+        full = self.mbarrier.alloc(counts=1)
+        self.sync()
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s_x.nbytes)
+        self._builder.copy_async_bulk_global_to_shared(g_x, s_x, [0, 0], [0, 1], full.item())
+        if self.wait:
+            self.mbarrier.wait(full, phase=0)
+        self._builder.copy_async_bulk_shared_to_global(s_x, g_y, [0, 0], [0, 1])
+        self.tma.commit_group()
+        self.tma.wait_group(0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tilus
-from async_scripts import Handoff, StripStore, TwoFaults
-from orders import ORDERS, faults, finding, line_of, lines, run_in
+from async_scripts import AcrossCtas, Handoff, StripStore, TwoFaults
+from orders import ORDERS, codes, faults, finding, line_of, lines, run_in
 from tensor_core_scripts import Product
 
 from blackwell_matmul.simulator import simulate
@@ -113,3 +113,20 @@ def test_every_operation_leaves_its_storages() -> None:
     run = run_in(ORDERS[0], StripStore(), 40, x, y)
     assert not run.findings
     assert (y == 1).all()
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_what_another_cta_still_writes(read: bool) -> None:
+    """CTAs that talk to each other run together, and one must not read what the other's store has in flight."""
+    x = np.random.default_rng(0).standard_normal((32, 64)).astype(np.float16)
+    for order in ORDERS:
+        t, semaphore, y = np.zeros_like(x), np.zeros(1, np.int32), np.zeros_like(x)
+        run = run_in(order, AcrossCtas(read), x, t, semaphore, y)
+        if not read:
+            assert not run.findings
+            np.testing.assert_array_equal(y, x)
+            continue
+        found = finding(run, "read-before-complete")
+        assert codes(run) == {"read-before-complete"} and found.cta == (1, 0, 0)
+        assert "(issued by warp 0 of CTA (0, 0, 0)) has not finished writing" in found.message
+        assert lines(found) == (line_of(AcrossCtas, "self.load_global(g_t"), line_of(AcrossCtas, "shared_to_global"))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import itertools
 import sys
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,7 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         *EPILOGUE,
     ],
 }
+NUMBERS = itertools.count()
 CASES = [(name, *mutant) for name, mutants in MUTANTS.items() for mutant in mutants]
 
 
@@ -106,7 +108,7 @@ def mutated(folder: Path, name: str, old: str, new: str, nth: int) -> type:
     lines = Path(inspect.getfile(cls)).read_text().splitlines(keepends=True)
     hits = [i for i, line in enumerate(lines) if old in line and not line.lstrip().startswith("#")]
     lines[hits[nth]] = lines[hits[nth]].replace(old, f"{new} {old}" if new == DROP else new)
-    path = folder / f"mutant_{name}_{abs(hash((old, new, nth)))}.py"
+    path = folder / f"mutant_{name}_{next(NUMBERS)}.py"
     path.write_text("".join(lines))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None

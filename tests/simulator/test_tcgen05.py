@@ -105,6 +105,7 @@ KINDS = {
     "float16": (np.float16, tilus.float32),
     "bfloat16": (ml_dtypes.bfloat16, tilus.float32),
     "float8_e4m3": (ml_dtypes.float8_e4m3fn, tilus.float32),
+    "float8_e5m2": (ml_dtypes.float8_e5m2, tilus.float32),
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from async_scripts import StoreThenReload, StripStore, TmaLoad, TmaStore
+from async_scripts import LinearCopy, StoreThenReload, StripStore, TmaLoad, TmaStore
 from orders import ORDERS, codes, faulty, finding, line_of, lines, never_ok, run_in, silent
 
 from blackwell_matmul.simulator.semantics.tma import tensor_map_fault
@@ -175,3 +175,13 @@ def test_a_tensor_that_tma_cannot_address() -> None:
     found = finding(run, "tensor-map")
     assert "a stride is 84 bytes, and TMA needs multiples of 16" in found.message
     assert lines(found)[0] == line_of(TmaLoad, "global_to_shared")
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+def test_linear_copies(warps: int) -> None:
+    x = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
+    y = np.zeros_like(x)
+    silent(LinearCopy(warps), (x, y), y, x)
+    found = finding(faulty(LinearCopy(warps, wait=False), x, y), "read-before-complete")
+    assert lines(found) == (line_of(LinearCopy, "shared_to_global"), line_of(LinearCopy, "global_to_shared"))
+    assert np.isnan(y).all()

@@ -14,15 +14,14 @@ from blackwell_matmul.simulator.semantics.sync import meet
 from blackwell_matmul.simulator.semantics.tcgen05 import TensorView
 from blackwell_matmul.simulator.site import Site
 
+_FORMATS = {"float32": "%6.3f", "bfloat16": "%5.3f", "int32": "%5d", "uint32": "%3d", "uint8": "%3d", "int8": "%3d"}
+_FORMATS |= {"bool": "%1d"}
 _CONVERSION = re.compile(r"%([-+ #0]*\d*(?:\.\d+)?)(?:hh|h|ll|l|j|z|t|L)?([diouxXeEfFgGcsp%])")
 
 
 def python_format(text: str) -> str:
     """A format of C's printf for Python's %: no length modifiers, and pointers as numbers."""
     return _CONVERSION.sub(lambda m: f"%{m[1]}{'#x' if m[2] == 'p' else m[2]}", text)
-
-
-_FORMATS = {"float32": "%6.3f", "bfloat16": "%5.3f", "int32": "%5d", "uint32": "%3d", "uint8": "%3d", "int8": "%3d", "bool": "%1d"}
 
 
 @describe("PrintTensorInst", name="print_tensor", ptx="", waits=(Wait("threads"),))
@@ -34,7 +33,8 @@ def print_tensor(inst: Any, site: Site) -> Any:
     gather, first, location = meet(site, "print_tensor"), site.group.warps.start, site.location
     is_register = type(tensor).__name__.startswith("Register")
     layouts = site.layouts(tensor) if is_register else {}
-    pattern = python_format(inst.fmt) if inst.fmt else _FORMATS.get(tensor.dtype.name, "%5.2f" if tensor.dtype.is_float() else "%2d")
+    default = _FORMATS.get(tensor.dtype.name, "%5.2f" if tensor.dtype.is_float() else "%2d")
+    pattern = python_format(inst.fmt) if inst.fmt else default
 
     def run(warp: Warp, value: Any, cond: Any) -> Any:
         brought = yield from gather(warp, value)

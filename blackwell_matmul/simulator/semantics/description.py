@@ -113,17 +113,10 @@ def describe(*instructions: str, **facts: Any) -> Callable[[Lowering], Lowering]
 
     def register(lowering: Lowering) -> Lowering:
         for instruction in instructions:
-            DESCRIPTIONS[instruction] = (
-                Description(name=facts.get("name", instruction), **_without_name(facts)),
-                lowering,
-            )
+            DESCRIPTIONS[instruction] = (Description(**{"name": instruction, **facts}), lowering)
         return lowering
 
     return register
-
-
-def _without_name(facts: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in facts.items() if key != "name"}
 
 
 def description_of(inst: Any, where: str) -> tuple[Description, Lowering]:

@@ -240,9 +240,7 @@ def store_global_generic(inst: Any, site: Site) -> Any:
     site.use(src)
     offset, mask = _generic(inst, site)
 
-    def run(
-        warp: Warp, registers: np.ndarray, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]
-    ) -> None:
+    def run(warp: Warp, registers: np.ndarray, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]) -> None:
         layout = layouts[warp.index]
         where, keep = _cells(warp, layout, offset, mask, free, mask_free)
         cells = _pointer(warp, address, where[keep], item, location)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import ml_dtypes
@@ -17,7 +17,7 @@ from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import Element, element
 
 
-def meet(site: Site, purpose: str) -> Callable[[Warp, Any], Iterator[Blocked]]:
+def meet(site: Site, purpose: str) -> Callable[[Warp, Any], Generator[Blocked, None, dict[int, Any]]]:
     """A generator that waits until every warp of the thread group is here; it returns what they brought."""
     needed, location = frozenset(site.group.warps), site.location
     key = (site.group.begin, site.group.count)
@@ -148,7 +148,9 @@ def cluster(inst: Any, site: Site) -> Any:
 def _cell(warp: Warp, address: int, location: Any) -> np.ndarray:
     segment = warp.cta.grid.memory.segment_at(address)
     if segment is None:
-        raise warp.cta.stop("out-of-bounds", f"semaphore address {address:#x} lies in no tensor of this launch", location)
+        raise warp.cta.stop(
+            "out-of-bounds", f"semaphore address {address:#x} lies in no tensor of this launch", location
+        )
     start = address - segment.address
     return segment.cells[start : start + 4].view(np.int32)
 

@@ -94,13 +94,15 @@ def _load(inst: Any, site: Site) -> Any:
     dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
     box_bytes = int(np.prod(shape)) * item.nbits // 8
     box = tuple((0, e) for e in shape)
-    mapped = "Tensor" in type(inst).__name__
+    mapped, first = "Tensor" in type(inst).__name__, site.group.warps.start
     site.use(dst)
     site.use(src)
     site.scalars(inst.offsets)
     site.scalar(inst.mbarrier)
 
     def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...], address: int) -> None:
+        if not mapped and warp.index != first:
+            return  # the threads of the group share a linear copy; here the first warp makes all of it
         record_read(warp, source)
         if mapped:
             _require_map(warp, source, dims, shape, site)
@@ -141,12 +143,14 @@ def _store(inst: Any, site: Site) -> Any:
     dst, src = inst.inputs
     shape, item, location = tuple(src.shape), element(src.dtype), site.location
     dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
-    mapped = "Tensor" in type(inst).__name__
+    mapped, first = "Tensor" in type(inst).__name__, site.group.warps.start
     site.use(dst)
     site.use(src)
     site.scalars(inst.offsets)
 
     def run(warp: Warp, target: GlobalView, source: View, offsets: tuple[int, ...]) -> None:
+        if not mapped and warp.index != first:
+            return
         if mapped:
             _require_map(warp, target, dims, shape, site)
         place = Placement(target, offsets, dims, shape)
@@ -224,11 +228,11 @@ def wait_group(inst: Any, site: Site) -> Any:
         warp.cta.event(f"warp {warp.index}", "wait", f"bulk groups but {n}{' (reads)' if read else ''}", location)
         for group in list(warp.bulk_groups)[: max(len(warp.bulk_groups) - n, 0)]:
             for op in group:
-                if read:
-                    op.settle_reads()
-                else:
+                if not read:
                     warp.cta.engine.finish(op)
                     op.settle()
+                elif not op.source_free:
+                    op.settle_reads()
         while not read and len(warp.bulk_groups) > n:
             warp.bulk_groups.popleft()
 

@@ -50,7 +50,9 @@ def _aliased(cta: Cta, tensor: Any, name: str, address: int, site: Site) -> Alia
     if cta.shared_bytes is None:
         cta.shared_bytes = np.full(site.program.dynamic_shared_bytes + 16, 0xFF, np.uint8)  # 0xFF…: NaN in every float
     offsets = np.asarray(tensor.layout.as_numpy_grid(), np.int64)
-    storage = AliasedStorage(name, element(tensor.dtype), np.broadcast_to(offsets, tensor.shape), cta.shared_bytes, address)
+    storage = AliasedStorage(
+        name, element(tensor.dtype), np.broadcast_to(offsets, tensor.shape), cta.shared_bytes, address
+    )
     relatives = [s for s in cta.shared.values() if isinstance(s, AliasedStorage) and s.meets(storage)]
     storage.family = [storage, *relatives]
     for other in relatives:
@@ -170,6 +172,7 @@ def global_view(inst: Any, site: Site) -> Any:
     site.scalar(inst.ptr)
     site.scalars(tensor.shape)
     site.scalars(free)
+
     def run(warp: Warp, address: int, shape: tuple[int, ...], values: tuple[Any, ...]) -> GlobalView:
         cache: dict[Any, GlobalView] = warp.cta.grid.memory.views
         key = (id(inst), address, shape, values)
@@ -210,7 +213,7 @@ def allocate_global(inst: Any, site: Site) -> Any:
         memory = warp.cta.grid.memory
         key = f"workspace {id(inst)}"
         segment = next((s for s in memory.segments if s.name == key), None)
-        origin, strides = _probe(offset, shape, values)
+        _, strides = _probe(offset, shape, values)
         if segment is None:
             size = 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
             segment = segment_of(key, np.zeros(size, item.dtype))
@@ -231,7 +234,9 @@ class Placement:
 
     __slots__ = ("box", "inside", "picks", "tile")
 
-    def __init__(self, view: GlobalView, offsets: tuple[int, ...], dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, view: GlobalView, offsets: tuple[int, ...], dims: tuple[int, ...], shape: tuple[int, ...]
+    ) -> None:
         extents = dict(zip(sorted(dims), shape, strict=True))
         picks: list[Any] = []
         tile: list[slice] = []

@@ -1,0 +1,402 @@
+"""A script from a user's own file: loading it, and what its file says about arguments and right answers.
+
+`load("my_kernel.py:MyScript")` runs the file as a module of its own: its folder can be imported from meanwhile, its
+name hides no other module, and nothing is written beside it. Two conventions tell how to call the script:
+
+- `__call__(m, n, k, a, b, c)`, under any names, is a matmul: C[m, n] = A[m, k] @ B[n, k].T in fp16 or bf16.
+- `example_args(m, n, k)` beside the class returns the arguments of one call, whatever they are.
+
+`reference(*args)` beside the class gets a copy of these arguments, before the run, and returns what the outputs must
+be: `{"y_ptr": tensor}`, by parameter name or position. `tolerance = (rtol, atol)` replaces those of `outputs`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from blackwell_matmul.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.frontend import import_tilus
+from blackwell_matmul.harness.outputs import Tolerance
+from blackwell_matmul.problem import Problem
+
+EXAMPLE = "my_kernel.py:MyScript"
+DEFAULT_SIZE = (1024, 1024, 1024)
+_FILE = re.compile(r"(?P<file>.*\.py)(:(?P<script>[^/\\]*))?", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A script class, and what stands beside it in its file (None where it does not)."""
+
+    script_cls: type
+    folder: Path | None
+    example_args: Callable[..., Any] | None = None
+    reference: Callable[..., Any] | None = None
+    tolerance: Tolerance | None = None
+
+    @property
+    def name(self) -> str:
+        return self.script_cls.__name__
+
+    @property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """The parameters of `__call__` after self, by name."""
+        return dict(list(inspect.signature(self.script_cls.__call__).parameters.items())[1:])
+
+
+def names_a_file(text: str) -> bool:
+    """Whether a kernel is given as `my_kernel.py` or `my_kernel.py:MyScript`, and not as the name of a rung."""
+    return _FILE.fullmatch(text) is not None
+
+
+def load(script: str | type) -> Foreign:
+    """The script at `my_kernel.py:MyScript` (without a class: the only one there), or a class with its module."""
+    import_tilus()
+    if isinstance(script, str):
+        named = _FILE.fullmatch(script)
+        if named is None:
+            raise InputError(f"script is {short(script)}; give a file and a class, such as {EXAMPLE!r}.")
+        module = load_module(named["file"])
+        return _foreign(_script_class(module, named["script"] or ""), module)
+    if not _is_script(script):
+        raise InputError(f"script is {short(script)}; give a tilus.Script class, or {EXAMPLE!r}.")
+    return _foreign(script, sys.modules.get(script.__module__))
+
+
+def _is_script(value: object) -> bool:
+    import tilus
+
+    return isinstance(value, type) and issubclass(value, tilus.Script)
+
+
+def _foreign(script_cls: type, module: ModuleType | None) -> Foreign:
+    found = {name: getattr(module, name, None) for name in ("example_args", "reference", "tolerance")}
+    for name in ("example_args", "reference"):
+        if found[name] is not None and not callable(found[name]):
+            raise InputError(f"{name} beside {script_cls.__name__} is {short(found[name])}; it must be a function.")
+    _check_tolerance(script_cls, found["tolerance"])
+    file = getattr(module, "__file__", None)
+    return Foreign(script_cls, Path(file).resolve().parent if file else None, **found)
+
+
+def _check_tolerance(script_cls: type, value: Any) -> None:
+    numbers = isinstance(value, (tuple, list)) and all(isinstance(x, (int, float)) and x >= 0 for x in value)
+    if value is not None and not (numbers and len(value) == 2):
+        wanted = "it must be (rtol, atol), two numbers from 0"
+        raise InputError(f"tolerance beside {script_cls.__name__} is {short(value)}; {wanted}.")
+
+
+# --- the file
+
+
+def load_module(path: str) -> ModuleType:
+    """Run a file as a module of its own name; InputError, one sentence with the line, when it cannot be."""
+    file = _existing(path)
+    name = f"_script_{re.sub(r'[^0-9A-Za-z]', '_', file.stem)}_{hashlib.sha256(bytes(file)).hexdigest()[:8]}"
+    loader = importlib.machinery.SourceFileLoader(name, str(file))
+    spec = importlib.util.spec_from_file_location(name, file, loader=loader)
+    assert spec is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where inspect looks for a class's source
+    try:
+        with importable(file.parent):
+            loader.exec_module(module)
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        if isinstance(error, (Exception, SystemExit)):
+            raise InputError(_load_failure(path, file, error)) from error
+        raise
+    return module
+
+
+def _existing(path: str) -> Path:
+    try:
+        file = Path(path).resolve()
+        if file.is_file():
+            file.open("rb").close()
+            return file
+        reason = "it is a folder" if file.is_dir() else "there is no such file"
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+    raise InputError(f"cannot read {short(path)}: {reason}.")
+
+
+@contextmanager
+def importable(folder: Path | None) -> Iterator[None]:
+    """Let files of `folder` be imported, after all else so that none of them hides a library; write no bytecode."""
+    path, written = list(sys.path), sys.dont_write_bytecode
+    sys.path[len(sys.path) :] = [str(folder)] if folder else []
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        sys.dont_write_bytecode = written
+
+
+def _load_failure(path: str, file: Path, error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        where = Path(error.filename).name if error.filename and Path(error.filename) != file else path
+        return f"{where}:{error.lineno or 1} is not Python: {_one_line(error.msg)}."
+    if isinstance(error, SystemExit):
+        return f"{path} exits while it is loaded; put what it does under `if __name__ == '__main__':`."
+    return f"{_line_of(error, file, path)} raises {_spell(error)}"
+
+
+def _line_of(error: BaseException, file: Path | None, shown: str) -> str:
+    """`my_kernel.py:12`, the deepest line of the user's file that was running."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if file is not None and frame.filename == str(file)]
+    return f"{shown}:{lines[-1]}" if lines else shown
+
+
+def _spell(error: BaseException) -> str:
+    text = _one_line(str(error))
+    return f"{type(error).__name__}: {text}." if text else f"{type(error).__name__}."
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300].rstrip(".")
+
+
+def _script_class(module: ModuleType, name: str) -> type:
+    own = [key for key, value in vars(module).items() if _is_script(value) and value.__module__ == module.__name__]
+    file = Path(str(module.__file__)).name
+    scripts = f"its scripts are {', '.join(own)}" if own else "it has no tilus.Script class"
+    if not name:
+        if len(own) == 1:
+            return vars(module)[own[0]]  # type: ignore[no-any-return]
+        raise InputError(f"{file} does not say which script to run: {scripts}; give one, as in {EXAMPLE}.")
+    found = vars(module).get(name)
+    if found is None:
+        raise InputError(f"{file} has no class {name[:100]!r}; {scripts}.")
+    if not _is_script(found):
+        raise InputError(f"{name} in {file} is no tilus.Script class but {_kind(found)}; {scripts}.")
+    return found  # type: ignore[no-any-return]
+
+
+def _kind(value: object) -> str:
+    return "another class" if isinstance(value, type) else f"an object of type {type(value).__name__}"
+
+
+# --- the call
+
+
+def example_call(foreign: Foreign, size: Sequence[int] | None) -> tuple[Any, ...]:
+    """What `example_args` returns for a size, or for its defaults."""
+    assert foreign.example_args is not None
+    sizes = () if size is None else tuple(size)
+    try:
+        inspect.signature(foreign.example_args).bind(*sizes)
+    except TypeError:
+        takes = "M, N and K" if sizes else "no size"
+        raise InputError(
+            f"example_args beside {foreign.name} does not take {takes}; it must be example_args(m, n, k), with "
+            "defaults where a size may be left out."
+        ) from None
+    args = call_beside(foreign, foreign.example_args, *sizes)
+    if not isinstance(args, (tuple, list)):
+        raise InputError(f"example_args beside {foreign.name} returned {short(args)}; it must return a tuple.")
+    return tuple(args)
+
+
+def call_beside(foreign: Foreign, function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function of the user's file; what it raises becomes one sentence with its line."""
+    try:
+        with importable(foreign.folder):
+            return function(*args)
+    except BlackwellMatmulError:
+        raise
+    except (Exception, SystemExit) as error:
+        code = getattr(function, "__code__", None)
+        file = Path(code.co_filename) if code else None
+        where = _line_of(error, file, file.name if file else "it")
+        name = getattr(function, "__name__", "a function")
+        raise InputError(f"{name} beside {foreign.name} cannot be used: {where} raises {_spell(error)}") from error
+
+
+def expected_outputs(foreign: Foreign, args: tuple[Any, ...]) -> dict[int, Any]:
+    """What `reference` returns for these arguments, by position."""
+    assert foreign.reference is not None
+    names = list(foreign.parameters)
+    outputs = call_beside(foreign, foreign.reference, *args)
+    if not isinstance(outputs, Mapping) or not outputs:
+        pointers = [name for name, value in zip(names, args) if hasattr(value, "shape")]
+        example = f"{{{(pointers or names or ['c_ptr'])[-1]!r}: tensor}}"
+        raise InputError(f"reference beside {foreign.name} returned {short(outputs)}; return a dict like {example}.")
+    return {_position(foreign, names[: len(args)], key, args): value for key, value in outputs.items()}
+
+
+def _position(foreign: Foreign, names: list[str], key: object, args: tuple[Any, ...]) -> int:
+    position = names.index(key) if isinstance(key, str) and key in names else key
+    known = isinstance(position, int) and not isinstance(position, bool) and 0 <= position < len(args)
+    if not known or not hasattr(args[position], "shape"):  # type: ignore[call-overload]
+        tensors = ", ".join(name for name, value in zip(names, args) if hasattr(value, "shape"))
+        raise InputError(f"reference beside {foreign.name} names {short(key)}; its tensors are {tensors or 'none'}.")
+    return position  # type: ignore[return-value]
+
+
+# --- the matmul convention
+
+_PROBLEM_DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
+
+
+def matmul_problem(foreign: Foreign, size: Sequence[int] | None, dtype: str | None) -> Problem:
+    """The problem for a script that is called with (m, n, k, a, b, c); its typed pointers decide the type."""
+    pointers = _matmul_pointers(foreign)
+    typed = {name: pointer for name, pointer in pointers.items() if pointer != "void"}
+    for name, pointer in typed.items():
+        if pointer not in _PROBLEM_DTYPES or pointer != next(iter(typed.values())):
+            raise InputError(
+                f"{foreign.name} is called with {name}: ~{pointer}; as a matmul, its pointers must be all ~float16, "
+                "all ~bfloat16, or void_p; for other types write example_args and reference beside the class."
+            )
+        if dtype is not None and dtype != _PROBLEM_DTYPES[pointer]:
+            raise InputError(
+                f"dtype is {short(dtype)} and {foreign.name} is called with {name}: ~{pointer}; leave dtype out."
+            )
+    chosen = dtype or next((_PROBLEM_DTYPES[pointer] for pointer in typed.values()), "fp16")
+    return Problem(*_sizes(size), chosen)
+
+
+def _sizes(size: Sequence[int] | None) -> tuple[int, int, int]:
+    m, n, k = DEFAULT_SIZE if size is None else size
+    return m, n, k
+
+
+def _matmul_pointers(foreign: Foreign) -> dict[str, str]:
+    """What each of the three pointers points to; InputError when the call is no matmul's."""
+    kinds = {name: _annotation(parameter.annotation) for name, parameter in foreign.parameters.items()}
+    if "text" in kinds.values():
+        raise InputError(
+            f"the parameters of {foreign.name}.__call__ are annotated with text, and tilus needs the types themselves: "
+            "remove `from __future__ import annotations` and the quotes."
+        )
+    numbers, pointers = list(kinds.items())[:3], dict(list(kinds.items())[3:])
+    if len(kinds) == 6 and all(kind == "integer" for _, kind in numbers):
+        if all(kind.startswith("~") for kind in pointers.values()):
+            return {name: kind[1:] for name, kind in pointers.items()}
+    raise InputError(
+        f"{foreign.name} is called with ({', '.join(kinds)}), and nothing says what these are: make it (m, n, k, a, b, "
+        "c), three integers and three pointers, for C = A @ B.T, or write example_args(m, n, k) beside the class, which "
+        "returns the arguments of a call."
+    )
+
+
+def _annotation(annotation: Any) -> str:
+    """`integer`, `~float16` for a pointer, `text`, or `other`."""
+    from tilus.hidet.ir.type import DataType, PointerType
+
+    if isinstance(annotation, str):
+        return "text"
+    if annotation is int or (isinstance(annotation, DataType) and annotation.is_integer()):
+        return "integer"
+    if isinstance(annotation, PointerType):
+        base = annotation.base_type
+        return f"~{base.name}" if isinstance(base, DataType) else "~void" if "Void" in type(base).__name__ else "other"
+    return "other"
+
+
+# --- the schedule
+
+
+def read_schedule(foreign: Foreign, schedule: str | Mapping[str, object]) -> dict[str, object]:
+    """The arguments of `__init__` in `swizzle=true,stages=3`, each of the type that its parameter is annotated with.
+
+    A mapping is taken as it is, but for tilus types given by name. Without an annotation, what looks like an integer,
+    a number, true, false or none is one, and the rest is text.
+    """
+    parameters = inspect.signature(foreign.script_cls.__init__).parameters  # type: ignore[misc]
+    pairs = _pairs(schedule) if isinstance(schedule, str) else dict(schedule)
+    parse = isinstance(schedule, str)
+    return {name: _value(name, value, _wanted(parameters.get(name)), parse) for name, value in pairs.items()}
+
+
+def _wanted(parameter: inspect.Parameter | None) -> Any:
+    return inspect.Parameter.empty if parameter is None else parameter.annotation
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in word.partition("="))
+        if not equals or not name.isidentifier():
+            raise InputError(f"schedule has {short(word)}; it must be NAME=VALUE, with commas between.")
+        if name in pairs:
+            raise InputError(f"schedule names {name[:100]!r} twice; give it once.")
+        pairs[name] = value
+    return pairs
+
+
+_WORDS = {"true": True, "false": False, "none": None}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def _value(name: str, value: Any, wanted: Any, parse: bool) -> Any:
+    from tilus.hidet.ir.type import DataType
+
+    if isinstance(value, str) and (wanted is DataType or "DataType" in str(wanted)):
+        return _data_type(name, value)
+    if not parse or wanted is str:
+        return value
+    read = _literal(value)
+    if (wanted is int and type(read) is not int) or (wanted is bool and type(read) is not bool):
+        kind = "an integer" if wanted is int else "true or false"
+        raise InputError(f"schedule gives {name} the value {short(value)}; it must be {kind}.")
+    if wanted is float and (isinstance(read, bool) or not isinstance(read, (int, float))):
+        raise InputError(f"schedule gives {name} the value {short(value)}; it must be a number.")
+    return float(read) if wanted is float else read
+
+
+def _literal(text: str) -> Any:
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _data_type(name: str, text: str) -> Any:
+    import tilus
+    from tilus.hidet.ir.type import DataType
+
+    aliases = {short: long for long, short in _PROBLEM_DTYPES.items()}
+    found = getattr(tilus, aliases.get(text, text), None)
+    if not isinstance(found, DataType):
+        raise InputError(f"schedule gives {name} the value {short(text)}; it must be a tilus type such as float16.")
+    return found
+
+
+def fill_dtype(foreign: Foreign, pins: Mapping[str, object], problem: Problem) -> dict[str, object]:
+    """The pins of a matmul, with a `dtype` that `__init__` asks for and nobody gave."""
+    from tilus.hidet.ir.type import DataType
+
+    parameter = inspect.signature(foreign.script_cls.__init__).parameters.get("dtype")  # type: ignore[misc]
+    chooses = callable(getattr(foreign.script_cls, "complete", None))
+    asks = parameter is not None and parameter.default is inspect.Parameter.empty and parameter.annotation is DataType
+    if chooses or not asks or "dtype" in pins:
+        return dict(pins)
+    return {**pins, "dtype": _data_type("dtype", problem.dtype)}
+
+
+def short(value: object) -> str:
+    """A value in a few words, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:
+        text = ""
+    return text if 0 < len(text) <= 60 and "\n" not in text else f"an object of type {type(value).__name__}"

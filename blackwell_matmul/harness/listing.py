@@ -1,0 +1,151 @@
+"""`schedules`: what a rung can choose from for a problem and a GPU, what it chooses, and why not the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from blackwell_matmul import kernels
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
+from blackwell_matmul.harness import foreign
+from blackwell_matmul.kernels import space
+from blackwell_matmul.problem import Problem, Schedule
+
+RULE = (
+    "Of the schedules that can run and are no larger than the problem needs, those that give every SM a tile of C are "
+    "preferred, if there are any; among them the widest block_n wins, then the deepest block_k, then the most stages "
+    "that the k-tiles can fill, then the widest e_block_n."
+)
+"""What `space.choose` does, in one sentence."""
+
+
+@dataclass(frozen=True)
+class ScheduleRow:
+    """One schedule: what it takes, and each reason why it cannot run (none: it can).
+
+    ctas: tiles of C, one CTA each. shared_memory_bytes: of one CTA. tensor_memory_columns: what its accumulator takes.
+    """
+
+    schedule: Schedule
+    ctas: int
+    shared_memory_bytes: int
+    tensor_memory_columns: int
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.reasons
+
+
+@dataclass(frozen=True)
+class ScheduleList:
+    """All schedules of a rung for a problem on a GPU. chosen: the one that runs when nobody pins any; None: none can."""
+
+    rung: str
+    problem: Problem
+    gpu: Gpu
+    rows: tuple[ScheduleRow, ...]
+    chosen: Schedule | None
+
+    @property
+    def runnable(self) -> tuple[ScheduleRow, ...]:
+        return tuple(row for row in self.rows if row.ok)
+
+    @property
+    def rejected(self) -> tuple[ScheduleRow, ...]:
+        return tuple(row for row in self.rows if not row.ok)
+
+    @property
+    def why(self) -> str:
+        """What decided here: whether the chosen schedule gives every SM a tile."""
+        if self.chosen is None:
+            return "No schedule can run it."
+        ctas = next(row.ctas for row in self.rows if row.schedule == self.chosen)
+        have = f"{_count(ctas, 'tile')} of C for {self.gpu.sm_count} SMs"
+        if ctas >= self.gpu.sm_count:
+            filling = sum(row.ctas >= self.gpu.sm_count for row in self.runnable)
+            return f"{have}; {filling} of {len(self.runnable)} that can run give every SM one."
+        return f"{have}; none that can run gives every SM one."
+
+    def as_dict(self) -> dict[str, object]:
+        """The list with plain values and stable keys."""
+        return {
+            "rung": self.rung,
+            "m": self.problem.m,
+            "n": self.problem.n,
+            "k": self.problem.k,
+            "dtype": self.problem.dtype,
+            "gpu": self.gpu.name,
+            "target": self.gpu.arch,
+            "count": len(self.rows),
+            "runnable": len(self.runnable),
+            "chosen": None if self.chosen is None else self.chosen.as_dict(),
+            "rule": RULE,
+            "why": self.why,
+            "schedules": [self._row_as_dict(row) for row in self.rows],
+        }
+
+    def _row_as_dict(self, row: ScheduleRow) -> dict[str, object]:
+        return {
+            "schedule": row.schedule.as_dict(),
+            "ok": row.ok,
+            "chosen": row.schedule == self.chosen,
+            "ctas": row.ctas,
+            "shared_memory_bytes": row.shared_memory_bytes,
+            "tensor_memory_columns": row.tensor_memory_columns,
+            "reasons": list(row.reasons),
+        }
+
+
+def schedules(rung: str | type, problem: Problem, gpu: str | Gpu = "B200") -> ScheduleList:
+    """Every schedule that a rung can choose for a problem on a GPU, with the one that it does choose.
+
+    rung: "v0", "v1", ..., "my_kernel.py:MyMatmul", or a class with `knobs` from the space. gpu: a name such as
+    "B200", a target such as "sm_100a", or a Gpu. Raises InputError for what is none of these.
+    """
+    name, script_cls = _rung(rung)
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem is {foreign.short(problem)}; it must be a Problem, such as Problem(m, n, k).")
+    found = _gpu(gpu)
+    rows = tuple(_row(schedule, problem, found) for schedule in space.projection(script_cls))
+    chosen = space.choose(script_cls, problem, found) if any(row.ok for row in rows) else None
+    return ScheduleList(name, problem, found, rows, chosen)
+
+
+def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
+    block_m, block_n = schedule.block_m or 1, schedule.block_n or 1
+    return ScheduleRow(
+        schedule=schedule,
+        ctas=-(-problem.m // block_m) * -(-problem.n // block_n),
+        shared_memory_bytes=space.dynamic_shared_bytes(schedule, problem, gpu),
+        tensor_memory_columns=space.tensor_memory_columns(block_n),
+        reasons=tuple(space.why_not(schedule, problem, gpu)),
+    )
+
+
+def _rung(rung: str | type) -> tuple[str, Any]:
+    """The name and the class; one without knobs from the space has nothing to list."""
+    if isinstance(rung, str) and not foreign.names_a_file(rung):
+        return rung, kernels.rung(rung)
+    found = foreign.load(rung)
+    knobs: Sequence[str] | None = getattr(found.script_cls, "knobs", None)
+    if not knobs or not {"block_m", "block_n", "block_k"} <= set(knobs):
+        raise InputError(f"{found.name} has no knobs of the space; the rungs, such as v1, and their subclasses have.")
+    return found.name, found.script_cls
+
+
+def _gpu(gpu: str | Gpu) -> Gpu:
+    if isinstance(gpu, Gpu):
+        return gpu
+    for name, known in GPUS.items():
+        if isinstance(gpu, str) and gpu.casefold() == name.casefold():
+            return known
+    if isinstance(gpu, str) and gpu.startswith("sm_"):
+        return gpu_for_target(gpu)
+    raise InputError(f"gpu is {foreign.short(gpu)}; the GPUs are {', '.join(GPUS)}.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

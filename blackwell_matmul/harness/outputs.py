@@ -1,0 +1,104 @@
+"""`compare`: is an output of a kernel of any kind what its author expects?
+
+`check_matmul` knows what a product may be off by; nobody knows it of a kernel in general. The rule here is that of
+`torch.testing.assert_close`: an element is right when |actual - expected| <= atol + rtol * |expected|, with the
+tolerances that torch has for the output's type (integers: none). The author may give others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+
+from blackwell_matmul.errors import InputError
+
+Tolerance = tuple[float, float]
+"""rtol and atol."""
+
+TOLERANCES: Mapping[str, Tolerance] = MappingProxyType(
+    {
+        "float64": (1e-7, 1e-7),
+        "float32": (1.3e-6, 1e-5),
+        "float16": (1e-3, 1e-5),
+        "bfloat16": (1.6e-2, 1e-5),
+        "float8_e4m3fn": (0.125, 1e-2),
+        "float8_e5m2": (0.25, 1e-2),
+    }
+)
+"""By element type: torch.testing.assert_close's own; for 8-bit floats, which it compares exactly, two units."""
+
+
+@dataclass(frozen=True)
+class OutputVerdict:
+    """One output against its expectation.
+
+    wrong: elements out of `elements` beyond the tolerance; worst: the index of the largest error, or of the first
+    element that is NaN or infinite without reason (max_abs_error is inf then).
+    """
+
+    name: str
+    ok: bool
+    elements: int
+    wrong: int
+    max_abs_error: float
+    worst: tuple[int, ...]
+    rtol: float
+    atol: float
+
+    @property
+    def message(self) -> str:
+        """A few words, without an end."""
+        if self.max_abs_error == 0:
+            return f"{self.name} is exact"
+        allowed = f"rtol {self.rtol:g}, atol {self.atol:g}"
+        if self.ok:
+            return f"{self.name} has largest error {self.max_abs_error:.3g}, within {allowed}"
+        where = f"{self.name}[{', '.join(map(str, self.worst))}]"
+        size = f"largest error {self.max_abs_error:.3g}" if math.isfinite(self.max_abs_error) else "NaN or infinite"
+        return f"{self.wrong} of {self.elements} elements of {self.name} beyond {allowed}, {size} at {where}"
+
+
+def compare(name: str, actual: Any, expected: Any, tolerance: Tolerance | None = None) -> OutputVerdict:
+    """Judge one output, a torch tensor or an array; InputError when `expected` has another shape or is no tensor."""
+    rtol, atol = tolerance or TOLERANCES.get(_type_name(actual), (0.0, 0.0))
+    have, want = _as_double(name, actual), _as_double(f"the reference of {name}", expected)
+    if have.shape != want.shape:
+        shapes = f"{tuple(want.shape)} and {name} has {tuple(have.shape)}"
+        raise InputError(f"the reference of {name} has shape {shapes}; they must be the same.")
+    if have.numel() == 0:
+        return OutputVerdict(name, True, 0, 0, 0.0, (), rtol, atol)
+    error = _errors(have, want)
+    wrong = int((error > atol + rtol * want.nan_to_num(0, 0, 0).abs()).sum())
+    worst = int(error.argmax())
+    index = tuple(int(i) for i in np.unravel_index(worst, tuple(have.shape)))
+    return OutputVerdict(name, wrong == 0, have.numel(), wrong, float(error.flatten()[worst]), index, rtol, atol)
+
+
+def _errors(have: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    """|have - want|; 0 where both are the same infinity or NaN, infinite where one of them is not finite."""
+    same = (have == want) | (have.isnan() & want.isnan())
+    error = (have - want).abs().nan_to_num(math.inf, math.inf)
+    return torch.where(same, 0.0, error)
+
+
+def _type_name(value: Any) -> str:
+    return str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
+
+
+def _as_double(what: str, value: Any) -> torch.Tensor:
+    try:
+        if isinstance(value, torch.Tensor):
+            return value.detach().double().cpu()
+        return torch.from_numpy(np.array(value, dtype=np.float64))
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):
+        raise InputError(f"{what} is {_what(value)}; it must be a tensor or an array of numbers.") from None
+
+
+def _what(value: Any) -> str:
+    return f"a {type(value).__name__} of type {_type_name(value)}" if hasattr(value, "dtype") else type(value).__name__

@@ -1,0 +1,246 @@
+"""What a person sees of the command line: results, findings, schedules, errors and progress.
+
+Everything is text of `rich`, so that a terminal gets colours and its width, and a file or a pipe gets plain lines, one
+for each sentence however long. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+    from blackwell_matmul.frontend.program import Location
+    from blackwell_matmul.harness import Result, ScheduleList, ScheduleRow, ScriptResult
+    from blackwell_matmul.simulator.findings import Finding
+
+PROGRESS_AFTER_SECONDS = 2.0
+PIPE_COLUMNS = 100_000
+"""The width where there is no terminal: no line is broken."""
+
+Tell = Callable[[int, int], None]
+"""Takes how much is done, and of how much."""
+
+
+def console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    return made if made.is_terminal else Console(
+        stderr=stderr, highlight=False, markup=False, emoji=False, width=PIPE_COLUMNS
+    )  # fmt: skip
+
+
+def printable(text: str) -> str:
+    """One line that any terminal can show: line ends, control characters and broken encodings become escapes."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def complain(sentence: str) -> None:
+    """An error, on stderr: one line however long, so that it can be copied and searched for."""
+    from rich.text import Text
+
+    console(stderr=True).print(Text.assemble(("error: ", "bold red"), printable(sentence)), soft_wrap=True)
+
+
+def rendered(lines: Iterable[RenderableType]) -> str:
+    """The text for stdout, without the spaces that fill a terminal's lines."""
+    out = console()
+    with out.capture() as captured:
+        for line in lines:
+            out.print(line)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
+
+
+# --- progress
+
+
+@contextmanager
+def progress(what: str, quiet: bool) -> Iterator[Tell | None]:
+    """On stderr, from the third second on: what is done, how many CTAs of how many, and the time elapsed.
+
+    Gives the function that takes the counts; None when nobody is watching.
+    """
+    watched = console(stderr=True)
+    if quiet or not watched.is_terminal:
+        yield None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    bar = Progress(*columns, console=watched, transient=True)
+    task = bar.add_task(f"{what}: compiling", total=None)
+
+    def tell(done: int, total: int) -> None:
+        state = f"{done} of {total} CTAs simulated" if done < total else "checking"
+        bar.update(task, description=f"{what}: {state}")
+
+    timer = threading.Timer(PROGRESS_AFTER_SECONDS, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield tell
+    finally:
+        timer.cancel()
+        timer.join()
+        if bar.live.is_started:
+            bar.stop()
+
+
+# --- a result
+
+
+def result_lines(result: Result | ScriptResult) -> Iterator[RenderableType]:
+    """The result's one line, then each finding."""
+    from rich.text import Text
+
+    line = Text(printable(str(result)))
+    line.highlight_words(["correct"], "bold green")
+    line.highlight_words(["wrong", "errors found", "error found"], "bold red")
+    line.highlight_words(["not checked"], "bold yellow")
+    yield line
+    for finding in result.findings:
+        yield from _finding_lines(finding)
+
+
+def _finding_lines(finding: Finding) -> Iterator[RenderableType]:
+    """What it is and where it was seen, what happened, and the lines of the kernel that took part."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    style = "bold red" if finding.severity.value == "error" else "bold yellow"
+    yield Text.assemble("  ", (f"{finding.severity.value} {finding.code}", style), f"  {_sightings(finding)}")
+    yield Padding(Text(printable(finding.message)), (0, 0, 0, 4))
+    for location in dict.fromkeys(filter(None, (finding.location, finding.other))):
+        yield Padding(_source(location), (0, 0, 0, 4))
+
+
+def _sightings(finding: Finding) -> str:
+    cta = f"CTA ({', '.join(map(str, finding.cta))})" if finding.cta else ""
+    if finding.count > 1:
+        return f"seen {finding.count} times" + (f", first in {cta}" if cta else "")
+    return f"in {cta}" if cta else ""
+
+
+def _source(location: Location) -> Text:
+    """`my_kernel.py:21 | self.sync()`."""
+    import linecache
+
+    from rich.text import Text
+
+    linecache.checkcache(location.file)
+    source = printable(linecache.getline(location.file, location.line).strip())
+    where = printable(f"{_near(location.file)}:{location.line}")
+    return Text.assemble((where, "cyan"), (" | ", "dim"), source) if source else Text(where, "cyan")
+
+
+def _near(file: str) -> str:
+    """The path from the current folder, where the file is inside it."""
+    try:
+        near = os.path.relpath(file)
+    except (OSError, ValueError):
+        return file
+    return file if near.startswith(os.pardir) else near
+
+
+# --- schedules
+
+
+def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableType]:
+    """The schedules that can run, those that cannot by reason, and which one is chosen and why.
+
+    every: a row for each rejected schedule; otherwise those with the same reasons share rows.
+    """
+    from rich.text import Text
+
+    yield Text(f"{listing.rung}  {listing.problem} on {listing.gpu}: {len(listing.rows)} schedules", "bold")
+    if listing.runnable:
+        yield Text(f"\n{len(listing.runnable)} can run", "bold green")
+        chosen = [row.schedule for row in listing.rows].index(listing.chosen) if listing.chosen else -1
+        yield _table([[row] for row in listing.runnable], marked=listing.rows[chosen] if chosen >= 0 else None)
+    for reasons, rows in _by_reason(listing.rejected):
+        yield Text(f"\n{len(rows)} cannot run", "bold red")
+        yield from (Text(f"  {reason}") for reason in reasons)
+        yield _table([[row] for row in rows] if every else _merged(rows))
+    yield Text(f"\n> chosen: {listing.chosen or 'none'}", "bold")
+    yield from _why(listing)
+
+
+def _why(listing: ScheduleList) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from blackwell_matmul.harness.listing import RULE
+
+    for sentence in (listing.why, RULE) if listing.chosen else (listing.why,):
+        yield Padding(Text(sentence[0].upper() + sentence[1:]), (0, 0, 0, 2))
+
+
+def _by_reason(rows: Sequence[ScheduleRow]) -> Iterator[tuple[list[str], list[ScheduleRow]]]:
+    """Rejected schedules with the same reasons, numbers aside; a number that differs becomes a range."""
+    groups: dict[tuple[str, ...], list[ScheduleRow]] = {}
+    for row in rows:
+        groups.setdefault(tuple(_NUMBER.sub("#", reason) for reason in row.reasons), []).append(row)
+    for group in groups.values():
+        yield [_spanning(texts) for texts in zip(*(row.reasons for row in group))], group
+
+
+_NUMBER = re.compile(r"(?<![A-Za-z_0-9])[0-9]+")
+
+
+def _spanning(texts: Sequence[str]) -> str:
+    numbers = zip(*(map(int, _NUMBER.findall(text)) for text in texts))
+    spans = iter([_span(values) for values in numbers])
+    return _NUMBER.sub(lambda match: next(spans), texts[0])
+
+
+def _span(values: Iterable[int]) -> str:
+    """`64` or `64..256`."""
+    found = sorted(set(values))
+    return str(found[0]) if len(found) == 1 else f"{found[0]}..{found[-1]}"
+
+
+def _merged(rows: Sequence[ScheduleRow]) -> list[list[ScheduleRow]]:
+    """Rows that differ in one knob become one group, knob by knob: each group is every combination of its values."""
+    groups = [[row] for row in rows]
+    for knob in [name for name, _ in rows[0].schedule][::-1]:
+        together: dict[tuple[object, ...], list[ScheduleRow]] = {}
+        for group in groups:
+            values = _values(group)
+            key = tuple((name, tuple(value)) for name, value in values.items() if name != knob)
+            together.setdefault(key, []).extend(group)
+        groups = list(together.values())
+    return groups
+
+
+def _values(group: Sequence[ScheduleRow]) -> Mapping[str, list[int]]:
+    """The values of each knob in a group, in order."""
+    found: dict[str, set[int]] = {}
+    for row in group:
+        for name, value in row.schedule:
+            found.setdefault(name, set()).add(value)
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def _table(groups: Sequence[Sequence[ScheduleRow]], marked: ScheduleRow | None = None) -> RenderableType:
+    from rich.table import Table
+
+    merged = any(len(group) > 1 for group in groups)
+    table = Table(box=None, padding=(0, 1 if merged else 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    for heading in [*_values(groups[0]), "CTAs", "shared bytes", "columns"]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for group in groups:
+        figures = ("ctas", "shared_memory_bytes", "tensor_memory_columns")
+        cells = [",".join(map(str, values)) for values in _values(group).values()]
+        cells += [_span(getattr(row, figure) for row in group) for figure in figures]
+        here = marked is not None and group[0] == marked
+        table.add_row(">" if here else "", *cells, style="bold green" if here else "")
+    return table

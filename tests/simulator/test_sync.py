@@ -1,0 +1,99 @@
+"""Reductions, barriers and semaphores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from clean import clean, only
+from scripts_control import InTurn, Uneven, Unknown
+from scripts_registers import Reduce, ReduceAll
+from tilus import bfloat16, boolean, float16, float32, int32
+
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.simulator import simulate
+
+TORCH = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
+
+
+def reduced(op: str, x: torch.Tensor, dim: int, keepdim: bool, dtype, warps: int) -> torch.Tensor:
+    shape = list(x.shape)
+    shape[dim] = 1
+    y = torch.zeros(shape if keepdim else [s for i, s in enumerate(shape) if i != dim], dtype=x.dtype)
+    clean(Reduce(op, dim, keepdim, dtype, warps), x, y)
+    return y
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("op", ["sum", "max", "min"])
+def test_reduce_integers(op: str, dim: int, keepdim: bool, warps: int) -> None:
+    x = torch.from_numpy(np.random.default_rng(1).integers(-99, 99, (32, 64))).to(torch.int32)
+    y = reduced(op, x, dim, keepdim, int32, warps)
+    want = x.sum(dim, keepdim) if op == "sum" else getattr(x, f"a{op}")(dim, keepdim)
+    assert torch.equal(y, want.to(torch.int32))
+
+
+@pytest.mark.parametrize("dtype", [float32, float16, bfloat16])
+@pytest.mark.parametrize("op", ["sum", "max", "min"])
+def test_reduce_floats(op: str, dtype) -> None:
+    """Sums of small integers are exact in any order."""
+    x = torch.from_numpy(np.random.default_rng(2).integers(-2, 3, (32, 64))).to(TORCH[dtype.name])
+    y = reduced(op, x, 1, False, dtype, 4)
+    assert torch.equal(y, x.sum(1) if op == "sum" else getattr(x, f"a{op}")(1))
+
+
+def test_reduce_passes_nan_over_and_stays_finite() -> None:
+    """fmaxf ignores NaN, and the generated code starts from the smallest finite value."""
+    x = torch.zeros(32, 64)
+    x[0, 5] = float("nan")
+    x[1] = float("-inf")
+    y = reduced("max", x, 1, False, float32, 4)
+    assert y[0] == 0
+    assert y[1] == torch.finfo(torch.float32).min
+
+
+@pytest.mark.parametrize("op", ["any", "all"])
+def test_reduce_booleans(op: str) -> None:
+    x = torch.from_numpy(np.random.default_rng(3).random((32, 64)) < (0.02 if op == "any" else 0.98))
+    y = reduced(op, x, 1, False, boolean, 2)
+    assert torch.equal(y, getattr(x, op)(1))
+    assert 0 < int(y.sum()) < 32
+
+
+def test_reduce_to_one_element() -> None:
+    x = torch.from_numpy(np.random.default_rng(4).integers(-99, 99, (16, 16))).to(torch.int32)
+    y = torch.zeros(1, dtype=torch.int32)
+    clean(ReduceAll(), x, y)
+    assert y.item() == x.sum().item()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_semaphores_order_ctas(seed: int) -> None:
+    lock, y = torch.zeros(1, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    clean(InTurn(), 5, lock, y, seed=seed)
+    want = torch.zeros(64, dtype=torch.int32)
+    for block in range(5):
+        want = want * 3 + torch.arange(64, dtype=torch.int32) + block
+    assert torch.equal(y, want)
+    assert lock.item() == 5
+
+
+def test_a_semaphore_that_nobody_releases() -> None:
+    lock, y = torch.zeros(1, dtype=torch.int32), torch.zeros(64, dtype=torch.int32)
+    finding = only(simulate(InTurn(release=False), 2, lock, y), "deadlock")
+    assert "to become 1; it is 0" in finding.message
+
+
+def test_a_barrier_that_a_warp_never_reaches() -> None:
+    run = simulate(Uneven(), torch.zeros(1, dtype=torch.int32))
+    assert not run.ok
+    assert run.findings[0].code == "deadlock"
+    assert "warp(s) 1 at sync()" in run.findings[0].message
+    assert run.findings[0].location is not None
+
+
+def test_an_instruction_without_a_meaning_stops_with_its_line() -> None:
+    with pytest.raises(UnsupportedError, match=r"scripts_control\.py:\d+"):
+        simulate(Unknown(), torch.zeros(1, dtype=torch.int32))

@@ -158,6 +158,7 @@ def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableTyp
 
     every: a row for each rejected schedule; otherwise those with the same reasons share rows.
     """
+    from rich.padding import Padding
     from rich.text import Text
 
     yield Text(f"{listing.rung}  {listing.problem} on {listing.gpu}: {len(listing.rows)} schedules", "bold")
@@ -167,7 +168,7 @@ def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableTyp
         yield _table([[row] for row in listing.runnable], marked=listing.rows[chosen] if chosen >= 0 else None)
     for reasons, rows in _by_reason(listing.rejected):
         yield Text(f"\n{len(rows)} cannot run", "bold red")
-        yield from (Text(f"  {reason}") for reason in reasons)
+        yield from (Padding(Text(reason), (0, 0, 0, 2)) for reason in reasons)
         yield _table([[row] for row in rows] if every else _merged(rows))
     yield Text(f"\n> chosen: {listing.chosen or 'none'}", "bold")
     yield from _why(listing)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import blackwell_matmul.simulator
-from blackwell_matmul import cli, kernels
+from blackwell_matmul import cli, kernels, screen
 from blackwell_matmul.errors import CompileError, InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
@@ -36,7 +37,10 @@ class FakeSimulator:
         self.calls.append((script, (m, n, k), c.dtype, options))
         if self.error is not None:
             raise self.error
-        time.sleep(self.seconds)
+        for done in (3, 8):
+            if options["progress"]:
+                options["progress"](done, 8)
+            time.sleep(self.seconds)
         torch.matmul(a, b.T, out=c)
         c[0, 0] += 100 if self.wrong else 0
         return Run("Fake", options["target"], {"block_m": 32, "block_n": 32}, (2, 2, 1), 0.25, self.findings)
@@ -78,14 +82,17 @@ def test_options_reach_the_simulator(command, simulator):
     command("run", "v1", *SMALL, "--schedule", "block_m=128, stages=3", "--seed", "7", "--target", "sm_103a")
     ((_, size, dtype, options),) = simulator.calls
     assert size == (64, 64, 32) and dtype == torch.float16
-    assert options == {"schedule": {"block_m": 128, "stages": 3}, "target": "sm_103a", "seed": 7}
+    others = {"policy": "adversarial", "workers": None, "progress": None}
+    assert options == {"schedule": {"block_m": 128, "stages": 3}, "target": "sm_103a", "seed": 7, **others}
+    command("run", "v1", *SMALL, "--policy", "eager", "--workers", "3")
+    assert (simulator.calls[1][3]["policy"], simulator.calls[1][3]["workers"]) == ("eager", 3)
 
 
 def test_the_defaults(command, simulator):
     command("run", "v1")
     ((_, size, dtype, options),) = simulator.calls
     assert size == (1024, 1024, 1024) and dtype == torch.float16
-    assert options == {"schedule": None, "target": "sm_100a", "seed": 0}
+    assert (options["schedule"], options["target"], options["seed"]) == (None, "sm_100a", 0)
 
 
 def test_a_wrong_product_is_exit_code_1(command, simulator):
@@ -99,7 +106,7 @@ def test_findings_are_listed_and_errors_among_them_are_exit_code_1(command, simu
     simulator.findings = (RACE, RACE)
     code, out, _ = command("run", "v1", *SMALL)
     assert code == 1
-    assert "with 2 errors found" in out and out.count("\n  error race: two writers. (v1.py:3)") == 2
+    assert "with 2 errors found" in out and out.count("  error race\n    two writers.\n    v1.py:3\n") == 2
     simulator.findings = (dataclasses.replace(RACE, severity=Severity.UNGUARANTEED),)
     assert command("run", "v1", *SMALL)[0] == 0
 
@@ -131,6 +138,13 @@ def test_json_is_one_object_on_one_line(command, simulator):
         (["run", "v1", "--schedule", "block_m=²"], "schedule gives block_m the value '²'"),
         (["run", "v1", "--seed", "-1"], "seed is -1; it must be an integer from 0 to 2**63 - 1."),
         (["run", "v1", "--seed", "x"], "--seed is 'x'; it must be an integer."),
+        (["run", "v1", "--workers", "x"], "--workers is 'x'; it must be an integer."),
+        (["run", "none.py:X"], "cannot read 'none.py': there is no such file."),
+        (["schedules", "v1", "--gpu", "B100"], "gpu is 'B100'; the GPUs are B200, GB200, B300"),
+        (["schedules", "v1", "--target", "sm_1"], "target is 'sm_1'; the targets with a known GPU are sm_100a"),
+        (["schedules", "v1", "--target", "sm_100a", "--gpu", "B200"], "give one of the two."),
+        (["schedules", "v1", "--size", "1", "x", "1"], "n of --size is 'x'; it must be an integer."),
+        (["schedules", "x.py"], "cannot read 'x.py': there is no such file."),
         (["run"], "Missing argument"),
         (["run", "v1", "v2"], "unexpected extra argument"),
         (["run", "v1", "--sise", "1"], "No such option"),
@@ -171,20 +185,23 @@ def test_a_fault_of_ours_can_be_traced(command, simulator, monkeypatch):
 def test_help_and_version(command):
     for argv in ([], ["--help"]):
         code, out, err = command(*argv)
-        assert (code, err) == (0, "") and "run" in out
+        assert (code, err) == (0, "") and "run" in out and "blackwell-matmul schedules v2" in out
+    code, out, _ = command("schedules", "--help")
+    assert code == 0 and "blackwell-matmul schedules v1 --size 512 512 100 --json" in out
     code, out, _ = command("run", "--help")
     assert code == 0 and "blackwell-matmul run v2 --size 512 768 1000 --dtype bf16" in out
     assert command("--version")[1].startswith("blackwell-matmul ")
 
 
 def test_the_spinner_waits_and_needs_a_terminal(simulator, capsys, monkeypatch):
-    monkeypatch.setattr(cli, "PROGRESS_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(screen, "PROGRESS_AFTER_SECONDS", 0.05)
     simulator.seconds = 0.3
     cli.main(["run", "v1", *SMALL])
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("FORCE_COLOR", "1")  # makes rich believe in a terminal
     cli.main(["run", "v1", *SMALL])
-    assert "v1 64x64x32 fp16: simulating and checking" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "v1 64x64x32 fp16: 3 of 8 CTAs simulated" in err and "v1 64x64x32 fp16: checking" in err
     cli.main(["run", "v1", *SMALL, "--json"])
     assert capsys.readouterr().err == ""
 
@@ -202,7 +219,7 @@ def test_a_reader_who_left_is_no_traceback(options):
 SLOW_MODULES = ("torch", "tilus", "numpy")
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["--version"]])
+@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["schedules", "--help"], ["--version"]])
 def test_help_loads_neither_torch_nor_tilus(argv):
     code = f"import sys; from blackwell_matmul.cli import main; main({argv}); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -217,6 +234,7 @@ def test_importing_the_package_loads_no_slow_module_and_knows_its_names():
 
 WORDS = st.one_of(
     st.sampled_from(["run", "v1", "v2", "--size", "--dtype", "--schedule", "--seed", "--target", "--json", "--help"]),
+    st.sampled_from(["schedules", "--gpu", "--all", "--policy", "--workers", "x.py", "x.py:Y", ".py:", "B200", "eager"]),
     st.sampled_from(
         ["", "-", "--", "=", "--size=1", "-1", "0", "64", "bf16", "fp16", "nan", "inf", "1e9", "block_m=1"]
     ),
@@ -235,3 +253,64 @@ def test_no_line_of_arguments_ends_in_a_traceback(command, words, runs):
     assert (err.startswith("error: ") and out == "") if code == 2 else err == ""
     assert err.count("\n") <= 1
     assert "a fault of" not in err
+
+
+# --- schedules
+
+
+@pytest.fixture
+def listed(capsys):
+    """The real kernels: listing schedules simulates nothing."""
+
+    def run(*argv):
+        code = cli.main(["schedules", *argv])
+        out, err = capsys.readouterr()
+        assert err == ""
+        return code, out
+
+    return run
+
+
+def test_schedules_lists_all_and_marks_the_chosen_one(listed):
+    code, out = listed("v2", "--size", "4096", "4096", "4096")
+    rows = [line.split() for line in out.splitlines()]
+    assert code == 0 and "v2  4096x4096x4096 fp16 on B200 (sm_100a): 108 schedules" in out and "105 can run" in out
+    assert ["128", "64", "16", "16", "2", "2048", "16516", "64"] in rows
+    assert [">", "128", "256", "64", "64", "4", "512", "213124", "256"] in rows
+    assert "> chosen: block_m=128,block_n=256,block_k=64,e_block_n=64,stages=4" in out
+    assert "512 tiles of C for 148 SMs; 105 of 105 that can run give every SM one." in out
+
+
+def test_rejected_schedules_share_rows_and_reasons_and_all_gives_each_its_own(listed):
+    _, out = listed("v2", "--size", "4096", "4096", "4096")
+    assert "3 cannot run" in out and "B 256x64 and the rest take 299140..311428 bytes and a CTA on B200" in out
+    assert ["128", "256", "64", "16,32,64", "6", "512", "299140..311428", "256"] in [x.split() for x in out.splitlines()]
+    _, every = listed("v2", "--size", "4096", "4096", "4096", "--all")
+    assert ["128", "256", "64", "32", "6", "512", "303236", "256"] in [line.split() for line in every.splitlines()]
+
+
+@pytest.mark.parametrize("argv", [["--gpu", "h100"], ["--target", "sm_103a"], ["--size", "8", "8", "9"]])
+def test_when_none_can_run_the_exit_code_is_1(listed, argv):
+    code, out = listed("v1", *argv)
+    assert code == 1 and "27 cannot run" in out and "> chosen: none\n  No schedule can run it.\n" in out
+
+
+def test_schedules_as_json_has_every_row_with_its_reasons(listed):
+    code, out = listed("v2", "--size", "4096", "4096", "4096", "--json")
+    record = json.loads(out)
+    assert code == 0 and out.count("\n") == 1
+    assert list(record) == [
+        *("rung", "m", "n", "k", "dtype", "gpu", "target", "count", "runnable", "chosen", "rule", "why", "schedules")
+    ]
+    assert (record["count"], record["runnable"], len(record["schedules"])) == (108, 105, 108)
+    assert sum(row["chosen"] for row in record["schedules"]) == 1
+    assert all(row["ok"] == (not row["reasons"]) for row in record["schedules"])
+
+
+@pytest.mark.parametrize("argv", [["v2"], ["v0", "--size", "1", "1", "1"], ["v2", "--size", "8", "100000", "12"]])
+def test_no_line_of_schedules_is_wider_than_a_terminal(monkeypatch, argv):
+    environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "80"}
+    command = [sys.executable, "-m", "blackwell_matmul.cli", "schedules", *argv]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in done.stdout.splitlines()]
+    assert done.returncode in (0, 1) and max(map(len, lines)) <= 80 and "…" not in done.stdout

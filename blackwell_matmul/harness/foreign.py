@@ -177,7 +177,9 @@ def _script_class(module: ModuleType, name: str) -> type:
     if not name:
         if len(own) == 1:
             return vars(module)[own[0]]  # type: ignore[no-any-return]
-        raise InputError(f"{file} does not say which script to run: {scripts}; give one, as in {EXAMPLE}.")
+        several = f"several scripts ({', '.join(own)}); say which, as in {file}:{(own or [''])[0]}"
+        which = several if own else "no tilus.Script class"
+        raise InputError(f"{file} has {which}.")
     found = vars(module).get(name)
     if found is None:
         raise InputError(f"{file} has no class {name[:100]!r}; {scripts}.")

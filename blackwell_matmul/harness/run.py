@@ -146,7 +146,7 @@ def _pins(foreign: Foreign, schedule: str | Mapping[str, object] | None) -> dict
         return {}
     if not isinstance(schedule, (str, Mapping)):
         kind = type(schedule).__name__
-        raise InputError(f"schedule is a {kind}; it must be a Schedule, a mapping, or text such as block_m=128.")
+        raise InputError(f"schedule is of type {kind}; it must be a Schedule, a mapping, or text such as block_m=128.")
     return foreign_scripts.read_schedule(foreign, schedule)
 
 

@@ -134,10 +134,6 @@ class Agent:
         self.steps = warp.start()
         self.wait: Blocked | None = None
 
-    @property
-    def is_ready(self) -> bool:
-        return self.wait is None or self.wait.ready()
-
     def step(self) -> bool:
         """Run to the next wait; False when the warp has returned, or its CTA cannot go on."""
         try:
@@ -250,7 +246,7 @@ def _wake(cta: Cta, waiting: Waiting, ready: deque[Agent]) -> bool:
     agents = waiting.pop(cta, [])
     still: list[Agent] = []
     for agent in agents:
-        (ready if agent.is_ready else still).append(agent)
+        (ready if agent.wait is None or agent.wait.ready() else still).append(agent)
     if still and not cta.stopped:
         waiting[cta] = still
     return len(still) < len(agents)

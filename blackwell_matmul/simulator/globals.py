@@ -78,6 +78,7 @@ class GlobalStorage(Storage):
     def __init__(self, segment: Segment, key: ViewKey, data: np.ndarray) -> None:
         super().__init__("global", key.name, key.item, data, True)
         self.segment, self.key, self.address, self.declared = segment, key, key.address, key.shape
+        self.maps: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()  # the (dims, box) that TMA can address it with
 
     @functools.cached_property
     def image(self) -> np.ndarray | None:

@@ -15,7 +15,7 @@ from typing import Any
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.expressions import NAMESPACE, ExpressionWriter, free_variables
-from blackwell_matmul.simulator.machine import Warp
+from blackwell_matmul.simulator.machine import BARRIER_BYTES, Warp
 from blackwell_matmul.simulator.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics import description_of
 from blackwell_matmul.simulator.site import Site
@@ -62,6 +62,8 @@ class Lowering:
     """Writes the generated source. One method for each kind of tilus statement."""
 
     def __init__(self, program: Program) -> None:
+        from blackwell_matmul.frontend.recording import walk
+
         self.program = program
         self.lines: list[str] = []
         self.locations: dict[int, Location] = {}
@@ -76,6 +78,9 @@ class Lowering:
         self.loaded: set[int] = set()
         self.viewed: set[int] = set()
         self.lets: dict[int, Any] = {}
+        self.barriers: dict[int, tuple[int, int]] = {}  # by tensor of barriers: the first one's address, and how many
+        self.addresses: dict[int, str] = {}  # by tensor that holds one barrier: its address, as Python
+        self.operands = {id(t) for node in walk(program.tile.body) for t in getattr(node, "inputs", ())}
         self.instructions: list[Any] = []
         self.here: Location | None = None
 
@@ -229,6 +234,9 @@ class Lowering:
     def visit_TensorItemValueStmt(self, stmt: Any) -> None:
         from blackwell_matmul.simulator.semantics.views import item_value
 
+        if id(stmt.tensor) in self.addresses:
+            self.emit(f"{self.declare(stmt.var)} = {self.addresses[id(stmt.tensor)]}")
+            return
         call = self.constant(item_value(stmt.tensor, self.groups[-1], self.here))
         self.emit(f"{self.declare(stmt.var)} = {call}(w, {self.value_of(stmt.tensor)})")
 
@@ -237,6 +245,8 @@ class Lowering:
         self.instructions.append(inst)
         self.here = self.program.location_of(inst) or self.here
         self.interacts |= type(inst).__name__ in _INTERACTING
+        if self._is_barrier_address(inst):
+            return
         description, lower = description_of(inst, str(self.here))
         site = Site(self, inst, description, self.groups[-1])
         site.location = self.here
@@ -249,6 +259,23 @@ class Lowering:
         self._check_loaded(inst, site)
         call = f"{self.constant(function)}({', '.join(['w', *site.arguments])})"
         self._emit_call(call, site, inst)
+
+    def _is_barrier_address(self, inst: Any) -> bool:
+        """Barriers lie where code generation put them, so `barriers[i]` is a number and needs no registers."""
+        kind = type(inst).__name__
+        if kind == "AllocBarrierInst" and inst in self.program.barriers:
+            self.barriers[id(inst.output)] = (self.program.barriers[inst], len(inst.counts))
+            if len(inst.counts) == 1:
+                self.addresses[id(inst.output)] = str(self.program.barriers[inst])
+        if kind != "SliceRegisterInst" or id(inst.inputs[0]) not in self.barriers or inst.output.shape:
+            return False
+        if id(inst.output) in self.operands:
+            return False
+        first, count = self.barriers[id(inst.inputs[0])]
+        address = self.constant(barrier_address(first, count, self.program.name_of(inst.inputs[0]), self.here))
+        self.emit(f"{self.define(inst.output)} = {address}(w, {self.scalar(inst.offsets[0])})")
+        self.addresses[id(inst.output)] = self.value_of(inst.output)
+        return True
 
     def _check_loaded(self, inst: Any, site: Site) -> None:
         """Registers that a tcgen05.ld fills may be used only after its wait."""
@@ -350,6 +377,18 @@ class Lowering:
         )
         exec(f"def grid(arguments): {head}return ({', '.join(texts)},)", self.namespace)
         return self.namespace["grid"]
+
+
+def barrier_address(first: int, count: int, name: str | None, location: Location | None) -> Callable[[Warp, int], int]:
+    """barriers[i], with i checked."""
+
+    def address(warp: Warp, index: int) -> int:
+        if not 0 <= index < count:
+            message = f"index {index} leaves {name}, a register tensor of {count} barriers"
+            raise warp.cta.stop("out-of-bounds", message, location)
+        return first + BARRIER_BYTES * index
+
+    return address
 
 
 MAX_TURNS = 1_000_000

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.lower import Lowered
 
 TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS = 128, 512  # PTX ISA, "Tensor Memory": 128 lanes x 512 columns of 32 bits
+BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
 MAX_TX_COUNT = 2**20 - 1  # PTX ISA, "mbarrier / Tx-Count": -(2^20 - 1) to 2^20 - 1
 
 
@@ -157,7 +158,11 @@ class Warp:
         return self.cta.grid.lowered.main(self)
 
     def finish(self) -> None:
-        self.cta.event(f"warp {self.index}", "exit", "returned", None)
+        self.event("exit", "returned", None)
+
+    def event(self, kind: str, what: str, location: Location | None) -> None:
+        if self.cta.tracing:
+            self.cta.event(f"warp {self.index}", kind, what, location)
 
 
 class Cta:

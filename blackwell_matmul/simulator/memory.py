@@ -151,7 +151,7 @@ class View:
     index: root element numbers, for views that are not rectangles of the root any more.
     """
 
-    __slots__ = ("_slices", "base", "data", "dims", "index", "storage")
+    __slots__ = ("_slices", "_whole", "base", "data", "dims", "index", "storage")
 
     def __init__(
         self,
@@ -163,6 +163,7 @@ class View:
     ) -> None:
         self.storage, self.data, self.base, self.dims, self.index = storage, data, base, dims, index
         self._slices: dict[Any, View] = {}
+        self._whole: Region | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -232,6 +233,11 @@ class View:
 
     def region(self, box: Box | None = None) -> Region:
         """What an access to `box` (in this view's coordinates; None: all of it) touches in the storage."""
+        if box is None and self._whole is None:
+            self._whole = self._region(None)
+        return self._region(box) if box is not None or self._whole is None else self._whole
+
+    def _region(self, box: Box | None) -> Region:
         if self.index is not None:
             part = self.index if box is None else self.index[tuple(slice(lo, hi) for lo, hi in box)]
             return Region(self.storage, (), part)

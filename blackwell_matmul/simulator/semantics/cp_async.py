@@ -9,6 +9,7 @@ import numpy as np
 
 from blackwell_matmul.simulator.engine import AsyncOperation
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
+from blackwell_matmul.simulator.globals import GlobalStorage
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.memory import AliasedStorage, Region, View
 from blackwell_matmul.simulator.registers import ThreadGroup
@@ -61,7 +62,7 @@ def copy_async(inst: Any, site: Site) -> Any:
         def complete() -> None:
             copy_in(target, box, source, place, item)
 
-        regions = {"dst": target.region(box), "src": place.region(source)}
+        regions = {"dst": target.region(box), **source_region(source, place)}
         warp.cp_async.append(site.launch(warp, regions, complete, agent="cp.async", remedy=_REMEDY_UNCOMMITTED))
 
     return run
@@ -71,13 +72,20 @@ def copy_in(target: View, box: Any, source: GlobalView, place: Placement, item: 
     """Copy the part of a tile that exists, and zeros for the rest (cp.async's ignore-src; TMA's out-of-bound fill)."""
     where = tuple([slice(lo, hi) for lo, hi in box])
     extents = tuple([hi - lo for lo, hi in box])
-    if place.inside and place.whole(extents) and not isinstance(target.storage, AliasedStorage):
+    if place.inside and place.whole and not isinstance(target.storage, AliasedStorage):
         target.data[where] = _block(source, place, item)
         return
     tile = np.zeros(extents, item.image)
     if place.inside:
         tile[place.tile] = _block(source, place, item)
     target.storage.write(target.data[where], tile)
+
+
+def source_region(source: GlobalView, place: Placement) -> dict[str, Region]:
+    """What a copy reads of global memory; nothing can conflict with it where the program writes nothing."""
+    storage = source.storage
+    assert isinstance(storage, GlobalStorage)
+    return {} if storage.segment.constant else {"src": place.region(source)}
 
 
 def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
+from blackwell_matmul.simulator.machine import BARRIER_BYTES, Cta, Mbarrier, Warp
 from blackwell_matmul.simulator.registers import WARP
 from blackwell_matmul.simulator.semantics.description import Access, Effect, Signal, Space, Wait, describe
 from blackwell_matmul.simulator.site import Site
-
-BARRIER_BYTES = 8
-
 
 @describe(
     "AllocBarrierInst",
@@ -67,7 +65,7 @@ def arrive(inst: Any, site: Site) -> Any:
     def run(warp: Warp, address: int, count: int) -> None:
         _, lanes = group.lanes(warp.index)
         barrier = warp.cta.barrier_at(address, location)
-        warp.cta.event(f"warp {warp.index}", "arrive", barrier.name, location)
+        warp.event("arrive", barrier.name, location)
         barrier.arrive(lanes * count, location)
 
     return run
@@ -89,7 +87,8 @@ def arrive_expect_tx(inst: Any, site: Site) -> Any:
     def run(warp: Warp, address: int, count_bytes: int) -> None:
         _, lanes = group.lanes(warp.index)
         barrier = warp.cta.barrier_at(address, location)
-        warp.cta.event(f"warp {warp.index}", "arrive", f"{barrier.name} expects {lanes * count_bytes} bytes", location)
+        if warp.cta.tracing:
+            warp.event("arrive", f"{barrier.name} expects {lanes * count_bytes} bytes", location)
         barrier.expect_tx(lanes * count_bytes, location)
         barrier.arrive(lanes, location)
 
@@ -117,10 +116,11 @@ def wait(inst: Any, site: Site) -> Any:
 
     def run(warp: Warp, address: int, phase: int) -> Blocked | None:
         barrier = warp.cta.barrier_at(address, location)
-        warp.cta.event(f"warp {warp.index}", "wait", f"{barrier.name}, parity {phase & 1}", location)
+        if warp.cta.tracing:
+            warp.event("wait", f"{barrier.name}, parity {phase & 1}", location)
         if barrier.passed(phase):
             return None
-        return Blocked(lambda: barrier.passed(phase), lambda: _explain(barrier, phase), location, barrier)
+        return Blocked(partial(barrier.passed, phase), lambda: _explain(barrier, phase), location, barrier)
 
     return run
 
@@ -136,10 +136,10 @@ def _explain(barrier: Mbarrier, phase: int) -> str:
 def fence_proxy_async(inst: Any, site: Site) -> Callable[[Warp], None]:
     """Orders generic against async accesses of the executing threads; it moves no data and waits for nobody."""
     location = site.location
-    return lambda warp: warp.cta.event(f"warp {warp.index}", "issue", "fence.proxy.async", location)
+    return lambda warp: warp.event("issue", "fence.proxy.async", location)
 
 
 @describe("FenceProxyAsyncRelease", name="fence.proxy.async.release", ptx="membar / fence: fence.proxy.async::generic")
 def fence_proxy_async_release(inst: Any, site: Site) -> Callable[[Warp], None]:
     location = site.location
-    return lambda warp: warp.cta.event(f"warp {warp.index}", "issue", "fence.proxy.async.release", location)
+    return lambda warp: warp.event("issue", "fence.proxy.async.release", location)

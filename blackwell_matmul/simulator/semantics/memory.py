@@ -126,7 +126,7 @@ def store_global(inst: Any, site: Site) -> Any:
         region = place.region(view)
         check(warp, region)
         extents = tuple(hi - lo for lo, hi in layout.box)
-        if layout.dense and place.whole(extents) and not item.packed:
+        if layout.dense and place.whole and not item.packed:
             lo = tuple(b[0] for b in layout.box)
             base = list(offsets)
             layout.store(_window(view, base, dims, lo, shape), registers)

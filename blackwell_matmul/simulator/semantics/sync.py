@@ -50,7 +50,7 @@ def sync_threads(inst: Any, site: Site) -> Any:
     def run(warp: Warp) -> Blocked | None:
         meeting = warp.cta.meet(key, needed, warp.index)
         if meeting.complete():
-            warp.cta.event(f"warp {warp.index}", "resume", "sync: all warps are here", location)
+            warp.event("resume", "sync: all warps are here", location)
             return None
         return Blocked(meeting.complete, lambda: _missing(meeting, "sync()"), location)
 

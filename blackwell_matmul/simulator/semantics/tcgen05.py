@@ -360,7 +360,7 @@ def mma_ss(inst: Any, site: Site) -> Any:
         if keep:
             regions["d read"] = region
         site.launch(warp, regions, complete, agent="tensor core", pipe=_pipe(warp), remedy=_MMA_REMEDY)
-        warp.cta.event(f"warp {warp.index}", "issue", "tcgen05.mma", location)
+        warp.event("issue", "tcgen05.mma", location)
 
     return run
 
@@ -453,7 +453,8 @@ def commit(inst: Any, site: Site) -> Any:
         for op in covers:
             if op.barrier is None and op.remedy is _MMA_REMEDY:
                 op.remedy = remedy
-        warp.cta.event(f"warp {warp.index}", "issue", f"tcgen05.commit to {barrier.name}", location)
+        if warp.cta.tracing:
+            warp.event("issue", f"tcgen05.commit to {barrier.name}", location)
         site.launch(
             warp, {}, lambda: barrier.arrive(1, location),
             agent="tensor core", barrier=barrier, pipe=_pipe(warp), remedy=remedy, covers=covers,

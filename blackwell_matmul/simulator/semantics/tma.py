@@ -16,7 +16,7 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.globals import GlobalStorage
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.memory import View
-from blackwell_matmul.simulator.semantics.cp_async import copy_in
+from blackwell_matmul.simulator.semantics.cp_async import copy_in, source_region
 from blackwell_matmul.simulator.semantics.description import (
     Access,
     Effect,
@@ -80,12 +80,15 @@ def _require_map(warp: Warp, view: GlobalView, dims: tuple[int, ...], shape: tup
     """A tensor copy needs a tensor map, which the host makes at the launch."""
     storage = view.storage
     assert isinstance(storage, GlobalStorage)
+    if (dims, shape) in storage.maps:
+        return
     size, rank = storage.item.dtype.itemsize, len(view.declared)
     extents = dict(zip(sorted(dims), shape, strict=True))
     box = (*(extents.get(dim, 1) for dim in range(rank)), size)
     fault = tensor_map_fault(storage.address, storage.declared, storage.data.strides, box)
     if fault:
         raise warp.cta.stop("tensor-map", f"TMA cannot address {storage.name}: {fault}", site.location)
+    storage.maps.add((dims, shape))
 
 
 def _load(inst: Any, site: Site) -> Any:
@@ -114,10 +117,11 @@ def _load(inst: Any, site: Site) -> Any:
             copy_in(target, box, source, place, item)
             barrier.complete_tx(box_bytes, location)
 
-        regions = {"dst": target.region(), "src": place.region(source)}
+        regions = {"dst": target.region(), **source_region(source, place)}
         remedy = f"mbarrier.wait on {barrier.name}"
         site.launch(warp, regions, complete, agent="TMA", barrier=barrier, remedy=remedy)
-        warp.cta.event(f"warp {warp.index}", "issue", f"{site.description.name} to {regions['dst']}", location)
+        if warp.cta.tracing:
+            warp.event("issue", f"{site.description.name} to {regions['dst']}", location)
 
     return run
 
@@ -172,7 +176,8 @@ def _store(inst: Any, site: Site) -> Any:
         remedy = f"tma.commit_group and {_STORE_REMEDY}"
         op = site.launch(warp, regions, complete, agent="TMA", read_phase=take, remedy=remedy)
         warp.bulk.append(op)
-        warp.cta.event(f"warp {warp.index}", "issue", f"{site.description.name} of {regions['src']}", location)
+        if warp.cta.tracing:
+            warp.event("issue", f"{site.description.name} of {regions['src']}", location)
 
     return run
 
@@ -225,7 +230,7 @@ def wait_group(inst: Any, site: Site) -> Any:
     read, location = bool(getattr(inst, "read", False)), site.location
 
     def run(warp: Warp, n: int) -> None:
-        warp.cta.event(f"warp {warp.index}", "wait", f"bulk groups but {n}{' (reads)' if read else ''}", location)
+        warp.event("wait", f"bulk groups but {n}{' (reads)' if read else ''}", location)
         for group in list(warp.bulk_groups)[: max(len(warp.bulk_groups) - n, 0)]:
             for op in group:
                 if not read:

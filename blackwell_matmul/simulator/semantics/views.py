@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -229,35 +230,45 @@ def allocate_global(inst: Any, site: Site) -> Any:
 # where a tile lies inside a global tensor
 
 
-class Placement:
-    """A tile of `shape` over `dims` of a global view at `offsets`: the part inside, and where it lies in the tile."""
+@functools.cache
+def _extents(dims: tuple[int, ...], shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """For each dimension of the global tensor, the tile's extent; 0 where the tile has no such dimension."""
+    extents = dict(zip(sorted(dims), shape, strict=True))
+    return tuple(extents.get(dim, 0) for dim in range(rank))
 
-    __slots__ = ("box", "inside", "picks", "tile")
+
+class Placement:
+    """A tile of `shape` over `dims` of a global view at `offsets`: the part inside, and where it lies in the tile.
+
+    inside: some of it exists. whole: all of it does. picks: the part in the view; tile: the part in the tile.
+    """
+
+    __slots__ = ("box", "inside", "picks", "tile", "whole")
 
     def __init__(
         self, view: GlobalView, offsets: tuple[int, ...], dims: tuple[int, ...], shape: tuple[int, ...]
     ) -> None:
-        extents = dict(zip(sorted(dims), shape, strict=True))
         picks: list[Any] = []
         tile: list[slice] = []
         box: list[tuple[int, int]] = []
-        self.inside = True
-        for dim, offset in enumerate(offsets):
-            extent = extents.get(dim, 1)
-            lo, hi = max(offset, 0), min(offset + extent, view.declared[dim])
-            self.inside = self.inside and hi > lo
-            box.append((lo, max(lo, hi)))
-            if dim in extents:
-                picks.append(slice(lo, max(lo, hi)))
-                tile.append(slice(lo - offset, max(lo, hi) - offset))
-            else:
-                picks.append(lo)
+        self.inside = self.whole = True
+        for offset, extent, limit in zip(offsets, _extents(dims, shape, len(offsets)), view.declared, strict=True):
+            end = offset + (extent or 1)
+            lo, hi = (offset if offset > 0 else 0), (end if end < limit else limit)
+            if hi <= lo:
+                self.inside, hi = False, lo
+            if lo != offset or hi != end:
+                self.whole = False
+            box.append((lo, hi))
+            picks.append(slice(lo, hi) if extent else lo)
+            if extent:
+                tile.append(slice(lo - offset, hi - offset))
         self.picks, self.tile, self.box = tuple(picks), tuple(tile), tuple(box)
 
-    def whole(self, shape: tuple[int, ...]) -> bool:
-        return all(s.start == 0 and s.stop == extent for s, extent in zip(self.tile, shape, strict=True))
-
     def region(self, view: View) -> Region:
+        """What of the storage the part inside is."""
+        if view.storage.data is view.data:
+            return Region(view.storage, self.box)
         root = [(b, b + 1) for b in view.base]
         for dim, (lo, hi) in zip(view.dims, self.box, strict=True):
             root[dim] = (view.base[dim] + lo, view.base[dim] + hi)
@@ -265,6 +276,8 @@ class Placement:
 
     def check_exists(self, warp: Warp, view: GlobalView, what: str, location: Location | None) -> None:
         """The declared shape may be larger than the argument's memory."""
+        if view.data.shape == view.declared:
+            return
         for dim, (_, hi) in enumerate(self.box):
             if self.inside and hi > view.data.shape[dim]:
                 storage = view.storage

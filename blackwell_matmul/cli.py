@@ -118,9 +118,10 @@ RUN_EXAMPLES = """Examples:
 
 `blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
 
-A script of your own is a tilus.Script class. Called with (m, n, k, a, b, c), it is checked as C = A @ B.T. For any other
-call, write `example_args(m, n, k)` beside the class, which returns the arguments, and `reference(*args)`, which gets
-a copy of them and returns what the outputs must be: {"y_ptr": tensor}. Without a reference it is run and not checked.
+A script of your own is a tilus.Script class. Called with (m, n, k, a, b, c), it is checked as C = A @ B.T. For any
+other call, write `example_args(m, n, k)` beside the class, which returns the arguments, and `reference(*args)`, which
+gets a copy of them and returns what the outputs must be: {"y_ptr": tensor}. Without a reference it is run and not
+checked.
 """
 
 

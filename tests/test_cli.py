@@ -234,7 +234,9 @@ def test_importing_the_package_loads_no_slow_module_and_knows_its_names():
 
 WORDS = st.one_of(
     st.sampled_from(["run", "v1", "v2", "--size", "--dtype", "--schedule", "--seed", "--target", "--json", "--help"]),
-    st.sampled_from(["schedules", "--gpu", "--all", "--policy", "--workers", "x.py", "x.py:Y", ".py:", "B200", "eager"]),
+    st.sampled_from(
+        ["schedules", "--gpu", "--all", "--policy", "--workers", "x.py", "x.py:Y", ".py:", "B200", "eager"]
+    ),
     st.sampled_from(
         ["", "-", "--", "=", "--size=1", "-1", "0", "64", "bf16", "fp16", "nan", "inf", "1e9", "block_m=1"]
     ),
@@ -284,7 +286,9 @@ def test_schedules_lists_all_and_marks_the_chosen_one(listed):
 def test_rejected_schedules_share_rows_and_reasons_and_all_gives_each_its_own(listed):
     _, out = listed("v2", "--size", "4096", "4096", "4096")
     assert "3 cannot run" in out and "B 256x64 and the rest take 299140..311428 bytes and a CTA on B200" in out
-    assert ["128", "256", "64", "16,32,64", "6", "512", "299140..311428", "256"] in [x.split() for x in out.splitlines()]
+    assert ["128", "256", "64", "16,32,64", "6", "512", "299140..311428", "256"] in [
+        x.split() for x in out.splitlines()
+    ]
     _, every = listed("v2", "--size", "4096", "4096", "4096", "--all")
     assert ["128", "256", "64", "32", "6", "512", "303236", "256"] in [line.split() for line in every.splitlines()]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -118,7 +119,9 @@ def refused(*args, **options):
 # --- C = A @ B.T
 
 
-@pytest.mark.parametrize("pointer, element, dtype", [("~float16", "float16", "fp16"), ("~bfloat16", "bfloat16", "bf16")])
+@pytest.mark.parametrize(
+    "pointer, element, dtype", [("~float16", "float16", "fp16"), ("~bfloat16", "bfloat16", "bf16")]
+)
 def test_typed_pointers_decide_the_type(write, pointer, element, dtype):
     result = run_script(write(matmul(pointer, element)), (40, 48, 64))
     assert isinstance(result, Result) and result.ok, str(result)
@@ -139,7 +142,9 @@ def test_a_type_that_the_pointers_contradict_is_refused(write):
 def test_a_missing_wait_is_shown_with_its_lines(write, command, monkeypatch):
     file = Path(write(matmul()))
     monkeypatch.chdir(file.parent)
-    code, out, err = command("run", f"{file.name}:OuterProduct", "--size", "32", "32", "64", "--schedule", "waits=false")
+    code, out, err = command(
+        "run", f"{file.name}:OuterProduct", "--size", "32", "32", "64", "--schedule", "waits=false"
+    )
     assert code == 1 and err == "" and "OuterProduct  32x32x64 fp16  block=32,waits=False" in out
     line = next(i for i, text in enumerate(matmul().splitlines(), 1) if "self.copy_async(g_x" in text)
     assert "  error read-before-complete  seen " in out
@@ -188,7 +193,9 @@ def test_a_subclass_of_a_rung_chooses_from_the_space(write):
 
 def test_a_dtype_that_init_asks_for_is_filled_in(write):
     text = matmul("void_p", "self.dtype").replace("block: int = 32,", "dtype: DataType, block: int = 32,")
-    text = text.replace("self.block, self.waits = block, waits", "self.block, self.waits, self.dtype = block, waits, dtype")
+    text = text.replace(
+        "self.block, self.waits = block, waits", "self.block, self.waits, self.dtype = block, waits, dtype"
+    )
     file = write(text)
     assert run_script(file, (32, 32, 32), "bf16").ok
     assert not run_script(file, (32, 32, 32), "bf16", "dtype=float16").ok
@@ -240,8 +247,10 @@ def test_the_seed_repeats_the_inputs(write, capsys):
 
 
 def test_a_reference_alone_replaces_the_check_of_a_matmul(write):
-    relu = "def reference(m, n, k, a, b, c):\n    return {5: (a.double() @ b.double().T).half()}\ntolerance = (1e-2, 1e-2)\n"
-    result = run_script(write(matmul() + relu), (32, 32, 32))
+    reference = (
+        "def reference(m, n, k, a, b, c):\n    return {5: a.double() @ b.double().T}\ntolerance = (1e-2, 1e-2)\n"
+    )
+    result = run_script(write(matmul() + reference), (32, 32, 32))
     assert isinstance(result, ScriptResult) and result.ok and result.size == (32, 32, 32)
 
 
@@ -261,14 +270,18 @@ def test_a_reference_alone_replaces_the_check_of_a_matmul(write):
         (DOUBLE + ARGS + "def reference(*a): return {'z': a[3]}", {}, "names 'z'; its tensors are x_ptr, y_ptr."),
         (DOUBLE + ARGS + "def reference(*a): return {0: a[3]}", {}, "names 0; its tensors are x_ptr, y_ptr."),
         (DOUBLE + ARGS + "def reference(*a): return {3: a[3][0]}", {}, "has shape (16,) and y_ptr has (40, 16)"),
-        (DOUBLE + ARGS + "def reference(*a): return {3: 'x'}", {}, "the reference of y_ptr is str; it must be a tensor"),
+        (
+            DOUBLE + ARGS + "def reference(*a): return {3: 'x'}",
+            {},
+            "the reference of y_ptr is str; it must be a tensor",
+        ),
         (DOUBLE + ARGS + "tolerance = 1", {}, "tolerance beside Double is 1; it must be (rtol, atol)"),
         ("from __future__ import annotations\n" + matmul(), {}, "are annotated with text, and tilus needs the types"),
         (matmul(), {"size": (1, 2)}, "size must be three integers"),
         (matmul(), {"size": (1, 2, 0)}, "k is 0; it must be an integer from 1"),
         (matmul(), {"size": "abc"}, "size must be three integers"),
         (matmul(), {"seed": -1}, "seed is -1; it must be an integer from 0"),
-        (matmul(), {"schedule": 3}, "schedule is of type int; it must be a Schedule"),
+        (matmul(), {"schedule": 3}, "schedule is 3; it must be a Schedule"),
     ],
 )
 def test_conventions_that_are_not_kept_get_one_sentence(write, text, options, words):
@@ -287,7 +300,11 @@ def test_conventions_that_are_not_kept_get_one_sentence(write, text, options, wo
         (DOUBLE, ":A", "my_kernel.py has no class 'A'; its scripts are Double."),
         (DOUBLE, ":tilus", "is no tilus.Script class but an object of type module"),
         (DOUBLE, ":__name__", "is no tilus.Script class but an object of type str"),
-        (DOUBLE + "class B(Double): pass", "", "has several scripts (Double, B); say which, as in my_kernel.py:Double."),
+        (
+            DOUBLE + "class B(Double): pass",
+            "",
+            "has several scripts (Double, B); say which, as in my_kernel.py:Double.",
+        ),
         ("", "", "my_kernel.py has no tilus.Script class."),
         ("def f(:", ":A", "my_kernel.py:1 is not Python: invalid syntax."),
         ("x = 1\n\nraise ValueError('two\\nlines')", ":A", "my_kernel.py:3 raises ValueError: two lines."),
@@ -329,7 +346,9 @@ def test_a_file_may_have_any_name_and_imports_its_neighbours(write, tmp_path, na
     file = write("from neighbour_of_a_kernel import TWO\n" + DOUBLE + ARGS + REFERENCE, name)
     command = [sys.executable, "-m", "blackwell_matmul.cli", "run", f"{file}:Double"]
     root = str(Path(__file__).resolve().parents[1])
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path.parent, env={**os.environ, "PYTHONPATH": root})
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path.parent, env={**os.environ, "PYTHONPATH": root}
+    )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["neighbour_of_a_kernel.py", name])
 
@@ -357,3 +376,16 @@ def test_an_assigned_global_name_is_told(write, command):
     code, _, err = command("run", write(text + ARGS))
     assert code == 2 and "`FACTOR` is also a global name of this file; tilus cannot assign it, so rename one" in err
     assert "my_kernel.py:18)" in err
+
+
+def test_the_readme_shows_what_a_kernel_file_prints(tmp_path):
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
+    kernel = next(text for language, text in blocks if language == "python" and "def example_args" in text)
+    shell, shown = next(text.splitlines() for language, text in blocks if language == "console")
+    (tmp_path / "my_kernel.py").write_text(kernel)
+    command = [sys.executable, "-m", "blackwell_matmul.cli", *shell.removeprefix("$ blackwell-matmul ").split()]
+    root = str(Path(__file__).resolve().parents[1])
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": root})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split("simulated")[0] == shown.split("simulated")[0]

@@ -30,6 +30,7 @@ from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.harness.outputs import Tolerance
 from blackwell_matmul.problem import Problem
+from blackwell_matmul.wording import among, shown
 
 EXAMPLE = "my_kernel.py:MyScript"
 DEFAULT_SIZE = (1024, 1024, 1024)
@@ -67,11 +68,11 @@ def load(script: str | type) -> Foreign:
     if isinstance(script, str):
         named = _FILE.fullmatch(script)
         if named is None:
-            raise InputError(f"script is {short(script)}; give a file and a class, such as {EXAMPLE!r}.")
+            raise InputError(f"script is {shown(script)}; give a file and a class, such as {EXAMPLE!r}.")
         module = load_module(named["file"])
         return _foreign(_script_class(module, named["script"] or ""), module)
     if not _is_script(script):
-        raise InputError(f"script is {short(script)}; give a tilus.Script class, or {EXAMPLE!r}.")
+        raise InputError(f"script is {shown(script)}; give a tilus.Script class, or {EXAMPLE!r}.")
     return _foreign(script, sys.modules.get(script.__module__))
 
 
@@ -85,7 +86,7 @@ def _foreign(script_cls: type, module: ModuleType | None) -> Foreign:
     found = {name: getattr(module, name, None) for name in ("example_args", "reference", "tolerance")}
     for name in ("example_args", "reference"):
         if found[name] is not None and not callable(found[name]):
-            raise InputError(f"{name} beside {script_cls.__name__} is {short(found[name])}; it must be a function.")
+            raise InputError(f"{name} beside {script_cls.__name__} is {shown(found[name])}; it must be a function.")
     _check_tolerance(script_cls, found["tolerance"])
     file = getattr(module, "__file__", None)
     return Foreign(script_cls, Path(file).resolve().parent if file else None, **found)
@@ -95,7 +96,7 @@ def _check_tolerance(script_cls: type, value: Any) -> None:
     numbers = isinstance(value, (tuple, list)) and all(isinstance(x, (int, float)) and x >= 0 for x in value)
     if value is not None and not (numbers and len(value) == 2):
         wanted = "it must be (rtol, atol), two numbers from 0"
-        raise InputError(f"tolerance beside {script_cls.__name__} is {short(value)}; {wanted}.")
+        raise InputError(f"tolerance beside {script_cls.__name__} is {shown(value)}; {wanted}.")
 
 
 # --- the file
@@ -129,7 +130,7 @@ def _existing(path: str) -> Path:
         reason = "it is a folder" if file.is_dir() else "there is no such file"
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-    raise InputError(f"cannot read {short(path)}: {reason}.")
+    raise InputError(f"cannot read {shown(path)}: {reason}.")
 
 
 @contextmanager
@@ -176,7 +177,7 @@ def _script_class(module: ModuleType, name: str) -> type:
     scripts = f"its scripts are {', '.join(own)}" if own else "it has no tilus.Script class"
     if not name:
         if len(own) == 1:
-            return vars(module)[own[0]]  # type: ignore[no-any-return]
+            return vars(module)[own[0]]
         several = f"several scripts ({', '.join(own)}); say which, as in {file}:{(own or [''])[0]}"
         which = several if own else "no tilus.Script class"
         raise InputError(f"{file} has {which}.")
@@ -185,7 +186,7 @@ def _script_class(module: ModuleType, name: str) -> type:
         raise InputError(f"{file} has no class {name[:100]!r}; {scripts}.")
     if not _is_script(found):
         raise InputError(f"{name} in {file} is no tilus.Script class but {_kind(found)}; {scripts}.")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _kind(value: object) -> str:
@@ -209,7 +210,7 @@ def example_call(foreign: Foreign, size: Sequence[int] | None) -> tuple[Any, ...
         ) from None
     args = call_beside(foreign, foreign.example_args, *sizes)
     if not isinstance(args, (tuple, list)):
-        raise InputError(f"example_args beside {foreign.name} returned {short(args)}; it must return a tuple.")
+        raise InputError(f"example_args beside {foreign.name} returned {shown(args)}; it must return a tuple.")
     return tuple(args)
 
 
@@ -236,7 +237,7 @@ def expected_outputs(foreign: Foreign, args: tuple[Any, ...]) -> dict[int, Any]:
     if not isinstance(outputs, Mapping) or not outputs:
         pointers = [name for name, value in zip(names, args) if hasattr(value, "shape")]
         example = f"{{{(pointers or names or ['c_ptr'])[-1]!r}: tensor}}"
-        raise InputError(f"reference beside {foreign.name} returned {short(outputs)}; return a dict like {example}.")
+        raise InputError(f"reference beside {foreign.name} returned {shown(outputs)}; return a dict like {example}.")
     return {_position(foreign, names[: len(args)], key, args): value for key, value in outputs.items()}
 
 
@@ -245,7 +246,7 @@ def _position(foreign: Foreign, names: list[str], key: object, args: tuple[Any, 
     known = isinstance(position, int) and not isinstance(position, bool) and 0 <= position < len(args)
     if not known or not hasattr(args[position], "shape"):  # type: ignore[call-overload]
         tensors = ", ".join(name for name, value in zip(names, args) if hasattr(value, "shape"))
-        raise InputError(f"reference beside {foreign.name} names {short(key)}; its tensors are {tensors or 'none'}.")
+        raise InputError(f"reference beside {foreign.name} names {shown(key)}; its tensors are {tensors or 'none'}.")
     return position  # type: ignore[return-value]
 
 
@@ -264,12 +265,12 @@ def matmul_problem(foreign: Foreign, size: Sequence[int] | None, dtype: str | No
                 f"{foreign.name} is called with {name}: ~{pointer}; as a matmul, its pointers must be all ~float16, "
                 "all ~bfloat16, or void_p; for other types write example_args and reference beside the class."
             )
-        if dtype is not None and dtype != _PROBLEM_DTYPES[pointer]:
+        if dtype is not None and not among(dtype, [_PROBLEM_DTYPES[pointer]]):
             raise InputError(
-                f"dtype is {short(dtype)} and {foreign.name} is called with {name}: ~{pointer}; leave dtype out."
+                f"dtype is {shown(dtype)} and {foreign.name} is called with {name}: ~{pointer}; leave dtype out."
             )
-    chosen = dtype or next((_PROBLEM_DTYPES[pointer] for pointer in typed.values()), "fp16")
-    return Problem(*_sizes(size), chosen)
+    default = next((_PROBLEM_DTYPES[pointer] for pointer in typed.values()), "fp16")
+    return Problem(*_sizes(size), default if dtype is None else dtype)
 
 
 def _sizes(size: Sequence[int] | None) -> tuple[int, int, int]:
@@ -291,8 +292,8 @@ def _matmul_pointers(foreign: Foreign) -> dict[str, str]:
             return {name: kind[1:] for name, kind in pointers.items()}
     raise InputError(
         f"{foreign.name} is called with ({', '.join(kinds)}), and nothing says what these are: make it (m, n, k, a, b, "
-        "c), three integers and three pointers, for C = A @ B.T, or write example_args(m, n, k) beside the class, which "
-        "returns the arguments of a call."
+        "c), three integers and three pointers, for C = A @ B.T, or write example_args(m, n, k) beside the class, "
+        "which returns the arguments of a call."
     )
 
 
@@ -334,7 +335,7 @@ def _pairs(text: str) -> dict[str, str]:
     for word in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = (piece.strip() for piece in word.partition("="))
         if not equals or not name.isidentifier():
-            raise InputError(f"schedule has {short(word)}; it must be NAME=VALUE, with commas between.")
+            raise InputError(f"schedule has {shown(word)}; it must be NAME=VALUE, with commas between.")
         if name in pairs:
             raise InputError(f"schedule names {name[:100]!r} twice; give it once.")
         pairs[name] = value
@@ -355,9 +356,9 @@ def _value(name: str, value: Any, wanted: Any, parse: bool) -> Any:
     read = _literal(value)
     if (wanted is int and type(read) is not int) or (wanted is bool and type(read) is not bool):
         kind = "an integer" if wanted is int else "true or false"
-        raise InputError(f"schedule gives {name} the value {short(value)}; it must be {kind}.")
+        raise InputError(f"schedule gives {name} the value {shown(value)}; it must be {kind}.")
     if wanted is float and (isinstance(read, bool) or not isinstance(read, (int, float))):
-        raise InputError(f"schedule gives {name} the value {short(value)}; it must be a number.")
+        raise InputError(f"schedule gives {name} the value {shown(value)}; it must be a number.")
     return float(read) if wanted is float else read
 
 
@@ -379,7 +380,7 @@ def _data_type(name: str, text: str) -> Any:
     aliases = {short: long for long, short in _PROBLEM_DTYPES.items()}
     found = getattr(tilus, aliases.get(text, text), None)
     if not isinstance(found, DataType):
-        raise InputError(f"schedule gives {name} the value {short(text)}; it must be a tilus type such as float16.")
+        raise InputError(f"schedule gives {name} the value {shown(text)}; it must be a tilus type such as float16.")
     return found
 
 
@@ -393,12 +394,3 @@ def fill_dtype(foreign: Foreign, pins: Mapping[str, object], problem: Problem) -
     if chooses or not asks or "dtype" in pins:
         return dict(pins)
     return {**pins, "dtype": _data_type("dtype", problem.dtype)}
-
-
-def short(value: object) -> str:
-    """A value in a few words, whatever it is."""
-    try:
-        text = repr(value)
-    except Exception:
-        text = ""
-    return text if 0 < len(text) <= 60 and "\n" not in text else f"an object of type {type(value).__name__}"

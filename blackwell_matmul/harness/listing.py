@@ -12,6 +12,7 @@ from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.kernels import space
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.wording import shown
 
 RULE = (
     "Of the schedules that can run and are no larger than the problem needs, those that give every SM a tile of C are "
@@ -41,7 +42,10 @@ class ScheduleRow:
 
 @dataclass(frozen=True)
 class ScheduleList:
-    """All schedules of a rung for a problem on a GPU. chosen: the one that runs when nobody pins any; None: none can."""
+    """All schedules of a rung for a problem on a GPU.
+
+    chosen: the one that runs when nobody pins any; None when none can.
+    """
 
     rung: str
     problem: Problem
@@ -107,7 +111,7 @@ def schedules(rung: str | type, problem: Problem, gpu: str | Gpu = "B200") -> Sc
     """
     name, script_cls = _rung(rung)
     if not isinstance(problem, Problem):
-        raise InputError(f"problem is {foreign.short(problem)}; it must be a Problem, such as Problem(m, n, k).")
+        raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
     found = _gpu(gpu)
     rows = tuple(_row(schedule, problem, found) for schedule in space.projection(script_cls))
     chosen = space.choose(script_cls, problem, found) if any(row.ok for row in rows) else None
@@ -144,7 +148,7 @@ def _gpu(gpu: str | Gpu) -> Gpu:
             return known
     if isinstance(gpu, str) and gpu.startswith("sm_"):
         return gpu_for_target(gpu)
-    raise InputError(f"gpu is {foreign.short(gpu)}; the GPUs are {', '.join(GPUS)}.")
+    raise InputError(f"gpu is {shown(gpu)}; the GPUs are {', '.join(GPUS)}.")
 
 
 def _count(number: int, noun: str) -> str:

@@ -94,9 +94,9 @@ def _type_name(value: Any) -> str:
 def _as_double(what: str, value: Any) -> torch.Tensor:
     try:
         if isinstance(value, torch.Tensor):
-            return value.detach().double().cpu()
+            return value.detach().to_dense().double().cpu()
         return torch.from_numpy(np.array(value, dtype=np.float64))
-    except (TypeError, ValueError, RuntimeError, NotImplementedError):
+    except (TypeError, ValueError, ArithmeticError, RuntimeError):
         raise InputError(f"{what} is {_what(value)}; it must be a tensor or an array of numbers.") from None
 
 

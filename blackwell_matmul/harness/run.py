@@ -14,11 +14,12 @@ import torch
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness import foreign as foreign_scripts
 from blackwell_matmul.harness.foreign import Foreign
-from blackwell_matmul.harness.outputs import OutputVerdict, compare
+from blackwell_matmul.harness.outputs import compare
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_name
 from blackwell_matmul.harness.result import Result, ScriptResult
 from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.wording import shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.script import Kernel
@@ -48,10 +49,10 @@ def run_matmul(
     `Result.ok`.
     """
     script = _script(rung) if isinstance(rung, str) else rung
-    a, b, c = make_inputs(_checked(problem), seed)
+    pins = _mapping(schedule)
+    a, b, c = make_inputs(problem, seed)
     from blackwell_matmul.simulator import simulate
 
-    pins = schedule.as_dict() if isinstance(schedule, Schedule) else schedule
     options = _Options(target=target, seed=seed, policy=policy, workers=workers, progress=progress)
     run = simulate(script, problem.m, problem.n, problem.k, a, b, c, schedule=pins or None, **options)
     name = rung if isinstance(rung, str) else run.kernel
@@ -83,7 +84,7 @@ def run_script(
     """
     _check_seed(seed)
     foreign = foreign_scripts.load(script)
-    pins = schedule.as_dict() if isinstance(schedule, Schedule) else _pins(foreign, schedule)
+    pins = foreign_scripts.read_schedule(foreign, schedule if isinstance(schedule, str) else _mapping(schedule))
     options = _Options(target=target, seed=seed, policy=policy, workers=workers, progress=progress)
     sizes = _size(size)
     if foreign.example_args is None:
@@ -95,7 +96,9 @@ def run_script(
             return report(run, *args[3:], rung=foreign.name, seed=seed)
         return _run_beside(foreign, args, (problem.m, problem.n, problem.k), pins, options)
     if dtype is not None:
-        raise InputError(f"dtype is {dtype!r} and {foreign.name} has example_args, which makes its own; leave it out.")
+        raise InputError(
+            f"dtype is {shown(dtype)} and {foreign.name} has example_args, which makes its own; leave it out."
+        )
     with _seeded(seed):
         args = foreign_scripts.example_call(foreign, sizes)
     return _run_beside(foreign, args, sizes, pins, options)
@@ -141,13 +144,13 @@ def _expected(foreign: Foreign, args: tuple[Any, ...], seed: int) -> dict[int, A
         return foreign_scripts.expected_outputs(foreign, copy.deepcopy(args))
 
 
-def _pins(foreign: Foreign, schedule: str | Mapping[str, object] | None) -> dict[str, object]:
+def _mapping(schedule: object) -> dict[str, object]:
+    """The pins of a schedule as a new dict."""
     if schedule is None:
         return {}
-    if not isinstance(schedule, (str, Mapping)):
-        kind = type(schedule).__name__
-        raise InputError(f"schedule is of type {kind}; it must be a Schedule, a mapping, or text such as block_m=128.")
-    return foreign_scripts.read_schedule(foreign, schedule)
+    if not isinstance(schedule, (Schedule, Mapping)):
+        raise InputError(f"schedule is {shown(schedule)}; it must be a Schedule or a mapping of names to values.")
+    return dict(schedule.as_dict() if isinstance(schedule, Schedule) else schedule)
 
 
 def _size(size: Sequence[int] | None) -> tuple[int, int, int] | None:
@@ -191,6 +194,8 @@ def make_inputs(problem: Problem, seed: int = 0) -> tuple[torch.Tensor, torch.Te
     The same seed gives the same values. Raises InputError when this machine's memory is too small for them.
     """
     _check_seed(seed)
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
     _require_memory(problem)
     dtype, generator = TORCH_DTYPES[problem.dtype], torch.Generator().manual_seed(seed)
     try:
@@ -203,16 +208,7 @@ def make_inputs(problem: Problem, seed: int = 0) -> tuple[torch.Tensor, torch.Te
 
 def _check_seed(seed: object) -> None:
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        shown = foreign_scripts.short(seed)
-        raise InputError(f"seed is {shown}; it must be an integer from 0 to 2**63 - 1.")
-
-
-def _checked(problem: object) -> Problem:
-    if not isinstance(problem, Problem):
-        raise InputError(
-            f"problem is {foreign_scripts.short(problem)}; it must be a Problem, such as Problem(m, n, k)."
-        )
-    return problem
+        raise InputError(f"seed is {shown(seed)}; it must be an integer from 0 to 2**63 - 1.")
 
 
 def _script(rung: str) -> type:

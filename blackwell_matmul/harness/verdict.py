@@ -22,6 +22,7 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.reference import torch_product
+from blackwell_matmul.wording import shown
 
 ALLOWED_RATIO = 2.0
 BLOCK_ELEMENTS = 2**21
@@ -249,6 +250,8 @@ def _require_matching(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None
             raise InputError(f"{name} is a {type(tensor).__name__}; check_matmul compares torch tensors.")
         if tensor.ndim != 2 or 0 in tensor.shape:
             raise InputError(f"{name} has shape {tuple(tensor.shape)}; it must have two dimensions of at least 1.")
+        if tensor.layout is not torch.strided:
+            raise InputError(f"{name} has layout {tensor.layout}; it must be a dense tensor (its to_dense() is one).")
         if not tensor.is_floating_point():
             raise InputError(f"{name} is {tensor.dtype}; check_matmul compares floating-point matrices.")
         if tensor.device != a.device or tensor.is_meta:
@@ -264,4 +267,4 @@ def _require_matching(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None
 def _require_tiles(tile_m: int, tile_n: int) -> None:
     for name, value in {"tile_m": tile_m, "tile_n": tile_n}.items():
         if not isinstance(value, int) or value < 1:
-            raise InputError(f"{name} is {value!r}; it must be a positive integer.")
+            raise InputError(f"{name} is {shown(value)}; it must be a positive integer.")

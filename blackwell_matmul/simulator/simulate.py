@@ -16,6 +16,7 @@ from blackwell_matmul.simulator.globals import GlobalMemory, merge, segment_of
 from blackwell_matmul.simulator.lower import Lowered, lower
 from blackwell_matmul.simulator.machine import Grid
 from blackwell_matmul.simulator.parallel import run_ctas
+from blackwell_matmul.wording import shown
 
 import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
 
@@ -49,7 +50,7 @@ def simulate(
     """
     check_options(policy, seed, workers)
     if progress is not None and not callable(progress):
-        raise InputError(f"progress is {progress!r}; it must be a function of (CTAs done, CTAs in all), or None.")
+        raise InputError(f"progress is {shown(progress)}; it must be a function of (CTAs done, CTAs in all), or None.")
     bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
     lowered = _lowered.get(program) or _lowered.setdefault(program, lower(program))
     start = time.perf_counter()

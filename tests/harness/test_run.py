@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tilus import float16
 
-from blackwell_matmul import BlackwellMatmulV1, cli
+from blackwell_matmul import BlackwellMatmulV1, InputError, cli
 from blackwell_matmul.harness import run_matmul
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.script import Script
@@ -64,3 +64,21 @@ def test_the_examples_print_one_line_with_a_right_result(example):
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert done.stdout.count("\n") == 1 and "correct" in done.stdout and "simulated in" in done.stdout
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_progress_counts_ctas_up_to_all_of_them(workers):
+    told = []
+    result = run_matmul(
+        "v1", Problem(512, 512, 32), {"block_n": 64}, workers=workers, progress=lambda *counts: told.append(counts)
+    )
+    done = [count for count, _ in told]
+    assert result.ok and {total for _, total in told} == {32}
+    assert done == sorted(done) and done[-1] == 32
+
+
+def test_a_policy_and_workers_reach_the_simulator():
+    assert run_matmul("v1", Problem(8, 8, 8), policy="random", seed=3, workers=1).ok
+    for wrong in ({"policy": "lazy"}, {"workers": 0}, {"progress": 3}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            run_matmul("v1", Problem(8, 8, 8), **wrong)

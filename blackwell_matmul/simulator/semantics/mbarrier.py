@@ -15,6 +15,7 @@ from blackwell_matmul.simulator.registers import WARP
 from blackwell_matmul.simulator.semantics.description import Access, Effect, Signal, Space, Wait, describe
 from blackwell_matmul.simulator.site import Site
 
+
 @describe(
     "AllocBarrierInst",
     name="mbarrier.init",

@@ -125,7 +125,6 @@ def store_global(inst: Any, site: Site) -> Any:
         place.check_exists(warp, view, "store_global", location)
         region = place.region(view)
         check(warp, region)
-        extents = tuple(hi - lo for lo, hi in layout.box)
         if layout.dense and place.whole and not item.packed:
             lo = tuple(b[0] for b in layout.box)
             base = list(offsets)

@@ -6,32 +6,37 @@
     python bench/simulator_speed.py --json results.json --profile
 
 The baseline is `a.astype(float32) @ b.astype(float32).T`, timed between the simulator's runs; ratios are medians over
-medians of one process, because machines differ and drift. Memory is the peak resident set of a process that does
-nothing else, with its children, less what it had before the first run.
+medians of one process, because machines differ and drift. On a machine that does other work as well, the ratio of
+processor times says more; a warp instruction's cost is processor time too. Memory is the peak resident set of a
+process that does nothing else, with its children, less what it had before the first run. --profile samples one run in
+one process, by its processor time, without slowing it down; README.md beside this file says where the time goes.
 """
 
 from __future__ import annotations
 
 import argparse
-import cProfile
 import json
 import multiprocessing
 import os
 import platform
-import pstats
 import resource
+import signal
 import statistics
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 
 RUNGS = ("v0", "v1", "v2")
 SIZES = (512, 1024, 2048, 4096)
@@ -39,7 +44,8 @@ SIZES = (512, 1024, 2048, 4096)
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; times in seconds, memory in MiB."""
+    """One line of the table; times in seconds, memory in MiB. cpu: processor time of all processes and threads, the
+    least of the repeats; numpy's with one thread, because threads that wait for each other spin."""
 
     rung: str
     size: int
@@ -47,15 +53,24 @@ class Row:
     simulated_s: float
     numpy_s: float
     ratio: float
+    simulated_cpu_s: float
+    numpy_cpu_s: float
+    cpu_ratio: float
     instructions: int
     us_per_instruction: float
     peak_mib: float
 
 
-def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
+def timed(function: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Seconds that passed, seconds of processor time (with the processes that it started), and the result."""
+    start, cpu = time.perf_counter(), _cpu_seconds()
     result = function()
-    return time.perf_counter() - start, result
+    return time.perf_counter() - start, _cpu_seconds() - cpu, result
+
+
+def _cpu_seconds() -> float:
+    uses = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in uses)
 
 
 def operands(size: int) -> tuple[Any, Any, Any]:
@@ -74,22 +89,27 @@ def measure(rung: str, size: int, schedule: dict[str, int] | None, repeats: int,
     a, b, c = operands(size)
     x, y = a.numpy(), b.numpy()
     before = _resident_mib()
-    simulated, baseline = [], []
+    simulated, baseline, single = [], [], []
     for _ in range(repeats + (size <= 2048)):
-        baseline.append(timed(lambda: x.astype(np.float32) @ y.astype(np.float32).T)[0])
-        seconds, run = timed(lambda: simulate(load(rung), size, size, size, a, b, c, schedule=schedule, trace=False))
-        simulated.append(seconds)
+        baseline.append(timed(lambda: x.astype(np.float32) @ y.astype(np.float32).T)[:2])
+        *times, run = timed(lambda: simulate(load(rung), size, size, size, a, b, c, schedule=schedule, trace=False))
+        simulated.append(times)
+        with threadpool_limits(1):
+            single.append(timed(lambda: x.astype(np.float32) @ y.astype(np.float32).T)[:2])
     if size <= 2048:
-        del simulated[0], baseline[0]
+        del simulated[0], baseline[0], single[0]
     if not run.ok:
         raise SystemExit(f"{rung} at {size}: {run.findings[0]}")
     if profile:
         _profile(lambda: simulate(load(rung), size, size, size, a, b, c, schedule=schedule, trace=False, workers=1))
-    ours, theirs, count = statistics.median(simulated), statistics.median(baseline), sum(run.counts.values())
+    ours, theirs = (statistics.median(wall for wall, _ in runs) for runs in (simulated, baseline))
+    cpu, cpu_numpy = (min(cpu for _, cpu in runs) for runs in (simulated, single))
+    count = sum(run.counts.values())
     text = ",".join(f"{k}={v}" for k, v in run.schedule.items() if k != "dtype")
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    cost_us = 1e6 * ours * workers / count
-    return Row(rung, size, text, ours, theirs, ours / theirs, count, cost_us, _peak_mib() - before)
+    return Row(
+        rung, size, text, ours, theirs, ours / theirs, cpu, cpu_numpy, cpu / cpu_numpy, count, 1e6 * cpu / count,
+        _peak_mib() - before,
+    )  # fmt: skip
 
 
 def _resident_mib() -> float:
@@ -102,10 +122,44 @@ def _peak_mib() -> float:
     return (own + children) / 2**10
 
 
+SAMPLE_SECONDS = 0.001
+SHOWN_FUNCTIONS = 16
+
+
 def _profile(function: Callable[[], Any]) -> None:
-    profiler = cProfile.Profile()
-    profiler.runcall(function)
-    pstats.Stats(profiler).sort_stats("tottime").print_stats(12)
+    """Which function is running, at each millisecond of processor time."""
+    samples: Counter[str] = Counter()
+    signal.signal(signal.SIGPROF, lambda _, frame: samples.update([_place(frame)]))
+    signal.setitimer(signal.ITIMER_PROF, SAMPLE_SECONDS, SAMPLE_SECONDS)
+    start = time.process_time()
+    function()
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    print(f"{time.process_time() - start:.2f} s of processor time")
+    for place, count in samples.most_common(SHOWN_FUNCTIONS):
+        print(f"{count / samples.total():6.1%}  {place}")
+
+
+def _place(frame: FrameType | None) -> str:
+    if frame is None:
+        return "?"
+    return f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_qualname}"
+
+
+def machine() -> dict[str, Any]:
+    """What it ran on, without a name."""
+    from importlib.metadata import version
+
+    names = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    model = next((line.split(":")[1].strip() for line in names if line.startswith("model name")), platform.machine())
+    versions = {name: version(name) for name in ("numpy", "torch", "tilus")}
+    load = round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "load_average": load,
+        "python": platform.python_version(),
+        **versions,
+    }
 
 
 def in_child(*args: Any) -> Row:
@@ -126,11 +180,13 @@ def cases(options: argparse.Namespace) -> Iterator[tuple[str, int, dict[str, int
 
 
 def table(rows: list[Row]) -> Table:
-    columns = ("rung", "size", "schedule", "simulated", "numpy", "ratio", "warp instructions", "µs each", "peak MiB")
+    columns = ("rung", "size", "schedule", "simulated", "numpy", "ratio", "cpu ratio", "warp insts", "µs each", "MiB")
     shown = Table(*columns, title="Simulated time against numpy's product on the same cores")
     for r in rows:
         cells = (r.rung, str(r.size), r.schedule, f"{r.simulated_s:.3f} s", f"{r.numpy_s:.3f} s", f"{r.ratio:.2f}")
-        shown.add_row(*cells, str(r.instructions), f"{r.us_per_instruction:.1f}", f"{r.peak_mib:.0f}")
+        shown.add_row(
+            *cells, f"{r.cpu_ratio:.2f}", str(r.instructions), f"{r.us_per_instruction:.1f}", f"{r.peak_mib:.0f}"
+        )
     return shown
 
 
@@ -141,7 +197,7 @@ def main() -> None:
     parser.add_argument("--smallest", action="store_true", help="also the first schedule of each rung's projection")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--profile", action="store_true", help="print where one process spends its time")
-    parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--json", type=Path, help="also add the run to this file")
     options = parser.parse_args()
     rows, todo = [], list(cases(options))
     with Progress(transient=True) as progress:
@@ -151,8 +207,10 @@ def main() -> None:
             progress.advance(task)
     Console(width=150).print(table(rows))
     if options.json:
-        versions = {"python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count()}
-        options.json.write_text(json.dumps({"versions": versions, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
+        runs = json.loads(options.json.read_text()) if options.json.exists() else []
+        command = " ".join(["python", "bench/simulator_speed.py", *sys.argv[1:]])
+        runs.append({"command": command, "machine": machine(), "rows": [asdict(r) for r in rows]})
+        options.json.write_text(json.dumps(runs, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ import importlib.metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from blackwell_matmul.compiler import Bundle, compile, compile_many
     from blackwell_matmul.errors import (
         BlackwellMatmulError,
         CompileError,
+        DriverError,
         InputError,
         SimulationError,
         UnsupportedError,
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
     from blackwell_matmul.problem import Problem, Schedule
+    from blackwell_matmul.runtime import Loaded, load
     from blackwell_matmul.script import Script
     from blackwell_matmul.simulator import simulate
     from blackwell_matmul.simulator.findings import Finding, Run
+    from blackwell_matmul.torch_op import matmul
 
 __all__ = [
     "GPUS",
@@ -43,10 +47,13 @@ __all__ = [
     "BlackwellMatmulV0",
     "BlackwellMatmulV1",
     "BlackwellMatmulV2",
+    "Bundle",
     "CompileError",
+    "DriverError",
     "Finding",
     "Gpu",
     "InputError",
+    "Loaded",
     "Problem",
     "Result",
     "Run",
@@ -59,6 +66,10 @@ __all__ = [
     "Verdict",
     "__version__",
     "check_matmul",
+    "compile",
+    "compile_many",
+    "load",
+    "matmul",
     "run_matmul",
     "run_script",
     "schedules",
@@ -66,7 +77,11 @@ __all__ = [
 ]
 
 _HOMES = {
-    "errors": ("BlackwellMatmulError", "CompileError", "InputError", "SimulationError", "UnsupportedError"),
+    "compiler": ("Bundle", "compile", "compile_many"),
+    "errors": (
+        *("BlackwellMatmulError", "CompileError", "DriverError"),
+        *("InputError", "SimulationError", "UnsupportedError"),
+    ),
     "gpus": ("GPUS", "Gpu"),
     "harness": (
         *("Result", "ScheduleList", "ScriptResult", "Verdict"),
@@ -76,9 +91,11 @@ _HOMES = {
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),
     "problem": ("Problem", "Schedule"),
+    "runtime": ("Loaded", "load"),
     "script": ("Script",),
     "simulator": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
+    "torch_op": ("matmul",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

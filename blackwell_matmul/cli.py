@@ -77,11 +77,11 @@ def _print_version(wanted: bool) -> None:
 
 ROOT_EXAMPLES = """Examples:
 
-`blackwell-matmul run v1`
-
-`blackwell-matmul run my_kernel.py:MyScript`
-
-`blackwell-matmul schedules v2 --size 4096 4096 4096`
+- `blackwell-matmul run v1`
+- `blackwell-matmul run my_kernel.py:MyScript`
+- `blackwell-matmul schedules v2 --size 4096 4096 4096`
+- `blackwell-matmul compile v2 --target sm_100a -o out/`
+- `blackwell-matmul doctor`
 
 `blackwell-matmul run --help`
 """
@@ -91,7 +91,10 @@ ROOT_EXAMPLES = """Examples:
 def _root(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", metavar="", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Blackwell matmul kernels, and kernels of your own, run and checked on this machine, with or without a GPU.
@@ -106,17 +109,14 @@ Size = Annotated[
     tuple[str, str, str] | None,
     typer.Option(metavar="M N K", help="C[M, N] = A[M, K] @ B[N, K].T, in elements.", show_default="1024 1024 1024"),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as one JSON object.")]
 
 RUN_EXAMPLES = """Examples:
 
-`blackwell-matmul run v1`
-
-`blackwell-matmul run v2 --size 512 768 1000 --dtype bf16`
-
-`blackwell-matmul run v1 --schedule block_m=128,block_n=64 --json`
-
-`blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
+- `blackwell-matmul run v1`
+- `blackwell-matmul run v2 --size 512 768 1000 --dtype bf16`
+- `blackwell-matmul run v1 --schedule block_m=128,block_n=64 --json`
+- `blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
 
 A script of your own is a tilus.Script class. Called with (m, n, k, a, b, c), it is checked as C = A @ B.T. For any
 other call, write `example_args(m, n, k)` beside the class, which returns the arguments, and `reference(*args)`, which
@@ -128,11 +128,14 @@ checked.
 @app.command(epilog=RUN_EXAMPLES)
 def run(
     kernel: Annotated[
-        str, typer.Argument(help="A rung of the ladder (v0, v1, v2), or a script of your own: my_kernel.py:MyScript.")
+        str,
+        typer.Argument(
+            metavar="KERNEL", help="A rung of the ladder (v0, v1, v2), or a script of your own: my_kernel.py:MyScript."
+        ),
     ],
     size: Size = None,
     dtype: Annotated[
-        str | None, typer.Option(help="Element type of A, B and C: fp16 or bf16.", show_default="fp16")
+        str | None, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.", show_default="fp16")
     ] = None,
     schedule: Annotated[
         str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
@@ -140,10 +143,15 @@ def run(
     seed: Annotated[
         str, typer.Option(metavar="INTEGER", help="Gives the inputs and the simulator's order of events.")
     ] = "0",
-    target: Annotated[str, typer.Option(help="The GPU to simulate, as the compiler calls it.")] = "sm_100a",
+    target: Annotated[
+        str, typer.Option(metavar="sm_...", help="The GPU to simulate, as the compiler calls it.")
+    ] = "sm_100a",
     policy: Annotated[
         str,
-        typer.Option(help="When asynchronous operations complete: adversarial (as late as is legal), eager or random."),
+        typer.Option(
+            metavar="POLICY",
+            help="When asynchronous operations complete: adversarial (as late as is legal), eager or random.",
+        ),
     ] = "adversarial",
     workers: Annotated[
         str | None, typer.Option(metavar="INTEGER", help="Processes to simulate with.", show_default="one a core")
@@ -196,24 +204,29 @@ def _script_run(script: str, size: Sizes | None, dtype: str | None, schedule: st
 
 SCHEDULES_EXAMPLES = """Examples:
 
-`blackwell-matmul schedules v1`
-
-`blackwell-matmul schedules v2 --size 4096 4096 4096 --dtype bf16 --gpu GB200`
-
-`blackwell-matmul schedules v1 --size 512 512 100 --json`
+- `blackwell-matmul schedules v1`
+- `blackwell-matmul schedules v2 --size 4096 4096 4096 --dtype bf16 --gpu GB200`
+- `blackwell-matmul schedules v1 --size 512 512 100 --json`
 """
 
 
 @app.command(epilog=SCHEDULES_EXAMPLES)
 def schedules(
-    rung: Annotated[str, typer.Argument(help="A rung of the ladder: v0, v1, v2; or my_kernel.py:MyMatmul.")],
+    rung: Annotated[
+        str, typer.Argument(metavar="RUNG", help="A rung of the ladder: v0, v1, v2; or my_kernel.py:MyMatmul.")
+    ],
     size: Size = None,
-    dtype: Annotated[str, typer.Option(help="Element type of A, B and C: fp16 or bf16.")] = "fp16",
-    gpu: Annotated[str | None, typer.Option(help="The GPU by name, such as B200.", show_default="B200")] = None,
-    target: Annotated[
-        str | None, typer.Option(help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu.")
+    dtype: Annotated[str, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.")] = "fp16",
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The GPU by name, such as B200.", show_default="B200")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Give each rejected schedule a row of its own.")] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="sm_...", help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", metavar="", help="Give each rejected schedule a row of its own.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List the schedules of a rung: which can run, which one is chosen and why, and why not the others.
@@ -231,6 +244,111 @@ def schedules(
         listing = harness.schedules(rung, problem, _gpu(gpu, target))
     _print(_json(listing.as_dict()) if as_json else screen.rendered(screen.schedule_lines(listing, every)))
     raise typer.Exit(0 if listing.runnable else 1)
+
+
+COMPILE_EXAMPLES = """Examples:
+
+- `blackwell-matmul compile v2 -o out/`
+- `blackwell-matmul compile v2 --size 4096 4096 4096 --dtype bf16 --schedule stages=4 --sass`
+- `blackwell-matmul compile my_kernel.py:MyScript --target sm_90a -o out/ --json`
+
+Needs no GPU and no CUDA toolkit. The folder gets kernel.cu, kernel.ptx, kernel.cubin and bundle.json with the launch
+plan; `blackwell_matmul.runtime.load(folder)` runs it.
+"""
+
+
+@app.command(epilog=COMPILE_EXAMPLES)
+def compile(
+    kernel: Annotated[
+        str,
+        typer.Argument(
+            metavar="KERNEL", help="A rung of the ladder (v0, v1, v2), or a script of your own: my_kernel.py:MyScript."
+        ),
+    ],
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the bundle.")] = None,
+    size: Size = None,
+    dtype: Annotated[
+        str | None, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.", show_default="fp16")
+    ] = None,
+    schedule: Annotated[
+        str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
+    ] = "",
+    target: Annotated[
+        str, typer.Option(metavar="sm_...", help="The GPU to compile for, as the compiler calls it.")
+    ] = "sm_100a",
+    sass: Annotated[
+        bool, typer.Option("--sass", metavar="", help="Show the machine instructions that matter.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Compile one kernel for a GPU, and say what it takes of one.
+
+    Exit code 0: compiled. 2: could not be.
+    """
+    from blackwell_matmul.compiler.report import bundle_lines, bundle_record
+
+    with screen.progress(kernel, quiet=as_json), redirect_stdout(sys.stderr):
+        from blackwell_matmul.harness.compiled import compile_kernel
+
+        sizes = None if size is None else _sizes(size)
+        bundle = compile_kernel(kernel, sizes, dtype, schedule, target=target)
+    if output is not None:
+        bundle.save(output)
+    if as_json:
+        _print(_json(bundle_record(bundle, output, sass)))
+    else:
+        _print(screen.rendered(bundle_lines(bundle, output, sass)))
+
+
+DOCTOR_EXAMPLES = """Examples:
+
+`blackwell-matmul doctor`
+
+`blackwell-matmul doctor --json`
+"""
+
+
+@app.command(epilog=DOCTOR_EXAMPLES)
+def doctor(as_json: Json = False) -> None:
+    """Look at this machine: what is installed, which GPUs there are and what they can do, and what to mend.
+
+    Exit code 0: nothing is a problem, also without a GPU. 1: something is. 2: could not look.
+    """
+    with redirect_stdout(sys.stderr):  # whatever a library prints while it is imported
+        from blackwell_matmul.doctor import facts, lines, show
+
+        found = facts.gather()
+        told = lines.diagnose(found)
+    _print(_json(show.diagnosis_record(found, told)) if as_json else show.diagnosis(told))
+    raise typer.Exit(1 if any(line.status == "problem" for line in told) else 0)
+
+
+VERIFY_EXAMPLES = """Examples:
+
+`blackwell-matmul verify`
+
+`blackwell-matmul verify simulator triton`
+
+The layers are simulator, gpu, triton and torch.compile. Each is compiled, run and compared in a process of its own.
+"""
+
+
+@app.command(epilog=VERIFY_EXAMPLES)
+def verify(
+    layers: Annotated[list[str] | None, typer.Argument(help="The layers to try; all of them by default.")] = None,
+    timeout: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a layer may take.")] = "300",
+    as_json: Json = False,
+) -> None:
+    """Compile, run and compare for real, layer by layer, and say what ran where.
+
+    Exit code 0: all that ran is right. 1: something is wrong, or failed. 2: bad input.
+    """
+    from blackwell_matmul.doctor import show, verify
+
+    names, seconds = verify.known_layers(layers or verify.LAYERS), _integer("--timeout", timeout)
+    outcomes = verify.verify(names, None if as_json else show.starting, seconds)
+    _print(_json(show.outcomes_record(outcomes)) if as_json else show.outcomes(outcomes))
+    raise typer.Exit(0 if verify.passed(outcomes) else 1)
 
 
 def _gpu(gpu: str | None, target: str | None) -> Any:

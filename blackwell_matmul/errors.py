@@ -21,3 +21,7 @@ class UnsupportedError(BlackwellMatmulError, NotImplementedError):
 
 class SimulationError(BlackwellMatmulError):
     """The simulated program cannot go on (deadlock, access outside of memory); the message says where."""
+
+
+class DriverError(BlackwellMatmulError):
+    """The CUDA driver refused a call; the message has the call, what was attempted, and the driver's own reason."""

@@ -14,8 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.wording import plain_text, shown
+
+if TYPE_CHECKING:
+    from blackwell_matmul.detect import DetectedGpu
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,14 @@ GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.name: gpu for gpu in _ALL})
 def gpu_for_target(target: str) -> Gpu:
     """The GPU that stands for a target such as "sm_100a"; InputError, with the targets that work, if there is none."""
     for gpu in _ALL:
-        if target == gpu.arch:
+        if plain_text(target) == gpu.arch:
             return gpu
     known = ", ".join(dict.fromkeys(gpu.arch for gpu in _ALL))
-    raise InputError(f"target is {target!r}; the targets with a known GPU are {known}.")
+    raise InputError(f"target is {shown(target)}; the targets with a known GPU are {known}.")
+
+
+def detect() -> tuple[DetectedGpu, ...]:
+    """The GPUs of this machine, as the driver reports them; none where there is none, or no driver."""
+    from blackwell_matmul.detect import detect as detected
+
+    return detected()

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.wording import integer, plain_text, same, shown
 
 DTYPES = {"fp16": 2, "bf16": 2}
 """Element types of A, B and C that the ladder serves today, with their size in bytes."""
+
+INT32_MAX = 2**31 - 1
+
+
+def positive(name: str, value: object) -> int:
+    """`value` as an int that a kernel's int32 holds; InputError if it is none."""
+    found = integer(value, 1, INT32_MAX)
+    if found is None:
+        raise InputError(f"{name} is {shown(value)}; it must be an integer from 1 to {INT32_MAX}.")
+    return found
+
+
+def plain_seed(value: object) -> int:
+    """`value` as an int that may be a seed; InputError if it is none."""
+    found = integer(value, 0, 2**63 - 1)
+    if found is None:
+        raise InputError(f"seed is {shown(value)}; it must be an integer from 0 to 2**63 - 1.")
+    return found
 
 
 @dataclass(frozen=True)
@@ -26,11 +46,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
-                raise InputError(f"{name} is {value!r}; it must be an integer from 1 to 2147483647.")
-        if self.dtype not in DTYPES:
-            raise InputError(f"dtype is {self.dtype!r}; it must be one of {', '.join(DTYPES)}.")
+            object.__setattr__(self, name, positive(name, getattr(self, name)))
+        dtype = plain_text(self.dtype)
+        if dtype is None or dtype not in DTYPES:
+            raise InputError(f"dtype is {shown(self.dtype)}; it must be one of {', '.join(DTYPES)}.")
+        object.__setattr__(self, "dtype", dtype)
 
     @property
     def element_bytes(self) -> int:
@@ -59,6 +79,10 @@ class Schedule:
     e_block_n: int | None = None
     stages: int | None = None
 
+    def __post_init__(self) -> None:
+        for name, value in self:
+            object.__setattr__(self, name, positive(name, value))
+
     def __iter__(self) -> Iterator[tuple[str, int]]:
         """The knobs that are set, as (name, value), in declaration order."""
         for field in dataclasses.fields(self):
@@ -71,7 +95,7 @@ class Schedule:
 
     def matches(self, pins: Mapping[str, object]) -> bool:
         """True when every pinned knob has the pinned value here."""
-        return all(getattr(self, name, None) == value for name, value in pins.items())
+        return all(same(getattr(self, name, None), value) for name, value in pins.items())
 
     def __str__(self) -> str:
         return ",".join(f"{name}={value}" for name, value in self)
@@ -79,15 +103,31 @@ class Schedule:
     @classmethod
     def parse(cls, text: str) -> Schedule:
         """Read `block_m=128,stages=3`; raise InputError that names the word which does not fit."""
+        words = plain_text(text)
+        if words is None:
+            raise InputError(f"schedule is {shown(text)}; it must be text such as 'block_m=128,stages=3'.")
         knobs = [field.name for field in dataclasses.fields(cls)]
         values: dict[str, int] = {}
-        for word in filter(None, (part.strip() for part in text.split(","))):
+        for word in filter(None, (part.strip() for part in words.split(","))):
             name, _, value = (piece.strip() for piece in word.partition("="))
             if name not in knobs:
-                raise InputError(f"schedule names {name!r}; the knobs are {', '.join(knobs)}.")
-            if not (value.isascii() and value.isdigit() and 0 < int(value[:10]) < 2**31):
-                raise InputError(f"schedule gives {name} the value {value!r}; it must be a positive integer.")
+                raise InputError(f"schedule names {shown(name)}; the knobs are {', '.join(knobs)}.")
+            if not re.fullmatch("[0-9]{1,10}", value):
+                raise InputError(f"schedule gives {name} the value {shown(value)}; it must be a positive integer.")
             if name in values:
                 raise InputError(f"schedule names {name} twice; give it once.")
             values[name] = int(value)
         return cls(**values)
+
+
+def as_pins(schedule: object) -> dict[str, object]:
+    """What a schedule pins, by name: a `Schedule`, a mapping, or None for nothing."""
+    if schedule is None:
+        return {}
+    if not isinstance(schedule, (Schedule, Mapping)):
+        raise InputError(f"schedule is {shown(schedule)}; it must be a Schedule or a mapping of names to values.")
+    pins: dict[str, object] = dict(schedule)
+    for name in pins:
+        if not isinstance(name, str):
+            raise InputError(f"schedule names {shown(name)}; a knob's name is text.")
+    return pins

@@ -1,6 +1,6 @@
 """`Script`, the base of every kernel of this package: a kernel runs where its tensors live.
 
-CPU tensors: the simulator. CUDA tensors: the GPU, once the compiler exists. To tilus a `Script` is an ordinary
+CPU tensors: the simulator. CUDA tensors: their GPU. To tilus a `Script` is an ordinary
 `tilus.Script`; the only difference is what calling the class returns: a `Kernel`, not tilus's own JIT instance.
 """
 
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend.tilus_compat import import_tilus
+from blackwell_matmul.wording import attribute, shown
 
 import_tilus()
 
 import tilus  # noqa: E402
 
 if TYPE_CHECKING:
+    from blackwell_matmul.runtime.script import ScriptCalls
     from blackwell_matmul.simulator.findings import Run
 
 
@@ -27,32 +30,53 @@ class Kernel:
     script_cls: the class. pins: the arguments of its `__init__` that are fixed; the others are chosen per call.
     """
 
+    _gpu: ScriptCalls | None = None
+
     def __init__(self, script_cls: type[Script], pins: Mapping[str, object]) -> None:
         self.script_cls = script_cls
-        self.pins = dict(pins)
+        self.pins: Mapping[str, object] = MappingProxyType(dict(pins))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Kernel, (self.script_cls, dict(self.pins))
 
     def __repr__(self) -> str:
-        return f"{self.script_cls.__name__}({', '.join(f'{name}={value!r}' for name, value in self.pins.items())})"
+        return f"{self.script_cls.__name__}({', '.join(f'{name}={shown(value)}' for name, value in self.pins.items())})"
 
-    def __call__(self, *args: object, **kwargs: object) -> Run:
-        """Run on the device of the tensors among the arguments, write the outputs in place, return what was seen.
+    def __call__(self, *args: object, **kwargs: object) -> Run | None:
+        """Run on the device of the tensors among the arguments and write the outputs in place.
 
-        Raises InputError for arguments that break a rule, UnsupportedError for tensors that are not on the CPU,
-        and SimulationError when a finding is an error; the outputs are written by then. `simulate` takes the same
-        arguments and returns such findings instead of raising.
+        CPU tensors are simulated, and what was seen is returned. With CUDA tensors the kernel is compiled for their GPU
+        when first needed and launched on torch's current stream; the call returns None at once, like any operation of
+        torch.
+
+        Raises InputError for arguments that break a rule, UnsupportedError for a device that cannot run the kernel,
+        DriverError where the driver refuses, and SimulationError when a finding is an error; the outputs are written
+        by then. `simulate` takes the same arguments and returns such findings instead of raising.
         """
+        if self._gpu is not None and not kwargs and self._gpu.attempt(args):
+            return None
         name = self.script_cls.__name__
         check = getattr(self.script_cls, "check_arguments", None)
         takes = _without_self(self.script_cls.__call__) if check is None else inspect.signature(check)
         arguments = _bind(takes, f"{name} is called with", args, kwargs)
-        _require_cpu(name, arguments)
+        device_type = _device_type(name, arguments)
         if check is not None:
             check(*arguments.values())
+        if device_type == "cuda":
+            self._launch(tuple(arguments.values()), check)
+            return None
         from blackwell_matmul.simulator import simulate
 
         run = simulate(self, *arguments.values())
         _raise_errors(name, run)
         return run
+
+    def _launch(self, arguments: Sequence[object], check: Callable[..., None] | None) -> None:
+        if self._gpu is None:
+            from blackwell_matmul.runtime.script import ScriptCalls
+
+            self._gpu = ScriptCalls(self, check)
+        self._gpu.launch(arguments)
 
 
 class Script(tilus.Script):
@@ -76,10 +100,10 @@ def _require_knobs(script_cls: type[Script], args: Sequence[object], kwargs: Map
         return
     name, known = script_cls.__name__, ", ".join(script_cls.knobs)
     if args:
-        raise InputError(f"{name} takes its knobs by name ({known}); it got {args[0]!r} without one.")
+        raise InputError(f"{name} takes its knobs by name ({known}); it got {shown(args[0])} without one.")
     for knob in kwargs:
         if knob not in _without_self(script_cls.__init__).parameters:
-            raise InputError(f"{name} has no knob {knob!r}; its knobs are {known}.")
+            raise InputError(f"{name} has no knob {shown(knob)}; its knobs are {known}.")
 
 
 def _without_self(function: Callable[..., object]) -> inspect.Signature:
@@ -119,25 +143,24 @@ def _devices(arguments: Mapping[str, object]) -> dict[str, list[str]]:
     """The names of the tensors among the arguments, by device. An array without a device counts as CPU."""
     devices: dict[str, list[str]] = {}
     for name, value in arguments.items():
-        if hasattr(value, "shape") and hasattr(value, "dtype"):
-            devices.setdefault(str(getattr(value, "device", "cpu")), []).append(name)
+        if attribute(value, "shape") is not None and attribute(value, "dtype") is not None:
+            devices.setdefault(str(attribute(value, "device") or "cpu"), []).append(name)
     return devices
 
 
-def _require_cpu(kernel: str, arguments: Mapping[str, object]) -> None:
+def _device_type(kernel: str, arguments: Mapping[str, object]) -> str:
+    """Where the tensors are: "cpu" or "cuda"."""
     devices = _devices(arguments)
     if len(devices) > 1:
         where = "; ".join(f"{', '.join(names)} on {device}" for device, names in devices.items())
         raise InputError(f"{kernel} got tensors on different devices ({where}): put all of them on one.")
-    for device in devices:
-        kind = device.partition(":")[0]
-        if kind == "cuda":
-            raise UnsupportedError(
-                f"{kernel} got CUDA tensors ({device}): running on a GPU needs the compiler, which this version does "
-                "not have yet; pass CPU tensors to simulate it."
-            )
-        if kind != "cpu":
-            raise UnsupportedError(f"{kernel} got tensors on {device}: pass CPU tensors to simulate it.")
+    device = next(iter(devices), "cpu")
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise UnsupportedError(
+            f"{kernel} got tensors on {device}: pass CUDA tensors to run it, or CPU tensors to simulate it."
+        )
+    return kind
 
 
 def _raise_errors(kernel: str, run: Run) -> None:

@@ -1,24 +1,107 @@
-"""Values in messages: whatever a user passes, one short line says what it was."""
+"""Values that a user passes: what a message calls them, and whether they are what they should be.
+
+Nothing here raises, whatever comes in: `repr`, `==`, `hash` and attributes are another's code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import inspect
+import numbers
+import operator
+from collections.abc import Callable
+from typing import Any
 
 LONGEST = 80
 """Characters of a value's own text; a longer one goes by its type."""
 
 
 def shown(value: object) -> str:
-    """A value in a few words: its `repr` where that is one short line, its type where not or where it has none."""
+    """A value in a few words: a tensor's shape and type, or its `repr` where that is one short line, or its type."""
+    if isinstance(value, str):
+        quoted = str.__repr__(value)
+        return quoted if len(quoted) <= LONGEST else f"{quoted[:LONGEST]}..."
+    return _short(_tensor, value) or _short(repr, value) or f"an object of type {type(value).__name__[:LONGEST]}"
+
+
+def _short(spell: Callable[[Any], str], value: object) -> str:
     try:
-        text = repr(value)
+        words = spell(value)
     except Exception:  # another's code, or an integer too long for Python to print
-        text = ""
-    if 0 < len(text) <= LONGEST and "\n" not in text:
-        return text
-    return f"{text[:LONGEST]}..." if isinstance(value, str) else f"an object of type {type(value).__name__}"
+        return ""
+    return words if len(words) <= LONGEST and words.isprintable() else ""
 
 
-def among(value: object, names: Iterable[str]) -> bool:
-    """Whether a value is one of these names; no for what cannot be compared or hashed."""
-    return isinstance(value, str) and value in set(names)
+def _tensor(value: Any) -> str:
+    kind = "an array" if type(value).__module__.startswith("numpy") else "a tensor"
+    return f"{kind} of shape {tuple(value.shape)} and type {value.dtype}" if value.shape else ""
+
+
+def said(error: BaseException) -> str:
+    """What an error says, on one line without its end; nothing where it cannot say it."""
+    try:
+        return " ".join(str(error).split()).rstrip(".")
+    except Exception:
+        return ""
+
+
+def spelled(error: BaseException) -> str:
+    """`ValueError: what it says`, without an end."""
+    words = said(error)[:300]
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def plain_text(value: object) -> str | None:
+    """The text that a value is, as a plain str (an enum's member, too), or None."""
+    return str.__str__(value) if isinstance(value, str) else None
+
+
+def integer(value: object, low: int, high: int) -> int | None:
+    """The integer in this range that a value is (Python's, numpy's; not a bool), or None."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        return None
+    found = operator.index(value)
+    return found if low <= found <= high else None
+
+
+def number(value: object) -> float | None:
+    """The real number that a value is (not a bool), as a float, or None."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
+
+
+def same(value: object, other: object) -> bool:
+    """Whether two values are equal; where they cannot be compared, whether they are one object."""
+    try:
+        return bool(value == other)
+    except Exception:
+        return value is other
+
+
+def attribute(value: object, name: str) -> object:
+    """An attribute of a value; None where it has none or does not give it."""
+    try:
+        return getattr(value, name, None)
+    except Exception:
+        return None
+
+
+def has_memory(tensor: Any) -> bool:
+    """Whether the elements of a torch tensor lie in memory as they are; not of a sparse, nested or fake one."""
+    try:
+        plain = not (tensor.is_sparse or tensor.is_nested or tensor.is_conj() or tensor.is_neg())
+        return plain and tensor.untyped_storage().device == tensor.device
+    except Exception:  # torch raises where there is no storage
+        return False
+
+
+def accepts(value: object, count: int) -> bool:
+    """Whether a value is a function that says it can be called with so many arguments."""
+    try:
+        inspect.signature(value).bind(*range(count))  # type: ignore[arg-type]
+    except Exception:
+        return False
+    return True

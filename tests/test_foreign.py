@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from blackwell_matmul import InputError, Result, ScriptResult, cli, run_script, schedules
+from blackwell_matmul import BlackwellMatmulError, InputError, Result, ScriptResult, cli, run_script, schedules
 from blackwell_matmul.problem import Problem
 
 MATMUL = """
@@ -260,7 +260,11 @@ def test_a_reference_alone_replaces_the_check_of_a_matmul(write):
         (DOUBLE, {}, "Double is called with (m, n, x_ptr, y_ptr), and nothing says what these are: make it (m, n, k,"),
         (DOUBLE + ARGS, {"dtype": "fp16"}, "Double has example_args, which makes its own; leave it out."),
         (DOUBLE + "example_args = 3", {}, "example_args beside Double is 3; it must be a function."),
-        (DOUBLE + "def example_args(m, n, k): return m", {}, "does not take no size; it must be example_args(m, n, k)"),
+        (
+            DOUBLE + "def example_args(m, n, k): return m",
+            {},
+            "cannot be called without a size; it must be example_args(m, n, k)",
+        ),
         (DOUBLE + "def example_args(m=1): return m", {"size": (1, 2, 3)}, "does not take M, N and K"),
         (DOUBLE + "def example_args(): return 7", {}, "example_args beside Double returned 7; it must return a tuple."),
         (DOUBLE + "def example_args(): return 7, 8", {}, "Double takes 4 arguments (m, n, x_ptr, y_ptr) but got 2."),
@@ -273,8 +277,14 @@ def test_a_reference_alone_replaces_the_check_of_a_matmul(write):
         (
             DOUBLE + ARGS + "def reference(*a): return {3: 'x'}",
             {},
-            "the reference of y_ptr is str; it must be a tensor",
+            "the reference of y_ptr is 'x'; it must be a tensor",
         ),
+        (
+            DOUBLE + "import threading\ndef example_args(): return 1, 1, threading.Lock(), 0\ndef reference(*a): pass",
+            {},
+            "the arguments of Double cannot be copied for its reference: cannot pickle '_thread.lock' object.",
+        ),
+        (DOUBLE + ARGS + f"tolerance = 1{'0' * 400}, 0", {}, "tolerance beside Double is an object of type tuple"),
         (DOUBLE + ARGS + "tolerance = 1", {}, "tolerance beside Double is 1; it must be (rtol, atol)"),
         ("from __future__ import annotations\n" + matmul(), {}, "are annotated with text, and tilus needs the types"),
         (matmul(), {"size": (1, 2)}, "size must be three integers"),
@@ -287,6 +297,45 @@ def test_a_reference_alone_replaces_the_check_of_a_matmul(write):
 def test_conventions_that_are_not_kept_get_one_sentence(write, text, options, words):
     got = refused(write(text), **options)
     assert words in got, got
+
+
+CLASS = """
+import tilus
+from tilus import int32, void_p
+
+class Odd(tilus.Script):
+    MEMBER
+    def __call__(self, m: int32, n: int, k: int, a: void_p, b: void_p, c: void_p):
+        self.attrs.blocks = BLOCKS
+        self.attrs.warps = 1
+        STATEMENT
+"""
+
+
+def odd(member="x = 0", blocks="1", statement="self.sync()"):
+    return CLASS.replace("MEMBER", member).replace("BLOCKS", blocks).replace("STATEMENT", statement)
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        (odd("__init__ = None"), "__init__ of Odd is None; it must be a function with self."),
+        (odd() + "    __call__ = staticmethod(__call__)", "__call__ of Odd is <staticmethod("),
+        (odd("def __init__(self): raise SystemExit(0)"), "Odd exits while it is compiled; a kernel cannot."),
+        (odd("debug_schedule = [1]"), "debug_schedule of Odd is [1]; it must be a dict."),
+        (odd("_autotune_space = 3"), "_autotune_space of Odd is 3; it must be a dict."),
+        (odd("_autotune_space = {'x': []}"), "The autotune space of Odd has no schedule."),
+        (odd("complete = lambda *args: 3"), "complete of Odd returned 3; it must return a dict."),
+        (odd("complete = lambda *args: 1 / 0"), "complete of Odd raises ZeroDivisionError: division by zero."),
+        (odd(statement="assert m > 9"), "Odd does not compile for sm_100a: tilus has no translation for a statement"),
+        (odd(blocks="[m, 65535, 65535]"), "a grid of 8x65535x65535 CTAs; the simulator runs 4194304 at most"),
+        (odd(blocks="0"), "Odd asks for a grid of 0x1x1 CTAs; each extent must be at least 1"),
+    ],
+)
+def test_an_odd_script_gets_one_sentence(write, text, words):
+    with pytest.raises(BlackwellMatmulError) as caught:
+        run_script(write(text), (8, 8, 8), workers=1)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
 # --- the file

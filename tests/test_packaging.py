@@ -22,7 +22,7 @@ EXTRAS = {name: [Requirement(r) for r in rs] for name, rs in PROJECT["optional-d
 DISTRIBUTION = {"cuda": "cuda-python"}
 """Import name to distribution, where they differ."""
 
-NOT_IMPORTED_HERE = {"jinja2", "cuda-python", "nvidia-cuda-nvrtc"}
+NOT_IMPORTED_HERE = {"jinja2", "cuda-python", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime"}
 """Declared although no module of the package imports them: tilus does (the first two), or the compiler will."""
 
 LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "platform_system": "Linux"}
@@ -80,7 +80,9 @@ def test_cuda_is_a_range_below_14_where_wheels_exist(name: str) -> None:
 
 
 def test_only_cuda_depends_on_the_platform() -> None:
-    assert {name for name, r in REQUIREMENTS.items() if r.marker} == {"cuda-python", "nvidia-cuda-nvrtc"}
+    assert {name for name, r in REQUIREMENTS.items() if r.marker} == {
+        *("cuda-python", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime")
+    }
 
 
 def test_nvcc_extra_holds_what_only_nvcc_needs() -> None:

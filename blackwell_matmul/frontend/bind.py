@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend.tilus_compat import check_target, import_tilus
-from blackwell_matmul.problem import Schedule
+from blackwell_matmul.problem import Schedule, as_pins
+from blackwell_matmul.wording import attribute, integer, number, plain_text, same, shown, spelled
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +54,9 @@ def bind_all(
     import_tilus()
     check_target(target)
     script_cls, rows, pins = _unpack(script)
+    check_functions(script_cls)
     call = _bind_call(script_cls, tuple(args))
-    wanted = _merge(script_cls, pins, _as_dict(schedule))
+    wanted = _merge(script_cls, pins, as_pins(schedule))
     candidates = _candidates(script_cls, rows, wanted, call["args"], target)
     return [Bound(script_cls=script_cls, init_kwargs=candidate, **call) for candidate in candidates]
 
@@ -68,20 +69,19 @@ def _unpack(script: Any) -> tuple[type, list[dict[str, Any]] | None, Mapping[str
         return script.script_cls, [dict(row) for row in script.schedules], {}
     if isinstance(script, type) and issubclass(script, Script):
         return script, None, {}
-    script_cls = getattr(script, "script_cls", None)
-    if isinstance(script_cls, type) and isinstance(getattr(script, "pins", None), Mapping):
-        return script_cls, None, script.pins
-    raise InputError(f"{_what(script)} is no kernel; give a tilus.Script class or what calling it returns.")
+    script_cls = attribute(script, "script_cls")
+    known = isinstance(script_cls, type) and issubclass(script_cls, Script)
+    if known and isinstance(attribute(script, "pins"), Mapping):
+        return script.script_cls, None, script.pins
+    raise InputError(f"{shown(script)} is no kernel; give a tilus.Script class or what calling it returns.")
 
 
-def _as_dict(schedule: Mapping[str, object] | Schedule | None) -> dict[str, Any]:
-    if schedule is None:
-        return {}
-    if isinstance(schedule, Schedule):
-        return schedule.as_dict()
-    if isinstance(schedule, Mapping):
-        return dict(schedule)
-    raise InputError(f"schedule is {_what(schedule)}; it must be a Schedule or a mapping of names to values.")
+def check_functions(script_cls: type) -> None:
+    """tilus reads the source of these two: InputError where one of them is something else."""
+    for name in ("__init__", "__call__"):
+        found = inspect.getattr_static(script_cls, name)
+        if not inspect.isfunction(found):
+            raise InputError(f"{name} of {script_cls.__name__} is {shown(found)}; it must be a function with self.")
 
 
 def _merge(script_cls: type, pins: Mapping[str, Any], schedule: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,12 +90,12 @@ def _merge(script_cls: type, pins: Mapping[str, Any], schedule: Mapping[str, Any
     for name in (*pins, *schedule):
         if name not in known and not open_ended:
             choice = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
-            raise InputError(f"{script_cls.__name__} has no schedule parameter {name!r}; {choice}.")
+            raise InputError(f"{script_cls.__name__} has no schedule parameter {shown(name)}; {choice}.")
     for name in pins:
-        if name in schedule and schedule[name] != pins[name]:
+        if name in schedule and not same(schedule[name], pins[name]):
             raise InputError(
-                f"{script_cls.__name__} was made with {name}={pins[name]!r} and the schedule says "
-                f"{name}={schedule[name]!r}; give one of the two."
+                f"{script_cls.__name__} was made with {name}={shown(pins[name])} and the schedule says "
+                f"{name}={shown(schedule[name])}; give one of the two."
             )
     return {**pins, **schedule}
 
@@ -116,15 +116,29 @@ def _candidates(
 ) -> list[dict[str, Any]]:
     complete = getattr(script_cls, "complete", None)
     if rows is None and callable(complete):
-        return [dict(complete(wanted, args, target))]
+        return [_completed(script_cls, complete, wanted, args, target)]
     space = _space(script_cls)
     tuned = {name for row in space for name in row}
     rows = space if rows is None else rows
     restricting = {name: value for name, value in wanted.items() if name in tuned}
-    kept = [{**row, **wanted} for row in rows if all(row[name] == restricting[name] for name in restricting)]
+    kept = [{**row, **wanted} for row in rows if all(same(row[name], restricting[name]) for name in restricting)]
     if not kept:
         raise InputError(_no_candidate(script_cls, rows, restricting))
     return [_with_defaults(script_cls, row) for row in kept]
+
+
+def _completed(
+    script_cls: type, complete: Callable[..., Any], wanted: dict[str, Any], args: tuple[Any, ...], target: str
+) -> dict[str, Any]:
+    try:
+        row = complete(wanted, args, target)
+    except BlackwellMatmulError:
+        raise
+    except Exception as error:
+        raise InputError(f"complete of {script_cls.__name__} raises {spelled(error)}.") from error
+    if not isinstance(row, Mapping):
+        raise InputError(f"complete of {script_cls.__name__} returned {shown(row)}; it must return a dict.")
+    return dict(row)
 
 
 def _space(script_cls: Any) -> list[dict[str, Any]]:
@@ -132,29 +146,39 @@ def _space(script_cls: Any) -> list[dict[str, Any]]:
 
     tilus splits the names of a subspace at ", " only; here a bare comma does as well.
     """
-    if script_cls.debug_schedule:
-        return [dict(script_cls.debug_schedule)]
+    debug, space = script_cls.debug_schedule, getattr(script_cls, "_autotune_space", {})
+    for name, value in (("debug_schedule", debug or {}), ("_autotune_space", space)):
+        if not isinstance(value, Mapping):
+            raise InputError(f"{name} of {script_cls.__name__} is {shown(value)}; it must be a dict.")
+    if debug:
+        return [dict(debug)]
     subspaces = []
-    for key, choices in getattr(script_cls, "_autotune_space", {}).items():
+    for key, choices in space.items():
         names = [name.strip() for name in key.split(",")]
         subspaces.append([dict(zip(names, choice if len(names) > 1 else [choice], strict=True)) for choice in choices])
     return [{k: v for part in parts for k, v in part.items()} for parts in itertools.product(*subspaces)]
 
 
 def _no_candidate(script_cls: type, rows: list[dict[str, Any]], restricting: Mapping[str, Any]) -> str:
-    asked = ", ".join(f"{name}={value!r}" for name, value in restricting.items())
-    choices = {name: list(dict.fromkeys(repr(row[name]) for row in rows)) for name in restricting}
-    offered = "; ".join(f"{name}: {', '.join(values)}" for name, values in choices.items())
-    if all(repr(value) in choices[name] for name, value in restricting.items()):
+    asked = ", ".join(f"{name}={shown(value)}" for name, value in restricting.items())
+    if not rows:
+        return f"The autotune space of {script_cls.__name__} has no schedule."
+    choices = {name: list(dict.fromkeys(shown(row[name]) for row in rows)) for name in restricting}
+    offered = "; ".join(f"{name}: {_listed(values)}" for name, values in choices.items())
+    if all(shown(value) in choices[name] for name, value in restricting.items()):
         offered += ", though not in this combination"
     return f"No schedule of {script_cls.__name__} has {asked}; its space offers {offered}."
+
+
+def _listed(values: Sequence[str], most: int = 12) -> str:
+    return ", ".join([*values[:most], f"and {len(values) - most} more"] if len(values) > most else values)
 
 
 def _with_defaults(script_cls: type, row: dict[str, Any]) -> dict[str, Any]:
     known, open_ended = _init_parameters(script_cls)
     surplus = [name for name in row if name not in known]
     if surplus and not open_ended:
-        names = ", ".join(surplus)
+        names = ", ".join(map(shown, surplus))
         raise InputError(f"The space of {script_cls.__name__} names {names}, which its __init__ does not take.")
     empty = inspect.Parameter.empty
     missing = [name for name, p in known.items() if name not in row and p.default is empty]
@@ -191,7 +215,8 @@ def _call_parameters(script_cls: type) -> Any:
     try:
         return CallParameters(script_cls)
     except ValueError as error:
-        raise InputError(f"{script_cls.__name__}.__call__ cannot be a kernel: {error}") from error
+        text = str(error).rstrip(".").replace(". ", "; ")
+        raise InputError(f"{script_cls.__name__}.__call__ cannot be a kernel: {text}.") from error
 
 
 def _complete_args(script_cls: type, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -215,36 +240,55 @@ def _check(kernel: str, name: str, annotation: Any, value: Any) -> Any:
         return _check_scalar(kernel, name, annotation, value)
     if isinstance(annotation, type):
         return _check_const(kernel, name, annotation, value)
-    if _is_array(value) or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise InputError(f"{name} of {kernel} is {_what(value)}; it must be a tensor, an array or an address.")
+    address = integer(value, 0, 2**64 - 1)
+    if address is None and not _is_tensor(value):
+        raise InputError(f"{name} of {kernel} is {shown(value)}; it must be a tensor, an array or an address.")
+    return value if address is None else address
 
 
-_KINDS: dict[type, type] = {bool: bool, int: numbers.Integral, float: numbers.Real, str: str}
+def _is_tensor(value: object) -> bool:
+    import numpy
+    import torch
+
+    return isinstance(value, (numpy.ndarray, torch.Tensor))
+
+
+_CONSTS: dict[type, Callable[[Any], object]] = {
+    bool: lambda value: value if isinstance(value, bool) else None,
+    int: lambda value: integer(value, -(2**63), 2**63 - 1),
+    float: number,
+    str: plain_text,
+}
 
 
 def _check_const(kernel: str, name: str, annotation: type, value: Any) -> Any:
-    if not isinstance(value, _KINDS[annotation]):
-        raise InputError(f"{name} of {kernel} is {_what(value)}; it must be of type {annotation.__name__}.")
-    return annotation(value)
+    found = _CONSTS[annotation](value)
+    if found is None:
+        size = ", of at most 64 bits" if annotation is int else ""
+        raise InputError(f"{name} of {kernel} is {shown(value)}; it must be of type {annotation.__name__}{size}.")
+    return found
 
 
 def _check_scalar(kernel: str, name: str, annotation: Any, value: Any) -> Any:
     """A scalar that the kernel gets at run time: in the range of its type."""
-    fits = isinstance(value, numbers.Integral if annotation.is_integer() else numbers.Real)
-    if not fits:
-        raise InputError(f"{name} of {kernel} is {_what(value)}; it must be a number that fits {annotation.name}.")
-    if not annotation.is_integer():
-        return float(value) if annotation.is_float() else value
-    return _check_integer(kernel, name, annotation, int(value))
+    if annotation.is_integer():
+        return _check_integer(kernel, name, annotation, value)
+    found = number(value)
+    if found is None:
+        raise InputError(f"{name} of {kernel} is {shown(value)}; it must be a number that fits {annotation.name}.")
+    return found if annotation.is_float() else value
 
 
-def _check_integer(kernel: str, name: str, annotation: Any, value: int) -> int:
+def _check_integer(kernel: str, name: str, annotation: Any, value: Any) -> int:
     # tilus counts bool among the integers, and it has no limits to ask for
-    low, high = (0, 1) if annotation.name == "bool" else (annotation.min_value, annotation.max_value)
-    if not int(low) <= value <= int(high):
-        raise InputError(f"{name} of {kernel} is {value}; {annotation.name} holds {int(low)} to {int(high)}.")
-    return value
+    flag = annotation.name == "bool"
+    low, high = (0, 1) if flag else (int(annotation.min_value), int(annotation.max_value))
+    found = integer(int(value) if flag and isinstance(value, bool) else value, low, high)
+    if found is None:
+        raise InputError(
+            f"{name} of {kernel} is {shown(value)}; it must be an integer, and {annotation.name} holds {low} to {high}."
+        )
+    return found
 
 
 def _divisibility(value: int) -> int:
@@ -252,15 +296,3 @@ def _divisibility(value: int) -> int:
     from tilus.lang.instantiated_script import divisibility_key
 
     return int(divisibility_key[value % 32])
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "data_ptr") or hasattr(value, "__array_interface__")
-
-
-def _what(value: Any) -> str:
-    """A value in a few words, for a message."""
-    if _is_array(value):
-        return f"a tensor of shape {tuple(value.shape)} and type {value.dtype}"
-    text = repr(value)
-    return text if len(text) <= 40 else f"an object of type {type(value).__name__}"

@@ -22,6 +22,7 @@ from tilus.lang.transpiler.common import TilusProgramError
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen, instructions, operands
+from blackwell_matmul.wording import said
 
 LONGEST_REASON = 400
 """Characters kept of what tilus says."""
@@ -145,11 +146,13 @@ def _tensor_memory_reason(recorder: Recorder, codegen: RecordingCodegen) -> tupl
 
 
 def _plain_reason(error: BaseException) -> str:
-    text = str(error).strip()
+    text = said(error)
     if text and type(error).__module__ == "builtins" and isinstance(error, (KeyError, AttributeError, TypeError)):
         return f"{type(error).__name__}: {text}"
     if text:
         return text
+    if isinstance(error, NotImplementedError):
+        return "tilus has no translation for a statement of this kind"
     frames = traceback.extract_tb(error.__traceback__)
     where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno} ({frames[-1].line})" if frames else ""
     return f"{type(error).__name__}{where}"

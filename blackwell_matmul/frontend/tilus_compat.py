@@ -10,12 +10,14 @@ import importlib
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Protocol
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.wording import plain_text, shown
 
 lock = threading.RLock()
 """Held while a target is set or a hook is in place: tilus keeps both in module globals."""
@@ -102,11 +104,13 @@ def target_names() -> tuple[str, ...]:
     return tuple("sm_" + name.removeprefix("nvgpu_sm") for name in vars(targets) if name.startswith("nvgpu_sm"))
 
 
-def check_target(name: str) -> None:
-    """Raise InputError, with the names that work, unless tilus knows this target."""
+def check_target(name: str) -> str:
+    """The name as plain text; InputError, with the names that work, unless tilus knows this target."""
     import_tilus()
-    if name not in target_names():
-        raise InputError(f"target is {name!r}; it must be one of {', '.join(target_names())}.")
+    known = plain_text(name)
+    if known is None or known not in target_names():
+        raise InputError(f"target is {shown(name)}; it must be one of {', '.join(target_names())}.")
+    return known
 
 
 @contextmanager
@@ -184,3 +188,30 @@ def restore_scopes() -> Iterator[None]:
     finally:
         builder._current_scope = scope
         del builder._scope_stack[depth:]
+
+
+@contextmanager
+def without_hidet_passes(unneeded: Collection[tuple[str, int]]) -> Iterator[None]:
+    """Leave passes out of `tilus.drivers.optimize_ir_module`: (name, 0) is the first pass of this name, and so on.
+
+    The driver's list is fixed, and two of its passes take a third of the time to do nothing that shows in the source.
+    Removable when tilus runs each pass once, or its driver takes a list.
+    """
+    transforms: Any = importlib.import_module("tilus.hidet.transforms")
+    with lock:
+        lower_with = transforms.lower_with
+        transforms.lower_with = lambda module, passes: lower_with(module, _needed(passes, unneeded))
+        try:
+            yield
+        finally:
+            transforms.lower_with = lower_with
+
+
+def _needed(passes: Sequence[Any], unneeded: Collection[tuple[str, int]]) -> list[Any]:
+    seen: Counter[str] = Counter()
+    needed = []
+    for each in passes:
+        if (each.name, seen[each.name]) not in unneeded:
+            needed.append(each)
+        seen[each.name] += 1
+    return needed

@@ -28,9 +28,10 @@ from typing import Any
 
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import import_tilus
+from blackwell_matmul.frontend.bind import check_functions
 from blackwell_matmul.harness.outputs import Tolerance
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.wording import among, shown
+from blackwell_matmul.wording import number, plain_text, shown, spelled
 
 EXAMPLE = "my_kernel.py:MyScript"
 DEFAULT_SIZE = (1024, 1024, 1024)
@@ -83,6 +84,7 @@ def _is_script(value: object) -> bool:
 
 
 def _foreign(script_cls: type, module: ModuleType | None) -> Foreign:
+    check_functions(script_cls)
     found = {name: getattr(module, name, None) for name in ("example_args", "reference", "tolerance")}
     for name in ("example_args", "reference"):
         if found[name] is not None and not callable(found[name]):
@@ -93,8 +95,8 @@ def _foreign(script_cls: type, module: ModuleType | None) -> Foreign:
 
 
 def _check_tolerance(script_cls: type, value: Any) -> None:
-    numbers = isinstance(value, (tuple, list)) and all(isinstance(x, (int, float)) and x >= 0 for x in value)
-    if value is not None and not (numbers and len(value) == 2):
+    parts = [number(part) for part in value] if isinstance(value, (tuple, list)) else []
+    if value is not None and not (len(parts) == 2 and all(part is not None and part >= 0 for part in parts)):
         wanted = "it must be (rtol, atol), two numbers from 0"
         raise InputError(f"tolerance beside {script_cls.__name__} is {shown(value)}; {wanted}.")
 
@@ -152,7 +154,7 @@ def _load_failure(path: str, file: Path, error: BaseException) -> str:
         return f"{where}:{error.lineno or 1} is not Python: {_one_line(error.msg)}."
     if isinstance(error, SystemExit):
         return f"{path} exits while it is loaded; put what it does under `if __name__ == '__main__':`."
-    return f"{_line_of(error, file, path)} raises {_spell(error)}"
+    return f"{_line_of(error, file, path)} raises {spelled(error)}."
 
 
 def _line_of(error: BaseException, file: Path | None, shown: str) -> str:
@@ -160,11 +162,6 @@ def _line_of(error: BaseException, file: Path | None, shown: str) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if file is not None and frame.filename == str(file)]
     return f"{shown}:{lines[-1]}" if lines else shown
-
-
-def _spell(error: BaseException) -> str:
-    text = _one_line(str(error))
-    return f"{type(error).__name__}: {text}." if text else f"{type(error).__name__}."
 
 
 def _one_line(text: str) -> str:
@@ -203,15 +200,24 @@ def example_call(foreign: Foreign, size: Sequence[int] | None) -> tuple[Any, ...
     try:
         inspect.signature(foreign.example_args).bind(*sizes)
     except TypeError:
-        takes = "M, N and K" if sizes else "no size"
+        trouble = "does not take M, N and K" if sizes else "cannot be called without a size"
         raise InputError(
-            f"example_args beside {foreign.name} does not take {takes}; it must be example_args(m, n, k), with "
-            "defaults where a size may be left out."
+            f"example_args beside {foreign.name} {trouble}; it must be example_args(m, n, k), with defaults where "
+            "the size may be left out."
         ) from None
     args = call_beside(foreign, foreign.example_args, *sizes)
     if not isinstance(args, (tuple, list)):
         raise InputError(f"example_args beside {foreign.name} returned {shown(args)}; it must return a tuple.")
     return tuple(args)
+
+
+@contextmanager
+def surviving_exit(foreign: Foreign) -> Iterator[None]:
+    """A script that exits does not end the program that checks it."""
+    try:
+        yield
+    except SystemExit as error:
+        raise InputError(f"{foreign.name} exits while it is compiled; a kernel cannot.") from error
 
 
 def call_beside(foreign: Foreign, function: Callable[..., Any], *args: Any) -> Any:
@@ -226,7 +232,7 @@ def call_beside(foreign: Foreign, function: Callable[..., Any], *args: Any) -> A
         file = Path(code.co_filename) if code else None
         where = _line_of(error, file, file.name if file else "it")
         name = getattr(function, "__name__", "a function")
-        raise InputError(f"{name} beside {foreign.name} cannot be used: {where} raises {_spell(error)}") from error
+        raise InputError(f"{name} beside {foreign.name} cannot be used: {where} raises {spelled(error)}.") from error
 
 
 def expected_outputs(foreign: Foreign, args: tuple[Any, ...]) -> dict[int, Any]:
@@ -265,7 +271,7 @@ def matmul_problem(foreign: Foreign, size: Sequence[int] | None, dtype: str | No
                 f"{foreign.name} is called with {name}: ~{pointer}; as a matmul, its pointers must be all ~float16, "
                 "all ~bfloat16, or void_p; for other types write example_args and reference beside the class."
             )
-        if dtype is not None and not among(dtype, [_PROBLEM_DTYPES[pointer]]):
+        if dtype is not None and plain_text(dtype) != _PROBLEM_DTYPES[pointer]:
             raise InputError(
                 f"dtype is {shown(dtype)} and {foreign.name} is called with {name}: ~{pointer}; leave dtype out."
             )
@@ -292,8 +298,8 @@ def _matmul_pointers(foreign: Foreign) -> dict[str, str]:
             return {name: kind[1:] for name, kind in pointers.items()}
     raise InputError(
         f"{foreign.name} is called with ({', '.join(kinds)}), and nothing says what these are: make it (m, n, k, a, b, "
-        "c), three integers and three pointers, for C = A @ B.T, or write example_args(m, n, k) beside the class, "
-        "which returns the arguments of a call."
+        "c), annotated as three integers and three pointers, for C = A @ B.T, or write example_args(m, n, k) beside "
+        "the class, which returns the arguments of a call."
     )
 
 

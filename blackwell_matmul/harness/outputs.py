@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.wording import attribute, has_memory, shown
 
 Tolerance = tuple[float, float]
 """rtol and atol."""
@@ -67,14 +68,16 @@ class OutputVerdict:
 def compare(name: str, actual: Any, expected: Any, tolerance: Tolerance | None = None) -> OutputVerdict:
     """Judge one output, a torch tensor or an array; InputError when `expected` has another shape or is no tensor."""
     rtol, atol = tolerance or TOLERANCES.get(_type_name(actual), (0.0, 0.0))
-    have, want = _as_double(name, actual), _as_double(f"the reference of {name}", expected)
+    have, want = _as_numbers(name, actual), _as_numbers(f"the reference of {name}", expected)
+    if have.dtype != want.dtype:
+        have, want = have.double(), want.double()
     if have.shape != want.shape:
         shapes = f"{tuple(want.shape)} and {name} has {tuple(have.shape)}"
         raise InputError(f"the reference of {name} has shape {shapes}; they must be the same.")
     if have.numel() == 0:
         return OutputVerdict(name, True, 0, 0, 0.0, (), rtol, atol)
     error = _errors(have, want)
-    wrong = int((error > atol + rtol * want.nan_to_num(0, 0, 0).abs()).sum())
+    wrong = int((error > atol + rtol * want.double().nan_to_num(0, 0, 0).abs()).sum())
     worst = int(error.argmax())
     index = tuple(int(i) for i in np.unravel_index(worst, tuple(have.shape)))
     return OutputVerdict(name, wrong == 0, have.numel(), wrong, float(error.flatten()[worst]), index, rtol, atol)
@@ -83,22 +86,33 @@ def compare(name: str, actual: Any, expected: Any, tolerance: Tolerance | None =
 def _errors(have: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
     """|have - want|; 0 where both are the same infinity or NaN, infinite where one of them is not finite."""
     same = (have == want) | (have.isnan() & want.isnan())
-    error = (have - want).abs().nan_to_num(math.inf, math.inf)
+    error = (have.double() - want.double()).abs().nan_to_num(math.inf, math.inf)
+    if not have.is_floating_point():
+        error = error.clamp(min=1)  # beyond 2**53 neighbours are one float64
     return torch.where(same, 0.0, error)
 
 
 def _type_name(value: Any) -> str:
-    return str(getattr(value, "dtype", type(value).__name__)).removeprefix("torch.")
+    return str(attribute(value, "dtype")).removeprefix("torch.")
 
 
-def _as_double(what: str, value: Any) -> torch.Tensor:
+def _as_numbers(what: str, value: Any) -> torch.Tensor:
+    """A dense CPU tensor of float64, or of int64 for integers."""
     try:
-        if isinstance(value, torch.Tensor):
-            return value.detach().to_dense().double().cpu()
-        return torch.from_numpy(np.array(value, dtype=np.float64))
+        if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or has_memory(value)):
+            return _widened(value.detach().to_dense().cpu())
+        array = np.asarray(value)
+        if array.dtype.kind in "cOSUMm":
+            raise TypeError("complex numbers, objects, texts and dates have no distance")
+        return torch.from_numpy(array.astype(np.int64 if array.dtype.kind == "i" else np.float64))
     except (TypeError, ValueError, ArithmeticError, RuntimeError):
-        raise InputError(f"{what} is {_what(value)}; it must be a tensor or an array of numbers.") from None
+        raise InputError(f"{what} is {shown(value)}; it must be a tensor or an array of real numbers.") from None
 
 
-def _what(value: Any) -> str:
-    return f"a {type(value).__name__} of type {_type_name(value)}" if hasattr(value, "dtype") else type(value).__name__
+def _widened(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex() or tensor.is_meta:
+        raise TypeError("complex numbers have no order, and what is not there no value")
+    return tensor.long() if tensor.dtype in _INTEGERS else tensor.double()
+
+
+_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)

@@ -24,5 +24,11 @@ def exact_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def torch_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A @ B.T by torch, in the types of its operands: cuBLAS on a GPU, torch's own BLAS on a CPU."""
-    return a @ b.T
+    """A @ B.T by torch, in the types of its operands: cuBLAS on a GPU, torch's own BLAS on a CPU.
+
+    torch multiplies no 8-bit floats this way; their product is that of the same values in fp32.
+    """
+    if a.element_size() == 1:
+        a, b = a.float(), b.float()
+    with torch.autocast(a.device.type, enabled=False):  # it would choose another type
+        return a @ b.T

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ from blackwell_matmul.harness.outputs import compare
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_name
 from blackwell_matmul.harness.result import Result, ScriptResult
 from blackwell_matmul.harness.verdict import check_matmul
-from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.wording import shown
+from blackwell_matmul.problem import Problem, Schedule, as_pins, plain_seed
+from blackwell_matmul.wording import attribute, said, shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.script import Kernel
@@ -49,7 +50,7 @@ def run_matmul(
     `Result.ok`.
     """
     script = _script(rung) if isinstance(rung, str) else rung
-    pins = _mapping(schedule)
+    pins, seed = as_pins(schedule), plain_seed(seed)
     a, b, c = make_inputs(problem, seed)
     from blackwell_matmul.simulator import simulate
 
@@ -82,9 +83,9 @@ def run_script(
     A ScriptResult instead of a Result: the kernel is no matmul, or has a reference of its own. Errors are those of
     `run_matmul`; a file that cannot be loaded is an InputError too.
     """
-    _check_seed(seed)
+    seed = plain_seed(seed)
     foreign = foreign_scripts.load(script)
-    pins = foreign_scripts.read_schedule(foreign, schedule if isinstance(schedule, str) else _mapping(schedule))
+    pins = foreign_scripts.read_schedule(foreign, schedule if isinstance(schedule, str) else as_pins(schedule))
     options = _Options(target=target, seed=seed, policy=policy, workers=workers, progress=progress)
     sizes = _size(size)
     if foreign.example_args is None:
@@ -117,7 +118,7 @@ class _Options(TypedDict):
 def _simulate(foreign: Foreign, args: tuple[Any, ...], pins: Mapping[str, object], options: _Options) -> Run:
     from blackwell_matmul.simulator import simulate
 
-    with foreign_scripts.importable(foreign.folder):
+    with foreign_scripts.importable(foreign.folder), foreign_scripts.surviving_exit(foreign):
         return simulate(foreign.script_cls, *args, schedule=pins or None, **options)
 
 
@@ -140,17 +141,14 @@ def _run_beside(
 
 
 def _expected(foreign: Foreign, args: tuple[Any, ...], seed: int) -> dict[int, Any]:
+    try:
+        copies = copy.deepcopy(args)
+    except Exception as error:
+        raise InputError(
+            f"the arguments of {foreign.name} cannot be copied for its reference: {said(error)}."
+        ) from error
     with _seeded(seed):
-        return foreign_scripts.expected_outputs(foreign, copy.deepcopy(args))
-
-
-def _mapping(schedule: object) -> dict[str, object]:
-    """The pins of a schedule as a new dict."""
-    if schedule is None:
-        return {}
-    if not isinstance(schedule, (Schedule, Mapping)):
-        raise InputError(f"schedule is {shown(schedule)}; it must be a Schedule or a mapping of names to values.")
-    return dict(schedule.as_dict() if isinstance(schedule, Schedule) else schedule)
+        return foreign_scripts.expected_outputs(foreign, copies)
 
 
 def _size(size: Sequence[int] | None) -> tuple[int, int, int] | None:
@@ -193,22 +191,19 @@ def make_inputs(problem: Problem, seed: int = 0) -> tuple[torch.Tensor, torch.Te
 
     The same seed gives the same values. Raises InputError when this machine's memory is too small for them.
     """
-    _check_seed(seed)
+    seed = plain_seed(seed)
     if not isinstance(problem, Problem):
         raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
     _require_memory(problem)
     dtype, generator = TORCH_DTYPES[problem.dtype], torch.Generator().manual_seed(seed)
     try:
-        a = torch.randn(problem.m, problem.k, generator=generator).to(dtype)
-        b = torch.randn(problem.n, problem.k, generator=generator).to(dtype)
-        return a, b, torch.full((problem.m, problem.n), float("nan"), dtype=dtype)
+        a, b = (
+            torch.randn(rows, problem.k, generator=generator, dtype=torch.float32, device="cpu").to(dtype)
+            for rows in (problem.m, problem.n)
+        )
+        return a, b, torch.full((problem.m, problem.n), float("nan"), dtype=dtype, device="cpu")
     except (MemoryError, RuntimeError):
         raise InputError(f"{problem} does not fit into this machine's memory; choose a smaller size.") from None
-
-
-def _check_seed(seed: object) -> None:
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise InputError(f"seed is {shown(seed)}; it must be an integer from 0 to 2**63 - 1.")
 
 
 def _script(rung: str) -> type:
@@ -219,11 +214,14 @@ def _script(rung: str) -> type:
 
 def plain_schedule(schedule: Mapping[str, object]) -> dict[str, object]:
     """The schedule in values that JSON has; a type goes by its name, the rest by its text."""
-    plain = (bool, int, float, str, type(None))
-    return {
-        name: value if isinstance(value, plain) else str(getattr(value, "name", value))
-        for name, value in schedule.items()
-    }
+    return {name: _plain(value) for name, value in schedule.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (bool, int, str, type(None))) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    name = attribute(value, "name")
+    return name if isinstance(name, str) else shown(value)
 
 
 def _tile(value: object) -> int:

@@ -22,7 +22,8 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.reference import torch_product
-from blackwell_matmul.wording import shown
+from blackwell_matmul.problem import positive
+from blackwell_matmul.wording import has_memory, shown
 
 ALLOWED_RATIO = 2.0
 BLOCK_ELEMENTS = 2**21
@@ -95,7 +96,8 @@ def check_matmul(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, tile_m: i
     The work is done in blocks of rows: beyond the operands it takes 8 bytes an element of B and about 300 MB.
     """
     _require_matching(a, b, c)
-    _require_tiles(tile_m, tile_n)
+    tile_m, tile_n = positive("tile_m", tile_m), positive("tile_n", tile_n)
+    a, b, c = a.detach(), b.detach(), c.detach()
     total = _Largest()
     for block in _compare(a, b, c):
         total.add(block)
@@ -176,7 +178,7 @@ def _compare_rows(
 
     (error, apart), (error_torch, apart_torch), (error_rounded, _) = map(compare, (c, by_torch, rounded))
     reference_error = max(float(error_torch.max()), float(error_rounded.max()))
-    return _Block(first, error, reference_error, apart, apart_torch, c.isfinite())
+    return _Block(first, error, reference_error, apart, apart_torch, c.double().isfinite())
 
 
 def _half_ulp(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -187,7 +189,7 @@ def _half_ulp(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _norms(rows: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return torch.linalg.vector_norm(rows.float() if rows.element_size() == 1 else rows, dim=1, dtype=torch.float64)
 
 
 def _verdict(total: _Largest, c: torch.Tensor, tile_m: int, tile_n: int) -> Verdict:
@@ -208,7 +210,7 @@ def _locate(verdict: Verdict, limit: float, blocks: Iterator[_Block]) -> Verdict
     """The same verdict with the wrong elements counted and placed: a second look, taken only when C is wrong."""
     wrong = unwritten = 0
     tiles: set[tuple[int, int]] = set()
-    rows, columns = torch.zeros(verdict.m, dtype=torch.bool), torch.zeros(verdict.n, dtype=torch.bool)
+    rows, columns = (torch.zeros(extent, dtype=torch.bool, device="cpu") for extent in (verdict.m, verdict.n))
     for block in blocks:
         bad = block.error > limit
         wrong += int(bad.sum())
@@ -247,12 +249,14 @@ def _require_matching(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None
     tensors = {"A": a, "B": b, "C": c}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
-            raise InputError(f"{name} is a {type(tensor).__name__}; check_matmul compares torch tensors.")
-        if tensor.ndim != 2 or 0 in tensor.shape:
-            raise InputError(f"{name} has shape {tuple(tensor.shape)}; it must have two dimensions of at least 1.")
+            raise InputError(f"{name} is {shown(tensor)}; check_matmul compares torch tensors.")
         if tensor.layout is not torch.strided:
             raise InputError(f"{name} has layout {tensor.layout}; it must be a dense tensor (its to_dense() is one).")
-        if not tensor.is_floating_point():
+        if not has_memory(tensor):
+            raise InputError(f"{name} is {shown(tensor)} without memory of its own; it must be a dense tensor.")
+        if tensor.ndim != 2 or 0 in tensor.shape:
+            raise InputError(f"{name} has shape {tuple(tensor.shape)}; it must have two dimensions of at least 1.")
+        if not tensor.is_floating_point() or str(tensor.dtype).endswith("_x2"):  # two numbers packed into an element
             raise InputError(f"{name} is {tensor.dtype}; check_matmul compares floating-point matrices.")
         if tensor.device != a.device or tensor.is_meta:
             raise InputError(f"{name} is on {tensor.device} and A on {a.device}; all three must be on one CPU or GPU.")
@@ -262,9 +266,3 @@ def _require_matching(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None
         raise InputError(f"the shapes are {shapes}; they must be A[m, k], B[n, k] and C[m, n].")
     if a.dtype != b.dtype:
         raise InputError(f"A is {a.dtype} and B is {b.dtype}; they must have one type.")
-
-
-def _require_tiles(tile_m: int, tile_n: int) -> None:
-    for name, value in {"tile_m": tile_m, "tile_n": tile_n}.items():
-        if not isinstance(value, int) or value < 1:
-            raise InputError(f"{name} is {shown(value)}; it must be a positive integer.")

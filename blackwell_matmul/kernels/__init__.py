@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.wording import plain_text, shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.kernels.matmul import MatmulScript
@@ -21,11 +22,15 @@ RUNGS: Mapping[str, str] = MappingProxyType(
 )
 """The rungs of the ladder, bottom first: name to "module:class"."""
 
+LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"sm_100a": ("v2", "v1", "v0")})
+"""For each architecture the rungs to try on it, best first."""
+
 
 def rung(name: str) -> type[MatmulScript]:
     """The class of a rung such as "v1"; InputError, with the names that exist, for any other name."""
-    if name not in RUNGS:
-        raise InputError(f"rung is {name!r}; the rungs are {', '.join(RUNGS)}.")
-    module, _, class_name = RUNGS[name].partition(":")
+    known = plain_text(name)
+    if known is None or known not in RUNGS:
+        raise InputError(f"rung is {shown(name)}; the rungs are {', '.join(RUNGS)}.")
+    module, _, class_name = RUNGS[known].partition(":")
     found: type[MatmulScript] = getattr(importlib.import_module(module), class_name)
     return found

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
+
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import gpu_for_target
+from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import space
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem import Problem, positive
 from blackwell_matmul.script import Script
+from blackwell_matmul.wording import has_memory, same, shown
 
 ALIGNMENT_BYTES = 16
 """Where a tensor must start: TMA takes no other address, and the widest cp.async copies as much."""
@@ -28,8 +30,13 @@ class MatmulScript(Script):
     knobs: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def complete(cls, pins: Mapping[str, object], args: Sequence[Any], target: str) -> dict[str, object]:
-        """The arguments of `__init__` for this call: the element type of the tensors, and a schedule with the pins."""
+    def complete(
+        cls, pins: Mapping[str, object], args: Sequence[Any], target: str, gpu: Gpu | None = None
+    ) -> dict[str, object]:
+        """The arguments of `__init__` for this call: the element type of the tensors, and a schedule with the pins.
+
+        gpu: the one to choose for; None is the GPU that stands for the target.
+        """
         import tilus
 
         cls.check_arguments(*args)
@@ -39,16 +46,16 @@ class MatmulScript(Script):
         element_type = getattr(tilus, _TILUS_NAMES[dtype])
         knobs = dict(pins)
         pinned_type = knobs.pop("dtype", element_type)
-        if pinned_type != element_type:
-            name = getattr(pinned_type, "name", _short(pinned_type))
+        if not same(pinned_type, element_type):
+            name = getattr(pinned_type, "name", "") if isinstance(pinned_type, tilus.DataType) else shown(pinned_type)
             raise InputError(f"dtype is pinned to {name} and the tensors are {a.dtype}; leave dtype out.")
-        schedule = space.choose(cls, problem, gpu_for_target(target), knobs)
+        schedule = space.choose(cls, problem, gpu or gpu_for_target(target), knobs)
         return {"dtype": element_type, **schedule.as_dict()}
 
     @classmethod
     def check_arguments(cls, m: Any, n: Any, k: Any, a: Any, b: Any, c: Any) -> None:
         """Raise InputError, one sentence, for arguments that no schedule could run."""
-        _check_sizes(m=m, n=n, k=k)
+        m, n, k = (positive(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
         tensors = {"a": a, "b": b, "c": c}
         for name, tensor in tensors.items():
             _check_is_tensor(name, tensor)
@@ -62,18 +69,13 @@ class MatmulScript(Script):
         _check_output(a, b, c)
 
 
-def _check_sizes(**sizes: Any) -> None:
-    for name, value in sizes.items():
-        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not 1 <= int(value) < 2**31:
-            raise InputError(f"{name} is {_short(value)}; it must be an integer from 1 to 2147483647.")
-
-
 def _check_is_tensor(name: str, tensor: Any) -> None:
-    needed = ("dtype", "shape", "device", "layout", "data_ptr", "is_contiguous", "requires_grad")
-    if isinstance(tensor, type) or not all(hasattr(tensor, attribute) for attribute in needed):
-        raise InputError(f"{name} is an object of type {type(tensor).__name__}; it must be a torch.Tensor.")
-    if str(tensor.layout) != "torch.strided":
+    if not isinstance(tensor, torch.Tensor):
+        raise InputError(f"{name} is {shown(tensor)}; it must be a torch.Tensor.")
+    if tensor.layout is not torch.strided:
         raise InputError(f"{name} has layout {tensor.layout}; it must be a dense tensor ({name}.to_dense() makes one).")
+    if not has_memory(tensor):
+        raise InputError(f"{name} is {shown(tensor)} without memory of its own; it must be a dense tensor.")
 
 
 def _check_dtype(name: str, tensor: Any) -> None:
@@ -89,7 +91,7 @@ def _check_same(what: str, values: Mapping[str, str]) -> None:
 
 
 def _check_shape(name: str, tensor: Any, dims: str, sizes: Mapping[str, int]) -> None:
-    shape, expected = tuple(tensor.shape), tuple(int(sizes[dim]) for dim in dims)
+    shape, expected = tuple(tensor.shape), tuple(sizes[dim] for dim in dims)
     if shape != expected:
         raise InputError(f"{name} has shape {shape}; it must be ({', '.join(dims)}) = {expected}.")
 
@@ -122,8 +124,3 @@ def _check_output(a: Any, b: Any, c: Any) -> None:
 def _extent(tensor: Any) -> tuple[int, int]:
     start = tensor.data_ptr()
     return start, start + tensor.element_size() * tensor.numel()
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"an object of type {type(value).__name__}"

@@ -14,7 +14,8 @@ from typing import Protocol
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.problem import INT32_MAX, Problem, Schedule, as_pins
+from blackwell_matmul.wording import integer, plain_text, shown
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
@@ -43,11 +44,13 @@ def projection(rung: type[HasKnobs] | Sequence[str]) -> tuple[Schedule, ...]:
 
 
 def _knobs(rung: type[HasKnobs] | Sequence[str]) -> tuple[str, ...]:
-    names = rung.knobs if isinstance(rung, type) else rung
+    names = getattr(rung, "knobs", None) if isinstance(rung, type) else rung
+    if not isinstance(names, (tuple, list)):
+        raise InputError(f"rung is {shown(rung)}; it must be a class with knobs of the space, or their names.")
     for name in names:
-        if name not in SPACE:
-            raise InputError(f"knob {name!r} is not in the space; its knobs are {', '.join(SPACE)}.")
-    return tuple(names)
+        if plain_text(name) not in SPACE:
+            raise InputError(f"knob {shown(name)} is not in the space; its knobs are {', '.join(SPACE)}.")
+    return tuple(map(str.__str__, names))
 
 
 # --- what a schedule needs
@@ -149,7 +152,6 @@ TMA_BYTES = 16
 """A dimension of a box, and what rows and addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
 
 GRID_Y = 65535
-INT32_MAX = 2**31 - 1
 
 
 def _mma_needs_blackwell(case: Case) -> str | None:
@@ -202,10 +204,6 @@ def _shared_memory_fits(case: Case) -> str | None:
         f"{need} bytes and a CTA on {case.gpu} can have {have}; lower "
         f"{'stages, ' if case.ring else ''}block_n or block_k."
     )
-
-
-def _ring_has_stages(case: Case) -> str | None:
-    return None if case.stages >= 1 else f"stages = {case.stages}: the ring needs one stage at least."
 
 
 def _box_rows_fit(case: Case) -> str | None:
@@ -295,7 +293,6 @@ RULES: tuple[Rule, ...] = (
     _block_m_is_one_mma,
     _accumulator_fits,
     _shared_memory_fits,
-    _ring_has_stages,
     _tile_row_is_one_swizzle,
     _cp_async_copies_four_bytes,
 )
@@ -317,10 +314,17 @@ STRICTER_RULES: tuple[Rule, ...] = (
 
 def why_not(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
     """Each reason why `schedule` cannot run `problem` on `gpu`, one sentence with the numbers; empty if it can."""
+    _require(schedule=(schedule, Schedule), problem=(problem, Problem), gpu=(gpu, Gpu))
     missing = _missing(schedule)
     if missing:
         return [missing]
     return reasons(RULES + STRICTER_RULES, schedule, problem, gpu)
+
+
+def _require(**arguments: tuple[object, type]) -> None:
+    for name, (value, wanted) in arguments.items():
+        if not isinstance(value, wanted):
+            raise InputError(f"{name} is {shown(value)}; it must be a {wanted.__name__}.")
 
 
 def reasons(rules: Sequence[Rule], schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
@@ -333,9 +337,6 @@ def _missing(schedule: Schedule) -> str | None:
     for name in ("block_m", "block_n", "block_k"):
         if getattr(schedule, name) is None:
             return f"{name} is not set; every schedule has block_m, block_n and block_k."
-    for name, value in schedule:
-        if value < 1:
-            return f"{name} = {value}: it must be a positive integer."
     if schedule.stages is not None and schedule.e_block_n is None:
         return "e_block_n is not set; a schedule with stages has it."
     return None
@@ -371,7 +372,8 @@ def choose(
 
     Pins that leave nothing raise InputError.
     """
-    matching = _matching(rung, pins or {})
+    _require(problem=(problem, Problem), gpu=(gpu, Gpu))
+    matching = _matching(rung, as_pins(pins))
     cases = {schedule: _case(schedule, problem, gpu) for schedule in matching if not why_not(schedule, problem, gpu)}
     if not cases:
         raise InputError(_nothing_runs(rung, matching, problem, gpu))
@@ -406,10 +408,10 @@ def _matching(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) 
     knobs = _knobs(rung)
     for name, value in pins.items():
         if name not in knobs:
-            raise InputError(f"{_label(rung)} has no knob {name!r}; its knobs are {', '.join(knobs)}.")
-        if value not in SPACE[name]:
+            raise InputError(f"{_label(rung)} has no knob {shown(name)}; its knobs are {', '.join(knobs)}.")
+        if integer(value, 1, INT32_MAX) not in SPACE[name]:
             offered = ", ".join(map(str, SPACE[name]))
-            raise InputError(f"{name} = {value!r} is outside of the space; {name} can be {offered}.")
+            raise InputError(f"{name} = {shown(value)} is outside of the space; {name} can be {offered}.")
     return [schedule for schedule in projection(knobs) if schedule.matches(pins)]
 
 
@@ -418,14 +420,14 @@ def _nothing_runs(rung: type[HasKnobs] | Sequence[str], matching: list[Schedule]
     listed = [why_not(schedule, problem, gpu) for schedule in matching]
     common = [reason for reason in listed[0] if all(reason in other for other in listed)]
     fewest = min(range(len(listed)), key=lambda i: len(listed[i]))
-    why = " ".join(common or listed[fewest])
-    which = f"schedule {matching[0]}" if len(matching) == 1 else f"none of {len(matching)} schedules"
-    cannot = "cannot" if len(matching) == 1 else "can"
-    return f"{_label(rung)}, {which} {cannot} run {problem} on {gpu}: {why}"
+    why = "; ".join(reason.rstrip(".") for reason in common or listed[fewest]) + "."
+    if len(matching) == 1:
+        return f"{_label(rung)} with {matching[0]} cannot run {problem} on {gpu}: {why}"
+    return f"None of {len(matching)} schedules of {_label(rung)} can run {problem} on {gpu}: {why}"
 
 
 def _label(rung: type[HasKnobs] | Sequence[str]) -> str:
-    return rung.__name__ if isinstance(rung, type) else "This kernel"
+    return rung.__name__ if isinstance(rung, type) else "this kernel"
 
 
 def _ceil_div(a: int, b: int) -> int:

@@ -18,7 +18,7 @@ from blackwell_matmul.simulator.findings import Stop
 from blackwell_matmul.simulator.memory import Region
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
+    from blackwell_matmul.simulator.machine import Cta, Mbarrier, Rendezvous, Warp
 
 POLICIES = ("adversarial", "eager", "random")
 RANDOM_COMPLETION = 0.4  # policy "random": the chance, at each issue, that one more operation completes
@@ -65,16 +65,14 @@ class AsyncOperation:
     def attach(self) -> None:
         """Announce the operation to every storage it touches."""
         self.cta.in_flight[self] = None
-        for region in (*self.reads, *self.writes):
+        for region in self.reads + self.writes:
             for storage in region.storage.family:
-                if self not in storage.pending:
-                    storage.pending.append(self)
+                storage.pending[self] = None
 
     def detach(self) -> None:
-        for region in (*self.reads, *self.writes):
+        for region in self.reads + self.writes:
             for storage in region.storage.family:
-                if self in storage.pending:
-                    storage.pending.remove(self)
+                storage.pending.pop(self, None)
 
     def take(self) -> None:
         """Perform the reads of a bulk store, if they were not yet."""
@@ -87,11 +85,13 @@ class AsyncOperation:
         if self.done:
             return
         self.done = True
-        self.take()
+        if self.read_phase is not None:
+            self.take()
         if self.barrier is not None:
             self.barrier.told.append(self)
         self.complete()
-        self.cta.event(self.agent, "complete", self.name, self.location)
+        if self.cta.tracing:
+            self.cta.event(self.agent, "complete", self.name, self.location)
 
     def settle_reads(self) -> None:
         """Somebody waited for the reads: the source may be overwritten, while the rest is still to be written."""
@@ -103,25 +103,31 @@ class AsyncOperation:
 
     def settle(self) -> None:
         """Somebody waited for it: nothing of it is in flight any more."""
-        for op in (*self.covers, self):
+        for op in self.covers:
             op.detach()
             op.cta.in_flight.pop(op, None)
         self.covers = ()
+        self.detach()
+        self.cta.in_flight.pop(self, None)
 
 
 class Blocked:
-    """What a warp waits for. `ready` is asked again whenever something changed; `why` explains a deadlock."""
+    """What a warp waits for. `ready` is asked again when its `source` changed, an mbarrier or a meeting of warps, or,
+    when it has none, whenever something did; `why` explains a deadlock."""
 
-    __slots__ = ("barrier", "location", "ready", "why")
+    __slots__ = ("barrier", "location", "ready", "source", "why")
 
     def __init__(
         self,
         ready: Callable[[], bool],
         why: Callable[[], str],
         location: Location | None,
+        *,
         barrier: Mbarrier | None = None,
+        meeting: Rendezvous | None = None,
     ) -> None:
         self.ready, self.why, self.location, self.barrier = ready, why, location, barrier
+        self.source = barrier or meeting
 
 
 class Agent:
@@ -176,7 +182,7 @@ class Engine:
         if op.done:
             return
         if op.pipe is not None:
-            for earlier in [o for o in op.cta.in_flight if o.pipe == op.pipe]:
+            for earlier in [o for o in op.cta.in_flight if o.pipe == op.pipe and not o.done]:
                 if earlier is op:
                     break
                 self._complete(earlier)
@@ -215,7 +221,10 @@ class Engine:
     def _deliver(self, waiting: Waiting, ready: deque[Agent]) -> bool:
         """Everybody waits: complete operations that waiters need until one of them wakes. False: there are none."""
         while not ready:
-            if sum(self._deliver_to(cta, waiting, ready) for cta in list(waiting)) == 0:
+            some = False
+            for cta in tuple(waiting):
+                some |= self._deliver_to(cta, waiting, ready)
+            if not some:
                 return False
         return True
 
@@ -233,20 +242,27 @@ class Engine:
 
     def _needed(self, cta: Cta, waiting: list[Agent]) -> AsyncOperation | None:
         """An operation that tells a barrier somebody waits for; the oldest, or one drawn from the seed."""
-        awaited = {a.wait.barrier for a in waiting if a.wait is not None and a.wait.barrier is not None}
-        candidates = [op for op in cta.in_flight if op.barrier in awaited and not op.done]
-        if not candidates:
-            return None
-        return self.random.choice(candidates) if self.shuffle else candidates[0]
+        awaited = {agent.wait.barrier for agent in waiting if agent.wait is not None}
+        candidates = []
+        for op in cta.in_flight:
+            if not op.done and op.barrier is not None and op.barrier in awaited:
+                if not self.shuffle:
+                    return op
+                candidates.append(op)
+        return self.random.choice(candidates) if candidates else None
 
 
 def _wake(cta: Cta, waiting: Waiting, ready: deque[Agent]) -> bool:
     """Move the warps of a CTA whose wait is over; the others stay."""
-    cta.changed = False
+    changed, cta.changed = cta.changed, []
     agents = waiting.pop(cta, [])
-    still: list[Agent] = []
+    still = []
     for agent in agents:
-        (ready if agent.wait is None or agent.wait.ready() else still).append(agent)
+        source = agent.wait.source  # type: ignore[union-attr]  # those that wait have one
+        if (source is None or source in changed) and agent.wait.ready():  # type: ignore[union-attr]
+            ready.append(agent)
+        else:
+            still.append(agent)
     if still and not cta.stopped:
         waiting[cta] = still
     return len(still) < len(agents)

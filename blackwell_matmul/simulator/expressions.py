@@ -51,7 +51,10 @@ def round_to(value: float, bits: int) -> float:
 
 def wrap_int(value: int, bits: int, signed: bool) -> int:
     """An integer variable keeps the low bits of what is assigned to it."""
-    value = int(value) & ((1 << bits) - 1)
+    value = int(value)
+    if 0 <= value < 1 << (bits - 1):
+        return value
+    value &= (1 << bits) - 1
     return value - (1 << bits) if signed and value >> (bits - 1) else value
 
 

@@ -228,6 +228,7 @@ def merge(memory: GlobalMemory, grid: tuple[int, int, int], complete: bool) -> l
     by_key: dict[ViewKey, list[Write]] = {}
     for write in memory.writes.values():
         by_key.setdefault(write.key, []).append(write)
+    by_key = {key: writes for key, writes in by_key.items() if not _is_tiled(memory, key, list(by_key), writes)}
     owners: dict[tuple[int, int], np.ndarray] = {}
     for key, writes in by_key.items():
         storage = memory.view(key)
@@ -239,6 +240,32 @@ def merge(memory: GlobalMemory, grid: tuple[int, int, int], complete: bool) -> l
         if complete and storage.segment.address not in memory.read:
             findings += _unwritten(_owner_view(owners, storage), writes, storage)
     return findings
+
+
+MAX_CELLS = 2**20
+
+
+def _is_tiled(memory: GlobalMemory, key: ViewKey, keys: list[ViewKey], writes: list[Write]) -> bool:
+    """True for an output that only this view writes, and each element of it once: nothing to report."""
+    storage = memory.view(key)
+    assert storage is not None
+    alone = all(other is key or memory.segment_at(other.address) is not storage.segment for other in keys)
+    rectangles = all(write.elements is None for write in writes)
+    return alone and rectangles and tiles([write.box for write in writes], storage.data.shape)
+
+
+def tiles(boxes: list[Box], shape: tuple[int, ...]) -> bool:
+    """Whether the rectangles cover the shape without meeting: cut along all edges, each cell lies in one of them."""
+    edges = [sorted({0, extent, *(edge for box in boxes for edge in box[dim])}) for dim, extent in enumerate(shape)]
+    if any(cuts[-1] != extent for cuts, extent in zip(edges, shape, strict=True)):
+        return False
+    if math.prod(len(cuts) for cuts in edges) > MAX_CELLS:
+        return False
+    numbers = [{edge: i for i, edge in enumerate(cuts)} for cuts in edges]
+    cells = np.zeros([len(cuts) - 1 for cuts in edges], np.int32)
+    for box in boxes:
+        cells[tuple([slice(at[lo], at[hi]) for at, (lo, hi) in zip(numbers, box, strict=True)])] += 1
+    return bool((cells == 1).all())
 
 
 def _owner_view(owners: dict[tuple[int, int], np.ndarray], storage: GlobalStorage) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -293,7 +294,7 @@ class Lowering:
 
     def _emit_call(self, call: str, site: Site, inst: Any) -> None:
         name = site.description.name
-        self.emit(f"counts[{name!r}] = counts.get({name!r}, 0) + 1")
+        self.emit(f"counts[{name!r}] += 1")
         target = self._target(inst.output) if inst.output is not None else ""
         var = getattr(inst, "var", None)  # sync_reduce gives a scalar
         if var is not None and name == "SyncReduceThreadsInst":
@@ -324,7 +325,7 @@ class Lowering:
         source = "\n".join(self.lines) + "\n"
         filename = f"<{self.program.name} lowered {number}>"
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-        counts: dict[str, int] = {}
+        counts: dict[str, int] = defaultdict(int)
         self.namespace["counts"] = counts
         exec(compile(source, filename, "exec"), self.namespace)
         return Lowered(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.deferred import TensorStorage
 from blackwell_matmul.simulator.engine import explain_deadlock, likely_cause
 from blackwell_matmul.simulator.findings import Event, Finding, Severity, Stop
 from blackwell_matmul.simulator.memory import Region, Storage
@@ -31,12 +32,16 @@ class Mbarrier:
     expected: arrivals a phase needs. pending: arrivals it still lacks. tx_bytes: signed tx-count.
     A phase completes when both are zero; the next one then starts with `expected` pending arrivals.
     told: the operations that told it something in this phase. over: those of completed phases, until someone waits.
+    remedy: the wait that these operations need.
     """
 
-    __slots__ = ("address", "cta", "expected", "location", "name", "over", "pending", "phase", "told", "tx_bytes")
+    __slots__ = (
+        "address", "cta", "expected", "location", "name", "over", "pending", "phase", "remedy", "told", "tx_bytes",
+    )  # fmt: skip
 
     def __init__(self, cta: Cta, name: str, address: int, expected: int, location: Location | None) -> None:
         self.cta, self.name, self.address, self.location = cta, name, address, location
+        self.remedy = f"mbarrier.wait on {name}"
         self.expected = self.pending = expected
         self.phase = 0
         self.tx_bytes = 0
@@ -82,7 +87,7 @@ class Mbarrier:
         if self.pending == 0 and self.tx_bytes == 0:
             self.phase += 1
             self.pending = self.expected
-            self.cta.changed = True
+            self.cta.changed.append(self)
             self.over += self.told
             self.told.clear()
 
@@ -91,9 +96,10 @@ class Mbarrier:
         that knows of everything that told the barrier in its completed phases."""
         if (self.phase ^ parity) & 1 == 0:
             return False
-        for op in self.over:
-            op.settle()
-        self.over.clear()
+        if self.over:
+            for op in self.over:
+                op.settle()
+            self.over.clear()
         return True
 
     def missing(self) -> str:
@@ -117,16 +123,18 @@ class Allocation:
     alive: bool = True
 
 
-@dataclass
+@dataclass(eq=False)
 class Rendezvous:
-    """One meeting of the warps of a thread group: bar.sync, with what each warp brought along, and what came of it."""
+    """One meeting of the warps of a thread group: bar.sync, with what each warp brought along, and what came of it.
+    over: all of them have come."""
 
     needed: frozenset[int]
     brought: dict[int, Any] = field(default_factory=dict)
     result: Any = None
+    over: bool = False
 
     def complete(self) -> bool:
-        return self.needed <= self.brought.keys()
+        return self.over
 
 
 class Warp:
@@ -135,14 +143,17 @@ class Warp:
     cp_async: copies issued and not yet committed to a group; cp_groups: committed groups, oldest first.
     bulk, bulk_groups: the same for bulk stores, which belong to the elected lane.
     tmem_loads, tmem_stores: tcgen05.ld and st that tcgen05.wait has not ended; unready: the registers of such loads.
+    tensor_core: the pipe of the mma and cp that its elected lane issues.
     """
 
     __slots__ = (
-        "bulk", "bulk_groups", "cp_async", "cp_groups", "cta", "index", "tmem_loads", "tmem_stores", "unready",
+        "bulk", "bulk_groups", "cp_async", "cp_groups", "cta", "index", "tensor_core", "tmem_loads", "tmem_stores",
+        "unready",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, index: int) -> None:
         self.cta, self.index = cta, index
+        self.tensor_core = ("tensor core", index, id(cta))
         self.cp_async: list[AsyncOperation] = []
         self.cp_groups: deque[list[AsyncOperation]] = deque()
         self.bulk: list[AsyncOperation] = []
@@ -181,7 +192,7 @@ class Cta:
         self.allocated: dict[int, Allocation] = {}
         self.in_flight: dict[AsyncOperation, None] = {}  # nobody has waited for them; complete or not
         self.stopped = False
-        self.changed = True  # something happened that a warp of this CTA may wait for
+        self.changed: list[Any] = []  # the mbarriers and meetings for which warps of this CTA may have waited
         self.tracing = grid.tracing and position == grid.traced
 
     def report(
@@ -209,9 +220,10 @@ class Cta:
         if meeting is None:
             meeting = self.meetings[key] = Rendezvous(needed)
         meeting.brought[warp] = brought
-        if meeting.complete():
+        if len(meeting.brought) >= len(needed) and needed <= meeting.brought.keys():
+            meeting.over = True
             del self.meetings[key]
-            self.changed = True
+            self.changed.append(meeting)
         return meeting
 
     def barrier_at(self, address: int, location: Location | None) -> Mbarrier:
@@ -243,12 +255,10 @@ class Cta:
 
     def _forget(self, begin: int, end: int) -> None:
         """What new columns hold is not known."""
-        memory = self.tensor_memory
-        if memory.written is True:
-            memory.written = np.ones(memory.shape, bool)
-        assert isinstance(memory.written, np.ndarray)
-        if memory.written[:, begin:end].any():
-            memory.written[:, begin:end] = False
+        memory, box = self.tensor_memory, ((0, TENSOR_MEMORY_LANES), (begin, end))
+        if memory.complete or memory.written is True:
+            memory.flush(box)
+            memory.unmark(box)
             memory.data[:, begin:end] = np.nan
 
     def free(self, allocation: Allocation, location: Location | None) -> None:
@@ -304,13 +314,13 @@ def _lose(regions: list[Region]) -> None:
     """Fill with poison what the regions' storages hold."""
     for region in regions:
         storage = region.storage
+        storage.forget(tuple([(0, extent) for extent in storage.shape]))
         storage.write(storage.data, storage.item.poison)
 
 
-def _tensor_memory() -> Storage:
+def _tensor_memory() -> TensorStorage:
     cells = np.full((TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS), np.nan, np.float32)
-    written = np.zeros(cells.shape, bool)
-    return Storage("tensor", "tensor memory", element_by_name("float32", 32), cells, written)
+    return TensorStorage(element_by_name("float32", 32), cells)
 
 
 def _join(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -383,11 +393,7 @@ class Grid:
 
 def overlap(op: AsyncOperation, region: Region, write: bool) -> Region | None:
     """The region of an operation in flight that an access conflicts with: its writes, or its reads if we write."""
-    for mine in op.writes:
+    for mine in op.writes + op.reads if write else op.writes:
         if mine.overlaps(region):
             return mine
-    if write:
-        for mine in op.reads:
-            if mine.overlaps(region):
-                return mine
     return None

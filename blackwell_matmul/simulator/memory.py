@@ -8,6 +8,7 @@ that a write to one is seen in the other.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,21 +18,25 @@ import numpy as np
 from blackwell_matmul.simulator.types import Element, from_image, to_image
 
 if TYPE_CHECKING:
+    from blackwell_matmul.simulator.deferred import Patch
     from blackwell_matmul.simulator.engine import AsyncOperation
 
 Box = tuple[tuple[int, int], ...]
 
 
 class Storage:
-    """One allocation. `data` is its root array; `pending` are the asynchronous operations that still touch it.
+    """One allocation. `data` is its root array; `pending` are the asynchronous operations that still touch it, in order
+    of issue.
 
-    written: True once every element was written, else a mask of the elements that were (None: not tracked).
+    written: True once every element was written, else a mask of the elements that were. complete: rectangles that
+    were written as a whole, so that nobody looks at the mask again.
     """
 
     def __init__(self, space: str, name: str, item: Element, data: np.ndarray, written: np.ndarray | bool) -> None:
         self.space, self.name, self.item, self.data = space, name, item, data
         self.written: np.ndarray | bool = written
-        self.pending: list[AsyncOperation] = []
+        self.complete: set[Box] = set()
+        self.pending: dict[AsyncOperation, None] = {}
         self.family: list[Storage] = [self]  # storages that share memory with this one
         self.alive = True
 
@@ -39,7 +44,9 @@ class Storage:
     def shape(self) -> tuple[int, ...]:
         return self.data.shape
 
+    @functools.cached_property
     def root(self) -> View:
+        """All of it; one view, so that its slices are made once."""
         return View(self, self.data, tuple(0 for _ in self.shape), tuple(range(len(self.shape))))
 
     def byte_ranges(self, region: Region) -> np.ndarray:
@@ -49,6 +56,16 @@ class Storage:
 
     # reading and writing through a view
 
+    def fill(self) -> None:
+        """Bring `data` up to date (see deferred.py): for who reads it in another way than through a view's `read`."""
+
+    def forget(self, box: Box) -> None:
+        """The rectangle is about to be written: for who does it in another way than through a view's `write`."""
+
+    def patch(self, view: View) -> Patch | None:
+        """The constant memory that holds what the view does, if that is known."""
+        return None
+
     def read(self, data: np.ndarray) -> np.ndarray:
         return data
 
@@ -57,7 +74,7 @@ class Storage:
 
     def mark(self, region: Region) -> None:
         """Remember that the region was written."""
-        if self.written is True:
+        if self.written is True or region.box in self.complete:
             return
         mask = self.written
         assert isinstance(mask, np.ndarray)
@@ -65,12 +82,21 @@ class Storage:
             mask.reshape(-1)[region.elements] = True
         else:
             mask[tuple(slice(lo, hi) for lo, hi in region.box)] = True
+            self.complete.add(region.box)
         if mask.all():
             self.written = True
 
+    def unmark(self, box: Box) -> None:
+        """Forget that anything was written there."""
+        if self.written is True:
+            self.written = np.ones(self.shape, bool)
+        assert isinstance(self.written, np.ndarray)
+        self.written[tuple([slice(lo, hi) for lo, hi in box])] = False
+        self.complete.clear()
+
     def unwritten(self, region: Region) -> bool:
         """True when some element of the region was never written."""
-        if self.written is True:
+        if self.written is True or region.box in self.complete:
             return False
         mask = self.written
         assert isinstance(mask, np.ndarray)
@@ -109,6 +135,14 @@ class AliasedStorage(Storage):
         return self.address + cells * self.item.dtype.itemsize
 
 
+def meet(first: Box, second: Box) -> bool:
+    """Whether two rectangles share an element."""
+    for (begin, end), (lo, hi) in zip(first, second, strict=True):  # noqa: SIM110  # a loop costs half of what all() does
+        if begin >= hi or lo >= end:
+            return False
+    return True
+
+
 class Region:
     """Part of a storage: a rectangle in its root coordinates, or (when a reshape broke rectangles) its elements."""
 
@@ -121,7 +155,10 @@ class Region:
         if self.storage is not other.storage:
             return self._shares_bytes(other)
         if self.elements is None and other.elements is None:
-            return all(a < d and c < b for (a, b), (c, d) in zip(self.box, other.box, strict=True))
+            for (begin, end), (lo, hi) in zip(self.box, other.box, strict=True):  # meet, without another call
+                if begin >= hi or lo >= end:
+                    return False
+            return True
         return bool(np.intersect1d(self.flat(), other.flat()).size)
 
     def _shares_bytes(self, other: Region) -> bool:
@@ -151,7 +188,7 @@ class View:
     index: root element numbers, for views that are not rectangles of the root any more.
     """
 
-    __slots__ = ("_slices", "_whole", "base", "data", "dims", "index", "storage")
+    __slots__ = ("_regions", "_slices", "base", "data", "dims", "index", "storage")
 
     def __init__(
         self,
@@ -163,7 +200,7 @@ class View:
     ) -> None:
         self.storage, self.data, self.base, self.dims, self.index = storage, data, base, dims, index
         self._slices: dict[Any, View] = {}
-        self._whole: Region | None = None
+        self._regions: dict[Box | None, Region] = {}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -233,9 +270,10 @@ class View:
 
     def region(self, box: Box | None = None) -> Region:
         """What an access to `box` (in this view's coordinates; None: all of it) touches in the storage."""
-        if box is None and self._whole is None:
-            self._whole = self._region(None)
-        return self._region(box) if box is not None or self._whole is None else self._whole
+        region = self._regions.get(box)
+        if region is None:
+            region = self._regions[box] = self._region(box)
+        return region
 
     def _region(self, box: Box | None) -> Region:
         if self.index is not None:
@@ -249,7 +287,10 @@ class View:
 
     def read(self) -> np.ndarray:
         """Its values, as images (see types.py)."""
+        self.storage.fill()
         return self.storage.read(self.data)
 
-    def write(self, values: Any) -> None:
-        self.storage.write(self.data, values)
+    def write(self, values: Any, box: Box) -> None:
+        """Write images to `box`, in this view's coordinates."""
+        self.storage.forget(self.region(box).box)
+        self.storage.write(self.data[tuple([slice(lo, hi) for lo, hi in box])], values)

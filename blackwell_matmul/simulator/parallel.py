@@ -135,7 +135,7 @@ def _child(grid: Grid, mine: list[Position], sender: Any) -> None:
     except Exception as error:
         failure = str(_as_sentence(grid, error))
     writes = [(tag, w) for tag, w in grid.memory.writes.items()]
-    sender.send((failure, grid.findings, grid.printed, writes, grid.lowered.counts, grid.memory.read))
+    sender.send((failure, grid.findings, grid.printed, writes, dict(grid.lowered.counts), grid.memory.read))
     sender.close()
 
 

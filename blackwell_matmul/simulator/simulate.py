@@ -7,20 +7,26 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from blackwell_matmul.errors import InputError, UnsupportedError
+import numpy as np
+
+from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus
-from blackwell_matmul.problem import Schedule
+from blackwell_matmul.frontend.tilus_compat import check_target
+from blackwell_matmul.problem import Schedule, plain_seed
 from blackwell_matmul.simulator.engine import POLICIES, Engine
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
-from blackwell_matmul.simulator.globals import GlobalMemory, merge, segment_of
+from blackwell_matmul.simulator.globals import GlobalMemory, Segment, merge, segment_of
 from blackwell_matmul.simulator.lower import Lowered, lower
 from blackwell_matmul.simulator.machine import Grid
 from blackwell_matmul.simulator.parallel import run_ctas
-from blackwell_matmul.wording import shown
+from blackwell_matmul.wording import accepts, attribute, has_memory, integer, plain_text, shown, spelled
 
 import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
 
-MAX_CTAS = 2**31 - 1  # CUDA Programming Guide, "Technical Specifications": the largest grid in x
+MAX_GRID_X = 2**31 - 1  # CUDA Programming Guide, "Technical Specifications"
+MAX_GRID_YZ = 65535
+MAX_CTAS = 2**22  # of a whole grid: their list still fits into memory, and each takes a millisecond or so
+MAX_WORKERS = 1024
 
 _lowered: weakref.WeakKeyDictionary[Program, Lowered] = weakref.WeakKeyDictionary()
 
@@ -48,9 +54,9 @@ def simulate(
     Raises InputError, CompileError or UnsupportedError when the script cannot run; faults of the kernel itself are
     findings of the returned Run.
     """
-    check_options(policy, seed, workers)
-    if progress is not None and not callable(progress):
-        raise InputError(f"progress is {shown(progress)}; it must be a function of (CTAs done, CTAs in all), or None.")
+    policy, seed, workers = _plain_options(policy, seed, workers)
+    _check_switches(trace, progress)
+    target = check_target(target)
     bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
     lowered = _lowered.get(program) or _lowered.setdefault(program, lower(program))
     start = time.perf_counter()
@@ -60,7 +66,8 @@ def simulate(
     lowered.counts.clear()
     _check_assumptions(grid, program, arguments)
     _check_barriers(grid, program)
-    counts = run_ctas(grid, workers, progress)
+    with np.errstate(all="ignore"):  # a GPU says nothing of infinities and NaN
+        counts = run_ctas(grid, workers, progress and _told(progress))
     if not lowered.interacts:
         complete = not any(finding.fatal for finding in grid.findings.values())
         for finding in merge(memory, dimensions, complete):
@@ -73,28 +80,62 @@ def simulate(
     )  # fmt: skip
 
 
-def check_options(policy: str, seed: int, workers: int | None) -> None:
-    """The options that do not reach tilus."""
-    if policy not in POLICIES:
-        raise InputError(f"policy is {policy!r}; it must be one of {', '.join(POLICIES)}.")
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**63:
-        raise InputError(f"seed is {seed!r}; it must be an integer from 0 to 2**63 - 1.")
-    if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
-        raise InputError(f"workers is {workers!r}; it must be a positive integer, or None for one per core.")
+def _plain_options(policy: str, seed: int, workers: int | None) -> tuple[str, int, int | None]:
+    """The options that do not reach tilus, as plain text and integers."""
+    known = plain_text(policy)
+    if known is None or known not in POLICIES:
+        raise InputError(f"policy is {shown(policy)}; it must be one of {', '.join(POLICIES)}.")
+    processes = integer(workers, 1, MAX_WORKERS)
+    if workers is not None and processes is None:
+        raise InputError(
+            f"workers is {shown(workers)}; it must be an integer from 1 to {MAX_WORKERS}, or None for one per core."
+        )
+    return known, plain_seed(seed), processes
+
+
+def _check_switches(trace: object, progress: object) -> None:
+    if not isinstance(trace, bool):
+        raise InputError(f"trace is {shown(trace)}; it must be True or False.")
+    if progress is not None and not accepts(progress, 2):
+        raise InputError(f"progress is {shown(progress)}; it must be a function of (CTAs done, CTAs in all), or None.")
+
+
+def _told(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
+    """`progress`, whose own errors are not the kernel's."""
+
+    def tell(done: int, total: int) -> None:
+        try:
+            progress(done, total)
+        except Exception as error:
+            raise SimulationError(f"progress({done}, {total}) raises {spelled(error)}.") from error
+
+    return tell
 
 
 def _arguments(bound: Bound, lowered: Lowered) -> tuple[GlobalMemory, dict[str, Any]]:
     """The tensors' memory, and each parameter's value as the kernel sees it (an address, or a number)."""
     memory, arguments = GlobalMemory(), dict(bound.kernel_args)
     for name, value in bound.kernel_args.items():
-        if hasattr(value, "dtype") and hasattr(value, "shape"):
-            _require_cpu(lowered.program.name, name, value)
-            segment = segment_of(name, value)
+        if attribute(value, "dtype") is not None:
+            segment = _segment(lowered.program.name, name, value)
             arguments[name] = segment.address
             if all(s.address != segment.address or s.nbytes < segment.nbytes for s in memory.segments):
                 memory.segments.insert(0, segment)
     _find_constants(memory, lowered.written)
     return memory, arguments
+
+
+def _segment(kernel: str, name: str, value: Any) -> Segment:
+    _require_cpu(kernel, name, value)
+    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+        raise InputError(f"{name} of {kernel} is not contiguous; numpy.ascontiguousarray makes an array that is.")
+    if isinstance(value, np.ndarray) and not value.dtype.isnative:
+        raise InputError(f"{name} of {kernel} is of type {value.dtype}, in another byte order than this machine's.")
+    if isinstance(value, np.ndarray) and (value.dtype.hasobject or not value.shape):
+        raise InputError(f"{name} of {kernel} is {shown(value)}; it must have numbers and a dimension.")
+    if not isinstance(value, np.ndarray) and not has_memory(value):
+        raise InputError(f"{name} of {kernel} is {shown(value)} without memory of its own; pass a dense tensor.")
+    return segment_of(name, value)
 
 
 def _find_constants(memory: GlobalMemory, written: frozenset[str] | None) -> None:
@@ -115,10 +156,15 @@ def _require_cpu(kernel: str, name: str, value: Any) -> None:
 
 def _dimensions(lowered: Lowered, arguments: dict[str, Any]) -> tuple[int, int, int]:
     x, y, z = (int(extent) for extent in lowered.grid(arguments))
-    if min(x, y, z) < 1 or x > MAX_CTAS or max(y, z) > 65535:
+    name = lowered.program.name
+    if min(x, y, z) < 1 or x > MAX_GRID_X or max(y, z) > MAX_GRID_YZ:
         raise InputError(
-            f"{lowered.program.name} asks for a grid of {x}x{y}x{z} CTAs; each extent must be at least 1, the first"
-            f" at most {MAX_CTAS} and the others at most 65535."
+            f"{name} asks for a grid of {x}x{y}x{z} CTAs; each extent must be at least 1, the first"
+            f" at most {MAX_GRID_X} and the others at most {MAX_GRID_YZ}."
+        )
+    if x * y * z > MAX_CTAS:
+        raise UnsupportedError(
+            f"{name} asks for a grid of {x}x{y}x{z} CTAs; the simulator runs {MAX_CTAS} at most: choose a smaller size."
         )
     return x, y, z
 

@@ -127,11 +127,13 @@ class Site:
         reads = tuple([regions[name] for name in self._reads if name in regions])
         writes = tuple([regions[name] for name in self._writes if name in regions])
         for region in reads:
-            self._check_source(warp, region, pipe)
+            if region.storage.pending or region.storage.written is not True:
+                self._check_source(warp, region, pipe)
         for region in writes:
             if region.storage.pending:
                 report_conflicts(warp, region, True, self.description.name, self.location, pipe)
-            region.storage.mark(region)
+            if region.storage.written is not True:
+                region.storage.mark(region)
         op = AsyncOperation(
             warp.cta, warp.index, self.description.name, agent, self.location, complete,
             reads=reads, writes=writes, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy,
@@ -162,7 +164,7 @@ class _Layouts(dict[int, WarpLayout]):
 
 def report_conflicts(warp: Warp, region: Region, write: bool, what: str, location: Location | None, pipe: Any) -> None:
     """A finding for each operation in flight that the access must have waited for."""
-    for op in list(region.storage.pending):
+    for op in tuple(region.storage.pending):
         if pipe is not None and op.pipe == pipe:
             continue
         theirs = overlap(op, region, write)

@@ -1,15 +1,18 @@
 """`run_matmul`, the command line and the examples on the real simulator, in small."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 from tilus import float16
 
-from blackwell_matmul import BlackwellMatmulV1, InputError, cli
-from blackwell_matmul.harness import run_matmul
+from blackwell_matmul import BlackwellMatmulV1, InputError, SimulationError, cli
+from blackwell_matmul.harness import make_inputs, run_matmul
+from blackwell_matmul.harness.run import plain_schedule
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.script import Script
 
@@ -79,6 +82,37 @@ def test_progress_counts_ctas_up_to_all_of_them(workers):
 
 def test_a_policy_and_workers_reach_the_simulator():
     assert run_matmul("v1", Problem(8, 8, 8), policy="random", seed=3, workers=1).ok
-    for wrong in ({"policy": "lazy"}, {"workers": 0}, {"progress": 3}):
+    for wrong in ({"policy": "lazy"}, {"workers": 0}, {"workers": 10**6}, {"progress": 3}, {"progress": len}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             run_matmul("v1", Problem(8, 8, 8), **wrong)
+
+
+def test_an_error_of_progress_is_not_blamed_on_the_kernel():
+    def progress(done, total):
+        raise ValueError("no screen")
+
+    with pytest.raises(SimulationError, match=r"progress\(1, 1\) raises ValueError: no screen\.") as caught:
+        run_matmul("v1", Problem(8, 8, 8), progress=progress)
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_the_inputs_are_the_same_whatever_torch_is_set_to():
+    problem = Problem(8, 16, 24, "bf16")
+    plain = make_inputs(problem, 3)
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.float64)
+        with torch.device("meta"):
+            other = make_inputs(problem, 3)
+            assert run_matmul("v1", problem).ok
+    finally:
+        torch.set_default_dtype(before)
+    assert torch.equal(plain[0], other[0]) and torch.equal(plain[1], other[1])
+    assert all(tensor.device.type == "cpu" and tensor.dtype == torch.bfloat16 for tensor in other)
+
+
+def test_a_schedule_in_plain_values_fits_into_json():
+    values = {"a": math.nan, "b": math.inf, "c": 1.5, "d": float16, "e": object, "f": None, "g": True}
+    plain = plain_schedule(values)
+    assert plain == {"a": "nan", "b": "inf", "c": 1.5, "d": "float16", "e": "<class 'object'>", "f": None, "g": True}
+    json.dumps(plain, allow_nan=False)

@@ -188,7 +188,7 @@ def test_row_blocks_do_not_change_the_verdict(monkeypatch):
         (torch.ones(2, 3), torch.ones(4, 3), torch.ones(2, 4).int(), "C is torch.int32"),
         (torch.ones(2, 3), torch.ones(4, 3).half(), torch.ones(2, 4), "B is torch.float16"),
         (torch.ones(2, 3), torch.ones(4, 3), torch.ones(2, 4, device="meta"), "C is on meta"),
-        (torch.ones(2, 3), None, torch.ones(2, 4), "B is a NoneType"),
+        (torch.ones(2, 3), None, torch.ones(2, 4), "B is None"),
     ],
 )
 def test_operands_that_do_not_fit_get_one_sentence(a, b, c, reason):
@@ -200,3 +200,35 @@ def test_operands_that_do_not_fit_get_one_sentence(a, b, c, reason):
 def test_tiles_that_are_no_size_get_one_sentence(tile):
     with pytest.raises(InputError, match="tile_n is"):
         check_matmul(*product(1, 1, 1), tile_n=tile)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("out", [torch.float16, torch.float32, torch.float8_e4m3fn])
+def test_8_bit_floats_are_judged_too(dtype, out):
+    a, b, _ = product(24, 16, 64, torch.float32)
+    a, b = a.to(dtype), b.to(dtype)
+    c = (a.float() @ b.float().T).to(out)
+    assert check_matmul(a, b, c).ok
+    assert not check_matmul(a, b, (c.float() + 64).to(out)).ok
+
+
+def test_packed_types_are_refused():
+    packed = torch.zeros(8, 8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    with pytest.raises(InputError, match=r"A is torch\.float4_e2m1fn_x2; check_matmul compares floating-point"):
+        check_matmul(packed, packed, torch.zeros(8, 8))
+
+
+def test_the_verdict_is_the_same_whatever_torch_is_set_to():
+    a, b, c = product(64, 64, 64)
+    wrong = c.clone()
+    wrong[3, 5] += 1
+    right, found = check_matmul(a, b, c), check_matmul(a, b, wrong)
+    assert right.ok and not found.ok
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.device("meta"), torch.inference_mode():
+        assert (check_matmul(a, b, c), check_matmul(a, b, wrong)) == (right, found)
+
+
+@pytest.mark.filterwarnings("error")
+def test_operands_that_require_grad_are_compared_in_silence():
+    a, b, c = product(8, 8, 8)
+    assert check_matmul(a.requires_grad_(), b, c.requires_grad_()).ok

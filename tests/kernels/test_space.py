@@ -173,9 +173,6 @@ def test_an_incomplete_schedule_says_what_is_missing() -> None:
     assert why_not(Schedule(block_m=128), ODD, B200) == [
         "block_n is not set; every schedule has block_m, block_n and block_k."
     ]
-    assert why_not(dataclasses.replace(GOOD["v2"], stages=0), ODD, B200) == [
-        "stages = 0: it must be a positive integer."
-    ]
 
 
 def test_each_reason_is_one_sentence() -> None:
@@ -216,8 +213,12 @@ def test_a_partial_pin_restricts_the_choice() -> None:
         ({"block_n": 96}, ODD, "block_n = 96 is outside of the space; block_n can be 64, 128, 256"),
         ({"block_n": "128"}, ODD, "block_n = '128' is outside"),
         ({"warps": 4}, ODD, "BlackwellMatmulV2 has no knob 'warps'; its knobs are block_m"),
-        ({"block_n": 256, "block_k": 64, "stages": 6}, ODD, "none of 3 schedules can run 1000x200x136 .*232448"),
-        ({}, Problem(64, 64, 511), "none of 108 schedules can run .*pad K to 512"),
+        (
+            {"block_n": 256, "block_k": 64, "stages": 6},
+            ODD,
+            "None of 3 schedules of BlackwellMatmulV2 can run 1000x200x136 .*232448",
+        ),
+        ({}, Problem(64, 64, 511), "None of 108 schedules of BlackwellMatmulV2 can run .*pad K to 512"),
     ],
 )
 def test_pins_that_leave_nothing_say_why(pins: dict[str, object], problem: Problem, message: str) -> None:

@@ -16,6 +16,8 @@ from blackwell_matmul.simulator.engine import AsyncOperation, Engine
 class FakeCta:
     """What an operation needs of a CTA."""
 
+    tracing = False
+
     def __init__(self) -> None:
         self.in_flight: dict[AsyncOperation, None] = {}
 

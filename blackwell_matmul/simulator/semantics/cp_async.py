@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.simulator.deferred import Patch, SharedStorage
 from blackwell_matmul.simulator.engine import AsyncOperation
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.globals import GlobalStorage
 from blackwell_matmul.simulator.machine import Warp
-from blackwell_matmul.simulator.memory import AliasedStorage, Region, View
+from blackwell_matmul.simulator.memory import Box, Region, View
 from blackwell_matmul.simulator.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.description import Access, Effect, Proxy, Space, Wait, When, describe
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read
@@ -38,54 +40,77 @@ def _rows(group: ThreadGroup, warp: int, extent: int) -> tuple[int, int]:
     return extent * index // len(group.warps), extent * (index + 1) // len(group.warps)
 
 
+def _part(group: ThreadGroup, warp: int, shape: tuple[int, ...]) -> tuple[Box, tuple[int, ...]]:
+    """The rectangle of the tile that a warp copies, and its extents."""
+    top, bottom = _rows(group, warp, shape[0])
+    return ((top, bottom), *((0, e) for e in shape[1:])), (bottom - top, *shape[1:])
+
+
 @describe("CopyAsyncInst", **_COPY)
 def copy_async(inst: Any, site: Site) -> Any:
     dst, src = inst.inputs
     shape, item, location, group = tuple(dst.shape), element(dst.dtype), site.location, site.group
     dims = tuple(range(len(shape))) if inst.dims is None else tuple(inst.dims)
+    rows, parts = min(dims), dict[int, tuple[Box, tuple[int, ...]]]()
     site.use(dst)
     site.use(src)
     site.scalars(inst.offsets)
 
     def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...]) -> None:
-        record_read(warp, source)
-        top, bottom = _rows(group, warp.index, shape[0])
-        if top == bottom:
+        if warp.index not in parts:
+            parts[warp.index] = _part(group, warp.index, shape)
+        box, extents = parts[warp.index]
+        if extents[0] == 0:
             return
         moved = list(offsets)
-        moved[sorted(dims)[0]] += top
-        extents = (bottom - top, *shape[1:])
+        moved[rows] += box[0][0]
         place = Placement(source, tuple(moved), dims, extents)
         place.check_exists(warp, source, "cp.async", location)
-        box = ((top, bottom), *((0, e) for e in shape[1:]))
+
+        regions = {"dst": target.region(box)}
+        read_source(warp, regions, source, place)
 
         def complete() -> None:
-            copy_in(target, box, source, place, item)
+            copy_in(target, regions["dst"], box, source, place, item)
 
-        regions = {"dst": target.region(box), **source_region(source, place)}
         warp.cp_async.append(site.launch(warp, regions, complete, agent="cp.async", remedy=_REMEDY_UNCOMMITTED))
 
     return run
 
 
-def copy_in(target: View, box: Any, source: GlobalView, place: Placement, item: Any) -> None:
+@functools.cache
+def _axes(rank: int) -> tuple[int, ...]:
+    return tuple(range(rank))
+
+
+def copy_in(target: View, region: Region, box: Any, source: GlobalView, place: Placement, item: Any) -> None:
     """Copy the part of a tile that exists, and zeros for the rest (cp.async's ignore-src; TMA's out-of-bound fill)."""
-    where = tuple([slice(lo, hi) for lo, hi in box])
-    extents = tuple([hi - lo for lo, hi in box])
-    if place.inside and place.whole and not isinstance(target.storage, AliasedStorage):
-        target.data[where] = _block(source, place, item)
-        return
-    tile = np.zeros(extents, item.image)
-    if place.inside:
-        tile[place.tile] = _block(source, place, item)
-    target.storage.write(target.data[where], tile)
+    storage, patch = target.storage, _patch(source, place)
+    if not (place.inside and place.whole):
+        tile = np.zeros([hi - lo for lo, hi in box], item.image)
+        if place.inside:
+            tile[place.tile] = _block(source, place, item)
+        target.write(tile, box)
+    elif patch is not None and isinstance(storage, SharedStorage) and target.index is None:
+        storage.hold(region.box, target, box, patch)
+    else:
+        target.write(_block(source, place, item), box)
 
 
-def source_region(source: GlobalView, place: Placement) -> dict[str, Region]:
-    """What a copy reads of global memory; nothing can conflict with it where the program writes nothing."""
+def _patch(source: GlobalView, place: Placement) -> Patch | None:
+    """The tile as a rectangle of memory that is constant and was converted once; None when it is not one."""
+    if source.image is None or 0 in place.extents:
+        return None
+    return Patch(source.image, place.box, _axes(len(place.box)))
+
+
+def read_source(warp: Warp, regions: dict[str, Region], source: GlobalView, place: Placement) -> None:
+    """Add what a copy reads of global memory; nothing can conflict with it where the program writes nothing."""
     storage = source.storage
     assert isinstance(storage, GlobalStorage)
-    return {} if storage.segment.constant else {"src": place.region(source)}
+    if not storage.segment.constant:
+        record_read(warp, source)
+        regions["src"] = place.region(source)
 
 
 def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
@@ -123,7 +148,7 @@ def copy_async_generic(inst: Any, site: Site) -> Any:
         def complete() -> None:
             tile = np.zeros(where.shape, item.image)
             tile[keep] = to_image(cells[where[keep]], item)
-            target.storage.write(target.data[tuple(slice(lo, hi) for lo, hi in box)], tile)
+            target.write(tile, box)
 
         regions: dict[str, Region] = {"dst": target.region(box)}
         warp.cp_async.append(site.launch(warp, regions, complete, agent="cp.async", remedy=_REMEDY_UNCOMMITTED))

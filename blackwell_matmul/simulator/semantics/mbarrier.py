@@ -121,7 +121,7 @@ def wait(inst: Any, site: Site) -> Any:
             warp.event("wait", f"{barrier.name}, parity {phase & 1}", location)
         if barrier.passed(phase):
             return None
-        return Blocked(partial(barrier.passed, phase), lambda: _explain(barrier, phase), location, barrier)
+        return Blocked(partial(barrier.passed, phase), partial(_explain, barrier, phase), location, barrier=barrier)
 
     return run
 

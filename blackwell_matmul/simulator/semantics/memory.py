@@ -30,6 +30,7 @@ def load_shared(inst: Any, site: Site) -> Any:
     def run(warp: Warp, view: View) -> np.ndarray:
         layout = layouts[warp.index]
         check(warp, view.region(layout.box))
+        view.storage.fill()
         return from_image(view.storage.read(layout.load(view.data)), item)
 
     return run
@@ -49,8 +50,9 @@ def store_shared(inst: Any, site: Site) -> Any:
     site.use(src)
 
     def run(warp: Warp, view: View, registers: np.ndarray) -> None:
-        layout = layouts[warp.index]
-        check(warp, view.region(layout.box))
+        layout, region = layouts[warp.index], view.region(layouts[warp.index].box)
+        check(warp, region)
+        view.storage.forget(region.box)
         if not isinstance(view.storage, AliasedStorage):
             layout.store(view.data, to_image(registers, item))
         else:  # aliased bytes: the view holds addresses

@@ -26,8 +26,8 @@ def meet(site: Site, purpose: str) -> Callable[[Warp, Any], Generator[Blocked, N
         if len(needed) == 1:
             return {warp.index: brought}
         meeting = warp.cta.meet(key, needed, warp.index, brought)
-        if not meeting.complete():
-            yield Blocked(meeting.complete, lambda: _missing(meeting, purpose), location)
+        if not meeting.over:
+            yield Blocked(meeting.complete, lambda: _missing(meeting, purpose), location, meeting=meeting)
         return meeting.brought
 
     return run
@@ -49,10 +49,10 @@ def sync_threads(inst: Any, site: Site) -> Any:
 
     def run(warp: Warp) -> Blocked | None:
         meeting = warp.cta.meet(key, needed, warp.index)
-        if meeting.complete():
+        if meeting.over:
             warp.event("resume", "sync: all warps are here", location)
             return None
-        return Blocked(meeting.complete, lambda: _missing(meeting, "sync()"), location)
+        return Blocked(meeting.complete, lambda: _missing(meeting, "sync()"), location, meeting=meeting)
 
     return run
 

@@ -65,8 +65,15 @@ class TensorView:
     def columns(self) -> int:
         return math.ceil(self.shape[-1] * self.item.nbits / COLUMN_BITS)
 
+    @property
+    def box(self) -> Box:
+        """Its lanes and columns."""
+        return (self.lane, self.lane + self.shape[-2]), (self.column, self.column + self.columns)
+
     def cells(self) -> np.ndarray:
-        """A rank-2 tensor's elements, as a numpy view of tensor memory."""
+        """A rank-2 tensor's elements, as a numpy view of tensor memory, which is up to date."""
+        if self.cta.tensor_memory.products:
+            self.cta.tensor_memory.flush(self.box)
         raw = self.cta.tensor_memory.data
         part = raw[self.lane : self.lane + self.shape[-2], self.column : self.column + self.columns]
         if self.item.dtype == raw.dtype:
@@ -81,9 +88,10 @@ class TensorView:
         if not self.allocation.alive:
             message = f"{self.name} is used after it was freed"
             self.cta.report("tensor-memory-not-allocated", message, location, self.allocation.freed)
-        lo, hi = rows or (0, self.shape[-2])
-        box: Box = ((self.lane + lo, self.lane + hi), (self.column, self.column + self.columns))
-        return Region(self.cta.tensor_memory, box)
+        if rows is None:
+            return Region(self.cta.tensor_memory, self.box)
+        top, bottom = rows
+        return Region(self.cta.tensor_memory, ((self.lane + top, self.lane + bottom), self.box[1]))
 
 
 def _power_of_two(columns: int) -> int:
@@ -113,10 +121,11 @@ def alloc(inst: Any, site: Site) -> Any:
 
     def run(warp: Warp) -> Any:
         meeting = warp.cta.meet(("alloc", id(inst)), needed, warp.index)
-        if meeting.complete():
+        if meeting.over:
             meeting.result = warp.cta.allocate_columns(total, name, location)
         else:
-            yield Blocked(meeting.complete, lambda: f"the other warps at the allocation of {name}", location)
+            why = lambda: f"the other warps at the allocation of {name}"  # noqa: E731
+            yield Blocked(meeting.complete, why, location, meeting=meeting)
         allocation = meeting.result
         return TensorView(warp.cta, allocation, item, shape, 0, allocation.begin, strides)
 
@@ -285,10 +294,6 @@ def _end(warp: Warp, ops: list[AsyncOperation]) -> None:
 # mma
 
 
-def _pipe(warp: Warp) -> Any:
-    return ("tensor core", warp.index, id(warp.cta))
-
-
 _MMA_REMEDY = "tcgen05.commit to an mbarrier and mbarrier.wait on it"
 
 
@@ -315,6 +320,16 @@ def accumulate(cells: np.ndarray, product: np.ndarray, keep: bool) -> None:
         cells += product.astype(cells.dtype, copy=False)
     else:
         cells[...] = product
+
+
+def multiply_add(left: View, right: View, acc: TensorView, item: Element, keep: bool) -> None:
+    """D = A @ B (+ D) from shared memory; tiles of constant memory are multiplied when somebody looks (deferred.py)."""
+    if acc.item.name == "float32":
+        a, b = left.storage.patch(left), right.storage.patch(right)
+        if a is not None and b is not None:
+            acc.cta.tensor_memory.multiply(acc.box, a, b, keep)
+            return
+    accumulate(acc.cells(), multiply(left.read(), right.read(), item), keep)
 
 
 def _check_group(inst: Any, site: Site) -> None:
@@ -354,13 +369,14 @@ def mma_ss(inst: Any, site: Site) -> Any:
         keep, region = bool(enable), acc.region(location)
 
         def complete() -> None:
-            accumulate(acc.cells(), multiply(left.read(), right.read(), item), keep)
+            multiply_add(left, right, acc, item, keep)
 
         regions = {"a": left.region(), "b": right.region(), "d": region}
         if keep:
             regions["d read"] = region
-        site.launch(warp, regions, complete, agent="tensor core", pipe=_pipe(warp), remedy=_MMA_REMEDY)
-        warp.event("issue", "tcgen05.mma", location)
+        site.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core, remedy=_MMA_REMEDY)
+        if warp.cta.tracing:
+            warp.event("issue", "tcgen05.mma", location)
 
     return run
 
@@ -393,7 +409,7 @@ def mma_ts(inst: Any, site: Site) -> Any:
         regions = {"a": left.region(location), "b": right.region(), "d": region}
         if keep:
             regions["d read"] = region
-        site.launch(warp, regions, complete, agent="tensor core", pipe=_pipe(warp), remedy=_MMA_REMEDY)
+        site.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core, remedy=_MMA_REMEDY)
 
     return run
 
@@ -424,7 +440,7 @@ def copy(inst: Any, site: Site) -> Any:
             target.cells()[...] = source.read().astype(item.dtype)
 
         regions = {"src": source.region(), "dst": target.region(location)}
-        site.launch(warp, regions, complete, agent="tensor core", pipe=_pipe(warp), remedy=_MMA_REMEDY)
+        site.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core, remedy=_MMA_REMEDY)
 
     return run
 
@@ -448,8 +464,8 @@ def commit(inst: Any, site: Site) -> Any:
 
     def run(warp: Warp, address: int) -> None:
         barrier = warp.cta.barrier_at(address, location)
-        remedy = f"mbarrier.wait on {barrier.name}"
-        covers = tuple(op for op in warp.cta.in_flight if op.pipe == _pipe(warp))
+        remedy = barrier.remedy
+        covers = tuple(op for op in warp.cta.in_flight if op.pipe == warp.tensor_core)
         for op in covers:
             if op.barrier is None and op.remedy is _MMA_REMEDY:
                 op.remedy = remedy
@@ -457,7 +473,7 @@ def commit(inst: Any, site: Site) -> Any:
             warp.event("issue", f"tcgen05.commit to {barrier.name}", location)
         site.launch(
             warp, {}, lambda: barrier.arrive(1, location),
-            agent="tensor core", barrier=barrier, pipe=_pipe(warp), remedy=remedy, covers=covers,
+            agent="tensor core", barrier=barrier, pipe=warp.tensor_core, remedy=remedy, covers=covers,
         )  # fmt: skip
 
     return run

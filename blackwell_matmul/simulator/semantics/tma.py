@@ -16,7 +16,7 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.globals import GlobalStorage
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.memory import View
-from blackwell_matmul.simulator.semantics.cp_async import copy_in, source_region
+from blackwell_matmul.simulator.semantics.cp_async import copy_in, read_source
 from blackwell_matmul.simulator.semantics.description import (
     Access,
     Effect,
@@ -28,7 +28,7 @@ from blackwell_matmul.simulator.semantics.description import (
     When,
     describe,
 )
-from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
+from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_write
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import element, from_image
 
@@ -106,19 +106,20 @@ def _load(inst: Any, site: Site) -> Any:
     def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...], address: int) -> None:
         if not mapped and warp.index != first:
             return  # the threads of the group share a linear copy; here the first warp makes all of it
-        record_read(warp, source)
         if mapped:
             _require_map(warp, source, dims, shape, site)
         barrier = warp.cta.barrier_at(address, location)
         place = Placement(source, offsets, dims, shape)
         place.check_exists(warp, source, site.description.name, location)
 
+        regions = {"dst": target.region()}
+        read_source(warp, regions, source, place)
+
         def complete() -> None:
-            copy_in(target, box, source, place, item)
+            copy_in(target, regions["dst"], box, source, place, item)
             barrier.complete_tx(box_bytes, location)
 
-        regions = {"dst": target.region(), **source_region(source, place)}
-        remedy = f"mbarrier.wait on {barrier.name}"
+        remedy = barrier.remedy
         site.launch(warp, regions, complete, agent="TMA", barrier=barrier, remedy=remedy)
         if warp.cta.tracing:
             warp.event("issue", f"{site.description.name} to {regions['dst']}", location)

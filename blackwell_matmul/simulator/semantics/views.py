@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.deferred import SharedStorage
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.globals import GlobalStorage, ViewKey, segment_of
 from blackwell_matmul.simulator.machine import Cta, Warp
@@ -32,13 +33,13 @@ def allocate_shared(inst: Any, site: Site) -> Any:
         if neighbours:
             return _aliased(cta, tensor, name, placement.address, site)
         data = np.full(shape, item.poison, item.image)
-        return Storage("shared", name, item, data, np.zeros(shape, bool))
+        return SharedStorage(name, item, data)
 
     def run(warp: Warp) -> View:
         cta = warp.cta
         if key not in cta.shared:
             cta.shared[key] = make(cta)
-        return cta.shared[key].root()
+        return cta.shared[key].root
 
     return run
 
@@ -58,7 +59,7 @@ def _aliased(cta: Cta, tensor: Any, name: str, address: int, site: Site) -> Alia
     storage.family = [storage, *relatives]
     for other in relatives:
         other.family.append(storage)
-        storage.pending += [op for op in other.pending if op not in storage.pending]
+        storage.pending |= other.pending
     return storage
 
 
@@ -240,30 +241,38 @@ def _extents(dims: tuple[int, ...], shape: tuple[int, ...], rank: int) -> tuple[
 class Placement:
     """A tile of `shape` over `dims` of a global view at `offsets`: the part inside, and where it lies in the tile.
 
-    inside: some of it exists. whole: all of it does. picks: the part in the view; tile: the part in the tile.
+    inside: some of it exists. whole: all of it does. box: the part inside, in the view's coordinates. extents: for
+    each dimension of the view, the tile's; 0 where the tile has no such dimension.
     """
 
-    __slots__ = ("box", "inside", "picks", "tile", "whole")
+    __slots__ = ("box", "extents", "inside", "offsets", "whole")
 
     def __init__(
         self, view: GlobalView, offsets: tuple[int, ...], dims: tuple[int, ...], shape: tuple[int, ...]
     ) -> None:
-        picks: list[Any] = []
-        tile: list[slice] = []
-        box: list[tuple[int, int]] = []
+        self.offsets, self.extents = offsets, _extents(dims, shape, len(offsets))
         self.inside = self.whole = True
-        for offset, extent, limit in zip(offsets, _extents(dims, shape, len(offsets)), view.declared, strict=True):
-            end = offset + (extent or 1)
-            lo, hi = (offset if offset > 0 else 0), (end if end < limit else limit)
-            if hi <= lo:
-                self.inside, hi = False, lo
-            if lo != offset or hi != end:
-                self.whole = False
-            box.append((lo, hi))
-            picks.append(slice(lo, hi) if extent else lo)
-            if extent:
-                tile.append(slice(lo - offset, hi - offset))
-        self.picks, self.tile, self.box = tuple(picks), tuple(tile), tuple(box)
+        self.box: Box = tuple([(o, o + (e or 1)) for o, e in zip(offsets, self.extents, strict=True)])
+        for (lo, hi), limit in zip(self.box, view.declared, strict=True):
+            if lo < 0 or hi > limit:
+                self._clip(view.declared)
+                break
+
+    def _clip(self, limits: tuple[int, ...]) -> None:
+        inside = [(max(lo, 0), min(hi, limit)) for (lo, hi), limit in zip(self.box, limits, strict=True)]
+        self.whole, self.inside = False, all(lo < hi for lo, hi in inside)
+        self.box = tuple([(lo, max(lo, hi)) for lo, hi in inside])
+
+    @property
+    def picks(self) -> tuple[Any, ...]:
+        """The part inside, as an index of the view."""
+        return tuple([slice(lo, hi) if extent else lo for (lo, hi), extent in zip(self.box, self.extents, strict=True)])
+
+    @property
+    def tile(self) -> tuple[slice, ...]:
+        """The part inside, as an index of the tile."""
+        every = zip(self.box, self.offsets, self.extents, strict=True)
+        return tuple([slice(lo - offset, hi - offset) for (lo, hi), offset, extent in every if extent])
 
     def region(self, view: View) -> Region:
         """What of the storage the part inside is."""

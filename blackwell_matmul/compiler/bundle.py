@@ -1,0 +1,169 @@
+"""`Bundle`: one compiled kernel with everything that running or reading it takes; saved as a folder of four files.
+
+This module imports neither tilus nor cuda: a saved bundle runs on a machine that has no compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from blackwell_matmul.compiler.plan import LaunchPlan
+from blackwell_matmul.errors import InputError
+
+FORMAT = 1
+"""The version of what `save` writes."""
+RECORD = "bundle.json"
+FILES = {"source": "kernel.cu", "ptx": "kernel.ptx", "cubin": "kernel.cubin"}
+"""The parts of a bundle that have a file of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one CTA and its threads need, and how many CTAs one SM of the target can hold.
+
+    registers: of a thread. spill_bytes: local memory of a thread that registers were spilled to; stack_bytes: all of
+    its local memory. static_shared_bytes and dynamic_shared_bytes: of a CTA; dynamic is None when it depends on the
+    arguments. ctas_per_sm, limited_by: None where the limits of the target are not known. warps: of a CTA.
+    """
+
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    static_shared_bytes: int
+    dynamic_shared_bytes: int | None
+    warps: int | None
+    ctas_per_sm: int | None
+    limited_by: str | None
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A kernel compiled for one target.
+
+    name: of the script. consts: the arguments of the call that were compile-time constants, by name. serves: one
+    sentence on the sizes that this code is right for. schedule: the arguments of the script's `__init__`. versions: of
+    what made it. key: its content address.
+    """
+
+    name: str
+    target: str
+    source: str
+    ptx: str
+    cubin: bytes
+    plan: LaunchPlan
+    consts: dict[str, Any]
+    serves: str
+    schedule: dict[str, Any]
+    resources: Resources | None
+    versions: dict[str, str]
+    key: str
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write the four files into `folder`, which is made, and return it. A file there is replaced as a whole."""
+        place = Path(folder)
+        parts = {name: _bytes(getattr(self, name)) for name in FILES}
+        record = json.dumps(self._record(parts), indent=1, allow_nan=False).encode()
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            for name, content in parts.items():
+                write_atomically(place / FILES[name], content)
+            write_atomically(place / RECORD, record)
+        except OSError as error:
+            raise InputError(f"cannot write the bundle to {place}: {error.strerror or error}.") from error
+        return place
+
+    def _record(self, parts: Mapping[str, bytes]) -> dict[str, Any]:
+        body = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in FILES}
+        body["plan"] = self.plan.as_dict()
+        body["resources"] = None if self.resources is None else _as_dict(self.resources)
+        body["files"] = {FILES[name]: _digest(content) for name, content in parts.items()}
+        return {"format": FORMAT, **body, "digest": _digest(_canonical(body))}
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Bundle:
+        """The bundle in `folder`; InputError, naming the file, where one is missing or is not what was saved."""
+        place = Path(folder)
+        record = _read_record(place / RECORD)
+        parts = {name: _read_part(place / file, record["files"].get(file)) for name, file in FILES.items()}
+        try:
+            values = {field.name: record[field.name] for field in fields(cls) if field.name not in FILES}
+            values["plan"] = LaunchPlan.from_dict(values["plan"])
+            values["resources"] = None if values["resources"] is None else Resources(**values["resources"])
+            return cls(**values, cubin=parts["cubin"], source=parts["source"].decode(), ptx=parts["ptx"].decode())
+        except (KeyError, TypeError, UnicodeDecodeError) as error:
+            raise InputError(f"{place / RECORD} is damaged: {type(error).__name__} {error}.") from error
+        except InputError as error:
+            raise InputError(f"{place / RECORD} is damaged: {error}") from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file as a whole: another process sees the old one or the new one, never half of it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(name, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
+        os.replace(name, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _bytes(part: str | bytes) -> bytes:
+    return part.encode() if isinstance(part, str) else part
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _canonical(record: Any) -> bytes:
+    return json.dumps(record, sort_keys=True, allow_nan=False).encode()
+
+
+def _as_dict(resources: Resources) -> dict[str, Any]:
+    return {field.name: getattr(resources, field.name) for field in fields(resources)}
+
+
+def _read_record(path: Path) -> dict[str, Any]:
+    """What bundle.json holds, once its digest is right."""
+    try:
+        record = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is damaged: it is no JSON.") from error
+    if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
+        raise InputError(f"{path} is no bundle of format {FORMAT}; compile the kernel again.")
+    if record.pop("digest", None) != _digest(_canonical(record)):
+        raise InputError(f"{path} is damaged: its content is not what was saved.")
+    if not isinstance(record.get("files"), dict):
+        raise InputError(f"{path} is damaged: it names no files.")
+    return record
+
+
+def _read_part(path: Path, digest: object) -> bytes:
+    content = _read(path)
+    if _digest(content) != digest:
+        raise InputError(f"{path} is damaged: its {len(content)} bytes are not what was saved.")
+    return content
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}.") from error

@@ -1,0 +1,112 @@
+"""Compiled bundles on disk, by what they were made from. Losing an entry costs a compilation, and never more than that.
+
+A bundle is one folder, put in place by one rename: several processes may write the same one, and nobody reads half of
+it. An entry that is damaged, or is not what its name says, is made again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+from blackwell_matmul.compiler.bundle import Bundle
+from blackwell_matmul.errors import BlackwellMatmulError
+
+CACHE_VARIABLE = "BLACKWELL_MATMUL_CACHE"
+"""Names another folder for the cache, or "off"."""
+
+_warned: set[str] = set()
+
+
+def folder() -> Path | None:
+    """Where the cache is; None where it is switched off."""
+    named = os.environ.get(CACHE_VARIABLE, "").strip()
+    if named.lower() == "off":
+        return None
+    if named:
+        return Path(named).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("blackwell-matmul", appauthor=False)) / "bundles"
+
+
+def read(key: str) -> Bundle | None:
+    """The bundle of this key; None where there is none that is whole."""
+    root = folder()
+    if root is None:
+        return None
+    place = _place(root, key)
+    try:
+        if not (place / "bundle.json").is_file():
+            return None
+        bundle = Bundle.load(place)
+    except (BlackwellMatmulError, OSError):
+        return None
+    return bundle if bundle.key == key else None
+
+
+def write(bundle: Bundle) -> None:
+    """Keep a bundle; where the disk does not allow it, say so once and go on."""
+    root = folder()
+    if root is None:
+        return
+    place = _place(root, bundle.key)
+    draft: str | None = None
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        draft = tempfile.mkdtemp(dir=place.parent, prefix=".draft-")
+        bundle.save(draft)
+        _replace(Path(draft), place)
+    except (BlackwellMatmulError, OSError) as error:
+        _warn(root, error)
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _place(root: Path, key: str) -> Path:
+    return root / key[:2] / key
+
+
+def _replace(draft: Path, place: Path) -> None:
+    """Put a whole folder in the place of what is there. A folder is never renamed onto one that has files in it."""
+    os.chmod(draft, 0o755)
+    for _ in range(3):
+        try:
+            os.rename(draft, place)
+            return
+        except OSError:
+            if read_whole(place):
+                return  # another process was faster
+            _discard(place)
+    os.rename(draft, place)
+
+
+def read_whole(place: Path) -> bool:
+    """Whether a whole bundle is there."""
+    with suppress(BlackwellMatmulError, OSError):
+        return Bundle.load(place).key == place.name
+    return False
+
+
+def _discard(place: Path) -> None:
+    """Take a damaged entry away: first its name, by one rename, then the rest."""
+    with suppress(OSError):
+        if place.is_dir() and not place.is_symlink():
+            away = tempfile.mkdtemp(dir=place.parent, prefix=".draft-")
+            os.rename(place, Path(away) / "old")
+            shutil.rmtree(away, ignore_errors=True)
+        else:
+            place.unlink(missing_ok=True)
+
+
+def _warn(root: Path, error: Exception) -> None:
+    if str(root) in _warned:
+        return
+    _warned.add(str(root))
+    reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+    warnings.warn(f"compiled kernels are not kept in {root}: {reason}.", RuntimeWarning, stacklevel=2)

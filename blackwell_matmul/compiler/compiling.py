@@ -1,0 +1,265 @@
+"""`compile`: from a script and the arguments of a call to a `Bundle`, through the cache; `compile_many`: many at
+once.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from blackwell_matmul.compiler import cache as disk
+from blackwell_matmul.compiler import nvrtc
+from blackwell_matmul.compiler.bundle import Bundle
+from blackwell_matmul.compiler.resources import resources
+from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
+from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError
+from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, tilus_compat
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.problem import Schedule
+from blackwell_matmul.wording import shown
+
+Pins = Mapping[str, object] | Schedule | None
+Progress = Callable[[int, int], None]
+"""Told how many schedules are done, of how many."""
+
+_memo: weakref.WeakKeyDictionary[Program, Bundle] = weakref.WeakKeyDictionary()
+
+
+def compile(script: Any, *args: Any, schedule: Pins = None, target: str = "sm_100a", cache: bool = True) -> Bundle:
+    """Compile `script` (a tilus.Script class, or what calling one returns) for a call with these arguments.
+
+    args: as for `script.__call__`: tensors, on any device, and numbers. Constants among them (annotated int) are
+    compiled in; `bundle.serves` says so. schedule: pins arguments of its `__init__`; the rest is chosen as `simulate`
+    does. target: the GPU's architecture, such as "sm_100a". cache: use the cache in memory and on disk.
+
+    Raises InputError, CompileError or UnsupportedError, each one sentence, where the script cannot be compiled.
+    """
+    import_tilus()
+    bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
+    if not cache:
+        return _compiled(program, bound, _key(program, bound))
+    found = _memo.get(program) or _from_disk(program, bound)
+    _memo[program] = found
+    return found
+
+
+def _from_disk(program: Program, bound: Bound) -> Bundle:
+    key = _key(program, bound)
+    found = disk.read(key)
+    if found is None:
+        found = _compiled(program, bound, key)
+        disk.write(found)
+    return found
+
+
+def _compiled(program: Program, bound: Bound, key: str) -> Bundle:
+    """Everything from hidet's passes to the cubin."""
+    from blackwell_matmul.compiler.launch import launch_plan
+    from blackwell_matmul.compiler.source import device_source, lower
+
+    missing = shared_bytes_missing(program)
+    if missing:
+        asked = program.dynamic_shared_bytes
+        raise CompileError(
+            f"{program.name} uses {missing} bytes of shared memory beyond the {asked} that its launch asks for."
+        )
+    with tilus_compat.lock:
+        lowered = lower(program)
+        source = device_source(lowered, program, _entry(bound))
+        plan = launch_plan(lowered.module, program, source.kernel)
+    made = nvrtc.compile_source(source.numbered, program.target, program.name)
+    return Bundle(
+        name=program.name, target=program.target, source=source.text, ptx=made.ptx, cubin=made.cubin, plan=plan,
+        consts=_plain(program.consts), serves=_serves(program, bound), schedule=_plain(bound.init_kwargs),
+        resources=resources(made.log, plan, program.target), versions=versions(), key=key,
+    )  # fmt: skip
+
+
+def _entry(bound: Bound) -> Location:
+    code = bound.script_cls.__call__.__code__
+    return Location(code.co_filename, code.co_firstlineno)
+
+
+# --- what a bundle says of itself
+
+
+def _serves(program: Program, bound: Bound) -> str:
+    """One sentence: which arguments are free, which are compiled in, what is assumed."""
+    fixed = [f"{name} = {shown(value)}" for name, value in program.consts.items()]
+    assumed = _assumed(program)
+    free = [name for name, value in bound.kernel_args.items() if not hasattr(value, "shape")]
+    conditions = [*fixed, *assumed]
+    which = f"any {_listed(free)}" if free else "one size"
+    return f"Serves {which}" + (f" with {_listed(conditions)}." if conditions else ".")
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _assumed(program: Program) -> list[str]:
+    """The conditions that the script gave to `self.assume`; other arguments than these give wrong results."""
+    names = {id(var): name for name, var in program.params}
+    texts = []
+    for condition, _ in program.assumes:
+        var, divisor = condition.a.a, condition.a.b  # tilus accepts only `parameter % constant == 0`
+        texts.append(f"{names.get(id(var), 'a size')} a multiple of {divisor}")
+    return texts
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values as JSON can hold them; a tilus type by its name."""
+    return {name: _plain_value(value) for name, value in values.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain_value(each) for each in value]
+    name = getattr(value, "name", None)
+    return name if isinstance(name, str) else shown(value)
+
+
+# --- the key
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    return {
+        "blackwell-matmul": _package_version("blackwell-matmul"),
+        "compiler": _own_digest(),
+        "tilus": _package_version("tilus"),
+        "nvrtc": nvrtc.version(),
+        "headers": _package_version("nvidia-cuda-runtime"),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of everything that decides what the code looks like."""
+    return dict(_versions())
+
+
+def _package_version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _own_digest() -> str:
+    """Of this package's compiler and frontend: a change there makes other code also between two releases."""
+    digest = hashlib.sha256()
+    here = Path(__file__).parent
+    for file in sorted([*here.glob("*.py"), *(here.parent / "frontend").glob("*.py")]):
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _key(program: Program, bound: Bound) -> str:
+    """The content address: the program that tilus's code generator made, its lines, and the versions of what comes
+    after.
+    """
+    lines = [f"{program.location_of(origin)}" for origin in program.origins.values()]
+    record = [
+        str(program.lowered), str(program.final), lines, str(_entry(bound)), program.name, program.target,
+        _serves(program, bound), [name for name, _ in program.params], _plain(program.consts),
+        _plain(bound.init_kwargs), versions(),
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+# --- many schedules
+
+
+def compile_many(
+    script: Any,
+    *args: Any,
+    schedules: Iterable[Mapping[str, object] | Schedule],
+    target: str = "sm_100a",
+    cache: bool = True,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[Bundle | BlackwellMatmulError]:
+    """Compile one script with each of these schedules; where one is refused, the error stands in its place.
+
+    workers: processes to compile with (None: one for each core). progress: called with (schedules done, schedules in
+    all).
+    """
+    import_tilus()
+    pins = list(schedules)
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise InputError(f"workers is {shown(workers)}; it must be a positive integer, or None for one per core.")
+    processes = min(workers or _cores(), len(pins))
+    job = functools.partial(_one, script, args, target, cache)
+    tell = progress or (lambda done, total: None)
+    if processes < 2 or not _can_fork():
+        return _in_this_process(job, pins, tell)
+    return _in_processes(job, pins, processes, tell)
+
+
+Job = Callable[[Pins], "Bundle | BlackwellMatmulError"]
+_job: Job | None = None
+"""What the processes run: inherited through fork, so that a script of a user's file need not be importable there."""
+
+
+def _one(script: Any, args: Sequence[Any], target: str, cache: bool, schedule: Pins) -> Bundle | BlackwellMatmulError:
+    try:
+        return compile(script, *args, schedule=schedule, target=target, cache=cache)
+    except BlackwellMatmulError as error:
+        return type(error)(*error.args)  # without the traceback, which does not travel
+
+
+def _in_this_process(job: Job, pins: Sequence[Pins], tell: Progress) -> list[Bundle | BlackwellMatmulError]:
+    results = []
+    for each in pins:
+        results.append(job(each))
+        tell(len(results), len(pins))
+    return results
+
+
+def _in_processes(
+    job: Job, pins: Sequence[Pins], processes: int, tell: Progress
+) -> list[Bundle | BlackwellMatmulError]:
+    global _job
+    results: list[Any] = [None] * len(pins)
+    with tilus_compat.lock:  # a child must not inherit it locked, nor another call's job
+        _job = job
+        try:
+            with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
+                futures = {pool.submit(_inherited, each): index for index, each in enumerate(pins)}
+                for done, future in enumerate(as_completed(futures), 1):
+                    results[futures[future]] = future.result()
+                    tell(done, len(pins))
+        except BrokenProcessPool as error:
+            raise CompileError(
+                "A process that compiled a schedule died; workers=1 compiles everything in this one."
+            ) from error
+        finally:
+            _job = None
+    return results
+
+
+def _inherited(schedule: Pins) -> Bundle | BlackwellMatmulError:
+    assert _job is not None
+    return _job(schedule)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _can_fork() -> bool:
+    """A daemonic process may not have children, and macOS's system libraries do not survive a fork."""
+    return sys.platform == "linux" and not multiprocessing.current_process().daemon

@@ -1,0 +1,173 @@
+"""NVRTC, the CUDA compiler as a library: CUDA C++ in, PTX and a cubin for a named target out."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from blackwell_matmul.errors import CompileError, UnsupportedError
+
+OPTIONS = (
+    "--std=c++17",
+    # what tilus gives nvcc: denormals are zero, and a float division is approximate
+    "--ftz=true",
+    "--prec-div=false",
+    "-lineinfo",
+    "--ptxas-options=-v",
+    # unused variables, and conditions that the schedule makes constant: normal in generated code
+    *(f"--diag-suppress={number}" for number in (39, 177, 179, 186, 550)),
+)
+SOURCE_NAME = "/kernel.cu"
+_PACKAGES = "the packages cuda-python and nvidia-cuda-nvrtc"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What NVRTC made. log: what ptxas reports, and warnings."""
+
+    ptx: str
+    cubin: bytes
+    log: str
+
+
+def compile_source(source: str, target: str, name: str) -> Compiled:
+    """Compile device code. name: of the script, for messages. Raises CompileError with the first error and its line."""
+    nvrtc = _nvrtc()
+    if target not in supported_targets():
+        raise UnsupportedError(
+            f"NVRTC {version()} does not compile for {target}, only for {', '.join(supported_targets())}; "
+            "a newer nvidia-cuda-nvrtc may."
+        )
+    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), SOURCE_NAME.encode(), 0, [], []))
+    try:
+        options = [option.encode() for option in (f"-arch={target}", *OPTIONS, *_include_options(source))]
+        (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        if code != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            reason = _first_error(log, functools.partial(_text, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program))
+            raise CompileError(f"{name} does not compile for {target}: {reason or f'NVRTC fails with {code.name}'}.")
+        ptx = _text(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)
+        return Compiled(ptx, _bytes(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log)
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+@functools.cache
+def version() -> str:
+    """The library's own version, with its build, which it tells in its PTX alone: two builds make different code."""
+    program = _checked(_nvrtc().nvrtcCreateProgram(b"", b"", 0, [], []))
+    _checked(_nvrtc().nvrtcCompileProgram(program, 0, []))
+    ptx = _text(_nvrtc().nvrtcGetPTXSize, _nvrtc().nvrtcGetPTX, program)
+    build = re.search(r"Cuda compilation tools, release .*?, V(\d[\d.]*)", ptx)
+    return build[1] if build else ".".join(map(str, _checked(_nvrtc().nvrtcVersion())))
+
+
+@functools.cache
+def supported_targets() -> tuple[str, ...]:
+    """The names that NVRTC takes, also those of single architectures with all of their features ("a")."""
+    numbers = [int(number) for number in _checked(_nvrtc().nvrtcGetSupportedArchs())]
+    return tuple(f"sm_{number}{suffix}" for number in numbers for suffix in (("", "a") if number >= 90 else ("",)))
+
+
+@functools.cache
+def _nvrtc() -> ModuleType:
+    """The bindings, once it is known that they find the library."""
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except Exception as error:  # a missing wheel, a missing library, or one of another version
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise UnsupportedError(f"Compiling needs NVRTC, which {_PACKAGES} bring: {reason}.") from error
+    return nvrtc
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    """The value of a call of the bindings, whose first element is a code."""
+    code, *values = result
+    if int(code):
+        raise UnsupportedError(f"NVRTC fails with {getattr(code, 'name', code)}.")
+    return values[0] if len(values) == 1 else values
+
+
+def _bytes(size: Any, get: Any, program: Any) -> bytes:
+    """What NVRTC writes into a buffer.
+
+    `bytes(n)` is a fresh object for every n but 0. The idiom `b" " * n` is not: for n == 1, which is an empty log, it
+    is CPython's one shared space, and NVRTC would write its NUL there.
+    """
+    nbytes = _checked(size(program))
+    if nbytes < 2:
+        return b""
+    buffer = bytes(nbytes)
+    _checked(get(program, buffer))
+    return buffer
+
+
+def _text(size: Any, get: Any, program: Any) -> str:
+    return _bytes(size, get, program).rstrip(b"\0").decode(errors="replace")
+
+
+# --- headers
+
+
+def _include_options(source: str) -> Sequence[str]:
+    if "#include" not in source:
+        return ()
+    return [f"-I{folder}" for folder in (_cuda_headers(), _tilus_headers())]
+
+
+@functools.cache
+def _cuda_headers() -> str:
+    """Where cuda_fp16.h is: the types of 16 and 8 bits are the real ones, so that all of their operations are, too."""
+    from cuda import pathfinder
+
+    found = pathfinder.find_nvidia_header_directory("cudart")
+    if found is None or not (Path(found) / "cuda_fp16.h").is_file():
+        raise UnsupportedError(
+            "This kernel's types need the header cuda_fp16.h, which the package nvidia-cuda-runtime brings; install it."
+        )
+    return found
+
+
+def _tilus_headers() -> str:
+    import tilus.hidet
+
+    return str(Path(tilus.hidet.__file__).parent / "include")
+
+
+# --- errors
+
+_ERROR = re.compile(r"^(?P<file>.*?)\((?P<line>\d+)\): (?:catastrophic )?error: (?P<text>.*)$", re.MULTILINE)
+_PTXAS = re.compile(r"^ptxas (?:.*?, line (?P<line>\d+); )?(?:error|fatal)\s*: (?P<text>.*)$", re.MULTILINE)
+
+
+def _first_error(log: str, ptx: Callable[[], str]) -> str:
+    """The first error, with the line of the Python kernel that it is about."""
+    found = _ERROR.search(log)
+    if found is not None:
+        where = "" if found["file"] == SOURCE_NAME else f" ({found['file']}:{found['line']})"
+        return f"{_sentence(found['text'])}{where}"
+    found = _PTXAS.search(log)
+    if found is None:
+        return _sentence(log)
+    place = _python_line(ptx(), int(found["line"])) if found["line"] else ""
+    return f"ptxas: {_sentence(found['text'])}{place}"
+
+
+def _python_line(ptx: str, line: int) -> str:
+    """The source line that a line of PTX belongs to: that of the last `.loc` before it."""
+    places = re.findall(r"^\s*\.loc\s+(\d+) (\d+)", "\n".join(ptx.splitlines()[:line]), re.MULTILINE)
+    files = dict(re.findall(r'^\s*\.file\s+(\d+) "(.*?)"', ptx, re.MULTILINE))
+    if not places or files.get(places[-1][0], SOURCE_NAME) == SOURCE_NAME:
+        return ""
+    return f" ({files[places[-1][0]]}:{places[-1][1]})"
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.split())[:300].rstrip(".")

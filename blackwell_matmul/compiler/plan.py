@@ -1,0 +1,423 @@
+"""The launch half of a kernel as plain data: what the host has to compute and hand to the driver for one call.
+
+tilus writes it as C++ that a host compiler builds. Here it is a `LaunchPlan`: expressions over the arguments of the
+call, which `evaluate` turns into numbers. This module imports neither tilus nor cuda, so that a saved plan runs without
+them.
+
+An expression is an integer, the name of a parameter, or a tuple of an operator and its operands, such as
+`("//", ("+", "m", 127), 128)`. It means what it means in C, but for one thing: numbers have no width until a cast,
+`("i32", x)` and its like, wraps them, so that what overflows in C, which is undefined there, is exact here.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.wording import shown
+
+Expr = int | str | tuple[Any, ...]
+Dim3 = tuple[Expr, Expr, Expr]
+
+FORMAT = 1
+"""The version of what `as_dict` writes."""
+
+# --- expressions
+
+
+def c_div(a: int, b: int) -> int:
+    """C's `/` on integers: rounds toward zero, where Python's `//` rounds down."""
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def c_mod(a: int, b: int) -> int:
+    """C's `%`: the remainder has the sign of the dividend."""
+    return a - b * c_div(a, b)
+
+
+def fastdiv_s(divisor: int) -> int:
+    """The shift s of the division by multiplication `umulhi(a, m) >> s`: floor(log2(divisor))."""
+    return _positive(divisor).bit_length() - 1
+
+
+def fastdiv_m(divisor: int) -> int:
+    """The multiplier m of `umulhi(a, m) >> s`: ceil(2**(32 + s) / divisor), which has 32 bits; 0 for a power of two.
+
+    Exact for 0 <= a < 2**31: m * divisor exceeds 2**(32 + s) by less than divisor < 2**(s + 1), so the quotient is too
+    large by less than a / 2**31 / divisor, which is below the distance to the next integer. The device code shifts
+    alone where m is 0.
+    """
+    shift = fastdiv_s(divisor)
+    return 0 if divisor == 1 << shift else -(-(1 << (32 + shift)) // divisor)
+
+
+def _positive(divisor: int) -> int:
+    if divisor <= 0:
+        raise ZeroDivisionError(f"{divisor} is no divisor")
+    return divisor
+
+
+def _cast(bits: int, signed: bool) -> str:
+    """The text of a cast to an integer of this width; C wraps (and so does every target of CUDA)."""
+    mask, half = (1 << bits) - 1, 1 << (bits - 1)
+    return f"((({{0}}) + {half} & {mask}) - {half})" if signed else f"(({{0}}) & {mask})"
+
+
+OPERATORS: Mapping[str, str] = {
+    **{
+        op: f"({{0}} {op} {{1}})" for op in ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "&", "|", "^", "<<", ">>")
+    },
+    **{op: f"({{0}} {op} {{1}})" for op in ("and", "or")},
+    **{f"{kind}{bits}": _cast(bits, kind == "i") for kind in "iu" for bits in (8, 16, 32, 64)},
+    "//": "c_div({0}, {1})",
+    "%": "c_mod({0}, {1})",
+    "min": "min({0}, {1})",
+    "max": "max({0}, {1})",
+    "not": "(not {0})",
+    "neg": "(-{0})",
+    "?:": "({1} if {0} else {2})",
+    "fastdiv_m": "fastdiv_m({0})",
+    "fastdiv_s": "fastdiv_s({0})",
+}
+"""Every operator, with the Python text that computes it. Nothing else is ever put into generated text."""
+
+_FUNCTIONS: dict[str, Callable[..., int]] = {
+    **{function.__name__: function for function in (c_div, c_mod, fastdiv_m, fastdiv_s)},
+    "min": min,
+    "max": max,
+}
+_ARITY = {op: len(set(re.findall(r"\{(\d)\}", text))) for op, text in OPERATORS.items()}
+
+
+def python_text(expr: Expr, names: Mapping[str, str]) -> str:
+    """The Python text of an expression, each parameter under the name that `names` gives it."""
+    if isinstance(expr, str):
+        if expr not in names:
+            raise InputError(f"the launch plan reads {shown(expr)}, which is no parameter of the kernel.")
+        return names[expr]
+    if isinstance(expr, tuple) and expr and isinstance(expr[0], str) and _ARITY.get(expr[0]) == len(expr) - 1:
+        return OPERATORS[expr[0]].format(*(python_text(operand, names) for operand in expr[1:]))
+    if isinstance(expr, int) and not isinstance(expr, bool):
+        return f"({expr})" if expr < 0 else str(expr)
+    raise InputError(f"the launch plan has {shown(expr)} where an expression must be.")
+
+
+def folded(expr: Expr) -> Expr:
+    """The value of an expression that reads no parameter; any other expression as it is."""
+    if not isinstance(expr, tuple) or parameters_of(expr):
+        return expr
+    return int(eval(python_text(expr, {}), {"__builtins__": {}, **_FUNCTIONS}))
+
+
+def parameters_of(expr: Expr) -> frozenset[str]:
+    """The names of the parameters that an expression reads."""
+    if isinstance(expr, str):
+        return frozenset([expr])
+    return frozenset().union(*map(parameters_of, expr[1:])) if isinstance(expr, tuple) else frozenset()
+
+
+# --- the parts of a plan
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An argument of the call. type: "pointer", "int32", "uint32", "int64", "float32" and so on."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """What cuTensorMapEncodeTiled is given: the driver's names of enums and types, the innermost dimension first.
+
+    dtype: such as "FLOAT16" for CU_TENSOR_MAP_DATA_TYPE_FLOAT16, and so on with the others; strides_bytes: one fewer
+    than dims, for the innermost dimension is contiguous.
+    """
+
+    dtype: str
+    pointer: Expr
+    dims: tuple[Expr, ...]
+    strides_bytes: tuple[Expr, ...]
+    box: tuple[Expr, ...]
+    element_strides: tuple[Expr, ...]
+    interleave: str
+    swizzle: str
+    l2_promotion: str
+    oob_fill: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Global memory that a launch needs; clear: it is zero at the start of each launch."""
+
+    nbytes: Expr
+    clear: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One parameter of the device function. kind: "value", "tensor_map" or "workspace"; value: for the latter two, an
+    index.
+
+    type: of a value, the C type that is passed: "pointer", "int32", "float32" and so on.
+    """
+
+    kind: str
+    type: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition that a call must meet, and what is wrong where it does not: one sentence without its period."""
+
+    condition: Expr
+    message: str
+
+
+class Launch(NamedTuple):
+    """The numbers of one call; every expression of the plan is an integer (or a float that was an argument)."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_shared_bytes: int
+    tensor_maps: tuple[TensorMap, ...]
+    workspaces: tuple[Workspace, ...]
+    arguments: tuple[Argument, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no CTA to launch. The driver refuses such a grid; it is no error."""
+        return 0 in self.grid
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """How to launch one kernel. kernel: the name of its device function in the cubin.
+
+    parameters: the arguments of a call, in order, without those that were constants for the compiler. cluster: compiled
+    into the kernel (`__cluster_dims__`); the launch need not repeat it.
+    """
+
+    kernel: str
+    parameters: tuple[Parameter, ...]
+    checks: tuple[Check, ...]
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    dynamic_shared_bytes: Expr
+    tensor_maps: tuple[TensorMap, ...]
+    workspaces: tuple[Workspace, ...]
+    arguments: tuple[Argument, ...]
+
+    def evaluate(self, values: Sequence[int | float]) -> Launch:
+        """The launch for these arguments, in the order of `parameters`, a tensor by its address.
+
+        Raises InputError, one sentence, where the number of values is wrong, a value does not fit or a check fails.
+        """
+        if len(values) != len(self.parameters):
+            names = ", ".join(parameter.name for parameter in self.parameters)
+            raise InputError(f"{self.kernel} takes {len(self.parameters)} arguments ({names}) but got {len(values)}.")
+        try:
+            return self._function(*values)
+        except (ArithmeticError, ValueError, TypeError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{self.kernel} cannot be launched with {self._told(values)}: {error}.") from error
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The Python function behind `evaluate`, as text."""
+        return "\n".join(_text(self))
+
+    @functools.cached_property
+    def _function(self) -> Callable[..., Launch]:
+        space: dict[str, Any] = {**_FUNCTIONS, "__builtins__": {}, "refuse": self._refuse}
+        space.update({kind.__name__: kind for kind in (TensorMap, Workspace, Argument, Launch)})
+        exec(compile(self.text, f"<launch plan of {self.kernel}>", "exec"), space)
+        return cast("Callable[..., Launch]", space["launch"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _fields(LaunchPlan)}  # a generated function does not travel
+
+    def _refuse(self, index: int, *values: int | float) -> None:
+        """Raise for the parameter, or else the check, that is at fault."""
+        if index < len(self.parameters):
+            name, value, kind = self.parameters[index].name, values[index], self.parameters[index].type
+            raise InputError(f"{name} of {self.kernel} is {shown(value)}, which does not fit {kind}.")
+        check = self.checks[index - len(self.parameters)]
+        reads = parameters_of(check.condition)
+        told = self._told(values, [p.name for p in self.parameters if p.name in reads])
+        raise InputError(f"{self.kernel}: {check.message}{f' ({told})' if told else ''}.")
+
+    def _told(self, values: Sequence[int | float], names: Sequence[str] | None = None) -> str:
+        pairs = {parameter.name: value for parameter, value in zip(self.parameters, values)}
+        return ", ".join(f"{name} = {shown(pairs[name])}" for name in (pairs if names is None else names))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as JSON can hold it; `from_dict` gives back an equal plan."""
+        return {"format": FORMAT, **{name: _plain(getattr(self, name)) for name in _fields(LaunchPlan)}}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> LaunchPlan:
+        """The plan that `as_dict` wrote; InputError, one sentence, for anything else."""
+        if not isinstance(record, Mapping) or record.get("format") != FORMAT:
+            raise InputError(f"this is no launch plan of format {FORMAT}.")
+        try:
+            plan = cls(**{name: _read(name, record[name]) for name in _fields(cls)})
+            _verify(plan)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, SyntaxError, MemoryError) as error:
+            raise InputError(f"the launch plan is damaged: {_reason(error)}.") from error
+        return plan
+
+
+# --- the generated function
+
+
+def _text(plan: LaunchPlan) -> Iterator[str]:
+    """The lines of `def launch(...)`: ranges, checks, then one expression. Equal tensor maps are made once."""
+    variables = {parameter.name: f"v{index}" for index, parameter in enumerate(plan.parameters)}
+    every = "".join(f", {variable}" for variable in variables.values())
+    yield f"def launch({', '.join(variables.values())}):"
+    for index, parameter in enumerate(plan.parameters):
+        limits = _limits(parameter.type)
+        if limits is not None:
+            yield f"    if not {limits[0]} <= v{index} <= {limits[1]}: refuse({index}{every})"
+    for index, check in enumerate(plan.checks, len(plan.parameters)):
+        yield f"    if not {python_text(check.condition, variables)}: refuse({index}{every})"
+    maps = list(dict.fromkeys(plan.tensor_maps))
+    for index, each in enumerate(maps):
+        yield f"    t{index} = {_constructor(each, variables)}"
+    fields = [_tuple(getattr(plan, name), variables) for name in ("grid", "block", "cluster")]
+    fields.append(python_text(plan.dynamic_shared_bytes, variables))
+    fields.append(_joined(f"t{maps.index(each)}" for each in plan.tensor_maps))
+    fields.append(_joined(_constructor(each, variables) for each in plan.workspaces))
+    fields.append(_joined(_constructor(each, variables) for each in plan.arguments))
+    yield f"    return Launch({', '.join(fields)})"
+
+
+def _constructor(part: TensorMap | Workspace | Argument, variables: Mapping[str, str]) -> str:
+    """The text that makes a part with its expressions evaluated; names of enums and types stay text."""
+    values = [getattr(part, name) for name in _fields(type(part))]
+    texts = [repr(value) for value in values]
+    for index, name in enumerate(_fields(type(part))):
+        if name in _EXPRESSIONS:
+            texts[index] = python_text(values[index], variables)
+        elif name in _TUPLES:
+            texts[index] = _tuple(values[index], variables)
+    return f"{type(part).__name__}({', '.join(texts)})"
+
+
+_EXPRESSIONS = {"pointer", "nbytes", "value", "condition", "dynamic_shared_bytes"}
+_TUPLES = {"dims", "strides_bytes", "box", "element_strides", "grid", "block", "cluster"}
+
+
+def _tuple(exprs: Sequence[Expr], variables: Mapping[str, str]) -> str:
+    return _joined(python_text(expr, variables) for expr in exprs)
+
+
+def _joined(texts: Any) -> str:
+    return "(" + "".join(f"{text}, " for text in texts) + ")"
+
+
+def _limits(kind: str) -> tuple[int, int] | None:
+    """The least and greatest value of an integer type or an address; None for other types."""
+    named = re.fullmatch(r"(u?)int(8|16|32|64)", "uint64" if kind == "pointer" else kind)
+    if named is None:
+        return (0, 1) if kind == "bool" else None
+    bits = int(named[2])
+    return (0, (1 << bits) - 1) if named[1] else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
+
+
+# --- plain data
+
+
+def _fields(kind: type) -> list[str]:
+    return list(kind.__dataclass_fields__)  # type: ignore[attr-defined]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _plain(getattr(value, name)) for name in _fields(type(value))}
+    return value
+
+
+_PARTS: Mapping[str, type] = {
+    "parameters": Parameter,
+    "checks": Check,
+    "tensor_maps": TensorMap,
+    "workspaces": Workspace,
+    "arguments": Argument,
+}
+
+
+def _read(name: str, value: Any) -> Any:
+    """The field `name` of a plan from JSON: lists are tuples, records the parts that stand there."""
+    if name not in _PARTS:
+        return _tuples(value)
+    if not isinstance(value, list):
+        raise TypeError(f"{name} is {shown(value)} and not a list")
+    return tuple(_PARTS[name](**{key: _tuples(field) for key, field in record.items()}) for record in value)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]!r}"
+    too_deep = isinstance(error, (RecursionError, SyntaxError, MemoryError))  # generated text is right, if it is short
+    return "it is nested too deeply" if too_deep else str(error).rstrip(".")
+
+
+def _verify(plan: LaunchPlan) -> None:
+    """Raise InputError or ValueError for what would fail or be wrong at a launch."""
+    _verify_names(plan)
+    _verify_arguments(plan)
+    _verify_maps(plan)
+    if any(len(dim3) != 3 for dim3 in (plan.grid, plan.block, plan.cluster)):
+        raise ValueError("grid, block and cluster must have three extents each")
+    _ = plan._function  # refuses every expression that is none
+
+
+def _verify_names(plan: LaunchPlan) -> None:
+    names = [plan.kernel, *(name for parameter in plan.parameters for name in (parameter.name, parameter.type))]
+    names += [check.message for check in plan.checks]
+    names += [getattr(each, name) for each in plan.tensor_maps for name in _fields(TensorMap) if _is_enum(name)]
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"{shown(name)} is no text")
+    if len({parameter.name for parameter in plan.parameters}) != len(plan.parameters):
+        raise ValueError("two parameters have one name")
+
+
+def _is_enum(field: str) -> bool:
+    return field not in _EXPRESSIONS | _TUPLES
+
+
+def _verify_arguments(plan: LaunchPlan) -> None:
+    places = {"tensor_map": len(plan.tensor_maps), "workspace": len(plan.workspaces)}
+    for argument in plan.arguments:
+        if argument.kind not in ("value", *places):
+            raise ValueError(f"argument kind {shown(argument.kind)} is unknown")
+        if not isinstance(argument.type, str):
+            raise TypeError(f"{shown(argument.type)} is no text")
+        if argument.kind in places and argument.value not in range(places[argument.kind]):
+            raise ValueError(f"there is no {argument.kind} {shown(argument.value)}")
+
+
+def _verify_maps(plan: LaunchPlan) -> None:
+    for each in plan.tensor_maps:
+        rank = len(each.dims)
+        if (len(each.strides_bytes), len(each.box), len(each.element_strides)) != (rank - 1, rank, rank):
+            raise ValueError(f"a tensor map of rank {rank} has strides, box or element strides of another rank")

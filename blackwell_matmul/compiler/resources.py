@@ -1,0 +1,83 @@
+"""What a compiled kernel takes of an SM: registers and memory from ptxas's report, and how many CTAs fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from blackwell_matmul.compiler.bundle import Resources
+from blackwell_matmul.compiler.plan import LaunchPlan
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import Gpu, gpu_for_target
+
+REGISTERS_PER_SM = 65536
+"""32-bit registers of an SM, of every target here (CUDA Programming Guide, "Technical Specifications per Compute
+Capability").
+"""
+REGISTERS_PER_UNIT = 256
+"""A warp's registers are allocated in such units."""
+RESERVED_SHARED_BYTES = 1024
+"""Shared memory of each CTA that CUDA keeps for itself from compute capability 8.0 on ("Shared Memory")."""
+CTAS_PER_SM = 32
+"""Of 9.0 and 10.x; 12.x holds 24."""
+WARP = 32
+
+
+def resources(log: str, plan: LaunchPlan, target: str) -> Resources | None:
+    """From ptxas's report (`--ptxas-options=-v`, in NVRTC's log); None where there is none.
+
+    The report is documented output of a documented option. The cubin has the registers too, but not the spills.
+    """
+    registers = re.search(r"Used (\d+) registers", log)
+    if registers is None:
+        return None
+    dynamic = plan.dynamic_shared_bytes if isinstance(plan.dynamic_shared_bytes, int) else None
+    threads = _threads(plan)
+    static = _number(r"(\d+) bytes smem", log)
+    held = _occupancy(int(registers[1]), static, dynamic, threads, target)
+    return Resources(
+        registers=int(registers[1]),
+        spill_bytes=_number(r"(\d+) bytes spill stores", log),
+        stack_bytes=_number(r"(\d+) bytes stack frame", log),
+        static_shared_bytes=static,
+        dynamic_shared_bytes=dynamic,
+        warps=None if threads is None else -(-threads // WARP),
+        ctas_per_sm=min(held.values()) if held else None,
+        limited_by=min(held, key=lambda what: held[what]) if held else None,
+    )
+
+
+def _number(pattern: str, log: str) -> int:
+    found = re.search(pattern, log)
+    return int(found[1]) if found else 0
+
+
+def _threads(plan: LaunchPlan) -> int | None:
+    extents = [extent for extent in plan.block if isinstance(extent, int)]
+    return extents[0] * extents[1] * extents[2] if len(extents) == 3 else None
+
+
+def _occupancy(registers: int, static: int, dynamic: int | None, threads: int | None, target: str) -> Mapping[str, int]:
+    """How many CTAs an SM could hold, by what limits it; empty where something is not known."""
+    try:
+        gpu = gpu_for_target(target)
+    except InputError:
+        return {}
+    if dynamic is None or threads is None:
+        return {}
+    return {
+        "shared memory": gpu.shared_memory_per_sm_bytes // (static + dynamic + RESERVED_SHARED_BYTES),
+        "registers": _by_registers(registers, -(-threads // WARP)),
+        "threads": gpu.max_threads_per_sm // threads,
+        "CTAs": _max_ctas(gpu),
+    }
+
+
+def _by_registers(registers: int, warps: int) -> int:
+    unit = -(-registers * WARP // REGISTERS_PER_UNIT) * REGISTERS_PER_UNIT
+    # an SM has four parts with a register file each, and a warp lives in one of them
+    return (REGISTERS_PER_SM // 4 // max(unit, 1)) * 4 // warps
+
+
+def _max_ctas(gpu: Gpu) -> int:
+    return 24 if gpu.compute_capability[0] == 12 else CTAS_PER_SM

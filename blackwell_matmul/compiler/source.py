@@ -1,0 +1,299 @@
+"""From a Program to CUDA C++ for the device alone, and which line of the Python kernel each line of it came from.
+
+tilus's passes and its code generator do the work. Here the host code is left out, synchronisation is corrected
+(`tilus_faults`) and lines are carried: tilus writes a comment at the start of each instruction, and a mark with the
+instruction's line takes its place. This module imports tilus at its top: import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilus.drivers import optimize_ir_module
+from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
+from tilus.hidet.ir.functors import IRRewriter
+from tilus.hidet.ir.stmt import AsmStmt, AssignStmt, BlackBoxStmt, DeclareStmt, EvaluateStmt, ForStmt, SeqStmt
+from tilus.hidet.ir.tools import collect
+from tilus.hidet.ir.utils.call_graph import CallGraph
+from tilus.hidet.utils.doc import NewLine, Text
+from tilus.ir.instructions import FormatPrintInst, PrintTensorInst
+
+from blackwell_matmul.compiler import tilus_faults
+from blackwell_matmul.errors import CompileError
+from blackwell_matmul.frontend import tilus_compat
+from blackwell_matmul.frontend.program import Location, Program
+from blackwell_matmul.frontend.recording import declared_vars, instructions, walk
+
+KERNEL, INTERNAL = "cuda_kernel", "cuda_internal"
+"""tilus's words for a function that is launched, and one that device code calls."""
+
+PRELUDE = """\
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+struct alignas(128) CUtensorMap { uint64_t opaque[16]; };
+"""
+"""What every kernel needs. NVRTC has no headers of its own, and cuda.h is for the host."""
+
+CLUSTER = """\
+namespace cooperative_groups {
+struct cluster {
+  __device__ void sync() const {
+    asm volatile ("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+  }
+  template <class T> __device__ T *map_shared_rank(T *address, int rank) const {
+    T *mapped;
+    asm ("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(address), "r"(rank));
+    return mapped;
+  }
+  __device__ unsigned block_rank() const { unsigned r; asm ("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+};
+__device__ inline cluster this_cluster() { return cluster(); }
+}  // namespace cooperative_groups
+"""
+"""The few things of cooperative_groups.h that tilus uses. The header takes ten times as long to compile as a kernel."""
+
+_HEADERS = (
+    ("require_fp16", "#include <cuda_fp16.h>\n"),
+    ("require_bf16", "#include <cuda_bf16.h>\ntypedef __nv_bfloat16 bfloat16_t;\n"),
+    ("require_fp8", "#include <tilus/cuda/float8_e4m3.h>\n#include <tilus/cuda/float8_e5m2.h>\n"),
+    ("require_tf32", "typedef float tfloat32_t;\n"),
+    ("require_complex", "#include <tilus/cuda/complex.h>\n"),
+)
+
+UNNEEDED_PASSES = frozenset({("RuleBasedSimplifyPass", 0), ("HoistLoopInvariantsPass", 0)})
+"""Passes of hidet that change no source text, as tests show: the first runs again later, the second is NVVM's work."""
+
+_MARK = "//@"
+
+
+@dataclass(frozen=True)
+class DeviceSource:
+    """CUDA C++ with one kernel. text: to be read. lines: for each line of it, the line of the Python kernel, where
+    known.
+    """
+
+    text: str
+    kernel: str
+    lines: tuple[Location | None, ...]
+
+    @property
+    def numbered(self) -> str:
+        """The text for the compiler, such that every instruction of the cubin belongs to a line of the Python kernel.
+
+        A `#line` stands before each line. Small device functions are macros around a lambda: what is inlined from a
+        function belongs to a line of that function, what a macro expands to belongs to the line that names it.
+        """
+        return "\n".join(_numbered(self.text, self.lines)) + "\n"
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredModule:
+    """A hidet module after all passes, with marks for lines, and the lines that they stand for."""
+
+    module: Any
+    locations: tuple[Location, ...]
+
+
+def lower(program: Program) -> LoweredModule:
+    """Run hidet's passes; raise CompileError, one sentence, where one of them fails."""
+    locations: list[Location] = []
+    with tilus_compat.target(program.target):
+        try:
+            with tilus_compat.without_hidet_passes(UNNEEDED_PASSES):
+                return LoweredModule(optimize_ir_module(_marked(program, locations), Path()), tuple(locations))
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}"
+            where = f"{program.name} does not compile for {program.target}"
+            raise CompileError(f"{where}: a pass of tilus fails with {reason}.") from error
+
+
+def device_source(lowered: LoweredModule, program: Program, entry: Location | None = None) -> DeviceSource:
+    """The device functions as text. entry: the line of the script's `__call__`."""
+    codegen = DeviceCodegen(program.target)
+    with tilus_compat.target(program.target):
+        text = str(codegen(lowered.module))
+    placed = list(_placed(text, lowered.locations, entry))
+    assert codegen.kernel is not None
+    return DeviceSource(
+        "".join(f"{line}\n" for line, _ in placed), codegen.kernel, tuple(location for _, location in placed)
+    )
+
+
+# --- lines
+
+
+def _instruction_lines(program: Program) -> Iterator[Location | None]:
+    """The line of each instruction for which tilus's code generator writes a comment, in its order."""
+    for inst in instructions(program.final):
+        if not isinstance(inst, (PrintTensorInst, FormatPrintInst)):
+            yield program.location_of(program.origins.get(inst))
+
+
+def _variable_lines(program: Program) -> dict[int, list[Location | None]]:
+    """For each scalar variable, by id, the lines of its loop, or of its declaration and assignments, in program
+    order.
+    """
+    found: dict[int, list[Location | None]] = {}
+    for node in walk(program.tile.body):
+        for var in declared_vars(node):
+            found.setdefault(id(var), []).append(program.location_of(node))
+    return found
+
+
+def _marked(program: Program, locations: list[Location]) -> Any:
+    """The lowered module with a mark where a line of the script begins; `locations` gets what the marks stand for."""
+    marker = _Marker(program, locations)
+    functions = dict(program.lowered.functions)
+    for name, function in functions.items():
+        if function.kind == KERNEL:
+            functions[name] = marker.rewrite(function)
+    return program.lowered.copy().reset_funcs(functions, program.lowered.global_vars)
+
+
+class _Marker(IRRewriter):
+    """Puts marks, which are comments to the passes, into a kernel that comes from tilus's code generator."""
+
+    def __init__(self, program: Program, locations: list[Location]) -> None:
+        super().__init__()
+        self._locations = locations
+        self._instructions = _instruction_lines(program)
+        self._variables = _variable_lines(program)
+
+    def visit_SeqStmt(self, stmt: SeqStmt) -> SeqStmt:
+        marked: list[Any] = []
+        for each in stmt.seq:
+            marked += [*self._mark(self._line_of(each)), self.visit(each)]
+        return SeqStmt(marked)
+
+    def visit_BlackBoxStmt(self, stmt: BlackBoxStmt) -> Any:
+        text = stmt.template_string
+        if not text.startswith("/*") or text.startswith("/*\n * ThreadGroup("):
+            return super().visit_BlackBoxStmt(stmt)
+        return SeqStmt(self._mark(next(self._instructions, None)))
+
+    def _line_of(self, stmt: Any) -> Location | None:
+        if not isinstance(stmt, (ForStmt, DeclareStmt, AssignStmt)):
+            return None
+        lines = self._variables.get(id(stmt.loop_var if isinstance(stmt, ForStmt) else stmt.var))
+        return lines.pop(0) if lines else None
+
+    def _mark(self, location: Location | None) -> list[BlackBoxStmt]:
+        if location is None:
+            return []
+        self._locations.append(location)
+        return [BlackBoxStmt(f"{_MARK}{len(self._locations) - 1}")]
+
+
+def _placed(text: str, locations: Sequence[Location], entry: Location | None) -> Iterator[tuple[str, Location | None]]:
+    """Each line of the text with its place in the Python kernel; a mark becomes a comment that quotes the line
+    there.
+    """
+    here: Location | None = None
+    for line in text.splitlines():
+        code = line.lstrip()
+        if code.startswith('extern "C" __global__'):
+            here = entry
+        elif line == "}":
+            here = None
+        if not code.startswith(_MARK):
+            yield line, here
+            continue
+        found = locations[int(code[len(_MARK) :])]
+        if found != here:
+            here = found
+            yield f"{line[: len(line) - len(code)]}// {_quoted(here)}", here
+
+
+def _quoted(location: Location) -> str:
+    code = linecache.getline(location.file, location.line).strip().rstrip("\\")
+    return f"{Path(location.file).name}:{location.line}  {code}".rstrip()
+
+
+_INLINED = re.compile(r"static __device__ __forceinline__ (?P<type>.+?) ?(?P<name>\w+)\((?P<parameters>.*)\) \{")
+
+
+def _numbered(text: str, places: Sequence[Location | None]) -> Iterator[str]:
+    lines = iter(zip(text.splitlines(), places))
+    for line, place in lines:
+        head = _INLINED.fullmatch(line)
+        if head is not None:
+            yield _as_macro(head, [body for body, _ in itertools.takewhile(lambda pair: pair[0] != "}", lines)])
+            continue
+        if place is not None:
+            yield f"#line {place.line} {_c_string(place.file)}"
+        yield line
+
+
+def _as_macro(head: re.Match[str], body: Sequence[str]) -> str:
+    function = f"[]({head['parameters']}) __attribute__((always_inline)) -> {head['type']}"
+    return f"#define {head['name']} ({function} {{ {' '.join(line.strip() for line in body)} }})"
+
+
+def _c_string(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+# --- code generation
+
+
+class DeviceCodegen(UpdatedCUDACodeGen):
+    """tilus's CUDA C++ generator for the device functions of a module, with the corrections of `tilus_faults`."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__()
+        self.kernel: str | None = None
+        self._target = target
+        self._tcgen05 = False
+        self._in_flight = False
+
+    def visit_IRModule(self, module: Any) -> Any:
+        self.ir_module = module
+        nodes = [node.func for node in CallGraph(module).reversed_order if node.func.kind in (KERNEL, INTERNAL)]
+        templates = [stmt.template_string for function in nodes for stmt in collect(function.body, AsmStmt)]
+        self._tcgen05 = tilus_faults.uses_tcgen05(templates)
+        self._in_flight = tilus_faults.keeps_wgmma_in_flight(templates)
+        functions = "\n".join(str(self(function)) for function in nodes) + "\n"
+        return Text(PRELUDE + self._headers(functions) + functions)
+
+    def _headers(self, functions: str) -> str:
+        headers = [text for name, text in _HEADERS if getattr(self, name)]
+        cluster = CLUSTER if "cooperative_groups::" in functions else ""
+        return "".join(dict.fromkeys(headers)) + cluster
+
+    def visit_Function(self, function: Any) -> Any:
+        text = str(super().visit_Function(function))
+        if function.kind == KERNEL:
+            self.kernel = self.canonize_funcname(function.name)
+        return Text(text.replace("static __global__", 'extern "C" __global__', 1))
+
+    def visit_AsmStmt(self, stmt: AsmStmt) -> Any:
+        template = tilus_faults.without_cta_group(stmt.template_string, self._target)
+        clobbered = stmt.memory_fence or tilus_faults.memory_clobbered(template)
+        if self._in_flight:
+            template = tilus_faults.isolated_wait(template)
+        if self._tcgen05:
+            template = tilus_faults.fenced(template)
+        operands = [list(zip(stmt.output_labels, stmt.output_exprs)), list(zip(stmt.input_labels, stmt.input_exprs))]
+        return super().visit_AsmStmt(AsmStmt(template, *operands, stmt.is_volatile or clobbered, clobbered))
+
+    def visit_EvaluateStmt(self, stmt: EvaluateStmt) -> Any:
+        doc = super().visit_EvaluateStmt(stmt)
+        if self._tcgen05 and str(doc).strip().removesuffix("();") in tilus_faults.THREAD_SYNCS:
+            return _asm(tilus_faults.BEFORE_SYNC) + doc + _asm(tilus_faults.AFTER_SYNC)
+        return doc
+
+
+def _asm(template: str) -> Any:
+    return NewLine() + Text(f'asm volatile ("{template}" ::: "memory");')

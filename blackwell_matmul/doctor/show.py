@@ -1,0 +1,96 @@
+"""The diagnosis and the outcomes of verify as a person and as a program see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from blackwell_matmul import screen
+from blackwell_matmul.detect import DetectedGpu
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from blackwell_matmul.doctor.facts import Facts
+    from blackwell_matmul.doctor.lines import Line
+    from blackwell_matmul.doctor.verify import Outcome
+
+STYLES = {
+    "ok": "green", "problem": "bold red", "unknown": "yellow",
+    "correct": "green", "wrong": "bold red", "failed": "bold red", "not run": "yellow",
+}  # fmt: skip
+
+
+def diagnosis(lines: Sequence[Line]) -> str:
+    """A table, then the command for each problem, whole on one line so that it can be copied."""
+    rows = [(line.status, line.name, line.value) for line in lines]
+    fixes = [f"{line.name}: {line.fix}" for line in lines if line.fix]
+    return _text([_table(rows)], ["", "To mend it:", *(f"  {fix}" for fix in fixes)] if fixes else [])
+
+
+def diagnosis_record(facts: Facts, lines: Sequence[Line]) -> dict[str, object]:
+    return {
+        "ok": all(line.status != "problem" for line in lines),
+        "mode": "gpu" if facts.gpus else "simulator",
+        "lines": [{"name": x.name, "status": x.status, "value": x.value, "fix": x.fix} for x in lines],
+        "gpus": [_gpu_record(gpu) for gpu in facts.gpus],
+    }
+
+
+def _gpu_record(gpu: DetectedGpu) -> dict[str, object]:
+    from blackwell_matmul.kernels import LADDERS
+
+    return {
+        "index": gpu.index,
+        "name": gpu.name,
+        "arch": gpu.arch,
+        "compute_capability": list(gpu.compute_capability),
+        "sm_count": gpu.sm_count,
+        "memory_bytes": gpu.memory_bytes,
+        "sm_clock_mhz": gpu.sm_clock_mhz,
+        "memory_clock_mhz": gpu.memory_clock_mhz,
+        "features": dict(gpu.features),
+        "rungs": sorted(LADDERS.get(gpu.arch, ())),
+    }
+
+
+def starting(layer: str) -> None:
+    """Says on stderr which layer comes next, where somebody watches: one may take a minute."""
+    out = screen.console(stderr=True)
+    if out.is_terminal:
+        out.print(f"trying {layer} ...", style="dim")
+
+
+def outcomes(found: Sequence[Outcome]) -> str:
+    return _text([_table([(each.status, each.layer, str(each)) for each in found])], [])
+
+
+def outcomes_record(found: Sequence[Outcome]) -> dict[str, object]:
+    from blackwell_matmul.doctor.verify import passed
+
+    return {"ok": passed(found), "outcomes": [each.as_dict() for each in found]}
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for status, name, value in rows:
+        table.add_row(Text(status, STYLES[status]), Text(name), Text(screen.printable(value)))
+    return table
+
+
+def _text(blocks: Iterable[RenderableType], whole: Iterable[str]) -> str:
+    """Blocks that wrap at the terminal's width, then lines that do not."""
+    from rich.text import Text
+
+    out = screen.console()
+    with out.capture() as captured:
+        for line in whole:
+            out.print(Text(screen.printable(line)), soft_wrap=True)
+    tail = captured.get().rstrip("\n")
+    return screen.rendered(blocks) + (f"\n{tail}" if tail else "")

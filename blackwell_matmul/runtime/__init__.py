@@ -1,0 +1,5 @@
+"""From a compiled bundle to a launch on a GPU. Importing it touches no GPU and needs neither tilus nor a driver."""
+
+from blackwell_matmul.runtime.load import Loaded, load
+
+__all__ = ["Loaded", "load"]

@@ -1,0 +1,103 @@
+"""`Calls`: what was checked and packed for a call is found again by its arguments, and repeating it costs little.
+
+The key of a call is all that its launch depends on: the numbers; the address, shape, strides, type and device of each
+tensor, and whether it requires grad; the stream. Whatever differs is a new call, with all its checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.runtime import torch_cuda
+from blackwell_matmul.runtime.launch import Prepared
+from blackwell_matmul.runtime.recent import Recent
+from blackwell_matmul.wording import has_memory
+
+KEPT_CALLS = 1024
+"""Packed launches kept for one kernel."""
+
+
+PLAIN_TENSORS: set[type] = {Tensor, Parameter}
+"""Types whose address and strides mean what they say; of a subclass, that is for its author to know."""
+
+
+class Calls:
+    """The calls of one kernel. prepare(arguments, device, stream) checks and packs a new one."""
+
+    def __init__(self, prepare: Callable[[Sequence[object], int, int], Prepared]) -> None:
+        self._prepare = prepare
+        self._known: Recent[Hashable, Prepared] = Recent(KEPT_CALLS)
+
+    def attempt(self, arguments: Sequence[object]) -> bool:
+        """Launch on the current stream; False, and nothing done, for arguments that have no key."""
+        key = call_key(arguments)
+        if key is None:
+            return False
+        (self._known.get(key) or self._new(arguments, key, None))()
+        return True
+
+    def launch(self, arguments: Sequence[object], stream: int | None = None) -> None:
+        """Launch on a stream, or on the current one."""
+        if stream is not None or not self.attempt(arguments):
+            self._new(arguments, None, stream)()
+
+    def _new(self, arguments: Sequence[object], key: Hashable | None, stream: int | None) -> Prepared:
+        device = device_of(arguments)
+        prepared = self._prepare(arguments, device, torch_cuda.current_stream(device) if stream is None else stream)
+        if key is not None:
+            self._known.put(key, prepared)
+        return prepared
+
+
+def call_key(arguments: Sequence[object]) -> Hashable | None:
+    """Equal for calls that are the same launch; None with arguments other than integers and plain CUDA tensors."""
+    key: list[Any] = []
+    device = -1
+    for argument in arguments:
+        kind = type(argument)
+        if kind is int:
+            key.append(argument)
+        elif kind in PLAIN_TENSORS:
+            key += tensor_key(argument)
+            device = key[-1]
+        else:
+            return None
+    if device < 0:
+        return None
+    key.append(torch_cuda.current_stream(device))
+    return tuple(key)
+
+
+def tensor_key(tensor: Any) -> tuple[object, ...]:
+    return (
+        tensor.data_ptr(),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.requires_grad,
+        tensor.get_device(),
+    )
+
+
+def device_of(arguments: Sequence[object]) -> int:
+    """The index of the GPU that all tensors are on; InputError where there is none, or more than one."""
+    places = {f"argument {i}": str(each.device) for i, each in enumerate(arguments) if isinstance(each, Tensor)}
+    if len(set(places.values())) == 1 and all(place.startswith("cuda:") for place in places.values()):
+        return next(each.get_device() for each in arguments if isinstance(each, Tensor))
+    told = ", ".join(f"{name} on {place}" for name, place in places.items()) or "no tensor at all"
+    raise InputError(f"The arguments are {told}; all tensors must be on one CUDA device, and there must be one.")
+
+
+def address(tensor: Any) -> int:
+    """Where a tensor's elements are; InputError for one without memory, such as a fake tensor of a trace."""
+    if not has_memory(tensor):
+        raise InputError(
+            f"A {type(tensor).__name__} of shape {tuple(tensor.shape)} has no memory that a kernel could read; "
+            "inside of torch.compile call blackwell_matmul.matmul, which it understands."
+        )
+    return int(tensor.data_ptr())

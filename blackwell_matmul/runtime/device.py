@@ -1,0 +1,44 @@
+"""Which GPU a device index is, as a `Gpu`: from the table of known ones, with what this device itself reports."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.gpus import GPUS, Gpu
+from blackwell_matmul.runtime import driver
+
+
+@functools.cache
+def gpu_at(device: int) -> Gpu:
+    """The GPU with this index; UnsupportedError, with those that work, for an architecture that has no target."""
+    capability = (
+        driver.device_attribute(device, "COMPUTE_CAPABILITY_MAJOR"),
+        driver.device_attribute(device, "COMPUTE_CAPABILITY_MINOR"),
+    )
+    name = driver.device_name(device)
+    family = [gpu for gpu in GPUS.values() if gpu.compute_capability == capability]
+    if not family:
+        raise UnsupportedError(
+            f"GPU {device} is an {name} of compute capability {capability[0]}.{capability[1]}, for which nothing is "
+            f"compiled here; GPUs that work have {_capabilities()}, and CPU tensors are simulated on every machine."
+        )
+    return dataclasses.replace(
+        _closest(name, family),
+        name=name.removeprefix("NVIDIA "),
+        sm_count=driver.device_attribute(device, "MULTIPROCESSOR_COUNT"),
+        shared_memory_per_block_bytes=driver.device_attribute(device, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+    )
+
+
+def _closest(name: str, family: Sequence[Gpu]) -> Gpu:
+    """The longest name that this device's name holds, or the first of the family."""
+    named = [gpu for gpu in family if gpu.name in name]
+    return max(named, key=lambda gpu: len(gpu.name), default=family[0])
+
+
+def _capabilities() -> str:
+    found = dict.fromkeys(f"{'.'.join(map(str, gpu.compute_capability))} ({gpu.arch})" for gpu in GPUS.values())
+    return ", ".join(found)

@@ -1,0 +1,128 @@
+"""`load`: from a compiled bundle to something that can be called with CUDA tensors. tilus is not needed.
+
+The cubin goes into a `CUlibrary`, not into a `CUmodule` for each context: a CUkernel belongs to no context, so that one
+handle serves every GPU of the process, and a launch takes the context from its stream.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.runtime import driver, torch_cuda
+from blackwell_matmul.runtime.calls import Calls, address
+from blackwell_matmul.runtime.device import gpu_at
+from blackwell_matmul.runtime.launch import Prepared
+from blackwell_matmul.wording import shown
+
+if TYPE_CHECKING:
+    from blackwell_matmul.compiler.bundle import Bundle
+
+MAP_TYPES = {"FLOAT16": "torch.float16", "BFLOAT16": "torch.bfloat16", "FLOAT32": "torch.float32"}
+"""The types of tensors that a tensor map's own type stands for; those of 8 bits all go as UINT8."""
+
+
+def load(bundle: Bundle | str | Path) -> Loaded:
+    """The kernel of a bundle, or of the folder that one was saved in; nothing reaches a GPU before the first call."""
+    if isinstance(bundle, (str, Path)):
+        from blackwell_matmul.compiler.bundle import Bundle
+
+        bundle = Bundle.load(Path(bundle))
+    if not hasattr(bundle, "plan") or not hasattr(bundle, "cubin"):
+        raise InputError(f"load takes a Bundle or the folder of one; it got {shown(bundle)}.")
+    return Loaded(bundle)
+
+
+class Loaded:
+    """A compiled kernel. `loaded(*arguments)` launches it: the arguments of `bundle.plan.parameters`, in order.
+
+    A tensor stands for its address. The constants of the compilation (`bundle.consts`) are fixed, and shapes are not
+    checked against them: that is for the caller who knows what the kernel computes, as `Script` does.
+    """
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        self._calls = Calls(self.prepare)
+        self._lock = threading.Lock()
+        self._library: Any = None
+        self._kernel: Any = None
+        self._ready: dict[int, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.bundle.name} for {self.bundle.target}; {self.bundle.serves}>"
+
+    def __call__(self, *arguments: object, stream: object = None) -> None:
+        """Launch on the tensors' GPU, on torch's current stream or on `stream`. It returns at once; outputs follow.
+
+        Raises InputError for arguments that do not fit, UnsupportedError for another GPU than the bundle's, and
+        DriverError where the driver refuses.
+        """
+        self._calls.launch(arguments, None if stream is None else torch_cuda.stream_handle(stream))
+
+    def prepare(self, arguments: Sequence[object], device: int, stream: int) -> Prepared:
+        """The launch for these arguments on a GPU and a stream, checked and packed."""
+        values: list[Any] = [address(each) if isinstance(each, Tensor) else each for each in arguments]
+        launch = self.bundle.plan.evaluate(values)
+        self._check_types(arguments)
+        function = self._function(device, int(launch.dynamic_shared_bytes))
+        return Prepared(self.bundle.name, function, launch, device, stream)
+
+    def _check_types(self, arguments: Sequence[object]) -> None:
+        """A tensor behind a tensor map has the type of the map; about what plain loads read, the plan says nothing."""
+        given = {parameter.name: each for parameter, each in zip(self.bundle.plan.parameters, arguments)}
+        for described in self.bundle.plan.tensor_maps:
+            tensor = given.get(described.pointer) if isinstance(described.pointer, str) else None
+            expected = MAP_TYPES.get(described.dtype)
+            if isinstance(tensor, Tensor) and expected and str(tensor.dtype) != expected:
+                name, pointer = self.bundle.name, described.pointer
+                raise InputError(f"{pointer} of {name} is {tensor.dtype}; the kernel was compiled for {expected}.")
+
+    def _function(self, device: int, dynamic_shared_bytes: int) -> int:
+        """The handle to launch on a GPU, loaded there, with as much shared memory as the launch asks for."""
+        if self._ready.get(device, -1) < dynamic_shared_bytes:
+            with self._lock, driver.active(device), driver.capture_relaxed():
+                self._load_for(device, dynamic_shared_bytes)
+        return int(self._kernel)
+
+    def _load_for(self, device: int, dynamic_shared_bytes: int) -> None:
+        name, kernel = self.bundle.name, self.bundle.plan.kernel
+        if self._kernel is None:
+            self._library = _library(self.bundle, device)
+            self._kernel = driver.call(
+                "cuLibraryGetKernel", f"find {kernel} in the cubin of {name}", self._library, kernel.encode()
+            )
+        # Before the first launch, not in it: a capture in torch's default mode would fail on it there.
+        driver.call("cuKernelGetFunction", f"load {name} on GPU {device}", self._kernel)
+        _allow_shared_memory(self._kernel, device, dynamic_shared_bytes, name)
+        self._ready[device] = dynamic_shared_bytes
+
+
+def _library(bundle: Bundle, device: int) -> Any:
+    """The cubin in the driver's hands."""
+    gpu = gpu_at(device)
+    if gpu.arch != bundle.target:
+        raise UnsupportedError(
+            f"{bundle.name} was compiled for {bundle.target} and GPU {device} is an {gpu.name}, which runs {gpu.arch}; "
+            f"compile it with target={gpu.arch!r}."
+        )
+    attempted = f"load the cubin of {bundle.name} ({len(bundle.cubin)} bytes, {bundle.target})"
+    return driver.call("cuLibraryLoadData", attempted, bundle.cubin, None, None, 0, None, None, 0)
+
+
+def _allow_shared_memory(kernel: Any, device: int, nbytes: int, name: str) -> None:
+    """More than 48 KiB of dynamic shared memory are an opt-in (CUDA Programming Guide, "Shared Memory")."""
+    gpu = gpu_at(device)
+    have = gpu.shared_memory_per_block_bytes
+    if nbytes > have:
+        raise UnsupportedError(
+            f"{name} needs {nbytes} bytes of dynamic shared memory and a CTA on GPU {device}, an {gpu.name}, can have "
+            f"{have}; compile it with a smaller tile or fewer stages."
+        )
+    attribute = driver.bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    attempted = f"allow {name} {nbytes} bytes of dynamic shared memory on GPU {device}"
+    driver.call("cuKernelSetAttribute", attempted, attribute, nbytes, kernel, driver.device_handle(device))

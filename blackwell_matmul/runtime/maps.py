@@ -1,0 +1,109 @@
+"""Tensor maps: encoded by the driver into memory of the alignment it asks for, and kept for the next call.
+
+A map depends on an address, a shape, strides and a box, so that one serves every launch that reads the same tensor in
+the same way: weights keep theirs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+from blackwell_matmul.compiler.plan import TensorMap
+from blackwell_matmul.errors import DriverError, UnsupportedError
+from blackwell_matmul.runtime import driver
+from blackwell_matmul.runtime.recent import Recent
+
+MAP_BYTES = 128
+ALIGNMENT_BYTES = 128
+"""cuda.h of CUDA 13 aligns CUtensorMap to 128 bytes, that of CUDA 12 to 64."""
+
+KEPT_MAPS = 4096
+"""Maps kept in the process, 0.4 kB each."""
+
+MAX_RANK = 5
+
+_PREFIXES = {
+    "dtype": ("CUtensorMapDataType", "CU_TENSOR_MAP_DATA_TYPE_"),
+    "interleave": ("CUtensorMapInterleave", "CU_TENSOR_MAP_INTERLEAVE_"),
+    "swizzle": ("CUtensorMapSwizzle", "CU_TENSOR_MAP_SWIZZLE_"),
+    "l2_promotion": ("CUtensorMapL2promotion", "CU_TENSOR_MAP_L2_PROMOTION_"),
+    "oob_fill": ("CUtensorMapFloatOOBfill", "CU_TENSOR_MAP_FLOAT_OOB_FILL_"),
+}
+
+
+class EncodedMap:
+    """128 bytes that a kernel gets by value. address: where they are, a multiple of 128; valid while the map lives."""
+
+    __slots__ = ("_memory", "address")
+
+    def __init__(self) -> None:
+        self._memory = ctypes.create_string_buffer(MAP_BYTES + ALIGNMENT_BYTES)
+        self.address = -(-ctypes.addressof(self._memory) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+    def read(self) -> bytes:
+        return ctypes.string_at(self.address, MAP_BYTES)
+
+
+_maps: Recent[TensorMap, EncodedMap] = Recent(KEPT_MAPS)
+
+
+def encoded(described: TensorMap, device: int) -> EncodedMap:
+    """The map for a description whose expressions are numbers; DriverError where the driver refuses it."""
+    found = _maps.get(described)
+    if found is None:
+        found = _encode(described, device)
+        _maps.put(described, found)
+    return found
+
+
+def _encode(described: TensorMap, device: int) -> EncodedMap:
+    rank = len(described.dims)
+    if not 1 <= rank <= MAX_RANK:
+        raise UnsupportedError(f"A tensor map of rank {rank} does not exist; the driver has ranks 1 to {MAX_RANK}.")
+    made = EncodedMap()
+    arguments = (
+        made.address, _enum("dtype", described.dtype), rank, described.pointer,
+        _array(ctypes.c_uint64, described.dims), _array(ctypes.c_uint64, described.strides_bytes),
+        _array(ctypes.c_uint32, described.box), _array(ctypes.c_uint32, described.element_strides),
+        *(_enum(field, getattr(described, field)) for field in ("interleave", "swizzle", "l2_promotion", "oob_fill")),
+    )  # fmt: skip
+    encode = driver.entry_points().encode_tiled
+    code = encode(*arguments)
+    if code == driver.INVALID_CONTEXT:  # a thread that has not used this GPU yet
+        driver.activate(device)
+        code = encode(*arguments)
+    if code != driver.SUCCESS:
+        raise _refused(described, code)
+    return made
+
+
+def _array(element: Any, values: Any) -> Any:
+    return (element * len(values))(*values)
+
+
+@functools.cache
+def _enum(field: str, name: str) -> int:
+    """The number of one of the driver's names, such as "FLOAT16"."""
+    kind, prefix = _PREFIXES[field]
+    members = getattr(driver.bindings(), kind).__members__
+    if prefix + name not in members:
+        raise UnsupportedError(f"The launch plan asks for a tensor map with {field} {name!r}, which cuda-python lacks.")
+    return int(members[prefix + name])
+
+
+def _refused(described: TensorMap, code: int) -> DriverError:
+    """The driver's code says only that a value is invalid; the numbers, and what it asks of them, say which."""
+    return driver.refused(
+        "cuTensorMapEncodeTiled",
+        f"describe a tensor of {described.dtype} with dimensions {_list(described.dims)} (innermost first), "
+        f"strides of {_list(described.strides_bytes)} bytes, boxes of {_list(described.box)}, swizzle "
+        f"{described.swizzle}, at address {described.pointer:#x} (addresses and strides must be multiples of 16 bytes, "
+        "a box at most 256 in each dimension, and its rows no longer than the swizzle)",
+        code,
+    )
+
+
+def _list(values: Any) -> str:
+    return "[" + ", ".join(map(str, values)) + "]"

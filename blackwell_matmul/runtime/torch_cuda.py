@@ -1,0 +1,65 @@
+"""What the runtime asks of torch: the current stream of a GPU, the current GPU, and memory from torch's allocator."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+import torch
+
+from blackwell_matmul.compiler.plan import Workspace
+from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.wording import shown
+
+
+@functools.cache
+def _raw_stream() -> Callable[[int], int]:
+    """The handle of a GPU's current stream, without the object around it (1 µs less than torch.cuda.current_stream)."""
+    found: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if found is None:
+        raise UnsupportedError(
+            f"torch {torch.__version__} was built without CUDA, so that it has no streams and no CUDA tensors; "
+            "install a CUDA build of torch."
+        )
+    return found
+
+
+def current_stream(device: int) -> int:
+    """The handle of torch's current stream on a GPU; 0 is the default stream."""
+    return _raw_stream()(device)
+
+
+def stream_handle(stream: Any) -> int:
+    """The handle of a torch.cuda.Stream, or of a stream that is given as an integer."""
+    handle = getattr(stream, "cuda_stream", stream)
+    if not isinstance(handle, int) or isinstance(handle, bool) or handle < 0:
+        raise InputError(
+            f"stream is {shown(stream)}; it must be a torch.cuda.Stream, a handle, or None for torch's own."
+        )
+    return handle
+
+
+@functools.cache
+def several_devices() -> bool:
+    return torch.cuda.device_count() > 1
+
+
+def is_current(device: int) -> bool:
+    return not several_devices() or torch.cuda.current_device() == device
+
+
+def current(device: int) -> AbstractContextManager[Any]:
+    """Make a GPU the current one inside of a block, for torch and for the driver."""
+    return torch.cuda.device(device)
+
+
+def empty(workspace: Workspace, device: int, stream: int) -> torch.Tensor:
+    """Memory for the work of one stream, zeroed there if need be. It may be dropped as soon as the work is queued."""
+    make = torch.zeros if workspace.clear else torch.empty
+    nbytes, place = cast("int", workspace.nbytes), torch.device("cuda", device)
+    if stream == current_stream(device):
+        return make(nbytes, dtype=torch.uint8, device=place)
+    with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=place)):
+        return make(nbytes, dtype=torch.uint8, device=place)

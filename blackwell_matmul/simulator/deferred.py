@@ -1,0 +1,192 @@
+"""Work put off until somebody looks at its result: copies of constant memory, and the products of such copies.
+
+A tile that TMA or cp.async brings from memory which nothing writes is the same whether it is copied or remembered as
+a rectangle of its source (`Patch`). An MMA of two such tiles reads at its completion, as the policy decides, but what
+it read cannot change any more; so its product may be added later, and MMAs that follow each other along k make one
+large product. Who reads or overwrites the memory in any other way first gets what was put off (`fill`, `flush`).
+
+What is remembered depends only on the order of the writes to the memory itself, so each policy and each seed groups
+the products of a kernel without races alike, and gives the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from blackwell_matmul.simulator.memory import Box, Storage, View, meet
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.types import Element
+
+
+def joined(a: Box, b: Box, dim: int) -> Box | None:
+    """The rectangle of both, when b begins where a ends in `dim` and they agree in the other dimensions."""
+    if a[dim][1] != b[dim][0] or a[:dim] != b[:dim] or a[dim + 1 :] != b[dim + 1 :]:
+        return None
+    return (*a[:dim], (a[dim][0], b[dim][1]), *a[dim + 1 :])
+
+
+@functools.cache
+def order_of(wanted: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Where each wanted dimension is among `dims`; None when they are others."""
+    return tuple(map(dims.index, wanted)) if sorted(wanted) == sorted(dims) else None
+
+
+class Patch:
+    """A rectangle of constant memory: the spans of each dimension of `image`, seen in the order of `axes`."""
+
+    __slots__ = ("axes", "image", "spans")
+
+    def __init__(self, image: np.ndarray, spans: Box, axes: tuple[int, ...]) -> None:
+        self.image, self.spans, self.axes = image, spans, axes
+
+    def values(self) -> np.ndarray:
+        part = self.image[tuple([slice(lo, hi) for lo, hi in self.spans])]
+        return part.transpose(self.axes)
+
+    def seen(self, order: tuple[int, ...]) -> Patch:
+        """Its dimensions in another order."""
+        return Patch(self.image, self.spans, tuple([self.axes[i] for i in order]))
+
+    def then(self, other: Patch, dim: int) -> Patch | None:
+        """Both as one, when `other` is the next one along `dim`."""
+        if self.image is not other.image or self.axes != other.axes:
+            return None
+        spans = joined(self.spans, other.spans, self.axes[dim])
+        return None if spans is None else Patch(self.image, spans, self.axes)
+
+
+class Held:
+    """The part `box` of a view of shared memory holds what `patch` does. late: numpy's copy was not filled yet."""
+
+    __slots__ = ("box", "late", "patch", "view")
+
+    def __init__(self, view: View, box: Box, patch: Patch) -> None:
+        self.view, self.box, self.patch, self.late = view, box, patch, True
+
+    def then(self, other: Held, dim: int) -> Held | None:
+        """Both as one, when the other is the next one in its source too; `dim` is of the storage."""
+        if self.view.dims != other.view.dims or dim not in self.view.dims:
+            return None
+        patch = self.patch.then(other.patch, self.view.dims.index(dim))
+        return None if patch is None else Held(self.view, (), patch)
+
+    def fill(self) -> None:
+        if self.late:
+            self.view.data[tuple([slice(lo, hi) for lo, hi in self.box])] = self.patch.values()
+            self.late = False
+
+
+def tiling(place: Box, pieces: list[Box]) -> list[tuple[Box, int]]:
+    """The pieces in the order in which each adjoins those before it, and along which dimension; nothing when they do
+    not make up the place."""
+    done: list[tuple[Box, int]] = []
+    whole: Box | None = None
+    for piece in sorted(pieces):
+        dim = 0 if whole is None else next(d for d, span in enumerate(piece) if span != whole[d])
+        whole = piece if whole is None else joined(whole, piece, dim)
+        if whole is None:
+            return []
+        done.append((piece, dim))
+    return done if whole == place else []
+
+
+class SharedStorage(Storage):
+    """A shared tensor. held: by rectangle of the root, disjoint ones, what is still as constant memory has it."""
+
+    def __init__(self, name: str, item: Element, data: np.ndarray) -> None:
+        super().__init__("shared", name, item, data, np.zeros(data.shape, bool))
+        self.held: dict[Box, Held] = {}
+        self.tilings: dict[Box, list[tuple[Box, int]]] = {}  # as long as `held` has the same keys
+        self.late = False
+
+    def hold(self, place: Box, view: View, box: Box, patch: Patch) -> None:
+        """A copy wrote the patch to `box` of the view, which is at `place` in the root."""
+        if place not in self.held:
+            self.forget(place)
+            self.tilings.clear()
+        self.held[place] = Held(view, box, patch)
+        self.late = True
+
+    def fill(self) -> None:
+        if self.late:
+            for held in self.held.values():
+                held.fill()
+            self.late = False
+
+    def forget(self, box: Box) -> None:
+        """An empty box: anything may be written."""
+        for place in [p for p in self.held if not box or meet(p, box)]:
+            self.held.pop(place).fill()
+            self.tilings.clear()
+
+    def patch(self, view: View) -> Patch | None:
+        if not self.held or view.index is not None:
+            return None
+        place = view.region().box
+        held = self.held.get(place) or self._assembled(place)
+        order = None if held is None else order_of(view.dims, held.view.dims)
+        if held is None or order is None:
+            return None
+        return held.patch if view.dims == held.view.dims else held.patch.seen(order)
+
+    def _assembled(self, place: Box) -> Held | None:
+        """One piece for those that make up the place, when they are neighbours here and in their source."""
+        if place not in self.tilings:
+            self.tilings[place] = tiling(place, [p for p in self.held if meet(p, place)])
+        whole: Held | None = None
+        for piece, dim in self.tilings[place]:
+            held = self.held[piece]
+            whole = held if whole is None else whole.then(held, dim)
+            if whole is None:
+                return None
+        return whole
+
+
+class Product:
+    """a @ b that is still to be added to (keep) or to replace what an accumulator's cells hold."""
+
+    __slots__ = ("a", "b", "cells", "keep")
+
+    def __init__(self, cells: np.ndarray, a: Patch, b: Patch, keep: bool) -> None:
+        self.cells, self.a, self.b, self.keep = cells, a, b, keep
+
+    def extended(self, a: Patch, b: Patch) -> bool:
+        """Take in the next product along k; False when it is not a neighbour."""
+        left, right = self.a.then(a, 1), self.b.then(b, 0)
+        if left is None or right is None:
+            return False
+        self.a, self.b = left, right
+        return True
+
+    def perform(self) -> None:
+        if self.keep:
+            self.cells += np.matmul(self.a.values(), self.b.values())
+        else:
+            np.matmul(self.a.values(), self.b.values(), out=self.cells)
+
+
+class TensorStorage(Storage):
+    """A CTA's tensor memory. products: by the accumulator's rectangle, what is still to be added."""
+
+    def __init__(self, item: Element, data: np.ndarray) -> None:
+        super().__init__("tensor", "tensor memory", item, data, np.zeros(data.shape, bool))
+        self.products: dict[Box, Product] = {}
+
+    def multiply(self, box: Box, a: Patch, b: Patch, keep: bool) -> None:
+        """D = A @ B (+ D), for the float32 accumulator in that rectangle of (lane, column)."""
+        product = self.products.get(box)
+        if keep and product is not None and product.extended(a, b):
+            return
+        if not keep:
+            self.products.pop(box, None)
+        self.flush(box)
+        (top, bottom), (left, right) = box
+        self.products[box] = Product(self.data[top:bottom, left:right], a, b, keep)
+
+    def flush(self, box: Box) -> None:
+        for place in [b for b in self.products if meet(b, box)]:
+            self.products.pop(place).perform()

@@ -1,0 +1,69 @@
+"""Programs and bundles that several tests of the compiler read, compiled once."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import compiler_scripts
+import numpy as np
+import pytest
+import torch
+
+from blackwell_matmul.compiler import Bundle, compile
+from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first
+from blackwell_matmul.kernels import rung
+
+ARRAY = np.zeros(4, dtype=np.float32)
+TARGETS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
+RUNGS = ("v0", "v1", "v2")
+
+
+def matmul_arguments(
+    m: int = 1000, n: int = 1024, k: int = 1024, dtype: torch.dtype = torch.float16
+) -> tuple[Any, ...]:
+    return m, n, k, *(torch.empty(shape, dtype=dtype) for shape in ((m, k), (n, k), (m, n)))
+
+
+@functools.cache
+def rung_program(name: str) -> Program:
+    return build(bind(rung(name), matmul_arguments(), target="sm_100a"), "sm_100a")
+
+
+@functools.cache
+def rung_bundle(name: str) -> Bundle:
+    return compile(rung(name), *matmul_arguments(), cache=False)
+
+
+@functools.cache
+def script_program(name: str, *args: Any, target: str = "sm_90a", **schedule: Any) -> Program:
+    script = getattr(compiler_scripts, name)
+    filled = tuple(ARRAY if each == "array" else each for each in args)
+    return build_first(bind_all(script, filled, schedule=schedule, target=target), target)[1]
+
+
+def script_bundle(name: str, *args: Any, target: str = "sm_90a", **schedule: Any) -> Bundle:
+    script = getattr(compiler_scripts, name)
+    filled = tuple(ARRAY if each == "array" else each for each in args)
+    return compile(script, *filled, schedule=schedule, target=target, cache=False)
+
+
+def nvdisasm() -> str:
+    """The disassembler; a test that needs it is skipped where there is none."""
+    from cuda import pathfinder
+
+    found = pathfinder.find_nvidia_binary_utility("nvdisasm") or shutil.which("nvdisasm")
+    if not found:
+        pytest.skip("needs nvdisasm (pip install nvidia-cuda-nvdisasm)")
+    return found
+
+
+def sass(cubin: bytes, tmp_path: Path, *options: str) -> str:
+    file = tmp_path / "kernel.cubin"
+    file.write_bytes(cubin)
+    return subprocess.run(
+        [nvdisasm(), *(options or ("-c",)), str(file)], capture_output=True, text=True, check=True
+    ).stdout

@@ -1,0 +1,196 @@
+"""Small scripts for the tests of the compiler, each for one thing that the rungs lack or that other targets have."""
+
+import tilus
+from tilus import float16, float32, int32, uint32, void_p
+from tilus.utils import cdiv
+
+
+class TmaCopy(tilus.Script):
+    """y = x by TMA, through one tile of shared memory: for every target from sm_90a on."""
+
+    def __init__(self, block: int = 64):
+        super().__init__()
+        self.block = block
+
+    def __call__(self, m: int32, n: int, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = cdiv(m, self.block), cdiv(n, self.block)
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[m, n])
+        g_y = self.global_view(y_ptr, dtype=float16, shape=[m, n])
+        s = self.shared_tensor(dtype=float16, shape=[self.block, self.block])
+        barrier = self.mbarrier.alloc(counts=1)
+        offsets = [self.blockIdx.x * self.block, self.blockIdx.y * self.block]
+        self.sync()
+        with self.single_warp():
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(barrier, transaction_bytes=s.nbytes)
+            self.tma.global_to_shared(src=g_x, dst=s, offsets=offsets, mbarrier=barrier)
+        self.mbarrier.wait(barrier, phase=0)
+        self.sync()
+        with self.single_warp():
+            self.tma.shared_to_global(s, g_y, offsets=offsets)
+            self.tma.commit_group()
+            self.tma.wait_group(n=0)
+
+
+class MmaSync(tilus.Script):
+    """C = A @ B, one tile by mma.sync, in fp16 or bf16: for every target."""
+
+    def __init__(self, dtype: tilus.DataType = float16):
+        super().__init__()
+        self.dtype = dtype
+
+    def __call__(self, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[16, k])
+        g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[k, 16])
+        g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[16, 16])
+        s_a = self.shared_tensor(dtype=self.dtype, shape=[16, 32])
+        s_b = self.shared_tensor(dtype=self.dtype, shape=[32, 16])
+        acc = self.register_tensor(dtype=float32, shape=[16, 16], init=0.0)
+        for offset in range(0, k, 32):
+            self.copy_async(g_a, s_a, offsets=[0, offset])
+            self.copy_async(g_b, s_b, offsets=[offset, 0])
+            self.copy_async_commit_group()
+            self.copy_async_wait_group(0)
+            self.sync()
+            acc = self.dot(self.load_shared(s_a), self.load_shared(s_b), acc)
+            self.sync()
+        self.store_global(g_c, acc.to(self.dtype), offsets=[0, 0])
+
+
+class Wgmma(tilus.Script):
+    """C = A @ B.T by TMA and wgmma, a producer warp and a consumer warpgroup; `in_flight` groups may be pending."""
+
+    def __init__(self, block_m: int = 128, block_n: int = 128, block_k: int = 64, stages: int = 4, in_flight: int = 0):
+        super().__init__()
+        self.block_m = block_m
+        self.block_n = block_n
+        self.block_k = block_k
+        self.stages = stages
+        self.in_flight = in_flight
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        self.attrs.blocks = cdiv(m, self.block_m), cdiv(n, self.block_n)
+        self.attrs.warps = 5
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=float16, shape=[m, n])
+        s_a = self.shared_tensor(dtype=float16, shape=[self.stages, self.block_m, self.block_k])
+        s_b = self.shared_tensor(dtype=float16, shape=[self.stages, self.block_n, self.block_k])
+        acc = self.register_tensor(dtype=float32, shape=[self.block_m, self.block_n], init=0.0)
+        full = self.mbarrier.alloc([1 for _ in range(self.stages)])
+        empty = self.mbarrier.alloc([128 for _ in range(self.stages)])
+        offset_m: int32 = self.blockIdx.x * self.block_m
+        offset_n: int32 = self.blockIdx.y * self.block_n
+        self.sync()
+        with self.thread_group(thread_begin=128, num_threads=32):
+            stage: int32 = 0
+            phase: uint32 = 1
+            for offset_k in range(0, k, self.block_k):
+                self.mbarrier.wait(empty[stage], phase=phase)
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=s_a[0].nbytes + s_b[0].nbytes)
+                self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full[stage])
+                self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full[stage])
+                stage = (stage + 1) % self.stages
+                phase ^= stage == 0
+        with self.thread_group(thread_begin=0, num_threads=128):
+            slot: int32 = 0
+            parity: uint32 = 0
+            for offset_k in range(0, k, self.block_k):
+                self.mbarrier.wait(full[slot], phase=parity)
+                self.wgmma.fence()
+                self.wgmma.mma(s_a[slot], s_b[slot].transpose(), acc)
+                self.wgmma.commit_group()
+                self.wgmma.wait_group(self.in_flight)
+                if offset_k >= self.in_flight * self.block_k:
+                    self.mbarrier.arrive(empty[(slot + self.stages - self.in_flight) % self.stages])
+                slot = (slot + 1) % self.stages
+                parity ^= slot == 0
+            self.wgmma.wait_group(0)
+            self.store_global(g_c, acc.to(float16), offsets=[offset_m, offset_n])
+
+
+class Grouped(tilus.Script):
+    """y[tile] = 1 for every tile, visited in groups by fast_divmod, as upstream's V4 orders its tiles."""
+
+    def __init__(self, block_m: int = 256, group: int = 4):
+        super().__init__()
+        self.block_m = block_m
+        self.group = group
+
+    def __call__(self, m: int32, columns: int, y_ptr: ~int32):
+        rows = cdiv(m, self.block_m)
+        self.attrs.blocks = rows * columns
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[rows, columns])
+        group, place = self.fast_divmod(self.blockIdx.x, rows * self.group)
+        row, column = self.fast_divmod(place, self.group)
+        one = self.register_tensor(dtype=int32, shape=[1, 1], init=1)
+        self.store_global(g_y, one, offsets=[row, group * self.group + column])
+
+
+class Scratch(tilus.Script):
+    """Two workspaces, one of them zero at the launch, and a sum that uses scratch shared memory."""
+
+    def __call__(self, m: int32, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = cdiv(m, 64)
+        self.attrs.warps = 4
+        clean = self.global_tensor(dtype=float32, shape=[cdiv(m, 64), 64], requires_clean=True)
+        spare = self.global_tensor(dtype=float32, shape=[64, m], requires_clean=False)
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[m, 64])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[cdiv(m, 64), 64])
+        x = self.load_global(g_x, offsets=[self.blockIdx.x * 64, 0], shape=[64, 64])
+        self.store_global(spare, x, offsets=[0, self.blockIdx.x * 64])
+        self.store_global(g_y, self.sum(x, dim=0, keepdim=True), offsets=[self.blockIdx.x, 0])
+        zeros = self.load_global(clean, offsets=[self.blockIdx.x, 0], shape=[1, 64])
+        self.store_global(g_y, zeros, offsets=[self.blockIdx.x, 0])
+
+
+class Elementwise(tilus.Script):
+    """y = x * x + x in the element type itself: for the operations of the real types."""
+
+    def __init__(self, dtype: tilus.DataType):
+        super().__init__()
+        self.dtype = dtype
+
+    def __call__(self, n: int32, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = cdiv(n, 128)
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[n])
+        g_y = self.global_view(y_ptr, dtype=self.dtype, shape=[n])
+        x = self.load_global(g_x, offsets=[self.blockIdx.x * 128], shape=[128])
+        self.store_global(g_y, x * x + x, offsets=[self.blockIdx.x * 128])
+
+
+class Clusters(tilus.Script):
+    """Two CTAs of a cluster meet, and print: cooperative_groups and printf without their headers."""
+
+    def __call__(self, m: int32, y_ptr: ~int32):
+        self.attrs.blocks = cdiv(m, 64) * 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[m])
+        self.cluster.sync()
+        one = self.register_tensor(dtype=int32, shape=[64], init=1)
+        self.store_global(g_y, one, offsets=[self.blockIdx.x * 64])
+        self.printf("m is %d\n", m)
+
+
+class RowStride(tilus.Script):
+    """A tensor behind TMA whose rows are 2 * k bytes apart, with k known at the launch alone."""
+
+    def __call__(self, m: int32, k: int32, x_ptr: ~float16):
+        self.attrs.blocks = cdiv(m, 64)
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[m, k])
+        s = self.shared_tensor(dtype=float16, shape=[64, 64])
+        barrier = self.mbarrier.alloc(counts=1)
+        self.sync()
+        with self.single_warp():
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(barrier, transaction_bytes=s.nbytes)
+            self.tma.global_to_shared(src=g_x, dst=s, offsets=[self.blockIdx.x * 64, 0], mbarrier=barrier)
+        self.mbarrier.wait(barrier, phase=0)

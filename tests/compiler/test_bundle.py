@@ -1,0 +1,78 @@
+"""Bundle: saved and loaded again, and what happens to damaged ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_plan import PLAN
+
+from blackwell_matmul.compiler.bundle import Bundle, Resources
+from blackwell_matmul.errors import BlackwellMatmulError
+
+BUNDLE = Bundle(
+    name="Kernel",
+    target="sm_100a",
+    source="// text\n",
+    ptx=".version 9.0\n",
+    cubin=b"\x7fELF\x00\xff",
+    plan=PLAN,
+    consts={"n": 1024},
+    serves="Serves any m with n = 1024.",
+    schedule={"block_m": 128},
+    resources=Resources(64, 0, 0, 0, 1024, 4, 2, "shared memory"),
+    versions={"tilus": "0.2.0"},
+    key="abc",
+)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    folder = BUNDLE.save(tmp_path / "new" / "out")
+    assert sorted(file.name for file in folder.iterdir()) == ["bundle.json", "kernel.cu", "kernel.cubin", "kernel.ptx"]
+    assert Bundle.load(folder) == BUNDLE
+    assert BUNDLE.save(folder) == folder  # again, over itself
+    assert Bundle.load(str(folder)) == BUNDLE
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "kernel.cu", "kernel.cubin", "kernel.ptx"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped", "empty"])
+def test_damage_is_named(tmp_path: Path, name: str, damage: str) -> None:
+    file = BUNDLE.save(tmp_path) / name
+    content = bytearray(file.read_bytes())
+    if damage == "missing":
+        file.unlink()
+    else:
+        content[len(content) // 2] ^= 1
+        file.write_bytes({"truncated": content[:-1], "flipped": content, "empty": b""}[damage])
+    with pytest.raises(BlackwellMatmulError) as caught:
+        Bundle.load(tmp_path)
+    assert name in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_a_changed_plan_is_found(tmp_path: Path) -> None:
+    file = BUNDLE.save(tmp_path) / "bundle.json"
+    record = json.loads(file.read_text())
+    record["plan"]["grid"] = [1, 1, 1]
+    file.write_text(json.dumps(record))
+    with pytest.raises(BlackwellMatmulError, match="not what was saved"):
+        Bundle.load(tmp_path)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    file = BUNDLE.save(tmp_path) / "bundle.json"
+    file.write_text('{"format": 99}')
+    with pytest.raises(BlackwellMatmulError, match="no bundle of format 1"):
+        Bundle.load(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BlackwellMatmulError, match="cannot write the bundle"):
+        BUNDLE.save(tmp_path / "file" / "out")
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    BUNDLE.save(tmp_path)
+    assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]

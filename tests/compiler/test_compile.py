@@ -1,0 +1,305 @@
+"""compile: every target, the cache and what can happen to it, several processes, many schedules, messages."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import re
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import compiler_scripts
+import pytest
+import tilus
+import torch
+from compiler_samples import ARRAY, RUNGS, TARGETS, matmul_arguments, rung_bundle, script_bundle
+
+from blackwell_matmul.compiler import Bundle, cache, compile, compile_many, compiling, nvrtc, resources
+from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
+from blackwell_matmul.kernels import rung
+
+COPY = (100, 128, ARRAY, ARRAY)
+
+
+def copy(**options: Any) -> Bundle:
+    return compile(compiler_scripts.TmaCopy, *COPY, target="sm_90a", **options)
+
+
+# --- targets and types
+
+
+@pytest.mark.parametrize("architecture", TARGETS)
+def test_targets(architecture: str) -> None:
+    made = script_bundle("TmaCopy", 100, 128, "array", "array", target=architecture)
+    assert made.cubin[:4] == b"\x7fELF"
+    assert f".target {architecture}" in made.ptx
+    assert "cp.async.bulk.tensor.2d" in made.ptx
+    assert script_bundle("MmaSync", 64, "array", "array", "array", target=architecture).ptx.count("mma.sync") >= 1
+
+
+def test_bf16_rung() -> None:
+    made = compile(rung("v1"), *matmul_arguments(dtype=torch.bfloat16), cache=False)
+    assert {each.dtype for each in made.plan.tensor_maps} == {"BFLOAT16"}
+    assert "cuda_bf16.h" in made.source
+    assert made.schedule["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"])
+def test_real_types(dtype: str) -> None:
+    made = script_bundle("Elementwise", 100, "array", "array", dtype=getattr(tilus, dtype))
+    assert "#include" in made.source
+
+
+def test_a_target_that_nvrtc_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "supported_targets", lambda: ("sm_90a",))
+    with pytest.raises(UnsupportedError, match="does not compile for sm_100a, only for sm_90a"):
+        script_bundle("TmaCopy", 100, 128, "array", "array", target="sm_100a")
+
+
+def test_a_target_that_nobody_knows() -> None:
+    with pytest.raises(InputError, match="target is 'sm_1'"):
+        compile(compiler_scripts.TmaCopy, *COPY, target="sm_1")
+
+
+def test_an_error_of_the_front_end_names_the_line() -> None:
+    with pytest.raises(CompileError) as caught:
+        nvrtc.compile_source('#line 84 "/k/v2.py"\n__device__ int x = y;\n', "sm_90a", "Kernel")
+    assert str(caught.value) == 'Kernel does not compile for sm_90a: identifier "y" is undefined (/k/v2.py:84).'
+
+
+def test_an_error_of_the_assembler_names_the_line() -> None:
+    text = 'extern "C" __global__ void f() {\n#line 7 "/k/v2.py"\n  asm volatile ("foo.bar;");\n}\n'
+    with pytest.raises(CompileError, match=r"^Kernel does not compile for sm_90a: ptxas: .* \(/k/v2.py:7\)\.$"):
+        nvrtc.compile_source(text, "sm_90a", "Kernel")
+
+
+def test_an_empty_log_leaves_the_space_alone() -> None:
+    """NVRTC writes a NUL into the buffer; CPython keeps one object for each byte string of length 1."""
+    nvrtc.version.__wrapped__()
+    assert " ".join(["a", "b"]).encode() == b"a b"
+    assert b" " == bytes([32])
+
+
+def test_a_missing_nvrtc_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    import cuda.bindings.nvrtc as bindings
+
+    def fail() -> None:
+        raise RuntimeError("Failure finding libnvrtc.so")
+
+    nvrtc._nvrtc.cache_clear()
+    monkeypatch.setattr(bindings, "nvrtcVersion", fail)
+    try:
+        with pytest.raises(UnsupportedError, match="needs NVRTC, which the packages cuda-python and nvidia-cuda-nvrtc"):
+            nvrtc.compile_source("", "sm_90a", "Kernel")
+    finally:
+        nvrtc._nvrtc.cache_clear()
+
+
+def test_missing_headers_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cuda import pathfinder
+
+    monkeypatch.setattr(pathfinder, "find_nvidia_header_directory", lambda name: None)
+    nvrtc._cuda_headers.cache_clear()
+    try:
+        with pytest.raises(UnsupportedError, match="nvidia-cuda-runtime brings; install it"):
+            nvrtc.compile_source("#include <cuda_fp16.h>", "sm_90a", "Kernel")
+    finally:
+        nvrtc._cuda_headers.cache_clear()
+
+
+# --- what a bundle says
+
+
+def test_serves() -> None:
+    assert rung_bundle("v2").serves == "Serves any m with n = 1024 and k = 1024."
+    assert rung_bundle("v2").consts == {"n": 1024, "k": 1024}
+    assert script_bundle("MmaSync", 64, "array", "array", "array").serves == "Serves one size with k = 64."
+
+
+def attribute(cubin: bytes, code: int) -> int:
+    """A number of .nv.info: format 4 (sized value), code, 8 bytes: the symbol, the number; the greatest of all
+    symbols.
+    """
+    found = re.findall(re.escape(bytes([4, code, 8, 0])) + b"....(....)", cubin, re.DOTALL)
+    return max(int.from_bytes(each, "little") for each in found)
+
+
+REGISTERS, FRAME_BYTES = 0x2F, 0x11
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_resources_are_those_of_the_cubin(name: str) -> None:
+    made = rung_bundle(name)
+    assert made.resources is not None
+    assert made.resources.registers == attribute(made.cubin, REGISTERS)
+    assert made.resources.stack_bytes == attribute(made.cubin, FRAME_BYTES)
+    assert made.resources.dynamic_shared_bytes == made.plan.dynamic_shared_bytes
+
+
+def test_a_log_without_a_report_gives_no_resources() -> None:
+    assert resources.resources("", rung_bundle("v1").plan, "sm_100a") is None
+
+
+def test_occupancy() -> None:
+    made = rung_bundle("v2").resources
+    assert made is not None and made.ctas_per_sm == 1 and made.limited_by == "shared memory"
+    assert made.warps == 4
+
+
+# --- the cache
+
+
+def test_in_memory() -> None:
+    assert copy() is copy()
+    assert copy(cache=False) is not copy()
+
+
+def test_on_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = copy()
+    compiling._memo.clear()
+    monkeypatch.setattr(nvrtc, "compile_source", None)  # a second compilation would fail
+    assert copy() == first
+    assert [path.parent.name for path in own_cache.rglob("bundle.json")] == [first.key]
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "foreign", "file", "folder"])
+def test_a_damaged_entry_is_made_again(own_cache: Path, damage: str) -> None:
+    first = copy()
+    (entry,) = [path.parent for path in own_cache.rglob("bundle.json")]
+    cubin = entry / "kernel.cubin"
+    if damage == "flip":
+        cubin.write_bytes(bytes([cubin.read_bytes()[0] ^ 1]) + cubin.read_bytes()[1:])
+    elif damage == "truncate":
+        (entry / "bundle.json").write_text("{")
+    elif damage == "remove":
+        cubin.unlink()
+    elif damage == "foreign":  # a whole bundle, of another key
+        other = compile(compiler_scripts.MmaSync, 64, ARRAY, ARRAY, ARRAY, target="sm_90a", cache=False)
+        shutil.rmtree(entry)
+        other.save(entry)
+    elif damage == "file":
+        shutil.rmtree(entry)
+        entry.write_text("not a folder")
+    else:
+        shutil.rmtree(entry)
+        (entry / "bundle.json").mkdir(parents=True)
+    compiling._memo.clear()
+    again = copy()
+    assert again == first
+    assert Bundle.load(entry) == first
+    compiling._memo.clear()
+    assert cache.read(first.key) == first
+
+
+def test_a_read_only_cache(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.warns(RuntimeWarning, match="are not kept in .*: Read-only file system"):
+        first = copy()
+    compiling._memo.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # one warning is enough
+        assert copy() == first
+
+
+def test_a_full_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.warns(RuntimeWarning, match="No space left on device"):
+        copy()
+    assert not [path for path in own_cache.rglob("*") if path.is_file()]
+
+
+def test_switched_off(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:
+    monkeypatch.setenv(cache.CACHE_VARIABLE, "off")
+    assert copy().cubin
+    assert not own_cache.exists()
+
+
+def test_the_default_place_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(cache.CACHE_VARIABLE)
+    place = cache.folder()
+    assert place is not None and "blackwell-matmul" in place.parts
+
+
+def test_the_key_knows_versions_target_and_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {
+        copy(cache=False).key,
+        compile(compiler_scripts.TmaCopy, *COPY, target="sm_100a", cache=False).key,
+        compile(compiler_scripts.TmaCopy, 100, 256, ARRAY, ARRAY, target="sm_90a", cache=False).key,
+        copy(cache=False, schedule={"block": 32}).key,
+    }
+    monkeypatch.setattr(compiling, "_versions", lambda: {"nvrtc": "another"})
+    keys.add(copy(cache=False).key)
+    assert len(keys) == 5
+    monkeypatch.undo()
+    assert copy(cache=False).key in keys
+
+
+def _compile_there(place: str, start: Any, sender: Any) -> None:
+    os.environ[cache.CACHE_VARIABLE] = place
+    compiling._memo.clear()
+    start.wait()
+    made = [compile(rung("v1"), *matmul_arguments()), copy()]
+    sender.send([(each.key, each.cubin) for each in made])
+
+
+def test_two_processes_on_one_cache(own_cache: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    start, pipes, children = context.Barrier(2), [], []
+    for _ in range(2):
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=_compile_there, args=(str(own_cache), start, sender))
+        child.start()
+        pipes.append(receiver)
+        children.append(child)
+    first, second = (pipe.recv() for pipe in pipes)
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+    assert first == second
+    entries = [path.parent for path in own_cache.rglob("bundle.json")]
+    assert {entry.name for entry in entries} == set(dict(first))
+    assert all(Bundle.load(entry).key == entry.name for entry in entries)
+    assert not list(own_cache.rglob(".draft-*"))
+
+
+# --- many schedules
+
+
+def test_compile_many() -> None:
+    told: list[tuple[int, int]] = []
+    schedules = [{"block": 32}, {"block": 64}, {"block": 3}]
+    made = compile_many(
+        compiler_scripts.TmaCopy,
+        *COPY,
+        schedules=schedules,
+        target="sm_90a",
+        workers=2,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert [each.schedule["block"] for each in made[:2] if isinstance(each, Bundle)] == [32, 64]
+    assert isinstance(made[2], BlackwellMatmulError)
+    assert str(made[2]).endswith(".")
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    alone = compile_many(compiler_scripts.TmaCopy, *COPY, schedules=schedules[:2], target="sm_90a", workers=1)
+    assert alone == made[:2]
+
+
+@pytest.mark.parametrize("workers", [0, -1, True, 1.5, "2"])
+def test_workers_must_be_a_number(workers: Any) -> None:
+    with pytest.raises(InputError, match="workers is"):
+        compile_many(compiler_scripts.TmaCopy, *COPY, schedules=[{}], target="sm_90a", workers=workers)
+
+
+def test_a_bundle_travels() -> None:
+    made = rung_bundle("v2")
+    made.plan.evaluate([1, 16, 16, 16])
+    assert pickle.loads(pickle.dumps(made)) == made

@@ -1,0 +1,189 @@
+"""LaunchPlan: what expressions mean, the JSON round trip, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+import subprocess
+import sys
+import timeit
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blackwell_matmul.compiler import plan as plans
+from blackwell_matmul.compiler.plan import Argument, Check, Launch, LaunchPlan, Parameter, TensorMap, Workspace
+from blackwell_matmul.errors import InputError
+
+MAP = TensorMap("FLOAT16", "a_ptr", (1024, ("u64", "m")), (2048,), (16, 128), (1, 1), "NONE", "32B", "L2_128B", "NONE")
+PLAN = LaunchPlan(
+    kernel="k",
+    parameters=(Parameter("m", "int32"), Parameter("a_ptr", "pointer"), Parameter("scale", "float32")),
+    checks=(Check(("==", ("&", "a_ptr", 15), 0), "a_ptr does not start at a multiple of 16 bytes"),),
+    grid=(("//", ("+", "m", 127), 128), 16, 1),
+    block=(128, 1, 1),
+    cluster=(1, 1, 1),
+    dynamic_shared_bytes=16516,
+    tensor_maps=(MAP, MAP),
+    workspaces=(Workspace(("*", "m", 4), True),),
+    arguments=(
+        Argument("value", "int32", "m"),
+        Argument("value", "float32", "scale"),
+        Argument("tensor_map", "CUtensorMap", 1),
+        Argument("workspace", "pointer", 0),
+    ),
+)
+
+
+def value(expr: plans.Expr, **names: int) -> Any:
+    """What one expression is for these parameters."""
+    parameters = tuple(Parameter(name, "int64") for name in names)
+    plan = dataclasses.replace(
+        PLAN, parameters=parameters, checks=(), grid=(expr, 1, 1), tensor_maps=(), workspaces=(), arguments=()
+    )
+    return plan.evaluate(list(names.values())).grid[0]
+
+
+def test_a_launch() -> None:
+    launch = PLAN.evaluate([1000, 0x1000, 0.5])
+    assert launch.grid == (8, 16, 1)
+    assert launch.tensor_maps[0].dims == (1024, 1000)
+    assert launch.tensor_maps[0].pointer == 0x1000
+    assert launch.tensor_maps[0] is launch.tensor_maps[1]
+    assert launch.workspaces == (Workspace(4000, True),)
+    assert [each.value for each in launch.arguments] == [1000, 0.5, 1, 0]
+    assert not launch.is_empty
+
+
+def test_no_cta_is_no_error() -> None:
+    assert PLAN.evaluate([0, 0x1000, 0.5]).is_empty
+
+
+@pytest.mark.parametrize("a", [-7, -6, -1, 0, 1, 6, 7])
+@pytest.mark.parametrize("b", [-3, -1, 1, 3])
+def test_division_is_that_of_c(a: int, b: int) -> None:
+    assert value(("//", "a", "b"), a=a, b=b) == int(a / b)
+    assert value(("%", "a", "b"), a=a, b=b) == a - b * int(a / b)
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_casts_wrap(a: int) -> None:
+    assert value(("u32", "a"), a=a) == a % 2**32
+    assert value(("i32", "a"), a=a) == (a + 2**31) % 2**32 - 2**31
+    assert value(("u64", "a"), a=a) == a % 2**64
+    assert value(("i8", "a"), a=a) == (a + 128) % 256 - 128
+
+
+def test_the_other_operators() -> None:
+    assert value(("?:", ("<", "a", 3), ("min", "a", 1), ("max", "a", 9)), a=2) == 1
+    assert value(("?:", ("not", ("<", "a", 3)), ("neg", "a"), 0), a=5) == -5
+    assert value(("|", ("<<", "a", 4), (">>", "a", 1)), a=6) == 99
+    assert value(("^", ("&", "a", 12), 1), a=15) == 13
+    assert value(("or", ("and", 0, ("//", 1, 0)), ("==", "a", 7)), a=7) == 1  # what is not reached is not computed
+
+
+@given(st.integers(1, 2**31 - 1), st.integers(0, 2**31 - 1))
+def test_fast_division_is_exact(divisor: int, a: int) -> None:
+    m, s = plans.fastdiv_m(divisor), plans.fastdiv_s(divisor)
+    assert 0 <= m < 2**32
+    for dividend in (a, a - a % divisor, max(a - a % divisor - 1, 0)):
+        quotient = dividend >> s if m == 0 else (dividend * m >> 32) >> s
+        assert quotient == dividend // divisor
+
+
+def test_json_round_trip() -> None:
+    record = json.loads(json.dumps(PLAN.as_dict()))
+    assert LaunchPlan.from_dict(record) == PLAN
+    assert LaunchPlan.from_dict(record).as_dict() == PLAN.as_dict()
+
+
+def test_a_plan_that_was_used_travels() -> None:
+    PLAN.evaluate([1, 16, 1.0])
+    assert pickle.loads(pickle.dumps(PLAN)) == PLAN
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ([1, 16], "takes 3 arguments (m, a_ptr, scale) but got 2"),
+        ([2**31, 16, 1.0], "m of k is 2147483648, which does not fit int32"),
+        ([1, -1, 1.0], "a_ptr of k is -1, which does not fit pointer"),
+        ([1, 8, 1.0], "a_ptr does not start at a multiple of 16 bytes (a_ptr = 8)"),
+        (["x", 16, 1.0], "cannot be launched"),
+    ],
+)
+def test_arguments_that_do_not_fit(values: list[Any], told: str) -> None:
+    with pytest.raises(InputError) as caught:
+        PLAN.evaluate(values)
+    assert told in str(caught.value)
+    assert str(caught.value).endswith(".")
+
+
+def test_division_by_zero_is_a_sentence() -> None:
+    with pytest.raises(InputError, match=r"cannot be launched with a = 0"):
+        value(("//", 1, "a"), a=0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 99},
+        {"grid": [["system", "m"], 1, 1]},
+        {"grid": ["q", 1, 1]},
+        {"grid": [1, 1]},
+        {"grid": [["+", "m"], 1, 1]},
+        {"grid": [True, 1, 1]},
+        {"dynamic_shared_bytes": {"m": 1}},
+        {"dynamic_shared_bytes": "__import__('os')"},
+        {"parameters": [{"name": "m", "type": "int32"}]},
+        {"parameters": [{"name": "m", "type": "int32"}, {"name": "m", "type": "int32"}]},
+        {"arguments": [{"kind": "file", "type": "int32", "value": 1}]},
+        {"arguments": [{"kind": "workspace", "type": "pointer", "value": 5}]},
+        {"arguments": [{"kind": "value", "type": "int32"}]},
+        {"arguments": 7},
+        {"tensor_maps": [{**PLAN.as_dict()["tensor_maps"][0], "box": [1]}]},
+        {"tensor_maps": [{**PLAN.as_dict()["tensor_maps"][0], "swizzle": 3}]},
+        {"kernel": None},
+    ],
+)
+def test_a_damaged_record_is_one_sentence(change: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        LaunchPlan.from_dict({**PLAN.as_dict(), **change})
+    assert str(caught.value).count("\n") == 0
+    assert str(caught.value).endswith(".")
+
+
+def test_a_missing_field_is_one_sentence() -> None:
+    record = PLAN.as_dict()
+    del record["grid"]
+    with pytest.raises(InputError, match="it has no 'grid'"):
+        LaunchPlan.from_dict(record)
+
+
+def test_deep_nesting_is_one_sentence() -> None:
+    expr: Any = "m"
+    for _ in range(5000):
+        expr = ["neg", expr]
+    with pytest.raises(InputError, match="nested too deeply"):
+        LaunchPlan.from_dict({**PLAN.as_dict(), "grid": [expr, 1, 1]})
+
+
+def test_evaluation_is_of_the_ten_microsecond_class() -> None:
+    PLAN.evaluate([1000, 16, 1.0])
+    best = min(timeit.repeat(lambda: PLAN.evaluate([1000, 16, 1.0]), number=200, repeat=20)) / 200
+    assert best < 50e-6  # 4 us on the machine that this was written on
+
+
+def test_plain_data_imports_neither_tilus_nor_cuda() -> None:
+    code = (
+        "import sys, blackwell_matmul.compiler.plan, blackwell_matmul.compiler.bundle\n"
+        "assert not {'tilus', 'cuda', 'torch', 'numpy'} & set(sys.modules), sorted(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_launch_is_a_tuple() -> None:
+    assert isinstance(PLAN.evaluate([1, 16, 1.0]), Launch)

@@ -1,0 +1,35 @@
+"""`compare`: any kind of output against what its author expects."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from blackwell_matmul import InputError
+from blackwell_matmul.harness.outputs import compare
+
+
+@pytest.mark.parametrize("expected", [[1, 2, 3], np.array([1.0, 2.0, 3.0]), torch.tensor([1, 2, 3])])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.int8, torch.int64, torch.float8_e4m3fn])
+def test_equal_numbers_of_any_type_are_exact(dtype, expected):
+    verdict = compare("y", torch.tensor([1.0, 2.0, 3.0]).to(dtype), expected)
+    assert verdict.ok and verdict.message == "y is exact"
+
+
+def test_numpys_bfloat16_is_compared():
+    assert compare("y", np.ones(3, ml_dtypes.bfloat16), torch.ones(3)).ok
+
+
+@pytest.mark.parametrize("big", [2**60, -(2**63), 2**63 - 1])
+def test_large_integers_are_exact_or_wrong(big):
+    assert compare("y", torch.tensor([big]), torch.tensor([big])).message == "y is exact"
+    verdict = compare("y", torch.tensor([big]), np.array([big ^ 1]))
+    assert not verdict.ok and verdict.wrong == 1 and verdict.max_abs_error >= 1
+
+
+@pytest.mark.parametrize(
+    "expected", [None, [None], ["1"], np.array([1j]), torch.tensor([1j]), object(), torch.zeros(1, device="meta")]
+)
+def test_what_is_no_array_of_real_numbers_is_refused(expected):
+    with pytest.raises(InputError, match=r"the reference of y is .*; it must be a tensor or an array of real numbers"):
+        compare("y", torch.zeros(1), expected)

@@ -1,0 +1,164 @@
+"""Scripts on CUDA tensors, against the driver that records: which code, which schedule, and who may not run."""
+
+import pytest
+import tilus
+import torch
+from tilus import float16, int32, void_p
+
+import blackwell_matmul
+from blackwell_matmul import BlackwellMatmulV1, BlackwellMatmulV2, InputError, Script, UnsupportedError, gpus
+from blackwell_matmul.compiler import compiling
+from blackwell_matmul.kernels import space
+from blackwell_matmul.problem import Problem
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """The schedules that were compiled, with a disk cache of the test's own."""
+    from blackwell_matmul.runtime import script
+    from blackwell_matmul.runtime.recent import Recent
+
+    monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", str(tmp_path))
+    monkeypatch.setattr(script, "_loaded", Recent(64))
+    original, calls = compiling.compile, []
+
+    def compile(kernel, *args, schedule=None, target):
+        calls.append((target, schedule))
+        return original(kernel, *args, schedule=schedule, target=target)
+
+    monkeypatch.setattr(blackwell_matmul.compiler, "compile", compile, raising=False)
+    return calls
+
+
+@pytest.fixture
+def b200(gpu):
+    gpu.is_a("NVIDIA B200", (10, 0), 148, 232448)
+    return gpu
+
+
+@pytest.fixture
+def operands(on_gpu):
+    def make(m, n, k, dtype=torch.float16):
+        return m, n, k, *(on_gpu(torch.zeros(shape, dtype=dtype)) for shape in ((m, k), (n, k), (m, n)))
+
+    return make
+
+
+class Scale(Script):
+    """Runs everywhere: no instruction of one architecture."""
+
+    def __call__(self, m: int32, n: int, x_ptr: void_p, y_ptr: void_p, factor: int32 = 3):
+        self.attrs.blocks = [tilus.utils.cdiv(m, 64)]
+        self.attrs.warps = 4
+        x = self.global_view(x_ptr, dtype=float16, shape=[m, n])
+        y = self.global_view(y_ptr, dtype=float16, shape=[m, n])
+        row: int32 = 64 * self.blockIdx.x
+        self.store_global(y, self.load_global(x, offsets=[row, 0], shape=[64, 64]) * factor, offsets=[row, 0])
+
+
+def test_a_rung_is_launched_and_the_call_returns_none(b200, compiled, operands):
+    arguments = operands(1000, 256, 128)
+    assert BlackwellMatmulV2()(*arguments) is None
+    (launch,), maps = b200.calls("cuLaunchKernelEx"), b200.calls("cuTensorMapEncodeTiled")
+    assert {int(record["address"], 16) for record in maps} == {tensor.data_ptr() for tensor in arguments[3:]}
+    assert launch["grid"].startswith("8,") and compiled[0][0] == "sm_100a"
+
+
+def test_the_schedule_is_the_one_of_the_cpu(b200, compiled, operands):
+    BlackwellMatmulV1(block_k=32)(*operands(512, 512, 256))
+    expected = space.choose(BlackwellMatmulV1, Problem(512, 512, 256), gpus.GPUS["B200"], {"block_k": 32})
+    ((_, schedule),) = compiled
+    assert {name: value for name, value in schedule.items() if name != "dtype"} == expected.as_dict()
+
+
+def test_one_compilation_serves_every_m_and_every_kernel_object(b200, compiled, operands):
+    kernel = BlackwellMatmulV2()
+    for m in (1000, 1001, 1792, 1000):
+        kernel(*operands(m, 256, 128))
+    BlackwellMatmulV2()(*operands(1000, 256, 128))
+    assert len(compiled) == 1 and len(b200.calls("cuLibraryLoadData")) == 1
+    kernel(*operands(1000, 256, 192))
+    kernel(*operands(1000, 256, 128, torch.bfloat16))
+    assert len(compiled) == 3
+
+
+def test_a_repeated_call_goes_straight_to_the_driver(b200, compiled, operands, monkeypatch):
+    kernel, arguments = BlackwellMatmulV2(), operands(1000, 256, 128)
+    kernel(*arguments)
+    monkeypatch.setattr(BlackwellMatmulV2, "check_arguments", None)
+    b200.clear()
+    kernel(*arguments)
+    assert [record["function_called"] for record in b200.calls()] == ["cuLaunchKernelEx"]
+
+
+def test_arguments_are_checked_before_anything_is_compiled(b200, compiled, operands, on_gpu):
+    m, n, k, a, b, c = operands(64, 64, 64)
+    kernel = BlackwellMatmulV2()
+    kernel(m, n, k, a, b, c)
+    for bad, message in (((m, n, 32, a, b, c), "a has shape"), ((m, n, k, a, b, a), "c shares memory with a")):
+        with pytest.raises(InputError, match=message):
+            kernel(*bad)
+    assert len(compiled) == 1 and len(b200.calls("cuLaunchKernelEx")) == 1
+
+
+def test_names_and_defaults_reach_the_same_launch(gpu, compiled, on_gpu):
+    x, y = (on_gpu(torch.zeros(100, 64, dtype=torch.float16)) for _ in range(2))
+    kernel = Scale()
+    kernel(100, 64, x, y)
+    kernel(100, 64, y_ptr=y, x_ptr=x)
+    kernel(100, 64, x, y, 3)
+    assert len(compiled) == 1 and compiled[0][0] == "sm_90a"
+    first, *others = gpu.calls("cuLaunchKernelEx")
+    assert len(others) == 2 and all(other == first for other in others)
+
+
+def test_a_blackwell_rung_on_a_hopper_gets_one_sentence(gpu, compiled, operands):
+    with pytest.raises(UnsupportedError) as caught:
+        BlackwellMatmulV2()(*operands(1000, 256, 128))
+    text = str(caught.value)
+    assert "H200 (sm_90a) has no tcgen05 instructions and no tensor memory; B200 and GB200 have them" in text
+    assert text.endswith("and CPU tensors are simulated: BlackwellMatmulV2 runs with those.") and ". " not in text
+    assert not compiled
+
+
+def test_a_script_that_does_not_compile_for_the_gpu_is_told_what_runs(gpu, compiled, on_gpu):
+    class Allocates(Script):
+        def __call__(self, x_ptr: void_p):
+            self.attrs.blocks = 1
+            self.attrs.warps = 4
+            t_acc = self.tcgen05.alloc(dtype=tilus.float32, shape=[128, 32])
+            self.sync()
+            self.tcgen05.dealloc(t_acc)
+
+    with pytest.raises(UnsupportedError, match=r"Allocates.*; GPU 0 is an H200 \(sm_90a\), which runs scripts with"):
+        Allocates()(on_gpu(torch.zeros(4)))
+
+
+def test_wrong_arguments_are_not_blamed_on_the_gpu(gpu, compiled, operands):
+    with pytest.raises(InputError, match="TMA needs a multiple of 16"):
+        BlackwellMatmulV2()(*operands(64, 64, 7))
+
+
+def test_pins_cannot_change_under_a_compiled_kernel():
+    with pytest.raises(TypeError):
+        BlackwellMatmulV1(block_k=32).pins["block_k"] = 64
+
+
+def test_a_tensor_without_memory_gets_one_sentence(b200, compiled, operands):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        arguments = [torch.empty(shape, dtype=torch.float16, device="cuda") for shape in ((64, 64),) * 3]
+    with pytest.raises(InputError, match=r"without memory|has no memory|no tensor|must be on one CUDA device"):
+        BlackwellMatmulV2()(64, 64, 64, *arguments)
+
+
+def test_matmul_reaches_the_gpu(b200, compiled, on_gpu):
+    """The kernels' side of the op; torch would not dispatch a tensor that only claims to be on a GPU."""
+    from blackwell_matmul import torch_op
+
+    a, w = on_gpu(torch.zeros(64, 128, dtype=torch.float16)), on_gpu(torch.zeros(256, 128, dtype=torch.float16))
+    torch_op._run(a, w.T, gpus.GPUS["B200"])
+    assert len(b200.calls("cuLaunchKernelEx")) == 1
+    addresses = {int(record["address"], 16) for record in b200.calls("cuTensorMapEncodeTiled")}
+    assert {a.data_ptr(), w.data_ptr()} < addresses

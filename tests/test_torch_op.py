@@ -1,0 +1,168 @@
+"""`blackwell_matmul.matmul`: what torch asks of an operation, layouts, gradients, and what is refused."""
+
+import pytest
+import torch
+
+import blackwell_matmul
+from blackwell_matmul import InputError, UnsupportedError, gpus, torch_op
+from blackwell_matmul.kernels import LADDERS, RUNGS
+
+matmul = blackwell_matmul.matmul
+
+
+def matrix(rows, columns, dtype=torch.float16, seed=0):
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def assert_product(c, a, b):
+    """Within the rounding of c's type, of a product in float64."""
+    expected = a.double() @ b.double()
+    assert c.dtype == a.dtype and c.is_contiguous()
+    error = (c.double() - expected).abs().max() / expected.abs().max()
+    assert error <= torch.finfo(c.dtype).eps
+
+
+def transposed(x):
+    return x.T.contiguous().T
+
+
+def unaligned(x):
+    room = torch.zeros(x.numel() + 1, dtype=x.dtype)[1:]
+    return room.copy_(x.flatten()).view(x.shape)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "a_layout, b_layout",
+    [
+        (lambda x: x, transposed),
+        (lambda x: x, lambda x: x),
+        (transposed, transposed),
+        (unaligned, lambda x: unaligned(x.T).T),
+        (lambda x: torch.cat([x, x], 1)[:, ::2][:, : x.shape[1]], lambda x: x.flip(0)),
+    ],
+)
+def test_every_layout_gives_the_product(a_layout, b_layout, dtype):
+    a, b = a_layout(matrix(40, 64, dtype)), b_layout(matrix(64, 72, dtype, seed=1))
+    assert_product(matmul(a, b, simulate=True), a, b)
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (3, 5, 7), (130, 65, 33), (16, 8, 130)])
+def test_every_shape_gives_the_product(m, n, k):
+    a, b = matrix(m, k), matrix(k, n, seed=1)
+    assert_product(matmul(a, b, simulate=True), a, b)
+
+
+@pytest.mark.parametrize("m, n, k", [(0, 4, 4), (4, 0, 4), (4, 4, 0)])
+def test_empty_matrices_give_zeros(m, n, k):
+    c = matmul(matrix(m, k), matrix(k, n), simulate=True)
+    assert c.shape == (m, n) and not c.any()
+
+
+def test_copies_are_told():
+    a, w = matrix(40, 64), matrix(72, 64)
+    assert torch_op.copies(a, w.T) == []
+    (told,) = torch_op.copies(a, w.T.contiguous())
+    assert told == "b with shape (64, 72) and strides (72, 1) is copied (9216 bytes): it is not contiguous along k."
+    assert len(torch_op.copies(a.T.contiguous().T, w.T)) == 1
+    odd = torch_op.copies(matrix(4, 7), matrix(8, 7).T)
+    assert len(odd) == 2 and "(64 bytes): k = 7 is no multiple of 8" in odd[0]
+    (shifted,) = torch_op.copies(unaligned(a), w.T)
+    assert "does not start at a multiple of 16 bytes" in shifted
+
+
+def test_what_is_read_as_it_is_is_not_copied(monkeypatch):
+    a, w = matrix(40, 64), matrix(72, 64)
+    seen = []
+    monkeypatch.setattr(
+        torch_op, "_kernel", lambda name: lambda m, n, k, a, b, c: seen.append((a.data_ptr(), b.data_ptr()))
+    )
+    matmul(a, w.T, simulate=True)
+    assert seen == [(a.data_ptr(), w.data_ptr())]
+
+
+def test_gradients_are_those_of_torch():
+    a, b = matrix(24, 32).requires_grad_(), transposed(matrix(32, 16, seed=1)).requires_grad_()
+    seed = matrix(24, 16, seed=2)
+    matmul(a, b, simulate=True).backward(seed)
+    assert_product(a.grad, seed, b.detach().T)
+    assert_product(b.grad.contiguous(), a.detach().T, seed)
+
+
+def test_only_the_gradient_that_is_needed_is_computed(monkeypatch):
+    a, b = matrix(24, 32), matrix(32, 16, seed=1).requires_grad_()
+    product, kernels = matmul(a, b, simulate=True), []
+    original = torch_op._kernel
+    monkeypatch.setattr(torch_op, "_kernel", lambda name: kernels.append(name) or original(name))
+    product.sum().backward()
+    assert a.grad is None and b.grad is not None and len(kernels) == 1
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_opcheck_passes(gradient):
+    a, b = matrix(16, 16).requires_grad_(gradient), matrix(16, 8, seed=1).requires_grad_(gradient)
+    results = torch.library.opcheck(torch.ops.blackwell_matmul.matmul.default, (a, b), {"simulate": True})
+    assert set(results.values()) == {"SUCCESS"}
+
+
+def test_torch_compile_takes_it_whole():
+    def layer(x, w):
+        return torch.relu(matmul(x, w.T, simulate=True) + 1)
+
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    x, w = matrix(16, 32).requires_grad_(), matrix(24, 32, seed=1).requires_grad_()
+    out = compiled(x, w)
+    torch.testing.assert_close(out, layer(x, w))
+    out.sum().backward()
+    assert x.grad.shape == x.shape and w.grad.shape == w.shape
+
+
+def test_torch_compile_takes_a_dynamic_m():
+    compiled = torch.compile(
+        lambda x, w: matmul(x, w.T, simulate=True), backend="aot_eager", fullgraph=True, dynamic=True
+    )
+    w = matrix(24, 32, seed=1)
+    for m in (16, 40):
+        x = matrix(m, 32)
+        assert_product(compiled(x, w), x, w.T)
+
+
+def test_cpu_tensors_are_simulated_only_when_asked():
+    with pytest.raises(UnsupportedError) as caught:
+        matmul(matrix(4, 4), matrix(4, 4))
+    assert (
+        str(caught.value)
+        == "matmul got tensors on cpu; it runs CUDA tensors, and simulates CPU tensors with simulate=True."
+    )
+
+
+@pytest.mark.parametrize(
+    "a, b, reason",
+    [
+        (matrix(4, 4), matrix(5, 4), r"a has shape \(4, 4\) and b \(5, 4\); a has as many columns as b has rows"),
+        (matrix(4, 4)[None], matrix(4, 4), r"a has shape \(1, 4, 4\); it must be a matrix \(m, k\)"),
+        (matrix(4, 4).float(), matrix(4, 4).float(), "a is torch.float32; matmul takes torch.float16"),
+        (matrix(4, 4), matrix(4, 4).bfloat16(), "a is torch.float16 on cpu and b is torch.bfloat16 on cpu"),
+        (matrix(4, 4), matrix(4, 4).to("meta"), "both must be alike"),
+        (3, matrix(4, 4), "a is 3; matmul takes two tensors"),
+    ],
+)
+def test_what_does_not_fit_gets_one_sentence(a, b, reason):
+    with pytest.raises(InputError, match=reason) as caught:
+        matmul(a, b, simulate=True)
+    assert str(caught.value).count(". ") == 0
+
+
+def test_a_gpu_without_rungs_is_named():
+    with pytest.raises(UnsupportedError, match=r"no kernel for H200 \(sm_90a\) yet; it has some for sm_100a"):
+        torch_op._rung(gpus.GPUS["H200"], 64, 64, 64, torch.float16)
+
+
+@pytest.mark.parametrize("n, rung", [(64, "v2"), (65, "v0")])
+def test_the_best_rung_that_takes_the_shape_is_used(n, rung):
+    assert torch_op._rung(gpus.GPUS["B200"], 128, n, 64, torch.float16) == rung
+
+
+def test_every_ladder_names_rungs_of_known_targets():
+    for arch, rungs in LADDERS.items():
+        assert gpus.gpu_for_target(arch) and rungs and set(rungs) <= set(RUNGS)

@@ -22,6 +22,9 @@ class Finding:
 
     cta: block index of the first sight. location: the line at which it showed; other: the other side, if any.
     fatal: the CTA could not go on after it, so that part of the output is missing.
+    missing: the edge that would have made it right ("wait", "commit", "sync", "fence", "phase", "bytes",
+    "acquire"), or "".
+    tensor, box: what it is about, with the rectangle in the tensor's own coordinates. agents: who, both sides.
     """
 
     code: str
@@ -32,6 +35,10 @@ class Finding:
     other: Location | None = None
     count: int = 1
     fatal: bool = False
+    missing: str = ""
+    tensor: str = ""
+    box: tuple[tuple[int, int], ...] = ()
+    agents: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         where = f" ({self.location})" if self.location else ""

@@ -13,12 +13,14 @@ from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import explain_deadlock, likely_cause
 from blackwell_matmul.simulator.findings import Event, Finding, Severity, Stop
 from blackwell_matmul.simulator.memory import Region, Storage
+from blackwell_matmul.simulator.sanitizer.frontier import Frontier
 from blackwell_matmul.simulator.types import element_by_name
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.engine import Agent, AsyncOperation, Blocked, Engine
     from blackwell_matmul.simulator.globals import GlobalMemory
     from blackwell_matmul.simulator.lower import Lowered
+    from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
 
 TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS = 128, 512  # PTX ISA, "Tensor Memory": 128 lanes x 512 columns of 32 bits
 BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
@@ -31,9 +33,14 @@ class Mbarrier:
     expected: arrivals a phase needs. pending: arrivals it still lacks. tx_bytes: signed tx-count.
     A phase completes when both are zero; the next one then starts with `expected` pending arrivals.
     told: the operations that told it something in this phase. over: those of completed phases, until someone waits.
+    coming, past: what this phase's arrivals and the phases before made known. waits: each warp's last wait on it;
+    relaxed: the line of its last relaxed one. alone: where a part of a warp last arrived without the rest.
     """
 
-    __slots__ = ("address", "cta", "expected", "location", "name", "over", "pending", "phase", "told", "tx_bytes")
+    __slots__ = (
+        "address", "alone", "coming", "cta", "expected", "location", "name", "over", "past", "pending", "phase",
+        "relaxed", "told", "tx_bytes", "waits",
+    )  # fmt: skip
 
     def __init__(self, cta: Cta, name: str, address: int, expected: int, location: Location | None) -> None:
         self.cta, self.name, self.address, self.location = cta, name, address, location
@@ -42,6 +49,24 @@ class Mbarrier:
         self.tx_bytes = 0
         self.told: list[AsyncOperation] = []
         self.over: list[AsyncOperation] = []
+        self.coming, self.past = Frontier(), Frontier()
+        self.waits: dict[int, LastWait] = {}
+        self.relaxed: dict[int, Location | None] = {}
+        self.alone: dict[int, Location | None] = {}
+        if cta.order is not None:
+            cta.order.others += (self.coming, self.past)
+
+    def tell(self, op: AsyncOperation) -> None:
+        """An operation completed. The phase carries its own accesses, and what they were ordered after, and nothing
+        else of its issuer's (PTX ISA, "mbarrier / complete-tx"; "tcgen05.commit": of the operations it tracks)."""
+        self.told.append(op)
+        for each in (*op.covers, op):
+            each.phase = self.phase if each.phase is None else each.phase
+            self.coming.learn(each.event | each.source | each.after)
+
+    def waited(self, warp: int, location: Location | None, turn: int) -> None:
+        """A wait of this warp passed: on the last completed phase."""
+        self.waits[warp] = LastWait(location, self.phase - 1, turn)
 
     def arrive(self, count: int, location: Location | None) -> None:
         """arrive: `count` fewer arrivals are pending. More than are pending belong to the phases after this one, as
@@ -85,6 +110,8 @@ class Mbarrier:
             self.cta.changed = True
             self.over += self.told
             self.told.clear()
+            self.past.join(self.coming)
+            self.coming.clear()
 
     def passed(self, parity: int) -> bool:
         """mbarrier.try_wait.parity: true when the phase of that parity, and not the current one, is over. Whoever sees
@@ -103,6 +130,15 @@ class Mbarrier:
         if self.tx_bytes:
             parts.append(f"{self.tx_bytes} bytes" if self.tx_bytes > 0 else f"an expect_tx of {-self.tx_bytes} bytes")
         return " and ".join(parts) or "nothing"
+
+
+@dataclass(frozen=True)
+class LastWait:
+    """A wait that passed: where, on which phase (-1: before the first), and when."""
+
+    location: Location | None
+    phase: int
+    turn: int
 
 
 @dataclass
@@ -170,7 +206,10 @@ class Cta:
 
     def __init__(self, grid: Grid, position: tuple[int, int, int]) -> None:
         self.grid, self.position = grid, position
+        x, y, z = position
+        self.number = x + grid.dimensions[0] * (y + grid.dimensions[1] * z)
         self.engine: Engine = grid.engine
+        self.order: HappensBefore | None = grid.order
         self.warps = [Warp(self, i) for i in range(grid.lowered.num_warps)]
         self.shared: dict[int, Storage] = {}
         self.shared_bytes: np.ndarray | None = None
@@ -179,10 +218,13 @@ class Cta:
         self.tensor_memory = _tensor_memory()
         self.free_columns = [(0, TENSOR_MEMORY_COLUMNS)]
         self.allocated: dict[int, Allocation] = {}
+        self.relinquished: Location | None = None
         self.in_flight: dict[AsyncOperation, None] = {}  # nobody has waited for them; complete or not
         self.stopped = False
         self.changed = True  # something happened that a warp of this CTA may wait for
         self.tracing = grid.tracing and position == grid.traced
+        if self.order is not None:
+            self.order.enter(self)
 
     def report(
         self,
@@ -212,6 +254,8 @@ class Cta:
         if meeting.complete():
             del self.meetings[key]
             self.changed = True
+            if self.order is not None:
+                self.order.meet(self.warps[i] for i in sorted(needed))
         return meeting
 
     def barrier_at(self, address: int, location: Location | None) -> Mbarrier:
@@ -228,11 +272,16 @@ class Cta:
 
     def allocate_columns(self, columns: int, name: str, location: Location | None) -> Allocation:
         """First fit (PTX ISA, tcgen05.alloc; it would block for ever when no other CTA frees columns)."""
+        if self.relinquished is not None:
+            message = f"{name} is allocated after the CTA has given up the right to allocate"
+            self.report("tensor-memory-permit", message, location, self.relinquished)
         for i, (begin, end) in enumerate(self.free_columns):
             if end - begin >= columns:
                 self.free_columns[i] = (begin + columns, end)
                 self.allocated[begin] = Allocation(name, begin, columns, location)
                 self._forget(begin, begin + columns)
+                if self.order is not None:
+                    self.order.freed(Region(self.tensor_memory, ((0, TENSOR_MEMORY_LANES), (begin, begin + columns))))
                 return self.allocated[begin]
         left = sum(end - begin for begin, end in self.free_columns)
         raise self.stop(
@@ -281,6 +330,10 @@ class Cta:
         read from there is lost."""
         for left in self.allocated.values():
             self.report("tensor-memory-leak", f"{left.name} is still allocated when the CTA exits", left.location)
+        for barrier in self.barriers.values():
+            if barrier.tx_bytes and not any(op.barrier is barrier for op in self.in_flight):
+                message = f"{barrier.name} still lacks {barrier.missing()} when the CTA exits, and no copy brings them"
+                self.report("tx-pending-at-exit", message, barrier.location, severity=Severity.UNGUARANTEED)
         for op in list(self.in_flight):
             self._report_in_flight(op)
             if not op.done and not op.source_free:
@@ -337,10 +390,13 @@ class Grid:
         dimensions: tuple[int, int, int],
         new_engine: Callable[[], Engine],
         tracing: bool,
+        new_order: Callable[[], HappensBefore | None],
     ) -> None:
         self.lowered, self.memory, self.arguments, self.dimensions = lowered, memory, arguments, dimensions
         self.new_engine = new_engine
         self.engine = new_engine()
+        self.new_order = new_order
+        self.order: HappensBefore | None = None
         self.tracing, self.traced = tracing, (0, 0, 0)
         self.findings: dict[Any, Finding] = {}
         self.events: list[Event] = []
@@ -361,6 +417,7 @@ class Grid:
     def run(self, positions: list[tuple[int, int, int]]) -> None:
         """Run these CTAs together until all have returned or cannot go on."""
         self.engine = self.new_engine()
+        self.order = self.new_order()
         ctas = [Cta(self, position) for position in positions]
         waiting = self.engine.run([warp for cta in ctas for warp in cta.warps])
         for cta in ctas:
@@ -379,15 +436,3 @@ class Grid:
         text = explain_deadlock(stuck, others)
         self.report(Finding("deadlock", Severity.ERROR, text, cta.position, first.location, made, fatal=True))
         cta.abandon()
-
-
-def overlap(op: AsyncOperation, region: Region, write: bool) -> Region | None:
-    """The region of an operation in flight that an access conflicts with: its writes, or its reads if we write."""
-    for mine in op.writes:
-        if mine.overlaps(region):
-            return mine
-    if write:
-        for mine in op.reads:
-            if mine.overlaps(region):
-                return mine
-    return None

@@ -16,6 +16,7 @@ from blackwell_matmul.simulator.globals import GlobalMemory, merge, segment_of
 from blackwell_matmul.simulator.lower import Lowered, lower
 from blackwell_matmul.simulator.machine import Grid
 from blackwell_matmul.simulator.parallel import run_ctas
+from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
 from blackwell_matmul.wording import shown
 
 import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
@@ -34,6 +35,7 @@ def simulate(
     policy: str = "adversarial",
     workers: int | None = None,
     trace: bool = True,
+    checks: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
     """Run `script` (a tilus.Script class, or what calling one returns) on CPU tensors; outputs are written in place.
@@ -43,6 +45,7 @@ def simulate(
     policy: when asynchronous operations complete: "adversarial" (as late as legal), "eager" (at issue) or "random".
     seed: the order of warps and completions; 0 is program order, and a seed always gives the same run.
     workers: processes to spread the CTAs over (None: one for each core). trace: keep the first CTA's events.
+    checks: follow what orders what, and report accesses that nothing orders; False computes the values alone.
     progress: called with (CTAs done, CTAs in all) as the run goes on; with several processes the first is an estimate.
 
     Raises InputError, CompileError or UnsupportedError when the script cannot run; faults of the kernel itself are
@@ -56,7 +59,8 @@ def simulate(
     start = time.perf_counter()
     memory, arguments = _arguments(bound, lowered)
     dimensions = _dimensions(lowered, arguments)
-    grid = Grid(lowered, memory, arguments, dimensions, lambda: Engine(policy, seed), trace)
+    new_order = HappensBefore if checks else lambda: None
+    grid = Grid(lowered, memory, arguments, dimensions, lambda: Engine(policy, seed), trace, new_order)
     lowered.counts.clear()
     _check_assumptions(grid, program, arguments)
     _check_barriers(grid, program)

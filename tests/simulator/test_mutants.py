@@ -33,7 +33,7 @@ SCHEDULES = {
 }
 DROP = "pass  #"
 READ, WRITTEN, EXIT, DEADLOCK = "read-before-complete", "overwritten-in-flight", "in-flight-at-exit", "deadlock"
-OVER = "mbarrier-over-arrival"
+OVER, PHASE, FENCE = "mbarrier-over-arrival", "wrong-phase", "missing-proxy-fence"
 
 EPILOGUE = [
     ("self.tcgen05.wait_load()", DROP, 0, READ),
@@ -71,9 +71,9 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         ("s_a.nbytes + s_b.nbytes", "s_a.nbytes", 0, DEADLOCK),
         ("s_a.nbytes + s_b.nbytes", "s_a.nbytes + s_b.nbytes + 16", 0, DEADLOCK),
         ("tma_barrier = self.mbarrier.alloc(counts=1)", "tma_barrier = self.mbarrier.alloc(counts=2)", 0, DEADLOCK),
-        ("phase: uint32 = 0", "phase: uint32 = 1", 0, READ),
-        ("phase ^= 1", DROP, 0, READ),
-        ("wait(tma_barrier, phase=phase)", "wait(tma_barrier, phase=phase ^ 1)", 0, READ),
+        ("phase: uint32 = 0", "phase: uint32 = 1", 0, PHASE),
+        ("phase ^= 1", DROP, 0, PHASE),
+        ("wait(tma_barrier, phase=phase)", "wait(tma_barrier, phase=phase ^ 1)", 0, PHASE),
         *TMA_BARRIER,
         *MMA_BARRIER,
         *EPILOGUE,
@@ -82,10 +82,10 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         ("transaction_bytes=tile_bytes", "transaction_bytes=tile_bytes + 16", 0, DEADLOCK),
         ("transaction_bytes=tile_bytes", "transaction_bytes=tile_bytes - 16", 1, DEADLOCK),
         ("counts=[1 for", "counts=[2 for", 0, DEADLOCK),
-        ("tma_phase: uint32 = 0", "tma_phase: uint32 = 1", 0, READ),
-        ("mma_phase: uint32 = 0", "mma_phase: uint32 = 1", 0, WRITTEN),
-        ("mma_phase ^= 1", DROP, 0, WRITTEN),
-        ("tma_phase ^= stage == 0", DROP, 0, READ),
+        ("tma_phase: uint32 = 0", "tma_phase: uint32 = 1", 0, PHASE),
+        ("mma_phase: uint32 = 0", "mma_phase: uint32 = 1", 0, PHASE),
+        ("mma_phase ^= 1", DROP, 0, PHASE),
+        ("tma_phase ^= stage == 0", DROP, 0, PHASE),
         ("stage = (stage + 1) % self.stages", DROP, 0, DEADLOCK),
         ("s_a[stage], s_b", "s_a[(stage + 1) % self.stages], s_b", 0, READ),
         ("dst=s_a[stage]", "dst=s_a[(stage + 1) % self.stages]", 0, WRITTEN),

@@ -48,7 +48,6 @@ def copy_async(inst: Any, site: Site) -> Any:
     site.scalars(inst.offsets)
 
     def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...]) -> None:
-        record_read(warp, source)
         top, bottom = _rows(group, warp.index, shape[0])
         if top == bottom:
             return
@@ -56,6 +55,7 @@ def copy_async(inst: Any, site: Site) -> Any:
         moved[sorted(dims)[0]] += top
         extents = (bottom - top, *shape[1:])
         place = Placement(source, tuple(moved), dims, extents)
+        record_read(warp, source, place.region(source).box)
         place.check_exists(warp, source, "cp.async", location)
         box = ((top, bottom), *((0, e) for e in shape[1:]))
 
@@ -142,22 +142,24 @@ def commit_group(inst: Any, site: Site) -> Callable[[Warp], None]:
     return run
 
 
-def _end(warp: Warp, ops: list[AsyncOperation]) -> None:
+def _end(warp: Warp, site: Site, ops: list[AsyncOperation]) -> None:
     for op in ops:
         warp.cta.engine.finish(op)
+        if warp.cta.order is not None:
+            warp.cta.order.waited(warp, site, op)
         op.settle()
 
 
-def _finish(warp: Warp, keep: int) -> None:
+def _finish(warp: Warp, site: Site, keep: int) -> None:
     while len(warp.cp_groups) > keep:
-        _end(warp, warp.cp_groups.popleft())
+        _end(warp, site, warp.cp_groups.popleft())
 
 
 @describe("CopyAsyncWaitGroupInst", name="cp.async.wait_group", ptx="cp.async.wait_group", waits=(Wait("group"),))
 def wait_group(inst: Any, site: Site) -> Any:
     """All but the newest n groups of the executing threads are complete afterwards."""
     site.scalar(inst.n)
-    return lambda warp, n: _finish(warp, int(n))
+    return lambda warp, n: _finish(warp, site, int(n))
 
 
 @describe("CopyAsyncWaitAllInst", name="cp.async.wait_all", ptx="cp.async.wait_all", waits=(Wait("group"),))
@@ -165,8 +167,8 @@ def wait_all(inst: Any, site: Site) -> Callable[[Warp], None]:
     """Every prior cp.async of the executing threads is complete afterwards, committed or not."""
 
     def run(warp: Warp) -> None:
-        _finish(warp, 0)
-        _end(warp, warp.cp_async)
+        _finish(warp, site, 0)
+        _end(warp, site, warp.cp_async)
         warp.cp_async = []
 
     return run

@@ -8,7 +8,7 @@ import numpy as np
 
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.machine import Warp
-from blackwell_matmul.simulator.memory import AliasedStorage, View
+from blackwell_matmul.simulator.memory import AliasedStorage, Region, View
 from blackwell_matmul.simulator.registers import WARP, WarpLayout
 from blackwell_matmul.simulator.semantics.description import Access, Effect, Space, describe
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
@@ -29,7 +29,7 @@ def load_shared(inst: Any, site: Site) -> Any:
 
     def run(warp: Warp, view: View) -> np.ndarray:
         layout = layouts[warp.index]
-        check(warp, view.region(layout.box))
+        check(warp, view.part(layout))
         return from_image(view.storage.read(layout.load(view.data)), item)
 
     return run
@@ -50,7 +50,7 @@ def store_shared(inst: Any, site: Site) -> Any:
 
     def run(warp: Warp, view: View, registers: np.ndarray) -> None:
         layout = layouts[warp.index]
-        check(warp, view.region(layout.box))
+        check(warp, view.part(layout))
         if not isinstance(view.storage, AliasedStorage):
             layout.store(view.data, to_image(registers, item))
         else:  # aliased bytes: the view holds addresses
@@ -75,13 +75,13 @@ def load_global(inst: Any, site: Site) -> Any:
     site.scalars(inst.offsets)
 
     def run(warp: Warp, view: GlobalView, offsets: tuple[int, ...]) -> np.ndarray:
-        record_read(warp, view)
         layout = layouts[warp.index]
         place = Placement(view, *_clip(layout, offsets, dims, shape))
+        record_read(warp, view, place.region(view).box)
         if not place.inside:
             return np.zeros((WARP, layout.local_size), item.dtype)
         place.check_exists(warp, view, "load_global", location)
-        check(warp, place.region(view))
+        check(warp, _region(place, view, layout, offsets, dims))
         lo = tuple(b[0] for b in layout.box)
         tile = np.zeros(tuple(b[1] for b in layout.box), item.dtype) if shape else np.zeros((), item.dtype)
         corner = tuple(slice(s.start + o, s.stop + o) for s, o in zip(place.tile, lo, strict=True))
@@ -123,7 +123,7 @@ def store_global(inst: Any, site: Site) -> Any:
         if not place.inside:
             return
         place.check_exists(warp, view, "store_global", location)
-        region = place.region(view)
+        region = _region(place, view, layout, offsets, dims)
         check(warp, region)
         if layout.dense and place.whole and not item.packed:
             lo = tuple(b[0] for b in layout.box)
@@ -172,13 +172,7 @@ def _store_elements(
     box: Any,
 ) -> None:
     """A store at the edge: only the elements inside the declared shape."""
-    positions = [np.asarray(o) for o in offsets]
-    for i, dim in enumerate(sorted(dims)):
-        positions[dim] = offsets[dim] + layout.coords[i]
-    keep = np.ones((layout.lanes, layout.local_size), bool)
-    for dim, position in enumerate(positions):
-        keep &= (position >= 0) & (position < view.declared[dim])
-    cells = tuple(np.broadcast_to(p, keep.shape)[keep] for p in positions)
+    cells, keep = _inside(view, layout, offsets, dims)
     values = registers[layout.lane : layout.lane + layout.lanes][keep]
     if view.item.packed:
         view.storage.write(view.data[cells], values)
@@ -187,10 +181,43 @@ def _store_elements(
     if layout.dense:
         record_write(warp, view, box)
         return
+    record_write(warp, view, box, _in_root(view, cells))
+
+
+def _inside(
+    view: GlobalView, layout: WarpLayout, offsets: tuple[int, ...], dims: tuple[int, ...]
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """The elements of a warp's registers that lie inside the declared shape: where, and in which registers."""
+    positions = [np.asarray(o) for o in offsets]
+    for i, dim in enumerate(sorted(dims)):
+        positions[dim] = offsets[dim] + layout.coords[i]
+    keep = np.ones((layout.lanes, layout.local_size), bool)
+    for dim, position in enumerate(positions):
+        keep &= (position >= 0) & (position < view.declared[dim])
+    return tuple(np.broadcast_to(p, keep.shape)[keep] for p in positions), keep
+
+
+def _in_root(view: View, cells: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    """Coordinates in the storage, from those in a view of it."""
     root: list[Any] = [np.full(cells[0].shape if cells else (), b) for b in view.base]
     for dim, cell in zip(view.dims, cells, strict=True):
         root[dim] = view.base[dim] + cell
-    record_write(warp, view, box, tuple(root))
+    return tuple(root)
+
+
+def _region(
+    place: Placement, view: GlobalView, layout: WarpLayout, offsets: tuple[int, ...], dims: tuple[int, ...]
+) -> Region:
+    """What a warp touches of global memory: the rectangle inside, or the elements where it does not fill that."""
+    region = place.region(view)
+    if layout.dense:
+        return region
+
+    def elements() -> np.ndarray:
+        cells, _ = _inside(view, layout, offsets, dims)
+        return np.asarray(np.ravel_multi_index(_in_root(view, cells), view.storage.shape))
+
+    return Region(view.storage, region.box, elements)
 
 
 def _generic(inst: Any, site: Site) -> tuple[Any, Any]:

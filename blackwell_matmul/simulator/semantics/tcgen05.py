@@ -83,7 +83,7 @@ class TensorView:
             self.cta.report("tensor-memory-not-allocated", message, location, self.allocation.freed)
         lo, hi = rows or (0, self.shape[-2])
         box: Box = ((self.lane + lo, self.lane + hi), (self.column, self.column + self.columns))
-        return Region(self.cta.tensor_memory, box)
+        return Region(self.cta.tensor_memory, box, owner=(self.name, (0, self.allocation.begin)))
 
 
 def _power_of_two(columns: int) -> int:
@@ -123,21 +123,28 @@ def alloc(inst: Any, site: Site) -> Any:
     return run
 
 
-@describe("Tcgen05DeallocInst", name="tcgen05.dealloc", ptx="tcgen05.dealloc", resources=("tensor memory columns",))
+@describe(
+    "Tcgen05DeallocInst",
+    name="tcgen05.dealloc",
+    ptx="tcgen05.dealloc",
+    effects=(Effect("tensor", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),),
+    resources=("tensor memory columns",),
+    conflict="dealloc-in-flight",
+)
 def dealloc(inst: Any, site: Site) -> Any:
+    """One warp gives the columns back: nobody may still be using them, nor be about to."""
     site.use(inst.inputs[0])
-    first, location = site.group.warps.start, site.location
+    first, location, effect = site.group.warps.start, site.location, site.description.effects[0]
 
     def run(warp: Warp, view: TensorView) -> None:
         if warp.index != first:
             return
         whole = (view.allocation.begin, view.allocation.begin + view.allocation.columns)
-        region = Region(view.cta.tensor_memory, ((0, TENSOR_MEMORY_LANES), whole))
-        pending = [op for op in region.storage.pending if any(r.overlaps(region) for r in (*op.reads, *op.writes))]
-        for op in pending:
-            who = f"{op.name} (issued by warp {op.warp})"
-            message = f"{view.name} is freed while {who} is in flight; the missing wait: {op.remedy}"
-            warp.cta.report("dealloc-in-flight", message, location, op.location)
+        if warp.cta.order is not None:
+            box = ((0, TENSOR_MEMORY_LANES), whole)
+            region = Region(view.cta.tensor_memory, box, owner=(view.name, (0, whole[0])))
+            warp.cta.order.access(warp, site, effect, region)
+            warp.cta.order.freed(region)
         warp.cta.free(view.allocation, location)
 
     return run
@@ -147,7 +154,13 @@ def dealloc(inst: Any, site: Site) -> Any:
     "Tcgen05RelinquishAllocPermitInst", name="tcgen05.relinquish_alloc_permit", ptx="tcgen05.relinquish_alloc_permit"
 )
 def relinquish(inst: Any, site: Site) -> Any:
-    return None
+    first, location = site.group.warps.start, site.location
+
+    def run(warp: Warp) -> None:
+        if warp.index == first:
+            warp.cta.relinquished = location
+
+    return run
 
 
 @describe("Tcgen05SliceInst", name="tcgen05.slice", ptx="Tensor Memory Addressing")
@@ -267,17 +280,19 @@ def wait(inst: Any, site: Site) -> Callable[[Warp], None]:
 
     def run(warp: Warp) -> None:
         if loads:
-            _end(warp, warp.tmem_loads)
+            _end(warp, site, warp.tmem_loads)
             warp.unready.clear()
         if stores:
-            _end(warp, warp.tmem_stores)
+            _end(warp, site, warp.tmem_stores)
 
     return run
 
 
-def _end(warp: Warp, ops: list[AsyncOperation]) -> None:
+def _end(warp: Warp, site: Site, ops: list[AsyncOperation]) -> None:
     for op in ops:
         warp.cta.engine.finish(op)
+        if warp.cta.order is not None:
+            warp.cta.order.waited(warp, site, op)
         op.settle()
     ops.clear()
 
@@ -451,6 +466,8 @@ def commit(inst: Any, site: Site) -> Any:
         remedy = f"mbarrier.wait on {barrier.name}"
         covers = tuple(op for op in warp.cta.in_flight if op.pipe == _pipe(warp))
         for op in covers:
+            if op.tells is None:
+                op.tells, op.during = barrier, barrier.phase
             if op.barrier is None and op.remedy is _MMA_REMEDY:
                 op.remedy = remedy
         if warp.cta.tracing:

@@ -106,11 +106,11 @@ def _load(inst: Any, site: Site) -> Any:
     def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...], address: int) -> None:
         if not mapped and warp.index != first:
             return  # the threads of the group share a linear copy; here the first warp makes all of it
-        record_read(warp, source)
         if mapped:
             _require_map(warp, source, dims, shape, site)
         barrier = warp.cta.barrier_at(address, location)
         place = Placement(source, offsets, dims, shape)
+        record_read(warp, source, place.region(source).box)
         place.check_exists(warp, source, site.description.name, location)
 
         def complete() -> None:
@@ -233,6 +233,8 @@ def wait_group(inst: Any, site: Site) -> Any:
         warp.event("wait", f"bulk groups but {n}{' (reads)' if read else ''}", location)
         for group in list(warp.bulk_groups)[: max(len(warp.bulk_groups) - n, 0)]:
             for op in group:
+                if warp.cta.order is not None:
+                    warp.cta.order.waited(warp, site, op, source=read)
                 if not read:
                     warp.cta.engine.finish(op)
                     op.settle()

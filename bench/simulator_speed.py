@@ -6,8 +6,9 @@
     python bench/simulator_speed.py --json results.json --profile
 
 The baseline is `a.astype(float32) @ b.astype(float32).T`, timed between the simulator's runs; ratios are medians over
-medians of one process, because machines differ and drift. Memory is the peak resident set of a process that does
-nothing else, with its children, less what it had before the first run.
+medians of one process, because machines differ and drift. `unchecked` is the simulator with `checks=False`, in the same
+process, and `checks` what the checks cost: the simulated time over that. Memory is the peak resident set of a process
+that does nothing else, with its children, less what it had before the first run.
 """
 
 from __future__ import annotations
@@ -39,17 +40,20 @@ SIZES = (512, 1024, 2048, 4096)
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; times in seconds, memory in MiB."""
+    """One line of the table; times in seconds, memory in MiB. unchecked: the same with `checks=False`."""
 
     rung: str
     size: int
     schedule: str
     simulated_s: float
+    unchecked_s: float
+    checks_cost: float
     numpy_s: float
     ratio: float
     instructions: int
     us_per_instruction: float
     peak_mib: float
+    unchecked_peak_mib: float
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -67,29 +71,35 @@ def operands(size: int) -> tuple[Any, Any, Any]:
 
 
 def measure(rung: str, size: int, schedule: dict[str, int] | None, repeats: int, profile: bool) -> Row:
-    """Simulator and baseline in turn; the first pair warms caches and is not counted."""
+    """Simulator with and without checks, and baseline, in turn; the first round warms caches and is not counted."""
     from blackwell_matmul.kernels import rung as load
     from blackwell_matmul.simulator import simulate
 
     a, b, c = operands(size)
     x, y = a.numpy(), b.numpy()
+    call: Any = (load(rung), size, size, size, a, b, c)
+    options: Any = {"schedule": schedule, "trace": False}
     before = _resident_mib()
-    simulated, baseline = [], []
+    simulated, unchecked, baseline, peaks = [], [], [], []
     for _ in range(repeats + (size <= 2048)):
         baseline.append(timed(lambda: x.astype(np.float32) @ y.astype(np.float32).T)[0])
-        seconds, run = timed(lambda: simulate(load(rung), size, size, size, a, b, c, schedule=schedule, trace=False))
+        unchecked.append(timed(lambda: simulate(*call, checks=False, **options))[0])
+        peaks.append(_peak_mib() - before)
+        seconds, run = timed(lambda: simulate(*call, **options))
         simulated.append(seconds)
     if size <= 2048:
-        del simulated[0], baseline[0]
+        del simulated[0], unchecked[0], baseline[0]
     if not run.ok:
         raise SystemExit(f"{rung} at {size}: {run.findings[0]}")
     if profile:
-        _profile(lambda: simulate(load(rung), size, size, size, a, b, c, schedule=schedule, trace=False, workers=1))
-    ours, theirs, count = statistics.median(simulated), statistics.median(baseline), sum(run.counts.values())
+        _profile(lambda: simulate(*call, workers=1, **options))
+    ours, bare, theirs = (statistics.median(times) for times in (simulated, unchecked, baseline))
+    count = sum(run.counts.values())
     text = ",".join(f"{k}={v}" for k, v in run.schedule.items() if k != "dtype")
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     cost_us = 1e6 * ours * workers / count
-    return Row(rung, size, text, ours, theirs, ours / theirs, count, cost_us, _peak_mib() - before)
+    memory = (_peak_mib() - before, peaks[0])  # the first peak, before any run with checks
+    return Row(rung, size, text, ours, bare, ours / bare, theirs, ours / theirs, count, cost_us, *memory)
 
 
 def _resident_mib() -> float:
@@ -126,11 +136,17 @@ def cases(options: argparse.Namespace) -> Iterator[tuple[str, int, dict[str, int
 
 
 def table(rows: list[Row]) -> Table:
-    columns = ("rung", "size", "schedule", "simulated", "numpy", "ratio", "warp instructions", "µs each", "peak MiB")
+    columns = (
+        "rung", "size", "schedule", "simulated", "unchecked", "checks", "numpy", "ratio", "warp instructions",
+        "µs each", "peak MiB", "unchecked MiB",
+    )  # fmt: skip
     shown = Table(*columns, title="Simulated time against numpy's product on the same cores")
     for r in rows:
-        cells = (r.rung, str(r.size), r.schedule, f"{r.simulated_s:.3f} s", f"{r.numpy_s:.3f} s", f"{r.ratio:.2f}")
-        shown.add_row(*cells, str(r.instructions), f"{r.us_per_instruction:.1f}", f"{r.peak_mib:.0f}")
+        times = (f"{r.simulated_s:.3f} s", f"{r.unchecked_s:.3f} s", f"{r.checks_cost:.2f}x", f"{r.numpy_s:.3f} s")
+        rest = (f"{r.ratio:.2f}", str(r.instructions), f"{r.us_per_instruction:.1f}")
+        shown.add_row(
+            r.rung, str(r.size), r.schedule, *times, *rest, f"{r.peak_mib:.0f}", f"{r.unchecked_peak_mib:.0f}"
+        )
     return shown
 
 
@@ -149,7 +165,7 @@ def main() -> None:
         for name, size, schedule in todo:
             rows.append(in_child(name, size, schedule, options.repeats, options.profile))
             progress.advance(task)
-    Console(width=150).print(table(rows))
+    Console(width=190).print(table(rows))
     if options.json:
         versions = {"python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count()}
         options.json.write_text(json.dumps({"versions": versions, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from blackwell_matmul.script import Script
     from blackwell_matmul.simulator import simulate
     from blackwell_matmul.simulator.findings import Finding, Run
+    from blackwell_matmul.simulator.sanitizer.check import check
+    from blackwell_matmul.simulator.sanitizer.report import Report
+    from blackwell_matmul.testing import assert_clean
 
 __all__ = [
     "GPUS",
@@ -48,6 +51,7 @@ __all__ = [
     "Gpu",
     "InputError",
     "Problem",
+    "Report",
     "Result",
     "Run",
     "Schedule",
@@ -58,6 +62,8 @@ __all__ = [
     "UnsupportedError",
     "Verdict",
     "__version__",
+    "assert_clean",
+    "check",
     "check_matmul",
     "run_matmul",
     "run_script",
@@ -79,6 +85,9 @@ _HOMES = {
     "script": ("Script",),
     "simulator": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
+    "simulator.sanitizer.check": ("check",),
+    "simulator.sanitizer.report": ("Report",),
+    "testing": ("assert_clean",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -18,7 +18,7 @@ from blackwell_matmul.simulator.findings import Stop
 from blackwell_matmul.simulator.memory import Region
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
+    from blackwell_matmul.simulator.machine import Cta, Mbarrier, Rendezvous, Warp
 
 POLICIES = ("adversarial", "eager", "random")
 RANDOM_COMPLETION = 0.4  # policy "random": the chance, at each issue, that one more operation completes
@@ -31,13 +31,14 @@ class AsyncOperation:
     writes, then tells the barrier. read_phase: for bulk stores, performs the reads only. pipe: operations of one pipe
     complete in order. covers: what is complete when this one is (a commit's mma and cp). done: it has completed; but
     nobody may know it yet.
-    event, source, after, lanes, turn, generic: its place in the order of things (`HappensBefore.issue`).
+    event, source, after, steps, lanes, turn, generic: its place in the order of things (`HappensBefore.issue`).
     tells, phase: the barrier that its end will be known by, and the phase of it; during: the phase at issue.
     """
 
     __slots__ = (
         "after", "agent", "barrier", "complete", "covers", "cta", "done", "during", "event", "generic", "lanes",
-        "location", "name", "phase", "pipe", "read_phase", "reads", "remedy", "source", "source_free", "tells", "turn", "warp",
+        "location", "name", "phase", "pipe", "read_phase", "reads", "remedy", "source", "source_free", "steps", "tells",
+        "turn", "warp",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +62,7 @@ class AsyncOperation:
         self.reads, self.barrier, self.pipe, self.remedy, self.covers = reads, barrier, pipe, remedy, covers
         self.done = False
         self.source_free = False
-        self.event = self.source = self.after = self.turn = 0
+        self.event = self.source = self.after = self.steps = self.turn = 0
         self.generic = False
         self.lanes: Any = None
         self.tells: Mbarrier | None = barrier
@@ -100,7 +101,7 @@ class AsyncOperation:
 class Blocked:
     """What a warp waits for. `ready` is asked again whenever something changed; `why` explains a deadlock."""
 
-    __slots__ = ("barrier", "location", "ready", "why")
+    __slots__ = ("barrier", "location", "meeting", "ready", "why")
 
     def __init__(
         self,
@@ -108,8 +109,9 @@ class Blocked:
         why: Callable[[], str],
         location: Location | None,
         barrier: Mbarrier | None = None,
+        meeting: Rendezvous | None = None,
     ) -> None:
-        self.ready, self.why, self.location, self.barrier = ready, why, location, barrier
+        self.ready, self.why, self.location, self.barrier, self.meeting = ready, why, location, barrier, meeting
 
 
 class Agent:

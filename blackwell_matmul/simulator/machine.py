@@ -13,6 +13,7 @@ from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import explain_deadlock, likely_cause
 from blackwell_matmul.simulator.findings import Event, Finding, Severity, Stop
 from blackwell_matmul.simulator.memory import Region, Storage
+from blackwell_matmul.simulator.sanitizer.deadlock import deadlock_notes
 from blackwell_matmul.simulator.sanitizer.frontier import Frontier
 from blackwell_matmul.simulator.types import element_by_name
 
@@ -34,12 +35,13 @@ class Mbarrier:
     A phase completes when both are zero; the next one then starts with `expected` pending arrivals.
     told: the operations that told it something in this phase. over: those of completed phases, until someone waits.
     coming, past: what this phase's arrivals and the phases before made known. waits: each warp's last wait on it;
-    relaxed: the line of its last relaxed one. alone: where a part of a warp last arrived without the rest.
+    relaxed: the line of its last relaxed one. alone: where a part of a warp last arrived without the rest. loose: what
+    relaxed arrivals would have made known. last, loosened: the line of the last arrival, and of the last relaxed one.
     """
 
     __slots__ = (
-        "address", "alone", "coming", "cta", "expected", "location", "name", "over", "past", "pending", "phase",
-        "relaxed", "told", "tx_bytes", "waits",
+        "address", "alone", "coming", "cta", "expected", "last", "location", "loose", "loosened", "name", "over",
+        "past", "pending", "phase", "relaxed", "told", "tx_bytes", "waits",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, name: str, address: int, expected: int, location: Location | None) -> None:
@@ -49,24 +51,28 @@ class Mbarrier:
         self.tx_bytes = 0
         self.told: list[AsyncOperation] = []
         self.over: list[AsyncOperation] = []
-        self.coming, self.past = Frontier(), Frontier()
+        self.coming, self.past, self.loose = Frontier(), Frontier(), Frontier()
+        self.last: Location | None = None
+        self.loosened: Location | None = None
         self.waits: dict[int, LastWait] = {}
         self.relaxed: dict[int, Location | None] = {}
         self.alone: dict[int, Location | None] = {}
         if cta.order is not None:
-            cta.order.others += (self.coming, self.past)
+            cta.order.others += (self.coming, self.past, self.loose)
 
     def tell(self, op: AsyncOperation) -> None:
         """An operation completed. The phase carries its own accesses, and what they were ordered after, and nothing
         else of its issuer's (PTX ISA, "mbarrier / complete-tx"; "tcgen05.commit": of the operations it tracks)."""
         self.told.append(op)
+        self.last = op.location
+        self.coming.steps |= op.steps
         for each in (*op.covers, op):
             each.phase = self.phase if each.phase is None else each.phase
             self.coming.learn(each.event | each.source | each.after)
 
-    def waited(self, warp: int, location: Location | None, turn: int) -> None:
+    def waited(self, warp: int, location: Location | None, turn: int, event: int) -> None:
         """A wait of this warp passed: on the last completed phase."""
-        self.waits[warp] = LastWait(location, self.phase - 1, turn)
+        self.waits[warp] = LastWait(location, self.phase - 1, turn, event)
 
     def arrive(self, count: int, location: Location | None) -> None:
         """arrive: `count` fewer arrivals are pending. More than are pending belong to the phases after this one, as
@@ -105,6 +111,8 @@ class Mbarrier:
 
     def _maybe_complete(self) -> None:
         if self.pending == 0 and self.tx_bytes == 0:
+            if self.cta.order is not None:
+                self.cta.order.completes(self)
             self.phase += 1
             self.pending = self.expected
             self.cta.changed = True
@@ -134,11 +142,12 @@ class Mbarrier:
 
 @dataclass(frozen=True)
 class LastWait:
-    """A wait that passed: where, on which phase (-1: before the first), and when."""
+    """A wait that passed: where, on which phase (-1: before the first), and when; event: that it has."""
 
     location: Location | None
     phase: int
     turn: int
+    event: int
 
 
 @dataclass
@@ -223,6 +232,7 @@ class Cta:
         self.stopped = False
         self.changed = True  # something happened that a warp of this CTA may wait for
         self.tracing = grid.tracing and position == grid.traced
+        self.detailed = self.tracing and grid.detailed
         if self.order is not None:
             self.order.enter(self)
 
@@ -330,16 +340,16 @@ class Cta:
         read from there is lost."""
         for left in self.allocated.values():
             self.report("tensor-memory-leak", f"{left.name} is still allocated when the CTA exits", left.location)
-        for barrier in self.barriers.values():
-            if barrier.tx_bytes and not any(op.barrier is barrier for op in self.in_flight):
-                message = f"{barrier.name} still lacks {barrier.missing()} when the CTA exits, and no copy brings them"
-                self.report("tx-pending-at-exit", message, barrier.location, severity=Severity.UNGUARANTEED)
         for op in list(self.in_flight):
             self._report_in_flight(op)
             if not op.done and not op.source_free:
                 _lose([r for r in op.reads if r.storage.space == "shared"])
             self.engine.finish(op)
             op.settle()
+        for barrier in self.barriers.values():
+            if barrier.tx_bytes:
+                message = f"{barrier.name} still lacks {barrier.missing()} when the CTA exits, and no copy brings them"
+                self.report("tx-pending-at-exit", message, barrier.location, severity=Severity.UNGUARANTEED)
 
     def _report_in_flight(self, op: AsyncOperation) -> None:
         if op.source_free:
@@ -376,6 +386,13 @@ def _join(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
+def _unannounced(op: AsyncOperation) -> str:
+    """Where a copy will bring bytes that no expect_tx announced."""
+    if op.agent != "TMA" or op.barrier is None or op.barrier.tx_bytes > 0:
+        return ""
+    return f", which tells {op.barrier.name}, where nobody has announced bytes"
+
+
 MAX_EVENTS = 20_000
 
 
@@ -398,6 +415,7 @@ class Grid:
         self.new_order = new_order
         self.order: HappensBefore | None = None
         self.tracing, self.traced = tracing, (0, 0, 0)
+        self.detailed = False  # trace loads, stores and findings too
         self.findings: dict[Any, Finding] = {}
         self.events: list[Event] = []
         self.printed: list[str] = []
@@ -405,10 +423,12 @@ class Grid:
 
     def report(self, finding: Finding) -> None:
         """Repeats (same code and lines) are counted, and the first message is kept."""
-        key = (finding.code, finding.location, finding.other, finding.message if finding.location is None else None)
-        known = self.findings.get(key)
+        known = self.findings.get(finding.key)
         total = finding.count + (known.count if known else 0)
-        self.findings[key] = replace(known or finding, count=total)
+        self.findings[finding.key] = replace(known or finding, count=total)
+        if self.detailed and finding.cta == self.traced:
+            agent = finding.agents[0] if finding.agents else ""
+            self.trace(Event(len(self.events), self.traced, agent, "finding", finding.code, finding.location))
 
     def trace(self, event: Event) -> None:
         if len(self.events) < MAX_EVENTS:
@@ -420,6 +440,8 @@ class Grid:
         self.order = self.new_order()
         ctas = [Cta(self, position) for position in positions]
         waiting = self.engine.run([warp for cta in ctas for warp in cta.warps])
+        if self.order is not None:
+            self.order.finish()
         for cta in ctas:
             stuck = sorted((agent for agent in waiting if agent.warp.cta is cta), key=likely_cause)
             if stuck:
@@ -432,7 +454,12 @@ class Grid:
         first = stuck[0].wait
         assert first is not None
         made = first.barrier.location if first.barrier is not None else None
-        others = [f"{op.name} ({op.location})" for op in cta.in_flight if not op.done]
+        others = [f"{op.name} ({op.location}){_unannounced(op)}" for op in cta.in_flight if not op.done]
         text = explain_deadlock(stuck, others)
-        self.report(Finding("deadlock", Severity.ERROR, text, cta.position, first.location, made, fatal=True))
+        for each in cta.barriers.values():
+            if each.tx_bytes < 0 and each is not first.barrier:
+                text += f"; {each.name} has got {-each.tx_bytes} bytes that nobody announced"
+        notes = deadlock_notes(self.lowered.program, cta, stuck)
+        finding = Finding("deadlock", Severity.ERROR, text, cta.position, first.location, made, fatal=True, notes=notes)
+        self.report(finding)
         cta.abandon()

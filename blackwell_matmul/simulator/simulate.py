@@ -54,25 +54,44 @@ def simulate(
     check_options(policy, seed, workers)
     if progress is not None and not callable(progress):
         raise InputError(f"progress is {shown(progress)}; it must be a function of (CTAs done, CTAs in all), or None.")
-    bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
-    lowered = _lowered.get(program) or _lowered.setdefault(program, lower(program))
+    bound, lowered = prepare(script, args, schedule, target)
     start = time.perf_counter()
+    return run_grid(bound, new_grid(bound, lowered, policy, seed, trace, checks), workers, progress, start)
+
+
+def prepare(
+    script: Any, args: tuple[Any, ...], schedule: Mapping[str, object] | Schedule | None, target: str
+) -> tuple[Bound, Lowered]:
+    """The script with its arguments, and what it is lowered to: all that runs of it share."""
+    bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
+    return bound, _lowered.get(program) or _lowered.setdefault(program, lower(program))
+
+
+def new_grid(bound: Bound, lowered: Lowered, policy: str, seed: int, trace: bool, checks: bool) -> Grid:
+    """A launch that is ready to run, on the memory of the arguments."""
     memory, arguments = _arguments(bound, lowered)
     dimensions = _dimensions(lowered, arguments)
     new_order = HappensBefore if checks else lambda: None
-    grid = Grid(lowered, memory, arguments, dimensions, lambda: Engine(policy, seed), trace, new_order)
+    return Grid(lowered, memory, arguments, dimensions, lambda: Engine(policy, seed), trace, new_order)
+
+
+def run_grid(
+    bound: Bound, grid: Grid, workers: int | None, progress: Callable[[int, int], None] | None, start: float
+) -> Run:
+    """Run every CTA, and look at the whole. start: since when `Run.seconds` counts (time.perf_counter)."""
+    lowered, program = grid.lowered, grid.lowered.program
     lowered.counts.clear()
-    _check_assumptions(grid, program, arguments)
+    _check_assumptions(grid, program, grid.arguments)
     _check_barriers(grid, program)
     counts = run_ctas(grid, workers, progress)
     if not lowered.interacts:
         complete = not any(finding.fatal for finding in grid.findings.values())
-        for finding in merge(memory, dimensions, complete):
+        for finding in merge(grid.memory, grid.dimensions, complete):
             grid.report(finding)
     for text in grid.printed:
         print(text)
     return Run(
-        program.name, target, dict(bound.init_kwargs), dimensions, time.perf_counter() - start,
+        program.name, program.target, dict(bound.init_kwargs), grid.dimensions, time.perf_counter() - start,
         findings=_sorted(grid.findings.values()), events=tuple(grid.events), printed=tuple(grid.printed), counts=counts,
     )  # fmt: skip
 

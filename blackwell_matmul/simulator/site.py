@@ -14,7 +14,7 @@ import numpy as np
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.engine import AsyncOperation
-from blackwell_matmul.simulator.findings import Severity
+from blackwell_matmul.simulator.findings import Finding, Severity
 from blackwell_matmul.simulator.machine import Mbarrier, Warp
 from blackwell_matmul.simulator.memory import Region
 from blackwell_matmul.simulator.registers import ThreadGroup, WarpLayout, warp_layout
@@ -86,11 +86,14 @@ class Site:
             order, storage = warp.cta.order, region.storage
             if order is None or storage.constant:
                 return
+            if warp.cta.detailed:
+                warp.event("access", f"{what} {'to' if write else 'of'} {region}", location)
             order.access(warp, self, effect, region)
             if write:
                 storage.mark(region)
             elif storage.written is not True and storage.unwritten(region):
                 report_uninitialised(warp, region, what, location)
+                order.read_too_early(warp, self, effect, region)
 
         return check
 
@@ -101,13 +104,15 @@ class Site:
         def check(warp: Warp, registers: np.ndarray) -> None:
             _, op = warp.unready.get(id(registers), (None, None))
             if op is not None:
-                warp.cta.report(
-                    "read-before-complete",
-                    f"{what} by warp {warp.index} reads {name}, which {op.name} has not finished writing;"
-                    f" the missing wait: {op.remedy}",
-                    location,
-                    op.location,
-                )
+                advice = f"the missing wait: {op.remedy}"
+                who = f"warp {warp.index}"
+                message = f"{what} by {who} reads {name}, which {op.name} has not finished writing; {advice}"
+                warp.cta.grid.report(
+                    Finding(
+                        "read-before-complete", Severity.ERROR, message, warp.cta.position, location, op.location,
+                        missing="wait", tensor=name, agents=(who, who), advice=advice,
+                    )
+                )  # fmt: skip
 
         return check
 
@@ -126,15 +131,20 @@ class Site:
     ) -> AsyncOperation:
         """Start an asynchronous operation: check it against those in flight, and hand it to the engine."""
         reads = tuple([regions[name] for name in self._reads if name in regions])
+        if warp.cta.detailed and regions:
+            told = ", ".join(dict.fromkeys(map(str, regions.values())))
+            warp.event("issue", f"{self.description.name} on {told}", self.location)
         op = AsyncOperation(
             warp.cta, warp.index, self.description.name, agent, self.location, complete,
             reads=reads, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy, covers=covers,
         )  # fmt: skip
         order = warp.cta.order
         if order is not None:
-            for region in reads:
-                if region.storage.written is not True and region.storage.unwritten(region):
+            for name in self._reads:
+                region = regions.get(name)
+                if region is not None and region.storage.written is not True and region.storage.unwritten(region):
                     report_uninitialised(warp, region, self.description.name, self.location)
+                    order.read_too_early(warp, self, self._effect(name), region)
             order.issue(op, warp, self, regions)
             for name in self._writes:
                 if name in regions:

@@ -20,12 +20,12 @@ from blackwell_matmul.simulator.semantics.description import Access as Kind
 from blackwell_matmul.simulator.semantics.description import Effect, Proxy
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import Mbarrier, Warp
-    from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore, Place
+    from blackwell_matmul.simulator.machine import LastWait, Mbarrier, Warp
+    from blackwell_matmul.simulator.sanitizer.happens_before import EarlyRead, HappensBefore, Place
 
 READ, WRITTEN, RACE = "read-before-complete", "overwritten-in-flight", "data-race"
 FENCE, PHASE, RELAXED = "missing-proxy-fence", "wrong-phase", "relaxed-wait"
-BYTES = "too-few-bytes"
+BYTES, OVERRUN = "too-few-bytes", "phase-overrun"
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class Conflict:
     effect: Effect
     region: Region
     other: Access
+    early: bool = False  # the "earlier" one came later, but was meant to come first
 
     @property
     def write(self) -> bool:
@@ -121,13 +122,23 @@ def relaxed_wait(c: Conflict) -> Missing | None:
     return None
 
 
+def relaxed_arrival(c: Conflict) -> Missing | None:
+    """The knowledge came to a barrier that this warp waited on, with a relaxed arrival, which does not publish it."""
+    for barrier in c.barriers():
+        if getattr(barrier.loose, c.effect.path) & c.other.event and c.warp.index in barrier.waits:
+            where = barrier.loosened
+            advice = f'the arrival on {barrier.name} at {where} is relaxed; with sem="release" it would order the two'
+            return Missing("release", advice, RELAXED, Severity.UNGUARANTEED)
+    return None
+
+
 def wrong_phase(c: Conflict) -> Missing | None:
     """The warp waited on the right barrier, after the operation had started, and the wait passed on an older phase."""
     op = c.operation
     if op is None or op.tells is None:
         return None
     wait, phase = op.tells.waits.get(c.warp.index), op.tells.phase if op.phase is None else op.phase
-    if wait is None or wait.turn < op.turn or wait.phase >= phase:
+    if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
         return None
     passed = f"the wait on {op.tells.name} at {wait.location} passed on {_phase(wait.phase)}"
     if wait.phase >= op.during:
@@ -166,7 +177,8 @@ def another_warp_knows(c: Conflict) -> Missing | None:
 
 def barrier_carries_it(c: Conflict) -> Missing | None:
     """Whoever made the access arrived on a barrier afterwards; nobody here waited on that."""
-    for barrier in c.barriers():
+    told = c.operation.tells if c.operation is not None else None
+    for barrier in sorted(c.barriers(), key=lambda barrier: (barrier is told) is c.write):
         if (barrier.past.generic | barrier.coming.generic) & c.other.event:
             return Missing("wait", f"the missing wait: mbarrier.wait on {barrier.name} before {c.site.location}")
     return None
@@ -186,8 +198,8 @@ def threads(c: Conflict) -> Missing:
 
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
-    proxy_fence, lanes_of_one_warp, relaxed_wait, wrong_phase, one_lane_arrived, another_warp_knows, barrier_carries_it,
-    completion,
+    proxy_fence, lanes_of_one_warp, relaxed_wait, relaxed_arrival, wrong_phase, one_lane_arrived, barrier_carries_it,
+    another_warp_knows, completion,
 )  # fmt: skip
 
 
@@ -214,12 +226,48 @@ class Diagnosis:
         effect: Effect,
         region: Region,
         other: Access,
-    ) -> None:
-        conflict = Conflict(self.order, warp, site, lanes, effect, region, other)
+    ) -> Severity:
+        """Report the conflict; how severe it is."""
+        conflict = Conflict(self.order, warp, site, lanes, effect, region, other, early=other.event == 0)
         key = (site, conflict.other_location, conflict.other_name, other.write, effect.operand)
         if key not in self.known:
             self.known[key] = finding_of(conflict)
         warp.cta.grid.report(self.known[key])
+        return self.known[key].severity
+
+    def too_early(self, read: EarlyRead) -> None:
+        """A read of what nobody had written: its writer came later, or a wait passed before anything had happened."""
+        if read.writer is not None:
+            other = Access(read.region.box, 0, True, read.writer, read.region)
+            self.report(read.warp, read.site, read.lanes, read.effect, read.region, other)
+        elif read.wait is not None and read.wait[1].phase < 0:
+            name, wait = read.wait
+            advice = (
+                f"the wait on {name} at {wait.location} passed on {_phase(-1)}: the parity that it waits for is wrong"
+            )
+            what = f"{read.site.description.name} by {read.lanes} reads {read.region}, which nobody has written"
+            read.warp.cta.grid.report(
+                Finding(
+                    PHASE, Severity.ERROR, f"{what}; {advice}", read.warp.cta.position, read.site.location,
+                    wait.location, missing="phase", tensor=read.region.name, box=read.region.box,
+                    agents=(str(read.lanes),), advice=advice,
+                )
+            )  # fmt: skip
+
+    def overrun(self, barrier: Mbarrier, warp: int, wait: LastWait) -> None:
+        """The phase that `barrier` is in ends, and nothing says that `warp` has seen the end of the one before."""
+        advice = f"the missing sync: between the wait at {wait.location} and the arrival at {barrier.last}"
+        message = (
+            f"phase {barrier.phase} of {barrier.name} may end before warp {warp} has seen that {_phase(wait.phase)}"
+            f" did, whose parity it waits for: it would wait for ever, or for the wrong phase; {advice}, self.sync()"
+            " or another barrier"
+        )
+        barrier.cta.grid.report(
+            Finding(
+                OVERRUN, Severity.ERROR, message, barrier.cta.position, wait.location, barrier.last, missing="sync",
+                agents=(f"warp {warp}",), advice=advice,
+            )
+        )  # fmt: skip
 
 
 def finding_of(c: Conflict) -> Finding:
@@ -235,6 +283,7 @@ def finding_of(c: Conflict) -> Finding:
         tensor=c.region.name,
         box=c.region.box,
         agents=(str(c.lanes), str(c.culprit)),
+        advice=missing.advice,
     )
 
 

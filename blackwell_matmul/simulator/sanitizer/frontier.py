@@ -20,13 +20,14 @@ class Frontier:
     """Events that happen before whatever comes next here.
 
     generic: as far as ordinary loads and stores can tell. shared, global_: as far as the async proxy can, of shared
-    and of global memory. tensor: of tensor memory, which has accesses of one kind only.
+    and of global memory. tensor: of tensor memory, which has accesses of one kind only. steps: waits on mbarriers that
+    are over by now; no memory order is needed for that.
     """
 
-    __slots__ = ("generic", "global_", "shared", "tensor")
+    __slots__ = ("generic", "global_", "shared", "steps", "tensor")
 
     def __init__(self) -> None:
-        self.generic = self.shared = self.global_ = self.tensor = 0
+        self.clear()
 
     def join(self, other: Frontier) -> None:
         """Learn all that `other` knows."""
@@ -34,6 +35,7 @@ class Frontier:
         self.shared |= other.shared
         self.global_ |= other.global_
         self.tensor |= other.tensor
+        self.steps |= other.steps
 
     def learn(self, events: int) -> None:
         """Events that are over for everybody: the completion of an asynchronous operation crosses proxies by itself
@@ -48,9 +50,10 @@ class Frontier:
         self.shared &= kept
         self.global_ &= kept
         self.tensor &= kept
+        self.steps &= kept
 
     def clear(self) -> None:
-        self.generic = self.shared = self.global_ = self.tensor = 0
+        self.generic = self.shared = self.global_ = self.tensor = self.steps = 0
 
 
 class Lanes(Frontier):

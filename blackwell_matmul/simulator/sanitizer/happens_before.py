@@ -7,9 +7,10 @@ it knows no instruction by name. What an access is (space, proxy, when) comes fr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.findings import Severity
 from blackwell_matmul.simulator.memory import Region, Storage
 from blackwell_matmul.simulator.registers import WARP, ThreadGroup
 from blackwell_matmul.simulator.sanitizer.diagnosis import Diagnosis
@@ -21,7 +22,7 @@ from blackwell_matmul.simulator.semantics.description import Lanes as Who
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.engine import AsyncOperation
-    from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
+    from blackwell_matmul.simulator.machine import Cta, LastWait, Mbarrier, Warp
 
 
 class Place(Protocol):
@@ -35,6 +36,19 @@ class Place(Protocol):
 
     @property
     def location(self) -> Location | None: ...
+
+
+class EarlyRead(NamedTuple):
+    """A read of on-chip memory that nothing had written. writer: the operation that came to write it later. wait: the
+    last one of the warp, on a barrier of this name."""
+
+    warp: Warp
+    site: Place
+    lanes: Lanes
+    effect: Effect
+    region: Region
+    wait: tuple[str, LastWait] | None
+    writer: AsyncOperation | None = None
 
 
 SWEEP_AT = 512
@@ -51,9 +65,11 @@ class HappensBefore:
         self.sweep_at = SWEEP_AT
         self.shadows: dict[Storage, Shadow] = {}
         self.lanes: dict[Warp, dict[Any, Lanes]] = {}
+        self.actors: dict[tuple[Warp, Place], Lanes] = {}  # who executes what, once asked
         self.others: list[Frontier] = []  # of barriers and semaphores
         self.semaphores: dict[int, Frontier] = {}
         self.ctas: list[Cta] = []
+        self.early: dict[tuple[Place, Storage], EarlyRead] = {}
         self.turn = 0  # counts issues and waits
         self.diagnosis = Diagnosis(self)
 
@@ -66,6 +82,12 @@ class HappensBefore:
 
     def acting(self, warp: Warp, site: Place) -> Lanes:
         """The lanes that execute the instruction at `site`."""
+        lanes = self.actors.get((warp, site))
+        if lanes is None:
+            lanes = self.actors[warp, site] = self._acting(warp, site)
+        return lanes
+
+    def _acting(self, warp: Warp, site: Place) -> Lanes:
         if site.description.lanes is Who.ELECTED:
             return self.lanes[warp][ELECTED]
         name = _lanes_name(site.group, warp.index)
@@ -90,7 +112,8 @@ class HappensBefore:
         known = getattr(lanes, effect.path) | event
         _, racing = self._record(region, effect.access is Kind.WRITE, event, known, (site, lanes))
         for other in racing:
-            self.diagnosis.report(warp, site, lanes, effect, region, other)
+            if self.diagnosis.report(warp, site, lanes, effect, region, other) is Severity.UNGUARANTEED:
+                _assume(lanes, effect.path, other.event)
 
     def _begin(self, lanes: Lanes) -> int:
         event = lanes.own = self._new_event()
@@ -111,6 +134,26 @@ class HappensBefore:
                 seen, racing = seen | more, racing + found
         return seen, racing
 
+    def read_too_early(self, warp: Warp, site: Place, effect: Effect, region: Region) -> None:
+        """Nothing had written it: whoever does so later was meant to come first."""
+        if (site, region.storage) not in self.early:
+            waits = [(b.name, b.waits[warp.index]) for b in warp.cta.barriers.values() if warp.index in b.waits]
+            wait = max(waits, key=lambda wait: wait[1].turn, default=None)
+            read = EarlyRead(warp, site, self.acting(warp, site), effect, region, wait)
+            self.early[site, region.storage] = read
+
+    def _meets_early(self, op: AsyncOperation, region: Region) -> None:
+        for key, read in self.early.items():
+            itself = op.lanes is read.lanes and op.location == read.site.location
+            if read.writer is None and not itself and key[1] is region.storage and read.region.meets(region):
+                self.early[key] = read._replace(writer=op)
+
+    def finish(self) -> None:
+        """Every warp has returned or waits for ever: now it is known what would have told of each operation."""
+        for read in self.early.values():
+            self.diagnosis.too_early(read)
+        self.early.clear()
+
     def freed(self, region: Region) -> None:
         """The memory is nobody's any more; what was done to it cannot race with what its next owner does."""
         shadow = self.shadows.get(region.storage)
@@ -127,6 +170,7 @@ class HappensBefore:
         """
         lanes = op.lanes = self.acting(warp, site)
         op.generic = site.description.generic
+        op.steps = lanes.steps
         self.turn += 1
         op.turn = self.turn
         if not regions:  # a commit: it ends when all that its thread issued before has
@@ -147,8 +191,11 @@ class HappensBefore:
             known |= lanes.issued
         seen, racing = self._record(region, write, op.event if write else op.source, known, op)
         op.after |= seen & ~(op.source | op.event)
+        if write and self.early:
+            self._meets_early(op, region)
         for other in racing:
-            self.diagnosis.report(warp, site, lanes, effect, region, other)
+            if self.diagnosis.report(warp, site, lanes, effect, region, other) is Severity.UNGUARANTEED:
+                op.after |= other.event  # it holds on today's hardware: report it once, and not all that follows
 
     def waited(self, warp: Warp, site: Place, op: AsyncOperation, source: bool = False) -> None:
         """The lanes waited for an operation of their own; `source`: for its reads alone."""
@@ -162,10 +209,21 @@ class HappensBefore:
     # synchronisation
 
     def arrive(self, barrier: Mbarrier, warp: Warp, site: Place, release: bool) -> None:
-        """The arriving lanes publish what they know, each lane its own (PTX ISA, mbarrier.arrive: .release)."""
+        """The arriving lanes publish what they know, each lane its own (PTX ISA, mbarrier.arrive: .release).
+
+        A relaxed arrival publishes tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
+        tcgen05.fence::before_thread_sync).
+        """
         lanes = self.acting(warp, site)
         if release:
             self._publish(barrier.coming, self._each(warp, lanes))
+        else:
+            barrier.loosened = site.location
+            self._publish(barrier.loose, self._each(warp, lanes))
+            for each in self._each(warp, lanes):
+                barrier.coming.tensor |= each.tensor
+                barrier.coming.steps |= each.steps
+        barrier.last = site.location
         if lanes.name:
             barrier.alone[warp.index] = site.location
 
@@ -175,15 +233,25 @@ class HappensBefore:
         A relaxed wait orders tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
         tcgen05.fence::after_thread_sync, which the compiler adds).
         """
+        event = self._new_event()
         for lanes in self._each(warp, self.acting(warp, site)):
             if acquire:
                 lanes.join(barrier.past)
             else:
                 lanes.tensor |= barrier.past.tensor
+                lanes.steps |= barrier.past.steps
+            lanes.steps |= event
         if not acquire:
             barrier.relaxed[warp.index] = site.location
         self.turn += 1
-        barrier.waited(warp.index, site.location, self.turn)
+        barrier.waited(warp.index, site.location, self.turn, event)
+
+    def completes(self, barrier: Mbarrier) -> None:
+        """A phase ends. Whoever waited for the one before must be known to have done so: else the parity that it waits
+        for may come back before it looks (PTX ISA, mbarrier.try_wait.parity: the current or the preceding phase)."""
+        for warp, wait in barrier.waits.items():
+            if wait.phase == barrier.phase - 1 and not barrier.coming.steps & wait.event:
+                self.diagnosis.overrun(barrier, warp, wait)
 
     def meet(self, warps: Iterable[Warp]) -> None:
         """A barrier of all lanes of these warps (bar.sync, bar.warp.sync): each learns what any of them knows."""
@@ -191,7 +259,7 @@ class HappensBefore:
         whole = union(everybody)
         for lanes in everybody:
             lanes.generic, lanes.shared = whole.generic, whole.shared
-            lanes.global_, lanes.tensor = whole.global_, whole.tensor
+            lanes.global_, lanes.tensor, lanes.steps = whole.global_, whole.tensor, whole.steps
             lanes.own = 0
 
     def fence_proxy(self, warp: Warp, site: Place, shared: bool, global_: bool) -> None:
@@ -238,6 +306,9 @@ class HappensBefore:
         kept = 0
         for lanes in everybody:
             kept |= lanes.own
+        for barrier in [barrier for cta in self.ctas for barrier in cta.barriers.values()]:
+            for wait in barrier.waits.values():
+                kept |= wait.event
         operations = [each for cta in self.ctas for op in cta.in_flight for each in (*op.covers, op)]
         for op in operations:
             kept |= op.event | op.source
@@ -249,8 +320,14 @@ class HappensBefore:
             frontier.forget(kept)
         for op in operations:
             op.after &= kept
+            op.steps &= kept
         self.events.sweep(kept)
         self.sweep_at = max(SWEEP_AT, 2 * self.events.live)
+
+
+def _assume(lanes: Lanes, path: str, events: int) -> None:
+    """An order that holds on today's hardware, though nothing guarantees it."""
+    setattr(lanes, path, getattr(lanes, path) | events)
 
 
 def _lanes_name(group: ThreadGroup, warp: int) -> str:

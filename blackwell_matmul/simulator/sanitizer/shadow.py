@@ -100,8 +100,11 @@ def _same(access: Access, who: Any) -> bool:
 
 
 def _copies(access: Access, region: Region, who: Any) -> bool:
-    """Warps that hold copies of the same elements all store them, in one instruction: the same values."""
-    return type(who) is tuple is type(access.who) and access.who[0] is who[0] and access.box == region.box
+    """Warps of a CTA that hold copies of the same elements all store them, in one instruction: the same values."""
+    if not type(who) is tuple is type(access.who) or access.box != region.box:
+        return False
+    (site, lanes), (other_site, others) = who, access.who
+    return site is other_site and lanes.cta is others.cta
 
 
 def touch(one: Box, other: Box) -> bool:

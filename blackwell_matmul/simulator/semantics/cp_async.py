@@ -27,6 +27,7 @@ _COPY: dict[str, Any] = {
     ),
     "resources": ("LSU", "L2"),
     "completes_by": "group",
+    "approximation": "a warp copies its rows as one: which lane copies and waits for what is not looked at",
 }
 _REMEDY = "copy_async_wait_group (or copy_async_wait_all) by the threads that copied"
 _REMEDY_UNCOMMITTED = f"copy_async_commit_group and {_REMEDY}"
@@ -95,7 +96,14 @@ def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
     return to_image(np.ascontiguousarray(source.storage.read(source.data[place.picks])), item)
 
 
-@describe("CopyAsyncGenericInst", **_COPY)
+@describe(
+    "CopyAsyncGenericInst",
+    **{
+        **_COPY,
+        "name": "cp.async (by pointer)",
+        "approximation": "what is read by pointer and offset is checked for bounds, not for order",
+    },
+)
 def copy_async_generic(inst: Any, site: Site) -> Any:
     from blackwell_matmul.simulator.semantics.memory import _pointer
 
@@ -151,6 +159,8 @@ def _end(warp: Warp, site: Site, ops: list[AsyncOperation]) -> None:
 
 
 def _finish(warp: Warp, site: Site, keep: int) -> None:
+    if warp.cta.detailed:
+        warp.event("wait", f"its cp.async groups{f' but {keep}' if keep else ''}", site.location)
     while len(warp.cp_groups) > keep:
         _end(warp, site, warp.cp_groups.popleft())
 

@@ -92,11 +92,16 @@ class Wait:
     read_only: bool = False
 
 
+LANES_TOGETHER = "a warp's lanes act as one: races between lanes of one warp are not looked for"
+"""The approximation of what every lane does by itself."""
+
+
 @dataclass(frozen=True)
 class Description:
     """One instruction family. ptx: the PTX ISA section that defines it. completes_by: the wait that ends it.
 
-    conflict: the code of a finding about an access of it, where it has one of its own.
+    conflict: the code of a finding about an access of it, where it has one of its own. approximation: what the checks
+    of the order leave out, in a few words; "": nothing.
     """
 
     name: str
@@ -108,6 +113,7 @@ class Description:
     resources: tuple[str, ...] = ()
     completes_by: str = ""
     conflict: str = ""
+    approximation: str = ""
 
     @functools.cached_property
     def generic(self) -> bool:

@@ -122,6 +122,8 @@ def wait(inst: Any, site: Site) -> Any:
     def passed(warp: Warp, barrier: Mbarrier, phase: int) -> bool:
         if not barrier.passed(phase):
             return False
+        if warp.cta.detailed:
+            warp.event("resume", f"phase {barrier.phase - 1} of {barrier.name} is over", location)
         if warp.cta.order is not None:
             warp.cta.order.passed(barrier, warp, site, acquire)
         return True
@@ -157,7 +159,12 @@ def fence_proxy_async(inst: Any, site: Site) -> Callable[[Warp], None]:
     return run
 
 
-@describe("FenceProxyAsyncRelease", name="fence.proxy.async.release", ptx="membar / fence: fence.proxy.async::generic")
+@describe(
+    "FenceProxyAsyncRelease",
+    name="fence.proxy.async.release",
+    ptx="membar / fence: fence.proxy.async::generic",
+    approximation="it orders nothing here",
+)
 def fence_proxy_async_release(inst: Any, site: Site) -> Callable[[Warp], None]:
     location = site.location
     return lambda warp: warp.event("issue", "fence.proxy.async.release", location)

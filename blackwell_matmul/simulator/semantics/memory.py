@@ -10,7 +10,7 @@ from blackwell_matmul.simulator.expressions import free_variables, vector_functi
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.memory import AliasedStorage, Region, View
 from blackwell_matmul.simulator.registers import WARP, WarpLayout
-from blackwell_matmul.simulator.semantics.description import Access, Effect, Space, describe
+from blackwell_matmul.simulator.semantics.description import LANES_TOGETHER, Access, Effect, Space, describe
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import element, from_image, to_image
@@ -22,6 +22,7 @@ from blackwell_matmul.simulator.types import element, from_image, to_image
     ptx="ld.shared",
     effects=(Effect("src", Space.SHARED, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     resources=("LSU",),
+    approximation=LANES_TOGETHER,
 )
 def load_shared(inst: Any, site: Site) -> Any:
     layouts, check, item = site.layouts(inst.output), site.touch("src"), element(inst.output.dtype)
@@ -41,6 +42,7 @@ def load_shared(inst: Any, site: Site) -> Any:
     ptx="st.shared",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.SHARED, Access.WRITE)),
     resources=("LSU",),
+    approximation=LANES_TOGETHER,
 )
 def store_shared(inst: Any, site: Site) -> Any:
     dst, src = inst.inputs
@@ -66,6 +68,7 @@ def store_shared(inst: Any, site: Site) -> Any:
     ptx="ld.global",
     effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     resources=("LSU", "L2"),
+    approximation=LANES_TOGETHER,
 )
 def load_global(inst: Any, site: Site) -> Any:
     """tilus masks a load by the declared shape: what lies outside reads as zero."""
@@ -107,6 +110,7 @@ def _clip(
     ptx="st.global",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
     resources=("LSU", "L2"),
+    approximation=LANES_TOGETHER,
 )
 def store_global(inst: Any, site: Site) -> Any:
     """tilus masks a store by the declared shape."""
@@ -220,6 +224,9 @@ def _region(
     return Region(view.storage, region.box, elements)
 
 
+_BY_POINTER = "accesses by pointer and offset are checked for bounds, not for order"
+
+
 def _generic(inst: Any, site: Site) -> tuple[Any, Any]:
     """Vector functions of (axes…, free scalars…) for offset and mask; the free scalars become one argument each."""
     free = free_variables(inst.offset, inst.axes)
@@ -232,10 +239,11 @@ def _generic(inst: Any, site: Site) -> tuple[Any, Any]:
 
 @describe(
     "LoadGlobalGenericInst",
-    name="load_global",
+    name="load_global_generic",
     ptx="ld.global",
     effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     resources=("LSU", "L2"),
+    approximation=_BY_POINTER,
 )
 def load_global_generic(inst: Any, site: Site) -> Any:
     layouts, item, location = site.layouts(inst.output), element(inst.output.dtype), site.location
@@ -255,10 +263,11 @@ def load_global_generic(inst: Any, site: Site) -> Any:
 
 @describe(
     "StoreGlobalGenericInst",
-    name="store_global",
+    name="store_global_generic",
     ptx="st.global",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
     resources=("LSU", "L2"),
+    approximation=_BY_POINTER,
 )
 def store_global_generic(inst: Any, site: Site) -> Any:
     src = inst.inputs[0]

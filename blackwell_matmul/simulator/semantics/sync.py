@@ -28,7 +28,7 @@ def meet(site: Site, purpose: str) -> Callable[[Warp, Any], Generator[Blocked, N
             return {warp.index: brought}
         meeting = warp.cta.meet(key, needed, warp.index, brought)
         if not meeting.complete():
-            yield Blocked(meeting.complete, lambda: _missing(meeting, purpose), location)
+            yield Blocked(meeting.complete, lambda: _missing(meeting, purpose), location, meeting=meeting)
         return meeting.brought
 
     return run
@@ -49,11 +49,13 @@ def sync_threads(inst: Any, site: Site) -> Any:
     site.kind = "blocking"
 
     def run(warp: Warp) -> Blocked | None:
+        if warp.cta.detailed:
+            warp.event("wait", "the others at sync()", location)
         meeting = warp.cta.meet(key, needed, warp.index)
         if meeting.complete():
             warp.event("resume", "sync: all warps are here", location)
             return None
-        return Blocked(meeting.complete, lambda: _missing(meeting, "sync()"), location)
+        return Blocked(meeting.complete, lambda: _missing(meeting, "sync()"), location, meeting=meeting)
 
     return run
 
@@ -82,6 +84,7 @@ _COLLECTIVE: dict[str, Any] = {
     "effects": (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     "waits": (Wait("threads"),),
     "resources": ("ALU", "LSU"),
+    "approximation": "accesses to the scratch memory that code generation adds are not looked at",
 }
 _REDUCTIONS = {"sum": np.add, "max": np.fmax, "min": np.fmin, "any": np.logical_or, "all": np.logical_and}
 

@@ -116,7 +116,8 @@ def alloc(inst: Any, site: Site) -> Any:
         if meeting.complete():
             meeting.result = warp.cta.allocate_columns(total, name, location)
         else:
-            yield Blocked(meeting.complete, lambda: f"the other warps at the allocation of {name}", location)
+            why = lambda: f"the other warps at the allocation of {name}"  # noqa: E731
+            yield Blocked(meeting.complete, why, location, meeting=meeting)
         allocation = meeting.result
         return TensorView(warp.cta, allocation, item, shape, 0, allocation.begin, strides)
 
@@ -278,7 +279,11 @@ def store(inst: Any, site: Site) -> Any:
 def wait(inst: Any, site: Site) -> Callable[[Warp], None]:
     loads, stores = inst.wait_load, inst.wait_store
 
+    location = site.location
+
     def run(warp: Warp) -> None:
+        if warp.cta.detailed:
+            warp.event("wait", "its tcgen05.ld" if loads else "its tcgen05.st", location)
         if loads:
             _end(warp, site, warp.tmem_loads)
             warp.unready.clear()

@@ -135,7 +135,16 @@ def tensor_load(inst: Any, site: Site) -> Any:
     return _load(inst, site)
 
 
-@describe("CopyAsyncBulkGlobalToSharedInst", name="cp.async.bulk (load)", ptx="cp.async.bulk", **_LOAD)
+_ONE_WARP = "the first warp of the group makes all of the copy"
+
+
+@describe(
+    "CopyAsyncBulkGlobalToSharedInst",
+    name="cp.async.bulk (load)",
+    ptx="cp.async.bulk",
+    approximation=_ONE_WARP,
+    **_LOAD,
+)
 def bulk_load(inst: Any, site: Site) -> Any:
     return _load(inst, site)
 
@@ -189,7 +198,13 @@ def tensor_store(inst: Any, site: Site) -> Any:
     return _store(inst, site)
 
 
-@describe("CopyAsyncBulkSharedToGlobalInst", name="cp.async.bulk (store)", ptx="cp.async.bulk", **_STORE)
+@describe(
+    "CopyAsyncBulkSharedToGlobalInst",
+    name="cp.async.bulk (store)",
+    ptx="cp.async.bulk",
+    approximation=_ONE_WARP,
+    **_STORE,
+)
 def bulk_store(inst: Any, site: Site) -> Any:
     return _store(inst, site)
 

@@ -6,8 +6,9 @@
     python bench/simulator_speed.py --json results.json --profile
 
 The baseline is `a.astype(float32) @ b.astype(float32).T`, timed between the simulator's runs; ratios are medians over
-medians of one process, because machines differ and drift. On a machine that does other work as well, the ratio of
-processor times says more; a warp instruction's cost is processor time too. Memory is the peak resident set of a
+medians of one process, because machines differ and drift. `unchecked` is the simulator with `checks=False`, in the same
+process, and `checks` what the checks cost: the simulated time over that. On a machine that does other work as well, the
+ratio of processor times says more; a warp instruction's cost is processor time too. Memory is the peak resident set of a
 process that does nothing else, with its children, less what it had before the first run. --profile samples one run in
 one process, by its processor time, without slowing it down; README.md beside this file says where the time goes.
 """
@@ -44,13 +45,16 @@ SIZES = (512, 1024, 2048, 4096)
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; times in seconds, memory in MiB. cpu: processor time of all processes and threads, the
-    least of the repeats; numpy's with one thread, because threads that wait for each other spin."""
+    """One line of the table; times in seconds, memory in MiB. unchecked: the same with `checks=False`. cpu: processor
+    time of all processes and threads, the least of the repeats; numpy's with one thread, because threads that wait for
+    each other spin."""
 
     rung: str
     size: int
     schedule: str
     simulated_s: float
+    unchecked_s: float
+    checks_cost: float
     numpy_s: float
     ratio: float
     simulated_cpu_s: float
@@ -59,6 +63,7 @@ class Row:
     instructions: int
     us_per_instruction: float
     peak_mib: float
+    unchecked_peak_mib: float
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, float, Any]:
@@ -82,33 +87,37 @@ def operands(size: int) -> tuple[Any, Any, Any]:
 
 
 def measure(rung: str, size: int, schedule: dict[str, int] | None, repeats: int, profile: bool) -> Row:
-    """Simulator and baseline in turn; the first pair warms caches and is not counted."""
+    """Simulator with and without checks, and baseline, in turn; the first round warms caches and is not counted."""
     from blackwell_matmul.kernels import rung as load
     from blackwell_matmul.simulator import simulate
 
     a, b, c = operands(size)
     x, y = a.numpy(), b.numpy()
+    call: Any = (load(rung), size, size, size, a, b, c)
+    options: Any = {"schedule": schedule, "trace": False}
     before = _resident_mib()
-    simulated, baseline, single = [], [], []
+    simulated, unchecked, baseline, single, peaks = [], [], [], [], []
     for _ in range(repeats + (size <= 2048)):
         baseline.append(timed(lambda: x.astype(np.float32) @ y.astype(np.float32).T)[:2])
-        *times, run = timed(lambda: simulate(load(rung), size, size, size, a, b, c, schedule=schedule, trace=False))
+        unchecked.append(timed(lambda: simulate(*call, checks=False, **options))[0])
+        peaks.append(_peak_mib() - before)
+        *times, run = timed(lambda: simulate(*call, **options))
         simulated.append(times)
         with threadpool_limits(1):
             single.append(timed(lambda: x.astype(np.float32) @ y.astype(np.float32).T)[:2])
     if size <= 2048:
-        del simulated[0], baseline[0], single[0]
+        del simulated[0], unchecked[0], baseline[0], single[0]
     if not run.ok:
         raise SystemExit(f"{rung} at {size}: {run.findings[0]}")
     if profile:
-        _profile(lambda: simulate(load(rung), size, size, size, a, b, c, schedule=schedule, trace=False, workers=1))
+        _profile(lambda: simulate(*call, workers=1, **options))
     ours, theirs = (statistics.median(wall for wall, _ in runs) for runs in (simulated, baseline))
     cpu, cpu_numpy = (min(cpu for _, cpu in runs) for runs in (simulated, single))
-    count = sum(run.counts.values())
+    bare, count = statistics.median(unchecked), sum(run.counts.values())
     text = ",".join(f"{k}={v}" for k, v in run.schedule.items() if k != "dtype")
     return Row(
-        rung, size, text, ours, theirs, ours / theirs, cpu, cpu_numpy, cpu / cpu_numpy, count, 1e6 * cpu / count,
-        _peak_mib() - before,
+        rung, size, text, ours, bare, ours / bare, theirs, ours / theirs, cpu, cpu_numpy, cpu / cpu_numpy, count,
+        1e6 * cpu / count, _peak_mib() - before, peaks[0],
     )  # fmt: skip
 
 
@@ -180,12 +189,16 @@ def cases(options: argparse.Namespace) -> Iterator[tuple[str, int, dict[str, int
 
 
 def table(rows: list[Row]) -> Table:
-    columns = ("rung", "size", "schedule", "simulated", "numpy", "ratio", "cpu ratio", "warp insts", "µs each", "MiB")
+    columns = (
+        "rung", "size", "schedule", "simulated", "unchecked", "checks", "numpy", "ratio", "cpu ratio", "warp insts",
+        "µs each", "MiB", "unchecked MiB",
+    )  # fmt: skip
     shown = Table(*columns, title="Simulated time against numpy's product on the same cores")
     for r in rows:
-        cells = (r.rung, str(r.size), r.schedule, f"{r.simulated_s:.3f} s", f"{r.numpy_s:.3f} s", f"{r.ratio:.2f}")
+        times = (f"{r.simulated_s:.3f} s", f"{r.unchecked_s:.3f} s", f"{r.checks_cost:.2f}x", f"{r.numpy_s:.3f} s")
+        rest = (f"{r.ratio:.2f}", f"{r.cpu_ratio:.2f}", str(r.instructions), f"{r.us_per_instruction:.1f}")
         shown.add_row(
-            *cells, f"{r.cpu_ratio:.2f}", str(r.instructions), f"{r.us_per_instruction:.1f}", f"{r.peak_mib:.0f}"
+            r.rung, str(r.size), r.schedule, *times, *rest, f"{r.peak_mib:.0f}", f"{r.unchecked_peak_mib:.0f}"
         )
     return shown
 
@@ -205,7 +218,7 @@ def main() -> None:
         for name, size, schedule in todo:
             rows.append(in_child(name, size, schedule, options.repeats, options.profile))
             progress.advance(task)
-    Console(width=150).print(table(rows))
+    Console(width=190).print(table(rows))
     if options.json:
         runs = json.loads(options.json.read_text()) if options.json.exists() else []
         command = " ".join(["python", "bench/simulator_speed.py", *sys.argv[1:]])

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator import simulate
     from blackwell_matmul.simulator.findings import Finding, Run
     from blackwell_matmul.torch_op import matmul
+    from blackwell_matmul.simulator.sanitizer.check import check
+    from blackwell_matmul.simulator.sanitizer.report import Report
+    from blackwell_matmul.testing import assert_clean
 
 __all__ = [
     "GPUS",
@@ -55,6 +58,7 @@ __all__ = [
     "InputError",
     "Loaded",
     "Problem",
+    "Report",
     "Result",
     "Run",
     "Schedule",
@@ -65,6 +69,8 @@ __all__ = [
     "UnsupportedError",
     "Verdict",
     "__version__",
+    "assert_clean",
+    "check",
     "check_matmul",
     "compile",
     "compile_many",
@@ -96,6 +102,9 @@ _HOMES = {
     "simulator": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
     "torch_op": ("matmul",),
+    "simulator.sanitizer.check": ("check",),
+    "simulator.sanitizer.report": ("Report",),
+    "testing": ("assert_clean",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -1,9 +1,9 @@
 """The command line. Results go to stdout, everything else to stderr, one sentence each and never a traceback.
 
-Exit codes: 0 the result is right; 1 it was computed and is wrong, or the kernel is at fault; 2 it could not be
-computed: bad input, or something that this version does not do; 130 interrupted. A subcommand is a function under
-`@app.command()` that raises the errors of `blackwell_matmul.errors`; it imports what it needs when it runs, so that
-`--help` is instant. What results look like is in `screen`.
+Exit codes: 0 the result is right, or nothing was found; 1 it was computed and is wrong, or the kernel is at fault; 2 it
+could not be computed: bad input, or something that this version does not do; 130 interrupted. A subcommand is a
+function under `@app.command()` that raises the errors of `blackwell_matmul.errors`; it imports what it needs when it
+runs, so that `--help` is instant. What results look like is in `screen`, and for `check` in `screen_check`.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ ROOT_EXAMPLES = """Examples:
 
 - `blackwell-matmul run v1`
 - `blackwell-matmul run my_kernel.py:MyScript`
+- `blackwell-matmul check v1 --size 256 256 256`
 - `blackwell-matmul schedules v2 --size 4096 4096 4096`
 - `blackwell-matmul compile v2 --target sm_100a -o out/`
 - `blackwell-matmul doctor`
@@ -200,6 +201,67 @@ def _script_run(script: str, size: Sizes | None, dtype: str | None, schedule: st
         return run_script(script, size, dtype, schedule, **options, **more)
 
     return script, compute
+
+
+CHECK_EXAMPLES = """Examples:
+
+`blackwell-matmul check v1 --size 256 256 256`
+
+`blackwell-matmul check my_kernel.py:MyScript --schedule stages=3 --orders 8 --strict`
+
+`blackwell-matmul check my_kernel.py:MyScript --seed 5` replays the order of a finding
+
+`check` looks at the order of accesses; `run` compares the values. Kernels are given as for `run`.
+"""
+
+
+@app.command(epilog=CHECK_EXAMPLES)
+def check(
+    kernel: Annotated[
+        str, typer.Argument(help="A rung of the ladder (v0, v1, v2), or a script of your own: my_kernel.py:MyScript.")
+    ],
+    size: Size = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Element type of A, B and C: fp16 or bf16.", show_default="fp16")
+    ] = None,
+    schedule: Annotated[
+        str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
+    ] = "",
+    orders: Annotated[
+        str, typer.Option(metavar="INTEGER", help="How many orders of warps and completions to run.")
+    ] = "1",
+    seed: Annotated[
+        str, typer.Option(metavar="INTEGER", help="The first order; 0 is program order. The inputs stay the same.")
+    ] = "0",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Count what works on today's hardware and nothing guarantees, too.")
+    ] = False,
+    target: Annotated[str, typer.Option(help="The GPU to simulate, as the compiler calls it.")] = "sm_100a",
+    workers: Annotated[
+        str | None, typer.Option(metavar="INTEGER", help="Processes to simulate with.", show_default="one a core")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Find races, missing waits and fences, and deadlocks of a kernel, each with the edge that is missing.
+
+    Exit code 0: clean. 1: findings. 2: could not run.
+    """
+    from blackwell_matmul import screen_check
+
+    options: dict[str, Any] = {"orders": _integer("--orders", orders), "seed": _integer("--seed", seed)}
+    options |= {"strict": strict, "target": target}
+    options["workers"] = None if workers is None else _integer("--workers", workers)
+    with screen.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr if as_json else sys.stdout):
+        from blackwell_matmul.harness.checking import check_kernel
+
+        try:
+            sizes = None if size is None else _sizes(size)
+            report = check_kernel(kernel, sizes, dtype, schedule, progress=tell, **options)
+        except SimulationError as error:
+            raise typer.Exit(_complain(str(error), 2)) from None
+    replay = screen_check.replay(kernel, size, dtype, schedule, target)
+    _print(_json(report.as_dict()) if as_json else screen.rendered(screen_check.report_lines(report, replay)))
+    raise typer.Exit(0 if report.ok else 1)
 
 
 SCHEDULES_EXAMPLES = """Examples:

@@ -87,7 +87,7 @@ def run_script(
     foreign = foreign_scripts.load(script)
     pins = foreign_scripts.read_schedule(foreign, schedule if isinstance(schedule, str) else as_pins(schedule))
     options = _Options(target=target, seed=seed, policy=policy, workers=workers, progress=progress)
-    sizes = _size(size)
+    sizes = plain_size(size)
     if foreign.example_args is None:
         problem = foreign_scripts.matmul_problem(foreign, sizes, dtype)
         pins = foreign_scripts.fill_dtype(foreign, pins, problem)
@@ -100,7 +100,7 @@ def run_script(
         raise InputError(
             f"dtype is {shown(dtype)} and {foreign.name} has example_args, which makes its own; leave it out."
         )
-    with _seeded(seed):
+    with seeded(seed):
         args = foreign_scripts.example_call(foreign, sizes)
     return _run_beside(foreign, args, sizes, pins, options)
 
@@ -147,11 +147,11 @@ def _expected(foreign: Foreign, args: tuple[Any, ...], seed: int) -> dict[int, A
         raise InputError(
             f"the arguments of {foreign.name} cannot be copied for its reference: {said(error)}."
         ) from error
-    with _seeded(seed):
+    with seeded(seed):
         return foreign_scripts.expected_outputs(foreign, copies)
 
 
-def _size(size: Sequence[int] | None) -> tuple[int, int, int] | None:
+def plain_size(size: Sequence[int] | None) -> tuple[int, int, int] | None:
     """Three positive integers, or None."""
     if size is None:
         return None
@@ -162,7 +162,7 @@ def _size(size: Sequence[int] | None) -> tuple[int, int, int] | None:
 
 
 @contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """Random numbers of torch and numpy that depend on the seed alone; what they were goes on afterwards."""
     before = np.random.get_state()
     with torch.random.fork_rng(devices=[]):

@@ -27,15 +27,18 @@ RANDOM_COMPLETION = 0.4  # policy "random": the chance, at each issue, that one 
 class AsyncOperation:
     """One asynchronous operation; an agent of its own, with a fresh identity.
 
-    reads, writes: the regions that it may touch until somebody has waited for it. barrier: the mbarrier it will tell
-    (or None). complete: performs its reads and writes, then tells the barrier. read_phase: for bulk stores, performs
-    the reads only. pipe: operations of one pipe never conflict with each other and complete in order. covers: what
-    is complete when this one is (a commit's mma and cp). done: it has completed; but nobody may know it yet.
+    reads: the regions that it reads. barrier: the mbarrier it will tell (or None). complete: performs its reads and
+    writes, then tells the barrier. read_phase: for bulk stores, performs the reads only. pipe: operations of one pipe
+    complete in order. covers: what is complete when this one is (a commit's mma and cp). done: it has completed; but
+    nobody may know it yet.
+    event, source, after, steps, lanes, turn, generic: its place in the order of things (`HappensBefore.issue`).
+    tells, phase: the barrier that its end will be known by, and the phase of it; during: the phase at issue.
     """
 
     __slots__ = (
-        "agent", "barrier", "complete", "covers", "cta", "done", "location", "name", "pipe", "read_phase", "reads",
-        "remedy", "source_free", "warp", "writes",
+        "after", "agent", "barrier", "complete", "covers", "cta", "done", "during", "event", "generic", "lanes",
+        "location", "name", "phase", "pipe", "read_phase", "reads", "remedy", "source", "source_free", "steps", "tells",
+        "turn", "warp",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +51,6 @@ class AsyncOperation:
         complete: Callable[[], None],
         *,
         reads: tuple[Region, ...] = (),
-        writes: tuple[Region, ...] = (),
         barrier: Mbarrier | None = None,
         pipe: Any = None,
         read_phase: Callable[[], None] | None = None,
@@ -57,22 +59,15 @@ class AsyncOperation:
     ) -> None:
         self.cta, self.warp, self.name, self.agent, self.location = cta, warp, name, agent, location
         self.complete, self.read_phase = complete, read_phase
-        self.reads, self.writes, self.barrier, self.pipe, self.remedy = reads, writes, barrier, pipe, remedy
-        self.covers = covers
+        self.reads, self.barrier, self.pipe, self.remedy, self.covers = reads, barrier, pipe, remedy, covers
         self.done = False
         self.source_free = False
-
-    def attach(self) -> None:
-        """Announce the operation to every storage it touches."""
-        self.cta.in_flight[self] = None
-        for region in self.reads + self.writes:
-            for storage in region.storage.family:
-                storage.pending[self] = None
-
-    def detach(self) -> None:
-        for region in self.reads + self.writes:
-            for storage in region.storage.family:
-                storage.pending.pop(self, None)
+        self.event = self.source = self.after = self.steps = self.turn = 0
+        self.generic = False
+        self.lanes: Any = None
+        self.tells: Mbarrier | None = barrier
+        self.phase: int | None = None
+        self.during = 0 if barrier is None else barrier.phase
 
     def take(self) -> None:
         """Perform the reads of a bulk store, if they were not yet."""
@@ -88,7 +83,7 @@ class AsyncOperation:
         if self.read_phase is not None:
             self.take()
         if self.barrier is not None:
-            self.barrier.told.append(self)
+            self.barrier.tell(self)
         self.complete()
         if self.cta.tracing:
             self.cta.event(self.agent, "complete", self.name, self.location)
@@ -96,18 +91,13 @@ class AsyncOperation:
     def settle_reads(self) -> None:
         """Somebody waited for the reads: the source may be overwritten, while the rest is still to be written."""
         self.take()
-        self.detach()
-        self.reads = ()
         self.source_free = True
-        self.attach()
 
     def settle(self) -> None:
         """Somebody waited for it: nothing of it is in flight any more."""
         for op in self.covers:
-            op.detach()
             op.cta.in_flight.pop(op, None)
         self.covers = ()
-        self.detach()
         self.cta.in_flight.pop(self, None)
 
 
@@ -115,7 +105,7 @@ class Blocked:
     """What a warp waits for. `ready` is asked again when its `source` changed, an mbarrier or a meeting of warps, or,
     when it has none, whenever something did; `why` explains a deadlock."""
 
-    __slots__ = ("barrier", "location", "ready", "source", "why")
+    __slots__ = ("barrier", "location", "meeting", "ready", "source", "why")
 
     def __init__(
         self,
@@ -126,7 +116,7 @@ class Blocked:
         barrier: Mbarrier | None = None,
         meeting: Rendezvous | None = None,
     ) -> None:
-        self.ready, self.why, self.location, self.barrier = ready, why, location, barrier
+        self.ready, self.why, self.location, self.barrier, self.meeting = ready, why, location, barrier, meeting
         self.source = barrier or meeting
 
 
@@ -169,7 +159,7 @@ class Engine:
 
     def start(self, op: AsyncOperation) -> None:
         """An operation was issued: it completes now (eager) or later."""
-        op.attach()
+        op.cta.in_flight[op] = None
         if self.policy == "eager":
             op.finish()
             return
@@ -195,7 +185,6 @@ class Engine:
     def drop(self, op: AsyncOperation) -> None:
         """It never completes: its CTA came to a stop."""
         self.queue.pop(op, None)
-        op.detach()
 
     # warps
 

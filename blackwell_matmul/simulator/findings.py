@@ -22,6 +22,12 @@ class Finding:
 
     cta: block index of the first sight. location: the line at which it showed; other: the other side, if any.
     fatal: the CTA could not go on after it, so that part of the output is missing.
+    missing: the edge that would have made it right ("wait", "commit", "sync", "fence", "phase", "bytes",
+    "acquire"), or "".
+    tensor, box: what it is about, with the rectangle in the tensor's own coordinates. agents: who, both sides.
+    advice: the end of the message, what would have made it right. notes: more sentences, as on who could have ended a
+    deadlock. `check` adds seeds, the orders that showed it, of which the first replays it, and timeline, the events
+    around it in that order.
     """
 
     code: str
@@ -32,6 +38,44 @@ class Finding:
     other: Location | None = None
     count: int = 1
     fatal: bool = False
+    missing: str = ""
+    tensor: str = ""
+    box: tuple[tuple[int, int], ...] = ()
+    agents: tuple[str, ...] = ()
+    advice: str = ""
+    notes: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    timeline: tuple[Event, ...] = ()
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that replays it, where `check` found it."""
+        return self.seeds[0] if self.seeds else None
+
+    @property
+    def key(self) -> object:
+        """Findings with the same key are the same fault, seen again."""
+        return self.code, self.location, self.other, self.message if self.location is None else None
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values and stable keys."""
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "message": self.message,
+            "missing": self.missing or None,
+            "advice": self.advice or None,
+            "location": str(self.location) if self.location else None,
+            "other": str(self.other) if self.other else None,
+            "tensor": self.tensor or None,
+            "box": [list(span) for span in self.box],
+            "agents": list(self.agents),
+            "cta": list(self.cta) if self.cta else None,
+            "count": self.count,
+            "notes": list(self.notes),
+            "seeds": list(self.seeds),
+            "timeline": [event.as_dict() for event in self.timeline],
+        }
 
     def __str__(self) -> str:
         where = f" ({self.location})" if self.location else ""
@@ -51,7 +95,8 @@ class Stop(Exception):
 class Event:
     """One step of one agent, in the order in which the simulator took it.
 
-    agent: "warp 2", "TMA", "tensor core". kind: "issue", "wait", "resume", "complete", "arrive", "exit".
+    agent: "warp 2", "TMA", "tensor core". kind: "issue", "wait", "resume", "complete", "arrive", "exit"; where a CTA is
+    traced in detail also "access" (a load or store) and "finding" (`what` is its code).
     """
 
     step: int
@@ -60,6 +105,10 @@ class Event:
     kind: str
     what: str
     location: Location | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        where = str(self.location) if self.location else None
+        return {"step": self.step, "agent": self.agent, "kind": self.kind, "what": self.what, "location": where}
 
 
 @dataclass(frozen=True)

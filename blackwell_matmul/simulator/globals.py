@@ -78,6 +78,7 @@ class GlobalStorage(Storage):
     def __init__(self, segment: Segment, key: ViewKey, data: np.ndarray) -> None:
         super().__init__("global", key.name, key.item, data, True)
         self.segment, self.key, self.address, self.declared = segment, key, key.address, key.shape
+        self.constant = segment.constant
         self.maps: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()  # the (dims, box) that TMA can address it with
 
     @functools.cached_property
@@ -88,12 +89,8 @@ class GlobalStorage(Storage):
         return to_image(self.data, self.item)
 
     def byte_ranges(self, region: Region) -> np.ndarray:
-        offsets = np.zeros((1,) * len(region.box), np.int64)
-        for dim, ((lo, hi), stride) in enumerate(zip(region.box, self.data.strides, strict=True)):
-            extent = [1] * len(region.box)
-            extent[dim] = hi - lo
-            offsets = offsets + (np.arange(lo, hi) * stride).reshape(extent)
-        return self.address + offsets.reshape(-1)
+        places = np.unravel_index(region.flat(), self.data.shape) if self.data.shape else ()
+        return self.address + sum((p * s for p, s in zip(places, self.data.strides, strict=True)), np.zeros(1, int))
 
 
 class PackedStorage(GlobalStorage):
@@ -122,7 +119,7 @@ class PackedStorage(GlobalStorage):
         np.bitwise_or.at(self.cells, where >> 3, bits << (where & 7).astype(np.uint8))
 
     def byte_ranges(self, region: Region) -> np.ndarray:
-        numbers = self.data[tuple(slice(lo, hi) for lo, hi in region.box)]
+        numbers = self.data.reshape(-1)[region.flat()]
         return self.address + np.unique(self._bits(numbers) >> 3)
 
 
@@ -139,12 +136,14 @@ class Write:
 @dataclass
 class GlobalMemory:
     """All segments of a launch. views: a cache for the kernel's global_view statements. writes: what each CTA stored
-    where. read: addresses of the segments that some CTA loaded from."""
+    where. reads: what each CTA loaded of what the program may also write. read: addresses of the segments that some
+    CTA loaded from."""
 
     segments: list[Segment] = field(default_factory=list)
     storages: dict[ViewKey, GlobalStorage] = field(default_factory=dict)
     views: dict[Any, Any] = field(default_factory=dict)
     writes: dict[Any, Write] = field(default_factory=dict)
+    reads: dict[Any, Write] = field(default_factory=dict)
     read: set[int] = field(default_factory=set)
 
     def segment_at(self, address: int) -> Segment | None:
@@ -191,6 +190,9 @@ class GlobalMemory:
         tag = (storage.key, cta, box, None if elements is None else tuple(e.tobytes() for e in elements))
         self.writes[tag] = Write(storage.key, cta, box, elements)
 
+    def record_read(self, storage: GlobalStorage, cta: int, box: Box) -> None:
+        self.reads[storage.key, cta, box] = Write(storage.key, cta, box)
+
     # several processes
 
     def share(self) -> list[tuple[Segment, np.ndarray]]:
@@ -234,6 +236,7 @@ def merge(memory: GlobalMemory, grid: tuple[int, int, int], complete: bool) -> l
         storage = memory.view(key)
         assert storage is not None
         findings += _paint(_owner_view(owners, storage), writes, storage, grid)
+    findings += _stale_reads(memory, owners, grid)
     for key, writes in by_key.items():
         storage = memory.view(key)
         assert storage is not None
@@ -266,6 +269,27 @@ def tiles(boxes: list[Box], shape: tuple[int, ...]) -> bool:
     for box in boxes:
         cells[tuple([slice(at[lo], at[hi]) for at, (lo, hi) in zip(numbers, box, strict=True)])] += 1
     return bool((cells == 1).all())
+
+
+def _stale_reads(
+    memory: GlobalMemory, owners: dict[tuple[int, int], np.ndarray], grid: tuple[int, int, int]
+) -> list[Finding]:
+    """Reads of what another CTA of the same launch writes: nothing here orders CTAs."""
+    findings: dict[str, Finding] = {}
+    for read in memory.reads.values():
+        storage = memory.view(read.key)
+        if storage is None or (storage.segment.address, storage.item.nbits) not in owners:
+            continue
+        part = _owner_view(owners, storage)[tuple(slice(lo, hi) for lo, hi in read.box)]
+        foreign = (part != 0) & (part != read.cta + 1)
+        if foreign.any():
+            writer, reader = position_of(int(part[foreign][0]) - 1, grid), position_of(read.cta, grid)
+            message = (
+                f"CTA {reader} reads {int(foreign.sum())} element(s) of {storage.name}[{_spell(read.box)}] that CTA"
+                f" {writer} writes; nothing orders them"
+            )
+            findings.setdefault(storage.name, Finding("read-of-another-cta", Severity.ERROR, message, reader))
+    return list(findings.values())
 
 
 def _owner_view(owners: dict[tuple[int, int], np.ndarray], storage: GlobalStorage) -> np.ndarray:

@@ -14,12 +14,15 @@ from blackwell_matmul.simulator.deferred import TensorStorage
 from blackwell_matmul.simulator.engine import explain_deadlock, likely_cause
 from blackwell_matmul.simulator.findings import Event, Finding, Severity, Stop
 from blackwell_matmul.simulator.memory import Region, Storage
+from blackwell_matmul.simulator.sanitizer.deadlock import deadlock_notes
+from blackwell_matmul.simulator.sanitizer.frontier import Frontier
 from blackwell_matmul.simulator.types import element_by_name
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.engine import Agent, AsyncOperation, Blocked, Engine
     from blackwell_matmul.simulator.globals import GlobalMemory
     from blackwell_matmul.simulator.lower import Lowered
+    from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
 
 TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS = 128, 512  # PTX ISA, "Tensor Memory": 128 lanes x 512 columns of 32 bits
 BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
@@ -32,11 +35,15 @@ class Mbarrier:
     expected: arrivals a phase needs. pending: arrivals it still lacks. tx_bytes: signed tx-count.
     A phase completes when both are zero; the next one then starts with `expected` pending arrivals.
     told: the operations that told it something in this phase. over: those of completed phases, until someone waits.
-    remedy: the wait that these operations need.
+    remedy: the wait that these operations need. coming, past: what this phase's arrivals and the phases before made
+    known. waits: each warp's last wait on it; relaxed: the line of its last relaxed one. alone: where a part of a warp
+    last arrived without the rest. loose: what relaxed arrivals would have made known. last, loosened: the line of the
+    last arrival, and of the last relaxed one.
     """
 
     __slots__ = (
-        "address", "cta", "expected", "location", "name", "over", "pending", "phase", "remedy", "told", "tx_bytes",
+        "address", "alone", "coming", "cta", "expected", "last", "location", "loose", "loosened", "name", "over",
+        "past", "pending", "phase", "relaxed", "remedy", "told", "tx_bytes", "waits",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, name: str, address: int, expected: int, location: Location | None) -> None:
@@ -47,6 +54,28 @@ class Mbarrier:
         self.tx_bytes = 0
         self.told: list[AsyncOperation] = []
         self.over: list[AsyncOperation] = []
+        self.coming, self.past, self.loose = Frontier(), Frontier(), Frontier()
+        self.last: Location | None = None
+        self.loosened: Location | None = None
+        self.waits: dict[int, LastWait] = {}
+        self.relaxed: dict[int, Location | None] = {}
+        self.alone: dict[int, Location | None] = {}
+        if cta.order is not None:
+            cta.order.others += (self.coming, self.past, self.loose)
+
+    def tell(self, op: AsyncOperation) -> None:
+        """An operation completed. The phase carries its own accesses, and what they were ordered after, and nothing
+        else of its issuer's (PTX ISA, "mbarrier / complete-tx"; "tcgen05.commit": of the operations it tracks)."""
+        self.told.append(op)
+        self.last = op.location
+        self.coming.steps |= op.steps
+        for each in (*op.covers, op):
+            each.phase = self.phase if each.phase is None else each.phase
+            self.coming.learn(each.event | each.source | each.after)
+
+    def waited(self, warp: int, location: Location | None, turn: int, event: int) -> None:
+        """A wait of this warp passed: on the last completed phase."""
+        self.waits[warp] = LastWait(location, self.phase - 1, turn, event)
 
     def arrive(self, count: int, location: Location | None) -> None:
         """arrive: `count` fewer arrivals are pending. More than are pending belong to the phases after this one, as
@@ -85,11 +114,15 @@ class Mbarrier:
 
     def _maybe_complete(self) -> None:
         if self.pending == 0 and self.tx_bytes == 0:
+            if self.cta.order is not None:
+                self.cta.order.completes(self)
             self.phase += 1
             self.pending = self.expected
             self.cta.changed.append(self)
             self.over += self.told
             self.told.clear()
+            self.past.join(self.coming)
+            self.coming.clear()
 
     def passed(self, parity: int) -> bool:
         """mbarrier.try_wait.parity: true when the phase of that parity, and not the current one, is over. Whoever sees
@@ -109,6 +142,16 @@ class Mbarrier:
         if self.tx_bytes:
             parts.append(f"{self.tx_bytes} bytes" if self.tx_bytes > 0 else f"an expect_tx of {-self.tx_bytes} bytes")
         return " and ".join(parts) or "nothing"
+
+
+@dataclass(frozen=True)
+class LastWait:
+    """A wait that passed: where, on which phase (-1: before the first), and when; event: that it has."""
+
+    location: Location | None
+    phase: int
+    turn: int
+    event: int
 
 
 @dataclass
@@ -181,7 +224,10 @@ class Cta:
 
     def __init__(self, grid: Grid, position: tuple[int, int, int]) -> None:
         self.grid, self.position = grid, position
+        x, y, z = position
+        self.number = x + grid.dimensions[0] * (y + grid.dimensions[1] * z)
         self.engine: Engine = grid.engine
+        self.order: HappensBefore | None = grid.order
         self.warps = [Warp(self, i) for i in range(grid.lowered.num_warps)]
         self.shared: dict[int, Storage] = {}
         self.shared_bytes: np.ndarray | None = None
@@ -190,10 +236,14 @@ class Cta:
         self.tensor_memory = _tensor_memory()
         self.free_columns = [(0, TENSOR_MEMORY_COLUMNS)]
         self.allocated: dict[int, Allocation] = {}
+        self.relinquished: Location | None = None
         self.in_flight: dict[AsyncOperation, None] = {}  # nobody has waited for them; complete or not
         self.stopped = False
         self.changed: list[Any] = []  # the mbarriers and meetings for which warps of this CTA may have waited
         self.tracing = grid.tracing and position == grid.traced
+        self.detailed = self.tracing and grid.detailed
+        if self.order is not None:
+            self.order.enter(self)
 
     def report(
         self,
@@ -224,6 +274,8 @@ class Cta:
             meeting.over = True
             del self.meetings[key]
             self.changed.append(meeting)
+            if self.order is not None:
+                self.order.meet(self.warps[i] for i in sorted(needed))
         return meeting
 
     def barrier_at(self, address: int, location: Location | None) -> Mbarrier:
@@ -240,11 +292,16 @@ class Cta:
 
     def allocate_columns(self, columns: int, name: str, location: Location | None) -> Allocation:
         """First fit (PTX ISA, tcgen05.alloc; it would block for ever when no other CTA frees columns)."""
+        if self.relinquished is not None:
+            message = f"{name} is allocated after the CTA has given up the right to allocate"
+            self.report("tensor-memory-permit", message, location, self.relinquished)
         for i, (begin, end) in enumerate(self.free_columns):
             if end - begin >= columns:
                 self.free_columns[i] = (begin + columns, end)
                 self.allocated[begin] = Allocation(name, begin, columns, location)
                 self._forget(begin, begin + columns)
+                if self.order is not None:
+                    self.order.freed(Region(self.tensor_memory, ((0, TENSOR_MEMORY_LANES), (begin, begin + columns))))
                 return self.allocated[begin]
         left = sum(end - begin for begin, end in self.free_columns)
         raise self.stop(
@@ -297,6 +354,10 @@ class Cta:
                 _lose([r for r in op.reads if r.storage.space == "shared"])
             self.engine.finish(op)
             op.settle()
+        for barrier in self.barriers.values():
+            if barrier.tx_bytes:
+                message = f"{barrier.name} still lacks {barrier.missing()} when the CTA exits, and no copy brings them"
+                self.report("tx-pending-at-exit", message, barrier.location, severity=Severity.UNGUARANTEED)
 
     def _report_in_flight(self, op: AsyncOperation) -> None:
         if op.source_free:
@@ -333,6 +394,13 @@ def _join(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
+def _unannounced(op: AsyncOperation) -> str:
+    """Where a copy will bring bytes that no expect_tx announced."""
+    if op.agent != "TMA" or op.barrier is None or op.barrier.tx_bytes > 0:
+        return ""
+    return f", which tells {op.barrier.name}, where nobody has announced bytes"
+
+
 MAX_EVENTS = 20_000
 
 
@@ -347,11 +415,15 @@ class Grid:
         dimensions: tuple[int, int, int],
         new_engine: Callable[[], Engine],
         tracing: bool,
+        new_order: Callable[[], HappensBefore | None],
     ) -> None:
         self.lowered, self.memory, self.arguments, self.dimensions = lowered, memory, arguments, dimensions
         self.new_engine = new_engine
         self.engine = new_engine()
+        self.new_order = new_order
+        self.order: HappensBefore | None = None
         self.tracing, self.traced = tracing, (0, 0, 0)
+        self.detailed = False  # trace loads, stores and findings too
         self.findings: dict[Any, Finding] = {}
         self.events: list[Event] = []
         self.printed: list[str] = []
@@ -359,10 +431,12 @@ class Grid:
 
     def report(self, finding: Finding) -> None:
         """Repeats (same code and lines) are counted, and the first message is kept."""
-        key = (finding.code, finding.location, finding.other, finding.message if finding.location is None else None)
-        known = self.findings.get(key)
+        known = self.findings.get(finding.key)
         total = finding.count + (known.count if known else 0)
-        self.findings[key] = replace(known or finding, count=total)
+        self.findings[finding.key] = replace(known or finding, count=total)
+        if self.detailed and finding.cta == self.traced:
+            agent = finding.agents[0] if finding.agents else ""
+            self.trace(Event(len(self.events), self.traced, agent, "finding", finding.code, finding.location))
 
     def trace(self, event: Event) -> None:
         if len(self.events) < MAX_EVENTS:
@@ -371,8 +445,11 @@ class Grid:
     def run(self, positions: list[tuple[int, int, int]]) -> None:
         """Run these CTAs together until all have returned or cannot go on."""
         self.engine = self.new_engine()
+        self.order = self.new_order()
         ctas = [Cta(self, position) for position in positions]
         waiting = self.engine.run([warp for cta in ctas for warp in cta.warps])
+        if self.order is not None:
+            self.order.finish()
         for cta in ctas:
             stuck = sorted((agent for agent in waiting if agent.warp.cta is cta), key=likely_cause)
             if stuck:
@@ -385,15 +462,12 @@ class Grid:
         first = stuck[0].wait
         assert first is not None
         made = first.barrier.location if first.barrier is not None else None
-        others = [f"{op.name} ({op.location})" for op in cta.in_flight if not op.done]
+        others = [f"{op.name} ({op.location}){_unannounced(op)}" for op in cta.in_flight if not op.done]
         text = explain_deadlock(stuck, others)
-        self.report(Finding("deadlock", Severity.ERROR, text, cta.position, first.location, made, fatal=True))
+        for each in cta.barriers.values():
+            if each.tx_bytes < 0 and each is not first.barrier:
+                text += f"; {each.name} has got {-each.tx_bytes} bytes that nobody announced"
+        notes = deadlock_notes(self.lowered.program, cta, stuck)
+        finding = Finding("deadlock", Severity.ERROR, text, cta.position, first.location, made, fatal=True, notes=notes)
+        self.report(finding)
         cta.abandon()
-
-
-def overlap(op: AsyncOperation, region: Region, write: bool) -> Region | None:
-    """The region of an operation in flight that an access conflicts with: its writes, or its reads if we write."""
-    for mine in op.writes + op.reads if write else op.writes:
-        if mine.overlaps(region):
-            return mine
-    return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,14 +19,13 @@ from blackwell_matmul.simulator.types import Element, from_image, to_image
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.deferred import Patch
-    from blackwell_matmul.simulator.engine import AsyncOperation
+    from blackwell_matmul.simulator.registers import WarpLayout
 
 Box = tuple[tuple[int, int], ...]
 
 
 class Storage:
-    """One allocation. `data` is its root array; `pending` are the asynchronous operations that still touch it, in order
-    of issue.
+    """One allocation. `data` is its root array.
 
     written: True once every element was written, else a mask of the elements that were. complete: rectangles that
     were written as a whole, so that nobody looks at the mask again.
@@ -36,9 +35,8 @@ class Storage:
         self.space, self.name, self.item, self.data = space, name, item, data
         self.written: np.ndarray | bool = written
         self.complete: set[Box] = set()
-        self.pending: dict[AsyncOperation, None] = {}
         self.family: list[Storage] = [self]  # storages that share memory with this one
-        self.alive = True
+        self.constant = False  # nothing writes it
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -51,8 +49,7 @@ class Storage:
 
     def byte_ranges(self, region: Region) -> np.ndarray:
         """Addresses of the region's elements, for comparing storages that overlap."""
-        flat = np.arange(self.data.size).reshape(self.shape)
-        return flat[tuple(slice(lo, hi) for lo, hi in region.box)].reshape(-1) * self.item.dtype.itemsize
+        return region.flat() * self.item.dtype.itemsize
 
     # reading and writing through a view
 
@@ -78,8 +75,8 @@ class Storage:
             return
         mask = self.written
         assert isinstance(mask, np.ndarray)
-        if region.elements is not None:
-            mask.reshape(-1)[region.elements] = True
+        if not region.dense:
+            mask.reshape(-1)[region.flat()] = True
         else:
             mask[tuple(slice(lo, hi) for lo, hi in region.box)] = True
             self.complete.add(region.box)
@@ -100,8 +97,8 @@ class Storage:
             return False
         mask = self.written
         assert isinstance(mask, np.ndarray)
-        if region.elements is not None:
-            return not mask.reshape(-1)[region.elements].all()
+        if not region.dense:
+            return not mask.reshape(-1)[region.flat()].all()
         return not mask[tuple(slice(lo, hi) for lo, hi in region.box)].all()
 
 
@@ -128,11 +125,7 @@ class AliasedStorage(Storage):
         self.cells[data] = exact
 
     def byte_ranges(self, region: Region) -> np.ndarray:
-        if region.elements is not None:
-            cells = self.data.reshape(-1)[region.elements]
-        else:
-            cells = self.data[tuple(slice(lo, hi) for lo, hi in region.box)].reshape(-1)
-        return self.address + cells * self.item.dtype.itemsize
+        return self.address + self.data.reshape(-1)[region.flat()] * self.item.dtype.itemsize
 
 
 def meet(first: Box, second: Box) -> bool:
@@ -144,22 +137,38 @@ def meet(first: Box, second: Box) -> bool:
 
 
 class Region:
-    """Part of a storage: a rectangle in its root coordinates, or (when a reshape broke rectangles) its elements."""
+    """Part of a storage: a rectangle in its root coordinates, or some elements inside of one.
 
-    __slots__ = ("box", "elements", "storage")
+    elements: gives their numbers in row-major order, when they do not fill the rectangle; asked for only in doubt.
+    owner: the name of the tensor that has this part of the storage, and where that begins (tensor memory).
+    """
 
-    def __init__(self, storage: Storage, box: Box, elements: np.ndarray | None = None) -> None:
-        self.storage, self.box, self.elements = storage, box, elements
+    __slots__ = ("box", "elements", "owner", "storage")
 
-    def overlaps(self, other: Region) -> bool:
+    def __init__(
+        self,
+        storage: Storage,
+        box: Box,
+        elements: Callable[[], np.ndarray] | None = None,
+        owner: tuple[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        self.storage, self.box, self.elements, self.owner = storage, box, elements, owner
+
+    @property
+    def name(self) -> str:
+        return self.owner[0] if self.owner else self.storage.name
+
+    @property
+    def dense(self) -> bool:
+        return self.elements is None
+
+    def meets(self, other: Region) -> bool:
+        """Whether both have an element (of storages that overlap: a byte) in common."""
         if self.storage is not other.storage:
             return self._shares_bytes(other)
-        if self.elements is None and other.elements is None:
-            for (begin, end), (lo, hi) in zip(self.box, other.box, strict=True):  # meet, without another call
-                if begin >= hi or lo >= end:
-                    return False
-            return True
-        return bool(np.intersect1d(self.flat(), other.flat()).size)
+        if not meet(self.box, other.box):
+            return False
+        return (self.dense and other.dense) or bool(np.intersect1d(self.flat(), other.flat()).size)
 
     def _shares_bytes(self, other: Region) -> bool:
         if other.storage not in self.storage.family:
@@ -169,16 +178,21 @@ class Region:
 
     def flat(self) -> np.ndarray:
         if self.elements is not None:
-            return self.elements.reshape(-1)
+            return self.elements().reshape(-1)
         root = np.arange(math.prod(self.storage.shape)).reshape(self.storage.shape)
         return root[tuple(slice(lo, hi) for lo, hi in self.box)].reshape(-1)
 
     def __str__(self) -> str:
         if self.elements is not None:
-            return f"{self.storage.name}[{self.elements.size} elements]"
+            return f"{np.unique(self.flat()).size} elements of {self._rectangle()}"
+        return self._rectangle()
+
+    def _rectangle(self) -> str:
         if not self.box:
-            return self.storage.name
-        return f"{self.storage.name}[{', '.join(f'{lo}:{hi}' for lo, hi in self.box)}]"
+            return self.name
+        begins = self.owner[1] if self.owner else (0,) * len(self.box)
+        spans = ", ".join(f"{lo - begin}:{hi - begin}" for (lo, hi), begin in zip(self.box, begins, strict=True))
+        return f"{self.name}[{spans}]"
 
 
 class View:
@@ -275,10 +289,17 @@ class View:
             region = self._regions[box] = self._region(box)
         return region
 
+    def part(self, layout: WarpLayout) -> Region:
+        """What a warp touches that holds the view as registers of this layout."""
+        region = self.region(layout.box)
+        if layout.dense:
+            return region
+        return Region(self.storage, region.box, lambda: self._elements()[layout.coords])
+
     def _region(self, box: Box | None) -> Region:
         if self.index is not None:
             part = self.index if box is None else self.index[tuple(slice(lo, hi) for lo, hi in box)]
-            return Region(self.storage, (), part)
+            return Region(self.storage, tuple((0, extent) for extent in self.storage.shape), lambda: part)
         root = [(b, b + 1) for b in self.base]
         for i, dim in enumerate(self.dims):
             lo, hi = (0, self.shape[i]) if box is None else box[i]

@@ -125,6 +125,7 @@ def _child(grid: Grid, mine: list[Position], sender: Any) -> None:
     grid.findings.clear()
     grid.printed.clear()
     grid.memory.writes.clear()
+    grid.memory.reads.clear()
     grid.lowered.counts.clear()
     failure = None
     try:
@@ -135,13 +136,14 @@ def _child(grid: Grid, mine: list[Position], sender: Any) -> None:
     except Exception as error:
         failure = str(_as_sentence(grid, error))
     writes = [(tag, w) for tag, w in grid.memory.writes.items()]
-    sender.send((failure, grid.findings, grid.printed, writes, dict(grid.lowered.counts), grid.memory.read))
+    seen = (grid.memory.read, grid.memory.reads)
+    sender.send((failure, grid.findings, grid.printed, writes, dict(grid.lowered.counts), seen))
     sender.close()
 
 
 def _collect(grid: Grid, child: Any, receiver: Any) -> None:
     try:
-        failure, findings, printed, writes, counts, read = receiver.recv()
+        failure, findings, printed, writes, counts, (read, reads) = receiver.recv()
     except EOFError:
         child.join()
         raise SimulationError(
@@ -155,5 +157,6 @@ def _collect(grid: Grid, child: Any, receiver: Any) -> None:
     grid.printed += printed
     grid.memory.writes.update(writes)
     grid.memory.read |= read
+    grid.memory.reads.update(reads)
     for name, count in counts.items():
         grid.lowered.counts[name] = grid.lowered.counts.get(name, 0) + count

@@ -19,6 +19,7 @@ from blackwell_matmul.simulator.globals import GlobalMemory, Segment, merge, seg
 from blackwell_matmul.simulator.lower import Lowered, lower
 from blackwell_matmul.simulator.machine import Grid
 from blackwell_matmul.simulator.parallel import run_ctas
+from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
 from blackwell_matmul.wording import accepts, attribute, has_memory, integer, plain_text, shown, spelled
 
 import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
@@ -40,6 +41,7 @@ def simulate(
     policy: str = "adversarial",
     workers: int | None = None,
     trace: bool = True,
+    checks: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Run:
     """Run `script` (a tilus.Script class, or what calling one returns) on CPU tensors; outputs are written in place.
@@ -49,38 +51,58 @@ def simulate(
     policy: when asynchronous operations complete: "adversarial" (as late as legal), "eager" (at issue) or "random".
     seed: the order of warps and completions; 0 is program order, and a seed always gives the same run.
     workers: processes to spread the CTAs over (None: one for each core). trace: keep the first CTA's events.
+    checks: follow what orders what, and report accesses that nothing orders; False computes the values alone.
     progress: called with (CTAs done, CTAs in all) as the run goes on; with several processes the first is an estimate.
 
     Raises InputError, CompileError or UnsupportedError when the script cannot run; faults of the kernel itself are
     findings of the returned Run.
     """
-    policy, seed, workers = _plain_options(policy, seed, workers)
+    policy, seed, workers = plain_options(policy, seed, workers)
     _check_switches(trace, progress)
-    target = check_target(target)
-    bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
-    lowered = _lowered.get(program) or _lowered.setdefault(program, lower(program))
+    bound, lowered = prepare(script, args, schedule, check_target(target))
     start = time.perf_counter()
+    return run_grid(bound, new_grid(bound, lowered, policy, seed, trace, checks), workers, progress, start)
+
+
+def prepare(
+    script: Any, args: tuple[Any, ...], schedule: Mapping[str, object] | Schedule | None, target: str
+) -> tuple[Bound, Lowered]:
+    """The script with its arguments, and what it is lowered to: all that runs of it share."""
+    bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
+    return bound, _lowered.get(program) or _lowered.setdefault(program, lower(program))
+
+
+def new_grid(bound: Bound, lowered: Lowered, policy: str, seed: int, trace: bool, checks: bool) -> Grid:
+    """A launch that is ready to run, on the memory of the arguments."""
     memory, arguments = _arguments(bound, lowered)
     dimensions = _dimensions(lowered, arguments)
-    grid = Grid(lowered, memory, arguments, dimensions, lambda: Engine(policy, seed), trace)
+    new_order = HappensBefore if checks else lambda: None
+    return Grid(lowered, memory, arguments, dimensions, lambda: Engine(policy, seed), trace, new_order)
+
+
+def run_grid(
+    bound: Bound, grid: Grid, workers: int | None, progress: Callable[[int, int], None] | None, start: float
+) -> Run:
+    """Run every CTA, and look at the whole. start: since when `Run.seconds` counts (time.perf_counter)."""
+    lowered, program = grid.lowered, grid.lowered.program
     lowered.counts.clear()
-    _check_assumptions(grid, program, arguments)
+    _check_assumptions(grid, program, grid.arguments)
     _check_barriers(grid, program)
     with np.errstate(all="ignore"):  # a GPU says nothing of infinities and NaN
         counts = run_ctas(grid, workers, progress and _told(progress))
     if not lowered.interacts:
         complete = not any(finding.fatal for finding in grid.findings.values())
-        for finding in merge(memory, dimensions, complete):
+        for finding in merge(grid.memory, grid.dimensions, complete):
             grid.report(finding)
     for text in grid.printed:
         print(text)
     return Run(
-        program.name, target, dict(bound.init_kwargs), dimensions, time.perf_counter() - start,
+        program.name, program.target, dict(bound.init_kwargs), grid.dimensions, time.perf_counter() - start,
         findings=_sorted(grid.findings.values()), events=tuple(grid.events), printed=tuple(grid.printed), counts=counts,
     )  # fmt: skip
 
 
-def _plain_options(policy: str, seed: int, workers: int | None) -> tuple[str, int, int | None]:
+def plain_options(policy: str, seed: int, workers: int | None) -> tuple[str, int, int | None]:
     """The options that do not reach tilus, as plain text and integers."""
     known = plain_text(policy)
     if known is None or known not in POLICIES:

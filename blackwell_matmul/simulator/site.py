@@ -14,8 +14,8 @@ import numpy as np
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.engine import AsyncOperation
-from blackwell_matmul.simulator.findings import Severity
-from blackwell_matmul.simulator.machine import Mbarrier, Warp, overlap
+from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.machine import Mbarrier, Warp
 from blackwell_matmul.simulator.memory import Region
 from blackwell_matmul.simulator.registers import ThreadGroup, WarpLayout, warp_layout
 from blackwell_matmul.simulator.semantics.description import Access, Description, Effect, When
@@ -79,17 +79,21 @@ class Site:
 
     def touch(self, operand: str) -> Callable[[Warp, Region], None]:
         """The check for an access that is over when the instruction is: to be called with the region."""
-        write = self._effect(operand).access is Access.WRITE
-        what, location = self.description.name, self.location
+        effect = self._effect(operand)
+        write, what, location = effect.access is Access.WRITE, self.description.name, self.location
 
         def check(warp: Warp, region: Region) -> None:
-            storage = region.storage
-            if storage.pending:
-                report_conflicts(warp, region, write, what, location, None)
+            order, storage = warp.cta.order, region.storage
+            if order is None or storage.constant:
+                return
+            if warp.cta.detailed:
+                warp.event("access", f"{what} {'to' if write else 'of'} {region}", location)
+            order.access(warp, self, effect, region)
             if write:
                 storage.mark(region)
             elif storage.written is not True and storage.unwritten(region):
                 report_uninitialised(warp, region, what, location)
+                order.read_too_early(warp, self, effect, region)
 
         return check
 
@@ -100,13 +104,15 @@ class Site:
         def check(warp: Warp, registers: np.ndarray) -> None:
             _, op = warp.unready.get(id(registers), (None, None))
             if op is not None:
-                warp.cta.report(
-                    "read-before-complete",
-                    f"{what} by warp {warp.index} reads {name}, which {op.name} has not finished writing;"
-                    f" the missing wait: {op.remedy}",
-                    location,
-                    op.location,
-                )
+                advice = f"the missing wait: {op.remedy}"
+                who = f"warp {warp.index}"
+                message = f"{what} by {who} reads {name}, which {op.name} has not finished writing; {advice}"
+                warp.cta.grid.report(
+                    Finding(
+                        "read-before-complete", Severity.ERROR, message, warp.cta.position, location, op.location,
+                        missing="wait", tensor=name, agents=(who, who), advice=advice,
+                    )
+                )  # fmt: skip
 
         return check
 
@@ -125,29 +131,26 @@ class Site:
     ) -> AsyncOperation:
         """Start an asynchronous operation: check it against those in flight, and hand it to the engine."""
         reads = tuple([regions[name] for name in self._reads if name in regions])
-        writes = tuple([regions[name] for name in self._writes if name in regions])
-        for region in reads:
-            if region.storage.pending or region.storage.written is not True:
-                self._check_source(warp, region, pipe)
-        for region in writes:
-            if region.storage.pending:
-                report_conflicts(warp, region, True, self.description.name, self.location, pipe)
-            if region.storage.written is not True:
-                region.storage.mark(region)
+        if warp.cta.detailed and regions:
+            told = ", ".join(dict.fromkeys(map(str, regions.values())))
+            warp.event("issue", f"{self.description.name} on {told}", self.location)
         op = AsyncOperation(
             warp.cta, warp.index, self.description.name, agent, self.location, complete,
-            reads=reads, writes=writes, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy,
-            covers=covers,
+            reads=reads, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy, covers=covers,
         )  # fmt: skip
+        order = warp.cta.order
+        if order is not None:
+            for name in self._reads:
+                region = regions.get(name)
+                if region is not None and region.storage.written is not True and region.storage.unwritten(region):
+                    report_uninitialised(warp, region, self.description.name, self.location)
+                    order.read_too_early(warp, self, self._effect(name), region)
+            order.issue(op, warp, self, regions)
+            for name in self._writes:
+                if name in regions:
+                    regions[name].storage.mark(regions[name])
         warp.cta.engine.start(op)
         return op
-
-    def _check_source(self, warp: Warp, region: Region, pipe: Any) -> None:
-        storage = region.storage
-        if storage.pending:
-            report_conflicts(warp, region, False, self.description.name, self.location, pipe)
-        if storage.written is not True and storage.unwritten(region):
-            report_uninitialised(warp, region, self.description.name, self.location)
 
 
 class _Layouts(dict[int, WarpLayout]):
@@ -160,27 +163,6 @@ class _Layouts(dict[int, WarpLayout]):
     def __missing__(self, warp: int) -> WarpLayout:
         self[warp] = warp_layout(self.layout, self.group, warp)
         return self[warp]
-
-
-def report_conflicts(warp: Warp, region: Region, write: bool, what: str, location: Location | None, pipe: Any) -> None:
-    """A finding for each operation in flight that the access must have waited for."""
-    for op in tuple(region.storage.pending):
-        if pipe is not None and op.pipe == pipe:
-            continue
-        theirs = overlap(op, region, write)
-        if theirs is None:
-            continue
-        verb, doing = ("writes", "still accesses") if write else ("reads", "has not finished writing")
-        if write and theirs in op.reads:
-            doing = "still reads"
-        issuer = f"warp {op.warp}" if op.cta is warp.cta else f"warp {op.warp} of CTA {op.cta.position}"
-        warp.cta.report(
-            "overwritten-in-flight" if write else "read-before-complete",
-            f"{what} by warp {warp.index} {verb} {region}, which {op.name} (issued by {issuer}) {doing};"
-            f" the missing wait: {op.remedy}",
-            location,
-            op.location,
-        )
 
 
 def report_uninitialised(warp: Warp, region: Region, what: str, location: Location | None) -> None:

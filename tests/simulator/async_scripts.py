@@ -223,6 +223,7 @@ class StoreThenReload(tilus.Script):
             self.tma.wait_group(n=0, read=True)
         if self.full:
             self.tma.wait_group(n=0)
+        self.sync()  # the elected lane has waited; now all lanes know
         self.store_global(g_y, self.load_global(g_t, offsets=[0, 0], shape=[ROWS, COLUMNS]), offsets=[0, 0])
 
 
@@ -231,7 +232,7 @@ class Handoff(tilus.Script):
 
     count: arrivals that `full` needs. arrivals: each arriving lane's. by: who arrives, "warp" or "thread".
     skip_arrive: the round in which nobody arrives. flip: whether the waiters' phase is ever flipped. free: warp 1
-    tells warp 0 that it has read.
+    tells warp 0 that it has read. meet: the lanes of warp 0 meet before one of them arrives.
     """
 
     def __init__(
@@ -242,8 +243,10 @@ class Handoff(tilus.Script):
         skip_arrive: int = -1,
         flip: bool = True,
         free: bool = True,
+        meet: bool = False,
     ):
         super().__init__()
+        self.meet = meet
         self.count = count
         self.arrivals = arrivals
         self.by = by
@@ -269,6 +272,8 @@ class Handoff(tilus.Script):
                     if self.by == "warp":
                         self.mbarrier.arrive(full, count=self.arrivals)
                     else:
+                        if self.meet:
+                            self.sync()
                         with self.single_thread():
                             self.mbarrier.arrive(full, count=self.arrivals)
                 self.mbarrier.wait(empty, phase=phase)

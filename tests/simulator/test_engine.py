@@ -130,5 +130,5 @@ def test_what_another_cta_still_writes(read: bool) -> None:
             continue
         found = finding(run, "read-before-complete")
         assert codes(run) == {"read-before-complete"} and found.cta == (1, 0, 0)
-        assert "(issued by warp 0 of CTA (0, 0, 0)) has not finished writing" in found.message
+        assert "(issued by the elected lane of warp 0 of CTA (0, 0, 0)) has not finished writing" in found.message
         assert lines(found) == (line_of(AcrossCtas, "self.load_global(g_t"), line_of(AcrossCtas, "shared_to_global"))

@@ -15,10 +15,18 @@ def rows(rounds: int = 5) -> tuple[np.ndarray, np.ndarray]:
     return x, np.zeros_like(x)
 
 
-@pytest.mark.parametrize("flags", [{}, {"count": 64, "arrivals": 2}, {"by": "thread", "count": 1}])
+@pytest.mark.parametrize("flags", [{}, {"count": 64, "arrivals": 2}, {"by": "thread", "count": 1, "meet": True}])
 def test_two_warps_hand_rows_over(flags: dict[str, Any]) -> None:
     x, y = rows()
     silent(Handoff(**flags), (5, x, y), y, x)
+
+
+def test_one_lane_that_arrives_for_its_warp() -> None:
+    """All lanes store, one arrives: it publishes what it did itself (NVIDIA/cudnn-frontend issue 426)."""
+    x, y = rows()
+    found = finding(faulty(Handoff(by="thread", count=1), 5, x, y), "data-race")
+    assert lines(found) == (line_of(Handoff, "self.load_shared(s_x)"), line_of(Handoff, "self.store_shared(s_x"))
+    assert found.missing == "sync" and "one lane of warp 0 arrives on full" in found.message
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5])

@@ -29,6 +29,7 @@ _COPY: dict[str, Any] = {
     ),
     "resources": ("LSU", "L2"),
     "completes_by": "group",
+    "approximation": "a warp copies its rows as one: which lane copies and waits for what is not looked at",
 }
 _REMEDY = "copy_async_wait_group (or copy_async_wait_all) by the threads that copied"
 _REMEDY_UNCOMMITTED = f"copy_async_commit_group and {_REMEDY}"
@@ -65,6 +66,7 @@ def copy_async(inst: Any, site: Site) -> Any:
         moved = list(offsets)
         moved[rows] += box[0][0]
         place = Placement(source, tuple(moved), dims, extents)
+        record_read(warp, source, place.region(source).box)
         place.check_exists(warp, source, "cp.async", location)
 
         regions = {"dst": target.region(box)}
@@ -120,7 +122,14 @@ def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
     return to_image(np.ascontiguousarray(source.storage.read(source.data[place.picks])), item)
 
 
-@describe("CopyAsyncGenericInst", **_COPY)
+@describe(
+    "CopyAsyncGenericInst",
+    **{
+        **_COPY,
+        "name": "cp.async (by pointer)",
+        "approximation": "what is read by pointer and offset is checked for bounds, not for order",
+    },
+)
 def copy_async_generic(inst: Any, site: Site) -> Any:
     from blackwell_matmul.simulator.semantics.memory import _pointer
 
@@ -167,22 +176,26 @@ def commit_group(inst: Any, site: Site) -> Callable[[Warp], None]:
     return run
 
 
-def _end(warp: Warp, ops: list[AsyncOperation]) -> None:
+def _end(warp: Warp, site: Site, ops: list[AsyncOperation]) -> None:
     for op in ops:
         warp.cta.engine.finish(op)
+        if warp.cta.order is not None:
+            warp.cta.order.waited(warp, site, op)
         op.settle()
 
 
-def _finish(warp: Warp, keep: int) -> None:
+def _finish(warp: Warp, site: Site, keep: int) -> None:
+    if warp.cta.detailed:
+        warp.event("wait", f"its cp.async groups{f' but {keep}' if keep else ''}", site.location)
     while len(warp.cp_groups) > keep:
-        _end(warp, warp.cp_groups.popleft())
+        _end(warp, site, warp.cp_groups.popleft())
 
 
 @describe("CopyAsyncWaitGroupInst", name="cp.async.wait_group", ptx="cp.async.wait_group", waits=(Wait("group"),))
 def wait_group(inst: Any, site: Site) -> Any:
     """All but the newest n groups of the executing threads are complete afterwards."""
     site.scalar(inst.n)
-    return lambda warp, n: _finish(warp, int(n))
+    return lambda warp, n: _finish(warp, site, int(n))
 
 
 @describe("CopyAsyncWaitAllInst", name="cp.async.wait_all", ptx="cp.async.wait_all", waits=(Wait("group"),))
@@ -190,8 +203,8 @@ def wait_all(inst: Any, site: Site) -> Callable[[Warp], None]:
     """Every prior cp.async of the executing threads is complete afterwards, committed or not."""
 
     def run(warp: Warp) -> None:
-        _finish(warp, 0)
-        _end(warp, warp.cp_async)
+        _finish(warp, site, 0)
+        _end(warp, site, warp.cp_async)
         warp.cp_async = []
 
     return run

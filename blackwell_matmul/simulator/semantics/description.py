@@ -8,6 +8,7 @@ Python callable. The engine derives the in-flight checks from the effects; nothi
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,15 @@ class Effect:
     proxy: Proxy = Proxy.GENERIC
     when: When = When.ISSUE
 
+    @functools.cached_property
+    def path(self) -> str:
+        """The set of a `Frontier` that tells whether an earlier access is ordered before this one."""
+        if self.space is Space.TENSOR:
+            return "tensor"
+        if self.proxy is Proxy.ASYNC:
+            return "shared" if self.space is Space.SHARED else "global_"
+        return "generic"
+
 
 @dataclass(frozen=True)
 class Signal:
@@ -82,9 +92,17 @@ class Wait:
     read_only: bool = False
 
 
+LANES_TOGETHER = "a warp's lanes act as one: races between lanes of one warp are not looked for"
+"""The approximation of what every lane does by itself."""
+
+
 @dataclass(frozen=True)
 class Description:
-    """One instruction family. ptx: the PTX ISA section that defines it. completes_by: the wait that ends it."""
+    """One instruction family. ptx: the PTX ISA section that defines it. completes_by: the wait that ends it.
+
+    conflict: the code of a finding about an access of it, where it has one of its own. approximation: what the checks
+    of the order leave out, in a few words; "": nothing.
+    """
 
     name: str
     ptx: str
@@ -94,6 +112,13 @@ class Description:
     waits: tuple[Wait, ...] = ()
     resources: tuple[str, ...] = ()
     completes_by: str = ""
+    conflict: str = ""
+    approximation: str = ""
+
+    @functools.cached_property
+    def generic(self) -> bool:
+        """Every access is one of the generic proxy, as of cp.async, which only defers what its thread would do."""
+        return all(effect.proxy is Proxy.GENERIC for effect in self.effects)
 
     def touching(self, access: Access, when: When) -> tuple[Effect, ...]:
         """The effects on addressable memory of one kind (registers belong to one warp and are checked apart)."""

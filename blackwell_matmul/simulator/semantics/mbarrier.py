@@ -61,12 +61,14 @@ def arrive(inst: Any, site: Site) -> Any:
     """Every active lane arrives, each `count` times."""
     site.scalar(inst.barrier)
     site.scalar(inst.count)
-    group, location = site.group, site.location
+    group, location, release = site.group, site.location, inst.sem == "release"
 
     def run(warp: Warp, address: int, count: int) -> None:
         _, lanes = group.lanes(warp.index)
         barrier = warp.cta.barrier_at(address, location)
         warp.event("arrive", barrier.name, location)
+        if warp.cta.order is not None:
+            warp.cta.order.arrive(barrier, warp, site, release)
         barrier.arrive(lanes * count, location)
 
     return run
@@ -83,7 +85,7 @@ def arrive_expect_tx(inst: Any, site: Site) -> Any:
     """expect-tx, then one arrival, by every active lane."""
     site.scalar(inst.barrier)
     site.scalar(inst.transaction_bytes)
-    group, location = site.group, site.location
+    group, location, release = site.group, site.location, inst.sem == "release"
 
     def run(warp: Warp, address: int, count_bytes: int) -> None:
         _, lanes = group.lanes(warp.index)
@@ -91,6 +93,8 @@ def arrive_expect_tx(inst: Any, site: Site) -> Any:
         if warp.cta.tracing:
             warp.event("arrive", f"{barrier.name} expects {lanes * count_bytes} bytes", location)
         barrier.expect_tx(lanes * count_bytes, location)
+        if warp.cta.order is not None:
+            warp.cta.order.arrive(barrier, warp, site, release)
         barrier.arrive(lanes, location)
 
     return run
@@ -113,15 +117,25 @@ def wait(inst: Any, site: Site) -> Any:
     site.kind = "blocking"
     site.scalar(inst.barrier)
     site.scalar(inst.phase)
-    location = site.location
+    location, acquire = site.location, inst.sem == "acquire"
+
+    def passed(warp: Warp, barrier: Mbarrier, phase: int) -> bool:
+        if not barrier.passed(phase):
+            return False
+        if warp.cta.detailed:
+            warp.event("resume", f"phase {barrier.phase - 1} of {barrier.name} is over", location)
+        if warp.cta.order is not None:
+            warp.cta.order.passed(barrier, warp, site, acquire)
+        return True
 
     def run(warp: Warp, address: int, phase: int) -> Blocked | None:
         barrier = warp.cta.barrier_at(address, location)
         if warp.cta.tracing:
             warp.event("wait", f"{barrier.name}, parity {phase & 1}", location)
-        if barrier.passed(phase):
+        if passed(warp, barrier, phase):
             return None
-        return Blocked(partial(barrier.passed, phase), partial(_explain, barrier, phase), location, barrier=barrier)
+        why = partial(_explain, barrier, phase)
+        return Blocked(partial(passed, warp, barrier, phase), why, location, barrier=barrier)
 
     return run
 
@@ -136,11 +150,22 @@ def _explain(barrier: Mbarrier, phase: int) -> str:
 @describe("FenceProxyAsync", name="fence.proxy.async", ptx="membar / fence: fence.proxy.async")
 def fence_proxy_async(inst: Any, site: Site) -> Callable[[Warp], None]:
     """Orders generic against async accesses of the executing threads; it moves no data and waits for nobody."""
-    location = site.location
-    return lambda warp: warp.event("issue", "fence.proxy.async", location)
+    location, space = site.location, str(getattr(inst, "space", ""))
+
+    def run(warp: Warp) -> None:
+        warp.event("issue", "fence.proxy.async", location)
+        if warp.cta.order is not None:
+            warp.cta.order.fence_proxy(warp, site, shared=space != "global", global_=space != "shared")
+
+    return run
 
 
-@describe("FenceProxyAsyncRelease", name="fence.proxy.async.release", ptx="membar / fence: fence.proxy.async::generic")
+@describe(
+    "FenceProxyAsyncRelease",
+    name="fence.proxy.async.release",
+    ptx="membar / fence: fence.proxy.async::generic",
+    approximation="it orders nothing here",
+)
 def fence_proxy_async_release(inst: Any, site: Site) -> Callable[[Warp], None]:
     location = site.location
     return lambda warp: warp.event("issue", "fence.proxy.async.release", location)

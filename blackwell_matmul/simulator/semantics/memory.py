@@ -8,9 +8,9 @@ import numpy as np
 
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.machine import Warp
-from blackwell_matmul.simulator.memory import AliasedStorage, View
+from blackwell_matmul.simulator.memory import AliasedStorage, Region, View
 from blackwell_matmul.simulator.registers import WARP, WarpLayout
-from blackwell_matmul.simulator.semantics.description import Access, Effect, Space, describe
+from blackwell_matmul.simulator.semantics.description import LANES_TOGETHER, Access, Effect, Space, describe
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import element, from_image, to_image
@@ -22,6 +22,7 @@ from blackwell_matmul.simulator.types import element, from_image, to_image
     ptx="ld.shared",
     effects=(Effect("src", Space.SHARED, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     resources=("LSU",),
+    approximation=LANES_TOGETHER,
 )
 def load_shared(inst: Any, site: Site) -> Any:
     layouts, check, item = site.layouts(inst.output), site.touch("src"), element(inst.output.dtype)
@@ -29,7 +30,7 @@ def load_shared(inst: Any, site: Site) -> Any:
 
     def run(warp: Warp, view: View) -> np.ndarray:
         layout = layouts[warp.index]
-        check(warp, view.region(layout.box))
+        check(warp, view.part(layout))
         view.storage.fill()
         return from_image(view.storage.read(layout.load(view.data)), item)
 
@@ -42,6 +43,7 @@ def load_shared(inst: Any, site: Site) -> Any:
     ptx="st.shared",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.SHARED, Access.WRITE)),
     resources=("LSU",),
+    approximation=LANES_TOGETHER,
 )
 def store_shared(inst: Any, site: Site) -> Any:
     dst, src = inst.inputs
@@ -50,7 +52,8 @@ def store_shared(inst: Any, site: Site) -> Any:
     site.use(src)
 
     def run(warp: Warp, view: View, registers: np.ndarray) -> None:
-        layout, region = layouts[warp.index], view.region(layouts[warp.index].box)
+        layout = layouts[warp.index]
+        region = view.part(layout)
         check(warp, region)
         view.storage.forget(region.box)
         if not isinstance(view.storage, AliasedStorage):
@@ -68,6 +71,7 @@ def store_shared(inst: Any, site: Site) -> Any:
     ptx="ld.global",
     effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     resources=("LSU", "L2"),
+    approximation=LANES_TOGETHER,
 )
 def load_global(inst: Any, site: Site) -> Any:
     """tilus masks a load by the declared shape: what lies outside reads as zero."""
@@ -77,13 +81,13 @@ def load_global(inst: Any, site: Site) -> Any:
     site.scalars(inst.offsets)
 
     def run(warp: Warp, view: GlobalView, offsets: tuple[int, ...]) -> np.ndarray:
-        record_read(warp, view)
         layout = layouts[warp.index]
         place = Placement(view, *_clip(layout, offsets, dims, shape))
+        record_read(warp, view, place.region(view).box)
         if not place.inside:
             return np.zeros((WARP, layout.local_size), item.dtype)
         place.check_exists(warp, view, "load_global", location)
-        check(warp, place.region(view))
+        check(warp, _region(place, view, layout, offsets, dims))
         lo = tuple(b[0] for b in layout.box)
         tile = np.zeros(tuple(b[1] for b in layout.box), item.dtype) if shape else np.zeros((), item.dtype)
         corner = tuple(slice(s.start + o, s.stop + o) for s, o in zip(place.tile, lo, strict=True))
@@ -109,6 +113,7 @@ def _clip(
     ptx="st.global",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
     resources=("LSU", "L2"),
+    approximation=LANES_TOGETHER,
 )
 def store_global(inst: Any, site: Site) -> Any:
     """tilus masks a store by the declared shape."""
@@ -125,7 +130,7 @@ def store_global(inst: Any, site: Site) -> Any:
         if not place.inside:
             return
         place.check_exists(warp, view, "store_global", location)
-        region = place.region(view)
+        region = _region(place, view, layout, offsets, dims)
         check(warp, region)
         if layout.dense and place.whole and not item.packed:
             lo = tuple(b[0] for b in layout.box)
@@ -174,13 +179,7 @@ def _store_elements(
     box: Any,
 ) -> None:
     """A store at the edge: only the elements inside the declared shape."""
-    positions = [np.asarray(o) for o in offsets]
-    for i, dim in enumerate(sorted(dims)):
-        positions[dim] = offsets[dim] + layout.coords[i]
-    keep = np.ones((layout.lanes, layout.local_size), bool)
-    for dim, position in enumerate(positions):
-        keep &= (position >= 0) & (position < view.declared[dim])
-    cells = tuple(np.broadcast_to(p, keep.shape)[keep] for p in positions)
+    cells, keep = _inside(view, layout, offsets, dims)
     values = registers[layout.lane : layout.lane + layout.lanes][keep]
     if view.item.packed:
         view.storage.write(view.data[cells], values)
@@ -189,10 +188,46 @@ def _store_elements(
     if layout.dense:
         record_write(warp, view, box)
         return
+    record_write(warp, view, box, _in_root(view, cells))
+
+
+def _inside(
+    view: GlobalView, layout: WarpLayout, offsets: tuple[int, ...], dims: tuple[int, ...]
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """The elements of a warp's registers that lie inside the declared shape: where, and in which registers."""
+    positions = [np.asarray(o) for o in offsets]
+    for i, dim in enumerate(sorted(dims)):
+        positions[dim] = offsets[dim] + layout.coords[i]
+    keep = np.ones((layout.lanes, layout.local_size), bool)
+    for dim, position in enumerate(positions):
+        keep &= (position >= 0) & (position < view.declared[dim])
+    return tuple(np.broadcast_to(p, keep.shape)[keep] for p in positions), keep
+
+
+def _in_root(view: View, cells: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    """Coordinates in the storage, from those in a view of it."""
     root: list[Any] = [np.full(cells[0].shape if cells else (), b) for b in view.base]
     for dim, cell in zip(view.dims, cells, strict=True):
         root[dim] = view.base[dim] + cell
-    record_write(warp, view, box, tuple(root))
+    return tuple(root)
+
+
+def _region(
+    place: Placement, view: GlobalView, layout: WarpLayout, offsets: tuple[int, ...], dims: tuple[int, ...]
+) -> Region:
+    """What a warp touches of global memory: the rectangle inside, or the elements where it does not fill that."""
+    region = place.region(view)
+    if layout.dense:
+        return region
+
+    def elements() -> np.ndarray:
+        cells, _ = _inside(view, layout, offsets, dims)
+        return np.asarray(np.ravel_multi_index(_in_root(view, cells), view.storage.shape))
+
+    return Region(view.storage, region.box, elements)
+
+
+_BY_POINTER = "accesses by pointer and offset are checked for bounds, not for order"
 
 
 def _generic(inst: Any, site: Site) -> tuple[Any, Any]:
@@ -207,10 +242,11 @@ def _generic(inst: Any, site: Site) -> tuple[Any, Any]:
 
 @describe(
     "LoadGlobalGenericInst",
-    name="load_global",
+    name="load_global_generic",
     ptx="ld.global",
     effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     resources=("LSU", "L2"),
+    approximation=_BY_POINTER,
 )
 def load_global_generic(inst: Any, site: Site) -> Any:
     layouts, item, location = site.layouts(inst.output), element(inst.output.dtype), site.location
@@ -230,10 +266,11 @@ def load_global_generic(inst: Any, site: Site) -> Any:
 
 @describe(
     "StoreGlobalGenericInst",
-    name="store_global",
+    name="store_global_generic",
     ptx="st.global",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
     resources=("LSU", "L2"),
+    approximation=_BY_POINTER,
 )
 def store_global_generic(inst: Any, site: Site) -> Any:
     src = inst.inputs[0]

@@ -12,6 +12,7 @@ import numpy as np
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine import Rendezvous, Warp
+from blackwell_matmul.simulator.registers import WARP
 from blackwell_matmul.simulator.semantics.description import Access, Effect, Space, Wait, describe
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import Element, element
@@ -44,10 +45,12 @@ def sync_threads(inst: Any, site: Site) -> Any:
     needed, location = frozenset(site.group.warps), site.location
     key = (site.group.begin, site.group.count)
     if len(needed) == 1:
-        return None
+        return None if site.group.count < WARP else _sync_warp
     site.kind = "blocking"
 
     def run(warp: Warp) -> Blocked | None:
+        if warp.cta.detailed:
+            warp.event("wait", "the others at sync()", location)
         meeting = warp.cta.meet(key, needed, warp.index)
         if meeting.over:
             warp.event("resume", "sync: all warps are here", location)
@@ -55,6 +58,12 @@ def sync_threads(inst: Any, site: Site) -> Any:
         return Blocked(meeting.complete, lambda: _missing(meeting, "sync()"), location, meeting=meeting)
 
     return run
+
+
+def _sync_warp(warp: Warp) -> None:
+    """bar.warp.sync: the lanes of one warp wait for each other, and learn what each other did."""
+    if warp.cta.order is not None:
+        warp.cta.order.meet((warp,))
 
 
 @describe("SyncReduceThreadsInst", ptx="barrier.red", waits=(Wait("threads"),))
@@ -75,6 +84,7 @@ _COLLECTIVE: dict[str, Any] = {
     "effects": (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     "waits": (Wait("threads"),),
     "resources": ("ALU", "LSU"),
+    "approximation": "accesses to the scratch memory that code generation adds are not looked at",
 }
 _REDUCTIONS = {"sum": np.add, "max": np.fmax, "min": np.fmin, "any": np.logical_or, "all": np.logical_and}
 
@@ -168,6 +178,8 @@ def lock_semaphore(inst: Any, site: Site) -> Any:
         if cell[0] != value:
             why = lambda: f"the semaphore at {address:#x} to become {value}; it is {cell[0]}"  # noqa: E731
             yield Blocked(lambda: bool(cell[0] == value), why, location)
+        if warp.cta.order is not None:
+            warp.cta.order.acquire(address, warp)
         yield from gather(warp, None)
 
     return run
@@ -181,6 +193,8 @@ def release_semaphore(inst: Any, site: Site) -> Any:
 
     def run(warp: Warp, address: int, value: int) -> None:
         if warp.index == first:
+            if warp.cta.order is not None:
+                warp.cta.order.release(address, warp)
             _cell(warp, address, location)[0] = value
 
     return run

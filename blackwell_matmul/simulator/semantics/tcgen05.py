@@ -88,10 +88,11 @@ class TensorView:
         if not self.allocation.alive:
             message = f"{self.name} is used after it was freed"
             self.cta.report("tensor-memory-not-allocated", message, location, self.allocation.freed)
+        owner = (self.name, (0, self.allocation.begin))
         if rows is None:
-            return Region(self.cta.tensor_memory, self.box)
+            return Region(self.cta.tensor_memory, self.box, owner=owner)
         top, bottom = rows
-        return Region(self.cta.tensor_memory, ((self.lane + top, self.lane + bottom), self.box[1]))
+        return Region(self.cta.tensor_memory, ((self.lane + top, self.lane + bottom), self.box[1]), owner=owner)
 
 
 def _power_of_two(columns: int) -> int:
@@ -132,21 +133,28 @@ def alloc(inst: Any, site: Site) -> Any:
     return run
 
 
-@describe("Tcgen05DeallocInst", name="tcgen05.dealloc", ptx="tcgen05.dealloc", resources=("tensor memory columns",))
+@describe(
+    "Tcgen05DeallocInst",
+    name="tcgen05.dealloc",
+    ptx="tcgen05.dealloc",
+    effects=(Effect("tensor", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),),
+    resources=("tensor memory columns",),
+    conflict="dealloc-in-flight",
+)
 def dealloc(inst: Any, site: Site) -> Any:
+    """One warp gives the columns back: nobody may still be using them, nor be about to."""
     site.use(inst.inputs[0])
-    first, location = site.group.warps.start, site.location
+    first, location, effect = site.group.warps.start, site.location, site.description.effects[0]
 
     def run(warp: Warp, view: TensorView) -> None:
         if warp.index != first:
             return
         whole = (view.allocation.begin, view.allocation.begin + view.allocation.columns)
-        region = Region(view.cta.tensor_memory, ((0, TENSOR_MEMORY_LANES), whole))
-        pending = [op for op in region.storage.pending if any(r.overlaps(region) for r in (*op.reads, *op.writes))]
-        for op in pending:
-            who = f"{op.name} (issued by warp {op.warp})"
-            message = f"{view.name} is freed while {who} is in flight; the missing wait: {op.remedy}"
-            warp.cta.report("dealloc-in-flight", message, location, op.location)
+        if warp.cta.order is not None:
+            box = ((0, TENSOR_MEMORY_LANES), whole)
+            region = Region(view.cta.tensor_memory, box, owner=(view.name, (0, whole[0])))
+            warp.cta.order.access(warp, site, effect, region)
+            warp.cta.order.freed(region)
         warp.cta.free(view.allocation, location)
 
     return run
@@ -156,7 +164,13 @@ def dealloc(inst: Any, site: Site) -> Any:
     "Tcgen05RelinquishAllocPermitInst", name="tcgen05.relinquish_alloc_permit", ptx="tcgen05.relinquish_alloc_permit"
 )
 def relinquish(inst: Any, site: Site) -> Any:
-    return None
+    first, location = site.group.warps.start, site.location
+
+    def run(warp: Warp) -> None:
+        if warp.index == first:
+            warp.cta.relinquished = location
+
+    return run
 
 
 @describe("Tcgen05SliceInst", name="tcgen05.slice", ptx="Tensor Memory Addressing")
@@ -274,19 +288,25 @@ def store(inst: Any, site: Site) -> Any:
 def wait(inst: Any, site: Site) -> Callable[[Warp], None]:
     loads, stores = inst.wait_load, inst.wait_store
 
+    location = site.location
+
     def run(warp: Warp) -> None:
+        if warp.cta.detailed:
+            warp.event("wait", "its tcgen05.ld" if loads else "its tcgen05.st", location)
         if loads:
-            _end(warp, warp.tmem_loads)
+            _end(warp, site, warp.tmem_loads)
             warp.unready.clear()
         if stores:
-            _end(warp, warp.tmem_stores)
+            _end(warp, site, warp.tmem_stores)
 
     return run
 
 
-def _end(warp: Warp, ops: list[AsyncOperation]) -> None:
+def _end(warp: Warp, site: Site, ops: list[AsyncOperation]) -> None:
     for op in ops:
         warp.cta.engine.finish(op)
+        if warp.cta.order is not None:
+            warp.cta.order.waited(warp, site, op)
         op.settle()
     ops.clear()
 
@@ -467,6 +487,8 @@ def commit(inst: Any, site: Site) -> Any:
         remedy = barrier.remedy
         covers = tuple(op for op in warp.cta.in_flight if op.pipe == warp.tensor_core)
         for op in covers:
+            if op.tells is None:
+                op.tells, op.during = barrier, barrier.phase
             if op.barrier is None and op.remedy is _MMA_REMEDY:
                 op.remedy = remedy
         if warp.cta.tracing:

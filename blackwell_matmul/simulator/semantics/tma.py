@@ -110,6 +110,7 @@ def _load(inst: Any, site: Site) -> Any:
             _require_map(warp, source, dims, shape, site)
         barrier = warp.cta.barrier_at(address, location)
         place = Placement(source, offsets, dims, shape)
+        record_read(warp, source, place.region(source).box)
         place.check_exists(warp, source, site.description.name, location)
 
         regions = {"dst": target.region()}
@@ -136,7 +137,16 @@ def tensor_load(inst: Any, site: Site) -> Any:
     return _load(inst, site)
 
 
-@describe("CopyAsyncBulkGlobalToSharedInst", name="cp.async.bulk (load)", ptx="cp.async.bulk", **_LOAD)
+_ONE_WARP = "the first warp of the group makes all of the copy"
+
+
+@describe(
+    "CopyAsyncBulkGlobalToSharedInst",
+    name="cp.async.bulk (load)",
+    ptx="cp.async.bulk",
+    approximation=_ONE_WARP,
+    **_LOAD,
+)
 def bulk_load(inst: Any, site: Site) -> Any:
     return _load(inst, site)
 
@@ -190,7 +200,13 @@ def tensor_store(inst: Any, site: Site) -> Any:
     return _store(inst, site)
 
 
-@describe("CopyAsyncBulkSharedToGlobalInst", name="cp.async.bulk (store)", ptx="cp.async.bulk", **_STORE)
+@describe(
+    "CopyAsyncBulkSharedToGlobalInst",
+    name="cp.async.bulk (store)",
+    ptx="cp.async.bulk",
+    approximation=_ONE_WARP,
+    **_STORE,
+)
 def bulk_store(inst: Any, site: Site) -> Any:
     return _store(inst, site)
 
@@ -234,6 +250,8 @@ def wait_group(inst: Any, site: Site) -> Any:
         warp.event("wait", f"bulk groups but {n}{' (reads)' if read else ''}", location)
         for group in list(warp.bulk_groups)[: max(len(warp.bulk_groups) - n, 0)]:
             for op in group:
+                if warp.cta.order is not None:
+                    warp.cta.order.waited(warp, site, op, source=read)
                 if not read:
                     warp.cta.engine.finish(op)
                     op.settle()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from blackwell_matmul.simulator.globals import GlobalStorage, ViewKey, segment_o
 from blackwell_matmul.simulator.machine import Cta, Warp
 from blackwell_matmul.simulator.memory import AliasedStorage, Box, Region, Storage, View
 from blackwell_matmul.simulator.registers import ThreadGroup
-from blackwell_matmul.simulator.semantics.description import describe
+from blackwell_matmul.simulator.semantics.description import Access, Description, Effect, Space, describe
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import element
 
@@ -59,7 +60,6 @@ def _aliased(cta: Cta, tensor: Any, name: str, address: int, site: Site) -> Alia
     storage.family = [storage, *relatives]
     for other in relatives:
         other.family.append(storage)
-        storage.pending |= other.pending
     return storage
 
 
@@ -303,32 +303,49 @@ def record_write(warp: Warp, view: View, box: Box, elements: tuple[np.ndarray, .
     """Remember, for the comparison of CTAs, that this one wrote there (in root coordinates)."""
     storage = view.storage
     assert isinstance(storage, GlobalStorage)
-    x, y, z = warp.cta.position
-    gx, gy, _ = warp.cta.grid.dimensions
-    warp.cta.grid.memory.record(storage, x + gx * (y + gy * z), box, elements)
+    warp.cta.grid.memory.record(storage, warp.cta.number, box, elements)
 
 
-def record_read(warp: Warp, view: View) -> None:
+def record_read(warp: Warp, view: View, box: Box | None = None) -> None:
+    """Remember that this CTA read there; the box (in root coordinates) where the program may also write."""
     storage = view.storage
     assert isinstance(storage, GlobalStorage)
-    warp.cta.grid.memory.read.add(storage.segment.address)
+    memory = warp.cta.grid.memory
+    memory.read.add(storage.segment.address)
+    if not storage.constant and box is not None:
+        memory.record_read(storage, warp.cta.number, box)
 
 
 # single elements
 
 
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """Where a statement that is no instruction touches memory."""
+
+    description: Description
+    group: ThreadGroup
+    location: Location | None
+
+
+_ITEM = Description("item()", "ld")
+_ITEM_READS = {
+    "shared": Effect("tensor", Space.SHARED, Access.READ),
+    "global": Effect("tensor", Space.GLOBAL, Access.READ),
+}
+
+
 def item_value(tensor: Any, group: ThreadGroup, location: Location | None) -> Callable[[Warp, Any], Any]:
     """tensor.item(): the one element, which all active lanes must agree on, because scalars belong to the warp."""
+    here = Statement(_ITEM, group, location)
 
     def run(warp: Warp, value: Any) -> Any:
         if isinstance(value, View):
             storage = value.storage
-            if storage.pending:
-                from blackwell_matmul.simulator.site import report_conflicts
-
-                report_conflicts(warp, value.region(), False, "item()", location, None)
+            if warp.cta.order is not None and not storage.constant:
+                warp.cta.order.access(warp, here, _ITEM_READS[storage.space], value.region())
             if storage.space == "global":
-                record_read(warp, value)
+                record_read(warp, value, value.region().box)
             return value.read().reshape(-1)[0].item()
         if value.strides[0] == 0:
             return value[0, 0].item()  # one value for all lanes by construction: the address of a barrier

@@ -1,0 +1,520 @@
+"""The mutation study: every line of a rung that orders something, dropped or changed, must not go unnoticed.
+
+    python bench/mutation.py                        # all rungs, schedules and sizes; writes results/mutation.json
+    python bench/mutation.py --rungs v2 --show      # every mutant with what became of it
+
+Mutants are generated from the kernel's file: each wait, fence, arrive, commit and sync dropped, or moved past its
+neighbour; each count of bytes and of arrivals, each phase, stage, group number and barrier changed. A case is a mutant
+with a schedule and a size, simulated with the checks on, in the default order. It is killed by a finding, by wrong
+values or because it does not compile.
+
+A case that survives counts as equivalent only if one of `RULES` shows it, from a record of both runs that the checks
+have no part in: the mutant takes the same steps as the kernel, on the same memory and barriers, and before each step
+at least the same others are known to have happened; or the orders that it loses are between steps that share neither
+memory nor a barrier. `EXCEPTIONS` has what no rule shows; they are counted apart.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import inspect
+import itertools
+import json
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from blackwell_matmul.errors import CompileError
+from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.problem import Schedule
+from blackwell_matmul.simulator import Run
+from blackwell_matmul.simulator.memory import Region
+from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
+from blackwell_matmul.simulator.semantics.description import Access
+from blackwell_matmul.simulator.simulate import new_grid, prepare, run_grid
+
+TARGET = "sm_100a"
+RESULTS = Path(__file__).parent / "results" / "mutation.json"
+SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
+    "v0": ({"block_n": 64, "block_k": 32}, {"block_n": 128, "block_k": 16}),
+    "v1": ({"block_n": 64, "block_k": 32, "e_block_n": 16}, {"block_n": 64, "block_k": 64, "e_block_n": 64}),
+    "v2": (
+        {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_n": 64, "block_k": 16, "e_block_n": 32, "stages": 2},
+        {"block_n": 64, "block_k": 32, "e_block_n": 64, "stages": 6},
+    ),
+}
+SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
+"""M, N, K: tails in each dimension; fewer k-tiles than six stages; one k-tile."""
+
+EXCEPTIONS: Mapping[tuple[str, str, str], str] = {}
+"""(rung, operator, line) of mutants that are equivalent though no rule shows it, with the reason."""
+
+
+# mutants
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one line. code: the line as it was; column: from 0."""
+
+    rung: str
+    operator: str
+    line: int
+    column: int
+    code: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.rung}:{self.line}:{self.column} {self.operator}"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace what `node` spans by `text`, or exchange it with the statement `swap`."""
+
+    operator: str
+    node: Any
+    text: str = ""
+    swap: Any = None
+
+
+ORDERING = frozenset({
+    "copy_async_commit_group", "copy_async_wait_all", "copy_async_wait_group", "fence.proxy_async",
+    "mbarrier.arrive", "mbarrier.arrive_and_expect_tx", "mbarrier.wait", "sync", "tcgen05.commit", "tcgen05.dealloc",
+    "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group", "tma.wait_group",
+})  # fmt: skip
+"""Statements that order something: each of them is dropped, and moved."""
+
+
+def mutants(name: str) -> list[Mutant]:
+    """Every mutant of a rung, in the order of its lines."""
+    source = Path(inspect.getfile(rung(name))).read_text()
+    lines = source.splitlines()
+    made = []
+    for edit in sorted(edits(ast.parse(source)), key=lambda edit: (edit.node.lineno, edit.node.col_offset)):
+        line, column, changed = edit.node.lineno, edit.node.col_offset, apply(edit, source)
+        if changed != source:
+            made.append(Mutant(name, edit.operator, line, column, lines[line - 1].strip(), changed))
+    return made
+
+
+def edits(tree: ast.Module) -> Iterator[Edit]:
+    barriers = _barrier_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and _called(node.value) in ORDERING:
+            yield Edit("drop", node, "pass")
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            yield from _variable(node)
+        if isinstance(node, ast.Call):
+            yield from _call(node, barriers)
+        if isinstance(node, ast.Subscript):
+            yield from _stage(node)
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if isinstance(body, list):
+                yield from _moves(body)
+
+
+def _called(node: ast.AST) -> str:
+    """`sync` for a call of self.sync, and so on."""
+    return ast.unparse(node.func).removeprefix("self.") if isinstance(node, ast.Call) else ""
+
+
+def _barrier_names(tree: ast.Module) -> list[str]:
+    """Names of single barriers."""
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign) and _called(node.value) == "mbarrier.alloc"]
+    return [
+        node.targets[0].id
+        for node in made
+        if isinstance(node.targets[0], ast.Name) and isinstance(node.value.keywords[0].value, ast.Constant)
+    ]
+
+
+def _variable(node: Any) -> Iterator[Edit]:
+    """Phases and stages: their first value, and what becomes of them."""
+    target = node.target if not isinstance(node, ast.Assign) else node.targets[0]
+    name = target.id if isinstance(target, ast.Name) else ""
+    if "phase" not in name and name != "stage":
+        return
+    if isinstance(node, ast.AnnAssign):
+        yield Edit("first value", node.value, f"1 - ({ast.unparse(node.value)})")
+    else:
+        yield Edit("never changed", node, "pass")
+    if isinstance(node, ast.AugAssign) and not isinstance(node.value, ast.Constant):
+        yield Edit("changed each time", node.value, "1")
+
+
+def _call(node: ast.Call, barriers: list[str]) -> Iterator[Edit]:
+    called, given = _called(node), {keyword.arg: keyword.value for keyword in node.keywords}
+    if "transaction_bytes" in given:
+        yield from _plus_and_minus("tx bytes", given["transaction_bytes"], 16)
+    if called == "mbarrier.alloc":
+        counts = given["counts"]
+        yield from _plus_and_minus("arrival count", counts.elt if isinstance(counts, ast.ListComp) else counts, 1)
+    if called == "mbarrier.wait":
+        yield Edit("other parity", given["phase"], f"({ast.unparse(given['phase'])}) ^ 1")
+        yield Edit("relaxed", given["phase"], f'{ast.unparse(given["phase"])}, sem="relaxed"')
+    if called == "tma.wait_group":
+        yield Edit("one group less", given["n"], f"{ast.unparse(given['n'])} + 1")
+        if "read" in given:
+            yield Edit("waits for the writes too", given["read"], "False")
+    if called == "fence.proxy_async":
+        yield Edit("other space", given["space"], '"global"')
+    if called == "single_thread":
+        yield Edit("32 arrivals for one", node.func, "self.single_warp")
+    for barrier in [given.get("mbarrier"), *(node.args[:1] if called.startswith("mbarrier.") else [])]:
+        if isinstance(barrier, ast.Name):
+            yield from (Edit("other barrier", barrier, other) for other in barriers if other != barrier.id)
+
+
+def _plus_and_minus(operator: str, node: ast.expr, step: int) -> Iterator[Edit]:
+    yield Edit(f"{operator} + {step}", node, f"({ast.unparse(node)}) + {step}")
+    yield Edit(f"{operator} - {step}", node, f"({ast.unparse(node)}) - {step}")
+
+
+def _stage(node: ast.Subscript) -> Iterator[Edit]:
+    """The slot of a ring."""
+    if isinstance(node.slice, ast.Name) and isinstance(node.value, ast.Name):
+        yield Edit("next stage", node.slice, f"({node.slice.id} + 1) % self.stages")
+
+
+def _moves(body: list[Any]) -> Iterator[Edit]:
+    """A statement that orders something, past its neighbours; two of that kind only once."""
+    for first, second in itertools.pairwise(body):
+        one, two = (isinstance(s, ast.Expr) and _called(s.value) in ORDERING for s in (first, second))
+        if (one and isinstance(second, ast.Expr)) or (two and isinstance(first, (ast.Expr, ast.Assign))):
+            yield Edit("exchanged with the next", first, swap=second)
+
+
+def apply(edit: Edit, source: str) -> str:
+    """The source with the edit, and with as many lines as before."""
+    lines = source.splitlines(keepends=True)
+    begin, end = _span(edit.node, lines)
+    if edit.swap is None:
+        gone = source[begin:end].count("\n")
+        return source[:begin] + edit.text + "\n" * gone + source[end:]
+    other_begin, other_end = _span(edit.swap, lines)
+    parts = (
+        source[:begin],
+        source[other_begin:other_end],
+        source[end:other_begin],
+        source[begin:end],
+        source[other_end:],
+    )
+    return "".join(parts)
+
+
+def _span(node: Any, lines: list[str]) -> tuple[int, int]:
+    starts = [0, *itertools.accumulate(map(len, lines))]
+    ascii_only = all(line.isascii() for line in lines[node.lineno - 1 : node.end_lineno])
+    assert ascii_only, "columns of the syntax tree are bytes"
+    return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+
+
+# running one
+
+NUMBERS = itertools.count()
+
+
+def load(source: str, class_name: str, folder: Path) -> type:
+    """The class, from a file of its own: tilus reads the source."""
+    path = folder / f"mutant_{next(NUMBERS)}.py"
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    found: type = getattr(module, class_name)
+    return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a mutant is run with."""
+
+    schedule: Schedule
+    size: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        return f"{'x'.join(map(str, self.size))} {self.schedule}"
+
+
+def cases(name: str) -> list[Case]:
+    return [Case(Schedule(**schedule), size) for schedule in SCHEDULES[name] for size in SIZES]
+
+
+def execute(cls: Any, case: Case, order: Callable[[], HappensBefore] | None = None) -> tuple[Run, bool]:
+    """The run, and whether C is right."""
+    m, n, k = case.size
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
+    c = torch.full((m, n), float("nan")).half()
+    bound, lowered = prepare(cls, (m, n, k, a, b, c), case.schedule, TARGET)
+    grid = new_grid(bound, lowered, "adversarial", 0, False, True)
+    grid.new_order = order or grid.new_order
+    run = run_grid(bound, grid, 1, None, time.perf_counter())
+    return run, check_matmul(a, b, c).ok
+
+
+# the rules for equivalence
+
+Name = tuple[Any, ...]
+PATHS = ("generic", "shared", "global_", "tensor", "steps")
+
+
+@dataclass(frozen=True)
+class Step:
+    """An access, an operation, an arrival or a wait. known: what had happened before it, as far as each path tells.
+
+    touches: path, region, and whether it writes. signals, waits: the barrier and the phase that it tells or saw.
+    """
+
+    known: Mapping[str, frozenset[Name]]
+    touches: tuple[tuple[str, Region, bool], ...] = ()
+    signals: tuple[str, int] | None = None
+    waits: tuple[str, int] | None = None
+
+
+class Recorder(HappensBefore):
+    """Writes down every step. Its name is what is done by whom, and not where the source says so."""
+
+    def __init__(self, log: dict[Name, Step]) -> None:
+        super().__init__()
+        self.sweep_at = sys.maxsize  # events keep their meaning to the end
+        self.log = log
+        self.names: dict[int, list[Name]] = defaultdict(list)
+        self.again: Counter[Name] = Counter()
+
+    def _step(self, lanes: Any, site: Any, *facts: str, **about: Any) -> Name:
+        name = (lanes.cta.position, str(lanes), site.description.name, *facts)
+        self.again[name] += 1
+        name = (*name, self.again[name])
+        self.log[name] = Step({path: self._names(getattr(lanes, path)) for path in PATHS}, **about)
+        return name
+
+    def _names(self, events: int) -> frozenset[Name]:
+        return frozenset(itertools.chain.from_iterable(self.names.get(bit, ()) for bit in bits(events)))
+
+    def access(self, warp: Any, site: Any, effect: Any, region: Any) -> None:
+        write = effect.access is Access.WRITE
+        lanes = self.acting(warp, site)
+        name = self._step(lanes, site, effect.operand, str(region), touches=((effect.path, region, write),))
+        super().access(warp, site, effect, region)
+        self.names[lanes.own].append(name)
+
+    def issue(self, op: Any, warp: Any, site: Any, regions: Any) -> None:
+        effects = [effect for effect in site.description.effects if effect.operand in regions]
+        touches = tuple((e.path, regions[e.operand], e.access is Access.WRITE) for e in effects)
+        told = None if op.barrier is None else (op.barrier.name, op.barrier.phase)
+        facts = (*(f"{e.operand} {regions[e.operand]}" for e in effects), str(told))
+        name = self._step(self.acting(warp, site), site, *facts, touches=touches, signals=told)
+        super().issue(op, warp, site, regions)
+        self.names[op.source].append(name)
+        if op.event != op.source:
+            self.names[op.event].append((*name, END))
+
+    def arrive(self, barrier: Any, warp: Any, site: Any, release: bool) -> None:
+        told = (barrier.name, barrier.phase)
+        self._step(self.acting(warp, site), site, str(told), signals=told)
+        super().arrive(barrier, warp, site, release)
+
+    def passed(self, barrier: Any, warp: Any, site: Any, acquire: bool) -> None:
+        seen = (barrier.name, barrier.phase - 1)
+        name = self._step(self.acting(warp, site), site, str(seen), waits=seen)
+        super().passed(barrier, warp, site, acquire)
+        self.names[barrier.waits[warp.index].event].append(name)
+
+
+END = "end"
+"""After the name of a bulk store: its writes are over too."""
+
+
+def bits(mask: int) -> Iterator[int]:
+    while mask:
+        yield mask & -mask
+        mask &= mask - 1
+
+
+def steps(cls: Any, case: Case) -> dict[Name, Step]:
+    log: dict[Name, Step] = {}
+    execute(cls, case, lambda: Recorder(log))
+    return log
+
+
+def keeps_every_order(kernel: Mapping[Name, Step], mutant: Mapping[Name, Step]) -> bool:
+    """The same steps, and each of them after at least the same others: what the mutant may do, the kernel may do."""
+    return kernel.keys() == mutant.keys() and all(
+        step.known[path] <= mutant[name].known[path] for name, step in kernel.items() for path in PATHS
+    )
+
+
+def keeps_the_orders_that_matter(kernel: Mapping[Name, Step], mutant: Mapping[Name, Step]) -> bool:
+    """The same steps, and each of them after the same of those that it depends on: of two that lost their order none
+    writes what the other touches, nor is one a wait on a barrier and the other a signal of a later phase to it."""
+    return kernel.keys() == mutant.keys() and all(
+        needed <= mutant[name].known[path] for name, step in kernel.items() for path, needed in needs(step, kernel)
+    )
+
+
+def needs(step: Step, kernel: Mapping[Name, Step]) -> Iterator[tuple[str, set[Name]]]:
+    """For each path, the earlier steps without which this one is too early; from the regions alone, pair by pair."""
+    for path, region, write in step.touches:
+        yield path, {name for name in step.known[path] if _conflicts(name, kernel, region, write)}
+    if step.signals is not None:
+        barrier, phase = step.signals
+        seen = {name: kernel[name].waits for name in step.known["steps"]}
+        yield "steps", {name for name, wait in seen.items() if wait and wait[0] == barrier and wait[1] < phase}
+
+
+def _conflicts(name: Name, kernel: Mapping[Name, Step], region: Region, write: bool) -> bool:
+    ended = name[-1] == END
+    touches = kernel[name[:-1] if ended else name].touches
+    return any(
+        (write or writes) and region.storage is other.storage and region.meets(other)
+        for _, other, writes in touches if writes or not ended
+    )  # fmt: skip
+
+
+RULES: Mapping[str, Callable[[Mapping[Name, Step], Mapping[Name, Step]], bool]] = {
+    "keeps every order": keeps_every_order,
+    "loses only orders between steps that share nothing": keeps_the_orders_that_matter,
+}
+
+
+@functools.cache
+def kernel_steps(name: str, case: Case) -> dict[Name, Step]:
+    return steps(rung(name), case)
+
+
+# the study
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case. how: the findings' codes, "values", "does not compile", a rule, or a reason."""
+
+    mutant: Mutant
+    case: Case
+    verdict: str
+    how: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.verdict} {self.mutant} | {self.mutant.code} | {self.case} | {', '.join(self.how)}"
+
+
+def judge(mutant: Mutant, case: Case, folder: Path) -> Outcome:
+    return Outcome(mutant, case, *_judge(mutant, case, folder))
+
+
+def _judge(mutant: Mutant, case: Case, folder: Path) -> tuple[str, tuple[str, ...]]:
+    name = rung(mutant.rung).__name__
+    try:
+        cls = load(mutant.source, name, folder)
+        run, right = execute(cls, case)
+    except CompileError:
+        return "killed", ("does not compile",)
+    codes = tuple(sorted({finding.code for finding in run.findings}))
+    if codes or not right:
+        return "killed", codes or ("values",)
+    kernel, mine = kernel_steps(mutant.rung, case), steps(cls, case)
+    for rule, holds in RULES.items():
+        if holds(kernel, mine):
+            return "equivalent", (rule,)
+    reason = EXCEPTIONS.get((mutant.rung, mutant.operator, mutant.code))
+    return ("exception", (reason,)) if reason else ("survived", ())
+
+
+def judge_all(mutant: Mutant) -> list[Outcome]:
+    """One mutant in all of its cases, in a process that does nothing else meanwhile."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        return [judge(mutant, case, Path(folder)) for case in cases(mutant.rung)]
+
+
+def table(outcomes: list[Outcome]) -> Table:
+    shown = Table("rung", "mutants", "cases", "killed", "equivalent by rule", "exceptions", "survived", "kill rate")
+    for name in dict.fromkeys(outcome.mutant.rung for outcome in outcomes):
+        mine = [outcome for outcome in outcomes if outcome.mutant.rung == name]
+        count = Counter(outcome.verdict for outcome in mine)
+        number = len({str(outcome.mutant) for outcome in mine})
+        rate = rate_of(mine)
+        cells = [len(mine), count["killed"], count["equivalent"], count["exception"], count["survived"]]
+        shown.add_row(name, str(number), *map(str, cells), f"{rate:.1%}")
+    return shown
+
+
+def rate_of(outcomes: list[Outcome]) -> float:
+    """Killed, of those that are not equivalent."""
+    count = Counter(outcome.verdict for outcome in outcomes)
+    return count["killed"] / max(count["killed"] + count["survived"], 1)
+
+
+def main(
+    rungs: Annotated[list[str] | None, typer.Option(help="the rungs to mutate; all of them otherwise")] = None,
+    processes: Annotated[int, typer.Option(help="processes to run in")] = 2,
+    show: Annotated[bool, typer.Option(help="print what became of every case")] = False,
+    result: Annotated[Path, typer.Option(help="the file to write")] = RESULTS,
+) -> None:
+    """Run every mutant in every case; exit code 1 if one survives."""
+    names, start, console = rungs or list(RUNGS), time.perf_counter(), Console(width=160)
+    todo = [mutant for name in names for mutant in mutants(name)]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        judged = track(pool.map(judge_all, todo), total=len(todo), description="mutants", console=Console(stderr=True))
+        outcomes = [outcome for group in judged for outcome in group]
+    for outcome in outcomes:
+        if show or outcome.verdict in ("survived", "exception"):
+            console.print(str(outcome), markup=False, soft_wrap=True)
+    console.print(table(outcomes))
+    seconds = time.perf_counter() - start
+    console.print(f"{len(EXCEPTIONS)} exceptions written by hand; {seconds:.0f} s in {processes} processes (simulated)")
+    command = " ".join(["python bench/mutation.py", *(f"--rungs {name}" for name in rungs or ())])
+    save(result, outcomes, command, seconds)
+    raise typer.Exit(int(any(outcome.verdict == "survived" for outcome in outcomes)))
+
+
+def save(result: Path, outcomes: list[Outcome], command: str, seconds: float) -> None:
+    """One object: what was run, the totals, and each mutant with its cases."""
+    verdicts = Counter(outcome.verdict for outcome in outcomes)
+    rules = Counter(outcome.how[0] for outcome in outcomes if outcome.verdict == "equivalent")
+    groups = itertools.groupby(outcomes, key=lambda outcome: outcome.mutant)
+    written = {
+        "command": command,
+        "simulated": True,
+        "seconds": round(seconds, 1),
+        "schedules": {name: list(SCHEDULES[name]) for name in dict.fromkeys(o.mutant.rung for o in outcomes)},
+        "sizes_m_n_k": [list(size) for size in SIZES],
+        "verdicts": dict(verdicts),
+        "equivalent_by": dict(rules),
+        "kill_rate": rate_of(outcomes),
+        "exceptions": [{"mutant": list(key), "reason": reason} for key, reason in EXCEPTIONS.items()],
+        "mutants": [_summary(mutant, list(group)) for mutant, group in groups],
+    }
+    result.parent.mkdir(parents=True, exist_ok=True)
+    result.write_text(json.dumps(written, indent=1) + "\n")
+
+
+def _summary(mutant: Mutant, group: list[Outcome]) -> dict[str, Any]:
+    how = sorted({each for outcome in group for each in outcome.how})
+    verdicts = dict(Counter(outcome.verdict for outcome in group))
+    return {"mutant": str(mutant), "code": mutant.code, "cases": verdicts, "how": how}
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,54 @@
+"""What a person sees of `blackwell-matmul check`: the paragraphs of a report, coloured and wrapped."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from blackwell_matmul.simulator.sanitizer.report import Report
+    from blackwell_matmul.simulator.sanitizer.text import Paragraph, Replay
+
+STYLES = {
+    "title": "bold", "good": "bold green", "bad": "bold red", "error": "bold red", "unguaranteed": "bold yellow",
+    "place": "cyan", "code": "dim", "marked": "bold", "edge": "bold magenta", "here": "bold red", "label": "dim",
+    "dim": "dim",
+}  # fmt: skip
+"""How a terminal shows each role of a paragraph; the others are plain."""
+
+
+def replay(kernel: str, size: Sequence[str] | None, dtype: str | None, schedule: str, target: str) -> Replay:
+    """The command that shows the order of one seed again."""
+    words = ["blackwell-matmul", "check", kernel, *(("--size", *size) if size else ())]
+    words += ["--dtype", dtype] if dtype else []
+    words += ["--schedule", schedule] if schedule else []
+    words += ["--target", target] if target != "sm_100a" else []
+    return lambda seed: shlex.join([*words, "--seed", str(seed)])
+
+
+def report_lines(report: Report, replay: Replay) -> Iterator[RenderableType]:
+    from blackwell_matmul.simulator.sanitizer.text import paragraphs
+
+    return (_wrapped(each) for each in paragraphs(report, replay))
+
+
+def _wrapped(paragraph: Paragraph) -> RenderableType:
+    """On a terminal a long line goes on below, further in; source that is only context ends at the edge."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    text = Text(paragraph.text, STYLES.get(paragraph.role, ""))
+    indent = (0, 0, 0, paragraph.indent)
+    if paragraph.role == "code":
+        text.no_wrap, text.overflow = True, "crop"
+    if paragraph.role == "code" or not paragraph.hanging:
+        return Padding(text, indent)
+    grid = Table.grid(padding=0)
+    grid.add_column(width=paragraph.hanging, no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(text[: paragraph.hanging], text[paragraph.hanging :])
+    return Padding(grid, indent)

@@ -1,0 +1,158 @@
+"""`check`: run a kernel in several orders and report each fault of its ordering, with the seed that replays it."""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.frontend import Bound
+from blackwell_matmul.problem import Schedule
+from blackwell_matmul.simulator.findings import Event, Finding, Run, Severity
+from blackwell_matmul.simulator.lower import Lowered
+from blackwell_matmul.simulator.machine import Grid
+from blackwell_matmul.simulator.parallel import positions
+from blackwell_matmul.simulator.sanitizer.report import Report, coverage
+from blackwell_matmul.simulator.sanitizer.timeline import around
+from blackwell_matmul.simulator.simulate import new_grid, plain_options, prepare, run_grid
+from blackwell_matmul.wording import shown
+
+POLICY = "adversarial"
+MAX_ORDERS = 10_000
+MAX_TIMELINES = 8
+"""Findings that get a timeline; each costs one more run of a CTA."""
+
+Progress = Callable[[int, int], None]
+"""Told how many CTAs are done, of how many, over all orders."""
+
+
+def check(
+    kernel_or_class: Any,
+    *args: Any,
+    schedule: Mapping[str, object] | Schedule | None = None,
+    orders: int = 1,
+    seed: int = 0,
+    strict: bool = False,
+    target: str = "sm_100a",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Run a kernel on CPU tensors in `orders` orders, and report what is wrong with its ordering.
+
+    Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order writes the outputs in
+    place; each later one starts from the tensors as they were, and leaves them alone. strict: findings that nothing
+    guarantees make the report not ok, as errors do. args, schedule, target and workers are those of `simulate`.
+
+    Raises InputError, CompileError or UnsupportedError when the kernel cannot run; its faults are in the report.
+    """
+    _check_arguments(orders, seed, strict, workers, progress)
+    bound, lowered = prepare(kernel_or_class, args, schedule, target)
+    study = _Study(bound, lowered, seed, orders, _saved(bound, lowered))
+    start = time.perf_counter()
+    runs = list(study.runs(workers, progress))
+    ran = {name for run in runs for name in run.counts}
+    findings = tuple(study.with_timelines(_merged(runs, seed)))
+    return Report(
+        runs[0].kernel, target, _plain(runs[0].schedule), runs[0].grid, orders, seed, strict,
+        time.perf_counter() - start, findings, coverage(lowered.program, ran, orders, lowered.interacts),
+    )  # fmt: skip
+
+
+def _check_arguments(orders: object, seed: Any, strict: object, workers: Any, progress: object) -> None:
+    if not isinstance(orders, int) or isinstance(orders, bool) or not 1 <= orders <= MAX_ORDERS:
+        raise InputError(f"orders is {shown(orders)}; it must be an integer from 1 to {MAX_ORDERS}.")
+    plain_options(POLICY, seed, workers)
+    if seed + orders > 2**63:
+        raise InputError(f"seed is {seed} and there are {orders} orders; the last seed must be at most 2**63 - 1.")
+    if not isinstance(strict, bool):
+        raise InputError(f"strict is {shown(strict)}; it must be True or False.")
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress is {shown(progress)}; it must be a function of (CTAs done, CTAs in all), or None.")
+
+
+Saved = Mapping[int, np.ndarray]
+"""By address, the bytes that the kernel may write, as they were before the first order."""
+
+
+def _saved(bound: Bound, lowered: Lowered) -> Saved:
+    memory = new_grid(bound, lowered, POLICY, 0, trace=False, checks=False).memory
+    return {segment.address: segment.cells.copy() for segment in memory.segments if not segment.constant}
+
+
+@dataclass(frozen=True, eq=False)
+class _Study:
+    """One kernel on one set of arguments, to be run again and again."""
+
+    bound: Bound
+    lowered: Lowered
+    seed: int
+    orders: int
+    saved: Saved
+
+    def runs(self, workers: int | None, progress: Progress | None) -> Iterator[Run]:
+        for i in range(self.orders):
+            grid = self._grid(self.seed + i, again=i > 0)
+            with redirect_stdout(io.StringIO()) if i else nullcontext():  # what the kernel prints, once
+                yield run_grid(self.bound, grid, workers, self._told(i, progress), time.perf_counter())
+
+    def _grid(self, seed: int, again: bool) -> Grid:
+        """again: on a copy of the memory as it was, at the same addresses."""
+        grid = new_grid(self.bound, self.lowered, POLICY, seed, trace=False, checks=True)
+        for segment in grid.memory.segments:
+            if again and segment.address in self.saved:
+                segment.cells = self.saved[segment.address].copy()
+        return grid
+
+    def _told(self, order: int, progress: Progress | None) -> Progress | None:
+        if progress is None:
+            return None
+        return lambda done, total: progress(order * total + done, self.orders * total)
+
+    # timelines
+
+    def with_timelines(self, findings: list[Finding]) -> Iterator[Finding]:
+        traced: dict[object, list[Event]] = {}
+        for number, finding in enumerate(findings):
+            key = (finding.seed, finding.cta)
+            if finding.cta is None or number >= MAX_TIMELINES:
+                yield finding
+                continue
+            if key not in traced:
+                traced[key] = self._traced(finding.seed or 0, finding.cta)
+            yield replace(finding, timeline=around(finding, traced[key]))
+
+    def _traced(self, seed: int, position: tuple[int, int, int]) -> list[Event]:
+        """The events of one CTA, in detail. It runs alone, unless the CTAs signal each other."""
+        grid = self._grid(seed, again=True)
+        grid.tracing = grid.detailed = True
+        grid.traced = position
+        grid.run(list(positions(grid)) if self.lowered.interacts else [position])
+        return grid.events
+
+
+def _merged(runs: list[Run], seed: int) -> list[Finding]:
+    """Each fault once, as the first order that showed it has it; errors first."""
+    found: dict[object, Finding] = {}
+    for i, run in enumerate(runs):
+        for finding in run.findings:
+            first = found.setdefault(finding.key, finding)
+            found[finding.key] = replace(first, seeds=(*first.seeds, seed + i))
+    return sorted(found.values(), key=lambda finding: finding.severity is not Severity.ERROR)
+
+
+def _plain(schedule: Mapping[str, object]) -> dict[str, object]:
+    """In values that JSON has; a type goes by its name, the rest by its text."""
+    return {name: value if _in_json(value) else str(getattr(value, "name", value)) for name, value in schedule.items()}
+
+
+def _in_json(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, (bool, int, str, type(None)))

@@ -1,0 +1,210 @@
+"""A deadlock, explained: which lines of the program could have ended each wait, who executes them, where these warps
+are now, and the cycle of waits when there is one.
+
+What signals a barrier is read from the program, by the descriptions' signals, because in a deadlock it did not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.frontend.program import Location, Program
+from blackwell_matmul.simulator.registers import ThreadGroup
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.engine import Agent
+    from blackwell_matmul.simulator.machine import Cta, Mbarrier
+
+BARRIER_OPERANDS = ("barrier", "mbarrier")
+"""The attribute of tilus's instructions that holds the address of an mbarrier."""
+
+WHAT = {"arrive": "arrivals on", "complete_tx": "bytes for", "expect_tx": "announcements of bytes on"}
+Barriers = frozenset[int]
+"""Addresses of mbarriers, of which one is meant."""
+
+
+@dataclass(frozen=True)
+class Signaller:
+    """A line of the program that tells one of some barriers something. kinds: as in `Signal`."""
+
+    name: str
+    kinds: frozenset[str]
+    barriers: Barriers
+    warps: range
+    location: Location | None
+
+
+@dataclass
+class _Walk:
+    """Follows barriers through slices, items and scalar variables; `signallers` is the harvest."""
+
+    program: Program
+    tensors: dict[int, Barriers] = field(default_factory=dict)
+    variables: dict[int, Barriers] = field(default_factory=dict)
+    signallers: list[Signaller] = field(default_factory=list)
+
+    def visit(self, node: Any, group: ThreadGroup) -> None:
+        from blackwell_matmul.frontend.recording import children
+
+        kind = type(node).__name__
+        if kind == "ThreadGroupStmt":
+            group = ThreadGroup(group.begin + max(node.thread_begin, 0), node.num_threads)
+        elif kind.endswith("Inst"):
+            self._instruction(node, kind, group)
+        else:
+            self._bind(node)
+        for child in children(node):
+            self.visit(child, group)
+
+    def _bind(self, stmt: Any) -> None:
+        if hasattr(stmt, "bind_vars"):
+            for var, value in zip(stmt.bind_vars, stmt.bind_values, strict=True):
+                self._set(var, self._meant_by(value))
+        elif hasattr(stmt, "tensor") and hasattr(stmt, "var"):
+            self._set(stmt.var, self.tensors.get(id(stmt.tensor), frozenset()))
+        elif hasattr(stmt, "var"):
+            self._set(stmt.var, self._meant_by(getattr(stmt, "init", getattr(stmt, "value", None))))
+
+    def _set(self, var: Any, barriers: Barriers) -> None:
+        if barriers:
+            self.variables[id(var)] = self.variables.get(id(var), frozenset()) | barriers
+
+    def _meant_by(self, expression: Any) -> Barriers:
+        from blackwell_matmul.simulator.expressions import free_variables
+
+        if expression is None or isinstance(expression, (bool, int, float, str)):
+            return frozenset()
+        found = [self.variables.get(id(var), frozenset()) for var in free_variables(expression)]
+        return frozenset().union(*found)
+
+    def _instruction(self, inst: Any, kind: str, group: ThreadGroup) -> None:
+        from blackwell_matmul.simulator.semantics import description_of
+
+        if kind == "AllocBarrierInst" and inst in self.program.barriers:
+            first = self.program.barriers[inst]
+            self.tensors[id(inst.output)] = frozenset(first + 8 * i for i in range(len(inst.counts)))
+        elif kind == "SliceRegisterInst":
+            self._slice(inst)
+        operand = next((getattr(inst, name) for name in BARRIER_OPERANDS if hasattr(inst, name)), None)
+        location = self.program.location_of(inst)
+        if operand is not None:
+            description, _ = description_of(inst, str(location))
+            kinds = frozenset(signal.kind for signal in description.signals)
+            self.signallers.append(Signaller(description.name, kinds, self._meant_by(operand), group.warps, location))
+
+    def _slice(self, inst: Any) -> None:
+        whole = sorted(self.tensors.get(id(inst.inputs[0]), ()))
+        if whole:
+            index = _constant(inst.offsets[0])
+            picked = whole if index is None or not 0 <= index < len(whole) else whole[index : index + 1]
+            self.tensors[id(inst.output)] = frozenset(picked)
+
+
+def _constant(expression: Any) -> int | None:
+    value = getattr(expression, "value", expression)
+    return value if isinstance(value, int) else None
+
+
+def signallers(program: Program) -> list[Signaller]:
+    """Every line that tells a barrier something, in program order."""
+    walk = _Walk(program)
+    for _ in range(2):  # a loop may use what it assigns further down
+        walk.signallers.clear()
+        walk.visit(program.tile.body, ThreadGroup(0, program.tile.metadata.num_warps * 32))
+    return [each for each in walk.signallers if each.kinds]
+
+
+# --- the explanation
+
+
+def deadlock_notes(program: Program, cta: Cta, stuck: Sequence[Agent]) -> tuple[str, ...]:
+    """For each barrier that is waited for, who could have ended the wait; then the cycle."""
+    found = signallers(program)
+    waits = {agent.warp.index: agent for agent in stuck}
+    barriers = dict.fromkeys(a.wait.barrier for a in stuck if a.wait is not None and a.wait.barrier is not None)
+    notes = [note for barrier in barriers for note in _barrier_notes(barrier, found, waits)]
+    cycle = _cycle(found, waits)
+    return (*notes, *([_spell_cycle(cycle, waits)] if cycle else []))
+
+
+def lacking(barrier: Mbarrier) -> list[str]:
+    """The kinds of signal that its phase lacks."""
+    kinds = ["arrive"] if barrier.pending else []
+    if barrier.tx_bytes:
+        kinds.append("complete_tx" if barrier.tx_bytes > 0 else "expect_tx")
+    return kinds
+
+
+def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Mapping[int, Agent]) -> Iterator[str]:
+    kinds = lacking(barrier)
+    if barrier.tx_bytes:  # either side of the count may be the wrong one
+        kinds = [kind for kind in kinds if kind == "arrive"] + ["expect_tx", "complete_tx"]
+    for kind in kinds:
+        groups: dict[tuple[str, range], list[str]] = {}
+        for each in found:
+            if kind in each.kinds and barrier.address in each.barriers:
+                groups.setdefault((each.name, each.warps), []).append(str(each.location))
+        come = [f"{name} at {', '.join(at)} by {_whereabouts(warps, waits)}" for (name, warps), at in groups.items()]
+        what = f"{WHAT[kind]} {barrier.name}"
+        yield f"{what} come from {'; '.join(come)}" if come else f"no line of the kernel makes {what}"
+
+
+def _whereabouts(warps: range, waits: Mapping[int, Agent]) -> str:
+    """`warp 1, which has returned`; `warps 0, 1, which wait themselves`."""
+    waiting = [index for index in warps if index in waits]
+    who = spell_warps(list(warps))
+    one = len(warps) == 1
+    if not waiting:
+        return f"{who}, which {'has' if one else 'have'} returned"
+    if len(waiting) == len(warps):
+        return f"{who}, which {'waits itself' if one else 'wait themselves'}"
+    return f"{who}, of which {spell_warps(waiting)} {'waits' if len(waiting) == 1 else 'wait'} and the rest returned"
+
+
+def spell_warps(indices: Sequence[int]) -> str:
+    """`warp 3`, `warps 0, 2`, `warps 0..7`."""
+    if len(indices) == 1:
+        return f"warp {indices[0]}"
+    if len(indices) > 2 and indices[-1] - indices[0] == len(indices) - 1:
+        return f"warps {indices[0]}..{indices[-1]}"
+    return f"warps {', '.join(map(str, indices))}"
+
+
+def _wanted(agent: Agent, found: list[Signaller]) -> set[int]:
+    """The warps that could end this wait."""
+    wait = agent.wait
+    assert wait is not None
+    if wait.meeting is not None:
+        return set(wait.meeting.needed - wait.meeting.brought.keys())
+    if wait.barrier is None:
+        return set()
+    address, kinds = wait.barrier.address, set(lacking(wait.barrier))
+    return {warp for each in found if each.kinds & kinds and address in each.barriers for warp in each.warps}
+
+
+def _cycle(found: list[Signaller], waits: Mapping[int, Agent]) -> list[int]:
+    """Warps each of which waits for the next, and the last for the first; the shortest such ring of two or more."""
+    wanted = {index: sorted((_wanted(agent, found) & waits.keys()) - {index}) for index, agent in waits.items()}
+    paths = [[index] for index in sorted(waits)]
+    for _ in range(len(waits)):
+        for path in paths:
+            if path[0] in wanted[path[-1]]:
+                return path
+        paths = [[*path, after] for path in paths for after in wanted[path[-1]] if after not in path][:MAX_PATHS]
+    return []
+
+
+MAX_PATHS = 4096
+"""A bound on the search, far above what a CTA's 32 warps have."""
+
+
+def _spell_cycle(cycle: list[int], waits: Mapping[int, Agent]) -> str:
+    steps = []
+    for index, after in zip(cycle, [*cycle[1:], cycle[0]]):
+        wait = waits[index].wait
+        assert wait is not None
+        what = wait.barrier.name if wait.barrier is not None else "a sync"
+        steps.append(f"warp {index} waits for {what} at {wait.location}, which needs warp {after}")
+    return f"they wait for each other: {'; '.join(steps)}"

@@ -1,0 +1,311 @@
+"""Why two accesses are not ordered: the same question again with one edge assumed, until one of them would do.
+
+Each candidate is a function of its own: it returns what is missing when its edge, and only that, would have ordered
+the two. The first that does names the fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.engine import AsyncOperation
+from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.memory import Region
+from blackwell_matmul.simulator.sanitizer.frontier import Lanes
+from blackwell_matmul.simulator.sanitizer.shadow import Access
+from blackwell_matmul.simulator.semantics.description import Access as Kind
+from blackwell_matmul.simulator.semantics.description import Effect, Proxy
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.machine import LastWait, Mbarrier, Warp
+    from blackwell_matmul.simulator.sanitizer.happens_before import EarlyRead, HappensBefore, Place
+
+READ, WRITTEN, RACE = "read-before-complete", "overwritten-in-flight", "data-race"
+FENCE, PHASE, RELAXED = "missing-proxy-fence", "wrong-phase", "relaxed-wait"
+BYTES, OVERRUN = "too-few-bytes", "phase-overrun"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """The edge that would have ordered the two. edge: as in `Finding.missing`."""
+
+    edge: str
+    advice: str
+    code: str = ""
+    severity: Severity = Severity.ERROR
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """An access (of `lanes`, at `site`) and an earlier one (`other`) that nothing orders before it."""
+
+    order: HappensBefore
+    warp: Warp
+    site: Place
+    lanes: Lanes
+    effect: Effect
+    region: Region
+    other: Access
+    early: bool = False  # the "earlier" one came later, but was meant to come first
+
+    @property
+    def write(self) -> bool:
+        return self.effect.access is Kind.WRITE
+
+    @property
+    def operation(self) -> AsyncOperation | None:
+        """The earlier access, if an asynchronous operation made it."""
+        return self.other.who if isinstance(self.other.who, AsyncOperation) else None
+
+    @property
+    def culprit(self) -> Lanes:
+        """Who made the earlier access, or issued the operation that did."""
+        who = self.other.who
+        lanes: Lanes = who.lanes if isinstance(who, AsyncOperation) else who[1]
+        return lanes
+
+    @property
+    def other_location(self) -> Location | None:
+        who = self.other.who
+        return who.location if isinstance(who, AsyncOperation) else who[0].location
+
+    @property
+    def other_name(self) -> str:
+        who = self.other.who
+        return who.name if isinstance(who, AsyncOperation) else who[0].description.name
+
+    def known_to(self, lanes: Lanes) -> bool:
+        """With a barrier of threads between these lanes and the access, would it be ordered?"""
+        return bool(getattr(lanes, self.effect.path) & self.other.event)
+
+    def barriers(self) -> Iterator[Mbarrier]:
+        yield from self.warp.cta.barriers.values()
+
+
+# the candidates, most specific first
+
+
+def proxy_fence(c: Conflict) -> Missing | None:
+    """Ordered for the generic proxy, and the access is the async proxy's (PTX ISA, "Async proxy").
+
+    After a generic read, an async write needs the fence by the letter as well; hardware has read by then.
+    """
+    if c.effect.proxy is not Proxy.ASYNC or not c.other.event & c.lanes.generic:
+        return None
+    space = c.effect.space.value
+    where = f"after {c.other_location} by {c.culprit}, or before {c.site.location} by {c.lanes}"
+    advice = f'the missing fence: fence.proxy_async(space="{space}") {where}'
+    only_read = c.write and not c.other.write
+    return Missing("fence", advice, FENCE, Severity.UNGUARANTEED if only_read else Severity.ERROR)
+
+
+def lanes_of_one_warp(c: Conflict) -> Missing | None:
+    """Other lanes of the same warp know; only a barrier of threads tells these."""
+    for lanes in c.order.lanes[c.warp].values():
+        if lanes is not c.lanes and c.known_to(lanes):
+            knows = lanes.name or "the other lanes"
+            return Missing("sync", f"{knows} of warp {c.warp.index} may rely on it, {_lanes(c.lanes)} may not: the"
+                           f" missing sync: self.sync() before {c.site.location}")  # fmt: skip
+    return None
+
+
+def relaxed_wait(c: Conflict) -> Missing | None:
+    """A relaxed wait passed on a barrier that carries the knowledge; an acquire would have taken it along."""
+    for barrier in c.barriers():
+        if barrier.past.generic & c.other.event and (c.warp.index in barrier.relaxed):
+            where = barrier.relaxed[c.warp.index]
+            advice = f'the wait on {barrier.name} at {where} is relaxed; with sem="acquire" it would order the two'
+            return Missing("acquire", advice, RELAXED, Severity.UNGUARANTEED)
+    return None
+
+
+def relaxed_arrival(c: Conflict) -> Missing | None:
+    """The knowledge came to a barrier that this warp waited on, with a relaxed arrival, which does not publish it."""
+    for barrier in c.barriers():
+        if getattr(barrier.loose, c.effect.path) & c.other.event and c.warp.index in barrier.waits:
+            where = barrier.loosened
+            advice = f'the arrival on {barrier.name} at {where} is relaxed; with sem="release" it would order the two'
+            return Missing("release", advice, RELAXED, Severity.UNGUARANTEED)
+    return None
+
+
+def wrong_phase(c: Conflict) -> Missing | None:
+    """The warp waited on the right barrier, after the operation had started, and the wait passed on an older phase."""
+    op = c.operation
+    if op is None or op.tells is None:
+        return None
+    wait, phase = op.tells.waits.get(c.warp.index), op.tells.phase if op.phase is None else op.phase
+    if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
+        return None
+    passed = f"the wait on {op.tells.name} at {wait.location} passed on {_phase(wait.phase)}"
+    if wait.phase >= op.during:
+        advice = f"{passed}, which ended without the bytes of {op.name}: arrive_and_expect_tx announces too few"
+        return Missing("bytes", advice, BYTES)
+    advice = f"{passed}, and {op.name} is part of phase {phase}: the parity that it waits for is wrong"
+    return Missing("phase", advice, PHASE)
+
+
+def one_lane_arrived(c: Conflict) -> Missing | None:
+    """The whole warp made the access, and one lane of it arrived: that publishes what this lane did, and no more."""
+    if c.operation is not None or c.culprit.name:
+        return None
+    for barrier in c.barriers():
+        if c.culprit.warp in barrier.alone and c.warp.index in barrier.waits:
+            where = barrier.alone[c.culprit.warp]
+            advice = (
+                f"one lane of {c.culprit} arrives on {barrier.name} at {where} and publishes what it did itself: the"
+                f" missing sync: self.sync() inside of {c.culprit} before that, or an arrival of all its lanes"
+            )
+            return Missing("sync", advice)
+    return None
+
+
+def another_warp_knows(c: Conflict) -> Missing | None:
+    """Another warp waited for it, or made it: a barrier between the two warps is missing."""
+    for warp, sets in c.order.lanes.items():
+        for lanes in sets.values():
+            made_it = c.operation is None and lanes.warp == c.culprit.warp
+            if warp is not c.warp and c.known_to(lanes) and not made_it:
+                done = "waited for it" if c.operation is not None else "may rely on it"
+                advice = f"{lanes} has {done}: the missing sync: self.sync() between that and {c.site.location}"
+                return Missing("sync", advice.replace("has may", "may"))
+    return None
+
+
+def barrier_carries_it(c: Conflict) -> Missing | None:
+    """Whoever made the access arrived on a barrier afterwards; nobody here waited on that."""
+    told = c.operation.tells if c.operation is not None else None
+    for barrier in sorted(c.barriers(), key=lambda barrier: (barrier is told) is c.write):
+        if (barrier.past.generic | barrier.coming.generic) & c.other.event:
+            return Missing("wait", f"the missing wait: mbarrier.wait on {barrier.name} before {c.site.location}")
+    return None
+
+
+def completion(c: Conflict) -> Missing | None:
+    """Nobody waited for the operation."""
+    op = c.operation
+    if op is None:
+        return None
+    return Missing("commit" if "commit" in op.remedy else "wait", f"the missing wait: {op.remedy}")
+
+
+def threads(c: Conflict) -> Missing:
+    where = f"{c.other_location} and {c.site.location}"
+    return Missing("sync", f"the missing sync: self.sync() between {where}, or an arrive and a wait on an mbarrier")
+
+
+CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
+    proxy_fence, lanes_of_one_warp, relaxed_wait, relaxed_arrival, wrong_phase, one_lane_arrived, barrier_carries_it,
+    another_warp_knows, completion,
+)  # fmt: skip
+
+
+def missing_edge(conflict: Conflict) -> Missing:
+    for candidate in CANDIDATES:
+        found = candidate(conflict)
+        if found is not None:
+            return found
+    return threads(conflict)
+
+
+class Diagnosis:
+    """Turns conflicts into findings, once for each pair of lines."""
+
+    def __init__(self, order: HappensBefore) -> None:
+        self.order = order
+        self.known: dict[Any, Finding] = {}
+
+    def report(
+        self,
+        warp: Warp,
+        site: Place,
+        lanes: Lanes,
+        effect: Effect,
+        region: Region,
+        other: Access,
+    ) -> Severity:
+        """Report the conflict; how severe it is."""
+        conflict = Conflict(self.order, warp, site, lanes, effect, region, other, early=other.event == 0)
+        key = (site, conflict.other_location, conflict.other_name, other.write, effect.operand)
+        if key not in self.known:
+            self.known[key] = finding_of(conflict)
+        warp.cta.grid.report(self.known[key])
+        return self.known[key].severity
+
+    def too_early(self, read: EarlyRead) -> None:
+        """A read of what nobody had written: its writer came later, or a wait passed before anything had happened."""
+        if read.writer is not None:
+            other = Access(read.region.box, 0, True, read.writer, read.region)
+            self.report(read.warp, read.site, read.lanes, read.effect, read.region, other)
+        elif read.wait is not None and read.wait[1].phase < 0:
+            name, wait = read.wait
+            advice = (
+                f"the wait on {name} at {wait.location} passed on {_phase(-1)}: the parity that it waits for is wrong"
+            )
+            what = f"{read.site.description.name} by {read.lanes} reads {read.region}, which nobody has written"
+            read.warp.cta.grid.report(
+                Finding(
+                    PHASE, Severity.ERROR, f"{what}; {advice}", read.warp.cta.position, read.site.location,
+                    wait.location, missing="phase", tensor=read.region.name, box=read.region.box,
+                    agents=(str(read.lanes),), advice=advice,
+                )
+            )  # fmt: skip
+
+    def overrun(self, barrier: Mbarrier, warp: int, wait: LastWait) -> None:
+        """The phase that `barrier` is in ends, and nothing says that `warp` has seen the end of the one before."""
+        advice = f"the missing sync: between the wait at {wait.location} and the arrival at {barrier.last}"
+        message = (
+            f"phase {barrier.phase} of {barrier.name} may end before warp {warp} has seen that {_phase(wait.phase)}"
+            f" did, whose parity it waits for: it would wait for ever, or for the wrong phase; {advice}, self.sync()"
+            " or another barrier"
+        )
+        barrier.cta.grid.report(
+            Finding(
+                OVERRUN, Severity.ERROR, message, barrier.cta.position, wait.location, barrier.last, missing="sync",
+                agents=(f"warp {warp}",), advice=advice,
+            )
+        )  # fmt: skip
+
+
+def finding_of(c: Conflict) -> Finding:
+    missing = missing_edge(c)
+    return Finding(
+        c.site.description.conflict or missing.code or _code(c),
+        missing.severity,
+        f"{_sentence(c)}; {missing.advice}",
+        c.warp.cta.position,
+        c.site.location,
+        c.other_location,
+        missing=missing.edge,
+        tensor=c.region.name,
+        box=c.region.box,
+        agents=(str(c.lanes), str(c.culprit)),
+        advice=missing.advice,
+    )
+
+
+def _code(c: Conflict) -> str:
+    if c.operation is None:
+        return RACE
+    return WRITTEN if c.write else READ
+
+
+def _sentence(c: Conflict) -> str:
+    verb = "frees" if c.site.description.conflict else "writes" if c.write else "reads"
+    what = f"{c.site.description.name} by {c.lanes} {verb} {c.region}"
+    who = str(c.culprit) if c.culprit.cta is c.lanes.cta else f"{c.culprit} of CTA {c.culprit.cta.position}"
+    if c.operation is not None:
+        doing = "still reads" if not c.other.write else ("still accesses" if c.write else "has not finished writing")
+        return f"{what}, which {c.other_name} (issued by {who}) {doing}"
+    return f"{what}, which {c.other_name} by {who} {'writes' if c.other.write else 'reads'} without an order"
+
+
+def _phase(phase: int) -> str:
+    return f"phase {phase}" if phase >= 0 else "the phase before the first"
+
+
+def _lanes(lanes: Lanes) -> str:
+    return lanes.name or "all lanes together"

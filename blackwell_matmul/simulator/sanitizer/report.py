@@ -1,0 +1,126 @@
+"""`Report`: what `check` found in all orders, and how far it looked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from blackwell_matmul.frontend.program import Program
+from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.semantics import description_of
+from blackwell_matmul.simulator.semantics.description import DESCRIPTIONS, Description, Space
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How far the checks of the order went, by the instructions that ran.
+
+    exact: instructions whose every access and edge is checked as PTX has it. approximated: the others, by what is left
+    out. not_covered: what no instruction's check looks at, in this run or in any.
+    """
+
+    exact: tuple[str, ...]
+    approximated: Mapping[str, tuple[str, ...]]
+    not_covered: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        left_out = [{"instructions": list(names), "left_out": what} for what, names in self.approximated.items()]
+        return {"exact": list(self.exact), "approximated": left_out, "not_covered": list(self.not_covered)}
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of `check`. The first order wrote the outputs in place.
+
+    schedule: the arguments of the script's `__init__`, as JSON has them. orders: how many were run, with the seeds
+    `seed` to `seed + orders - 1`. strict: findings that nothing guarantees count, too. seconds: host time of all
+    orders. findings: errors first; each with the seeds that showed it.
+    """
+
+    kernel: str
+    target: str
+    schedule: Mapping[str, object]
+    grid: tuple[int, int, int]
+    orders: int
+    seed: int
+    strict: bool
+    seconds: float
+    findings: tuple[Finding, ...]
+    coverage: Coverage
+
+    @property
+    def counted(self) -> tuple[Finding, ...]:
+        """The findings that decide: the errors, or with `strict` all."""
+        return tuple(f for f in self.findings if self.strict or f.severity is Severity.ERROR)
+
+    @property
+    def ok(self) -> bool:
+        return not self.counted
+
+    def as_dict(self) -> dict[str, object]:
+        """The report with plain values and stable keys."""
+        return {
+            "kernel": self.kernel,
+            "target": self.target,
+            "schedule": dict(self.schedule),
+            "grid": list(self.grid),
+            "orders": self.orders,
+            "seed": self.seed,
+            "strict": self.strict,
+            "ok": self.ok,
+            "seconds": self.seconds,
+            "findings": [finding.as_dict() for finding in self.findings],
+            "coverage": self.coverage.as_dict(),
+        }
+
+    def __str__(self) -> str:
+        from blackwell_matmul.simulator.sanitizer.text import plain
+
+        return plain(self)
+
+
+NEVER_COVERED = (
+    "values: only the order of accesses is checked",
+    "paths that these arguments do not take",
+    "registers that nothing has written, but for tcgen05.ld",
+)
+
+
+def coverage(program: Program, ran: Iterable[str], orders: int, interacts: bool) -> Coverage:
+    """ran: the names of the instructions that were executed. interacts: CTAs signal each other."""
+    known = {description.name: description for description, _ in DESCRIPTIONS.values()}
+    used = [known[name] for name in sorted(set(ran)) if name in known]
+    approximated: dict[str, tuple[str, ...]] = {}
+    for each in used:
+        if each.approximation:
+            approximated[each.approximation] = (*approximated.get(each.approximation, ()), each.name)
+    exact = tuple(each.name for each in used if _orders(each) and not each.approximation)
+    return Coverage(exact, approximated, tuple(_not_covered(program, {each.name for each in used}, orders, interacts)))
+
+
+def _not_covered(program: Program, ran: set[str], orders: int, interacts: bool) -> Iterable[str]:
+    yield (
+        f"orders of warps and completions other than the {orders} that ran"
+        if orders > 1
+        else "other orders than this one"
+    )
+    yield from NEVER_COVERED
+    if interacts:
+        yield "outputs that no CTA writes, because the CTAs of this kernel signal each other"
+    idle = sorted(name for name in _in_program(program) - ran)
+    if idle:
+        yield f"in the kernel, and never executed: {', '.join(idle)}"
+
+
+def _in_program(program: Program) -> set[str]:
+    from blackwell_matmul.frontend.recording import instructions
+
+    found = [description_of(inst, "")[0] for inst in instructions(program.tile)]
+    return {description.name for description in found if _orders(description)}
+
+
+def _orders(description: Description) -> bool:
+    """Whether it has to do with order: it accesses memory, signals, waits, or makes one of these count."""
+    memory = any(effect.space is not Space.REGISTER for effect in description.effects)
+    helps = description.name.startswith("fence") or description.name.endswith("commit_group")
+    return memory or helps or bool(description.signals or description.waits)

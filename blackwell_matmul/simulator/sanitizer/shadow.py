@@ -1,0 +1,118 @@
+"""Who touched which part of a storage last: the accesses that a later one could still race with.
+
+Rectangles in the storage's own coordinates; elements are compared only where rectangles meet whose accesses do not
+fill them. An access that is ordered after an earlier one of the same part takes its place, so that the list stays as
+long as the storage has parts, not as the run is long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blackwell_matmul.simulator.memory import Box, Region
+
+MANY = 24
+"""Accesses above which boxes are compared by numpy, all at once."""
+
+
+class Access(NamedTuple):
+    """One access: the box it lies in, its event, whether it writes, who made it (see `happens_before`)."""
+
+    box: Box
+    event: int
+    write: bool
+    who: Any
+    region: Region
+
+
+class Shadow:
+    """The accesses of one storage that matter."""
+
+    __slots__ = ("_table", "accesses")
+
+    def __init__(self) -> None:
+        self.accesses: list[Access] = []
+        self._table: np.ndarray | None = None
+
+    def events(self) -> int:
+        found = 0
+        for access in self.accesses:
+            found |= access.event
+        return found
+
+    def record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[Access]]:
+        """Add an access. Returns the events that it was ordered after here, and the accesses that it races with."""
+        seen, racing, replaced = 0, [], []
+        for access in self._near(region.box):
+            if not (write or access.write):
+                if access.box == region.box and access.event & known and _same(access, who):
+                    replaced.append(access)
+                    seen |= access.event
+                continue
+            if access.event & known:
+                seen |= access.event
+                if write and region.dense and covers(region.box, access.box):
+                    replaced.append(access)
+            elif not _copies(access, region, who) and access.region.meets(region):
+                racing.append(access)
+        self._replace(replaced, Access(region.box, event, write, who, region))
+        return seen, racing
+
+    def elsewhere(self, region: Region, write: bool, known: int) -> tuple[int, list[Access]]:
+        """The same for an access to another storage that shares bytes with this one; it is recorded there."""
+        met = [a for a in self.accesses if (write or a.write) and a.region.meets(region)]
+        seen = 0
+        for access in met:
+            seen |= access.event & known
+        return seen, [access for access in met if not access.event & known]
+
+    def _near(self, box: Box) -> list[Access]:
+        if len(self.accesses) < MANY:
+            return [access for access in self.accesses if access.box == box or touch(access.box, box)]
+        if self._table is None:
+            self._table = np.array([access.box for access in self.accesses]).reshape(len(self.accesses), -1, 2)
+        wanted = np.array(box).reshape(-1, 2)
+        hits = ((self._table[:, :, 0] < wanted[:, 1]) & (wanted[:, 0] < self._table[:, :, 1])).all(axis=1)
+        return [self.accesses[i] for i in np.nonzero(hits)[0]]
+
+    def _replace(self, old: list[Access], new: Access) -> None:
+        self._table = None
+        if len(old) == len(self.accesses):
+            self.accesses = [new]
+            return
+        if old:
+            gone = {id(access) for access in old}
+            self.accesses = [access for access in self.accesses if id(access) not in gone]
+        self.accesses.append(new)
+
+    def drop(self, unneeded: Callable[[Access], bool]) -> None:
+        """Remove accesses that nothing can race with any more."""
+        self.accesses = [access for access in self.accesses if not unneeded(access)]
+        self._table = None
+
+
+def _same(access: Access, who: Any) -> bool:
+    """Reads of one box take each other's place when they fill it, or touch the same elements of it."""
+    return bool(access.region.dense) or access.who == who
+
+
+def _copies(access: Access, region: Region, who: Any) -> bool:
+    """Warps of a CTA that hold copies of the same elements all store them, in one instruction: the same values."""
+    if not type(who) is tuple is type(access.who) or access.box != region.box:
+        return False
+    (site, lanes), (other_site, others) = who, access.who
+    return site is other_site and lanes.cta is others.cta
+
+
+def touch(one: Box, other: Box) -> bool:
+    for (a, b), (c, d) in zip(one, other):  # noqa: SIM110 - the hottest line of the checks, and twice as fast so
+        if a >= d or c >= b:
+            return False
+    return True
+
+
+def covers(outer: Box, inner: Box) -> bool:
+    return all(a <= c and d <= b for (a, b), (c, d) in zip(outer, inner))

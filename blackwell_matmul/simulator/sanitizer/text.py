@@ -1,0 +1,273 @@
+"""A `Report` in words: paragraphs, each with a role that a terminal may colour, and the same as plain text.
+
+The layout is decided here, once: `plain` joins the paragraphs for a log or an assertion, `screen_check` colours and
+wraps them.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.findings import Event, Finding
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.sanitizer.report import Report
+
+AROUND = 2
+"""Source lines shown before and after a marked one."""
+
+APART = 3
+"""Lines between two marked ones up to which they share an excerpt."""
+
+
+@dataclass
+class Told:
+    """What the report has shown: the source lines, and the edges by what is missing after which line."""
+
+    lines: set[Location] = field(default_factory=set)
+    edges: set[object] = field(default_factory=set)
+
+
+Replay = Callable[[int], str]
+"""What to type, or to pass, to see one order again."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """role: title, good, bad, error, unguaranteed, text, place, code, marked, edge, event, here, label or dim.
+
+    A line that is too long goes on below, `indent + hanging` columns from the left.
+    """
+
+    text: str
+    role: str = "text"
+    indent: int = 0
+    hanging: int = 0
+
+
+def paragraphs(report: Report, replay: Replay | None = None) -> Iterator[Paragraph]:
+    """The whole report."""
+    yield _title(report)
+    told = Told()
+    for finding in report.findings:
+        yield Paragraph("")
+        yield from _finding(finding, report, replay or (lambda seed: f"seed={seed}"), told)
+    yield Paragraph("")
+    yield from _verdict(report)
+    yield from _coverage(report)
+
+
+def plain(report: Report, replay: Replay | None = None) -> str:
+    return "\n".join(f"{' ' * each.indent}{each.text}".rstrip() for each in paragraphs(report, replay))
+
+
+def _title(report: Report) -> Paragraph:
+    schedule = ",".join(f"{name}={value}" for name, value in report.schedule.items() if name != "dtype")
+    x, y, z = report.grid
+    ctas = "1 CTA" if x * y * z == 1 else f"{x}x{y}{f'x{z}' if z > 1 else ''} CTAs"
+    return Paragraph("  ".join(filter(None, (report.kernel, report.target, schedule, ctas))), "title", hanging=2)
+
+
+# --- a finding
+
+
+def _finding(finding: Finding, report: Report, replay: Replay, told: Told) -> Iterator[Paragraph]:
+    severity = finding.severity.value
+    yield Paragraph(f"{severity} {finding.code}", severity)
+    yield from (Paragraph(sentence, indent=2) for sentence in _sentences(finding))
+    yield from _excerpts(finding, told)
+    yield from _notes(finding)
+    edge = (finding.missing or finding.code, finding.other)
+    if edge not in told.edges:
+        yield from _timeline(finding)
+    told.edges.add(edge)
+    yield Paragraph("")
+    yield Paragraph(_sightings(finding, report), "dim", 2, 2)
+    if finding.seed is not None:
+        yield Paragraph(f"replay: {replay(finding.seed)}", "dim", 2, 2)
+
+
+def _sentences(finding: Finding) -> Iterator[str]:
+    """The message without its advice, which has a place of its own; a list of waits by item."""
+    message = finding.message.removesuffix(f"; {finding.advice}") if finding.advice else finding.message
+    parts = message.split("; ") if finding.code == "deadlock" else [message]
+    return (f"{_with_lines(part, finding)}." for part in parts)
+
+
+def _edge(finding: Finding) -> Iterator[Paragraph]:
+    """`missing wait: mbarrier.wait on full before line 21`."""
+    if not finding.advice:
+        return
+    marker = f"the missing {'wait' if finding.missing == 'commit' else finding.missing}: "
+    _, found, what = finding.advice.partition(marker)
+    text = f"missing {finding.missing}: {what}" if found and finding.advice.startswith(marker) else finding.advice
+    yield Paragraph("")
+    yield Paragraph(f"==> {_with_lines(text, finding)}", "edge", 2, 4)
+
+
+def _with_lines(text: str, finding: Finding) -> str:
+    """`line 21` for what the message calls by its whole path; the excerpt has the path."""
+    for location in filter(None, (finding.location, finding.other)):
+        text = re.sub(rf"{re.escape(location.file)}:(?=[0-9])", "line ", text)
+    return text
+
+
+def _notes(finding: Finding) -> Iterator[Paragraph]:
+    if finding.notes:
+        yield Paragraph("")
+    for note in finding.notes:
+        head, *rest = _with_lines(note, finding).split("; ")
+        yield Paragraph(f"{head}{';' if rest else '.'}", "text", 2, 2)
+        yield from (Paragraph(f"{part}{';' if part is not rest[-1] else '.'}", "text", 4, 2) for part in rest)
+
+
+def _sightings(finding: Finding, report: Report) -> str:
+    cta = f"CTA ({', '.join(map(str, finding.cta))})" if finding.cta else ""
+    seen = f"seen {finding.count} times{', first in ' if cta else ''}{cta}" if finding.count > 1 else f"seen in {cta}"
+    orders = f"{len(finding.seeds)} of {report.orders} orders" if report.orders > 1 else ""
+    return "; ".join(filter(None, (seen if cta or finding.count > 1 else "", orders))) or "seen once"
+
+
+# --- source
+
+
+def _excerpts(finding: Finding, told: Told) -> Iterator[Paragraph]:
+    """Both sides, the earlier access first, and the missing edge between them; or one excerpt of both, where they are
+    close to each other."""
+    location, other = finding.location, finding.other
+    here = _agent(finding, 0)
+    if location is None:
+        yield from _edge(finding)
+    elif other is None or other == location:
+        yield from _excerpt(location, {location.line: here}, told)
+        yield from _edge(finding)
+    elif other.file == location.file and abs(other.line - location.line) <= APART:
+        yield from _excerpt(location, {location.line: here, other.line: _agent(finding, 1)}, told)
+        yield from _edge(finding)
+    else:
+        yield from _excerpt(other, {other.line: _agent(finding, 1)}, told)
+        yield from _edge(finding)
+        yield from _excerpt(location, {location.line: here}, told)
+
+
+def _agent(finding: Finding, side: int) -> str:
+    if finding.code == "deadlock":
+        return ("the wait", "the barrier that it waits for")[side]
+    return finding.agents[side] if len(finding.agents) > side else ""
+
+
+def _excerpt(location: Location, marked: dict[int, str], told: Told) -> Iterator[Paragraph]:
+    """`my_kernel.py:21 (warp 3)`, and the lines around it; only the marked lines where all were shown before."""
+    linecache.checkcache(location.file)
+    first, last = min(marked), max(marked)
+    places = {Location(location.file, line) for line in marked}
+    around = 0 if places <= told.lines else AROUND
+    told.lines |= places
+    numbers = [n for n in range(max(1, first - around), last + around + 1) if n <= _length(location.file)]
+    while numbers and not _source(location.file, numbers[-1]).strip():
+        numbers.pop()
+    yield Paragraph("")
+    who = "; ".join(f"{line}: {agent}" if len(marked) > 1 else agent for line, agent in sorted(marked.items()) if agent)
+    where = f"{near(location.file)}:{location.line if len(marked) == 1 else f'{first}-{last}'}"
+    yield Paragraph(f"{where}{f' ({who})' if who else ''}", "place", 2, 2)
+    width = len(str(last + AROUND))
+    lines = textwrap.dedent("\n".join(_source(location.file, n) for n in numbers)).split("\n")
+    for number, line in zip(numbers, lines):
+        mark = ">" if number in marked else " "
+        role = "marked" if number in marked else "code"
+        yield Paragraph(f"{mark} {number:>{width}} | {line}", role, 2, width + 5)
+
+
+def _source(file: str, line: int) -> str:
+    text = linecache.getline(file, line).rstrip("\r\n").expandtabs(4)
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _length(file: str) -> int:
+    return len(linecache.getlines(file))
+
+
+def near(file: str) -> str:
+    """The path from the current folder, where the file is inside it."""
+    try:
+        path = os.path.relpath(file)
+    except (OSError, ValueError):
+        return file
+    return file if path.startswith(os.pardir) else path
+
+
+# --- the timeline
+
+
+VERBS = {
+    "issue": ("issues ", "issue "),
+    "wait": ("waits for ", "wait for "),
+    "resume": ("goes on: ", "go on: "),
+    "complete": ("completes ", "complete "),
+    "arrive": ("arrives: ", "arrive: "),
+}
+"""What one agent does, and what several do."""
+
+
+def _timeline(finding: Finding) -> Iterator[Paragraph]:
+    if not finding.timeline:
+        return
+    rows = [_row(event, finding) for event in finding.timeline]
+    yield Paragraph("")
+    cta = ", ".join(map(str, finding.timeline[0].cta))
+    yield Paragraph(f"what happened in CTA ({cta}), in the simulator's order:", "label", 2, 2)
+    agents, lines = (max(len(row[i]) for row in rows) for i in (0, 1))
+    for event, (agent, line, what) in zip(finding.timeline, rows):
+        here = event.kind == "finding"
+        text = f"{'>' if here else ' '} {line:>{lines}}  {agent:<{agents}}  {what}"
+        yield Paragraph(text, "here" if here else "event", 2, lines + agents + 6)
+
+
+def _row(event: Event, finding: Finding) -> tuple[str, str, str]:
+    """Who, the line, and what."""
+    line = f"line {event.location.line}" if event.location else ""
+    if event.kind == "finding":
+        return "", "", f"here: {finding.code}"
+    if event.kind == "gap":
+        return "", "", f"... {event.what}"
+    verb = VERBS.get(event.kind, ("", ""))[event.agent.startswith("warps ")]
+    return event.agent, line, f"{verb}{event.what}"
+
+
+# --- the end
+
+
+def _verdict(report: Report) -> Iterator[Paragraph]:
+    errors = sum(f.severity.value == "error" for f in report.findings)
+    others = len(report.findings) - errors
+    counts = [_count(errors, "error")] * bool(errors)
+    counts += [f"{others} unguaranteed" + (" (counted: strict)" if report.strict else "")] * bool(others)
+    ran = "program order" if report.orders == 1 and not report.seed else _count(report.orders, "order")
+    last = report.seed + report.orders - 1
+    seeds = f" (seed {report.seed})" if report.orders == 1 else f" (seeds {report.seed} to {last})"
+    text = f"{'clean' if not report.findings else ', '.join(counts)} in {ran}{seeds}"
+    yield Paragraph(
+        f"{text}, simulated in {report.seconds:.2f} s on the CPU", "good" if report.ok else "bad", hanging=2
+    )
+
+
+def _coverage(report: Report) -> Iterator[Paragraph]:
+    covered = report.coverage
+    for label, items in (
+        ("exact", [", ".join(covered.exact)] if covered.exact else []),
+        ("approximated", [f"{', '.join(names)}: {what}" for what, names in covered.approximated.items()]),
+        ("not covered", list(covered.not_covered)),
+    ):
+        for i, item in enumerate(items):
+            yield Paragraph(f"{label + ':' if i == 0 else '':<14}{item}", "dim", 2, 14)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,46 @@
+"""Silence on kernels that are right: a seeded sample of schedules and odd shapes, in three orders.
+
+All schedules, over more shapes: `python bench/sweep.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from blackwell_matmul.gpus import gpu_for_target
+from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels.space import projection, why_not
+from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.simulator import simulate
+
+MS, NS, KS = (1, 17, 129, 200), (8, 24, 72, 136), (8, 16, 40, 128, 264)
+ORDERS = (("adversarial", 0), ("eager", 0), ("random", 1))
+EACH = 6
+
+Case = tuple[str, Schedule, tuple[int, int, int]]
+
+
+def cases() -> Iterator[Case]:
+    gpu, draw = gpu_for_target("sm_100a"), random.Random(4)
+    for name in RUNGS:
+        for schedule in draw.sample(projection(rung(name)), EACH):
+            m, n, k = draw.choice(MS), draw.choice(NS), draw.choice(KS)
+            assert not why_not(schedule, Problem(m, n, k, "fp16"), gpu)
+            yield name, schedule, (m, n, k)
+
+
+@pytest.mark.parametrize("name, schedule, shape", list(cases()), ids=str)
+def test_a_correct_kernel_is_silent(name: str, schedule: Schedule, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
+    for policy, seed in ORDERS:
+        c = torch.full((m, n), float("nan")).half()
+        run = simulate(rung(name), m, n, k, a, b, c, schedule=schedule, policy=policy, seed=seed, workers=1)
+        assert not run.findings, (policy, seed, [str(f) for f in run.findings])
+        assert check_matmul(a, b, c).ok

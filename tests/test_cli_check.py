@@ -1,0 +1,138 @@
+"""`blackwell-matmul check`: exit codes, what it prints where, JSON, and bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_testing import REFERENCE, SCALE, written
+
+from blackwell_matmul import SimulationError, cli
+from blackwell_matmul.harness import checking
+from blackwell_matmul.simulator.sanitizer import text as texts
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = cli.main(["check", *argv])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def scale(tmp_path: Path) -> str:
+    return written(tmp_path, SCALE + REFERENCE)
+
+
+def test_a_clean_rung_is_exit_code_0(command: Command) -> None:
+    code, out, err = command("v1", "--size", "130", "72", "96", "--orders", "2", "--schedule", "block_n=64")
+    assert (code, err) == (0, "")
+    assert out.startswith("BlackwellMatmulV1  sm_100a  ") and "\nclean in 2 orders (seeds 0 to 1)" in out
+
+
+def test_findings_are_exit_code_1_with_the_command_that_replays_them(command: Command, scale: str) -> None:
+    code, out, err = command(f"{scale}:Scale", "--schedule", "wait=false", "--orders", "3", "--seed", "4")
+    assert (code, err) == (1, "")
+    assert f"replay: blackwell-matmul check {scale}:Scale --schedule wait=false --seed 4\n" in out
+    assert "\nerror read-before-complete\n" in out and "3 of 3 orders" in out
+
+
+def test_the_replay_command_shows_the_finding_again(command: Command, scale: str) -> None:
+    _, out, _ = command(scale, "--schedule", "wait=false", "--orders", "2", "--seed", "9")
+    line = next(line for line in out.splitlines() if "replay:" in line)
+    code, again, _ = command(*line.split("blackwell-matmul check ")[1].split())
+    assert code == 1 and "error read-before-complete" in again
+
+
+def test_values_are_not_its_business(command: Command, scale: str) -> None:
+    assert command(scale, "--schedule", "factor=3.0")[0] == 0
+
+
+def test_strict_turns_what_nothing_guarantees_into_findings(command: Command, tmp_path: Path) -> None:
+    """A copy that nobody uses and nobody waits for."""
+    lonely = SCALE.replace(
+        "self.load_shared(s_x) * self.factor", "self.load_global(g_x, offsets=[0, 0], shape=[32, 64])"
+    )
+    file = written(tmp_path, lonely)
+    assert command(file, "--schedule", "wait=false")[0] == 0
+    code, out, _ = command(file, "--schedule", "wait=false", "--strict")
+    assert code == 1 and "unguaranteed in-flight-at-exit" in out and "1 unguaranteed (counted: strict)" in out
+
+
+def test_json_is_one_object_on_one_line(command: Command, scale: str) -> None:
+    code, out, err = command(scale, "--schedule", "wait=false", "--json")
+    record = json.loads(out)
+    assert code == 1 and err == "" and out.count("\n") == 1
+    assert list(record) == [
+        *("kernel", "target", "schedule", "grid", "orders", "seed", "strict", "ok", "seconds", "findings", "coverage")
+    ]
+    assert record["findings"][0]["missing"] == "wait" and record["ok"] is False
+
+
+@pytest.mark.parametrize(
+    "argv, sentence",
+    [
+        (["v9"], "rung is 'v9'; the rungs are v0, v1, v2."),
+        (["none.py:X"], "cannot read 'none.py': there is no such file."),
+        (["v1", "--orders", "0"], "orders is 0; it must be an integer from 1 to 10000."),
+        (["v1", "--orders", "x"], "--orders is 'x'; it must be an integer."),
+        (["v1", "--seed", "-1"], "seed is -1; it must be an integer from 0 to 2**63 - 1."),
+        (["v1", "--size", "8", "8", "x"], "k of --size is 'x'; it must be an integer."),
+        (["v1", "--size", "8", "8", "9"], "pad K to 16."),
+        (["v1", "--schedule", "block_x=1"], "block_x"),
+        (["v1", "--target", "sm_90a"], "sm_90a"),
+        (["v1", "--policy", "eager"], "No such option"),
+        ([], "Missing argument"),
+    ],
+)
+def test_what_cannot_run_is_one_sentence_and_exit_code_2(command: Command, argv: list[str], sentence: str) -> None:
+    code, out, err = command(*argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ") and err.count("\n") == 1
+    assert sentence in err
+
+
+def test_a_kernel_that_the_simulator_cannot_finish_could_not_run(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise SimulationError("V1 cannot go on at v1.py:3: ValueError, x.")
+
+    monkeypatch.setattr(checking, "check_kernel", fail)
+    assert command("v1") == (2, "", "error: V1 cannot go on at v1.py:3: ValueError, x.\n")
+
+
+def test_help_has_examples_and_says_what_run_is_for(command: Command) -> None:
+    code, out, _ = command("--help")
+    assert code == 0 and "blackwell-matmul check v1 --size 256 256 256" in out
+    assert "run compares the values" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminal_gets_lines_of_its_width(scale: str, columns: int) -> None:
+    environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(columns)}
+    command = [sys.executable, "-m", "blackwell_matmul.cli", "check", scale, "--schedule", "wait=false"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in done.stdout.splitlines()]
+    assert done.returncode == 1 and max(map(len, lines)) <= columns
+    assert any("==> missing wait: " in line for line in lines)
+
+
+def test_one_layout_for_a_terminal_and_for_text(command: Command, scale: str) -> None:
+    _, out, _ = command(scale, "--schedule", "wait=false")
+    report = checking.check_kernel(scale, schedule="wait=false")
+    same = texts.plain(report, lambda seed: f"blackwell-matmul check {scale} --schedule wait=false --seed {seed}")
+    hide = re.compile(r"simulated in .*")
+    assert hide.sub("", out.rstrip("\n")) == hide.sub("", same)

@@ -8,8 +8,8 @@
 The baseline is `a.astype(float32) @ b.astype(float32).T`, timed between the simulator's runs; ratios are medians over
 medians of one process, because machines differ and drift. `unchecked` is the simulator with `checks=False`, in the same
 process, and `checks` what the checks cost: the simulated time over that. On a machine that does other work as well, the
-ratio of processor times says more; a warp instruction's cost is processor time too. Memory is the peak resident set of a
-process that does nothing else, with its children, less what it had before the first run. --profile samples one run in
+ratio of processor times says more; a warp instruction's cost is processor time too. Memory is the peak resident set of
+a process that does nothing else, with its children, less what it had before the first run. --profile samples one run in
 one process, by its processor time, without slowing it down; README.md beside this file says where the time goes.
 """
 

@@ -66,7 +66,6 @@ def copy_async(inst: Any, site: Site) -> Any:
         moved = list(offsets)
         moved[rows] += box[0][0]
         place = Placement(source, tuple(moved), dims, extents)
-        record_read(warp, source, place.region(source).box)
         place.check_exists(warp, source, "cp.async", location)
 
         regions = {"dst": target.region(box)}
@@ -111,8 +110,8 @@ def read_source(warp: Warp, regions: dict[str, Region], source: GlobalView, plac
     storage = source.storage
     assert isinstance(storage, GlobalStorage)
     if not storage.segment.constant:
-        record_read(warp, source)
         regions["src"] = place.region(source)
+        record_read(warp, source, regions["src"].box)
 
 
 def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:

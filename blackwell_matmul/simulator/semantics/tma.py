@@ -110,7 +110,6 @@ def _load(inst: Any, site: Site) -> Any:
             _require_map(warp, source, dims, shape, site)
         barrier = warp.cta.barrier_at(address, location)
         place = Placement(source, offsets, dims, shape)
-        record_read(warp, source, place.region(source).box)
         place.check_exists(warp, source, site.description.name, location)
 
         regions = {"dst": target.region()}

@@ -249,12 +249,13 @@ MAX_CELLS = 2**20
 
 
 def _is_tiled(memory: GlobalMemory, key: ViewKey, keys: list[ViewKey], writes: list[Write]) -> bool:
-    """True for an output that only this view writes, and each element of it once: nothing to report."""
+    """True for an output that only this view writes, each element of it once, and nobody reads: nothing to report."""
     storage = memory.view(key)
     assert storage is not None
     alone = all(other is key or memory.segment_at(other.address) is not storage.segment for other in keys)
     rectangles = all(write.elements is None for write in writes)
-    return alone and rectangles and tiles([write.box for write in writes], storage.data.shape)
+    unread = storage.segment.address not in memory.read
+    return alone and rectangles and unread and tiles([write.box for write in writes], storage.data.shape)
 
 
 def tiles(boxes: list[Box], shape: tuple[int, ...]) -> bool:

@@ -123,6 +123,9 @@ class SharedStorage(Storage):
             self.held.pop(place).fill()
             self.tilings.clear()
 
+    def close(self) -> None:
+        self.held.clear()
+
     def patch(self, view: View) -> Patch | None:
         if not self.held or view.index is not None:
             return None

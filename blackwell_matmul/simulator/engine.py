@@ -154,6 +154,7 @@ class Engine:
         self.shuffle = seed != 0
         self.queue: dict[AsyncOperation, None] = {}  # not complete, in order of issue
         self.steps = 0
+        self.polling = False  # somebody waited for what is no mbarrier and no meeting, and may have to be asked any time
 
     # asynchronous operations
 
@@ -202,6 +203,8 @@ class Engine:
                 continue
             self.steps += 1
             if agent.step():
+                assert agent.wait is not None
+                self.polling |= agent.wait.source is None
                 waiting.setdefault(cta, []).append(agent)
             if cta.changed:
                 _wake(cta, waiting, ready)
@@ -219,7 +222,7 @@ class Engine:
 
     def _deliver_to(self, cta: Cta, waiting: Waiting, ready: deque[Agent]) -> bool:
         """The same for one CTA, one operation; another CTA may also have given it what it waits for."""
-        if _wake(cta, waiting, ready):
+        if (cta.changed or self.polling) and _wake(cta, waiting, ready):
             return True
         op = self._needed(cta, waiting.get(cta, []))
         if op is None:

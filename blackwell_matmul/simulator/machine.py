@@ -359,6 +359,15 @@ class Cta:
                 message = f"{barrier.name} still lacks {barrier.missing()} when the CTA exits, and no copy brings them"
                 self.report("tx-pending-at-exit", message, barrier.location, severity=Severity.UNGUARANTEED)
 
+    def close(self) -> None:
+        """Break the cycles through this CTA, so that its memory is free now and not when the garbage collector runs."""
+        for storage in self.shared.values():
+            storage.close()
+        for warp in self.warps:
+            warp.bulk_groups.clear()
+        for parts in (self.warps, self.shared, self.barriers, self.meetings, self.in_flight):
+            parts.clear()
+
     def _report_in_flight(self, op: AsyncOperation) -> None:
         if op.source_free:
             return  # its writes may outlive the CTA (PTX ISA, cp.async.bulk.wait_group)
@@ -456,6 +465,8 @@ class Grid:
                 self._report_deadlock(cta, stuck)
             elif not cta.stopped:
                 cta.check_exit()
+            cta.close()
+        self.order = None
         self.steps += self.engine.steps
 
     def _report_deadlock(self, cta: Cta, stuck: list[Agent]) -> None:

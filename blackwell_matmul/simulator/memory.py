@@ -59,6 +59,9 @@ class Storage:
     def forget(self, box: Box) -> None:
         """The rectangle is about to be written: for who does it in another way than through a view's `write`."""
 
+    def close(self) -> None:
+        """Its CTA has ended: let go of other memory."""
+
     def patch(self, view: View) -> Patch | None:
         """The constant memory that holds what the view does, if that is known."""
         return None

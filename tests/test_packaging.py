@@ -118,6 +118,9 @@ def test_console_script_exists() -> None:
         ("frontend", ["simulator", "harness", "kernels", "script", "cli"]),
         ("simulator", ["kernels", "harness", "script", "cli"]),
         ("harness", ["cli"]),
+        ("compiler", ["kernels", "script", "simulator", "runtime", "harness", "cli"]),
+        ("runtime", ["kernels", "script", "simulator", "harness", "cli"]),
+        ("doctor", ["cli"]),
     ],
 )
 def test_arrows_point_down(room: str, may_not_import: list[str]) -> None:

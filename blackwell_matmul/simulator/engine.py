@@ -154,7 +154,7 @@ class Engine:
         self.shuffle = seed != 0
         self.queue: dict[AsyncOperation, None] = {}  # not complete, in order of issue
         self.steps = 0
-        self.polling = False  # somebody waited for what is no mbarrier and no meeting, and may have to be asked any time
+        self.polling = False  # somebody waited for what is neither mbarrier nor meeting, and is to be asked at any time
 
     # asynchronous operations
 

@@ -6,13 +6,17 @@ python tutorials/refresh.py --check   changes nothing; exit code 1 when somethin
 In a page, a comment `<!-- source: FILE from "a" to "b" -->` stands before a Python block that holds the lines of FILE
 from the one that starts with a to the first one after it that starts with b. Every other Python block is run, all
 blocks of a page in one namespace, in order; `<!-- output -->` stands before the text block that shows what it prints.
+A console block holds one `$ blackwell-matmul` command and what it prints on a terminal.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
+import shlex
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -26,6 +30,9 @@ WIDTH = 110
 
 _SOURCE = re.compile(r'^<!-- source: (?P<file>\S+) from "(?P<first>[^\n]*?)" to "(?P<last>[^\n]*?)" -->\n', re.M)
 _BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```\n", re.M | re.S)
+_COMMAND = re.compile(r"^```console\n\$ blackwell-matmul (?P<arguments>[^\n]*)\n(?P<text>.*?)^```\n", re.M | re.S)
+_EXCERPT = re.compile(r"[ >]+\d+ \| ")
+"""How a report shows a line of source; like the pieces of kernels it is not wrapped."""
 _OUTPUT = re.compile(r"\n*<!-- output -->\n```text\n(?P<text>.*?)^```\n", re.M | re.S)
 
 
@@ -108,11 +115,12 @@ def neutral(text: str) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Long lines continued on the next one, two columns in."""
+    """Long lines continued on the next one, two columns further in."""
     lines = []
     for line in text.splitlines():
-        fits = len(line) <= WIDTH
-        lines += [line] if fits else textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_long_words=False)
+        fits = len(line) <= WIDTH or _EXCERPT.match(line)
+        below = " " * (len(line) - len(line.lstrip()) + 2)
+        lines += [line] if fits else textwrap.wrap(line, WIDTH, subsequent_indent=below, break_long_words=False)
     return "\n".join(lines) + "\n"
 
 
@@ -128,11 +136,31 @@ def with_outputs(page: str, printed: list[str]) -> str:
     return page
 
 
+def with_commands(page: str) -> str:
+    """The page with what its commands print."""
+    return _COMMAND.sub(
+        lambda m: f"```console\n$ blackwell-matmul {m['arguments']}\n{on_terminal(m['arguments'])}```\n", page
+    )
+
+
+def on_terminal(arguments: str) -> str:
+    """What a command prints on a terminal that is as wide as an output may be, without colours."""
+    command = [sys.executable, "-m", "blackwell_matmul.cli", *shlex.split(arguments)]
+    terminal = {"TERM": "xterm", "FORCE_COLOR": "1", "COLUMNS": str(WIDTH)}
+    terminal |= {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            command, cwd=folder, env=os.environ | terminal, capture_output=True, encoding="utf-8", timeout=300
+        )
+    lines = neutral(re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)).splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
 def fresh(name: str) -> str:
     """A page of this folder as it should be."""
     if str(HERE) not in sys.path:
         sys.path.insert(0, str(HERE))
-    page = expand((HERE / name).read_text(encoding="utf-8"))
+    page = with_commands(expand((HERE / name).read_text(encoding="utf-8")))
     return with_outputs(page, run(page, name.removesuffix(".md")))
 
 

@@ -12,6 +12,22 @@ TUTORIALS = refresh.HERE
 KERNELS = "blackwell_matmul/kernels/blackwell"
 TEXTS = {name: (TUTORIALS / name).read_text(encoding="utf-8") for name in (*refresh.PAGES, "README.md")}
 
+BROKEN = {
+    "v0.md": {
+        "missing-proxy-fence": '==> missing fence: fence.proxy_async(space="shared") after line 50 by warp 2',
+        "dealloc-in-flight": "==> warp 3 has waited for it: the missing sync: self.sync() between that and line 75",
+    },
+    "v1.md": {
+        "too-few-bytes": "which ended without the bytes of cp.async.bulk.tensor (load): arrive_and_expect_tx announces",
+        "missing-proxy-fence": '==> missing fence: fence.proxy_async(space="shared") after line 78 by warp 0',
+    },
+    "v2.md": {
+        "wrong-phase": "passed on phase 0, and cp.async.bulk.tensor (load) is part of phase 1: the parity that",
+        "overwritten-in-flight": "==> missing wait: mbarrier.wait on mma_barrier",
+    },
+}
+"""By page, what check must say in "Break it": the code, and what is missing."""
+
 
 @pytest.mark.parametrize("name", refresh.PAGES)
 def test_snippets_print_what_the_page_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,6 +38,33 @@ def test_snippets_print_what_the_page_shows(name: str, tmp_path: Path, monkeypat
     for snippet, text in zip(snippets, printed, strict=True):
         assert (snippet.shown or "").split() == text.split(), f"in {name}, under:\n{snippet.text}"
     assert not list(tmp_path.iterdir()), "a snippet left files behind"
+
+
+@pytest.mark.parametrize("name", refresh.PAGES)
+def test_commands_print_what_the_page_shows(name: str) -> None:
+    assert refresh.with_commands(TEXTS[name]).split() == TEXTS[name].split()
+
+
+def test_some_page_shows_check_on_a_terminal() -> None:
+    assert any("```console\n$ blackwell-matmul check v1" in text for text in TEXTS.values())
+
+
+@pytest.mark.parametrize("name", refresh.PAGES)
+def test_check_says_what_is_missing(name: str) -> None:
+    """Whatever the outputs are refreshed to, each broken kernel keeps its diagnosis."""
+    section = TEXTS[name].split("## Break it\n")[1].split("\n## ")[0]
+    shown = [" ".join(snippet.shown.split()) for snippet in refresh.snippets(section) if snippet.shown]
+    for code, missing in BROKEN[name].items():
+        assert any(f"error {code} " in text and missing in text for text in shown), f"{code} in {name}"
+
+
+def test_index_names_the_findings_that_the_pages_show() -> None:
+    page, rows = "", re.findall(r"^\| (?:\[V\d\]\((v\d\.md)#break-it\))? ?\|.*\| (`.*) \|$", TEXTS["README.md"], re.M)
+    assert len(rows) >= 6
+    for link, says in rows:
+        page = link or page
+        shown = "".join(snippet.shown or "" for snippet in refresh.snippets(TEXTS[page]))
+        assert all(code in shown for code in re.findall(r"`([\w-]+)`", says)), f"{page}: {says}"
 
 
 @pytest.mark.parametrize("name", refresh.PAGES)

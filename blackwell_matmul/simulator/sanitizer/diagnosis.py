@@ -275,7 +275,7 @@ def finding_of(c: Conflict) -> Finding:
     return Finding(
         c.site.description.conflict or missing.code or _code(c),
         missing.severity,
-        f"{_sentence(c)}; {missing.advice}",
+        f"{_sentence(c, missing)}; {missing.advice}",
         c.warp.cta.position,
         c.site.location,
         c.other_location,
@@ -293,14 +293,20 @@ def _code(c: Conflict) -> str:
     return WRITTEN if c.write else READ
 
 
-def _sentence(c: Conflict) -> str:
+def _sentence(c: Conflict, missing: Missing) -> str:
     verb = "frees" if c.site.description.conflict else "writes" if c.write else "reads"
     what = f"{c.site.description.name} by {c.lanes} {verb} {c.region}"
     who = str(c.culprit) if c.culprit.cta is c.lanes.cta else f"{c.culprit} of CTA {c.culprit.cta.position}"
+    if missing.edge == "fence":
+        return f"{what} through the async proxy, which {c.other_name} by {who} {_past(c.other)} through the generic one"
     if c.operation is not None:
         doing = "still reads" if not c.other.write else ("still accesses" if c.write else "has not finished writing")
         return f"{what}, which {c.other_name} (issued by {who}) {doing}"
     return f"{what}, which {c.other_name} by {who} {'writes' if c.other.write else 'reads'} without an order"
+
+
+def _past(access: Access) -> str:
+    return "wrote" if access.write else "read"
 
 
 def _phase(phase: int) -> str:

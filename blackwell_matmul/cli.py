@@ -448,7 +448,3 @@ def _print(text: str) -> None:
     except BrokenPipeError:  # the reader left: nobody to tell, and nothing may be left to flush at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(2) from None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

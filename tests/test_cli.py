@@ -210,7 +210,7 @@ def test_the_spinner_waits_and_needs_a_terminal(simulator, capsys, monkeypatch):
 def test_a_reader_who_left_is_no_traceback(options):
     reader, writer = os.pipe()
     os.close(reader)
-    argv = [sys.executable, "-m", "blackwell_matmul.cli", "run", "v1", "--size", "8", "8", "8", *options]
+    argv = [sys.executable, "-m", "blackwell_matmul", "run", "v1", "--size", "8", "8", "8", *options]
     done = subprocess.run(argv, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     assert (done.returncode, done.stderr) == (2, "")
@@ -314,7 +314,7 @@ def test_schedules_as_json_has_every_row_with_its_reasons(listed):
 @pytest.mark.parametrize("argv", [["v2"], ["v0", "--size", "1", "1", "1"], ["v2", "--size", "8", "100000", "12"]])
 def test_no_line_of_schedules_is_wider_than_a_terminal(monkeypatch, argv):
     environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "80"}
-    command = [sys.executable, "-m", "blackwell_matmul.cli", "schedules", *argv]
+    command = [sys.executable, "-m", "blackwell_matmul", "schedules", *argv]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in done.stdout.splitlines()]
     assert done.returncode in (0, 1) and max(map(len, lines)) <= 80 and "…" not in done.stdout

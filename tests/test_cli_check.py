@@ -123,7 +123,7 @@ def test_help_has_examples_and_says_what_run_is_for(command: Command) -> None:
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_terminal_gets_lines_of_its_width(scale: str, columns: int) -> None:
     environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": str(columns)}
-    command = [sys.executable, "-m", "blackwell_matmul.cli", "check", scale, "--schedule", "wait=false"]
+    command = [sys.executable, "-m", "blackwell_matmul", "check", scale, "--schedule", "wait=false"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in done.stdout.splitlines()]
     assert done.returncode == 1 and max(map(len, lines)) <= columns

@@ -393,7 +393,7 @@ def test_bytes_that_are_no_text_get_one_sentence(tmp_path):
 def test_a_file_may_have_any_name_and_imports_its_neighbours(write, tmp_path, name):
     write("TWO = 2.0", "neighbour_of_a_kernel.py")
     file = write("from neighbour_of_a_kernel import TWO\n" + DOUBLE + ARGS + REFERENCE, name)
-    command = [sys.executable, "-m", "blackwell_matmul.cli", "run", f"{file}:Double"]
+    command = [sys.executable, "-m", "blackwell_matmul", "run", f"{file}:Double"]
     root = str(Path(__file__).resolve().parents[1])
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=tmp_path.parent, env={**os.environ, "PYTHONPATH": root}
@@ -433,7 +433,7 @@ def test_the_readme_shows_what_a_kernel_file_prints(tmp_path):
     kernel = next(text for language, text in blocks if language == "python" and "def example_args" in text)
     shell, shown = next(text.splitlines() for language, text in blocks if language == "console")
     (tmp_path / "my_kernel.py").write_text(kernel)
-    command = [sys.executable, "-m", "blackwell_matmul.cli", *shell.removeprefix("$ blackwell-matmul ").split()]
+    command = [sys.executable, "-m", "blackwell_matmul", *shell.removeprefix("$ blackwell-matmul ").split()]
     root = str(Path(__file__).resolve().parents[1])
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": root})
     assert (done.returncode, done.stderr) == (0, "")

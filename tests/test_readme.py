@@ -59,7 +59,7 @@ def test_shown_demo_line_is_what_the_demo_prints(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("blackwell-matmul ")])
 def test_shell_command_runs(command: str, tmp_path: Path) -> None:
-    result = run([sys.executable, "-m", "blackwell_matmul.cli", *shlex.split(command)[1:]], tmp_path)
+    result = run([sys.executable, "-m", "blackwell_matmul", *shlex.split(command)[1:]], tmp_path)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -145,7 +145,7 @@ def with_commands(page: str) -> str:
 
 def on_terminal(arguments: str) -> str:
     """What a command prints on a terminal that is as wide as an output may be, without colours."""
-    command = [sys.executable, "-m", "blackwell_matmul.cli", *shlex.split(arguments)]
+    command = [sys.executable, "-m", "blackwell_matmul", *shlex.split(arguments)]
     terminal = {"TERM": "xterm", "FORCE_COLOR": "1", "COLUMNS": str(WIDTH)}
     terminal |= {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
     with tempfile.TemporaryDirectory() as folder:

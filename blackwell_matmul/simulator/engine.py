@@ -88,6 +88,10 @@ class AsyncOperation:
         if self.cta.tracing:
             self.cta.event(self.agent, "complete", self.name, self.location)
 
+    def advice(self, warp: Warp, location: Location | None) -> str:
+        """The wait that lets `warp` go on at `location`."""
+        return self.remedy
+
     def settle_reads(self) -> None:
         """Somebody waited for the reads: the source may be overwritten, while the rest is still to be written."""
         self.take()

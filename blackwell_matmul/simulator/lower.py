@@ -19,6 +19,7 @@ from blackwell_matmul.simulator.expressions import NAMESPACE, ExpressionWriter, 
 from blackwell_matmul.simulator.machine import BARRIER_BYTES, Warp
 from blackwell_matmul.simulator.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics import description_of
+from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
 from blackwell_matmul.simulator.site import Site
 
 _BUILT_IN = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
@@ -81,6 +82,7 @@ class Lowering:
         self.lets: dict[int, Any] = {}
         self.barriers: dict[int, tuple[int, int]] = {}  # by tensor of barriers: the first one's address, and how many
         self.addresses: dict[int, str] = {}  # by tensor that holds one barrier: its address, as Python
+        self.accumulators = _accumulators(program)
         self.operands = {id(t) for node in walk(program.tile.body) for t in getattr(node, "inputs", ())}
         self.instructions: list[Any] = []
         self.here: Location | None = None
@@ -258,6 +260,7 @@ class Lowering:
         if function is None:
             return
         self._check_loaded(inst, site)
+        self._watch_accumulators(inst, site)
         call = f"{self.constant(function)}({', '.join(['w', *site.arguments])})"
         self._emit_call(call, site, inst)
 
@@ -287,6 +290,21 @@ class Lowering:
         if type(inst).__name__ == "Tcgen05LoadInst":
             self.loaded.add(id(inst.output))
 
+    def _watch_accumulators(self, inst: Any, site: Site) -> None:
+        """Registers that are an accumulator of wgmma may be used only after its wait; a view uses nothing."""
+        kind = type(inst).__name__
+        if kind == "ViewInst" or kind.startswith("Wgmma"):
+            return
+        for i, tensor in enumerate(inst.inputs):
+            if id(tensor) in self.accumulators:
+                self._watch(tensor, site, write=i == 0 and kind in ("AssignInst", "SliceAssignInst"))
+        if id(inst.output) in self.accumulators & self.viewed and self.is_defined(inst.output):
+            self._watch(inst.output, site, write=True)
+
+    def _watch(self, tensor: Any, site: Site, write: bool) -> None:
+        use = self.constant(ordinary_use(site, site.name(tensor, "the accumulator"), write))
+        self.emit(f"if w.wgmma: {use}(w, {self.value_of(tensor)})")
+
     def _target(self, output: Any) -> str:
         """Where a result goes: to its name, or into the registers that an earlier view of the tensor shares."""
         again = self.is_defined(output) and id(output) in self.viewed
@@ -307,6 +325,8 @@ class Lowering:
             self.emit("    yield b")
         else:
             self.emit(f"{target}{call}")
+        if id(inst.output) in self.accumulators and type(inst).__name__ != "ViewInst":
+            self._watch(inst.output, site, write=True)
         if type(inst).__name__ == "ExitInst":
             self.emit("return")
         if type(inst).__name__ == "ViewInst":
@@ -378,6 +398,19 @@ class Lowering:
         )
         exec(f"def grid(arguments): {head}return ({', '.join(texts)},)", self.namespace)
         return self.namespace["grid"]
+
+
+def _accumulators(program: Program) -> frozenset[int]:
+    """The tensors whose registers a wgmma accumulates into, whatever name a view gives them."""
+    from blackwell_matmul.frontend.recording import instructions
+
+    found: set[int] = set()
+    insts = list(instructions(program.tile))
+    found |= {id(inst.inputs[-1]) for inst in insts if type(inst).__name__ == "WgmmaMmaSSInst"}
+    views = [{id(inst.output), id(inst.inputs[0])} for inst in insts if type(inst).__name__ == "ViewInst"]
+    while more := [pair for pair in views if pair & found and not pair <= found]:
+        found = found.union(*more)
+    return frozenset(found)
 
 
 def barrier_address(first: int, count: int, name: str | None, location: Location | None) -> Callable[[Warp, int], int]:

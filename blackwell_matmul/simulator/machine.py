@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.globals import GlobalMemory
     from blackwell_matmul.simulator.lower import Lowered
     from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
+    from blackwell_matmul.simulator.semantics.wgmma import Queue
 
 TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS = 128, 512  # PTX ISA, "Tensor Memory": 128 lanes x 512 columns of 32 bits
 BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
@@ -186,12 +187,12 @@ class Warp:
     cp_async: copies issued and not yet committed to a group; cp_groups: committed groups, oldest first.
     bulk, bulk_groups: the same for bulk stores, which belong to the elected lane.
     tmem_loads, tmem_stores: tcgen05.ld and st that tcgen05.wait has not ended; unready: the registers of such loads.
-    tensor_core: the pipe of the mma and cp that its elected lane issues.
+    tensor_core: the pipe of the mma and cp that its elected lane issues. wgmma: its warpgroup's mma, once it has some.
     """
 
     __slots__ = (
         "bulk", "bulk_groups", "cp_async", "cp_groups", "cta", "index", "tensor_core", "tmem_loads", "tmem_stores",
-        "unready",
+        "unready", "wgmma",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, index: int) -> None:
@@ -204,6 +205,7 @@ class Warp:
         self.tmem_loads: list[AsyncOperation] = []
         self.tmem_stores: list[AsyncOperation] = []
         self.unready: dict[int, tuple[np.ndarray, AsyncOperation]] = {}
+        self.wgmma: Queue | None = None
 
     def __str__(self) -> str:
         return f"warp {self.index} of CTA {self.cta.position}"

@@ -138,6 +138,12 @@ class Site:
             warp.cta, warp.index, self.description.name, agent, self.location, complete,
             reads=reads, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy, covers=covers,
         )  # fmt: skip
+        self.issue(op, warp, regions)
+        warp.cta.engine.start(op)
+        return op
+
+    def issue(self, op: AsyncOperation, warp: Warp, regions: Mapping[str, Region], joining: bool = False) -> None:
+        """Check an operation against those in flight. joining: other warps have issued it before this one."""
         order = warp.cta.order
         if order is not None:
             for name in self._reads:
@@ -145,12 +151,10 @@ class Site:
                 if region is not None and region.storage.written is not True and region.storage.unwritten(region):
                     report_uninitialised(warp, region, self.description.name, self.location)
                     order.read_too_early(warp, self, self._effect(name), region)
-            order.issue(op, warp, self, regions)
+            (order.join if joining else order.issue)(op, warp, self, regions)
             for name in self._writes:
                 if name in regions:
                     regions[name].storage.mark(regions[name])
-        warp.cta.engine.start(op)
-        return op
 
 
 class _Layouts(dict[int, WarpLayout]):

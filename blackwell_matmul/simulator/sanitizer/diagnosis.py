@@ -189,7 +189,8 @@ def completion(c: Conflict) -> Missing | None:
     op = c.operation
     if op is None:
         return None
-    return Missing("commit" if "commit" in op.remedy else "wait", f"the missing wait: {op.remedy}")
+    advice = op.advice(c.warp, c.site.location)
+    return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 
 
 def threads(c: Conflict) -> Missing:

@@ -178,12 +178,23 @@ class HappensBefore:
             return
         op.event = self._new_event()
         op.source = self._new_event() if op.read_phase is not None else op.event
+        self._touches(op, warp, site, lanes, regions)
+        if op.pipe is not None:
+            lanes.issued |= op.event | op.after
+
+    def join(self, op: AsyncOperation, warp: Warp, site: Place, regions: Mapping[str, Region]) -> None:
+        """Another warp takes part in an operation of its warpgroup, which must be ordered after what it knows too."""
+        lanes = self.acting(warp, site)
+        op.steps |= lanes.steps
+        self._touches(op, warp, site, lanes, regions)
+
+    def _touches(
+        self, op: AsyncOperation, warp: Warp, site: Place, lanes: Lanes, regions: Mapping[str, Region]
+    ) -> None:
         for effect in site.description.effects:
             region = regions.get(effect.operand)
             if region is not None and not region.storage.constant:
                 self._touch(op, warp, site, lanes, effect, region)
-        if op.pipe is not None:
-            lanes.issued |= op.event | op.after
 
     def _touch(self, op: AsyncOperation, warp: Warp, site: Place, lanes: Lanes, effect: Effect, region: Region) -> None:
         write, known = effect.access is Kind.WRITE, getattr(lanes, effect.path) | op.source | op.event
@@ -201,6 +212,7 @@ class HappensBefore:
         """The lanes waited for an operation of their own; `source`: for its reads alone."""
         events = op.after | op.source | (0 if source else op.event)
         for lanes in self._each(warp, self.acting(warp, site)):
+            lanes.steps |= op.steps
             if op.generic:  # cp.async writes as its thread would
                 lanes.generic |= events
             else:

@@ -11,6 +11,7 @@ from blackwell_matmul.simulator.semantics import (  # noqa: F401
     tcgen05,
     tma,
     views,
+    wgmma,
 )
 from blackwell_matmul.simulator.semantics.description import DESCRIPTIONS, Description, description_of
 

@@ -67,6 +67,8 @@ def arrive(inst: Any, site: Site) -> Any:
         _, lanes = group.lanes(warp.index)
         barrier = warp.cta.barrier_at(address, location)
         warp.event("arrive", barrier.name, location)
+        if warp.wgmma is not None:
+            warp.wgmma.arrivals[barrier] = (warp.wgmma.committed, location)
         if warp.cta.order is not None:
             warp.cta.order.arrive(barrier, warp, site, release)
         barrier.arrive(lanes * count, location)

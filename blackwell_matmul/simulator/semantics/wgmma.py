@@ -60,7 +60,7 @@ class Mma(AsyncOperation):
         queue = queue_of(self.cta.warps[self.warp])
         if self.group is None:
             return f"{REMEDY_UNCOMMITTED} before {location}"
-        committed, where = queue.let_go(warp, queue.committed, location)
+        committed, where = queue.let_go(warp, location)
         return f"wgmma.wait_group({max(committed - self.group - 1, 0)}) before {where}"
 
 
@@ -96,13 +96,14 @@ class Queue:
         self.arrivals: dict[Mbarrier, tuple[int, Location | None]] = {}
         self.sums: dict[int, Sum] = {}
 
-    def let_go(self, warp: Warp, now: int, here: Location | None) -> tuple[int, Location | None]:
-        """The arrival that `warp` waited for last, if this warp made it; else now and here."""
-        waits = [(barrier.waits[warp.index].turn, barrier) for barrier in self.arrivals if warp.index in barrier.waits]
-        if not waits:
-            return now, here
-        committed, location = self.arrivals[max(waits, key=lambda wait: wait[0])[1]]
-        return committed, f"the arrival at {location}"  # type: ignore[return-value]
+    def let_go(self, warp: Warp, here: Location | None) -> tuple[int, str]:
+        """Where `warp` was told that it may go on, and how many groups were committed by then: at the arrival of this
+        warp that it waited for last, or here."""
+        told = [barrier for barrier in self.arrivals if warp.index in barrier.waits]
+        if not told:
+            return self.committed, str(here)
+        committed, location = self.arrivals[max(told, key=lambda barrier: barrier.waits[warp.index].turn)]
+        return committed, f"the arrival at {location}"
 
     def over(self, op: Mma) -> None:
         """This warp has waited for it."""
@@ -117,7 +118,7 @@ def queue_of(warp: Warp) -> Queue:
 
 def root_of(registers: np.ndarray) -> np.ndarray:
     """The array that owns the registers, of which a view shows a part."""
-    return registers if registers.base is None else registers.base  # type: ignore[return-value]
+    return registers if registers.base is None else registers.base
 
 
 # values
@@ -127,14 +128,15 @@ class Sum:
     """Products that are still to be added to an accumulator, each warp's part of which is in `parts`.
 
     Products of constant memory that follow each other along k make one large one (deferred.py), and the registers get
-    the sum when an ordinary instruction is about to use them.
+    the sum when an ordinary instruction is about to use them. at_once: or now, because they are part of others.
     """
 
-    __slots__ = ("layouts", "parts", "product", "shape", "total")
+    __slots__ = ("at_once", "layouts", "parts", "product", "shape", "total")
 
     def __init__(self, layouts: Mapping[int, WarpLayout], parts: dict[int, np.ndarray]) -> None:
         self.layouts, self.parts = layouts, parts
         self.shape = layouts[min(parts)].shape
+        self.at_once = any(registers.base is not None for registers in parts.values())
         self.product: Product | None = None
         self.total: np.ndarray | None = None
 
@@ -165,13 +167,13 @@ class Sum:
 
 
 def sum_of(cta: Cta, parts: dict[int, np.ndarray], layouts: Mapping[int, WarpLayout]) -> Sum:
-    """The sum for this accumulator; parts of other registers (views) get one of their own."""
+    """The sum for this accumulator."""
     first = min(parts)
     known = queue_of(cta.warps[first]).sums.get(id(parts[first]))
     if known is not None and all(known.parts.get(warp) is each for warp, each in parts.items()):
         return known
     made = Sum(layouts, dict(parts))
-    if all(registers.base is None for registers in parts.values()):
+    if not made.at_once:
         for warp, registers in parts.items():
             settle(cta, warp, registers)
             queue_of(cta.warps[warp]).sums[id(registers)] = made
@@ -187,14 +189,14 @@ def settle(cta: Cta, warp: int, registers: np.ndarray) -> None:
         found.flush()
 
 
-def multiply_add(cta: Cta, left: View, right: View, total: Sum, item: Element, deferrable: bool) -> None:
+def multiply_add(left: View, right: View, total: Sum, item: Element, deferrable: bool) -> None:
     """D += A @ B."""
     a, b = (left.storage.patch(left), right.storage.patch(right)) if deferrable else (None, None)
     if a is not None and b is not None:
         total.defer(a, b)
     else:
         total.add(multiply(left.read(), right.read(), item))
-    if id(total.parts[min(total.parts)]) not in queue_of(cta.warps[min(total.parts)]).sums:
+    if total.at_once:
         total.flush()
 
 
@@ -233,7 +235,7 @@ def _check_tile(inst: Any, site: Site, layouts: Mapping[int, WarpLayout]) -> Non
         if any(not np.array_equal(np.broadcast_to(e, c.shape), c) for e, c in zip(expected, layouts[warp].coords)):
             raise site.fail(
                 f"the registers of {site.name(d, 'the accumulator')} are not laid out as wgmma writes them (two"
-                " neighbours of a row in each thread), so that its columns would be exchanged; annotate_layout can say so"
+                " neighbours of a row in each thread): its columns would be exchanged; annotate_layout sets them right"
             )
 
 
@@ -267,9 +269,7 @@ def mma(inst: Any, site: Site) -> Any:
         op = _take_part(warp, site, key, needed, left, right)
         parts = op.meeting.brought
         if not parts:
-            op.complete = lambda: multiply_add(
-                warp.cta, left, right, sum_of(warp.cta, parts, layouts), item, deferrable
-            )
+            op.complete = lambda: multiply_add(left, right, sum_of(warp.cta, parts, layouts), item, deferrable)
         parts[warp.index] = registers
         queue.issued += 1
         queue.open.append(op)

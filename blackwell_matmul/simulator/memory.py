@@ -139,6 +139,18 @@ def meet(first: Box, second: Box) -> bool:
     return True
 
 
+def in_common(first: np.ndarray, second: np.ndarray) -> bool:
+    """Whether two arrays of element numbers share one; by a mask of what lies between, which needs no sorting."""
+    if not first.size or not second.size:
+        return False
+    begin, end = max(first.min(), second.min()), min(first.max(), second.max()) + 1
+    if end - begin > 64 * (first.size + second.size):
+        return bool(np.intersect1d(first, second).size)
+    mask = np.zeros(max(end - begin, 0), bool)
+    mask[first[(begin <= first) & (first < end)] - begin] = True
+    return bool(mask[second[(begin <= second) & (second < end)] - begin].any())
+
+
 class Region:
     """Part of a storage: a rectangle in its root coordinates, or some elements inside of one.
 
@@ -171,13 +183,13 @@ class Region:
             return self._shares_bytes(other)
         if not meet(self.box, other.box):
             return False
-        return (self.dense and other.dense) or bool(np.intersect1d(self.flat(), other.flat()).size)
+        return (self.dense and other.dense) or in_common(self.flat(), other.flat())
 
     def _shares_bytes(self, other: Region) -> bool:
         if other.storage not in self.storage.family:
             return False
         mine, theirs = self.storage.byte_ranges(self), other.storage.byte_ranges(other)
-        return bool(np.intersect1d(mine, theirs).size)
+        return in_common(mine, theirs)
 
     def flat(self) -> np.ndarray:
         if self.elements is not None:

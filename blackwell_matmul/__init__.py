@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
+    from blackwell_matmul.kernels.hopper.v0 import HopperMatmulV0
+    from blackwell_matmul.kernels.hopper.v1 import HopperMatmulV1
+    from blackwell_matmul.kernels.hopper.v2 import HopperMatmulV2
+    from blackwell_matmul.kernels.hopper.v3 import HopperMatmulV3
+    from blackwell_matmul.kernels.hopper.v4 import HopperMatmulV4
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime import Loaded, load
     from blackwell_matmul.script import Script
@@ -55,6 +60,11 @@ __all__ = [
     "DriverError",
     "Finding",
     "Gpu",
+    "HopperMatmulV0",
+    "HopperMatmulV1",
+    "HopperMatmulV2",
+    "HopperMatmulV3",
+    "HopperMatmulV4",
     "InputError",
     "Loaded",
     "Problem",
@@ -96,6 +106,11 @@ _HOMES = {
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),
+    "kernels.hopper.v0": ("HopperMatmulV0",),
+    "kernels.hopper.v1": ("HopperMatmulV1",),
+    "kernels.hopper.v2": ("HopperMatmulV2",),
+    "kernels.hopper.v3": ("HopperMatmulV3",),
+    "kernels.hopper.v4": ("HopperMatmulV4",),
     "problem": ("Problem", "Schedule"),
     "runtime": ("Loaded", "load"),
     "script": ("Script",),

@@ -31,6 +31,8 @@ TRACEBACK_VARIABLE = "BLACKWELL_MATMUL_TRACEBACK"
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
 """What typer raises for a command line that it cannot read; the class itself has no public name."""
 
+OWN_TARGET = "the kernel's own, or sm_100a"
+
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 
@@ -145,8 +147,9 @@ def run(
         str, typer.Option(metavar="INTEGER", help="Gives the inputs and the simulator's order of events.")
     ] = "0",
     target: Annotated[
-        str, typer.Option(metavar="sm_...", help="The GPU to simulate, as the compiler calls it.")
-    ] = "sm_100a",
+        str | None,
+        typer.Option(metavar="sm_...", help="The GPU to simulate, as the compiler calls it.", show_default=OWN_TARGET),
+    ] = None,
     policy: Annotated[
         str,
         typer.Option(
@@ -236,7 +239,10 @@ def check(
     strict: Annotated[
         bool, typer.Option("--strict", help="Count what works on today's hardware and nothing guarantees, too.")
     ] = False,
-    target: Annotated[str, typer.Option(help="The GPU to simulate, as the compiler calls it.")] = "sm_100a",
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="sm_...", help="The GPU to simulate, as the compiler calls it.", show_default=OWN_TARGET),
+    ] = None,
     workers: Annotated[
         str | None, typer.Option(metavar="INTEGER", help="Processes to simulate with.", show_default="one a core")
     ] = None,
@@ -280,7 +286,8 @@ def schedules(
     size: Size = None,
     dtype: Annotated[str, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.")] = "fp16",
     gpu: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The GPU by name, such as B200.", show_default="B200")
+        str | None,
+        typer.Option(metavar="NAME", help="The GPU by name, such as B200.", show_default="one that the rung is for"),
     ] = None,
     target: Annotated[
         str | None,
@@ -336,8 +343,11 @@ def compile(
         str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
     ] = "",
     target: Annotated[
-        str, typer.Option(metavar="sm_...", help="The GPU to compile for, as the compiler calls it.")
-    ] = "sm_100a",
+        str | None,
+        typer.Option(
+            metavar="sm_...", help="The GPU to compile for, as the compiler calls it.", show_default=OWN_TARGET
+        ),
+    ] = None,
     sass: Annotated[
         bool, typer.Option("--sass", metavar="", help="Show the machine instructions that matter.")
     ] = False,
@@ -416,7 +426,7 @@ def verify(
 def _gpu(gpu: str | None, target: str | None) -> Any:
     from blackwell_matmul.gpus import gpu_for_target
 
-    return (gpu or "B200") if target is None else gpu_for_target(target)
+    return gpu if target is None else gpu_for_target(target)
 
 
 def _problem(size: Sizes | None, dtype: str | None) -> Problem:

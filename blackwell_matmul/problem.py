@@ -6,12 +6,16 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.wording import integer, plain_text, same, shown
 
 DTYPES = {"fp16": 2, "bf16": 2}
 """Element types of A, B and C that the ladder serves today, with their size in bytes."""
+
+MMAS = ("tcgen05", "wgmma")
+"""The instructions that multiply: into tensor memory on data-center Blackwell, into registers on Hopper."""
 
 INT32_MAX = 2**31 - 1
 
@@ -71,6 +75,8 @@ class Schedule:
 
     block_m, block_n, block_k: the tile of C that one CTA computes and its step along k, in elements.
     e_block_n: the width of an epilogue strip, in columns of C. stages: shared-memory buffers of A and B.
+    consumers: warpgroups that share a tile. group_m: tiles along m that come before the next along n.
+    mma: the instruction that multiplies, a key of `MMAS`; no knob, the rung has it.
     """
 
     block_m: int | None = None
@@ -78,17 +84,26 @@ class Schedule:
     block_k: int | None = None
     e_block_n: int | None = None
     stages: int | None = None
+    consumers: int | None = None
+    group_m: int | None = None
+    mma: str = dataclasses.field(default="tcgen05", kw_only=True)
 
     def __post_init__(self) -> None:
         for name, value in self:
             object.__setattr__(self, name, positive(name, value))
+        if plain_text(self.mma) not in MMAS:
+            raise InputError(f"mma is {shown(self.mma)}; it must be one of {', '.join(MMAS)}.")
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         """The knobs that are set, as (name, value), in declaration order."""
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+        for name in self.knob_names():
+            value = getattr(self, name)
             if value is not None:
-                yield field.name, value
+                yield name, value
+
+    @classmethod
+    def knob_names(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in dataclasses.fields(cls) if field.name != "mma")
 
     def as_dict(self) -> dict[str, int]:
         return dict(self)
@@ -106,8 +121,8 @@ class Schedule:
         words = plain_text(text)
         if words is None:
             raise InputError(f"schedule is {shown(text)}; it must be text such as 'block_m=128,stages=3'.")
-        knobs = [field.name for field in dataclasses.fields(cls)]
-        values: dict[str, int] = {}
+        knobs = cls.knob_names()
+        values: dict[str, Any] = {}
         for word in filter(None, (part.strip() for part in words.split(","))):
             name, _, value = (piece.strip() for piece in word.partition("="))
             if name not in knobs:

@@ -29,7 +29,7 @@ def assert_clean(
     orders: int = 4,
     seed: int = 0,
     strict: bool = True,
-    target: str = "sm_100a",
+    target: str | None = None,
     workers: int | None = None,
 ) -> Report:
     """Check a kernel on made-up inputs, in several orders, and its result; AssertionError with the report if not clean.

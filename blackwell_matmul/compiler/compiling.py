@@ -24,7 +24,7 @@ from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.resources import resources
 from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError
-from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, tilus_compat
+from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for, tilus_compat
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.problem import Schedule
 from blackwell_matmul.wording import shown
@@ -36,16 +36,17 @@ Progress = Callable[[int, int], None]
 _memo: weakref.WeakKeyDictionary[Program, Bundle] = weakref.WeakKeyDictionary()
 
 
-def compile(script: Any, *args: Any, schedule: Pins = None, target: str = "sm_100a", cache: bool = True) -> Bundle:
+def compile(script: Any, *args: Any, schedule: Pins = None, target: str | None = None, cache: bool = True) -> Bundle:
     """Compile `script` (a tilus.Script class, or what calling one returns) for a call with these arguments.
 
     args: as for `script.__call__`: tensors, on any device, and numbers. Constants among them (annotated int) are
     compiled in; `bundle.serves` says so. schedule: pins arguments of its `__init__`; the rest is chosen as `simulate`
-    does. target: the GPU's architecture, such as "sm_100a". cache: use the cache in memory and on disk.
+    does. target: the GPU's architecture (None: as for `simulate`). cache: use the cache in memory and on disk.
 
     Raises InputError, CompileError or UnsupportedError, each one sentence, where the script cannot be compiled.
     """
     import_tilus()
+    target = target_for(script, target)
     bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
     if not cache:
         return _compiled(program, bound, _key(program, bound))
@@ -187,7 +188,7 @@ def compile_many(
     script: Any,
     *args: Any,
     schedules: Iterable[Mapping[str, object] | Schedule],
-    target: str = "sm_100a",
+    target: str | None = None,
     cache: bool = True,
     workers: int | None = None,
     progress: Progress | None = None,
@@ -214,7 +215,9 @@ _job: Job | None = None
 """What the processes run: inherited through fork, so that a script of a user's file need not be importable there."""
 
 
-def _one(script: Any, args: Sequence[Any], target: str, cache: bool, schedule: Pins) -> Bundle | BlackwellMatmulError:
+def _one(
+    script: Any, args: Sequence[Any], target: str | None, cache: bool, schedule: Pins
+) -> Bundle | BlackwellMatmulError:
     try:
         return compile(script, *args, schedule=schedule, target=target, cache=cache)
     except BlackwellMatmulError as error:

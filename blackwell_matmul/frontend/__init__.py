@@ -6,7 +6,7 @@ the compiler need. Importing this package imports no tilus.
 
 from __future__ import annotations
 
-from blackwell_matmul.frontend.bind import Bound, bind, bind_all
+from blackwell_matmul.frontend.bind import Bound, bind, bind_all, target_for
 from blackwell_matmul.frontend.build import build, build_first
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.program import Location, Program, SharedAllocation
@@ -24,5 +24,6 @@ __all__ = [
     "build_first",
     "import_tilus",
     "target",
+    "target_for",
     "target_names",
 ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
-from blackwell_matmul.frontend.tilus_compat import check_target, import_tilus
+from blackwell_matmul.frontend.tilus_compat import check_target, import_tilus, target_names
 from blackwell_matmul.problem import Schedule, as_pins
 from blackwell_matmul.wording import attribute, integer, number, plain_text, same, shown, spelled
 
@@ -59,6 +59,17 @@ def bind_all(
     wanted = _merge(script_cls, pins, as_pins(schedule))
     candidates = _candidates(script_cls, rows, wanted, call["args"], target)
     return [Bound(script_cls=script_cls, init_kwargs=candidate, **call) for candidate in candidates]
+
+
+DEFAULT_TARGET = "sm_100a"
+
+
+def target_for(script: Any, target: object = None) -> str:
+    """The target to build for: the given one, else the one that the script's class names, else `DEFAULT_TARGET`."""
+    if target is not None:
+        return check_target(target)
+    named = plain_text(attribute(attribute(script, "script_cls") or script, "target"))
+    return named if named is not None and named in target_names() else DEFAULT_TARGET
 
 
 def _unpack(script: Any) -> tuple[type, list[dict[str, Any]] | None, Mapping[str, Any]]:

@@ -104,7 +104,7 @@ def target_names() -> tuple[str, ...]:
     return tuple("sm_" + name.removeprefix("nvgpu_sm") for name in vars(targets) if name.startswith("nvgpu_sm"))
 
 
-def check_target(name: str) -> str:
+def check_target(name: object) -> str:
     """The name as plain text; InputError, with the names that work, unless tilus knows this target."""
     import_tilus()
     known = plain_text(name)

@@ -96,7 +96,7 @@ def check_kernel(
     orders: int = 1,
     seed: int = 0,
     strict: bool = False,
-    target: str = "sm_100a",
+    target: str | None = None,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Report:

@@ -23,7 +23,7 @@ def compile_kernel(
     dtype: str | None = None,
     schedule: str | Schedule | Mapping[str, object] | None = None,
     *,
-    target: str = "sm_100a",
+    target: str | None = None,
     cache: bool = True,
 ) -> Bundle:
     """The bundle of a rung ("v1"), or of a script of the user's ("my_kernel.py:MyScript").

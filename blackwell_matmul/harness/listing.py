@@ -8,6 +8,7 @@ from typing import Any
 
 from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.kernels import space
@@ -103,16 +104,17 @@ class ScheduleList:
         }
 
 
-def schedules(rung: str | type, problem: Problem, gpu: str | Gpu = "B200") -> ScheduleList:
+def schedules(rung: str | type, problem: Problem, gpu: str | Gpu | None = None) -> ScheduleList:
     """Every schedule that a rung can choose for a problem on a GPU, with the one that it does choose.
 
     rung: "v0", "v1", ..., "my_kernel.py:MyMatmul", or a class with `knobs` from the space. gpu: a name such as
-    "B200", a target such as "sm_100a", or a Gpu. Raises InputError for what is none of these.
+    "B200", a target such as "sm_100a", a Gpu, or None for one that the rung is for. Raises InputError for what is none
+    of these.
     """
     name, script_cls = _rung(rung)
     if not isinstance(problem, Problem):
         raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
-    found = _gpu(gpu)
+    found = gpu_for_target(target_for(script_cls)) if gpu is None else _gpu(gpu)
     rows = tuple(_row(schedule, problem, found) for schedule in space.projection(script_cls))
     chosen = space.choose(script_cls, problem, found) if any(row.ok for row in rows) else None
     return ScheduleList(name, problem, found, rows, chosen)
@@ -124,7 +126,7 @@ def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
         schedule=schedule,
         ctas=-(-problem.m // block_m) * -(-problem.n // block_n),
         shared_memory_bytes=space.dynamic_shared_bytes(schedule, problem, gpu),
-        tensor_memory_columns=space.tensor_memory_columns(block_n),
+        tensor_memory_columns=space.tensor_memory_columns(block_n) if schedule.mma == "tcgen05" else 0,
         reasons=tuple(space.why_not(schedule, problem, gpu)),
     )
 

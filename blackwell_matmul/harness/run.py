@@ -36,7 +36,7 @@ def run_matmul(
     schedule: Schedule | Mapping[str, object] | None = None,
     *,
     seed: int = 0,
-    target: str = "sm_100a",
+    target: str | None = None,
     policy: str = "adversarial",
     workers: int | None = None,
     progress: Progress | None = None,
@@ -67,7 +67,7 @@ def run_script(
     schedule: str | Schedule | Mapping[str, object] | None = None,
     *,
     seed: int = 0,
-    target: str = "sm_100a",
+    target: str | None = None,
     policy: str = "adversarial",
     workers: int | None = None,
     progress: Progress | None = None,
@@ -108,7 +108,7 @@ def run_script(
 class _Options(TypedDict):
     """The options that `simulate` shares with those who call it."""
 
-    target: str
+    target: str | None
     seed: int
     policy: str
     workers: int | None

@@ -18,11 +18,18 @@ RUNGS: Mapping[str, str] = MappingProxyType(
         "v0": "blackwell_matmul.kernels.blackwell.v0:BlackwellMatmulV0",
         "v1": "blackwell_matmul.kernels.blackwell.v1:BlackwellMatmulV1",
         "v2": "blackwell_matmul.kernels.blackwell.v2:BlackwellMatmulV2",
+        "h0": "blackwell_matmul.kernels.hopper.v0:HopperMatmulV0",
+        "h1": "blackwell_matmul.kernels.hopper.v1:HopperMatmulV1",
+        "h2": "blackwell_matmul.kernels.hopper.v2:HopperMatmulV2",
+        "h3": "blackwell_matmul.kernels.hopper.v3:HopperMatmulV3",
+        "h4": "blackwell_matmul.kernels.hopper.v4:HopperMatmulV4",
     }
 )
-"""The rungs of the ladder, bottom first: name to "module:class"."""
+"""The rungs of the ladders, bottom first: name to "module:class"; v for data-center Blackwell, h for Hopper."""
 
-LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"sm_100a": ("v2", "v1", "v0")})
+LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"sm_100a": ("v2", "v1", "v0"), "sm_90a": ("h4", "h3", "h2", "h1", "h0")}
+)
 """For each architecture the rungs to try on it, best first."""
 
 

@@ -28,6 +28,14 @@ class MatmulScript(Script):
     """
 
     knobs: ClassVar[tuple[str, ...]] = ()
+    target: ClassVar[str] = "sm_100a"
+    """The architecture that the rung is for: what it is simulated as and compiled for when nobody says."""
+
+    mma: ClassVar[str] = "tcgen05"
+    """The instruction that multiplies (`blackwell_matmul.problem.MMAS`)."""
+
+    one_cta_per_sm: ClassVar[bool] = False
+    """Whether `__init__` takes the number of SMs as well, `sm_count`."""
 
     @classmethod
     def complete(
@@ -49,8 +57,10 @@ class MatmulScript(Script):
         if not same(pinned_type, element_type):
             name = getattr(pinned_type, "name", "") if isinstance(pinned_type, tilus.DataType) else shown(pinned_type)
             raise InputError(f"dtype is pinned to {name} and the tensors are {a.dtype}; leave dtype out.")
-        schedule = space.choose(cls, problem, gpu or gpu_for_target(target), knobs)
-        return {"dtype": element_type, **schedule.as_dict()}
+        gpu = gpu or gpu_for_target(target)
+        fixed = {"sm_count": knobs.pop("sm_count", gpu.sm_count)} if cls.one_cta_per_sm else {}
+        schedule = space.choose(cls, problem, gpu, knobs)
+        return {"dtype": element_type, **schedule.as_dict(), **fixed}
 
     @classmethod
     def check_arguments(cls, m: Any, n: Any, k: Any, a: Any, b: Any, c: Any) -> None:

@@ -1,7 +1,8 @@
 """The one autotune space, why a schedule of it cannot run, and which one is taken when nobody says.
 
 A rung names its knobs (`BlackwellMatmulV1.knobs`) and gets their part of `SPACE`. A schedule tells by its knobs what
-the kernel needs: with `e_block_n` tiles move by TMA and C leaves in strips; with `stages` shared memory is a ring.
+the kernel needs: with `e_block_n` tiles move by TMA and C leaves in strips; with `stages` shared memory is a ring; with
+`consumers` warps specialise; with `group_m` a CTA computes many tiles. What multiplies is the rung's (`Schedule.mma`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "block_k": (16, 32, 64),
         "e_block_n": (16, 32, 64),
         "stages": (2, 3, 4, 6),
+        "consumers": (2,),
+        "group_m": (1, 4, 8, 16),
     }
 )
 """Every knob with its values, once for all rungs. Not every combination fits into every GPU: ask `why_not`."""
@@ -40,7 +43,8 @@ def projection(rung: type[HasKnobs] | Sequence[str]) -> tuple[Schedule, ...]:
     """The part of `SPACE` that a rung (or a sequence of knob names) can choose from, each schedule once, in order."""
     knobs = _knobs(rung)
     rows = itertools.product(*(SPACE[name] for name in knobs))
-    return tuple(dict.fromkeys(Schedule(**dict(zip(knobs, row))) for row in rows))
+    mma = getattr(rung, "mma", "tcgen05")
+    return tuple(dict.fromkeys(Schedule(**dict(zip(knobs, row)), mma=mma) for row in rows))
 
 
 def _knobs(rung: type[HasKnobs] | Sequence[str]) -> tuple[str, ...]:
@@ -72,6 +76,9 @@ class Case:
     block_k: int
     e_block_n: int | None
     stages: int
+    consumers: int | None
+    group_m: int | None
+    mma: str
     problem: Problem
     gpu: Gpu
     ring: bool
@@ -92,8 +99,19 @@ class Case:
 
     @property
     def barriers(self) -> int:
-        """One for the MMA, and one for TMA or one for each stage."""
-        return 1 + (self.stages if self.uses_tma else 0)
+        """One for TMA or one for each stage, and as many for the way back if warps specialise; tcgen05.mma has one."""
+        of_tma = self.stages * (2 if self.consumers else 1) if self.uses_tma else 0
+        return of_tma + (1 if self.mma == "tcgen05" else 0)
+
+    @property
+    def strip_buffers(self) -> int:
+        """Strips of C that are in shared memory at once, in each group of rows: two if a CTA has tiles to come."""
+        return min(2, self.block_n // self.e_block_n) if self.e_block_n and self.group_m else 1
+
+    @property
+    def accumulator_registers(self) -> int:
+        """What a thread holds of the tile of C; 0 where tensor memory does."""
+        return 0 if self.mma == "tcgen05" else self.block_m * self.block_n // (WARPGROUP * (self.consumers or 1))
 
     @property
     def ctas(self) -> int:
@@ -114,12 +132,12 @@ def _dynamic_shared_bytes(case: Case) -> int:
     for rows, row_bytes in (
         (case.stages * case.block_m, case.row_bytes),
         (case.stages * case.block_n, case.row_bytes),
-        (case.block_m, case.strip_row_bytes),
+        (case.strip_buffers * case.block_m, case.strip_row_bytes),
     ):
         alignment = _alignment_bytes(row_bytes)
         end = _round_up(_round_up(end, alignment) + rows * row_bytes, alignment)
     end = _round_up(end, ALIGNMENT_BYTES) + _round_up(case.barriers * MBARRIER_BYTES, ALIGNMENT_BYTES)
-    return end + ALLOC_WORKSPACE_BYTES
+    return end + (ALLOC_WORKSPACE_BYTES if case.mma == "tcgen05" else 0)
 
 
 SWIZZLE_BYTES = (128, 64, 32, 16)
@@ -147,6 +165,15 @@ MMA_K = 16
 MMA_ARCHS = ("sm_100a",)
 """Where tilus 0.2.0 generates tcgen05.mma. B300 has the instruction; its sm_103a is not served yet."""
 
+WARPGROUP = 128
+WGMMA_M = 64
+WGMMA_N_STEP = 8
+"""Threads, and one wgmma of 16-bit types (PTX ISA, "Asynchronous wgmma" shapes: m64, n a multiple of 8, k16)."""
+
+SPARE_REGISTERS = 60
+"""What a thread needs besides its part of the accumulator: addresses, the loop, a strip on its way out. Kernels that
+were compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
+
 TMA_BOX_EXTENT = 256
 TMA_BYTES = 16
 """A dimension of a box, and what rows and addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
@@ -154,39 +181,60 @@ TMA_BYTES = 16
 GRID_Y = 65535
 
 
-def _mma_needs_blackwell(case: Case) -> str | None:
-    if "tcgen05" not in case.gpu.features:
-        return f"{case.gpu} has no tcgen05 instructions and no tensor memory; B200 and GB200 have them."
-    if case.gpu.arch not in MMA_ARCHS:
+def _mma_needs_its_gpu(case: Case) -> str | None:
+    if case.mma not in case.gpu.features:
+        has = {"tcgen05": "B200 and GB200 have them", "wgmma": "H100 and H200 have them"}[case.mma]
+        what = {"tcgen05": "tcgen05 instructions and no tensor memory", "wgmma": "wgmma instructions"}[case.mma]
+        return f"{case.gpu} has no {what}; {has}."
+    if case.mma == "tcgen05" and case.gpu.arch not in MMA_ARCHS:
         return f"tilus 0.2.0 generates no tcgen05.mma for {case.gpu}; it does for {', '.join(MMA_ARCHS)}."
     return None
 
 
 def _block_m_is_one_mma(case: Case) -> str | None:
-    if case.block_m == MMA_M:
+    if case.mma != "tcgen05" or case.block_m == MMA_M:
         return None
     return f"block_m = {case.block_m}: tcgen05.mma computes {MMA_M} rows, one in each lane that the four warps read."
 
 
-def _block_n_is_whole_mmas(case: Case) -> str | None:
-    if case.block_n % MMA_N_STEP == 0:
+def _block_m_is_whole_wgmmas(case: Case) -> str | None:
+    rows = WGMMA_M * (case.consumers or 1)
+    if case.mma != "wgmma" or (case.block_m == rows if case.consumers else case.block_m % rows == 0):
         return None
-    fit = _round_up(case.block_n, MMA_N_STEP)
-    return f"block_n = {case.block_n}: tcgen05.mma with M = {MMA_M} needs N a multiple of {MMA_N_STEP}; {fit} is one."
+    if case.consumers:
+        return f"block_m = {case.block_m}: {case.consumers} warpgroups compute {WGMMA_M} rows each, {rows} in all."
+    return f"block_m = {case.block_m}: wgmma computes {WGMMA_M} rows at a time; {_round_up(case.block_m, rows)} fit."
+
+
+def _block_n_is_whole_mmas(case: Case) -> str | None:
+    step = MMA_N_STEP if case.mma == "tcgen05" else WGMMA_N_STEP
+    if case.block_n % step == 0:
+        return None
+    fit = _round_up(case.block_n, step)
+    which = f"tcgen05.mma with M = {MMA_M}" if case.mma == "tcgen05" else "wgmma"
+    return f"block_n = {case.block_n}: {which} needs N a multiple of {step}; {fit} is one."
 
 
 def _block_k_is_whole_mmas(case: Case) -> str | None:
     if case.block_k % MMA_K == 0:
         return None
-    fit = _round_up(case.block_k, MMA_K)
+    fit, name = _round_up(case.block_k, MMA_K), "tcgen05.mma" if case.mma == "tcgen05" else "wgmma"
+    return f"block_k = {case.block_k}: {name} takes {MMA_K} 16-bit elements along k at a time; {fit} is a multiple."
+
+
+def _registers_fit(case: Case) -> str | None:
+    need, have = case.accumulator_registers, case.gpu.max_registers_per_thread
+    if not need or need + SPARE_REGISTERS <= have:
+        return None
     return (
-        f"block_k = {case.block_k}: tcgen05.mma takes {MMA_K} 16-bit elements along k at a time; {fit} is a multiple."
+        f"block_m = {case.block_m}, block_n = {case.block_n}: the fp32 accumulator takes {need} registers of a thread, "
+        f"which has {have} for everything; make block_n smaller."
     )
 
 
 def _accumulator_fits(case: Case) -> str | None:
     need, have = tensor_memory_columns(case.block_n), case.gpu.tensor_memory_columns
-    if need <= have or not have:
+    if need <= have or not have or case.mma != "tcgen05":
         return None
     return (
         f"block_n = {case.block_n}: the fp32 accumulator takes {need} columns of tensor memory and an SM of "
@@ -289,8 +337,9 @@ def _grid_fits(case: Case) -> str | None:
 Rule = Callable[[Case], str | None]
 
 RULES: tuple[Rule, ...] = (
-    _mma_needs_blackwell,
+    _mma_needs_its_gpu,
     _block_m_is_one_mma,
+    _block_m_is_whole_wgmmas,
     _accumulator_fits,
     _shared_memory_fits,
     _tile_row_is_one_swizzle,
@@ -301,6 +350,7 @@ RULES: tuple[Rule, ...] = (
 STRICTER_RULES: tuple[Rule, ...] = (
     _block_n_is_whole_mmas,
     _block_k_is_whole_mmas,
+    _registers_fit,
     _strips_fill_the_tile,
     _strip_row_is_one_swizzle,
     _box_rows_fit,
@@ -337,8 +387,9 @@ def _missing(schedule: Schedule) -> str | None:
     for name in ("block_m", "block_n", "block_k"):
         if getattr(schedule, name) is None:
             return f"{name} is not set; every schedule has block_m, block_n and block_k."
-    if schedule.stages is not None and schedule.e_block_n is None:
-        return "e_block_n is not set; a schedule with stages has it."
+    for later, earlier in (("stages", "e_block_n"), ("consumers", "stages"), ("group_m", "consumers")):
+        if getattr(schedule, later) is not None and getattr(schedule, earlier) is None:
+            return f"{earlier} is not set; a schedule with {later} has it."
     return None
 
 
@@ -352,6 +403,9 @@ def _case(schedule: Schedule, problem: Problem, gpu: Gpu) -> Case:
         block_k=block_k,
         e_block_n=schedule.e_block_n,
         stages=1 if schedule.stages is None else schedule.stages,
+        consumers=schedule.consumers,
+        group_m=schedule.group_m,
+        mma=schedule.mma,
         problem=problem,
         gpu=gpu,
         ring=schedule.stages is not None,
@@ -400,7 +454,8 @@ def _covering(sizes: Iterable[int], extent: int) -> int:
 
 def _preference(case: Case) -> tuple[int, ...]:
     filled_stages = min(case.stages, case.k_tiles)
-    return (case.block_m, case.block_n, case.block_k, filled_stages, -case.stages, case.e_block_n or 0)
+    tile = (case.block_m, case.block_n, case.block_k)
+    return (*tile, filled_stages, -case.stages, case.e_block_n or 0, case.group_m or 0)
 
 
 def _matching(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) -> list[Schedule]:
@@ -412,7 +467,7 @@ def _matching(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) 
         if integer(value, 1, INT32_MAX) not in SPACE[name]:
             offered = ", ".join(map(str, SPACE[name]))
             raise InputError(f"{name} = {shown(value)} is outside of the space; {name} can be {offered}.")
-    return [schedule for schedule in projection(knobs) if schedule.matches(pins)]
+    return [schedule for schedule in projection(rung) if schedule.matches(pins)]
 
 
 def _nothing_runs(rung: type[HasKnobs] | Sequence[str], matching: list[Schedule], problem: Problem, gpu: Gpu) -> str:

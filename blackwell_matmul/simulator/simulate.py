@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
-from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus
-from blackwell_matmul.frontend.tilus_compat import check_target
+from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
 from blackwell_matmul.problem import Schedule, plain_seed
 from blackwell_matmul.simulator.engine import POLICIES, Engine
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
@@ -36,7 +35,7 @@ def simulate(
     script: Any,
     *args: Any,
     schedule: Mapping[str, object] | Schedule | None = None,
-    target: str = "sm_100a",
+    target: str | None = None,
     seed: int = 0,
     policy: str = "adversarial",
     workers: int | None = None,
@@ -47,7 +46,8 @@ def simulate(
     """Run `script` (a tilus.Script class, or what calling one returns) on CPU tensors; outputs are written in place.
 
     args: as for `script.__call__`. schedule: pins arguments of its `__init__`; the rest is chosen by the class, or is
-    the first row of its autotune space that compiles. target: the GPU architecture that code generation is for.
+    the first row of its autotune space that compiles. target: the architecture that code generation is for
+    (None: the one that the class names in `target`, else sm_100a).
     policy: when asynchronous operations complete: "adversarial" (as late as legal), "eager" (at issue) or "random".
     seed: the order of warps and completions; 0 is program order, and a seed always gives the same run.
     workers: processes to spread the CTAs over (None: one for each core). trace: keep the first CTA's events.
@@ -59,7 +59,7 @@ def simulate(
     """
     policy, seed, workers = plain_options(policy, seed, workers)
     _check_switches(trace, progress)
-    bound, lowered = prepare(script, args, schedule, check_target(target))
+    bound, lowered = prepare(script, args, schedule, target_for(script, target))
     start = time.perf_counter()
     return run_grid(bound, new_grid(bound, lowered, policy, seed, trace, checks), workers, progress, start)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import re
 from typing import Any
 
@@ -18,7 +19,11 @@ from blackwell_matmul.kernels import RUNGS, rung, space
 from blackwell_matmul.kernels.space import choose, dynamic_shared_bytes, projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
 
-B200 = GPUS["B200"]
+B200, H200 = GPUS["B200"], GPUS["H200"]
+GENERATED = 40
+"""Schedules of a rung whose code is generated; where there are more, a seeded draw."""
+
+GPU_OF = {name: B200 if rung(name).target == "sm_100a" else H200 for name in RUNGS}
 ODD = Problem(1000, 200, 136)
 """Tails in m, n and k, and 16-byte rows."""
 
@@ -26,6 +31,11 @@ GOOD = {
     "v0": Schedule(128, 128, 64),
     "v1": Schedule(128, 128, 64, 32),
     "v2": Schedule(128, 128, 64, 32, 3),
+    "h0": Schedule(128, 128, 64, mma="wgmma"),
+    "h1": Schedule(128, 128, 64, 32, mma="wgmma"),
+    "h2": Schedule(128, 128, 64, 32, 3, mma="wgmma"),
+    "h3": Schedule(128, 128, 64, 32, 3, 2, mma="wgmma"),
+    "h4": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
 }
 
 
@@ -34,7 +44,7 @@ def generate(name: str, schedule: Schedule, problem: Problem, target: str) -> Pr
     kernel_args: dict[str, Any] = {"m": problem.m, "a_ptr": 0, "b_ptr": 0, "c_ptr": 0}
     bound = Bound(
         script_cls=rung(name),
-        init_kwargs={"dtype": dtype, **schedule.as_dict()},
+        init_kwargs={"dtype": dtype, **schedule.as_dict(), **({"sm_count": 132} if rung(name).one_cta_per_sm else {})},
         args=(),
         consts={"n": problem.n, "k": problem.k},
         kernel_args=kernel_args,
@@ -52,7 +62,7 @@ def generates(name: str, schedule: Schedule, problem: Problem = ODD, target: str
 
 
 def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
-    for name, count in (("v0", 9), ("v1", 27), ("v2", 108)):
+    for name, count in (("v0", 9), ("v1", 27), ("v2", 108), ("h0", 9), ("h2", 108), ("h3", 108), ("h4", 432)):
         schedules = projection(rung(name))
         assert len(schedules) == len(set(schedules)) == count
         assert all(tuple(schedule.as_dict()) == rung(name).knobs for schedule in schedules)
@@ -71,15 +81,17 @@ def test_a_projection_takes_knob_names() -> None:
 
 @pytest.mark.parametrize("name", RUNGS)
 def test_why_not_is_empty_exactly_when_code_is_generated(name: str) -> None:
-    for schedule in projection(rung(name)):
-        reasons = why_not(schedule, ODD, B200)
+    gpu = GPU_OF[name]
+    schedules = projection(rung(name))
+    for schedule in random.Random(name).sample(schedules, min(len(schedules), GENERATED)):
+        reasons = why_not(schedule, ODD, gpu)
         try:
-            program = generate(name, schedule, ODD, "sm_100a")
+            program = generate(name, schedule, ODD, gpu.arch)
         except CompileError:
             assert reasons, schedule
         else:
-            assert not reasons, schedule
-            assert program.dynamic_shared_bytes == dynamic_shared_bytes(schedule, ODD, B200)
+            assert not reasons or reasons == space.reasons(space.STRICTER_RULES, schedule, ODD, gpu), schedule
+            assert program.dynamic_shared_bytes == dynamic_shared_bytes(schedule, ODD, gpu)
 
 
 OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
@@ -101,16 +113,24 @@ OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
     ("v1", {"block_n": 96, "e_block_n": 64}, "e_block_n = 64: strips must fill block_n = 96"),
     ("v2", {"stages": 9}, "9 stages .*303236 bytes .*232448"),
     ("v2", {"stages": 7}, "237700 bytes"),
+    ("h0", {"block_m": 96}, "block_m = 96: wgmma computes 64 rows at a time; 128 fit"),
+    ("h0", {"block_n": 20}, "block_n = 20: wgmma needs N a multiple of 8; 24 is one"),
+    ("h0", {"block_k": 24}, "block_k = 24: wgmma takes 16"),
+    ("h0", {"block_n": 256}, "256 registers of a thread, which has 255"),
+    ("h2", {"stages": 7}, "Shared memory: 7 stages"),
+    ("h3", {"block_m": 256}, "block_m = 256: 2 warpgroups compute 64 rows each, 128 in all"),
+    ("h4", {"block_n": 512}, "512 registers|block_n = 512: a TMA box"),
 ]
 
 
 @pytest.mark.parametrize(("name", "change", "reason"), OFF_SPACE)
 def test_a_bad_schedule_outside_of_the_space_has_a_reason(name: str, change: dict[str, int], reason: str) -> None:
     schedule = dataclasses.replace(GOOD[name], **change)
-    reasons = why_not(schedule, ODD, B200)
+    gpu = GPU_OF[name]
+    reasons = why_not(schedule, ODD, gpu)
     assert any(re.search(reason, each) for each in reasons), reasons
-    if generates(name, schedule):
-        assert reasons == space.reasons(space.STRICTER_RULES, schedule, ODD, B200)
+    if generates(name, schedule, target=gpu.arch):
+        assert reasons == space.reasons(space.STRICTER_RULES, schedule, ODD, gpu)
 
 
 @pytest.mark.parametrize(
@@ -126,13 +146,19 @@ def test_a_bad_schedule_outside_of_the_space_has_a_reason(name: str, change: dic
         ("v1", {"e_block_n": 8}),
         ("v2", {"stages": 1}),
         ("v2", {"stages": 5}),
+        ("h0", {"block_m": 64}),
+        ("h0", {"block_m": 192}),
+        ("h1", {"block_n": 64, "e_block_n": 64}),
+        ("h3", {"stages": 5}),
+        ("h4", {"group_m": 3}),
     ],
 )
 def test_a_good_schedule_outside_of_the_space_has_none(name: str, change: dict[str, int]) -> None:
     schedule = dataclasses.replace(GOOD[name], **change)
-    assert why_not(schedule, ODD, B200) == []
-    program = generate(name, schedule, ODD, "sm_100a")
-    assert program.dynamic_shared_bytes == dynamic_shared_bytes(schedule, ODD, B200)
+    gpu = GPU_OF[name]
+    assert why_not(schedule, ODD, gpu) == []
+    program = generate(name, schedule, ODD, gpu.arch)
+    assert program.dynamic_shared_bytes == dynamic_shared_bytes(schedule, ODD, gpu)
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
@@ -193,10 +219,17 @@ def test_each_reason_is_one_sentence() -> None:
         ("v1", (4096, 72, 16), Schedule(128, 128, 16, 64)),  # no larger than n and k need
         ("v2", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4)),  # 6 stages of 48 KiB do not fit
         ("v2", (2048, 2048, 64), Schedule(128, 128, 64, 64, 2)),  # one k-tile fills no ring
+        ("h2", (8192, 8192, 8192), Schedule(128, 128, 64, 64, 6, mma="wgmma")),  # one warpgroup holds no wider tile
+        ("h4", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, mma="wgmma")),
     ],
 )
 def test_the_choice(name: str, sizes: tuple[int, int, int], expected: Schedule) -> None:
-    assert choose(rung(name), Problem(*sizes), B200) == expected
+    assert choose(rung(name), Problem(*sizes), GPU_OF[name]) == expected
+
+
+def test_a_gpu_without_the_multiplier_names_those_that_have_it() -> None:
+    assert "H100 and H200 have them" in why_not(GOOD["h1"], ODD, B200)[0]
+    assert "B200 and GB200 have them" in why_not(GOOD["v1"], ODD, H200)[0]
 
 
 def test_a_partial_pin_restricts_the_choice() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.frontend import Bound
+from blackwell_matmul.frontend import Bound, target_for
 from blackwell_matmul.problem import Schedule
 from blackwell_matmul.simulator.findings import Event, Finding, Run, Severity
 from blackwell_matmul.simulator.lower import Lowered
@@ -40,7 +40,7 @@ def check(
     orders: int = 1,
     seed: int = 0,
     strict: bool = False,
-    target: str = "sm_100a",
+    target: str | None = None,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -53,6 +53,7 @@ def check(
     Raises InputError, CompileError or UnsupportedError when the kernel cannot run; its faults are in the report.
     """
     _check_arguments(orders, seed, strict, workers, progress)
+    target = target_for(kernel_or_class, target)
     bound, lowered = prepare(kernel_or_class, args, schedule, target)
     study = _Study(bound, lowered, seed, orders, _saved(bound, lowered))
     start = time.perf_counter()

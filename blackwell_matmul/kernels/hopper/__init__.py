@@ -1,0 +1,11 @@
+"""The ladder for Hopper: the same ideas on wgmma, whose accumulator is in registers.
+
+Read `v0.py` first, then `diff v0.py v1.py`, and so on up.
+"""
+
+from __future__ import annotations
+
+from blackwell_matmul.frontend.tilus_compat import import_tilus
+
+# The kernel files import tilus by name, on machines too where a plain import of tilus 0.2.0 fails.
+import_tilus()

@@ -1,0 +1,32 @@
+"""How registers hold what wgmma computes, and the same registers seen as the strips in which C leaves.
+
+One wgmma computes 64 rows, 16 in each warp of a warpgroup (PTX ISA, "Register Fragments" of wgmma.mma_async: D). A
+register tensor cannot be cut into columns, but it can be viewed with the strips as a dimension of their own. That
+dimension and the one of the rows lead, because tilus 0.2.0 takes a slice of a register tensor to begin at a multiple
+of its size.
+"""
+
+from tilus import RegisterLayout
+from tilus.ir.layout.ops import register_layout
+
+MMA_ROWS = 64
+
+
+def accumulator_layout(rows: int, columns: int) -> RegisterLayout:
+    """A tile of `rows` x `columns`, as wgmma leaves it: (64 rows, warp, half, row of 8, 8 columns, lane of 4, pair)."""
+    return register_layout(
+        shape=[rows, columns],
+        mode_shape=[rows // MMA_ROWS, 4, 2, 8, columns // 8, 4, 2],
+        spatial_modes=[1, 3, 5],
+        local_modes=[0, 4, 2, 6],
+    )
+
+
+def strip_layout(rows: int, columns: int, strip_columns: int) -> RegisterLayout:
+    """The same registers as (rows / 64, strips, 64, strip_columns)."""
+    return register_layout(
+        shape=[rows // MMA_ROWS, columns // strip_columns, MMA_ROWS, strip_columns],
+        mode_shape=[rows // MMA_ROWS, columns // strip_columns, 4, 2, 8, strip_columns // 8, 4, 2],
+        spatial_modes=[2, 4, 6],
+        local_modes=[0, 1, 5, 3, 7],
+    )

@@ -1,0 +1,130 @@
+"""V3: warps specialise: one of them loads, two warpgroups multiply.
+
+New against V2: loading and multiplying are loops of their own, in different warps, which tell each other by barriers
+which stages are full and which are empty. Two warpgroups share a tile: their registers hold an accumulator twice as
+large, and while one waits for its wgmma the tensor core has the other's.
+"""
+
+from tilus import DataType, GlobalTensor, RegisterTensor, SharedTensor, float32, int32, uint32, void_p
+from tilus.utils import cdiv
+
+from blackwell_matmul.kernels.hopper.strips import MMA_ROWS, accumulator_layout, strip_layout
+from blackwell_matmul.kernels.matmul import MatmulScript
+
+
+class HopperMatmulV3(MatmulScript):
+    """C[m, n] = A[m, k] @ B[n, k].T; rows of A, B and C are multiples of 16 bytes, as TMA needs them."""
+
+    target = "sm_90a"
+    mma = "wgmma"
+    knobs = ("block_m", "block_n", "block_k", "e_block_n", "stages", "consumers")
+
+    def __init__(
+        self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int, consumers: int
+    ):
+        super().__init__()
+        self.dtype = dtype
+        self.block_m = block_m
+        self.block_n = block_n
+        self.block_k = block_k
+        self.e_block_n = e_block_n
+        self.stages = stages
+        self.consumers = consumers
+        self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
+        self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        # The grid: one CTA for each tile of C. Two warpgroups multiply, 64 rows of the tile each; one more warp loads.
+        self.attrs.blocks = [cdiv(m, self.block_m), cdiv(n, self.block_n)]
+        self.attrs.warps = 4 * self.consumers + 1
+        offset_m: int32 = self.block_m * self.blockIdx.x
+        offset_n: int32 = self.block_n * self.blockIdx.y
+
+        g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
+
+        # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, a strip of C.
+        s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
+        s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
+        s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, MMA_ROWS, self.e_block_n])
+        s_a_rows = self.reshape_shared(s_a, [self.stages, self.consumers, MMA_ROWS, self.block_k])
+
+        # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
+        # of each warpgroup. A wait names the parity of the phase it is for.
+        full = self.mbarrier.alloc(counts=[1 for _ in range(self.stages)])
+        empty = self.mbarrier.alloc(counts=[self.consumers for _ in range(self.stages)])
+        self.sync()  # every warp sees the initialised barriers
+
+        # Main loop of the warp that loads.
+        with self.single_warp(4 * self.consumers):
+            stage: int32 = 0
+            phase: uint32 = self.mbarrier.producer_initial_phase  # nobody has to empty the stages of the first lap
+            tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
+            # What lies outside of A and B arrives as zeros, which add nothing.
+            for offset_k in range(0, k, self.block_k):
+                self.mbarrier.wait(empty[stage], phase=phase)
+                # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=tile_bytes)
+                self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full[stage])
+                self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full[stage])
+                stage = (stage + 1) % self.stages
+                phase ^= stage == 0  # each lap around the ring is one phase of every barrier
+
+        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        with self.warp_group(0, 4):
+            self.consume(0, k, offset_m, offset_n, g_c, s_a_rows, s_b, s_c, full, empty)
+        with self.warp_group(4, 4):
+            self.consume(1, k, offset_m, offset_n, g_c, s_a_rows, s_b, s_c, full, empty)
+
+    def consume(
+        self,
+        which: int,
+        k: int,
+        offset_m: int32,
+        offset_n: int32,
+        g_c: GlobalTensor,
+        s_a_rows: SharedTensor,
+        s_b: SharedTensor,
+        s_c: SharedTensor,
+        full: RegisterTensor,
+        empty: RegisterTensor,
+    ):
+        """What one warpgroup does: 64 rows of the tile, from the first k-tile to the store of C."""
+        stage: int32 = 0
+        phase: uint32 = self.mbarrier.consumer_initial_phase
+        r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
+        for _ in range(cdiv(k, self.block_k)):
+            # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+            self.mbarrier.wait(full[stage], phase=phase)
+            # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
+            # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+            self.wgmma.fence()
+            self.wgmma.mma(s_a_rows[stage, which], s_b[stage].transpose(), r_acc)
+            self.wgmma.commit_group()
+            self.wgmma.wait_group(0)
+            self.sync()  # every warp of this warpgroup has read the stage
+            with self.single_thread():
+                self.mbarrier.arrive(empty[stage])
+            stage = (stage + 1) % self.stages
+            phase ^= stage == 0
+
+        # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time.
+        r_c = r_acc.to(self.dtype)
+        self.annotate_layout(r_c, self.acc_layout)
+        r_strips = self.view(r_c, layout=self.strip_layout)
+        for strip in self.range(0, self.block_n // self.e_block_n, 1, unroll="all"):
+            # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
+            self.store_shared(s_c[which], r_strips[0, strip])
+            self.fence.proxy_async(space="shared")
+            self.sync()
+            with self.single_warp():
+                # What lies outside of C is not stored.
+                offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
+                self.tma.shared_to_global(s_c[which], g_c, offsets=offsets)
+                # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
+                # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
+                self.tma.commit_group()
+                self.tma.wait_group(n=0, read=True)
+            self.sync()

@@ -92,7 +92,7 @@ def test_the_defaults(command, simulator):
     command("run", "v1")
     ((_, size, dtype, options),) = simulator.calls
     assert size == (1024, 1024, 1024) and dtype == torch.float16
-    assert (options["schedule"], options["target"], options["seed"]) == (None, "sm_100a", 0)
+    assert (options["schedule"], options["target"], options["seed"]) == (None, None, 0)
 
 
 def test_a_wrong_product_is_exit_code_1(command, simulator):

@@ -23,6 +23,7 @@ from blackwell_matmul.doctor.facts import Cache, Descriptors, Facts, Library, Ne
 from blackwell_matmul.doctor.lines import GPU_LINES, LINES, NO_GPU, Line, diagnose
 from blackwell_matmul.doctor.verify import Outcome
 from blackwell_matmul.errors import DriverError, InputError
+from blackwell_matmul.kernels import RUNGS
 from blackwell_matmul.runtime import driver as runtime_driver
 
 GIB = 1 << 30
@@ -166,12 +167,13 @@ def test_features_agree_with_the_table_of_known_gpus(known: gpus.Gpu) -> None:
     assert {name for name, has in found.features.items() if has} == known.features & set(found.features)
 
 
-def test_rungs_run_on_data_center_blackwell_alone() -> None:
+def test_which_rungs_a_gpu_runs() -> None:
     assert line(with_gpus(B200), "GPU 0 runs").value == "v0, v1, v2"
-    for capability in ((8, 0), (9, 0), (12, 0), (12, 1)):
+    assert line(with_gpus(a_gpu(9, 0)), "GPU 0 runs").value == "h0, h1, h2, h3, h4"
+    for capability, arch in (((8, 0), "sm_80"), ((10, 3), "sm_103a"), ((12, 0), "sm_120a"), ((12, 1), "sm_121a")):
         value = line(with_gpus(a_gpu(*capability)), "GPU 0 runs").value
-        assert value == "no rung: v0, v1, v2 need tensor memory (tcgen05); v0, v1, v2 run in the simulator"
-    assert "no rung is written for sm_103a yet" in line(with_gpus(a_gpu(10, 3)), "GPU 0 runs").value
+        needs = "v0, v1, v2 need sm_100a; h0, h1, h2, h3, h4 need sm_90a"
+        assert value == f"no rung is written for {arch} yet ({needs}); all run in the simulator"
 
 
 # --- torch and its targets
@@ -661,7 +663,7 @@ def test_the_simulator_layer_for_real() -> None:
     found = verify.verify(("simulator",))
     assert verify.passed(found) and {each.status for each in found} == {"correct"}
     names = [each.what.partition(" ")[0] for each in found]
-    assert names == ["TmaCopy", "VectorAdd", "GemmTile"] * 2 + ["v0", "v1", "v2"]
+    assert names == ["TmaCopy", "VectorAdd", "GemmTile"] * 2 + list(RUNGS)
     assert {each.where for each in found} == {f"in the simulator for {target}" for target in ("sm_90a", "sm_100a")}
 
 

@@ -54,7 +54,8 @@ def simulator() -> None:
         for what, kernel, args, right in _primitives("cpu"):
             check(what, f"in the simulator for {target}", partial(_simulated, kernel, args, right, target))
     for what, kernel, args, right in _rungs("cpu"):
-        check(what, "in the simulator for sm_100a", partial(_simulated, kernel, args, right, "sm_100a"))
+        target = kernel.script_cls.target
+        check(what, f"in the simulator for {target}", partial(_simulated, kernel, args, right, target))
 
 
 def _simulated(kernel: Any, args: tuple[Any, ...], right: Callable[[], bool], target: str) -> bool:

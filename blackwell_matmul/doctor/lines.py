@@ -17,7 +17,7 @@ from typing import Literal
 
 from blackwell_matmul.detect import NO_DEVICE, DetectedGpu
 from blackwell_matmul.doctor.facts import Descriptors, Facts, Need
-from blackwell_matmul.kernels import LADDERS, RUNGS
+from blackwell_matmul.kernels import LADDERS
 
 Status = Literal["ok", "problem", "unknown"]
 
@@ -325,12 +325,11 @@ def gpu_features(facts: Facts, gpu: DetectedGpu) -> Line:
 
 def gpu_rungs(facts: Facts, gpu: DetectedGpu) -> Line:
     """The ladder that is there for this architecture; tcgen05 is what separates data-center Blackwell from sm_12x."""
-    name, rungs, tcgen05 = f"GPU {gpu.index} runs", LADDERS.get(gpu.arch, ()), gpu.features["tcgen05"]
+    name, rungs = f"GPU {gpu.index} runs", LADDERS.get(gpu.arch, ())
     if rungs:
         return ok(name, ", ".join(sorted(rungs)))
-    every = ", ".join(RUNGS)
-    why = f"no rung is written for {gpu.arch} yet" if tcgen05 else f"{every} need tensor memory (tcgen05)"
-    return ok(name, f"no rung: {why}; {every} run in the simulator")
+    needs = "; ".join(f"{', '.join(sorted(names))} need {arch}" for arch, names in LADDERS.items())
+    return ok(name, f"no rung is written for {gpu.arch} yet ({needs}); all run in the simulator")
 
 
 def gpu_nvrtc(facts: Facts, gpu: DetectedGpu) -> Line:

@@ -26,12 +26,12 @@ Case = tuple[str, Schedule, tuple[int, int, int]]
 
 
 def cases() -> Iterator[Case]:
-    gpu, draw = gpu_for_target("sm_100a"), random.Random(4)
+    draw = random.Random(4)
     for name in RUNGS:
-        for schedule in draw.sample(projection(rung(name)), EACH):
-            m, n, k = draw.choice(MS), draw.choice(NS), draw.choice(KS)
-            assert not why_not(schedule, Problem(m, n, k, "fp16"), gpu)
-            yield name, schedule, (m, n, k)
+        gpu, smallest = gpu_for_target(rung(name).target), Problem(1, 8, 8, "fp16")
+        able = [schedule for schedule in projection(rung(name)) if not why_not(schedule, smallest, gpu)]
+        for schedule in draw.sample(able, EACH):
+            yield name, schedule, (draw.choice(MS), draw.choice(NS), draw.choice(KS))
 
 
 @pytest.mark.parametrize("name, schedule, shape", list(cases()), ids=str)
@@ -39,8 +39,9 @@ def test_a_correct_kernel_is_silent(name: str, schedule: Schedule, shape: tuple[
     m, n, k = shape
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
+    kernel = rung(name)(sm_count=2) if rung(name).one_cta_per_sm else rung(name)
     for policy, seed in ORDERS:
         c = torch.full((m, n), float("nan")).half()
-        run = simulate(rung(name), m, n, k, a, b, c, schedule=schedule, policy=policy, seed=seed, workers=1)
+        run = simulate(kernel, m, n, k, a, b, c, schedule=schedule, policy=policy, seed=seed, workers=1)
         assert not run.findings, (policy, seed, [str(f) for f in run.findings])
         assert check_matmul(a, b, c).ok

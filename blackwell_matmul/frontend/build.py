@@ -111,6 +111,7 @@ class _Build:
             program = _apply(passes[:assumes_end], program)
             assumes = self._assumes(program)
             tile = _apply(passes[assumes_end:tile_end], program)
+            self._refuse_misread_slices(_function(tile))
             final = _apply(passes[tile_end:], tile)
         return self._assemble(_function(tile), _function(final), assumes)
 
@@ -137,6 +138,18 @@ class _Build:
         found = [inst for inst in instructions(_function(program)) if isinstance(inst, AssumeInst)]
         lines = [self.recorder.line_of(inst) for inst in found]
         return tuple((inst.condition, line) for inst, line in zip(found, lines, strict=True) if line is not None)
+
+    def _refuse_misread_slices(self, tile: Any) -> None:
+        from blackwell_matmul.frontend.recording import instructions
+        from blackwell_matmul.frontend.register_slices import misread
+
+        for inst in misread(instructions(tile)):
+            name = self.recorder.names(tile).get(inst.register_input, "a register tensor")
+            raise CompileError(
+                f"{self.bound.script_cls.__name__} does not compile for {self.target}: tilus 0.2.0 reads this slice of "
+                f"{name} from other registers than its own; slice leading dimensions alone, of a view whose layout has "
+                f"them first ({self.recorder.line_of(inst)})."
+            )
 
     def _lower(self, final: Any) -> Any:
         from tilus.hidet.ir.tools.verifier import verify

@@ -27,6 +27,9 @@ from blackwell_matmul.wording import said
 LONGEST_REASON = 400
 """Characters kept of what tilus says."""
 
+DRAWING = "┌"
+"""Where tilus begins to draw a layout."""
+
 
 def sentence(
     script_cls: type, target: str, error: BaseException, recorder: Recorder, codegen: RecordingCodegen | None
@@ -34,7 +37,7 @@ def sentence(
     """What the user reads: <Script> does not compile for <target>: <reason> (file:line)."""
     reason, line = _explain(error, recorder, codegen)
     line = line or recorder.line_of_failure(_chain(error)) or _line_in_script(script_cls, error)
-    text = " ".join(reason.split()).rstrip(".:")
+    text = " ".join(reason.partition(DRAWING)[0].split()).rstrip(".:")
     text = text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 1] + "…"
     return f"{script_cls.__name__} does not compile for {target}: {text} ({line})."
 

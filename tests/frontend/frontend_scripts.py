@@ -5,6 +5,7 @@ tilus reads the source of a script with `inspect` and refuses postponed annotati
 
 import tilus
 from tilus import RegisterTensor, boolean, float16, float32, int32, uint32, void_p
+from tilus.ir.layout.ops import local
 from tilus.utils import cdiv
 
 
@@ -320,3 +321,25 @@ class Completing(tilus.Script):
     def __call__(self, n: int):
         self.attrs.blocks = 1
         self.attrs.warps = 1
+
+
+class Sliced(tilus.Script):
+    """Each thread has 2 x 4 elements, row by row, and stores a slice: row 1, or column 1."""
+
+    def __init__(self, row: bool):
+        super().__init__()
+        self.row = row
+        self.layout = local(2, 1, 4).spatial(1, 32, 1)
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[2, 32, 4])
+        whole = self.load_global(g_x, offsets=[0, 0, 0], shape=[2, 32, 4])
+        self.annotate_layout(whole, self.layout)
+        if self.row:
+            g_y = self.global_view(y_ptr, dtype=float32, shape=[32, 4])
+            self.store_global(g_y, whole[1], offsets=[0, 0])
+        else:
+            g_z = self.global_view(y_ptr, dtype=float32, shape=[2, 32])
+            self.store_global(g_z, whole[:, :, 1], offsets=[0, 0])

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
+    from blackwell_matmul.kernels.geforce.v0 import GeforceMatmulV0
     from blackwell_matmul.kernels.hopper.v0 import HopperMatmulV0
     from blackwell_matmul.kernels.hopper.v1 import HopperMatmulV1
     from blackwell_matmul.kernels.hopper.v2 import HopperMatmulV2
@@ -59,6 +60,7 @@ __all__ = [
     "CompileError",
     "DriverError",
     "Finding",
+    "GeforceMatmulV0",
     "Gpu",
     "HopperMatmulV0",
     "HopperMatmulV1",
@@ -106,6 +108,7 @@ _HOMES = {
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),
+    "kernels.geforce.v0": ("GeforceMatmulV0",),
     "kernels.hopper.v0": ("HopperMatmulV0",),
     "kernels.hopper.v1": ("HopperMatmulV1",),
     "kernels.hopper.v2": ("HopperMatmulV2",),

@@ -14,8 +14,9 @@ from blackwell_matmul.wording import integer, plain_text, same, shown
 DTYPES = {"fp16": 2, "bf16": 2}
 """Element types of A, B and C that the ladder serves today, with their size in bytes."""
 
-MMAS = ("tcgen05", "wgmma")
-"""The instructions that multiply: into tensor memory on data-center Blackwell, into registers on Hopper."""
+MMAS = ("tcgen05", "wgmma", "mma.sync")
+"""The instructions that multiply: into tensor memory on data-center Blackwell; into registers on Hopper; from registers
+into registers everywhere."""
 
 INT32_MAX = 2**31 - 1
 

@@ -170,9 +170,10 @@ def test_features_agree_with_the_table_of_known_gpus(known: gpus.Gpu) -> None:
 def test_which_rungs_a_gpu_runs() -> None:
     assert line(with_gpus(B200), "GPU 0 runs").value == "v0, v1, v2"
     assert line(with_gpus(a_gpu(9, 0)), "GPU 0 runs").value == "h0, h1, h2, h3, h4"
-    for capability, arch in (((8, 0), "sm_80"), ((10, 3), "sm_103a"), ((12, 0), "sm_120a"), ((12, 1), "sm_121a")):
+    assert line(with_gpus(a_gpu(12, 1)), "GPU 0 runs").value == "g0"
+    for capability, arch in (((8, 0), "sm_80"), ((10, 3), "sm_103a")):
         value = line(with_gpus(a_gpu(*capability)), "GPU 0 runs").value
-        needs = "v0, v1, v2 need sm_100a; h0, h1, h2, h3, h4 need sm_90a"
+        needs = "v0, v1, v2 need sm_100a; h0, h1, h2, h3, h4 need sm_90a; g0 need sm_120a; g0 need sm_121a"
         assert value == f"no rung is written for {arch} yet ({needs}); all run in the simulator"
 
 
@@ -664,7 +665,9 @@ def test_the_simulator_layer_for_real() -> None:
     assert verify.passed(found) and {each.status for each in found} == {"correct"}
     names = [each.what.partition(" ")[0] for each in found]
     assert names == ["TmaCopy", "VectorAdd", "GemmTile"] * 2 + list(RUNGS)
-    assert {each.where for each in found} == {f"in the simulator for {target}" for target in ("sm_90a", "sm_100a")}
+    assert {each.where for each in found} == {
+        f"in the simulator for {target}" for target in ("sm_90a", "sm_100a", "sm_120a")
+    }
 
 
 def test_verify_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

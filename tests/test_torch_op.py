@@ -154,8 +154,8 @@ def test_what_does_not_fit_gets_one_sentence(a, b, reason):
 
 
 def test_a_gpu_without_rungs_is_named():
-    with pytest.raises(UnsupportedError, match=r"no kernel for RTX 5090 \(sm_120a\) yet; it has some for sm_100a"):
-        torch_op._rung(gpus.GPUS["RTX 5090"], 64, 64, 64, torch.float16)
+    with pytest.raises(UnsupportedError, match=r"no kernel for B300 \(sm_103a\) yet; it has some for sm_100a"):
+        torch_op._rung(gpus.GPUS["B300"], 64, 64, 64, torch.float16)
 
 
 @pytest.mark.parametrize("n, rung", [(64, "v2"), (65, "v0")])

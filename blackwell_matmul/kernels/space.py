@@ -109,9 +109,14 @@ class Case:
         return min(2, self.block_n // self.e_block_n) if self.e_block_n and self.group_m else 1
 
     @property
-    def accumulator_registers(self) -> int:
-        """What a thread holds of the tile of C; 0 where tensor memory does."""
-        return 0 if self.mma == "tcgen05" else self.block_m * self.block_n // (WARPGROUP * (self.consumers or 1))
+    def registers(self) -> int:
+        """What a thread holds of the tile of C and, for mma.sync, of A and B; 0 where tensor memory does."""
+        if self.mma == "tcgen05":
+            return 0
+        if self.mma == "wgmma":
+            return self.block_m * self.block_n // (WARPGROUP * (self.consumers or 1))
+        operands = (self.block_m // 4 + self.block_n // 2) * self.row_bytes // (4 * 32)
+        return self.block_m * self.block_n // MMA_SYNC_THREADS + operands
 
     @property
     def ctas(self) -> int:
@@ -170,6 +175,12 @@ WGMMA_M = 64
 WGMMA_N_STEP = 8
 """Threads, and one wgmma of 16-bit types (PTX ISA, "Asynchronous wgmma" shapes: m64, n a multiple of 8, k16)."""
 
+MMA_SYNC_N = 8
+MMA_SYNC_ROWS = 64
+MMA_SYNC_THREADS = 256
+"""One mma.sync of 16-bit types is m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"); of eight warps four share
+the rows of a tile and two its columns."""
+
 SPARE_REGISTERS = 60
 """What a thread needs besides its part of the accumulator: addresses, the loop, a strip on its way out. Kernels that
 were compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
@@ -182,6 +193,8 @@ GRID_Y = 65535
 
 
 def _mma_needs_its_gpu(case: Case) -> str | None:
+    if case.mma == "mma.sync":
+        return None if "tma" in case.gpu.features else f"{case.gpu} has no TMA; GPUs from sm_90 on have it."
     if case.mma not in case.gpu.features:
         has = {"tcgen05": "B200 and GB200 have them", "wgmma": "H100 and H200 have them"}[case.mma]
         what = {"tcgen05": "tcgen05 instructions and no tensor memory", "wgmma": "wgmma instructions"}[case.mma]
@@ -199,6 +212,8 @@ def _block_m_is_one_mma(case: Case) -> str | None:
 
 def _block_m_is_whole_wgmmas(case: Case) -> str | None:
     rows = WGMMA_M * (case.consumers or 1)
+    if case.mma == "mma.sync" and case.block_m % MMA_SYNC_ROWS:
+        return f"block_m = {case.block_m}: mma.sync of four warps computes 64 rows; {_round_up(case.block_m, 64)} fit."
     if case.mma != "wgmma" or (case.block_m == rows if case.consumers else case.block_m % rows == 0):
         return None
     if case.consumers:
@@ -207,28 +222,28 @@ def _block_m_is_whole_wgmmas(case: Case) -> str | None:
 
 
 def _block_n_is_whole_mmas(case: Case) -> str | None:
-    step = MMA_N_STEP if case.mma == "tcgen05" else WGMMA_N_STEP
+    step = MMA_N_STEP if case.mma == "tcgen05" else MMA_SYNC_N if case.mma == "mma.sync" else WGMMA_N_STEP
     if case.block_n % step == 0:
         return None
     fit = _round_up(case.block_n, step)
-    which = f"tcgen05.mma with M = {MMA_M}" if case.mma == "tcgen05" else "wgmma"
+    which = f"tcgen05.mma with M = {MMA_M}" if case.mma == "tcgen05" else case.mma
     return f"block_n = {case.block_n}: {which} needs N a multiple of {step}; {fit} is one."
 
 
 def _block_k_is_whole_mmas(case: Case) -> str | None:
     if case.block_k % MMA_K == 0:
         return None
-    fit, name = _round_up(case.block_k, MMA_K), "tcgen05.mma" if case.mma == "tcgen05" else "wgmma"
+    fit, name = _round_up(case.block_k, MMA_K), "tcgen05.mma" if case.mma == "tcgen05" else case.mma
     return f"block_k = {case.block_k}: {name} takes {MMA_K} 16-bit elements along k at a time; {fit} is a multiple."
 
 
 def _registers_fit(case: Case) -> str | None:
-    need, have = case.accumulator_registers, case.gpu.max_registers_per_thread
+    need, have = case.registers, case.gpu.max_registers_per_thread
     if not need or need + SPARE_REGISTERS <= have:
         return None
     return (
-        f"block_m = {case.block_m}, block_n = {case.block_n}: the fp32 accumulator takes {need} registers of a thread, "
-        f"which has {have} for everything; make block_n smaller."
+        f"block_m = {case.block_m}, block_n = {case.block_n}: what a thread holds of the tile takes {need} registers "
+        f"and it has {have} for everything; make block_n smaller."
     )
 
 

@@ -25,12 +25,14 @@ def problem_for(schedule: Schedule, seed: int) -> Problem:
     draw = random.Random(seed)
     while True:
         problem = Problem(*(draw.choice(SIZES) for _ in range(3)), dtype=draw.choice(sorted(TORCH_DTYPES)))
-        if not why_not(schedule, problem, gpu_for_target("sm_100a" if schedule.mma == "tcgen05" else "sm_90a")):
+        if not why_not(schedule, problem, GPU_FOR[schedule.mma]):
             return problem
 
 
-SAMPLED = {"h2": 12, "h3": 12, "h4": 24}
+SAMPLED = {"h2": 12, "h3": 12, "h4": 24, "g0": 12}
 """Where not every schedule is run: how many of them, drawn with a seed."""
+
+GPU_FOR = {mma: gpu_for_target(t) for mma, t in (("tcgen05", "sm_100a"), ("wgmma", "sm_90a"), ("mma.sync", "sm_120a"))}
 
 SM_COUNT = 2
 """Of a GPU small enough for its CTAs to compute several tiles each."""

@@ -23,7 +23,7 @@ B200, H200 = GPUS["B200"], GPUS["H200"]
 GENERATED = 40
 """Schedules of a rung whose code is generated; where there are more, a seeded draw."""
 
-GPU_OF = {name: B200 if rung(name).target == "sm_100a" else H200 for name in RUNGS}
+GPU_OF = {name: {"v": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in RUNGS}
 ODD = Problem(1000, 200, 136)
 """Tails in m, n and k, and 16-byte rows."""
 
@@ -36,6 +36,7 @@ GOOD = {
     "h2": Schedule(128, 128, 64, 32, 3, mma="wgmma"),
     "h3": Schedule(128, 128, 64, 32, 3, 2, mma="wgmma"),
     "h4": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
+    "g0": Schedule(128, 128, 64, 32, 2, mma="mma.sync"),
 }
 
 
@@ -116,10 +117,12 @@ OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
     ("h0", {"block_m": 96}, "block_m = 96: wgmma computes 64 rows at a time; 128 fit"),
     ("h0", {"block_n": 20}, "block_n = 20: wgmma needs N a multiple of 8; 24 is one"),
     ("h0", {"block_k": 24}, "block_k = 24: wgmma takes 16"),
-    ("h0", {"block_n": 256}, "256 registers of a thread, which has 255"),
+    ("h0", {"block_n": 256}, "takes 256 registers and it has 255"),
+    ("g0", {"block_m": 96}, "block_m = 96: mma.sync of four warps computes 64 rows; 128 fit"),
+    ("g0", {"block_n": 256}, "takes 288 registers"),
     ("h2", {"stages": 7}, "Shared memory: 7 stages"),
     ("h3", {"block_m": 256}, "block_m = 256: 2 warpgroups compute 64 rows each, 128 in all"),
-    ("h4", {"block_n": 512}, "512 registers|block_n = 512: a TMA box"),
+    ("h4", {"block_n": 512}, "takes 256 registers|block_n = 512: a TMA box"),
 ]
 
 
@@ -151,6 +154,7 @@ def test_a_bad_schedule_outside_of_the_space_has_a_reason(name: str, change: dic
         ("h1", {"block_n": 64, "e_block_n": 64}),
         ("h3", {"stages": 5}),
         ("h4", {"group_m": 3}),
+        ("g0", {"block_m": 64}),
     ],
 )
 def test_a_good_schedule_outside_of_the_space_has_none(name: str, change: dict[str, int]) -> None:

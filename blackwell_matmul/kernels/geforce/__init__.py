@@ -1,0 +1,8 @@
+"""The ladder for GPUs with TMA and without tcgen05 or wgmma: RTX 50 series, GB10. It runs on Hopper, too."""
+
+from __future__ import annotations
+
+from blackwell_matmul.frontend.tilus_compat import import_tilus
+
+# The kernel files import tilus by name, on machines too where a plain import of tilus 0.2.0 fails.
+import_tilus()

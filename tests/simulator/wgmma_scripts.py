@@ -66,12 +66,11 @@ class Twice(tilus.Script):
 
 
 class Unused(tilus.Script):
-    """One mma whose result nobody looks at. wait: whether somebody waits."""
+    """One mma whose result nobody looks at."""
 
-    def __init__(self, wait: bool = True, commit: bool = True):
+    def __init__(self, fault: str = ""):
         super().__init__()
-        self.wait = wait
-        self.commit = commit
+        self.fault = fault
 
     def __call__(self, a_ptr: void_p):
         self.attrs.blocks = 1
@@ -84,9 +83,9 @@ class Unused(tilus.Script):
         acc = self.register_tensor(dtype=float32, shape=[M, M], init=0.0)
         self.wgmma.fence()
         self.wgmma.mma(s_a, s_a.transpose(), acc)  # mma
-        if self.commit:
+        if self.fault != "no commit":
             self.wgmma.commit_group()
-        if self.wait:
+        if self.fault != "no wait":
             self.wgmma.wait_group(0)
 
 
@@ -196,11 +195,11 @@ class TwoGroups(tilus.Script):
 
 
 class Apart(tilus.Script):
-    """Y = X @ X.T of operand 0, by all warps of a warpgroup; the last one may take operand `which`, or stay away: 2."""
+    """Y = X @ X.T of operand 0, by all warps of a warpgroup; the last one may take operand 1, or stay away."""
 
-    def __init__(self, which: int = 0):
+    def __init__(self, fault: str = ""):
         super().__init__()
-        self.which = which
+        self.turn = 1 if fault == "another operand" else 2 if fault == "stays away" else 0
 
     def __call__(self, x_ptr: void_p, y_ptr: void_p):
         self.attrs.blocks = 1
@@ -216,7 +215,7 @@ class Apart(tilus.Script):
         acc = self.register_tensor(dtype=float32, shape=[M, M], init=0.0)
         turn: int32 = 0
         with self.single_warp(3):
-            turn = self.which
+            turn = self.turn
         self.wgmma.fence()
         if turn < 2:
             self.wgmma.mma(s_x[turn], s_x[turn].transpose(), acc)  # mma

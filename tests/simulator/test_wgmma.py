@@ -16,7 +16,7 @@ import pytest
 import tilus
 import torch
 from orders import ORDERS, finding, run_in
-from wgmma_scripts import FromRegisters, Product, Ring
+from wgmma_scripts import FromRegisters, Onto, Product, Ring
 
 from blackwell_matmul import check, simulate
 from blackwell_matmul.compiler import compile
@@ -85,6 +85,14 @@ def test_one_fence_is_enough_while_only_mma_touch_the_registers(tiles: int) -> N
         d = np.zeros((64, 32), np.float32)
         assert not run_in(order, Ring(), tiles, a, b, d, target=TARGET).findings
         np.testing.assert_array_equal(d, sum(parts))
+
+
+def test_an_accumulator_that_memory_fills() -> None:
+    a, b, c = integers(64, 64), integers(32, 64, seed=1), integers(64, 32, np.float32, seed=2)
+    for order in ORDERS:
+        d = np.zeros_like(c)
+        assert not run_in(order, Onto(), a, b, c, d, target=TARGET).findings
+        np.testing.assert_array_equal(d, c + a.astype(np.float32) @ b.astype(np.float32).T)
 
 
 # what is refused

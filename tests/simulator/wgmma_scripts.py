@@ -255,3 +255,27 @@ class Ring(tilus.Script):
             self.wgmma.wait_group(1)
         self.wgmma.wait_group(0)
         self.store_global(g_d, acc, offsets=[0, 0])
+
+
+class Onto(tilus.Script):
+    """D = C + A @ B.T, where C comes from memory straight into the accumulator."""
+
+    def __call__(self, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[M, K])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[N, K])
+        g_c = self.global_view(c_ptr, dtype=float32, shape=[M, N])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[M, N])
+        s_a = self.shared_tensor(dtype=float16, shape=[M, K])
+        s_b = self.shared_tensor(dtype=float16, shape=[N, K])
+        self.store_shared(s_a, self.load_global(g_a, offsets=[0, 0], shape=[M, K]))
+        self.store_shared(s_b, self.load_global(g_b, offsets=[0, 0], shape=[N, K]))
+        self.fence.proxy_async(space="shared")
+        self.sync()
+        acc = self.load_global(g_c, offsets=[0, 0], shape=[M, N])
+        self.wgmma.fence()
+        self.wgmma.mma(s_a, s_b.transpose(), acc)
+        self.wgmma.commit_group()
+        self.wgmma.wait_group(0)
+        self.store_global(g_d, acc, offsets=[0, 0])

@@ -1,7 +1,9 @@
-"""The mutation study: every line of a rung that orders something, dropped or changed, must not go unnoticed.
+"""The mutation study: every line of a kernel that orders something, dropped or changed, must not go unnoticed.
 
     python bench/mutation.py                        # all rungs, schedules and sizes; writes results/mutation.json
     python bench/mutation.py --rungs v2 --show      # every mutant with what became of it
+
+The kernels are the rungs and, for Hopper, those of bench/gpu that use wgmma, whose names stand beside the rungs'.
 
 Mutants are generated from the kernel's file: each wait, fence, arrive, commit and sync dropped, or moved past its
 neighbour; each count of bytes and of arrivals, each phase, stage, group number and barrier changed. A case is a mutant
@@ -28,7 +30,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,14 +44,15 @@ from rich.table import Table
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.problem import Schedule
 from blackwell_matmul.simulator import Run
 from blackwell_matmul.simulator.memory import Region
 from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
 from blackwell_matmul.simulator.semantics.description import Access
 from blackwell_matmul.simulator.simulate import new_grid, prepare, run_grid
 
-TARGET = "sm_100a"
+HOPPER = {"wgmma": "WgmmaMatmul", "wgmma_pipelined": "WgmmaPipelined", "wgmma_specialised": "WgmmaSpecialised"}
+"""File and class of the kernels in bench/gpu/kernels that are mutated too."""
+KERNELS = (*RUNGS, *HOPPER)
 RESULTS = Path(__file__).parent / "results" / "mutation.json"
 SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
     "v0": ({"block_n": 64, "block_k": 32}, {"block_n": 128, "block_k": 16}),
@@ -58,6 +61,15 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
         {"block_n": 64, "block_k": 16, "e_block_n": 32, "stages": 2},
         {"block_n": 64, "block_k": 32, "e_block_n": 64, "stages": 6},
+    ),
+    "wgmma": ({"block_m": 64, "block_n": 64, "block_k": 32}, {"block_m": 128, "block_n": 32, "block_k": 64}),
+    "wgmma_pipelined": (
+        {"block_m": 64, "block_n": 64, "block_k": 32, "stages": 3},
+        {"block_m": 128, "block_n": 32, "block_k": 16, "stages": 2},
+    ),
+    "wgmma_specialised": (
+        {"block_n": 64, "block_k": 32, "stages": 3, "num_ctas": 2},
+        {"block_n": 32, "block_k": 16, "stages": 2, "num_ctas": 1},
     ),
 }
 SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
@@ -98,14 +110,15 @@ class Edit:
 ORDERING = frozenset({
     "copy_async_commit_group", "copy_async_wait_all", "copy_async_wait_group", "fence.proxy_async",
     "mbarrier.arrive", "mbarrier.arrive_and_expect_tx", "mbarrier.wait", "sync", "tcgen05.commit", "tcgen05.dealloc",
-    "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group", "tma.wait_group",
+    "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group", "tma.wait_group", "wgmma.commit_group",
+    "wgmma.fence", "wgmma.wait_group",
 })  # fmt: skip
 """Statements that order something: each of them is dropped, and moved."""
 
 
 def mutants(name: str) -> list[Mutant]:
-    """Every mutant of a rung, in the order of its lines."""
-    source = Path(inspect.getfile(rung(name))).read_text()
+    """Every mutant of a kernel, in the order of its lines."""
+    source = Path(inspect.getfile(kernel(name))).read_text()
     lines = source.splitlines()
     made = []
     for edit in sorted(edits(ast.parse(source)), key=lambda edit: (edit.node.lineno, edit.node.col_offset)):
@@ -150,7 +163,7 @@ def _variable(node: Any) -> Iterator[Edit]:
     """Phases and stages: their first value, and what becomes of them."""
     target = node.target if not isinstance(node, ast.Assign) else node.targets[0]
     name = target.id if isinstance(target, ast.Name) else ""
-    if "phase" not in name and name != "stage":
+    if "phase" not in name and name not in ("stage", "refill", "last"):
         return
     if isinstance(node, ast.AnnAssign):
         yield Edit("first value", node.value, f"1 - ({ast.unparse(node.value)})")
@@ -174,6 +187,8 @@ def _call(node: ast.Call, barriers: list[str]) -> Iterator[Edit]:
         yield Edit("one group less", given["n"], f"{ast.unparse(given['n'])} + 1")
         if "read" in given:
             yield Edit("waits for the writes too", given["read"], "False")
+    if called == "wgmma.wait_group":
+        yield Edit("one group less", node.args[0], f"{ast.unparse(node.args[0])} + 1")
     if called == "fence.proxy_async":
         yield Edit("other space", given["space"], '"global"')
     if called == "single_thread":
@@ -190,8 +205,9 @@ def _plus_and_minus(operator: str, node: ast.expr, step: int) -> Iterator[Edit]:
 
 def _stage(node: ast.Subscript) -> Iterator[Edit]:
     """The slot of a ring."""
-    if isinstance(node.slice, ast.Name) and isinstance(node.value, ast.Name):
-        yield Edit("next stage", node.slice, f"({node.slice.id} + 1) % self.stages")
+    first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+    if isinstance(first, ast.Name) and first.id != "half" and isinstance(node.value, ast.Name):
+        yield Edit("next stage", first, f"({first.id} + 1) % self.stages")
 
 
 def _moves(body: list[Any]) -> Iterator[Edit]:
@@ -236,6 +252,17 @@ def load(source: str, class_name: str, folder: Path) -> type:
     """The class, from a file of its own: tilus reads the source."""
     path = folder / f"mutant_{next(NUMBERS)}.py"
     path.write_text(source)
+    return loaded(path, class_name)
+
+
+@functools.cache
+def kernel(name: str) -> type:
+    """The class that is mutated."""
+    file = Path(__file__).parent / "gpu" / "kernels" / f"{name}.py"
+    return loaded(file, HOPPER[name]) if name in HOPPER else rung(name)
+
+
+def loaded(path: Path, class_name: str) -> type:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -249,15 +276,17 @@ def load(source: str, class_name: str, folder: Path) -> type:
 class Case:
     """What a mutant is run with."""
 
-    schedule: Schedule
+    target: str
+    schedule: tuple[tuple[str, int], ...]
     size: tuple[int, int, int]
 
     def __str__(self) -> str:
-        return f"{'x'.join(map(str, self.size))} {self.schedule}"
+        return f"{'x'.join(map(str, self.size))} {','.join(f'{name}={value}' for name, value in self.schedule)}"
 
 
 def cases(name: str) -> list[Case]:
-    return [Case(Schedule(**schedule), size) for schedule in SCHEDULES[name] for size in SIZES]
+    target = "sm_90a" if name in HOPPER else "sm_100a"
+    return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in SIZES]
 
 
 def execute(cls: Any, case: Case, order: Callable[[], HappensBefore] | None = None) -> tuple[Run, bool]:
@@ -266,7 +295,7 @@ def execute(cls: Any, case: Case, order: Callable[[], HappensBefore] | None = No
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
     c = torch.full((m, n), float("nan")).half()
-    bound, lowered = prepare(cls, (m, n, k, a, b, c), case.schedule, TARGET)
+    bound, lowered = prepare(cls, (m, n, k, a, b, c), dict(case.schedule), case.target)
     grid = new_grid(bound, lowered, "adversarial", 0, False, True)
     grid.new_order = order or grid.new_order
     run = run_grid(bound, grid, 1, None, time.perf_counter())
@@ -320,12 +349,18 @@ class Recorder(HappensBefore):
         self.names[lanes.own].append(name)
 
     def issue(self, op: Any, warp: Any, site: Any, regions: Any) -> None:
+        self._issue(super().issue, op, warp, site, regions)
+
+    def join(self, op: Any, warp: Any, site: Any, regions: Any) -> None:
+        self._issue(super().join, op, warp, site, regions)
+
+    def _issue(self, ordered: Callable[..., None], op: Any, warp: Any, site: Any, regions: Any) -> None:
         effects = [effect for effect in site.description.effects if effect.operand in regions]
         touches = tuple((e.path, regions[e.operand], e.access is Access.WRITE) for e in effects)
         told = None if op.barrier is None else (op.barrier.name, op.barrier.phase)
         facts = (*(f"{e.operand} {regions[e.operand]}" for e in effects), str(told))
         name = self._step(self.acting(warp, site), site, *facts, touches=touches, signals=told)
-        super().issue(op, warp, site, regions)
+        ordered(op, warp, site, regions)
         self.names[op.source].append(name)
         if op.event != op.source:
             self.names[op.event].append((*name, END))
@@ -392,15 +427,35 @@ def _conflicts(name: Name, kernel: Mapping[Name, Step], region: Region, write: b
     )  # fmt: skip
 
 
+def differs_where_nobody_waits(kernel: Mapping[Name, Step], mutant: Mapping[Name, Step]) -> bool:
+    """The rule above, without the arrivals of phases that nobody waits for, and without the waits that pass at once,
+    because the phase before the first is over: nothing follows from either."""
+    return keeps_the_orders_that_matter(consequential(kernel), consequential(mutant))
+
+
+def consequential(steps: Mapping[Name, Step]) -> dict[Name, Step]:
+    awaited = {step.waits for step in steps.values()}
+    kept = {name: step for name, step in steps.items() if not _idle(step, awaited)}
+    names = kept.keys() | {(*name, END) for name in kept}
+    return {name: replace(step, known={path: known & names for path, known in step.known.items()})
+            for name, step in kept.items()}  # fmt: skip
+
+
+def _idle(step: Step, awaited: set[tuple[str, int] | None]) -> bool:
+    told_nobody = step.signals is not None and step.signals not in awaited
+    return not step.touches and (told_nobody or (step.waits is not None and step.waits[1] < 0))
+
+
 RULES: Mapping[str, Callable[[Mapping[Name, Step], Mapping[Name, Step]], bool]] = {
     "keeps every order": keeps_every_order,
     "loses only orders between steps that share nothing": keeps_the_orders_that_matter,
+    "differs only in arrivals and waits without a consequence": differs_where_nobody_waits,
 }
 
 
 @functools.cache
 def kernel_steps(name: str, case: Case) -> dict[Name, Step]:
-    return steps(rung(name), case)
+    return steps(kernel(name), case)
 
 
 # the study
@@ -424,7 +479,7 @@ def judge(mutant: Mutant, case: Case, folder: Path) -> Outcome:
 
 
 def _judge(mutant: Mutant, case: Case, folder: Path) -> tuple[str, tuple[str, ...]]:
-    name = rung(mutant.rung).__name__
+    name = kernel(mutant.rung).__name__
     try:
         cls = load(mutant.source, name, folder)
         run, right = execute(cls, case)
@@ -433,9 +488,9 @@ def _judge(mutant: Mutant, case: Case, folder: Path) -> tuple[str, tuple[str, ..
     codes = tuple(sorted({finding.code for finding in run.findings}))
     if codes or not right:
         return "killed", codes or ("values",)
-    kernel, mine = kernel_steps(mutant.rung, case), steps(cls, case)
+    whole, mine = kernel_steps(mutant.rung, case), steps(cls, case)
     for rule, holds in RULES.items():
-        if holds(kernel, mine):
+        if holds(whole, mine):
             return "equivalent", (rule,)
     reason = EXCEPTIONS.get((mutant.rung, mutant.operator, mutant.code))
     return ("exception", (reason,)) if reason else ("survived", ())
@@ -467,13 +522,13 @@ def rate_of(outcomes: list[Outcome]) -> float:
 
 
 def main(
-    rungs: Annotated[list[str] | None, typer.Option(help="the rungs to mutate; all of them otherwise")] = None,
+    rungs: Annotated[list[str] | None, typer.Option(help="the rungs, or kernels for Hopper; all otherwise")] = None,
     processes: Annotated[int, typer.Option(help="processes to run in")] = 2,
     show: Annotated[bool, typer.Option(help="print what became of every case")] = False,
     result: Annotated[Path, typer.Option(help="the file to write")] = RESULTS,
 ) -> None:
     """Run every mutant in every case; exit code 1 if one survives."""
-    names, start, console = rungs or list(RUNGS), time.perf_counter(), Console(width=160)
+    names, start, console = rungs or list(KERNELS), time.perf_counter(), Console(width=160)
     todo = [mutant for name in names for mutant in mutants(name)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         judged = track(pool.map(judge_all, todo), total=len(todo), description="mutants", console=Console(stderr=True))

@@ -87,7 +87,11 @@ class _Build:
         # the sentence is made inside of the block: some of it asks tilus about the target
         with tilus_compat.target(self.target):
             try:
-                with tilus_compat.restore_scopes(), tilus_compat.observe_rewrites(self.recorder):
+                with (
+                    tilus_compat.restore_scopes(),
+                    tilus_compat.wgmma_fragments(),
+                    tilus_compat.observe_rewrites(self.recorder),
+                ):
                     return self._program()
             except BlackwellMatmulError:
                 raise

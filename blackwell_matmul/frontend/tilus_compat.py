@@ -190,6 +190,28 @@ def restore_scopes() -> Iterator[None]:
         del builder._scope_stack[depth:]
 
 
+FRAGMENT_K = 16
+"""The K of the 16-bit types, for which tilus's layout of an accumulator is right."""
+
+
+@contextmanager
+def wgmma_fragments() -> Iterator[None]:
+    """Lay out an accumulator of wgmma as the instruction writes it, whatever the types of A and B are.
+
+    PTX ISA, "wgmma: Register Fragments": each thread holds two neighbours of a row of D. tilus's rule takes K / 8 of
+    them, which is two for fp16 and bf16 alone: with fp8, int8 and tf32 columns of D would be exchanged. Removable when
+    `generate_wgmma_register_layout` does not depend on K.
+    """
+    rule: Any = importlib.import_module("tilus.ir.layout.inference.inference_rules.wgmma")
+    with lock:
+        layout = rule.generate_wgmma_register_layout
+        rule.generate_wgmma_register_layout = lambda m, n, mma_m, mma_n, _: layout(m, n, mma_m, mma_n, FRAGMENT_K)
+        try:
+            yield
+        finally:
+            rule.generate_wgmma_register_layout = layout
+
+
 @contextmanager
 def without_hidet_passes(unneeded: Collection[tuple[str, int]]) -> Iterator[None]:
     """Leave passes out of `tilus.drivers.optimize_ir_module`: (name, 0) is the first pass of this name, and so on.

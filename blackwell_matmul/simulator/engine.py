@@ -92,6 +92,10 @@ class AsyncOperation:
         """The wait that lets `warp` go on at `location`."""
         return self.remedy
 
+    def let_go_early(self, warp: Warp) -> bool:
+        """Its issuer told `warp` to go on before it had waited for it."""
+        return False
+
     def settle_reads(self) -> None:
         """Somebody waited for the reads: the source may be overwritten, while the rest is still to be written."""
         self.take()

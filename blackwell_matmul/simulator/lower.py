@@ -291,15 +291,11 @@ class Lowering:
             self.loaded.add(id(inst.output))
 
     def _watch_accumulators(self, inst: Any, site: Site) -> None:
-        """Registers that are an accumulator of wgmma may be used only after its wait; a view uses nothing."""
+        """Registers that are an accumulator of wgmma may be used only after its wait."""
         kind = type(inst).__name__
-        if kind == "ViewInst" or kind.startswith("Wgmma"):
-            return
         for i, tensor in enumerate(inst.inputs):
-            if id(tensor) in self.accumulators:
+            if id(tensor) in self.accumulators and kind != "WgmmaMmaSSInst":
                 self._watch(tensor, site, write=i == 0 and kind in ("AssignInst", "SliceAssignInst"))
-        if id(inst.output) in self.accumulators & self.viewed and self.is_defined(inst.output):
-            self._watch(inst.output, site, write=True)
 
     def _watch(self, tensor: Any, site: Site, write: bool) -> None:
         use = self.constant(ordinary_use(site, site.name(tensor, "the accumulator"), write))
@@ -325,7 +321,7 @@ class Lowering:
             self.emit("    yield b")
         else:
             self.emit(f"{target}{call}")
-        if id(inst.output) in self.accumulators and type(inst).__name__ != "ViewInst":
+        if id(inst.output) in self.accumulators:
             self._watch(inst.output, site, write=True)
         if type(inst).__name__ == "ExitInst":
             self.emit("return")
@@ -401,16 +397,10 @@ class Lowering:
 
 
 def _accumulators(program: Program) -> frozenset[int]:
-    """The tensors whose registers a wgmma accumulates into, whatever name a view gives them."""
+    """The tensors that a wgmma accumulates into. tilus 0.2.0 infers no layout through a view, so they have none."""
     from blackwell_matmul.frontend.recording import instructions
 
-    found: set[int] = set()
-    insts = list(instructions(program.tile))
-    found |= {id(inst.inputs[-1]) for inst in insts if type(inst).__name__ == "WgmmaMmaSSInst"}
-    views = [{id(inst.output), id(inst.inputs[0])} for inst in insts if type(inst).__name__ == "ViewInst"]
-    while more := [pair for pair in views if pair & found and not pair <= found]:
-        found = found.union(*more)
-    return frozenset(found)
+    return frozenset(id(i.inputs[-1]) for i in instructions(program.tile) if type(i).__name__ == "WgmmaMmaSSInst")
 
 
 def barrier_address(first: int, count: int, name: str | None, location: Location | None) -> Callable[[Warp, int], int]:

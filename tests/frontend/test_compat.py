@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import frontend_scripts as scripts
+import numpy as np
 import pytest
 import tilus.target
 from frontend_samples import CALLS
@@ -15,6 +17,8 @@ from tilus.ir.functors.functor import IRFunctor
 
 from blackwell_matmul.errors import CompileError, InputError
 from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names
+from blackwell_matmul.frontend.tilus_compat import wgmma_fragments
+from blackwell_matmul.simulator.registers import coordinates
 
 ROOT = Path(__file__).parents[2]
 
@@ -97,6 +101,23 @@ def test_an_unset_target_stays_unset_after_success_and_failure(monkeypatch: pyte
         build(bind(scripts.TooMuchShared, (1,), target="sm_100a"), "sm_100a")
     assert tilus.target._target is None
     assert IRFunctor.visit is visit
+
+
+def test_an_accumulator_of_wgmma_is_laid_out_as_the_instruction_writes_it() -> None:
+    """PTX ISA, "wgmma: Register Fragments": two neighbours of a row in each thread, also with fp8, where K is 32."""
+    from tilus.ir.layout.inference.inference_rules import wgmma
+
+    fault = wgmma.generate_wgmma_register_layout(64, 32, 64, 32, 32)
+    with wgmma_fragments():
+        mended = wgmma.generate_wgmma_register_layout(64, 32, 64, 32, 32)
+    assert columns(fault) == [0, 1, 2, 3] and columns(mended) == [0, 1, 0, 1]
+    assert wgmma.generate_wgmma_register_layout(64, 32, 64, 32, 32) == fault
+    assert mended == wgmma.generate_wgmma_register_layout(64, 32, 64, 32, 16)
+
+
+def columns(layout: Any) -> list[int]:
+    """Of the first four registers of the first thread."""
+    return coordinates(layout, np.zeros(1, int))[1][0, :4].tolist()
 
 
 def test_an_unknown_target_is_refused_with_those_that_work() -> None:

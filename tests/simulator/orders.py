@@ -13,9 +13,9 @@ from blackwell_matmul.simulator import Finding, Run, simulate
 ORDERS = (("adversarial", 0), ("eager", 0), ("random", 0), ("random", 1), ("random", 2), ("adversarial", 3))
 
 
-def run_in(order: tuple[str, int], script: Any, *args: Any) -> Run:
+def run_in(order: tuple[str, int], script: Any, *args: Any, target: str = "sm_100a") -> Run:
     policy, seed = order
-    return simulate(script, *args, policy=policy, seed=seed, workers=1)
+    return simulate(script, *args, policy=policy, seed=seed, workers=1, target=target)
 
 
 def silent(script: Any, inputs: Sequence[Any], output: np.ndarray, expected: np.ndarray) -> None:

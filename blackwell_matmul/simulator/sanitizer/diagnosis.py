@@ -165,6 +165,8 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
 
 def another_warp_knows(c: Conflict) -> Missing | None:
     """Another warp waited for it, or made it: a barrier between the two warps is missing."""
+    if c.operation is not None and c.operation.let_go_early(c.warp):
+        return None
     for warp, sets in c.order.lanes.items():
         for lanes in sets.values():
             made_it = c.operation is None and lanes.warp == c.culprit.warp

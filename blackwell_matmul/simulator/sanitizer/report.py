@@ -122,5 +122,5 @@ def _in_program(program: Program) -> set[str]:
 def _orders(description: Description) -> bool:
     """Whether it has to do with order: it accesses memory, signals, waits, or makes one of these count."""
     memory = any(effect.space is not Space.REGISTER for effect in description.effects)
-    helps = description.name.startswith("fence") or description.name.endswith("commit_group")
+    helps = "fence" in description.name or description.name.endswith("commit_group")
     return memory or helps or bool(description.signals or description.waits)

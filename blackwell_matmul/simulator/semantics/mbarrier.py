@@ -68,7 +68,7 @@ def arrive(inst: Any, site: Site) -> Any:
         barrier = warp.cta.barrier_at(address, location)
         warp.event("arrive", barrier.name, location)
         if warp.wgmma is not None:
-            warp.wgmma.arrivals[barrier] = (warp.wgmma.committed, location)
+            warp.wgmma.arrive(barrier, location)
         if warp.cta.order is not None:
             warp.cta.order.arrive(barrier, warp, site, release)
         barrier.arrive(lanes * count, location)

@@ -40,9 +40,10 @@ Shape = tuple[Any, ...]
 
 class Mma(AsyncOperation):
     """The mma of a warpgroup. meeting: its warps, with their registers; over when all have issued it. operands: what
-    the first of them gave it. group: the number of its group, once it is committed. left: warps yet to wait for it."""
+    the first of them gave it. number: how many its warps had issued before. group: the number of its group, once it is
+    committed. left: warps yet to wait for it."""
 
-    __slots__ = ("group", "left", "meeting", "operands")
+    __slots__ = ("group", "left", "meeting", "number", "operands")
 
     def __init__(self, warp: Warp, site: Site, needed: frozenset[int], left: View, right: View) -> None:
         super().__init__(
@@ -51,17 +52,40 @@ class Mma(AsyncOperation):
         )  # fmt: skip
         self.meeting = Rendezvous(needed)
         self.operands = (site, left.region(), right.region())
+        self.number = queue_of(warp).issued
         self.group: int | None = None
         self.left = len(needed)
 
     def advice(self, warp: Warp, location: Location | None) -> str:
-        """The wait that lets `warp` go on at `location`: with the groups that were committed after this one until the
-        issuer let go of the operands."""
-        queue = queue_of(self.cta.warps[self.warp])
-        if self.group is None:
-            return f"{REMEDY_UNCOMMITTED} before {location}"
-        committed, where = queue.let_go(warp, location)
-        return f"wgmma.wait_group({max(committed - self.group - 1, 0)}) before {where}"
+        """The wait that is missing before the arrival that let `warp` go on, or before it does at `location`: the n
+        are the groups that had been committed after this one by then."""
+        arrival = self._let_go(warp)
+        where = str(location) if arrival is None else f"the arrival at {arrival.location}"
+        committed = queue_of(self.cta.warps[self.warp]).committed if arrival is None else arrival.committed
+        if self.group is None or committed <= self.group:
+            return f"{REMEDY_UNCOMMITTED} before {where}"
+        return f"wgmma.wait_group({committed - self.group - 1}) before {where}"
+
+    def let_go_early(self, warp: Warp) -> bool:
+        return self._let_go(warp) is not None
+
+    def _let_go(self, warp: Warp) -> Arrival | None:
+        """The arrival by a warp that had issued this mma, on the barrier that `warp` waited for last."""
+        queues = [queue_of(self.cta.warps[each]) for each in self.meeting.brought]
+        found = [
+            (barrier.waits[warp.index].turn, arrival)
+            for queue in queues for barrier, arrival in queue.arrivals.items()
+            if warp.index in barrier.waits and arrival.issued > self.number
+        ]  # fmt: skip
+        return max(found, key=lambda each: each[0])[1] if found else None
+
+
+class Arrival(NamedTuple):
+    """On an mbarrier, by a warp that had issued and committed so many."""
+
+    issued: int
+    committed: int
+    location: Location | None
 
 
 class Use(NamedTuple):
@@ -80,8 +104,8 @@ class Queue:
 
     issued: how many it has. open: those not committed; groups: the committed groups that it has not waited for, oldest
     first; committed: how many there ever were. fenced: it has executed a wgmma.fence. latest: by accumulator, the
-    last mma on it that is in flight. since: by accumulator, the last use of it since the last fence. arrivals: by
-    mbarrier, `committed` at the warp's last arrival, and its line. sums: by accumulator, what is still to be added.
+    last mma on it that is in flight. since: by accumulator, the last use of it since the last fence. arrivals: the
+    warp's last one, by mbarrier. sums: by accumulator, what is still to be added.
     """
 
     __slots__ = ("arrivals", "committed", "fenced", "groups", "issued", "latest", "open", "since", "sums")
@@ -93,17 +117,11 @@ class Queue:
         self.fenced = False
         self.latest: dict[int, Use] = {}
         self.since: dict[int, Use] = {}
-        self.arrivals: dict[Mbarrier, tuple[int, Location | None]] = {}
+        self.arrivals: dict[Mbarrier, Arrival] = {}
         self.sums: dict[int, Sum] = {}
 
-    def let_go(self, warp: Warp, here: Location | None) -> tuple[int, str]:
-        """Where `warp` was told that it may go on, and how many groups were committed by then: at the arrival of this
-        warp that it waited for last, or here."""
-        told = [barrier for barrier in self.arrivals if warp.index in barrier.waits]
-        if not told:
-            return self.committed, str(here)
-        committed, location = self.arrivals[max(told, key=lambda barrier: barrier.waits[warp.index].turn)]
-        return committed, f"the arrival at {location}"
+    def arrive(self, barrier: Mbarrier, location: Location | None) -> None:
+        self.arrivals[barrier] = Arrival(self.issued, self.committed, location)
 
     def over(self, op: Mma) -> None:
         """This warp has waited for it."""

@@ -32,6 +32,7 @@ class Pair:
     says: str = ""
     flags: Mapping[str, Any] = field(default_factory=dict)
     every: bool = True
+    target: str = "sm_100a"
 
     def __str__(self) -> str:
         flags = "".join(f" {value}" for value in self.flags.values())
@@ -41,14 +42,14 @@ class Pair:
         """Without the fault: the right output, and not a word, in every order."""
         for order in ORDERS:
             args, output, expected = inputs()
-            run = run_in(order, self.script(**self.flags), *args)
+            run = run_in(order, self.script(**self.flags), *args, target=self.target)
             assert not run.findings, (order, *told(run))
             np.testing.assert_array_equal(output, expected, err_msg=str(order))
 
     def breaks(self, inputs: Inputs) -> None:
         for order in ORDERS:
             args, _, _ = inputs()
-            run = run_in(order, self.script(fault=self.fault, **self.flags), *args)
+            run = run_in(order, self.script(fault=self.fault, **self.flags), *args, target=self.target)
             assert self.severity is not Severity.ERROR or not run.ok, order
             if self.every or order == ORDERS[0]:
                 assert any(self.fits(found) for found in run.findings), (order, *told(run))

@@ -436,6 +436,7 @@ def a_blackwell_rung_is_refused_in_a_sentence() -> dict[str, Any]:
     a, b, c, _ = operands(64)
     text = refusal(lambda: BlackwellMatmulV2()(64, 1024, 256, a, b, c))
     assert "tcgen05" in text and gpu_at(0).name in text
+    assert gpu_at(0).arch != "sm_90a" or "HopperMatmulV0" in text
     return {"sentence": text}
 
 
@@ -451,6 +452,40 @@ def matmul_runs_or_says_why_not() -> dict[str, Any]:
         return {"sentence": refusal(lambda: matmul(a, w.T))}
     c = torch().compile(lambda x, y: matmul(x, y.T), fullgraph=True)(a, w)
     return product_error(c, a, w)
+
+
+@check
+def layouts_of_matmul() -> dict[str, Any]:
+    """Which operands are read as they are, what is copied, and what the copy costs: each layout against torch.mm."""
+    needs_gpu()
+    from blackwell_matmul import matmul, torch_op
+    from blackwell_matmul.kernels import LADDERS
+    from blackwell_matmul.runtime.device import gpu_at
+
+    if gpu_at(0).arch not in LADDERS:
+        raise Skipped(f"there is no ladder for {gpu_at(0).arch}")
+    n, results = 4096, {}
+    x, y = random(n, n), random(n, n, seed=1)
+    for name, a, b in (("a, b.T", x, y.T), ("a, b", x, y), ("a.T, b.T", x.T, y.T), ("a.T, b", x.T, y)):
+        reference = a.double() @ b.double()
+        error, theirs = (float((c.double() - reference).abs().max()) for c in (matmul(a, b), a @ b))
+        assert error <= 2 * theirs, (name, error, theirs)
+        rounds = [(gpu_us(lambda: matmul(a, b)), gpu_us(lambda: a @ b)) for _ in range(5)]  # noqa: B023
+        ours, cublas = (statistics.median(times) for times in zip(*rounds))
+        results[name] = {"matmul_us": ours, "torch_us": cublas, "copies": torch_op.copies(a, b)}
+    return results
+
+
+def gpu_us(call: Callable[[], Any], calls: int = 20) -> float:
+    """Microseconds of the GPU for one call, of `calls` in a row."""
+    begin, end = (torch().cuda.Event(enable_timing=True) for _ in range(2))
+    call()
+    begin.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    end.synchronize()
+    return 1000 * float(begin.elapsed_time(end)) / calls
 
 
 @check

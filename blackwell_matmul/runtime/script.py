@@ -23,9 +23,6 @@ from blackwell_matmul.runtime.recent import Recent
 if TYPE_CHECKING:
     from blackwell_matmul.frontend import Bound
 
-SIMULATED_TARGET = "sm_100a"
-"""Where a rung of the ladder runs: what the simulator stands for unless told otherwise."""
-
 KEPT_KERNELS = 512
 
 _loaded: Recent[Hashable, Loaded] = Recent(KEPT_KERNELS)
@@ -123,10 +120,13 @@ def _schedule(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mappi
 
 def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> bool:
     """Whether it is this GPU that stands in the way, and not the arguments."""
-    if gpu.arch == SIMULATED_TARGET:
+    from blackwell_matmul.frontend import target_for
+
+    home = target_for(kernel)
+    if gpu.arch == home:
         return False
     try:
-        _bound(kernel, arguments, gpu_for_target(SIMULATED_TARGET))
+        _bound(kernel, arguments, gpu_for_target(home))
     except InputError:
         return False
     return True
@@ -134,9 +134,12 @@ def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) ->
 
 def _what_runs(kernel: HasScript, gpu: Gpu, device: int) -> str:
     able = [name for name in ("tcgen05", "wgmma", "tma") if name in gpu.features]
+    rungs_for = getattr(kernel.script_cls, "rungs_for", None)
+    rungs = rungs_for(gpu.arch) if rungs_for is not None else ()
+    named = f" such as {', '.join(rungs)}" if rungs else ""
     return (
-        f"GPU {device} is an {gpu.name} ({gpu.arch}), which runs scripts with {', '.join(able)} and mma.sync, and CPU "
-        f"tensors are simulated: {kernel.script_cls.__name__} runs with those."
+        f"GPU {device} is an {gpu.name} ({gpu.arch}), which runs scripts with {', '.join(able)} and mma.sync{named}, "
+        f"and CPU tensors are simulated: {kernel.script_cls.__name__} runs with those."
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -166,23 +166,29 @@ def time_missing(plan: Plan, book: Book, bundles: Index, workers: Workers, tell:
 
     Who breaks a session off is left out of the next try, and who hangs out of all that follow.
     """
-    hung: set[str] = set()
-    while sessions := list(_sessions(plan, book, hung)):
+    while sessions := list(_sessions(plan, book)):
         ends = workers.run([_measure_task(*session, bundles, plan) for session in sessions])
         for (case, able), ended in zip(sessions, ends):
             tell(f"timed {case.problem}: {', '.join(contender.name for contender in able)}")
             _keep(ended, case, able, plan, book)
             book.save()
             if ended.hung:
-                hung.add(ended.at)
+                _leave_out(ended.at, case, plan, book)
                 break
         ends.close()
 
 
-def _sessions(plan: Plan, book: Book, hung: Collection[str]) -> Iterator[tuple[Case, list[Contender]]]:
+def _leave_out(name: str, hung_on: Case, plan: Plan, book: Book) -> None:
+    for case in plan.cases:
+        row = book.get(name, case.problem)
+        if row is not None and row.timing is None and not row.untimed:
+            book.put(replace(row, untimed=f"not tried, since it hung on {hung_on.problem}."))
+
+
+def _sessions(plan: Plan, book: Book) -> Iterator[tuple[Case, list[Contender]]]:
     """What is to be timed, and who takes part."""
     for case in plan.cases:
-        able = [each for each in plan.contenders if each.name not in hung and _is_right(book, each, case)]
+        able = [each for each in plan.contenders if _is_right(book, each, case)]
         if any(_is_untimed(book, contender, case) for contender in able):
             yield case, able
 

@@ -86,17 +86,17 @@ def book_lines(book: Book) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from blackwell_matmul.harness.bench.results import means
+    from blackwell_matmul.harness.bench.suites import layers_of
 
     rows = list(book)
     ordered = sorted(rows, key=lambda row: (row.problem.dtype, *_size(row)))
     for problem, members in groupby(ordered, key=lambda row: row.problem):
-        yield from _problem_lines(str(problem), list(members), book.machine)
+        layers = layers_of(problem) if book.suite == "llm" else ""
+        yield from _problem_lines(f"{problem}{layers and f'  ({layers})'}", list(members), book.machine)
     for mean in means(rows):
-        band = f" of {mean.band}" if mean.band else ""
-        yield Text(
-            f"{mean.contender}: {mean.percent:.1f}% of cuBLAS, the geometric mean over {mean.problems} of "
-            f"{mean.of} problems{band}"
-        )
+        band = f", {mean.band}" if mean.band else ""
+        which = f"{mean.problems} of {mean.of} problems{band}"
+        yield Text(f"{mean.contender}: {mean.percent:.1f}% of cuBLAS, the geometric mean over {which}")
     yield Text(measured_on(book), style="dim")
 
 
@@ -182,15 +182,15 @@ def _how(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     )
     clocks = [each["telemetry"]["sm_clock_mhz"] for each in sessions]
     powers = [each["telemetry"]["power_w"] for each in sessions]
-    yield f"SM clock {_range(clocks)} MHz and power {_range(powers)} W while they ran."
+    yield f"While they ran, SM clock: {_range(clocks, 'MHz')}, power: {_range(powers, 'W')}."
     unsettled = sum(not each["warmup"]["settled"] for each in sessions)
     if unsettled:
         yield f"The times of {unsettled} of {len(sessions)} problems had not settled when the warm-up ended."
 
 
-def _range(figures: Sequence[Mapping[str, float] | str]) -> str:
+def _range(figures: Sequence[Mapping[str, float] | str], unit: str) -> str:
     known = [figure["during"] for figure in figures if not isinstance(figure, str)]
     if not known:
         return "unknown"
     low, high = f"{min(known):.0f}", f"{max(known):.0f}"
-    return low if low == high else f"{low} to {high}"
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"

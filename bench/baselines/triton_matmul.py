@@ -1,8 +1,8 @@
 """C[m, n] = A[m, k] @ B[n, k].T by Triton (3.6), as well as it does it: persistent, TMA both ways, tuned for each size.
 
 `make()` gives the call that `blackwell-matmul bench` times. One program per SM takes tiles in groups of rows, so that
-neighbours share B in the L2; tensor descriptors are made by the host, which is cheapest for the kernel. Rows that are no
-multiple of 16 bytes cannot have a descriptor: such a size is refused by Triton.
+neighbours share B in the L2; tensor descriptors are made by the host, which is cheapest for the kernel. Triton refuses
+sizes whose rows are no multiple of 16 bytes: they cannot have a descriptor.
 
     TRITON_INTERPRET=1 python bench/baselines/triton_matmul.py   # on the CPU, in Triton's interpreter: is it right
 """

@@ -1,13 +1,14 @@
 """The ladder as a picture, drawn from a book of results; matplotlib is imported when one is asked for.
 
-One panel for each type: TFLOPS over the size of square problems, a line for each contender, cuBLAS dashed, the dense
-peak above. A suite without squares gets a picture of its percentages of cuBLAS.
+A panel for each type. Square problems: TFLOPS over the size, a line for each contender, cuBLAS dashed, the dense peak
+above. Other suites: percentages of cuBLAS over M, a dot for each problem and a line through their geometric means.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from blackwell_matmul.harness.bench.results import Book, Machine, Row
 
 INK, QUIET, LINE = "#1f2328", "#57606a", "#d0d7de"
 COLORS = ("#9ec3e6", "#6ba3d6", "#3b6ea5", "#2c8c7c", "#7aa833", "#d9761a", "#b5413b", "#7a5ea8")
-"""The rungs from the bottom up; more than these start over."""
+"""The rungs, the best one last; more than these start over."""
 
 OTHERS = {"triton": "#a0522d", "torch.compile": "#8f8f1f"}
 STYLE = {"svg.hashsalt": "blackwell_matmul", "font.family": "DejaVu Sans", "font.size": 9}
@@ -26,12 +27,11 @@ STYLE = {"svg.hashsalt": "blackwell_matmul", "font.family": "DejaVu Sans", "font
 def draw(book: Book, folder: Path) -> list[Path]:
     """The pictures of a book, as SVG and PNG; none where nothing was timed."""
     rows = [row for row in book if row.timing is not None]
-    squares = [row for row in rows if row.problem.m == row.problem.n == row.problem.k]
     if not rows:
         return []
-    matplotlib = _matplotlib()
-    with matplotlib.rc_context(STYLE):
-        figure = _ladder(squares, book.machine) if squares else _percentages(rows, book.machine)
+    square = all(row.problem.m == row.problem.n == row.problem.k for row in rows)
+    with _matplotlib().rc_context(STYLE):
+        figure = _panels(rows, book.machine, _tflops_panel if square else _percent_panel)
         files = [folder / f"{book.suite}.{ending}" for ending in ("svg", "png")]
         for file in files:
             figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
@@ -56,52 +56,59 @@ def _matplotlib() -> Any:
     return importlib.import_module("matplotlib")
 
 
-def _figure(width: float, height: float, panels: int, title: str) -> tuple[Any, list[Any]]:
-    figure = importlib.import_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
-    axes = figure.subplots(1, panels, squeeze=False)[0]
-    figure.suptitle(title, color=INK, weight="bold", x=0.01, ha="left")
-    for each in axes:
+Panel = Callable[[Any, Sequence[Row], Machine], None]
+
+
+def _panels(rows: Sequence[Row], machine: Machine, panel: Panel) -> Any:
+    """A figure with a panel for each type and one legend."""
+    dtypes = sorted({row.problem.dtype for row in rows}, reverse=True)
+    figure = importlib.import_module("matplotlib.figure").Figure(
+        figsize=(1.2 + 4.6 * len(dtypes), 4.2), layout="constrained"
+    )
+    axes = figure.subplots(1, len(dtypes), squeeze=False)[0]
+    for each, dtype in zip(axes, dtypes):
         each.spines[["top", "right"]].set_visible(False)
         each.tick_params(colors=QUIET)
         each.grid(axis="y", color=LINE, linewidth=0.6)
         each.set_axisbelow(True)
-    return figure, list(axes)
-
-
-def _ladder(rows: Sequence[Row], machine: Machine) -> Any:
-    dtypes = sorted({row.problem.dtype for row in rows}, reverse=True)
-    figure, panels = _figure(5.2 * len(dtypes), 4.2, len(dtypes), f"M = N = K, {machine.gpu}")
-    for axes, dtype in zip(panels, dtypes):
-        _ladder_panel(axes, [row for row in rows if row.problem.dtype == dtype], dtype, machine)
+        panel(each, [row for row in rows if row.problem.dtype == dtype], machine)
+        each.set_title(dtype, loc="left", color=QUIET, fontsize=9)
+    figure.suptitle(f"Measured on {machine.gpu}", color=INK, weight="bold", x=0.01, ha="left", fontsize=10)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8)
     return figure
 
 
-def _ladder_panel(axes: Any, rows: Sequence[Row], dtype: str, machine: Machine) -> None:
+def _tflops_panel(axes: Any, rows: Sequence[Row], machine: Machine) -> None:
     sizes = sorted({row.problem.m for row in rows})
     for name, style in _styles(rows):
         found = {row.problem.m: row for row in rows if row.contender == name}
-        xs = [sizes.index(size) for size in sizes if size in found]
-        axes.plot(xs, [found[sizes[x]].tflops for x in xs], label=name, marker="o", markersize=3.5, **style)
+        xs = [sizes.index(size) for size in found]
+        axes.plot(xs, [row.tflops for row in found.values()], label=name, marker="o", markersize=3.5, **style)
     if machine.peak_tflops:
         axes.axhline(machine.peak_tflops, color=QUIET, linewidth=0.8, linestyle=":")
         axes.text(0, machine.peak_tflops, f"dense peak {machine.peak_tflops:g}", color=QUIET, va="bottom", fontsize=7.5)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
-    axes.set(xlabel="size", ylabel=f"TFLOPS, {dtype}", ylim=(0, None))
-    axes.legend(frameon=False, fontsize=7.5, ncols=2)
+    axes.set(xlabel="M = N = K", ylabel="TFLOPS", ylim=(0, None))
 
 
-def _percentages(rows: Sequence[Row], machine: Machine) -> Any:
-    problems = sorted({row.problem for row in rows}, key=lambda p: (p.dtype, p.n, p.k, p.m))
-    figure, (axes,) = _figure(max(6.0, 0.24 * len(problems)), 4.6, 1, f"Percent of cuBLAS, {machine.gpu}")
-    for name, style in _styles([row for row in rows if row.contender != CUBLAS]):
-        found = {row.problem: row.percent_of_cublas for row in rows if row.contender == name}
-        axes.plot([found.get(problem) for problem in problems], label=name, marker="o", **{**style, "linestyle": ""})
+def _percent_panel(axes: Any, rows: Sequence[Row], machine: Machine) -> None:
+    ms = sorted({row.problem.m for row in rows})
+    styles = [(name, style) for name, style in _styles(rows) if name != CUBLAS]
+    for number, (name, style) in enumerate(styles):
+        shift = 0.12 * (number - (len(styles) - 1) / 2)
+        found = [(ms.index(row.problem.m), row.percent_of_cublas) for row in rows if row.contender == name]
+        known = [(x, percent) for x, percent in found if percent is not None]
+        axes.scatter([x + shift for x, _ in known], [percent for _, percent in known], s=9, alpha=0.45, **_dot(style))
+        means = {x: statistics.geometric_mean([p for other, p in known if other == x]) for x, _ in known}
+        axes.plot([x + shift for x in sorted(means)], [means[x] for x in sorted(means)], label=name, **style)
     axes.axhline(100, color=INK, linewidth=0.8, linestyle="--")
-    names = [f"{p.m}x{p.n}x{p.k}{'' if p.dtype == 'fp16' else ' ' + p.dtype}" for p in problems]
-    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=6.5)
-    axes.set(ylabel="% of cuBLAS", ylim=(0, None))
-    axes.legend(frameon=False, fontsize=7.5, ncols=4)
-    return figure
+    axes.set_xticks(range(len(ms)), [str(m) for m in ms])
+    axes.set(xlabel="M", ylabel="% of cuBLAS", ylim=(0, None))
+
+
+def _dot(style: dict[str, Any]) -> dict[str, Any]:
+    return {"color": style["color"], "linewidths": 0}
 
 
 def _styles(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -114,4 +121,4 @@ def _styles(rows: Sequence[Row]) -> Iterator[tuple[str, dict[str, Any]]]:
         elif name in OTHERS:
             yield name, {"color": OTHERS[name], "linestyle": "-.", "linewidth": 1.2}
         else:
-            yield name, {"color": COLORS[kernels.index(name) % len(COLORS)], "linewidth": 1.6}
+            yield name, {"color": COLORS[(kernels.index(name) - len(kernels)) % len(COLORS)], "linewidth": 1.6}

@@ -55,7 +55,7 @@ class Cpu:
     """This machine's processor, in place of a GPU."""
 
     name = "cpu"
-    l2_bytes = 1 << 20
+    l2_bytes = 1 << 16
 
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")

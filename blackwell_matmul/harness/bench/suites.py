@@ -47,6 +47,13 @@ LAYERS: tuple[Layer, ...] = (
 )
 """Sizes as in the models' published configurations."""
 
+
+def layers_of(problem: Problem) -> str:
+    """The layers with these weights: "Llama 3 8B qkv"."""
+    found = [f"{layer.model} {layer.name}" for layer in LAYERS if (layer.n, layer.k) == (problem.n, problem.k)]
+    return ", ".join(found)
+
+
 SMALL_M = (1, 16, 64)
 LARGE_M = (128, 512, 2048, 8192)
 SQUARES = (1024, 2048, 4096, 8192)

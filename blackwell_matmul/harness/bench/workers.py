@@ -29,6 +29,10 @@ Task = Mapping[str, Any]
 COMMAND = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")
 
 
+START_LIMIT_S = 300.0
+"""For a child's imports, which take seconds, and more where the disk is cold and the cores are busy."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a task ended: with a result, refused in a sentence, or broken off (failed) at a step (at).
@@ -94,19 +98,20 @@ class _Child:
     def work(self, tasks: Sequence[Task], limit_s: float, step: Callable[[str], None]) -> Iterator[Ended]:
         """The tasks' ends, up to the one at which the child broke off."""
         self._send(tasks)
-        for _ in tasks:
-            ended = self._next_end(limit_s, step)
+        for number in range(len(tasks)):
+            ended = self._next_end(limit_s, step, START_LIMIT_S if number == 0 else limit_s)
             yield ended
             if ended.failed:  # the child has left, or has to
                 return
 
-    def _next_end(self, limit_s: float, step: Callable[[str], None]) -> Ended:
-        at = ""
+    def _next_end(self, limit_s: float, step: Callable[[str], None], first_limit_s: float) -> Ended:
+        at, patience_s = "", first_limit_s
         while True:
             try:
-                line = self._said.get(timeout=limit_s)
+                line = self._said.get(timeout=patience_s)
             except queue.Empty:
-                return Ended(failed=f"no sign of life for {limit_s:g} s", at=at, hung=True)
+                return Ended(failed=f"no sign of life for {patience_s:g} s", at=at, hung=True)
+            patience_s = limit_s
             if line is None:
                 return Ended(failed=self._why(), at=at)
             said = _message(line)

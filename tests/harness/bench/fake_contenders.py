@@ -86,3 +86,15 @@ def differs_sometimes():
             c[0, 0] = -c[0, 0] + 1
 
     return call
+
+
+def chatty():
+    def call(a, b, c):
+        print("a library says something", flush=True)
+        os.system("echo and so does its child")
+        c.copy_(a @ b.T)
+
+    return call
+
+
+nothing = None

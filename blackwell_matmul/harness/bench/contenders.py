@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import torch
 
+from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.bench.devices import Call
-from blackwell_matmul.harness.foreign import load_module
+from blackwell_matmul.harness.foreign import load_module, names_a_file
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.wording import shown
 
@@ -69,8 +70,14 @@ def baseline(name: str) -> Contender:
 
 
 def named(name: str) -> Contender:
-    """A rung or a script, or a baseline by its name."""
-    return baseline(name) if name in BASELINE_FILES else kernel(name)
+    """A rung or a script, or a baseline by its name; InputError for what there is not."""
+    if name in BASELINE_FILES:
+        return baseline(name)
+    if not names_a_file(name):
+        kernels.rung(name)
+    elif not Path(name.rpartition(".py")[0] + ".py").is_file():
+        raise InputError(f"cannot read {shown(name)}: there is no such file.")
+    return kernel(name)
 
 
 def make_call(contender: Contender, problem: Problem, bundle: Mapping[str, Any] | None) -> Call:

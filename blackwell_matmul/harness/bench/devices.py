@@ -127,7 +127,7 @@ class Cuda(Cpu):
         pass_us = self._time_us(once)
         passes = max(1, min(math.ceil(LEAST_CALLS / len(sets)), int(group_us / pass_us)))
         launch, how = self._captured(once, passes)
-        repeats = max(1, round(group_us / (pass_us * passes)))
+        repeats = max(1, round(group_us / self._time_us(launch)))
 
         def run() -> float:
             return self._time_us(launch, repeats) / (repeats * passes * len(sets))

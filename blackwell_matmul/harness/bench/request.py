@@ -58,7 +58,7 @@ class Request:
         """For a GPU: cuBLAS, the kernels bottom first, the baselines."""
         stress = self._suite == "stress"
         return Plan(
-            contenders=tuple(self._contenders(gpu)),
+            contenders=tuple(dict.fromkeys(self._contenders(gpu))),
             cases=suites.cases(self._suite, self.dtypes, self.size),
             settings=Settings(rounds=self.rounds),
             limit_s=self.limit_s,
@@ -68,7 +68,7 @@ class Request:
 
     def _contenders(self, gpu: Gpu) -> Iterator[Contender]:
         yield contenders.cublas()
-        yield from map(contenders.named, self.rungs or self._ladder(gpu))
+        yield from map(contenders.named, self.rungs) if self.rungs else map(contenders.kernel, self._ladder(gpu))
         yield from self.extra
         yield from contenders.baselines() if self.baselines else ()
 

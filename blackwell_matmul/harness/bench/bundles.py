@@ -6,7 +6,6 @@ of a rung, so that several problems share a bundle. An index made from other sou
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import json
@@ -17,7 +16,6 @@ from typing import Any
 
 import torch
 
-import blackwell_matmul
 from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
@@ -25,20 +23,17 @@ from blackwell_matmul.harness import foreign
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.harness.run import plain_schedule
+from blackwell_matmul.kernels.digest import kernels_digest
 from blackwell_matmul.problem import Problem, Schedule
 
 INDEX = "index.json"
 
 
-@functools.cache
 def stamp() -> str:
     """Of everything in this package that decides what a kernel's code looks like."""
-    root = Path(blackwell_matmul.__file__).parent
-    digest = hashlib.sha256()
-    for room in ("kernels", "frontend", "compiler"):
-        for file in sorted((root / room).rglob("*.py")):
-            digest.update(file.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
+    from blackwell_matmul.compiler.compiling import versions
+
+    return f"{kernels_digest()} {versions()['compiler']}"
 
 
 def key(contender: Contender, problem: Problem) -> str:

@@ -29,6 +29,7 @@ Task = Mapping[str, Any]
 COMMAND = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")
 
 
+MOST_AHEAD = 3
 START_LIMIT_S = 300.0
 """For a child's imports, which take seconds, and more where the disk is cold and the cores are busy."""
 
@@ -46,18 +47,19 @@ class Ended:
 
 
 class Workers:
-    """Children, one at a time. limit_s: the longest that one may be silent. ahead: the next is started early."""
+    """Children, one at a time. limit_s: the longest that one may be silent. ahead: how many more import meanwhile."""
 
-    def __init__(self, limit_s: float, ahead: bool = True) -> None:
-        self.limit_s, self._ahead = limit_s, ahead
-        self._spare: _Child | None = None
+    def __init__(self, limit_s: float, ahead: int | None = None) -> None:
+        self.limit_s = limit_s
+        self._ahead = max(1, min(MOST_AHEAD, (os.cpu_count() or 1) // 2)) if ahead is None else ahead
+        self._spares: list[_Child] = []
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._spare is not None:
-            self._spare.end()
+        for child in self._spares:
+            child.end()
 
     def run(self, tasks: Sequence[Task], step: Callable[[str], None] | None = None) -> Generator[Ended]:
         """One `Ended` for each task, in order. step: is told what a child is about to do."""
@@ -72,9 +74,9 @@ class Workers:
                 child.end()
 
     def _take(self) -> _Child:
-        child = self._spare or _Child()
-        self._spare = _Child() if self._ahead else None
-        return child
+        while len(self._spares) <= self._ahead:
+            self._spares.append(_Child())
+        return self._spares.pop(0)
 
 
 class _Child:

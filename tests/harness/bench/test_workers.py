@@ -40,7 +40,7 @@ def test_a_child_leaves_when_its_parent_is_killed():
     code = (
         f"import sys, time; sys.path[:0] = [{str(FAKES.parent)!r}]; from test_workers import check\n"
         "from blackwell_matmul.harness.bench.workers import Workers\n"
-        "with Workers(600, ahead=False) as pool:\n"
+        "with Workers(600, ahead=0) as pool:\n"
         "    for _ in pool.run([check('hangs')], lambda step: print(step, flush=True)): pass\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -70,7 +70,7 @@ def is_there(pid: int) -> bool:
 
 def test_why_a_process_ended_is_its_last_line(monkeypatch):
     monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-c", "raise SystemExit('no such luck')"))
-    with Workers(limit_s=20.0, ahead=False) as pool:
+    with Workers(limit_s=20.0, ahead=0) as pool:
         (ended,) = pool.run([{"do": "x"}])
     assert ended == Ended(failed="its process ended with code 1: no such luck")
 

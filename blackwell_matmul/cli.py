@@ -84,6 +84,7 @@ ROOT_EXAMPLES = """Examples:
 - `blackwell-matmul compile v2 --target sm_100a -o out/`
 - `blackwell-matmul doctor`
 - `blackwell-matmul bench`
+- `blackwell-matmul tune v2 --size 4096 4096 4096`
 
 `blackwell-matmul run --help`
 """
@@ -428,6 +429,46 @@ def bench(
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (word.strip() for word in text.split(","))))
+
+
+TUNE_EXAMPLES = """Examples:
+
+- `blackwell-matmul tune v2 --size 4096 4096 4096`
+- `blackwell-matmul tune v2 --size 128 8192 8192 --dtype bf16 --budget 60 --top 8`
+- `blackwell-matmul tune my_kernel.py:MyMatmul`
+
+A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A script
+of your own says its candidates with tilus.autotune. `schedules` lists what a rung can choose from, without a GPU.
+"""
+
+
+@app.command(epilog=TUNE_EXAMPLES)
+def tune(
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A rung, or a script: my_kernel.py:MyMatmul.")],
+    size: Size = None,
+    dtype: Annotated[str, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.")] = "fp16",
+    budget: Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")] = "120",
+    top: Annotated[str, typer.Option(metavar="INTEGER", help="How many candidates are tried at most.")] = "16",
+    limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a candidate may be silent.")] = "30",
+    as_json: Json = False,
+) -> None:
+    """Measure the schedules of a kernel on this machine's GPU, and keep the fastest.
+
+    A candidate that hangs, crashes or is wrong is reported and never chosen.
+
+    Exit code 0: there is a winner. 1: there is none. 2: could not run.
+    """
+    from blackwell_matmul import screen_tune
+
+    problem = _problem(None if size is None else _sizes(size), dtype)
+    figures = {"budget_s": budget, "top": top, "limit_s": limit}
+    options = {name: _integer(f"--{name.removesuffix('_s')}", text) for name, text in figures.items()}
+    with screen.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
+        from blackwell_matmul import tuner
+
+        found = tuner.tune(kernel, problem, progress=tell, **options)
+    _print(_json(found.as_dict()) if as_json else screen.rendered(screen_tune.tuning_lines(found)))
+    raise typer.Exit(0 if found.winner else 1)
 
 
 DOCTOR_EXAMPLES = """Examples:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.screen import console, printable
+from blackwell_matmul.screen import duration, printable, telling
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -67,19 +66,6 @@ def _line(text: str) -> RenderableType:
 
 
 COLUMNS = ("time", "spread", "TFLOPS", "of cuBLAS", "of peak", "schedule")
-
-
-@contextmanager
-def telling(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """On stderr, what is being done: one line that changes on a terminal, a line each elsewhere."""
-    watched = console(stderr=True)
-    if quiet:
-        yield lambda what: None
-    elif watched.is_terminal:
-        with watched.status("starting") as status:
-            yield lambda what: status.update(printable(what))
-    else:
-        yield lambda what: watched.print(printable(what), soft_wrap=True)
 
 
 def book_lines(book: Book) -> Iterator[RenderableType]:
@@ -145,17 +131,13 @@ def _cells(row: Row, machine: Machine) -> tuple[str, ...]:
     assert row.timing is not None
     schedule = ",".join(f"{name}={value}" for name, value in row.schedule.items())
     return (
-        _time(row.timing.median_us),
+        duration(row.timing.median_us),
         f"{row.timing.spread_percent:.1f}%",
         f"{row.tflops:.1f}",
         _percent(row.percent_of_cublas),
         _percent(row.percent_of_peak(machine.peak_tflops)),
         schedule + (" (plain calls)" if row.launched_by == "calls" else ""),
     )
-
-
-def _time(time_us: float) -> str:
-    return f"{time_us:.2f} µs" if time_us < 1000 else f"{time_us / 1000:.3f} ms"
 
 
 def _percent(value: float | None) -> str:

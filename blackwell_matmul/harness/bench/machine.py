@@ -22,14 +22,14 @@ def gpu_at_hand() -> Gpu:
     """The first GPU that the driver names; UnsupportedError, with what works instead, where there is none."""
     if not detect():
         raise UnsupportedError(
-            "bench measures on a GPU, and this machine has none that a CUDA driver names; `blackwell-matmul run v1` "
+            "measuring takes a GPU, and this machine has none that a CUDA driver names; `blackwell-matmul run v1` "
             "simulates a kernel here, and `bench --compile-only` compiles what another machine will measure."
         )
     import torch
 
     if not torch.cuda.is_available():
         raise UnsupportedError(
-            f"bench needs torch for its inputs and for cuBLAS, and torch {torch.__version__} does not use this "
+            f"measuring needs torch for the inputs and for cuBLAS, and torch {torch.__version__} does not use this "
             "machine's GPU; install a CUDA build of torch."
         )
     from blackwell_matmul.runtime.device import gpu_at

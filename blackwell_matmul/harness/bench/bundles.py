@@ -23,17 +23,10 @@ from blackwell_matmul.harness import foreign
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.harness.run import plain_schedule
-from blackwell_matmul.kernels.digest import kernels_digest
+from blackwell_matmul.kernels.digest import code_digest
 from blackwell_matmul.problem import Problem, Schedule
 
 INDEX = "index.json"
-
-
-def stamp() -> str:
-    """Of everything in this package that decides what a kernel's code looks like."""
-    from blackwell_matmul.compiler.compiling import versions
-
-    return f"{kernels_digest()} {versions()['compiler']}"
 
 
 def key(contender: Contender, problem: Problem) -> str:
@@ -53,7 +46,7 @@ class Index:
     def _read(self) -> dict[str, Any]:
         try:
             found = json.loads((self.folder / INDEX).read_text(encoding="utf-8"))
-            fits = found["stamp"] == stamp() and found["target"] == self._target
+            fits = found["stamp"] == code_digest() and found["target"] == self._target
             return dict(found["bundles"]) if fits else {}
         except (OSError, ValueError, KeyError, TypeError):
             return {}
@@ -70,7 +63,7 @@ class Index:
 
     def save(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        record = {"stamp": stamp(), "target": self._target, "bundles": self._entries}
+        record = {"stamp": code_digest(), "target": self._target, "bundles": self._entries}
         draft = self.folder / f".{INDEX}"
         draft.write_text(json.dumps(record, indent=1), encoding="utf-8")
         draft.replace(self.folder / INDEX)

@@ -43,7 +43,7 @@ def test_m_shares_a_bundle_and_n_does_not(carried):
 
 def test_an_index_of_other_sources_or_another_target_is_void(carried, monkeypatch):
     assert Index(carried, "sm_100a").find(WGMMA, Problem(129, 512, 128)) is None
-    monkeypatch.setattr(bundles, "stamp", lambda: "another")
+    monkeypatch.setattr(bundles, "code_digest", lambda: "another")
     assert Index(carried, "sm_90a").find(WGMMA, Problem(129, 512, 128)) is None
 
 
@@ -104,4 +104,4 @@ def test_a_rung_is_compiled_with_the_schedule_for_this_gpu_and_what_is_refused_s
     found = Index(tmp_path, "sm_100a").find(plan.contenders[0], Problem(256, 256, 64))
     assert found["schedule"]["block_m"] == 128
     record = json.loads((tmp_path / bundles.INDEX).read_text())
-    assert record["target"] == "sm_100a" and record["stamp"] == bundles.stamp()
+    assert record["target"] == "sm_100a" and record["stamp"] == bundles.code_digest()

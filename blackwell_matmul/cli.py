@@ -391,6 +391,9 @@ def bench(
     baselines: Annotated[
         bool, typer.Option("--baselines", metavar="", help="Add Triton's persistent matmul and torch.compile.")
     ] = False,
+    tuned: Annotated[
+        bool, typer.Option("--tuned", metavar="", help="Add each rung with the schedule that tune has found.")
+    ] = False,
     rounds: Annotated[str, typer.Option(metavar="INTEGER", help="Rounds that count.")] = "30",
     repetitions: Annotated[str, typer.Option(metavar="INTEGER", help="Of the stress suite.")] = "5000",
     limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a kernel may be silent.")] = "90",
@@ -422,7 +425,7 @@ def bench(
     elif compile_only:
         outcome = screen_bench.compiled(options, target, quiet=as_json)
     else:
-        outcome = screen_bench.measured(options, quiet=as_json)
+        outcome = screen_bench.measured(options, tuned, quiet=as_json)
     _print(_json(outcome.record) if as_json else screen.rendered(outcome.lines))
     raise typer.Exit(0 if outcome.ok else 1)
 

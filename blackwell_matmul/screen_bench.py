@@ -26,12 +26,13 @@ class Outcome:
     ok: bool = True
 
 
-def measured(options: Mapping[str, Any], quiet: bool) -> Outcome:
+def measured(options: Mapping[str, Any], tuned: bool, quiet: bool) -> Outcome:
     """Run, and draw where that can be done."""
     from blackwell_matmul.harness.bench import chart, session
+    from blackwell_matmul.tuner.winners import winners
 
     with telling(quiet) as tell:
-        book = _request(options).run(tell)
+        book = _request({**options, "extra": winners if tuned else None}).run(tell)
     if chart.available():
         chart.draw(book, book.file.parent)
     return Outcome(book.as_dict(), [*book_lines(book), _line(f"Written: {book.file}")], session.ok(book))

@@ -14,9 +14,11 @@ from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.bench import contenders, machine, session
 from blackwell_matmul.harness.bench.protocol import Settings
+from blackwell_matmul.harness.bench.suites import Case
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.tuner import store, stored, tune, tuning
 from blackwell_matmul.tuner.candidates import find, spelled
+from blackwell_matmul.tuner.winners import winners
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTY = f"{ROOT}/bench/gpu/kernels/faulty.py:FaultyMatmul"
@@ -105,6 +107,18 @@ def test_a_budget_that_is_spent_leaves_the_rest_untried(instant, monkeypatch):
 def test_options_that_are_none(option):
     with pytest.raises(InputError, match=r"(budget|top|limit) is .*; it must be from 1 to"):
         tune(FAULTY, PROBLEM, **option)
+
+
+def test_bench_takes_winners_as_contenders_of_their_own_problem():
+    other = Problem(99, 40, 24)
+    store.keep(find("v1").script_cls, PROBLEM, H200, {"schedule": {"block_n": 64}})
+    (only,) = winners(["v1", "triton"], [Case(PROBLEM), Case(other)], H200)
+    assert (only.name, only.source, only.pins) == ("v1 tuned", "v1", "block_n=64")
+    assert only.takes(PROBLEM) and not only.takes(other)
+    plan = session.Plan((contenders.cublas(), only), (Case(PROBLEM), Case(other)))
+    assert [(each.name, case.problem) for each, case in plan.pairs()] == [
+        ("cublas", PROBLEM), ("cublas", other), ("v1 tuned", PROBLEM)
+    ]  # fmt: skip
 
 
 # --- the command

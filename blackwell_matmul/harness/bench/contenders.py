@@ -28,12 +28,16 @@ BASELINES = Path(__file__).resolve().parents[3] / "bench" / "baselines"
 @dataclass(frozen=True)
 class Contender:
     """name: in the table. source: what it is made from, a rung or "file.py:Script", or "file.py:make".
-    pins: of a kernel's schedule, as Schedule.parse reads it."""
+    pins: of a kernel's schedule, as Schedule.parse reads it. only: the one problem that it takes part in, as text."""
 
     name: str
     kind: Literal["cublas", "kernel", "function"]
     source: str = ""
     pins: str = ""
+    only: str = ""
+
+    def takes(self, problem: Problem) -> bool:
+        return self.only in ("", str(problem))
 
     def as_task(self) -> dict[str, Any]:
         return asdict(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book
 from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
+from blackwell_matmul.harness.bench.suites import Case
 from blackwell_matmul.wording import shown
 
 OUT = "bench_results"
@@ -22,12 +23,13 @@ BEST_ALONE = ("llm",)
 """Suites with so many problems that only the best rung takes part, unless --rungs says who."""
 
 Tell = Callable[[str], None]
+Extra = Callable[[Sequence[str], Sequence[Case], Gpu], Iterable[Contender]]
 
 
 @dataclass(frozen=True)
 class Request:
     """The options of `bench`. rungs: names, scripts as "file.py:Script", or baselines; none: the GPU's ladder.
-    extra: contenders that no option names, such as a rung with a tuned schedule."""
+    extra: gives more contenders for these rungs, problems and GPU, such as rungs with a tuned schedule."""
 
     suite: str = "ladder"
     size: tuple[int, int, int] | None = None
@@ -40,7 +42,7 @@ class Request:
     out: Path = field(default_factory=lambda: Path(OUT))
     bundles: Path | None = None
     again: bool = False
-    extra: tuple[Contender, ...] = ()
+    extra: Extra | None = None
 
     def __post_init__(self) -> None:
         if self.size is None and self.suite == suites.OF_SIZE:
@@ -57,19 +59,21 @@ class Request:
     def plan(self, gpu: Gpu) -> Plan:
         """For a GPU: cuBLAS, the kernels bottom first, the baselines."""
         stress = self._suite == "stress"
+        cases = suites.cases(self._suite, self.dtypes, self.size)
         return Plan(
-            contenders=tuple(dict.fromkeys(self._contenders(gpu))),
-            cases=suites.cases(self._suite, self.dtypes, self.size),
+            contenders=tuple(dict.fromkeys(self._contenders(gpu, cases))),
+            cases=cases,
             settings=Settings(rounds=self.rounds),
             limit_s=self.limit_s,
             repetitions=self.repetitions if stress else 0,
             time=not stress,
         )
 
-    def _contenders(self, gpu: Gpu) -> Iterator[Contender]:
+    def _contenders(self, gpu: Gpu, cases: Sequence[Case]) -> Iterator[Contender]:
+        rungs = self.rungs or self._ladder(gpu)
         yield contenders.cublas()
-        yield from map(contenders.named, self.rungs) if self.rungs else map(contenders.kernel, self._ladder(gpu))
-        yield from self.extra
+        yield from map(contenders.named, self.rungs) if self.rungs else map(contenders.kernel, rungs)
+        yield from self.extra(rungs, cases, gpu) if self.extra else ()
         yield from contenders.baselines() if self.baselines else ()
 
     def _ladder(self, gpu: Gpu) -> Sequence[str]:

@@ -47,7 +47,10 @@ class Plan:
     time: bool = True
 
     def pairs(self) -> Iterator[Pair]:
-        return ((contender, case) for contender in self.contenders for case in self.cases)
+        return ((contender, case) for contender in self.contenders for case in self.cases_of(contender))
+
+    def cases_of(self, contender: Contender) -> list[Case]:
+        return [case for case in self.cases if contender.takes(case.problem)]
 
 
 def run(plan: Plan, book: Book, bundles: Index, gpu: Gpu, tell: Tell = lambda what: None) -> None:
@@ -125,7 +128,7 @@ def check_missing(
 ) -> None:
     """Each contender in a child of its own."""
     for contender in takewhile(lambda each: time.monotonic() < until_s, plan.contenders):
-        missing = [case for case in plan.cases if book.get(contender.name, case.problem) is None]
+        missing = [case for case in plan.cases_of(contender) if book.get(contender.name, case.problem) is None]
         tell(f"checking {contender.name} on {len(missing)} problems")
         tasks = [_task("check", contender, case, bundles, plan) for case in missing]
         for case, ended in _until_hung(workers.run(tasks), missing):
@@ -197,7 +200,7 @@ def _leave_out(name: str, hung_on: Case, plan: Plan, book: Book) -> None:
 def _sessions(plan: Plan, book: Book) -> Iterator[tuple[Case, list[Contender]]]:
     """What is to be timed, and who takes part."""
     for case in plan.cases:
-        able = [each for each in plan.contenders if _is_right(book, each, case)]
+        able = [each for each in plan.contenders if each.takes(case.problem) and _is_right(book, each, case)]
         if any(_is_untimed(book, contender, case) for contender in able):
             yield case, able
 
@@ -248,7 +251,7 @@ def _keep_times(result: Mapping[str, Any], case: Case, plan: Plan, book: Book) -
 
 def stress_missing(plan: Plan, book: Book, bundles: Index, workers: Workers, tell: Tell) -> None:
     for contender in plan.contenders:
-        missing = [case for case in plan.cases if _is_unstressed(book, contender, case)]
+        missing = [case for case in plan.cases_of(contender) if _is_unstressed(book, contender, case)]
         tasks = [
             {**_task("stress", contender, case, bundles, plan), "repetitions": plan.repetitions} for case in missing
         ]

@@ -126,6 +126,7 @@ def test_a_gpu_without_rungs_is_named_unless_somebody_brings_one(command: Comman
     [
         (["--suite", "all"], "suite is 'all'; the suites are ladder, llm, odd, stress."),
         (["--suite", "size"], "suite is 'size'; the suites are"),
+        (["--size", "8", "8", "8", "--suite", "x"], "suite is 'x'; the suites are"),
         (["--dtype", "fp8"], "dtype is 'fp8'; it must be one of fp16, bf16."),
         (["--rounds", "0"], "--rounds is 0; it must be from 1 to 100000."),
         (["--limit", "x"], "--limit is 'x'; it must be an integer."),

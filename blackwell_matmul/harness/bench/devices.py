@@ -111,7 +111,8 @@ class Cuda(Cpu):
         torch.cuda.set_device(self.torch_device)
         properties = torch.cuda.get_device_properties(index)
         self.name, self.l2_bytes = properties.name, int(properties.L2_cache_size)
-        self._uuid = f"GPU-{properties.uuid}"
+        uuid = getattr(properties, "uuid", None)
+        self._uuid = None if uuid is None else f"GPU-{uuid}"
 
     def synchronize(self) -> None:
         torch.cuda.synchronize()

@@ -45,7 +45,7 @@ class Request:
     extra: Extra | None = None
 
     def __post_init__(self) -> None:
-        if self.size is None and self.suite == suites.OF_SIZE:
+        if self.suite not in suites.SUITES:
             raise InputError(f"suite is {shown(self.suite)}; the suites are {', '.join(suites.SUITES)}.")
         _require("--rounds", self.rounds, 1, 100_000)
         _require("--repetitions", self.repetitions, 1, 10_000_000)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.bench import devices
+from blackwell_matmul.harness.bench import contenders, devices, tasks
 from blackwell_matmul.harness.bench.devices import Cpu, Cuda, Telemetry, device_named, sets_needed
+from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.problem import Problem
 
 
@@ -137,6 +139,47 @@ def test_a_replay_gives_what_the_capture_made(monkeypatch):
     result = torch.zeros(2)
     replay = Cuda().replayed(lambda: counted.call(None, None, None) or result)
     assert counted.calls == 0 and replay() is result and counted.calls == 1
+
+
+class OnCounted(Cuda):
+    """The counting GPU, with its tensors on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.torch_device = torch.device("cpu")
+
+    def telemetry(self):
+        return Telemetry(None)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    made = Counted(100.0)
+    made.install(monkeypatch)
+    monkeypatch.setattr(tasks, "device_named", lambda name: OnCounted())
+    product = lambda contender, problem, bundle: lambda a, b, c: (made.call(a, b, c), c.copy_(a @ b.T)) and None
+    monkeypatch.setattr(tasks, "make_call", product)
+    return made
+
+
+def test_measuring_goes_through_graphs_and_events(counted):
+    names = ("cublas", "other")
+    given = [{"contender": asdict(contenders.function(name, "x:y")), "bundle": None} for name in names]
+    steps, settings = [], asdict(Settings(rounds=4, warmup_s=0.0))
+    found = tasks.measure(steps.append, given, asdict(Problem(64, 64, 64)), settings, "cuda")
+    assert {name: each["median_us"] for name, each in found["timings"].items()} == dict.fromkeys(names, 100.0)
+    assert {each["launched_by"] for each in found["timings"].values()} == {"graph"}
+    assert found["sets"] == sets_needed(Problem(64, 64, 64), 1 << 20) and steps[:3] == ["buffers", *names]
+
+
+def test_stress_calls_and_replays(counted, monkeypatch):
+    monkeypatch.setattr(tasks, "BATCH", 10)
+    who, steps = asdict(contenders.function("x", "x:y")), []
+    options = {"bundle": None, "device": "cuda", "repetitions": 20}
+    found = tasks.stress(steps.append, who, asdict(Problem(8, 8, 8)), **options)
+    assert (found["calls"], found["replays"]) == (20, 20)
+    assert steps == ["x", "x, call 10", "x, call 20", "x, capture", "x, replay 10", "x, replay 20"]
+    assert found["different"] == 20  # nothing computes in a replay here, and the poison shows
 
 
 # --- telemetry

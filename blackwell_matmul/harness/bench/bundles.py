@@ -31,9 +31,19 @@ INDEX = "index.json"
 
 def key(contender: Contender, problem: Problem) -> str:
     """Under which a bundle is found; a file of the user's goes by its content."""
-    path, _, name = contender.source.rpartition(":")
-    content = hashlib.sha256(Path(path).read_bytes()).hexdigest()[:8] if path and Path(path).is_file() else ""
-    return " ".join(filter(None, (name, content, contender.pins, str(problem))))
+    name = contender.source.rpartition(":")[2]
+    return " ".join(filter(None, (name, _content(contender), contender.pins, str(problem))))
+
+
+def code_of(contender: Contender) -> str:
+    """What a contender's figures belong to: the code of this package, its pins, and its file if it has one."""
+    package = code_digest() if contender.kind == "kernel" else ""
+    return " ".join(filter(None, (package, contender.pins, _content(contender))))
+
+
+def _content(contender: Contender) -> str:
+    path = Path(contender.source.rpartition(":")[0])
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:8] if path.is_file() else ""
 
 
 class Index:

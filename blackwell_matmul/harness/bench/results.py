@@ -29,7 +29,8 @@ class Row:
     """One contender on one problem. status: of its check; reason: for anything but "correct", and what was seen.
 
     error, cublas_error: the largest against float64. timing: None where it was not timed, and untimed says why.
-    cublas_us: the median of cuBLAS in the same session. stress: what a repetition found.
+    cublas_us: the median of cuBLAS in the same session. stress: what a repetition found. code: what was measured, as
+    `bundles.code_of` tells.
     """
 
     contender: str
@@ -46,6 +47,7 @@ class Row:
     session: str = ""
     cublas_us: float | None = None
     stress: Mapping[str, Any] | None = None
+    code: str = ""
 
     @property
     def key(self) -> tuple[str, Problem]:

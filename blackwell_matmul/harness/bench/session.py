@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.harness.bench.bundles import Index, described
+from blackwell_matmul.harness.bench.bundles import Index, code_of, described
 from blackwell_matmul.harness.bench.contenders import CUBLAS, Contender
 from blackwell_matmul.harness.bench.devices import DATA
 from blackwell_matmul.harness.bench.protocol import Settings, Timing
@@ -31,6 +31,8 @@ Tell = Callable[[str], None]
 
 LIMIT_S = 90.0
 REPETITIONS = 5000
+MOST_COMPILERS = 16
+"""Processes; each has torch and tilus in memory."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Plan:
 
 def run(plan: Plan, book: Book, bundles: Index, gpu: Gpu, tell: Tell = lambda what: None) -> None:
     """Do what the book lacks; it is saved after each step."""
+    forget_old(plan, book)
     compile_missing(plan, book, bundles, gpu, tell)
     with Workers(plan.limit_s) as workers:
         check_missing(plan, book, bundles, workers, tell)
@@ -62,6 +65,13 @@ def run(plan: Plan, book: Book, bundles: Index, gpu: Gpu, tell: Tell = lambda wh
             stress_missing(plan, book, bundles, workers, tell)
         if plan.time:
             time_missing(plan, book, bundles, workers, tell)
+
+
+def forget_old(plan: Plan, book: Book) -> None:
+    """What was found of code that has changed since."""
+    for contender in plan.contenders:
+        rows = [book.get(contender.name, case.problem) for case in plan.cases_of(contender)]
+        book.forget(row.key for row in rows if row is not None and row.code != code_of(contender))
 
 
 # --- compile
@@ -107,7 +117,7 @@ def _on_all_cores(
     pairs: Sequence[Pair], task: Callable[[Contender, Case], Task], limit_s: float, until_s: float
 ) -> Iterator[tuple[Pair, Ended]]:
     """Each core has a child and a share; a share is reported when it is done."""
-    cores = max(1, min(len(pairs), os.cpu_count() or 1))
+    cores = max(1, min(len(pairs), os.cpu_count() or 1, MOST_COMPILERS))
     shares = [pairs[first::cores] for first in range(cores)]
 
     def work(share: Sequence[Pair]) -> list[tuple[Pair, Ended]]:
@@ -158,7 +168,8 @@ def _taking_part(contender: Contender, case: Case, bundles: Index) -> dict[str, 
 def _row(contender: Contender, case: Case, ended: Ended, bundles: Index | None = None) -> Row:
     """What a check found; or, of a compilation, why there is nothing to check."""
     found = bundles.find(contender, case.problem) if bundles else None
-    row = Row(contender.name, case.problem, case.band, schedule=(found or {}).get("schedule", {}))
+    schedule = (found or {}).get("schedule", {})
+    row = Row(contender.name, case.problem, case.band, schedule=schedule, code=code_of(contender))
     if ended.result is None:
         return replace(row, status="refused" if ended.refused else "failed", reason=_reason(ended))
     status: Status = "correct" if ended.result["ok"] else "wrong"

@@ -75,6 +75,14 @@ def test_a_new_contender_has_everybody_timed_again(trial):
     assert len(sessions) == 1 and {row.cublas_us for row in book} == {book.get("cublas", SMALL).timing.median_us}
 
 
+def test_figures_of_code_that_has_changed_are_measured_anew(trial, monkeypatch):
+    first = trial("right").run().get("right", SMALL)
+    monkeypatch.setattr(session, "code_of", lambda contender: contender.name)
+    second = trial("right").run().get("right", SMALL)
+    assert second.code == "right" != first.code and second.session
+    assert second.timing != first.timing
+
+
 def test_stress_counts_every_result_that_differs(trial):
     book = trial("right", "differs_sometimes", suite="stress", repetitions=70, time=False).run()
     assert book.get("right", SMALL).stress["ok"] and book.get("right", SMALL).stress["calls"] == 70

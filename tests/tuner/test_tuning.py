@@ -44,19 +44,17 @@ def stand_in(kernel, pins):
 
 
 def test_what_hangs_crashes_or_is_wrong_is_reported_and_never_wins():
-    found = tune(FAULTY, PROBLEM, limit_s=6, top=8)
-    told = {(trial.schedule["fault"], trial.schedule["block_n"]): trial for trial in found.trials}
-    assert len(told) == 8
-    for block_n in (64, 128):
-        assert told[0, block_n].status == "timed" and told[0, block_n].median_us > 0
-        assert told[1, block_n].status == "wrong" and "C[32, 39]" in told[1, block_n].reason
-        assert told[2, block_n].reason == "no sign of life for 6 s."
-        assert told[3, block_n].reason == "its process was ended by signal 11 (SIGSEGV)."
-    assert [trial.status for trial in found.trials][:2] == ["timed", "timed"]
-    assert found.winner is found.trials[0] and found.cublas_us > 0 and found.left_out == 0
-    assert stored(find(FAULTY).script_cls, PROBLEM, H200) == dict(found.winner.schedule)
+    found = tune(FAULTY, PROBLEM, limit_s=6, top=4)
+    right, *others = found.trials
+    assert found.winner is right and right.status == "timed" and right.median_us > 0 and found.cublas_us > 0
+    told = {trial.schedule["fault"]: trial for trial in others}
+    assert told[1].status == "wrong" and "C[32, 39]" in told[1].reason
+    assert told[2].reason == "no sign of life for 6 s."
+    assert told[3].reason == "its process was ended by signal 11 (SIGSEGV)."
+    assert (len(found.trials), found.left_out) == (4, 4)
+    assert stored(find(FAULTY).script_cls, PROBLEM, H200) == dict(right.schedule)
     whole = json.loads(Path(found.stored_in).read_text())
-    assert len(whole["tuning"]["trials"]) == 8
+    assert len(whole["tuning"]["trials"]) == 4
 
 
 class Instant:

@@ -1,4 +1,4 @@
-"""Kernels compiled ahead: the index, what makes it void, and the call of a carried bundle on a recording driver."""
+"""Kernels compiled ahead: the index, what makes it void, what it is made from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS
@@ -62,32 +61,6 @@ def test_pins_and_the_content_of_a_file_are_in_the_key(tmp_path):
     assert bundles.key(mine, Problem(1, 2, 3)) != before
     pinned = contenders.kernel("v1", Schedule(block_n=64))
     assert pinned.name == "v1 block_n=64" and bundles.key(pinned, Problem(1, 2, 3)) == "v1 block_n=64 1x2x3 fp16"
-
-
-def test_a_carried_bundle_is_called_without_compiling(carried, fake_gpu):
-    problem = Problem(129, 512, 128)
-    call = make_call(WGMMA, problem, Index(carried, "sm_90a").find(WGMMA, problem))
-    shapes = ((129, 128), (512, 128), (129, 512))
-    a, b, c = (fake_gpu.on_gpu(torch.zeros(shape, dtype=torch.float16)) for shape in shapes)
-    fake_gpu.parameters(4, 8, 8, 128, 128)
-    call(a, b, c)
-    (launch,) = fake_gpu.calls("cuLaunchKernelEx")
-    assert launch["grid"] == "2,4,1"
-
-
-@pytest.fixture
-def fake_gpu(monkeypatch, tmp_path_factory):
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "runtime"))
-    import fake_gpu
-
-    library, reason = fake_gpu.build(tmp_path_factory.mktemp("fakecuda"))
-    if library is None:
-        pytest.skip(reason)
-    gpu = fake_gpu.FakeGpu(library)
-    fake_gpu.install(monkeypatch)
-    gpu.reset()
-    gpu.on_gpu = fake_gpu.OnGpu.of
-    return gpu
 
 
 def test_what_was_not_compiled_says_so():

@@ -85,6 +85,8 @@ ROOT_EXAMPLES = """Examples:
 - `blackwell-matmul schedules v2 --size 4096 4096 4096`
 - `blackwell-matmul compile v2 --target sm_100a -o out/`
 - `blackwell-matmul doctor`
+- `blackwell-matmul bench`
+- `blackwell-matmul tune v2 --size 4096 4096 4096`
 
 `blackwell-matmul run --help`
 """
@@ -370,6 +372,116 @@ def compile(
         _print(_json(bundle_record(bundle, output, sass)))
     else:
         _print(screen.rendered(bundle_lines(bundle, output, sass)))
+
+
+BENCH_EXAMPLES = """Examples:
+
+- `blackwell-matmul bench`
+- `blackwell-matmul bench --suite llm --baselines --out results/`
+- `blackwell-matmul bench --size 4096 4096 4096 --rungs v2,my_kernel.py:MyMatmul --dtype bf16`
+- `blackwell-matmul bench --compile-only --target sm_90a --out results/`
+- `blackwell-matmul bench --draw results/`
+
+Suites: ladder (squares, every rung), llm (layers of language models), odd (tails), stress (thousands of repetitions,
+each compared). The folder gets results.json, which a second run goes on with, and a chart where matplotlib is there.
+"""
+
+
+@app.command(epilog=BENCH_EXAMPLES)
+def bench(
+    suite: Annotated[str, typer.Option(metavar="SUITE", help="ladder, llm, odd or stress.")] = "ladder",
+    size: Annotated[
+        tuple[str, str, str] | None, typer.Option(metavar="M N K", help="One problem, in place of a suite.")
+    ] = None,
+    rungs: Annotated[
+        str,
+        typer.Option(metavar="RUNG,...", help="Rungs, or scripts (my_kernel.py:MyMatmul); all that this GPU has."),
+    ] = "",
+    dtype: Annotated[str, typer.Option(metavar="fp16,bf16", help="Element types.", show_default="the suite's")] = "",
+    baselines: Annotated[
+        bool, typer.Option("--baselines", metavar="", help="Add Triton's persistent matmul and torch.compile.")
+    ] = False,
+    tuned: Annotated[
+        bool, typer.Option("--tuned", metavar="", help="Add each rung with the schedule that tune has found.")
+    ] = False,
+    rounds: Annotated[str, typer.Option(metavar="INTEGER", help="Rounds that count.")] = "30",
+    repetitions: Annotated[str, typer.Option(metavar="INTEGER", help="Of the stress suite.")] = "5000",
+    limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a kernel may be silent.")] = "90",
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results.json goes.")] = "bench_results",
+    bundles: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Compiled kernels.", show_default="OUT/bundles")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", metavar="", help="Measure anew what is there already.")] = False,
+    compile_only: Annotated[
+        bool, typer.Option("--compile-only", metavar="", help="Fill the folder of compiled kernels; needs no GPU.")
+    ] = False,
+    target: Annotated[str, typer.Option(metavar="sm_...", help="The GPU of --compile-only.")] = "sm_100a",
+    draw: Annotated[str | None, typer.Option(metavar="FOLDER", help="Draw what is there, and measure nothing.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Check the kernels on this machine's GPU, then time them against cuBLAS, all in turn.
+
+    Exit code 0: what ran is right. 1: something is wrong, crashed or hung. 2: could not run.
+    """
+    from blackwell_matmul import screen_bench
+
+    options = {
+        "suite": suite, "size": None if size is None else _sizes(size), "rungs": _words(rungs), "dtypes": _words(dtype),
+        "baselines": baselines, "rounds": _integer("--rounds", rounds), "limit_s": _integer("--limit", limit),
+        "repetitions": _integer("--repetitions", repetitions), "out": out, "bundles": bundles, "again": again,
+    }  # fmt: skip
+    if draw is not None:
+        outcome = screen_bench.drawn(draw)
+    elif compile_only:
+        outcome = screen_bench.compiled(options, target, quiet=as_json)
+    else:
+        outcome = screen_bench.measured(options, tuned, quiet=as_json)
+    _print(_json(outcome.record) if as_json else screen.rendered(outcome.lines))
+    raise typer.Exit(0 if outcome.ok else 1)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (word.strip() for word in text.split(","))))
+
+
+TUNE_EXAMPLES = """Examples:
+
+- `blackwell-matmul tune v2 --size 4096 4096 4096`
+- `blackwell-matmul tune v2 --size 128 8192 8192 --dtype bf16 --budget 60 --top 8`
+- `blackwell-matmul tune my_kernel.py:MyMatmul`
+
+A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A script
+of your own says its candidates with tilus.autotune. `schedules` lists what a rung can choose from, without a GPU.
+"""
+
+
+@app.command(epilog=TUNE_EXAMPLES)
+def tune(
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A rung, or a script: my_kernel.py:MyMatmul.")],
+    size: Size = None,
+    dtype: Annotated[str, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.")] = "fp16",
+    budget: Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")] = "120",
+    top: Annotated[str, typer.Option(metavar="INTEGER", help="How many candidates are tried at most.")] = "16",
+    limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a candidate may be silent.")] = "30",
+    as_json: Json = False,
+) -> None:
+    """Measure the schedules of a kernel on this machine's GPU, and keep the fastest.
+
+    A candidate that hangs, crashes or is wrong is reported and never chosen.
+
+    Exit code 0: there is a winner. 1: there is none. 2: could not run.
+    """
+    from blackwell_matmul import screen_tune
+
+    problem = _problem(None if size is None else _sizes(size), dtype)
+    figures = {"budget_s": budget, "top": top, "limit_s": limit}
+    options = {name: _integer(f"--{name.removesuffix('_s')}", text) for name, text in figures.items()}
+    with screen.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
+        from blackwell_matmul import tuner
+
+        found = tuner.tune(kernel, problem, progress=tell, **options)
+    _print(_json(found.as_dict()) if as_json else screen.rendered(screen_tune.tuning_lines(found)))
+    raise typer.Exit(0 if found.winner else 1)
 
 
 DOCTOR_EXAMPLES = """Examples:

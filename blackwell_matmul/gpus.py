@@ -1,4 +1,4 @@
-"""What each GPU is and can: limits and features, every figure with its source. Rates are not here yet.
+"""What each GPU is and can: limits, features and its peak, every figure with its source.
 
 Sources, by the letter used below:
 
@@ -30,6 +30,7 @@ class Gpu:
     arch: the PTX target, e.g. "sm_100a". shared_memory_per_block_bytes: the most that one CTA can have, static and
     dynamic together, after opting in. tensor_memory_columns: 32-bit columns of 128 lanes, per SM; 0 without tcgen05.
     features: names from `FEATURES`. memory_gb: device memory as the data sheet states it; None where it is unsure.
+    dense_fp16_tflops: of fp16 or bf16 with fp32 accumulation, without sparsity; None where it is unsure.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Gpu:
     max_threads_per_sm: int = 2048  # G
     max_registers_per_thread: int = 255  # G, all of them
     memory_gb: int | None = None
+    dense_fp16_tflops: float | None = None
 
     def __str__(self) -> str:
         return f"{self.name} ({self.arch})"
@@ -71,7 +73,9 @@ _GEFORCE_BLACKWELL = frozenset({"cp.async", "mbarrier", "tma", "clusters", "clc"
 _KIB = 1024
 
 
-def _data_center_blackwell(name: str, arch: str, minor: int, sm_count: int, memory_gb: int | None) -> Gpu:
+def _data_center_blackwell(
+    name: str, arch: str, minor: int, sm_count: int, memory_gb: int | None, dense_fp16_tflops: float | None
+) -> Gpu:
     return Gpu(
         name=name,
         arch=arch,
@@ -82,6 +86,7 @@ def _data_center_blackwell(name: str, arch: str, minor: int, sm_count: int, memo
         tensor_memory_columns=512,  # P
         features=_DATA_CENTER_BLACKWELL,
         memory_gb=memory_gb,
+        dense_fp16_tflops=dense_fp16_tflops,
     )
 
 
@@ -96,10 +101,13 @@ def _hopper(name: str, memory_gb: int) -> Gpu:
         tensor_memory_columns=0,  # P
         features=_HOPPER,
         memory_gb=memory_gb,
+        dense_fp16_tflops=989,  # D: SXM
     )
 
 
-def _geforce_blackwell(name: str, arch: str, minor: int, sm_count: int, memory_gb: int) -> Gpu:
+def _geforce_blackwell(
+    name: str, arch: str, minor: int, sm_count: int, memory_gb: int, dense_fp16_tflops: float | None
+) -> Gpu:
     return Gpu(
         name=name,
         arch=arch,
@@ -111,17 +119,20 @@ def _geforce_blackwell(name: str, arch: str, minor: int, sm_count: int, memory_g
         features=_GEFORCE_BLACKWELL,
         max_threads_per_sm=1536,  # G
         memory_gb=memory_gb,
+        dense_fp16_tflops=dense_fp16_tflops,
     )
 
 
 _ALL = (
-    _data_center_blackwell("B200", "sm_100a", minor=0, sm_count=148, memory_gb=180),  # SMs: S. Memory: D, HGX B200
-    _data_center_blackwell("GB200", "sm_100a", minor=0, sm_count=152, memory_gb=None),  # SMs: S
-    _data_center_blackwell("B300", "sm_103a", minor=3, sm_count=148, memory_gb=None),  # SMs: S
+    # SMs: S. Memory: D, HGX B200. TFLOPS: D, half of the figure with sparsity; of B300, its boards differ.
+    _data_center_blackwell("B200", "sm_100a", minor=0, sm_count=148, memory_gb=180, dense_fp16_tflops=2250),
+    _data_center_blackwell("GB200", "sm_100a", minor=0, sm_count=152, memory_gb=None, dense_fp16_tflops=2500),
+    _data_center_blackwell("B300", "sm_103a", minor=3, sm_count=148, memory_gb=None, dense_fp16_tflops=None),
     _hopper("H100", memory_gb=80),  # D, SXM
     _hopper("H200", memory_gb=141),  # D
-    _geforce_blackwell("RTX 5090", "sm_120a", minor=0, sm_count=170, memory_gb=32),  # S
-    _geforce_blackwell("GB10", "sm_121a", minor=1, sm_count=48, memory_gb=128),  # D, DGX Spark: 6144 cores, 128 an SM
+    # SMs: S; of GB10, D (DGX Spark: 6144 cores, 128 an SM). TFLOPS: D.
+    _geforce_blackwell("RTX 5090", "sm_120a", minor=0, sm_count=170, memory_gb=32, dense_fp16_tflops=209.5),
+    _geforce_blackwell("GB10", "sm_121a", minor=1, sm_count=48, memory_gb=128, dense_fp16_tflops=None),
 )
 
 GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.name: gpu for gpu in _ALL})

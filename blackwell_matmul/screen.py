@@ -94,6 +94,23 @@ def progress(what: str, quiet: bool) -> Iterator[Tell | None]:
             bar.stop()
 
 
+@contextmanager
+def telling(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """On stderr, what is being done: one line that changes on a terminal, a line each elsewhere."""
+    watched = console(stderr=True)
+    if quiet:
+        yield lambda what: None
+    elif watched.is_terminal:
+        with watched.status("starting") as status:
+            yield lambda what: status.update(printable(what))
+    else:
+        yield lambda what: watched.print(printable(what), soft_wrap=True)
+
+
+def duration(time_us: float) -> str:
+    return f"{time_us:.2f} µs" if time_us < 1000 else f"{time_us / 1000:.3f} ms"
+
+
 # --- a result
 
 

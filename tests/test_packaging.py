@@ -114,12 +114,13 @@ def test_console_script_exists() -> None:
 @pytest.mark.parametrize(
     ("room", "may_not_import"),
     [
-        ("kernels", ["simulator", "harness", "cli"]),
+        ("kernels", ["simulator", "harness", "tuner", "cli"]),
         ("frontend", ["simulator", "harness", "kernels", "script", "cli"]),
         ("simulator", ["kernels", "harness", "script", "cli"]),
-        ("harness", ["cli"]),
+        ("harness", ["tuner", "cli"]),
+        ("tuner", ["cli"]),
         ("compiler", ["kernels", "script", "simulator", "runtime", "harness", "cli"]),
-        ("runtime", ["kernels", "script", "simulator", "harness", "cli"]),
+        ("runtime", ["kernels", "script", "simulator", "harness", "tuner", "cli"]),
         ("doctor", ["cli"]),
     ],
 )

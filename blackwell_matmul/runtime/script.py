@@ -110,12 +110,25 @@ def _bound(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Bound:
 
 
 def _schedule(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[str, object] | None:
-    """What a class with a rule of its own chooses for this very GPU; None for the others."""
+    """What was tuned for this very GPU, or a class with a rule of its own chooses for it; None for the others."""
+    tuned = _tuned(kernel, arguments, gpu)
     complete = getattr(kernel.script_cls, "complete", None)
     if complete is None or "gpu" not in inspect.signature(complete).parameters:
-        return None
-    chosen: Mapping[str, object] = complete(kernel.pins, arguments, gpu.arch, gpu=gpu)
+        return tuned or None
+    try:
+        chosen: Mapping[str, object] = complete(kernel.pins or tuned, arguments, gpu.arch, gpu=gpu)
+    except InputError:
+        if not tuned:
+            raise
+        chosen = complete({}, arguments, gpu.arch, gpu=gpu)  # tuned for a neighbour of this m, which could have it
     return chosen
+
+
+def _tuned(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[str, object]:
+    """Pins from an earlier `tune`, where the user has none."""
+    from blackwell_matmul.tuner.store import pins_for_call
+
+    return {} if kernel.pins else pins_for_call(kernel.script_cls, arguments, gpu)
 
 
 def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> bool:

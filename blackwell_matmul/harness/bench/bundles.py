@@ -1,0 +1,138 @@
+"""Kernels compiled ahead, in a folder that can be carried to the machine with the GPU: there, nothing is compiled.
+
+`index.json` says for each kernel, its pins and a problem which bundle serves it, with which schedule. m is no constant
+of a rung, so that several problems share a bundle. An index made from other sources of kernels or compiler is void.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from blackwell_matmul import kernels
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.harness import foreign
+from blackwell_matmul.harness.bench.contenders import Contender
+from blackwell_matmul.harness.reference import TORCH_DTYPES
+from blackwell_matmul.harness.run import plain_schedule
+from blackwell_matmul.kernels.digest import code_digest
+from blackwell_matmul.problem import Problem, Schedule
+
+INDEX = "index.json"
+
+
+def key(contender: Contender, problem: Problem) -> str:
+    """Under which a bundle is found; a file of the user's goes by its content."""
+    name = contender.source.rpartition(":")[2]
+    return " ".join(filter(None, (name, _content(contender), contender.pins, str(problem))))
+
+
+def code_of(contender: Contender) -> str:
+    """What a contender's figures belong to: the code of this package, its pins, and its file if it has one."""
+    package = code_digest() if contender.kind == "kernel" else ""
+    return " ".join(filter(None, (package, contender.pins, _content(contender))))
+
+
+def _content(contender: Contender) -> str:
+    path = Path(contender.source.rpartition(":")[0])
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:8] if path.is_file() else ""
+
+
+class Index:
+    """The bundles of a folder."""
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self.folder, self._target = folder, target
+        self._entries = self._read()
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = json.loads((self.folder / INDEX).read_text(encoding="utf-8"))
+            fits = found["stamp"] == code_digest() and found["target"] == self._target
+            return dict(found["bundles"]) if fits else {}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+    def find(self, contender: Contender, problem: Problem) -> dict[str, Any] | None:
+        """Where the bundle is and how it is called; None for what has not been compiled."""
+        entry = self._entries.get(key(contender, problem))
+        if entry is None or not (self.folder / entry["folder"]).is_dir():
+            return None
+        return {**entry, "folder": str(self.folder / entry["folder"])}
+
+    def add(self, contender: Contender, problem: Problem, entry: Mapping[str, Any]) -> None:
+        self._entries[key(contender, problem)] = dict(entry)
+
+    def save(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        record = {"stamp": code_digest(), "target": self._target, "bundles": self._entries}
+        draft = self.folder / f".{INDEX}"
+        draft.write_text(json.dumps(record, indent=1), encoding="utf-8")
+        draft.replace(self.folder / INDEX)
+
+
+def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu) -> dict[str, Any]:
+    """Compile a kernel with the schedule that a call on this GPU would have; what the index keeps of it."""
+    from blackwell_matmul.compiler import compile
+
+    script, pins, home = _script(contender, problem)
+    arguments = _arguments(problem)
+    with foreign.importable(home):
+        chosen = _schedule(script, pins, arguments, gpu)
+        bundle = compile(script, *arguments, schedule=chosen or None, target=gpu.arch)
+    place = bundle.key[:24]
+    bundle.save(folder / place)
+    names = list(inspect.signature(script.__call__).parameters)[1:]
+    places = [names.index(parameter.name) for parameter in bundle.plan.parameters]
+    schedule = {name: value for name, value in plain_schedule(bundle.schedule).items() if name != "dtype"}
+    return {"folder": place, "places": places, "schedule": schedule}
+
+
+def _script(contender: Contender, problem: Problem) -> tuple[Any, Mapping[str, object], Path | None]:
+    """The class, what is pinned of it, and the folder that its file may import from."""
+    if not foreign.names_a_file(contender.source):
+        return kernels.rung(contender.source), dict(Schedule.parse(contender.pins)), None
+    found = foreign.load(contender.source)
+    pins = foreign.read_schedule(found, contender.pins)
+    if found.example_args is not None:
+        raise InputError(f"{found.name} has example_args and is no matmul; bench times C = A @ B.T.")
+    return found.script_cls, foreign.fill_dtype(found, pins, _checked(found, problem)), found.folder
+
+
+def _checked(script: foreign.Foreign, problem: Problem) -> Problem:
+    return foreign.matmul_problem(script, (problem.m, problem.n, problem.k), problem.dtype)
+
+
+def _schedule(script: Any, pins: Mapping[str, object], arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, object]:
+    complete = getattr(script, "complete", None)
+    if complete is None:
+        return pins
+    takes_gpu = "gpu" in inspect.signature(complete).parameters
+    chosen: Mapping[str, object] = complete(pins, arguments, gpu.arch, **({"gpu": gpu} if takes_gpu else {}))
+    return chosen
+
+
+def _arguments(problem: Problem) -> tuple[Any, ...]:
+    """(m, n, k, a, b, c); the tensors are address space that nobody fills."""
+    m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
+    return (m, n, k, *(torch.empty(shape, dtype=dtype) for shape in ((m, k), (n, k), (m, n))))
+
+
+def described(gpu: Gpu) -> dict[str, Any]:
+    """A GPU as a task carries it."""
+    return {"arch": gpu.arch, "name": gpu.name, "sm_count": gpu.sm_count}
+
+
+def gpu_of(description: Mapping[str, Any]) -> Gpu:
+    from blackwell_matmul.gpus import gpu_for_target
+
+    known = gpu_for_target(description["arch"])
+    return replace(known, name=description["name"], sm_count=description["sm_count"])

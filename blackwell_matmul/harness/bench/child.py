@@ -1,0 +1,74 @@
+"""A child process of a measurement: reads tasks as one line of JSON, does them, and says each step and result."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+MARK = "blackwell-matmul: "
+"""What a line begins with that is ours; a library may print others."""
+
+
+def main() -> None:
+    out = _own_stdout()
+    from blackwell_matmul.harness.bench import tasks  # the imports that take seconds, before there is work
+
+    given = json.loads(sys.stdin.readline() or "[]")
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    for task in given:
+        ended, broken = _ended(tasks.TASKS, task, lambda what: _say(out, {"step": what}))
+        _say(out, ended)
+        if broken:
+            break
+    os._exit(0)  # a GPU that hangs would hold up an orderly end
+
+
+def _ended(
+    functions: Mapping[str, Callable[..., dict[str, Any]]], task: Mapping[str, Any], step: Callable[[str], None]
+) -> tuple[dict[str, Any], bool]:
+    """What to say of a task, and whether this process is broken: what is left after a failed kernel nobody knows."""
+    from blackwell_matmul.errors import BlackwellMatmulError, DriverError
+    from blackwell_matmul.wording import spelled
+
+    at = ""
+
+    def told(what: str) -> None:
+        nonlocal at
+        at = what
+        step(what)
+
+    arguments = {name: value for name, value in task.items() if name != "do"}
+    try:
+        return {"result": functions[task["do"]](told, **arguments)}, False
+    except BlackwellMatmulError as error:
+        if not isinstance(error, DriverError):
+            return {"refused": str(error), "at": at}, False
+        return {"failed": str(error).rstrip("."), "at": at}, True
+    except Exception as error:
+        return {"failed": spelled(error), "at": at}, True
+
+
+def _own_stdout() -> TextIO:
+    """The pipe to the parent; whatever else is printed here goes to stderr."""
+    pipe = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return pipe
+
+
+def _say(pipe: TextIO, message: Mapping[str, Any]) -> None:
+    pipe.write(f"{MARK}{json.dumps(message)}\n")
+    pipe.flush()
+
+
+def _leave_with_parent() -> None:
+    """A parent that was killed cannot end its children; their stdin ends with it."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""`Contender`: who takes part, as plain data, so that a child process can make it.
+
+A kernel is compiled before the GPU is needed (`bundles`) and loaded from its bundle. A function comes from a file
+beside: `make()` in it returns `call(a, b, c)`, which writes c, or returns an output of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from blackwell_matmul import kernels
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.harness.bench.devices import Call
+from blackwell_matmul.harness.foreign import load_module, names_a_file
+from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.wording import shown
+
+CUBLAS = "cublas"
+BASELINES = Path(__file__).resolve().parents[3] / "bench" / "baselines"
+"""In a checkout; an installed package is without."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """name: in the table. source: what it is made from, a rung or "file.py:Script", or "file.py:make".
+    pins: of a kernel's schedule, as Schedule.parse reads it. only: the one problem that it takes part in, as text."""
+
+    name: str
+    kind: Literal["cublas", "kernel", "function"]
+    source: str = ""
+    pins: str = ""
+    only: str = ""
+
+    def takes(self, problem: Problem) -> bool:
+        return self.only in ("", str(problem))
+
+    def as_task(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def cublas() -> Contender:
+    return Contender(CUBLAS, "cublas")
+
+
+def kernel(source: str, pins: Schedule | None = None) -> Contender:
+    """A rung, or a script of the user's, which goes by its class."""
+    name = source.rpartition(":")[2]
+    return Contender(f"{name} {pins}" if pins else name, "kernel", source, str(pins or ""))
+
+
+def function(name: str, source: str) -> Contender:
+    return Contender(name, "function", source)
+
+
+BASELINE_FILES = {"triton": "triton_matmul.py", "torch.compile": "torch_compile.py"}
+"""Triton's persistent TMA matmul, and torch.compile with max-autotune."""
+
+
+def baselines() -> tuple[Contender, ...]:
+    return tuple(baseline(name) for name in BASELINE_FILES)
+
+
+def baseline(name: str) -> Contender:
+    """InputError where its file is not."""
+    file = BASELINES / BASELINE_FILES[name]
+    if not file.is_file():
+        raise InputError(f"{name} is a file in bench/baselines of a checkout of this project, and not installed.")
+    return function(name, f"{file}:make")
+
+
+def named(name: str) -> Contender:
+    """A rung or a script, or a baseline by its name; InputError for what there is not."""
+    if name in BASELINE_FILES:
+        return baseline(name)
+    if not names_a_file(name):
+        kernels.rung(name)
+    elif not Path(name.rpartition(".py")[0] + ".py").is_file():
+        raise InputError(f"cannot read {shown(name)}: there is no such file.")
+    return kernel(name)
+
+
+def make_call(contender: Contender, problem: Problem, bundle: Mapping[str, Any] | None) -> Call:
+    """What calls it on this problem's operands. bundle: where a kernel's bundle is, as `bundles` tells."""
+    if contender.kind == "cublas":
+        return _cublas
+    if contender.kind == "function":
+        return _function(contender.source)
+    if bundle is None:
+        raise InputError(f"{contender.name} was not compiled for {problem}.")
+    return _loaded(bundle, problem)
+
+
+def _function(source: str) -> Call:
+    path, _, name = source.rpartition(":")
+    make = getattr(load_module(path), name, None)
+    if not callable(make):
+        raise InputError(f"{shown(source)} names no function; it must be file.py:make, where make() returns a call.")
+    made: Call = make()
+    return made
+
+
+def _loaded(bundle: Mapping[str, Any], problem: Problem) -> Call:
+    from blackwell_matmul.runtime import load
+
+    kernel, places = load(bundle["folder"]), bundle["places"]
+    sizes = problem.m, problem.n, problem.k
+
+    def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+        kernel(*_picked((*sizes, a, b, c), places))
+
+    return call
+
+
+def _picked(arguments: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    return [arguments[place] for place in places]
+
+
+def _cublas(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    torch.mm(a, b.T, out=c)

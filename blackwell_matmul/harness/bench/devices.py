@@ -1,0 +1,237 @@
+"""Where contenders run: buffers, poisoned outputs, groups of calls with their time, and the GPU's own telemetry.
+
+`Cpu` is there so that the protocol can be tried without a GPU; its times mean nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.harness.bench.protocol import Group
+from blackwell_matmul.harness.reference import TORCH_DTYPES
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.wording import shown
+
+DATA = "A ~ N(0, 1), B ~ N(0, 1/K), so that C ~ N(0, 1)"
+"""How the inputs are drawn. A GPU's power, and with it its clock, depends on them."""
+
+Call = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], "torch.Tensor | None"]
+"""C[m, n] = A[m, k] @ B[n, k].T, written into c; or returned, by one that makes its own output."""
+
+Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+MAX_SETS = 512
+GUARD_ELEMENTS = 1024
+"""Before and behind a poisoned output, where nothing may be written."""
+LEAST_CALLS = 32
+"""In a graph, of calls that are short enough: the gap between two graphs then costs nothing that counts."""
+
+
+@dataclass(frozen=True)
+class Poisoned:
+    """An output full of NaN, in a room of NaN."""
+
+    c: torch.Tensor
+    room: torch.Tensor
+
+    def refill(self) -> None:
+        self.room.fill_(math.nan)
+
+    def untouched_around(self) -> bool:
+        ends = self.room[:GUARD_ELEMENTS], self.room[-GUARD_ELEMENTS:]
+        return all(bool(end.isnan().all()) for end in ends)
+
+
+class Cpu:
+    """This machine's processor, in place of a GPU."""
+
+    name = "cpu"
+    l2_bytes = 1 << 16
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("cpu")
+
+    def synchronize(self) -> None:
+        pass
+
+    def operands(self, problem: Problem, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        generator = torch.Generator(self.torch_device).manual_seed(seed)
+        options: dict[str, Any] = {"generator": generator, "device": self.torch_device, "dtype": torch.float32}
+        dtype = TORCH_DTYPES[problem.dtype]
+        a = torch.randn(problem.m, problem.k, **options).to(dtype)
+        b = torch.randn(problem.n, problem.k, **options).mul_(problem.k**-0.5).to(dtype)
+        return a, b
+
+    def poisoned(self, problem: Problem) -> Poisoned:
+        elements, dtype = problem.m * problem.n, TORCH_DTYPES[problem.dtype]
+        room = torch.full((elements + 2 * GUARD_ELEMENTS,), math.nan, dtype=dtype, device=self.torch_device)
+        return Poisoned(room[GUARD_ELEMENTS : GUARD_ELEMENTS + elements].view(problem.m, problem.n), room)
+
+    def sets(self, problem: Problem) -> list[Operands]:
+        """So many that twice the L2 is touched between two uses of one."""
+        dtype = TORCH_DTYPES[problem.dtype]
+        return [
+            (*self.operands(problem, seed), torch.empty(problem.m, problem.n, dtype=dtype, device=self.torch_device))
+            for seed in range(sets_needed(problem, self.l2_bytes))
+        ]
+
+    def group(self, call: Call, sets: Sequence[Operands], group_us: float) -> tuple[Group, str]:
+        """A group of calls over all sets that takes about group_us, and how it is launched."""
+
+        def run() -> float:
+            start = time.perf_counter()
+            for operands in sets:
+                call(*operands)
+            return (time.perf_counter() - start) * 1e6 / len(sets)
+
+        return run, "calls"
+
+    def replayed(self, call: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor] | None:
+        """The same call from a captured graph; None where there are no graphs."""
+        return None
+
+    def telemetry(self) -> Telemetry:
+        return Telemetry(None)
+
+
+class Cuda(Cpu):
+    """A GPU through torch: events for the time, a captured graph for each group."""
+
+    def __init__(self, index: int = 0) -> None:
+        self.torch_device = torch.device("cuda", index)
+        torch.cuda.set_device(self.torch_device)
+        properties = torch.cuda.get_device_properties(index)
+        self.name, self.l2_bytes = properties.name, int(properties.L2_cache_size)
+        uuid = getattr(properties, "uuid", None)
+        self._uuid = None if uuid is None else f"GPU-{uuid}"
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def group(self, call: Call, sets: Sequence[Operands], group_us: float) -> tuple[Group, str]:
+        def once() -> None:
+            for operands in sets:
+                call(*operands)
+
+        call(*sets[0])  # compiles, tunes, loads
+        self.synchronize()
+        once()
+        pass_us = self._time_us(once)
+        passes = max(1, min(math.ceil(LEAST_CALLS / len(sets)), int(group_us / pass_us)))
+        launch, how = self._captured(once, passes)
+        repeats = max(1, round(group_us / self._time_us(launch)))
+
+        def run() -> float:
+            for _ in range(math.ceil(repeats / 2)):  # not timed: until the clock is the one that this contender gets
+                launch()
+            return self._time_us(launch, repeats) / (repeats * passes * len(sets))
+
+        return run, how
+
+    def _captured(self, once: Callable[[], None], passes: int) -> tuple[Callable[[], None], str]:
+        """A graph of some passes; plain calls where it cannot be captured."""
+
+        def launch() -> None:
+            for _ in range(passes):
+                once()
+
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                launch()
+        except RuntimeError:
+            self.synchronize()
+            return launch, "calls"
+        return graph.replay, "graph"
+
+    def replayed(self, call: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = call()
+
+        def replay() -> torch.Tensor:
+            graph.replay()
+            return result
+
+        return replay
+
+    def _time_us(self, launch: Callable[[], None], repeats: int = 1) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(repeats):
+            launch()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1000
+
+    def telemetry(self) -> Telemetry:
+        return Telemetry(self._uuid)
+
+
+def device_named(name: str) -> Cpu:
+    if name == "cpu":
+        return Cpu()
+    kind, _, index = name.partition(":")
+    if kind != "cuda" or not (index or "0").isdecimal():
+        raise InputError(f"device is {shown(name)}; it must be cuda, cuda:N or cpu.")
+    return Cuda(int(index or 0))
+
+
+def sets_needed(problem: Problem, l2_bytes: int) -> int:
+    m, n, k = problem.m, problem.n, problem.k
+    set_bytes = problem.element_bytes * (m * k + n * k + m * n)
+    return min(MAX_SETS, 1 + math.ceil(2 * l2_bytes / set_bytes))
+
+
+# --- what the GPU says of itself
+
+QUERY = ("clocks.sm", "power.draw", "temperature.gpu")
+UNITS = ("sm_clock_mhz", "power_w", "temperature_c")
+EVERY_MS = 100
+
+
+class Telemetry:
+    """nvidia-smi beside the measurement. uuid None, or no nvidia-smi: everything is unknown."""
+
+    def __init__(self, uuid: str | None) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        if uuid is None:
+            return
+        command = ["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits", "-i", uuid]
+        try:
+            self._process = subprocess.Popen(
+                [*command, "-lms", str(EVERY_MS)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+        except OSError:
+            return
+
+    def stop(self) -> dict[str, dict[str, float] | str]:
+        """For each figure its first value, the median, and the last."""
+        samples: list[list[float]] = []
+        if self._process is not None:
+            self._process.terminate()
+            out, _ = self._process.communicate()
+            samples = [read for line in out.splitlines() if (read := _sample(line)) is not None]
+        if not samples:
+            return dict.fromkeys(UNITS, "unknown")
+        return {
+            unit: {"before": column[0], "during": statistics.median(column), "after": column[-1]}
+            for unit, column in zip(UNITS, zip(*samples))
+        }
+
+
+def _sample(line: str) -> list[float] | None:
+    try:
+        values = [float(word) for word in line.split(",")]
+    except ValueError:
+        return None
+    return values if len(values) == len(QUERY) else None

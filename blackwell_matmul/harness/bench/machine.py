@@ -1,0 +1,76 @@
+"""The GPU at hand, and the versions of all that a figure depends on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import subprocess
+from contextlib import suppress
+
+from blackwell_matmul.detect import detect
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.gpus import GPUS, Gpu
+from blackwell_matmul.harness.bench.results import Machine
+from blackwell_matmul.kernels import LADDERS
+
+PACKAGES = (*("blackwell-matmul", "tilus", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cublas"),)
+SETTINGS = ("driver_version", "clocks.max.sm", "power.limit")
+UNKNOWN = "unknown"
+
+
+def gpu_at_hand() -> Gpu:
+    """The first GPU that the driver names; UnsupportedError, with what works instead, where there is none."""
+    if not detect():
+        raise UnsupportedError(
+            "measuring takes a GPU, and this machine has none that a CUDA driver names; `blackwell-matmul run v1` "
+            "simulates a kernel here, and `bench --compile-only` compiles what another machine will measure."
+        )
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UnsupportedError(
+            f"measuring needs torch for the inputs and for cuBLAS, and torch {torch.__version__} does not use this "
+            "machine's GPU; install a CUDA build of torch."
+        )
+    from blackwell_matmul.runtime.device import gpu_at
+
+    return gpu_at(0)
+
+
+def ladder(gpu: Gpu) -> tuple[str, ...]:
+    """The rungs for a GPU, bottom first; UnsupportedError where there are none."""
+    if gpu.arch not in LADDERS:
+        raise UnsupportedError(
+            f"there is no rung for {gpu} yet; there are some for {', '.join(LADDERS)}, and --rungs takes a script of "
+            "your own, my_kernel.py:MyMatmul."
+        )
+    return LADDERS[gpu.arch][::-1]
+
+
+def machine_of(gpu: Gpu) -> Machine:
+    return Machine(gpu.name, gpu.arch, gpu.sm_count, peak_tflops(gpu), {**_settings(), "versions": versions()})
+
+
+def peak_tflops(gpu: Gpu) -> float | None:
+    """Of this very board: the one that its name and its SMs say, and of no relative."""
+    known = [each for each in GPUS.values() if each.name in gpu.name.split() and each.sm_count == gpu.sm_count]
+    return known[0].dense_fp16_tflops if known else None
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _settings() -> dict[str, str]:
+    """What nvidia-smi says of the driver and the board's limits."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(SETTINGS)}", "--format=csv,noheader", "-i", "0"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return dict.fromkeys(SETTINGS, UNKNOWN)
+    words = [word.strip() for word in done.stdout.splitlines()[0].split(",")] if done.stdout.strip() else []
+    return dict(zip(SETTINGS, words)) if len(words) == len(SETTINGS) else dict.fromkeys(SETTINGS, UNKNOWN)

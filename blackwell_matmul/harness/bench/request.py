@@ -1,0 +1,106 @@
+"""What a user asks of `bench`, in words, and the run that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import Gpu, gpu_for_target
+from blackwell_matmul.harness.bench import contenders, machine, session, suites
+from blackwell_matmul.harness.bench.bundles import Index
+from blackwell_matmul.harness.bench.contenders import Contender
+from blackwell_matmul.harness.bench.protocol import Settings
+from blackwell_matmul.harness.bench.results import Book
+from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
+from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.wording import shown
+
+OUT = "bench_results"
+BUNDLES = "bundles"
+BEST_ALONE = ("llm",)
+"""Suites with so many problems that only the best rung takes part, unless --rungs says who."""
+
+Tell = Callable[[str], None]
+Extra = Callable[[Sequence[str], Sequence[Case], Gpu], Iterable[Contender]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of `bench`. rungs: names, scripts as "file.py:Script", or baselines; none: the GPU's ladder.
+    extra: gives more contenders for these rungs, problems and GPU, such as rungs with a tuned schedule."""
+
+    suite: str = "ladder"
+    size: tuple[int, int, int] | None = None
+    rungs: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    baselines: bool = False
+    rounds: int = Settings.rounds
+    repetitions: int = REPETITIONS
+    limit_s: float = LIMIT_S
+    out: Path = field(default_factory=lambda: Path(OUT))
+    bundles: Path | None = None
+    again: bool = False
+    extra: Extra | None = None
+
+    def __post_init__(self) -> None:
+        if self.suite not in suites.SUITES:
+            raise InputError(f"suite is {shown(self.suite)}; the suites are {', '.join(suites.SUITES)}.")
+        _require("--rounds", self.rounds, 1, 100_000)
+        _require("--repetitions", self.repetitions, 1, 10_000_000)
+        _require("--limit", self.limit_s, 1, 86_400)
+        suites.cases(self._suite, self.dtypes, self.size)
+
+    @property
+    def _suite(self) -> str:
+        return self.suite if self.size is None else suites.OF_SIZE
+
+    def plan(self, gpu: Gpu) -> Plan:
+        """For a GPU: cuBLAS, the kernels bottom first, the baselines."""
+        stress = self._suite == "stress"
+        cases = suites.cases(self._suite, self.dtypes, self.size)
+        return Plan(
+            contenders=tuple(dict.fromkeys(self._contenders(gpu, cases))),
+            cases=cases,
+            settings=Settings(rounds=self.rounds),
+            limit_s=self.limit_s,
+            repetitions=self.repetitions if stress else 0,
+            time=not stress,
+        )
+
+    def _contenders(self, gpu: Gpu, cases: Sequence[Case]) -> Iterator[Contender]:
+        rungs = self.rungs or self._ladder(gpu)
+        yield contenders.cublas()
+        yield from map(contenders.named, self.rungs) if self.rungs else map(contenders.kernel, rungs)
+        yield from self.extra(rungs, cases, gpu) if self.extra else ()
+        yield from contenders.baselines() if self.baselines else ()
+
+    def _ladder(self, gpu: Gpu) -> Sequence[str]:
+        rungs = machine.ladder(gpu)
+        return rungs[-1:] if self._suite in BEST_ALONE else rungs
+
+    def index(self, target: str) -> Index:
+        return Index(self.bundles or self.out / BUNDLES, target)
+
+    def run(self, tell: Tell) -> Book:
+        """On this machine's GPU; the book is in the folder by then."""
+        gpu = machine.gpu_at_hand()
+        plan = self.plan(gpu)
+        book = Book(self.out, self._suite, machine.machine_of(gpu))
+        if self.again:
+            book.forget((contender.name, case.problem) for contender, case in plan.pairs())
+        session.run(plan, book, self.index(gpu.arch), gpu, tell)
+        book.save()
+        return book
+
+    def compile(self, target: str, tell: Tell) -> tuple[Path, list[str]]:
+        """Without a GPU, for the one that stands for a target: the folder to carry, and what was refused."""
+        gpu = gpu_for_target(target)
+        index = self.index(target)
+        return index.folder, session.compile_missing(self.plan(gpu), None, index, gpu, tell)
+
+
+def _require(name: str, value: float, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InputError(f"{name} is {value:g}; it must be from {low} to {high}.")

@@ -1,0 +1,190 @@
+"""What was found: a row for each contender on each problem, kept in one JSON file that a second run goes on with.
+
+Rows that were timed together share a session; percentages of cuBLAS are within one, and never across two.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.harness.bench.contenders import CUBLAS
+from blackwell_matmul.harness.bench.protocol import Timing
+from blackwell_matmul.problem import Problem
+
+FILE = "results.json"
+FORMAT = 1
+
+Status = Literal["correct", "wrong", "refused", "failed"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contender on one problem. status: of its check; reason: for anything but "correct", and what was seen.
+
+    error, cublas_error: the largest against float64. timing: None where it was not timed, and untimed says why.
+    cublas_us: the median of cuBLAS in the same session. stress: what a repetition found. code: what was measured, as
+    `bundles.code_of` tells.
+    """
+
+    contender: str
+    problem: Problem
+    band: str = ""
+    status: Status = "correct"
+    reason: str = ""
+    schedule: Mapping[str, Any] = field(default_factory=dict)
+    error: float | None = None
+    cublas_error: float | None = None
+    timing: Timing | None = None
+    launched_by: str = ""
+    untimed: str = ""
+    session: str = ""
+    cublas_us: float | None = None
+    stress: Mapping[str, Any] | None = None
+    code: str = ""
+
+    @property
+    def key(self) -> tuple[str, Problem]:
+        return self.contender, self.problem
+
+    @property
+    def tflops(self) -> float | None:
+        return None if self.timing is None else self.problem.flops / self.timing.median_us / 1e6
+
+    @property
+    def percent_of_cublas(self) -> float | None:
+        if self.timing is None or self.cublas_us is None:
+            return None
+        return 100 * self.cublas_us / self.timing.median_us
+
+    def percent_of_peak(self, peak_tflops: float | None) -> float | None:
+        return None if self.tflops is None or peak_tflops is None else 100 * self.tflops / peak_tflops
+
+    def as_dict(self, peak_tflops: float | None) -> dict[str, Any]:
+        derived = {
+            "tflops": self.tflops,
+            "percent_of_cublas": self.percent_of_cublas,
+            "percent_of_peak": self.percent_of_peak(peak_tflops),
+        }
+        return {**asdict(self), **derived}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Row:
+        known = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
+        timing = known.get("timing")
+        known |= {"problem": Problem(**known["problem"]), "timing": None if timing is None else Timing(**timing)}
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """On what was measured. identity: what makes figures comparable; about: all else that is known of it."""
+
+    gpu: str
+    arch: str
+    sm_count: int
+    peak_tflops: float | None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> tuple[str, int]:
+        return self.gpu, self.sm_count
+
+    def __str__(self) -> str:
+        return f"{self.gpu} ({self.arch}, {self.sm_count} SMs)"
+
+
+class Book:
+    """The rows of one suite in the file of a folder, which has other suites beside it."""
+
+    def __init__(self, folder: Path, suite: str, machine: Machine) -> None:
+        self.file, self.suite, self.machine = folder / FILE, suite, machine
+        self._whole = _read(self.file)
+        found = self._whole.get("machine")
+        if found and Machine(**found).identity != machine.identity:
+            where = f"{self.file} has figures of {Machine(**found)}"
+            raise InputError(f"{where} and this is {machine}; choose another folder with --out.")
+        mine = self._whole.get("suites", {}).get(suite, {})
+        self.sessions: dict[str, Any] = dict(mine.get("sessions", {}))
+        self._rows = {row.key: row for row in map(Row.from_dict, mine.get("rows", ()))}
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows.values())
+
+    def get(self, contender: str, problem: Problem) -> Row | None:
+        return self._rows.get((contender, problem))
+
+    def row(self, contender: str, problem: Problem) -> Row:
+        """One that is there."""
+        return self._rows[contender, problem]
+
+    def put(self, row: Row) -> None:
+        self._rows[row.key] = row
+
+    def forget(self, keys: Iterable[tuple[str, Problem]]) -> None:
+        for key in keys:
+            self._rows.pop(key, None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The whole file, with this suite as it is now."""
+        rows = [row.as_dict(self.machine.peak_tflops) for row in self]
+        suites = {**self._whole.get("suites", {}), self.suite: {"rows": rows, "sessions": self.sessions}}
+        return {"format": FORMAT, "machine": asdict(self.machine), "suites": suites}
+
+    def save(self) -> None:
+        """Whole or not at all, after each step: a run that is broken off loses one."""
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        draft = self.file.with_name(f".{self.file.name}.{os.getpid()}")
+        draft.write_text(json.dumps(self.as_dict(), indent=1, allow_nan=False), encoding="utf-8")
+        draft.replace(self.file)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise InputError(f"{file} is no result of this version of bench; move it away, or choose another --out.")
+    return found
+
+
+def saved_books(folder: Path) -> list[Book]:
+    """The suites of a folder as they were left; InputError where there are none."""
+    whole = _read(folder / FILE)
+    if not whole:
+        raise InputError(f"{folder} has no {FILE}; bench --out {folder} makes one.")
+    return [Book(folder, suite, Machine(**whole["machine"])) for suite in whole["suites"]]
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The geometric mean of a contender's percentages of cuBLAS in a band, over so many problems of all."""
+
+    contender: str
+    band: str
+    percent: float
+    problems: int
+    of: int
+
+
+def means(rows: Sequence[Row]) -> list[Mean]:
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row.contender != CUBLAS:
+            groups.setdefault((row.contender, row.band), []).append(row)
+    found = []
+    for (contender, band), members in groups.items():
+        percents = [row.percent_of_cublas for row in members if row.percent_of_cublas is not None]
+        if percents:
+            mean = math.exp(sum(map(math.log, percents)) / len(percents))
+            found.append(Mean(contender, band, mean, len(percents), len(members)))
+    return found

@@ -1,0 +1,289 @@
+"""One run of bench: compile, check each contender alone, time those that are right together, keep what is found.
+
+Each step leaves out what the book has already. A contender that is refused, wrong, crashes or hangs becomes a row with
+the reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.harness.bench.bundles import Index, code_of, described
+from blackwell_matmul.harness.bench.contenders import CUBLAS, Contender
+from blackwell_matmul.harness.bench.devices import DATA
+from blackwell_matmul.harness.bench.protocol import Settings, Timing
+from blackwell_matmul.harness.bench.results import Book, Row, Status
+from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.workers import Ended, Task, Workers
+
+Pair = tuple[Contender, Case]
+Tell = Callable[[str], None]
+"""Takes what is being done, in a few words."""
+
+LIMIT_S = 90.0
+REPETITIONS = 5000
+MOST_COMPILERS = 16
+"""Processes; each has torch and tilus in memory."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run. device: as `devices.device_named` reads it. limit_s: the longest silence of a child process.
+    repetitions: of each contender on each problem, in the stress suite; 0 is none."""
+
+    contenders: tuple[Contender, ...]
+    cases: tuple[Case, ...]
+    settings: Settings = field(default_factory=Settings)
+    device: str = "cuda"
+    limit_s: float = LIMIT_S
+    repetitions: int = 0
+    time: bool = True
+
+    def pairs(self) -> Iterator[Pair]:
+        return ((contender, case) for contender in self.contenders for case in self.cases_of(contender))
+
+    def cases_of(self, contender: Contender) -> list[Case]:
+        return [case for case in self.cases if contender.takes(case.problem)]
+
+
+def run(plan: Plan, book: Book, bundles: Index, gpu: Gpu, tell: Tell = lambda what: None) -> None:
+    """Do what the book lacks; it is saved after each step."""
+    forget_old(plan, book)
+    compile_missing(plan, book, bundles, gpu, tell)
+    with Workers(plan.limit_s) as workers:
+        check_missing(plan, book, bundles, workers, tell)
+        if plan.repetitions:
+            stress_missing(plan, book, bundles, workers, tell)
+        if plan.time:
+            time_missing(plan, book, bundles, workers, tell)
+
+
+def forget_old(plan: Plan, book: Book) -> None:
+    """What was found of code that has changed since."""
+    for contender in plan.contenders:
+        rows = [book.get(contender.name, case.problem) for case in plan.cases_of(contender)]
+        book.forget(row.key for row in rows if row is not None and row.code != code_of(contender))
+
+
+# --- compile
+
+
+def compile_missing(
+    plan: Plan, book: Book | None, bundles: Index, gpu: Gpu, tell: Tell, until_s: float = math.inf
+) -> list[str]:
+    """On all cores. A kernel that is refused gets a row; the reasons are returned as well. until_s: on the clock of
+    time.monotonic; what has not begun by then is left."""
+    missing = [
+        (contender, case)
+        for contender, case in plan.pairs()
+        if contender.kind == "kernel"
+        and bundles.find(contender, case.problem) is None
+        and not (book and book.get(contender.name, case.problem))
+    ]
+    reasons, done = [], 0
+    task = _compile_task(bundles.folder, gpu)
+    for (contender, case), ended in _on_all_cores(missing, task, plan.limit_s, until_s):
+        done += 1
+        tell(f"compiled {done} of {len(missing)}: {contender.name} {case.problem}")
+        if ended.result is not None:
+            bundles.add(contender, case.problem, ended.result)
+            continue
+        reasons.append(f"{contender.name} {case.problem}: {_reason(ended)}")
+        if book is not None:
+            book.put(_row(contender, case, ended))
+    if missing:
+        bundles.save()
+    return reasons
+
+
+def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Contender, Case], Task]:
+    def task(contender: Contender, case: Case) -> Task:
+        about = {"contender": contender.as_task(), "problem": asdict(case.problem)}
+        return {"do": "compile", **about, "gpu": described(gpu), "folder": str(folder)}
+
+    return task
+
+
+def _on_all_cores(
+    pairs: Sequence[Pair], task: Callable[[Contender, Case], Task], limit_s: float, until_s: float
+) -> Iterator[tuple[Pair, Ended]]:
+    """Each core has a child and a share; a share is reported when it is done."""
+    cores = max(1, min(len(pairs), os.cpu_count() or 1, MOST_COMPILERS))
+    shares = [pairs[first::cores] for first in range(cores)]
+
+    def work(share: Sequence[Pair]) -> list[tuple[Pair, Ended]]:
+        with Workers(limit_s, ahead=0) as workers:
+            ends = workers.run([task(*pair) for pair in share])
+            return list(zip(takewhile(lambda pair: time.monotonic() < until_s, share), ends))
+
+    with ThreadPoolExecutor(cores) as pool:
+        for done in pool.map(work, shares):
+            yield from done
+
+
+# --- check
+
+
+def check_missing(
+    plan: Plan, book: Book, bundles: Index, workers: Workers, tell: Tell, until_s: float = math.inf
+) -> None:
+    """Each contender in a child of its own."""
+    for contender in takewhile(lambda each: time.monotonic() < until_s, plan.contenders):
+        missing = [case for case in plan.cases_of(contender) if book.get(contender.name, case.problem) is None]
+        tell(f"checking {contender.name} on {len(missing)} problems")
+        tasks = [_task("check", contender, case, bundles, plan) for case in missing]
+        for case, ended in _until_hung(workers.run(tasks), missing):
+            book.put(_row(contender, case, ended, bundles))
+            book.save()
+
+
+def _until_hung(ends: Generator[Ended], cases: Sequence[Case]) -> Iterator[tuple[Case, Ended]]:
+    """A contender that hangs once costs the time limit once: what is left of its problems is not tried."""
+    hung = ""
+    for case in cases:
+        ended = Ended(failed=hung) if hung else next(ends)
+        yield case, ended
+        if ended.hung:
+            hung = f"not tried, since it hung on {case.problem}"
+            ends.close()
+
+
+def _task(do: str, contender: Contender, case: Case, bundles: Index, plan: Plan) -> Task:
+    return {"do": do, **_taking_part(contender, case, bundles), "problem": asdict(case.problem), "device": plan.device}
+
+
+def _taking_part(contender: Contender, case: Case, bundles: Index) -> dict[str, Any]:
+    return {"contender": contender.as_task(), "bundle": bundles.find(contender, case.problem)}
+
+
+def _row(contender: Contender, case: Case, ended: Ended, bundles: Index | None = None) -> Row:
+    """What a check found; or, of a compilation, why there is nothing to check."""
+    found = bundles.find(contender, case.problem) if bundles else None
+    schedule = (found or {}).get("schedule", {})
+    row = Row(contender.name, case.problem, case.band, schedule=schedule, code=code_of(contender))
+    if ended.result is None:
+        return replace(row, status="refused" if ended.refused else "failed", reason=_reason(ended))
+    status: Status = "correct" if ended.result["ok"] else "wrong"
+    errors = {name: ended.result[name] for name in ("error", "cublas_error")}
+    return replace(row, status=status, reason=ended.result["message"], **errors)
+
+
+def _reason(ended: Ended) -> str:
+    return ended.refused or f"{ended.failed}."
+
+
+# --- time
+
+
+def time_missing(plan: Plan, book: Book, bundles: Index, workers: Workers, tell: Tell) -> None:
+    """Each problem with everybody who was right on it. One of them without a time has all of them timed again.
+
+    Who breaks a session off is left out of the next try, and who hangs out of all that follow.
+    """
+    while sessions := list(_sessions(plan, book)):
+        ends = workers.run([_measure_task(*session, bundles, plan) for session in sessions])
+        for (case, able), ended in zip(sessions, ends):
+            tell(f"timed {case.problem}: {', '.join(contender.name for contender in able)}")
+            _keep(ended, case, able, plan, book)
+            book.save()
+            if ended.hung:
+                _leave_out(ended.at, case, plan, book)
+                break
+        ends.close()
+
+
+def _leave_out(name: str, hung_on: Case, plan: Plan, book: Book) -> None:
+    for case in plan.cases:
+        row = book.get(name, case.problem)
+        if row is not None and row.timing is None and not row.untimed:
+            book.put(replace(row, untimed=f"not tried, since it hung on {hung_on.problem}."))
+
+
+def _sessions(plan: Plan, book: Book) -> Iterator[tuple[Case, list[Contender]]]:
+    """What is to be timed, and who takes part."""
+    for case in plan.cases:
+        able = [each for each in plan.contenders if each.takes(case.problem) and _is_right(book, each, case)]
+        if any(_is_untimed(book, contender, case) for contender in able):
+            yield case, able
+
+
+def _measure_task(case: Case, able: Sequence[Contender], bundles: Index, plan: Plan) -> Task:
+    parts = [_taking_part(contender, case, bundles) for contender in able]
+    about = {"problem": asdict(case.problem), "settings": asdict(plan.settings), "device": plan.device}
+    return {"do": "measure", "contenders": parts, **about}
+
+
+def _is_right(book: Book, contender: Contender, case: Case) -> bool:
+    """cuBLAS takes part also where it rounds more than it should: it is what the others are measured by."""
+    row = book.get(contender.name, case.problem)
+    good = ("correct", "wrong") if contender.kind == CUBLAS else ("correct",)
+    return row is not None and row.status in good and not row.untimed
+
+
+def _is_untimed(book: Book, contender: Contender, case: Case) -> bool:
+    row = book.get(contender.name, case.problem)
+    return row is None or row.timing is None
+
+
+def _keep(ended: Ended, case: Case, able: Sequence[Contender], plan: Plan, book: Book) -> None:
+    if ended.result is not None:
+        _keep_times(ended.result, case, plan, book)
+        return
+    guilty = [contender for contender in able if contender.name == ended.at]
+    for contender in guilty or able:  # nobody's step: buffers that do not fit, for one
+        book.put(replace(book.row(contender.name, case.problem), untimed=_reason(ended)))
+
+
+def _keep_times(result: Mapping[str, Any], case: Case, plan: Plan, book: Book) -> None:
+    taken = time.strftime("%Y-%m-%d %H:%M:%S")
+    session = f"{case.problem} {taken}"
+    about = {name: result[name] for name in ("warmup", "telemetry", "sets")}
+    book.sessions[session] = {"taken": taken, "data": DATA, "settings": asdict(plan.settings), **about}
+    timings = {name: dict(record) for name, record in result["timings"].items()}
+    launched_by = {name: record.pop("launched_by") for name, record in timings.items()}
+    cublas_us = timings.get(CUBLAS, {}).get("median_us")
+    for name, record in timings.items():
+        row = book.row(name, case.problem)
+        how = {"launched_by": launched_by[name], "session": session, "cublas_us": cublas_us}
+        book.put(replace(row, timing=Timing(**record), untimed="", **how))
+
+
+# --- stress
+
+
+def stress_missing(plan: Plan, book: Book, bundles: Index, workers: Workers, tell: Tell) -> None:
+    for contender in plan.contenders:
+        missing = [case for case in plan.cases_of(contender) if _is_unstressed(book, contender, case)]
+        tasks = [
+            {**_task("stress", contender, case, bundles, plan), "repetitions": plan.repetitions} for case in missing
+        ]
+        for case, ended in _until_hung(workers.run(tasks, tell), missing):
+            row = book.row(contender.name, case.problem)
+            found = ended.result or {"ok": False, "message": _reason(ended)}
+            book.put(replace(row, stress=found))
+            book.save()
+
+
+def _is_unstressed(book: Book, contender: Contender, case: Case) -> bool:
+    row = book.get(contender.name, case.problem)
+    return row is not None and row.status == "correct" and row.stress is None
+
+
+def ok(rows: Iterable[Row]) -> bool:
+    """Nothing but cuBLAS was wrong or failed, and something was right."""
+    found = [row for row in rows if row.contender != CUBLAS]
+    bad = [row for row in found if row.status in ("wrong", "failed") or row.untimed or not _stood(row)]
+    return not bad and any(row.status == "correct" for row in found)
+
+
+def _stood(row: Row) -> bool:
+    return row.stress is None or bool(row.stress["ok"])

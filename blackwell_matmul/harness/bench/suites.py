@@ -1,0 +1,104 @@
+"""What to measure: named lists of problems, each in a band that has a mean of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.problem import DTYPES, Problem
+from blackwell_matmul.wording import shown
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem and the band that it counts in."""
+
+    problem: Problem
+    band: str = ""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer of a language model: y[m, n] = x[m, k] @ w[n, k].T, whole, on one GPU."""
+
+    model: str
+    name: str
+    n: int
+    k: int
+
+
+def _layers(model: str, hidden: int, intermediate: int, key_value: int) -> tuple[Layer, ...]:
+    """Attention's input and output, and the two halves of a gated MLP. key_value: columns of K and V together."""
+    return (
+        Layer(model, "qkv", hidden + key_value, hidden),
+        Layer(model, "o", hidden, hidden),
+        Layer(model, "gate+up", 2 * intermediate, hidden),
+        Layer(model, "down", hidden, intermediate),
+    )
+
+
+LAYERS: tuple[Layer, ...] = (
+    *_layers("Llama 3 8B", 4096, 14336, 2048),
+    *_layers("Llama 3 70B", 8192, 28672, 2048),
+    *_layers("Qwen2.5 7B", 3584, 18944, 1024),
+    *_layers("Qwen2.5 32B", 5120, 27648, 2048),
+)
+"""Sizes as in the models' published configurations."""
+
+
+def layers_of(problem: Problem) -> str:
+    """The layers with these weights: "Llama 3 8B qkv"."""
+    found = [f"{layer.model} {layer.name}" for layer in LAYERS if (layer.n, layer.k) == (problem.n, problem.k)]
+    return ", ".join(found)
+
+
+SMALL_M = (1, 16, 64)
+LARGE_M = (128, 512, 2048, 8192)
+SQUARES = (1024, 2048, 4096, 8192)
+ODD_M = (1, 63, 129, 333, 896, 1000, 1792, 2432)
+"""896, 1792 and 2432: rows of tiles that do not fill the last group, which a wrong division leaves unwritten."""
+
+ODD_NK = ((4096, 4096), (1032, 1096), (72, 40))
+STRESSED = ((4096, 4096, 4096), (1792, 4096, 4096), (2432, 4096, 1024), (1000, 1032, 1096), (129, 8192, 1024))
+
+
+def _ladder(dtype: str) -> list[Case]:
+    return [Case(Problem(size, size, size, dtype), "squares") for size in SQUARES]
+
+
+def _llm(dtype: str) -> list[Case]:
+    shapes = dict.fromkeys((layer.n, layer.k) for layer in LAYERS)
+    bands = {"small M": SMALL_M, "large M": LARGE_M}
+    return [Case(Problem(m, n, k, dtype), band) for band, ms in bands.items() for n, k in shapes for m in ms]
+
+
+def _odd(dtype: str) -> list[Case]:
+    return [Case(Problem(m, n, k, dtype), "odd") for n, k in ODD_NK for m in ODD_M]
+
+
+def _stress(dtype: str) -> list[Case]:
+    return [Case(Problem(*size, dtype), "stress") for size in STRESSED]
+
+
+_MAKERS = {"ladder": _ladder, "llm": _llm, "odd": _odd, "stress": _stress}
+SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"ladder": ("fp16", "bf16"), "llm": ("bf16",), "odd": ("fp16", "bf16"), "stress": ("fp16", "bf16")}
+)
+"""The suites, each with the types that it measures unless told otherwise."""
+
+OF_SIZE = "size"
+"""What the problems of --size go under."""
+
+
+def cases(suite: str, dtypes: Sequence[str] = (), size: tuple[int, int, int] | None = None) -> tuple[Case, ...]:
+    """The problems of a suite, or one problem in each type; InputError for a suite or a type that there is not."""
+    if suite not in SUITES and suite != OF_SIZE:
+        raise InputError(f"suite is {shown(suite)}; the suites are {', '.join(SUITES)}.")
+    for dtype in dtypes:
+        if dtype not in DTYPES:
+            raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(DTYPES)}.")
+    if size is not None:
+        return tuple(Case(Problem(*size, dtype)) for dtype in dtypes or ("fp16",))
+    return tuple(case for dtype in dtypes or SUITES[suite] for case in _MAKERS[suite](dtype))

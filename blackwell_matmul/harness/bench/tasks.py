@@ -1,0 +1,149 @@
+"""What a child process does: compile, check, time, stress. Each takes and returns plain data and tells its steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from blackwell_matmul.harness.bench import bundles, protocol
+from blackwell_matmul.harness.bench.contenders import Contender, make_call
+from blackwell_matmul.harness.bench.devices import Call, Cpu, Poisoned, device_named
+from blackwell_matmul.harness.verdict import Verdict, check_matmul
+from blackwell_matmul.problem import Problem
+
+Step = Callable[[str], None]
+Record = Mapping[str, Any]
+"""A dataclass as JSON has it."""
+
+CHECK_SEED = 100
+
+
+def compile_kernel(step: Step, contender: Record, problem: Record, gpu: Record, folder: str) -> dict[str, Any]:
+    who = Contender(**contender)
+    step(who.name)
+    return bundles.compile_into(Path(folder), who, Problem(**problem), bundles.gpu_of(gpu))
+
+
+def check(step: Step, contender: Record, problem: Record, bundle: Record | None, device: str) -> dict[str, Any]:
+    """One call on a poisoned output, compared with float64."""
+    who, what, place = Contender(**contender), Problem(**problem), device_named(device)
+    step(who.name)
+    call = make_call(who, what, bundle)
+    a, b = place.operands(what, CHECK_SEED)
+    verdict, _, outside = _checked(call, place, what, a, b, bundle)
+    return {"ok": verdict.ok and not outside, "message": _told(verdict, outside), **_errors(verdict)}
+
+
+def _checked(
+    call: Call, place: Cpu, problem: Problem, a: torch.Tensor, b: torch.Tensor, bundle: Record | None
+) -> tuple[Verdict, torch.Tensor, bool]:
+    """The verdict on one call, what it computed, and whether it wrote outside of C."""
+    poisoned = place.poisoned(problem)
+    result = _run(call, a, b, poisoned)
+    place.synchronize()
+    schedule = (bundle or {}).get("schedule", {})
+    tiles = {f"tile_{axis}": schedule.get(f"block_{axis}", 128) for axis in "mn"}
+    return check_matmul(a, b, result, **tiles), result, not poisoned.untouched_around()
+
+
+def _run(call: Call, a: torch.Tensor, b: torch.Tensor, poisoned: Poisoned) -> torch.Tensor:
+    own = call(a, b, poisoned.c)
+    return poisoned.c if own is None else own
+
+
+def _told(verdict: Verdict, outside: bool) -> str:
+    return "wrong: it wrote outside of C." if verdict.ok and outside else verdict.message
+
+
+def _errors(verdict: Verdict) -> dict[str, float | None]:
+    found = {"error": verdict.max_abs_error, "cublas_error": verdict.reference_error, "ratio": verdict.ratio}
+    return {name: value if value < float("inf") else None for name, value in found.items()}
+
+
+def measure(step: Step, contenders: Sequence[Record], problem: Record, settings: Record, device: str) -> dict[str, Any]:
+    """All contenders on one problem, interleaved. A record of one has its bundle beside it."""
+    what, place, chosen = Problem(**problem), device_named(device), protocol.Settings(**settings)
+    step("buffers")
+    sets = place.sets(what)
+    groups, how = {}, {}
+    for each in contenders:
+        who = Contender(**each["contender"])
+        step(who.name)
+        groups[who.name], how[who.name] = place.group(make_call(who, what, each["bundle"]), sets, chosen.group_us)
+    telemetry = place.telemetry()
+    timings, warmup = protocol.measure(groups, chosen, time.monotonic, step)
+    return {
+        "timings": {name: {**asdict(timing), "launched_by": how[name]} for name, timing in timings.items()},
+        "warmup": asdict(warmup), "telemetry": telemetry.stop(), "sets": len(sets),
+    }  # fmt: skip
+
+
+BATCH = 100
+"""Repetitions between two looks at what has been counted."""
+
+
+def stress(
+    step: Step, contender: Record, problem: Record, bundle: Record | None, device: str, repetitions: int
+) -> dict[str, Any]:
+    """A checked call repeated, each output poisoned before and compared bit by bit; then the same from one graph."""
+    who, what, place = Contender(**contender), Problem(**problem), device_named(device)
+    step(who.name)
+    call = make_call(who, what, bundle)
+    a, b = place.operands(what, CHECK_SEED)
+    verdict, result, outside = _checked(call, place, what, a, b, bundle)
+    if not verdict.ok or outside:
+        return {"ok": False, "message": _told(verdict, outside), "calls": 1, "replays": 0, "different": 1}
+    first, poisoned = _bits(result).clone(), place.poisoned(what)
+
+    def plain() -> torch.Tensor:
+        return _run(call, a, b, poisoned)
+
+    calls = _different(plain, first, poisoned, repetitions, _counted(step, f"{who.name}, call"))
+    step(f"{who.name}, capture")
+    replay = place.replayed(plain)
+    replays = 0 if replay is None else repetitions
+    replayed = _different(replay or plain, first, poisoned, replays, _counted(step, f"{who.name}, replay"))
+    counts = {"calls": repetitions, "replays": replays, "different": calls + replayed}
+    return _stress_result(counts, not poisoned.untouched_around())
+
+
+def _stress_result(counts: Mapping[str, int], outside: bool) -> dict[str, Any]:
+    message = "every result is the first, bit by bit."
+    if outside:
+        message = "it wrote outside of C."
+    if counts["different"]:
+        message = f"{counts['different']} of {counts['calls'] + counts['replays']} results differ from the first."
+    return {"ok": not outside and not counts["different"], "message": message, **counts}
+
+
+def _counted(step: Step, what: str) -> Callable[[int], None]:
+    return lambda done: step(f"{what} {done}")
+
+
+def _different(
+    run: Callable[[], torch.Tensor], first: torch.Tensor, poisoned: Poisoned, times: int, tell: Callable[[int], None]
+) -> int:
+    """How many of so many results are not the first one; counted where the results are."""
+    count = torch.zeros((), dtype=torch.int64, device=first.device)
+    for number in range(times):
+        poisoned.refill()
+        count += (_bits(run()) != first).any()
+        if number % BATCH == BATCH - 1:
+            count.item()  # waits
+            tell(number + 1)
+    return int(count)
+
+
+def _bits(result: torch.Tensor) -> torch.Tensor:
+    return result.contiguous().view(torch.int16)
+
+
+TASKS: Mapping[str, Callable[..., dict[str, Any]]] = MappingProxyType(
+    {"compile": compile_kernel, "check": check, "measure": measure, "stress": stress}
+)

@@ -1,0 +1,164 @@
+"""Work in child processes, so that a kernel that hangs or crashes costs one task and never the run.
+
+A child does its tasks one after the other and tells of each step. One that is silent for too long, or dies, ends; the
+task it was at gets the reason, and a new child goes on with the rest. The next child is there already, with its
+imports done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from blackwell_matmul.harness.bench.child import MARK
+
+Task = Mapping[str, Any]
+"""Plain data: "do" names a function of `tasks`, the rest are its arguments."""
+
+COMMAND = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")
+
+
+MOST_AHEAD = 3
+START_LIMIT_S = 300.0
+"""For a child's imports, which take seconds, and more where the disk is cold and the cores are busy."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a task ended: with a result, refused in a sentence, or broken off (failed) at a step (at).
+    hung: its child was silent for too long."""
+
+    result: dict[str, Any] | None = None
+    refused: str = ""
+    failed: str = ""
+    at: str = ""
+    hung: bool = False
+
+
+class Workers:
+    """Children, one at a time. limit_s: the longest that one may be silent. ahead: how many more import meanwhile."""
+
+    def __init__(self, limit_s: float, ahead: int | None = None) -> None:
+        self.limit_s = limit_s
+        self._ahead = max(1, min(MOST_AHEAD, (os.cpu_count() or 1) // 2)) if ahead is None else ahead
+        self._spares: list[_Child] = []
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for child in self._spares:
+            child.end()
+
+    def run(self, tasks: Sequence[Task], step: Callable[[str], None] | None = None) -> Generator[Ended]:
+        """One `Ended` for each task, in order. step: is told what a child is about to do."""
+        done = 0
+        while done < len(tasks):
+            child = self._take()
+            try:
+                for ended in child.work(tasks[done:], self.limit_s, step or (lambda what: None)):
+                    done += 1
+                    yield ended
+            finally:
+                child.end()
+
+    def _take(self) -> _Child:
+        while len(self._spares) <= self._ahead:
+            self._spares.append(_Child())
+        return self._spares.pop(0)
+
+
+class _Child:
+    """A process that imports what it needs and then waits for its tasks. It ends when its stdin is closed."""
+
+    def __init__(self) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
+        self._process = subprocess.Popen(
+            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+        self._said: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._said.put(line)
+        self._said.put(None)
+
+    def work(self, tasks: Sequence[Task], limit_s: float, step: Callable[[str], None]) -> Iterator[Ended]:
+        """The tasks' ends, up to the one at which the child broke off."""
+        self._send(tasks)
+        for number in range(len(tasks)):
+            ended = self._next_end(limit_s, step, START_LIMIT_S if number == 0 else limit_s)
+            yield ended
+            if ended.failed:  # the child has left, or has to
+                return
+
+    def _next_end(self, limit_s: float, step: Callable[[str], None], first_limit_s: float) -> Ended:
+        at, patience_s = "", first_limit_s
+        while True:
+            try:
+                line = self._said.get(timeout=patience_s)
+            except queue.Empty:
+                return Ended(failed=f"no sign of life for {patience_s:g} s", at=at, hung=True)
+            patience_s = limit_s
+            if line is None:
+                return Ended(failed=self._why(), at=at)
+            said = _message(line)
+            if "step" in said:
+                at = said["step"]
+                step(at)
+            elif said:
+                return Ended(**said)
+
+    def _send(self, tasks: Sequence[Task]) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it died already; reading tells why
+            self._process.stdin.write(json.dumps(list(tasks)) + "\n")
+            self._process.stdin.flush()
+
+    def _why(self) -> str:
+        """Why the process ended: the signal, or the last line that it wrote to stderr."""
+        code = self._process.wait()
+        if code < 0:
+            return f"its process was ended by signal {-code} ({_signal_name(-code)})"
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").splitlines()
+        last = [line.strip() for line in lines if line.strip()][-1:]
+        return f"its process ended with code {code}{''.join(f': {line[:300]}' for line in last)}"
+
+    def end(self) -> None:
+        """With all that it has started."""
+        with suppress(ProcessLookupError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._errors):
+            with suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+
+
+def _message(line: str) -> dict[str, Any]:
+    return dict(json.loads(line.removeprefix(MARK))) if line.startswith(MARK) else {}
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"

@@ -1,0 +1,179 @@
+"""What a person sees of `blackwell-matmul bench`: a table for each problem, the means, and how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.screen import duration, printable, telling
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from blackwell_matmul.harness.bench.request import Request
+    from blackwell_matmul.harness.bench.results import Book, Machine, Row
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of a command: for a program, for a person, and whether all is well."""
+
+    record: dict[str, Any]
+    lines: Iterable[RenderableType]
+    ok: bool = True
+
+
+def measured(options: Mapping[str, Any], tuned: bool, quiet: bool) -> Outcome:
+    """Run, and draw where that can be done."""
+    from blackwell_matmul.harness.bench import chart, session
+    from blackwell_matmul.tuner.winners import winners
+
+    with telling(quiet) as tell:
+        book = _request({**options, "extra": winners if tuned else None}).run(tell)
+    if chart.available():
+        chart.draw(book, book.file.parent)
+    return Outcome(book.as_dict(), [*book_lines(book), _line(f"Written: {book.file}")], session.ok(book))
+
+
+def compiled(options: Mapping[str, Any], target: str, quiet: bool) -> Outcome:
+    with telling(quiet) as tell:
+        folder, refused = _request(options).compile(target, tell)
+    lines = [*map(_line, refused), _line(f"Compiled for {target} in {folder}; carry it and run bench with --bundles.")]
+    return Outcome({"folder": str(folder), "target": target, "refused": refused}, lines, not refused)
+
+
+def drawn(folder: str) -> Outcome:
+    from blackwell_matmul.harness.bench import chart
+    from blackwell_matmul.harness.bench.results import saved_books
+
+    files = [str(file) for book in saved_books(Path(folder)) for file in chart.draw(book, Path(folder))]
+    return Outcome({"files": files}, [_line(file) for file in files or ["nothing was timed, so nothing is drawn"]])
+
+
+def _request(options: Mapping[str, Any]) -> Request:
+    from blackwell_matmul.harness.bench.request import Request
+
+    folders = {name: Path(options[name]) for name in ("out", "bundles") if options[name] is not None}
+    return Request(**{**options, **folders})
+
+
+def _line(text: str) -> RenderableType:
+    from rich.text import Text
+
+    return Text(printable(text))
+
+
+COLUMNS = ("time", "spread", "TFLOPS", "of cuBLAS", "of peak", "schedule")
+
+
+def book_lines(book: Book) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from blackwell_matmul.harness.bench.results import means
+    from blackwell_matmul.harness.bench.suites import layers_of
+
+    rows = list(book)
+    ordered = sorted(rows, key=lambda row: (row.problem.dtype, *_size(row)))
+    for problem, members in groupby(ordered, key=lambda row: row.problem):
+        layers = layers_of(problem) if book.suite == "llm" else ""
+        yield from _problem_lines(f"{problem}{layers and f'  ({layers})'}", list(members), book.machine)
+    for mean in means(rows):
+        band = f", {mean.band}" if mean.band else ""
+        which = f"{mean.problems} of {mean.of} problems{band}"
+        yield Text(f"{mean.contender}: {mean.percent:.1f}% of cuBLAS, the geometric mean over {which}")
+    yield Text(measured_on(book), style="dim")
+
+
+def _size(row: Row) -> tuple[int, int, int]:
+    return row.problem.m, row.problem.n, row.problem.k
+
+
+def _problem_lines(title: str, rows: Sequence[Row], machine: Machine) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    yield Text(title, style="bold")
+    if timed := [row for row in rows if row.timing is not None]:
+        yield _table(timed, machine)
+    for row in rows:
+        if told := _told(row):
+            good = row.status == "correct" and not row.untimed and (row.stress is None or row.stress["ok"])
+            yield Text.assemble(f"  {row.contender}: ", (printable(told), "green" if good else "bold red"))
+    yield Text("")
+
+
+def _told(row: Row) -> str:
+    """What there is to say of a row beside its figures."""
+    if row.status != "correct":
+        return row.reason if row.status == "wrong" else f"{row.status}: {row.reason}"
+    if row.untimed:
+        return f"not timed: {row.untimed}"
+    if row.stress is None:
+        return "" if row.timing else row.reason
+    counts = f"{row.stress.get('calls', 0)} calls and {row.stress.get('replays', 0)} replays of a graph"
+    return f"{counts}: {row.stress['message']}"
+
+
+def _table(rows: Iterable[Row], machine: Machine) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    for heading in COLUMNS:
+        table.add_column(heading, justify="left" if heading == "schedule" else "right", no_wrap=heading != "schedule")
+    for row in rows:
+        table.add_row(f"  {row.contender}", *_cells(row, machine))
+    return table
+
+
+def _cells(row: Row, machine: Machine) -> tuple[str, ...]:
+    assert row.timing is not None
+    schedule = ",".join(f"{name}={value}" for name, value in row.schedule.items())
+    return (
+        duration(row.timing.median_us),
+        f"{row.timing.spread_percent:.1f}%",
+        f"{row.tflops:.1f}",
+        _percent(row.percent_of_cublas),
+        _percent(row.percent_of_peak(machine.peak_tflops)),
+        schedule + (" (plain calls)" if row.launched_by == "calls" else ""),
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}%"
+
+
+def measured_on(book: Book) -> str:
+    """One paragraph: on what, with which versions, how, on which data, at which clocks."""
+    machine = book.machine
+    versions = ", ".join(f"{name} {version}" for name, version in machine.about.get("versions", {}).items())
+    driver = machine.about.get("driver_version", "unknown")
+    peak = f"; dense peak {machine.peak_tflops:g} TFLOPS" if machine.peak_tflops else ""
+    first = f"Measured on {machine}{peak}, driver {driver}, {versions}."
+    return " ".join([first, *_how(list(book.sessions.values()))])
+
+
+def _how(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not sessions:
+        return
+    last = sessions[-1]
+    yield (
+        f"Times are medians of {last['settings']['rounds']} rounds, in each of which every contender has a turn, and "
+        f"the spread is between their quartiles; operands rotate through more than twice the L2. Data: {last['data']}."
+    )
+    clocks = [each["telemetry"]["sm_clock_mhz"] for each in sessions]
+    powers = [each["telemetry"]["power_w"] for each in sessions]
+    yield f"While they ran, SM clock: {_range(clocks, 'MHz')}, power: {_range(powers, 'W')}."
+    unsettled = sum(not each["warmup"]["settled"] for each in sessions)
+    if unsettled:
+        yield f"The times of {unsettled} of {len(sessions)} problems had not settled when the warm-up ended."
+
+
+def _range(figures: Sequence[Mapping[str, float] | str], unit: str) -> str:
+    known = [figure["during"] for figure in figures if not isinstance(figure, str)]
+    if not known:
+        return "unknown"
+    low, high = f"{min(known):.0f}", f"{max(known):.0f}"
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"

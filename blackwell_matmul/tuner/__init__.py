@@ -1,0 +1,25 @@
+"""Which schedule is fastest on this GPU: candidates from the space, measured, and the winners kept.
+
+`candidates` lists and orders, `tuning` measures through the harness, `store` keeps. `store` is all that a call needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blackwell_matmul.tuner.store import stored
+    from blackwell_matmul.tuner.tuning import Tuning, tune
+
+__all__ = ["Tuning", "stored", "tune"]
+
+_HOMES = {"Tuning": "tuning", "stored": "store", "tune": "tuning"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,121 @@
+"""What there is to try, in the order in which it is tried.
+
+The order is a rule of thumb: the busiest SM computes `waves` tiles, and a step along k of each costs its products,
+block_m * block_n, and its loads, 64 * (block_m + block_n). An SM of a Hopper adds 2048 products of 16-bit numbers in
+the cycle in which it loads 64 bytes from the L2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from blackwell_matmul import kernels
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.harness import foreign
+from blackwell_matmul.harness.reference import TORCH_DTYPES
+from blackwell_matmul.kernels import space
+from blackwell_matmul.problem import Problem
+
+RULE = (
+    "tried in the order of waves * (block_m * block_n + 64 * (block_m + block_n)), which stands for the time of the "
+    "busiest SM; what a call would choose comes first"
+)
+LOAD_COST = 64
+
+Pins = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """ordered: the schedules to try, best guess first. refused: how many more there are that cannot run, by reason."""
+
+    ordered: tuple[Pins, ...]
+    refused: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        return len(self.ordered) + sum(self.refused.values())
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What is tuned. source: a rung's name, or "file.py:Script"."""
+
+    source: str
+    script_cls: Any
+    folder: Path | None
+
+    @property
+    def name(self) -> str:
+        return str(self.script_cls.__name__)
+
+
+def find(source: str) -> Kernel:
+    """InputError for what is no kernel."""
+    if not foreign.names_a_file(source):
+        return Kernel(source, kernels.rung(source), None)
+    found = foreign.load(source)
+    return Kernel(source, found.script_cls, found.folder)
+
+
+def candidates(kernel: Kernel, problem: Problem, gpu: Gpu) -> Candidates:
+    """From the shared space for a rung, from tilus's autotune space for any other script; InputError if none runs."""
+    if getattr(kernel.script_cls, "knobs", None):
+        return _of_the_space(kernel.script_cls, problem, gpu)
+    rows = [_plain(row) for row in _rows(kernel, problem, gpu)]
+    return Candidates(tuple(sorted(rows, key=lambda row: cost(row, problem, gpu))), {})
+
+
+def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
+    first = space.choose(script_cls, problem, gpu)
+    able, refused = [], Counter[str]()
+    for schedule in space.projection(script_cls):
+        reasons = space.why_not(schedule, problem, gpu)
+        if reasons:
+            refused[reasons[0]] += 1
+        else:
+            able.append(schedule.as_dict())
+    able.sort(key=lambda pins: (pins != first.as_dict(), cost(pins, problem, gpu)))
+    return Candidates(tuple(able), refused)
+
+
+def _rows(kernel: Kernel, problem: Problem, gpu: Gpu) -> Sequence[Pins]:
+    from blackwell_matmul.frontend import bind_all
+
+    m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
+    tensors = (torch.empty(shape, dtype=dtype) for shape in ((m, k), (n, k), (m, n)))
+    with foreign.importable(kernel.folder):
+        return [bound.init_kwargs for bound in bind_all(kernel.script_cls, (m, n, k, *tensors), target=gpu.arch)]
+
+
+def _plain(row: Pins) -> dict[str, Any]:
+    """What a schedule says in words; a type, for one, is the problem's business."""
+    return {name: value for name, value in row.items() if isinstance(value, (bool, int, str))}
+
+
+def cost(pins: Pins, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
+    """Less is better; for the same cost fewer, larger tiles, then deeper steps and more stages."""
+    m, n = (_tile(pins, f"block_{axis}") for axis in "mn")
+    tiles = -(-problem.m // m) * -(-problem.n // n)
+    waves = -(-tiles // gpu.sm_count)
+    rest = (-_tile(pins, name) for name in ("block_k", "stages"))
+    return (waves * (m * n + LOAD_COST * (m + n)), -m * n, *rest)
+
+
+def _tile(pins: Pins, name: str) -> int:
+    value = pins.get(name, 1)
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+def spelled(pins: Pins) -> str:
+    """As `--schedule` reads it."""
+    if any("," in str(value) for value in pins.values()):
+        raise InputError(f"{dict(pins)} cannot be written as a schedule: a value has a comma.")
+    return ",".join(f"{name}={value}" for name, value in pins.items())

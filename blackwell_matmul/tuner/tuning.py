@@ -1,0 +1,175 @@
+"""`tune`: compile the candidates, check each in a child process of its own, time those that are right, all in turn.
+
+What hangs, crashes or is wrong costs one candidate and is told with its reason. The winner goes into `store`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.harness.bench import machine, session
+from blackwell_matmul.harness.bench.bundles import Index
+from blackwell_matmul.harness.bench.contenders import Contender, cublas
+from blackwell_matmul.harness.bench.protocol import Settings
+from blackwell_matmul.harness.bench.results import Book, Row
+from blackwell_matmul.harness.bench.session import Plan
+from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.workers import Workers
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.tuner import store
+from blackwell_matmul.tuner.candidates import Candidates, Kernel, Pins, candidates, find, spelled
+from blackwell_matmul.wording import number, shown
+
+BUDGET_S = 120.0
+TOP = 16
+LIMIT_S = 30.0
+SETTINGS = Settings(rounds=20, group_us=5_000.0, warmup_s=3.0)
+COMPILE_SHARE, CHECK_SHARE = 0.4, 0.8
+"""Of the budget: when nothing more is compiled, and when nothing more is checked; the rest is for timing."""
+
+Status = Literal["timed", "wrong", "refused", "failed", "not tried"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One candidate. median_us, spread_percent, percent_of_cublas: None unless it was timed; reason: why not."""
+
+    schedule: Pins
+    status: Status
+    reason: str = ""
+    median_us: float | None = None
+    spread_percent: float | None = None
+    percent_of_cublas: float | None = None
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What `tune` found. trials: best first, then those that were not timed. refused: how many schedules cannot run, by
+    reason. left_out: how many could and were not among the first `top`. stored_in: the file; None where none is."""
+
+    kernel: str
+    problem: Problem
+    gpu: str
+    trials: tuple[Trial, ...]
+    refused: Mapping[str, int]
+    left_out: int
+    cublas_us: float | None
+    seconds: float
+    stored_in: str | None = None
+
+    @property
+    def winner(self) -> Trial | None:
+        return self.trials[0] if self.trials and self.trials[0].status == "timed" else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def tune(
+    rung: str,
+    problem: Problem,
+    *,
+    budget_s: float = BUDGET_S,
+    top: int = TOP,
+    limit_s: float = LIMIT_S,
+    progress: Callable[[str], None] | None = None,
+) -> Tuning:
+    """Find the fastest schedule of a rung ("v2", or "file.py:Script") for a problem on this machine's GPU, and keep it.
+
+    top: how many candidates are tried at most, in the order of `candidates.RULE`. budget_s: about how long it may take;
+    what has been checked after most of it is timed. limit_s: the longest that a candidate may be silent. Raises
+    InputError for what is no kernel or cannot run, UnsupportedError where there is no GPU.
+    """
+    _require("budget", budget_s, 1, 86_400)
+    _require("top", top, 1, 100_000)
+    _require("limit", limit_s, 1, 86_400)
+    kernel, gpu = find(rung), machine.gpu_at_hand()
+    found = candidates(kernel, problem, gpu)
+    start = time.monotonic()
+    tried = found.ordered[:top]
+    with tempfile.TemporaryDirectory() as folder:
+        book = _measure(kernel, problem, gpu, tried, Path(folder), (budget_s, limit_s), progress or (lambda what: None))
+    made = _tuning(kernel, problem, gpu, found, tried, book, time.monotonic() - start)
+    return _kept(made, kernel, problem, gpu)
+
+
+def contender_of(kernel: Kernel, pins: Pins) -> Contender:
+    return Contender(f"{kernel.name} {spelled(pins)}", "kernel", kernel.source, spelled(pins))
+
+
+def _measure(
+    kernel: Kernel,
+    problem: Problem,
+    gpu: Gpu,
+    tried: Sequence[Pins],
+    folder: Path,
+    seconds: tuple[float, float],
+    tell: Callable[[str], None],
+) -> Book:
+    """The candidates and cuBLAS through the same steps as in `bench`."""
+    (budget_s, limit_s), start = seconds, time.monotonic()
+    contenders = (cublas(), *(contender_of(kernel, pins) for pins in tried))
+    plan = Plan(contenders, (Case(problem),), SETTINGS, DEVICE, limit_s)
+    book, index = Book(folder, "tune", machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
+    session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s)
+    with Workers(limit_s) as workers:
+        ready = _compiled(plan, index, problem)
+        session.check_missing(ready, book, index, workers, tell, start + CHECK_SHARE * budget_s)
+        session.time_missing(ready, book, index, workers, tell)
+    return book
+
+
+DEVICE = "cuda"
+
+
+def _compiled(plan: Plan, index: Index, problem: Problem) -> Plan:
+    """Without those that the budget left no time for."""
+    able = (each for each in plan.contenders if each.kind != "kernel" or index.find(each, problem))
+    return Plan(tuple(able), plan.cases, plan.settings, plan.device, plan.limit_s)
+
+
+def _tuning(
+    kernel: Kernel, problem: Problem, gpu: Gpu, found: Candidates, tried: Sequence[Pins], book: Book, seconds: float
+) -> Tuning:
+    trials = [_trial(pins, book.get(contender_of(kernel, pins).name, problem)) for pins in tried]
+    trials.sort(key=lambda trial: (trial.median_us is None, trial.median_us))
+    reference = book.get(cublas().name, problem)
+    cublas_us = reference.timing.median_us if reference and reference.timing else None
+    left_out = len(found.ordered) - len(tried)
+    return Tuning(kernel.name, problem, gpu.name, tuple(trials), found.refused, left_out, cublas_us, seconds)
+
+
+def _trial(pins: Pins, row: Row | None) -> Trial:
+    if row is None:
+        return Trial(pins, "not tried", "the budget was spent.")
+    if row.status != "correct":
+        return Trial(pins, row.status, row.reason)
+    if row.timing is None:
+        return Trial(pins, "failed", row.untimed)
+    return Trial(pins, "timed", "", row.timing.median_us, row.timing.spread_percent, row.percent_of_cublas)
+
+
+def _kept(made: Tuning, kernel: Kernel, problem: Problem, gpu: Gpu) -> Tuning:
+    """The same, with the winner in the store."""
+    if made.winner is None:
+        return made
+    record = {
+        "schedule": dict(made.winner.schedule),
+        "tuning": made.as_dict(),
+        "taken": time.strftime("%Y-%m-%d %H:%M"),
+    }
+    file = store.keep(kernel.script_cls, problem, gpu, record)
+    return Tuning(**{**vars(made), "stored_in": None if file is None else str(file)})
+
+
+def _require(name: str, value: object, low: int, high: int) -> None:
+    found = number(value)
+    if found is None or not low <= found <= high:
+        raise InputError(f"{name} is {shown(value)}; it must be from {low} to {high}.")

@@ -1,0 +1,24 @@
+"""Contenders for `bench --tuned`: each rung with the schedule that was found for a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.harness.bench.contenders import BASELINE_FILES, Contender
+from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.tuner.candidates import find, spelled
+from blackwell_matmul.tuner.store import stored
+
+
+def winners(rungs: Sequence[str], cases: Sequence[Case], gpu: Gpu) -> Iterator[Contender]:
+    """Of those problems for which there is one."""
+    for rung in rungs:
+        if rung in BASELINE_FILES:
+            continue
+        kernel = find(rung)
+        for case in cases:
+            schedule = stored(kernel.script_cls, case.problem, gpu)
+            if schedule:
+                name = f"{rung.rpartition(':')[2]} tuned"
+                yield Contender(name, "kernel", rung, spelled(schedule), str(case.problem))

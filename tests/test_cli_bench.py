@@ -1,0 +1,191 @@
+"""`blackwell-matmul bench`: without a GPU, with bad input, compiling ahead, drawing, and its exit codes and JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from blackwell_matmul import cli
+from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.harness.bench import machine, request, session
+from blackwell_matmul.harness.bench.results import Book, Machine, Row
+from blackwell_matmul.problem import Problem
+
+ROOT = Path(__file__).resolve().parents[1]
+WGMMA = f"{ROOT}/bench/gpu/kernels/wgmma.py:WgmmaMatmul"
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch) -> Command:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = cli.main(["bench", *argv])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def h200(monkeypatch):
+    """A machine with an H200, on which nothing runs: what would run is in the list that this gives."""
+    ran = []
+
+    def run(plan, book, bundles, gpu, tell):
+        ran.append(plan)
+        for contender, case in plan.pairs():
+            if book.get(contender.name, case.problem) is None:
+                book.put(Row(contender.name, case.problem, case.band, reason="correct: exact."))
+
+    monkeypatch.setattr(machine, "gpu_at_hand", lambda: GPUS["H200"])
+    monkeypatch.setattr(machine, "LADDERS", {"sm_90a": ("h2", "h1", "h0")})
+    monkeypatch.setattr(session, "run", run)
+    return ran
+
+
+def test_without_a_gpu_one_sentence_says_what_would_work(command: Command, monkeypatch) -> None:
+    monkeypatch.setattr(machine, "detect", lambda: ())
+    code, out, err = command()
+    assert (code, out) == (2, "") and err.count("\n") == 1
+    assert "`blackwell-matmul run v1` simulates" in err and "--compile-only" in err
+
+
+def test_torch_without_cuda_is_named(command: Command, monkeypatch) -> None:
+    monkeypatch.setattr(machine, "detect", lambda: (object(),))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, err = command()
+    assert code == 2 and "install a CUDA build of torch." in err
+
+
+def test_the_ladder_of_this_gpu_bottom_first_and_cublas(command: Command, h200) -> None:
+    code, out, _ = command()
+    (plan,) = h200
+    assert code == 0 and [each.name for each in plan.contenders] == ["cublas", "h0", "h1", "h2"]
+    assert {case.problem.m for case in plan.cases} == {1024, 2048, 4096, 8192} and plan.time
+    assert "h2: correct: exact." in out and "Written: bench_results/results.json" in out
+    assert Path("bench_results/results.json").is_file()
+
+
+def test_options_make_the_plan(command: Command, h200) -> None:
+    argv = ["--size", "10", "20", "30", "--rungs", f"v1,{WGMMA},triton", "--dtype", "bf16", "--rounds", "7"]
+    command(*argv, "--limit", "33", "--out", "o", "--baselines")
+    (plan,) = h200
+    assert [each.name for each in plan.contenders] == [
+        *("cublas", "v1", "WgmmaMatmul", "triton", "torch.compile"),
+    ]
+    assert [case.problem for case in plan.cases] == [Problem(10, 20, 30, "bf16")]
+    assert (plan.settings.rounds, plan.limit_s, plan.repetitions) == (7, 33, 0)
+
+
+def test_stress_repeats_and_is_not_timed_and_llm_takes_the_best(command: Command, h200) -> None:
+    command("--suite", "stress", "--repetitions", "12")
+    command("--suite", "llm")
+    stress, llm = h200
+    assert (stress.repetitions, stress.time) == (12, False)
+    assert [each.name for each in llm.contenders] == ["cublas", "h2"] and llm.time
+
+
+def test_again_forgets_what_it_measures_anew(command: Command, h200, monkeypatch) -> None:
+    command("--size", "8", "8", "8")
+    seen = []
+    monkeypatch.setattr(session, "run", lambda plan, book, *rest: seen.append(len(list(book))))
+    command("--size", "8", "8", "8")
+    command("--size", "8", "8", "8", "--rungs", "v2", "--again")
+    assert seen == [4, 3]
+
+
+def test_something_wrong_is_exit_code_1_and_json_is_one_object(command: Command, h200, monkeypatch) -> None:
+    def run(plan, book, *rest):
+        book.put(Row("h2", Problem(8, 8, 8), status="wrong", reason="wrong: all of it."))
+
+    monkeypatch.setattr(session, "run", run)
+    code, out, err = command("--size", "8", "8", "8", "--json")
+    record = json.loads(out)
+    assert (code, err, out.count("\n")) == (1, "", 1)
+    assert record["machine"]["gpu"] == "H200" and record["machine"]["peak_tflops"] == 989
+    assert record["suites"]["size"]["rows"][0]["reason"] == "wrong: all of it."
+
+
+def test_a_gpu_without_rungs_is_named_unless_somebody_brings_one(command: Command, h200, monkeypatch) -> None:
+    monkeypatch.setattr(machine, "LADDERS", {"sm_100a": ("v2",)})
+    code, _, err = command()
+    assert code == 2 and "there is no rung for H200 (sm_90a) yet; there are some for sm_100a" in err
+    assert command("--rungs", WGMMA)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--suite", "all"], "suite is 'all'; the suites are ladder, llm, odd, stress."),
+        (["--suite", "size"], "suite is 'size'; the suites are"),
+        (["--size", "8", "8", "8", "--suite", "x"], "suite is 'x'; the suites are"),
+        (["--dtype", "fp8"], "dtype is 'fp8'; it must be one of fp16, bf16."),
+        (["--rounds", "0"], "--rounds is 0; it must be from 1 to 100000."),
+        (["--limit", "x"], "--limit is 'x'; it must be an integer."),
+        (["--size", "0", "1", "1"], "m is 0; it must be an integer from 1"),
+        (["--draw", "nowhere"], "nowhere has no results.json; bench --out nowhere makes one."),
+        (["--compile-only", "--target", "sm_1"], "target is 'sm_1'; the targets with a known GPU are"),
+        (["--compile-only", "--target", "sm_90a", "--rungs", "v9"], "rung is 'v9'; the rungs are"),
+        (["--rungs", "my.py:X"], "cannot read 'my.py:X': there is no such file."),
+    ],
+)
+def test_bad_input_is_one_sentence(command: Command, h200, argv: list[str], words: str) -> None:
+    code, _, err = command(*argv)
+    assert code == 2 and words in err and err.rstrip().endswith("."), err
+
+
+def test_compiling_ahead_fills_a_folder_without_a_gpu(command: Command) -> None:
+    argv = ("--compile-only", "--target", "sm_90a", "--rungs", WGMMA, "--size", "300", "512", "128", "--out", "o")
+    code, out, err = command(*argv)
+    assert code == 0 and "Compiled for sm_90a in o/bundles" in out and "compiled 1 of 1: WgmmaMatmul" in err
+    assert (Path("o") / "bundles" / "index.json").is_file()
+    code, _, err = command(*argv)
+    assert (code, err) == (0, "")
+
+
+def test_drawing_needs_no_gpu(command: Command) -> None:
+    book = Book(Path("o"), "ladder", Machine("H200", "sm_90a", 132, 989.0))
+    book.save()
+    assert command("--draw", "o") == (0, "nothing was timed, so nothing is drawn\n", "")
+
+
+def test_a_result_that_is_none_is_not_overwritten(command: Command, h200) -> None:
+    Path("bench_results").mkdir()
+    Path("bench_results/results.json").write_text("{}")
+    code, _, err = command()
+    assert code == 2 and "is no result of this version of bench" in err and not h200
+    assert Path("bench_results/results.json").read_text() == "{}"
+
+
+def test_help_is_instant() -> None:
+    code = (
+        "import sys; from blackwell_matmul.cli import main; main(['bench', '--help']); sys.exit(' '.join(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "blackwell_matmul.cli" in done.stderr.split()
+    assert not {"torch", "tilus", "numpy", "matplotlib"} & set(done.stderr.split())
+
+
+def test_the_peak_is_of_this_board_alone() -> None:
+    from dataclasses import replace
+
+    h200 = GPUS["H200"]
+    assert machine.peak_tflops(replace(h200, name="H200")) == 989
+    assert machine.peak_tflops(replace(h200, name="H100 80GB HBM3")) == 989
+    assert machine.peak_tflops(replace(h200, name="H100 PCIe", sm_count=114)) is None
+    assert machine.peak_tflops(replace(h200, name="H20", sm_count=78)) is None
+    assert machine.peak_tflops(replace(GPUS["B200"], name="GB200", sm_count=152)) == 2500
+
+
+def test_the_request_reads_bundles_from_where_it_writes_them() -> None:
+    made = request.Request(out=Path("o"))
+    assert made.index("sm_90a").folder == Path("o") / "bundles"
+    assert request.Request(bundles=Path("b")).index("sm_90a").folder == Path("b")

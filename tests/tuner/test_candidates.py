@@ -1,0 +1,66 @@
+"""What is tried and in which order, from the shared space and from tilus's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.kernels import space
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.tuner.candidates import candidates, cost, find, spelled
+
+B200, H200 = GPUS["B200"], GPUS["H200"]
+FAULTY = f"{Path(__file__).resolve().parents[2]}/bench/gpu/kernels/faulty.py:FaultyMatmul"
+LARGE = Problem(4096, 4096, 4096)
+
+
+def test_every_schedule_of_a_rung_is_tried_or_counted_with_its_reason():
+    kernel = find("v2")
+    found = candidates(kernel, LARGE, B200)
+    assert found.total == len(space.projection(kernel.script_cls)) and found.refused
+    tried = {tuple(pins.items()) for pins in found.ordered}
+    assert len(tried) == len(found.ordered)
+    for schedule in space.projection(kernel.script_cls):
+        assert (tuple(schedule.as_dict().items()) in tried) == (not space.why_not(schedule, LARGE, B200))
+    assert all(reason.endswith(".") for reason in found.refused)
+
+
+def test_what_a_call_would_choose_comes_first_and_the_rest_by_the_rule():
+    found = candidates(find("v2"), LARGE, B200).ordered
+    assert found[0] == space.choose(find("v2").script_cls, LARGE, B200).as_dict()
+    costs = [cost(pins, LARGE, B200) for pins in found[1:]]
+    assert costs == sorted(costs)
+
+
+def test_the_rule_prefers_few_waves_then_large_tiles():
+    def first(problem, *tiles):
+        return min(tiles, key=lambda tile: cost({"block_m": tile[0], "block_n": tile[1]}, problem, H200))
+
+    assert first(Problem(8192, 8192, 8192), (128, 64), (128, 128), (128, 256)) == (128, 256)
+    assert first(Problem(1024, 1024, 1024), (128, 64), (128, 128), (128, 256)) == (128, 64)
+
+
+def test_what_cannot_run_at_all_says_why():
+    with pytest.raises(InputError, match="pad K to 4104"):
+        candidates(find("v2"), Problem(4096, 4096, 4097), B200)
+
+
+def test_a_script_has_the_candidates_that_it_declares_to_tilus():
+    found = candidates(find(FAULTY), Problem(1024, 1024, 256), H200)
+    assert len(found.ordered) == 8 and found.refused == {}
+    assert {(pins["fault"], pins["block_n"]) for pins in found.ordered} == {(f, n) for f in range(4) for n in (64, 128)}
+
+
+def test_schedules_are_written_as_they_are_read():
+    assert spelled({"block_m": 128, "swizzle": True}) == "block_m=128,swizzle=True"
+    with pytest.raises(InputError, match="a value has a comma"):
+        spelled({"order": "a,b"})
+
+
+@pytest.mark.parametrize("source", ["v99", "nowhere.py:X"])
+def test_no_kernel(source):
+    with pytest.raises(InputError):
+        find(source)

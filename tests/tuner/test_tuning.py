@@ -1,0 +1,184 @@
+"""`tune` with candidates that hang, crash and are wrong, in real children; budget, top, and the command."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from blackwell_matmul import cli, simulate
+from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.harness.bench import contenders, machine, session
+from blackwell_matmul.harness.bench.protocol import Settings
+from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.tuner import store, stored, tune, tuning
+from blackwell_matmul.tuner.candidates import find, spelled
+from blackwell_matmul.tuner.winners import winners
+
+ROOT = Path(__file__).resolve().parents[2]
+FAULTY = f"{ROOT}/bench/gpu/kernels/faulty.py:FaultyMatmul"
+FAKES = ROOT / "tests" / "harness" / "bench" / "fake_contenders.py"
+PROBLEM = Problem(33, 40, 24)
+H200 = GPUS["H200"]
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(tmp_path, monkeypatch):
+    """The machine pretends to an H200, and the processor does the work, by stand-ins of a candidate's `fault`."""
+    monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", str(tmp_path))
+    store._read.cache_clear()
+    monkeypatch.setattr(machine, "gpu_at_hand", lambda: H200)
+    monkeypatch.setattr(tuning, "DEVICE", "cpu")
+    monkeypatch.setattr(tuning, "SETTINGS", Settings(rounds=3, warmup_s=0.0))
+    monkeypatch.setattr(tuning, "contender_of", stand_in)
+
+
+def stand_in(kernel, pins):
+    fake = {0: "right", 1: "wrong", 2: "hangs", 3: "dies"}[pins["fault"]]
+    return contenders.function(f"{kernel.name} {spelled(pins)}", f"{FAKES}:{fake}")
+
+
+def test_what_hangs_crashes_or_is_wrong_is_reported_and_never_wins():
+    found = tune(FAULTY, PROBLEM, limit_s=6, top=4)
+    right, *others = found.trials
+    assert found.winner is right and right.status == "timed" and right.median_us > 0 and found.cublas_us > 0
+    told = {trial.schedule["fault"]: trial for trial in others}
+    assert told[1].status == "wrong" and "C[32, 39]" in told[1].reason
+    assert told[2].reason == "no sign of life for 6 s."
+    assert told[3].reason == "its process was ended by signal 11 (SIGSEGV)."
+    assert (len(found.trials), found.left_out) == (4, 4)
+    assert stored(find(FAULTY).script_cls, PROBLEM, H200) == dict(right.schedule)
+    whole = json.loads(Path(found.stored_in).read_text())
+    assert len(whole["tuning"]["trials"]) == 4
+
+
+class Instant:
+    """As `session.Workers`: everything is right at once."""
+
+    def __init__(self, limit_s, ahead=None):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def run(self, tasks, step=None):
+        from blackwell_matmul.harness.bench.workers import Ended
+
+        for task in tasks:
+            times = {"median_us": 1.0, "q1_us": 1.0, "q3_us": 1.0, "least_us": 1.0, "rounds": 3, "launched_by": "calls"}
+            names = [each["contender"]["name"] for each in task.get("contenders", ())]
+            checked = {"ok": True, "message": "correct: exact.", "error": 0.0, "cublas_error": 0.0}
+            timed = {
+                "timings": {name: {**times, "median_us": 9.0 - len(name) % 7} for name in names},
+                "warmup": {"seconds": 0.0, "rounds": 0, "settled": True}, "telemetry": {}, "sets": 1,
+            }  # fmt: skip
+            yield Ended(result=checked if task["do"] == "check" else timed)
+
+
+@pytest.fixture
+def instant(monkeypatch):
+    monkeypatch.setattr(session, "Workers", Instant)
+    monkeypatch.setattr(tuning, "Workers", Instant)
+
+
+def test_top_takes_the_first_by_the_rule(instant):
+    found = tune(FAULTY, PROBLEM, top=3)
+    assert len(found.trials) == 3 and found.left_out == 5
+
+
+def test_a_budget_that_is_spent_leaves_the_rest_untried(instant, monkeypatch):
+    monkeypatch.setattr(tuning, "CHECK_SHARE", 0.0)
+    found = tune(FAULTY, PROBLEM, budget_s=1)
+    assert {trial.status for trial in found.trials} == {"not tried"}
+    assert found.winner is None and found.stored_in is None
+
+
+@pytest.mark.parametrize("option", [{"budget_s": 0}, {"budget_s": "x"}, {"top": 0}, {"limit_s": None}])
+def test_options_that_are_none(option):
+    with pytest.raises(InputError, match=r"(budget|top|limit) is .*; it must be from 1 to"):
+        tune(FAULTY, PROBLEM, **option)
+
+
+def test_bench_takes_winners_as_contenders_of_their_own_problem():
+    other = Problem(99, 40, 24)
+    store.keep(find("v1").script_cls, PROBLEM, H200, {"schedule": {"block_n": 64}})
+    (only,) = winners(["v1", "triton"], [Case(PROBLEM), Case(other)], H200)
+    assert (only.name, only.source, only.pins) == ("v1 tuned", "v1", "block_n=64")
+    assert only.takes(PROBLEM) and not only.takes(other)
+    plan = session.Plan((contenders.cublas(), only), (Case(PROBLEM), Case(other)))
+    assert [(each.name, case.problem) for each, case in plan.pairs()] == [
+        ("cublas", PROBLEM), ("cublas", other), ("v1 tuned", PROBLEM)
+    ]  # fmt: skip
+
+
+# --- the command
+
+
+@pytest.fixture
+def command(capsys):
+    def run(*argv):
+        code = cli.main(["tune", *argv])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return run
+
+
+def test_the_ranking_is_shown_with_what_fell_out(instant, command, monkeypatch):
+    code, out, _ = command(FAULTY, "--size", "33", "40", "24", "--top", "5")
+    assert code == 0 and "FaultyMatmul 33x40x24 fp16 on H200, measured" in out
+    assert "8 schedules: 0 cannot run, 5 were taken, tried in the order of waves" in out
+    assert "3 more could run; --top takes more of them." in out and "Winner: " in out and "kept in" in out
+
+
+def test_json_is_one_object(instant, command):
+    code, out, err = command(FAULTY, "--size", "33", "40", "24", "--json")
+    record = json.loads(out)
+    assert (code, err) == (0, "") and record["problem"] == {"m": 33, "n": 40, "k": 24, "dtype": "fp16"}
+    assert {"trials", "refused", "cublas_us", "seconds", "stored_in"} <= set(record)
+
+
+def test_nothing_right_is_exit_code_1(instant, command, monkeypatch):
+    monkeypatch.setattr(tuning, "CHECK_SHARE", 0.0)
+    code, out, _ = command(FAULTY)
+    assert code == 1 and "No candidate is right and has a time, so nothing is kept." in out
+    assert "not tried: the budget was spent." in out
+
+
+def test_without_a_gpu_a_sentence(command, monkeypatch):
+    def refuse():
+        raise UnsupportedError("measuring takes a GPU.")
+
+    monkeypatch.setattr(machine, "gpu_at_hand", refuse)
+    assert command("v2") == (2, "", "error: measuring takes a GPU.\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"), [(["v9"], "rung is 'v9'"), ([FAULTY, "--budget", "soon"], "--budget is 'soon'")]
+)
+def test_bad_input_is_one_sentence(command, argv, words):
+    code, out, err = command(*argv)
+    assert (code, out) == (2, "") and words in err and err.count("\n") == 1
+
+
+# --- the faulty kernel itself, in the simulator
+
+
+@pytest.mark.parametrize(("fault", "code"), [(0, None), (1, None), (2, "deadlock"), (3, "out-of-bounds")])
+def test_the_faults_are_what_they_are_called(fault, code):
+    script = find(FAULTY).script_cls
+    a, b = (torch.randint(-2, 3, (rows, 64)).half() for rows in (100, 128))
+    c = torch.full((100, 128), float("nan"), dtype=torch.float16)
+    run = simulate(script, 100, 128, 64, a, b, c, target="sm_90a", schedule={"fault": fault, "block_n": 64})
+    assert [finding.code for finding in run.findings][:1] == ([code] if code else [])
+    assert torch.equal(c.double(), a.double() @ b.double().T) == (fault == 0)
+    assert sys.modules[script.__module__].RIGHT == 0

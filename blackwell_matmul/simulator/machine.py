@@ -367,6 +367,7 @@ class Cta:
             storage.close()
         for warp in self.warps:
             warp.bulk_groups.clear()
+            warp.wgmma = None
         for parts in (self.warps, self.shared, self.barriers, self.meetings, self.in_flight):
             parts.clear()
 

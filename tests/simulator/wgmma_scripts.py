@@ -1,7 +1,7 @@
 """Small scripts for the tests of wgmma, for sm_90a; see async_scripts.py. `fault` takes one edge away."""
 
 import tilus
-from tilus import DataType, float16, float32, int32, void_p
+from tilus import DataType, float8_e4m3, float16, float32, int32, void_p
 
 M, N, K = 64, 32, 64
 
@@ -253,6 +253,39 @@ class Ring(tilus.Script):
             self.wgmma.mma(s_a[i % 2], s_b[i % 2].transpose(), acc)
             self.wgmma.commit_group()
             self.wgmma.wait_group(1)
+        self.wgmma.wait_group(0)
+        self.store_global(g_d, acc, offsets=[0, 0])
+
+
+class TwoShapes(tilus.Script):
+    """D = A @ A.T, in fp16, and again in fp8: mma of two shapes on one accumulator."""
+
+    def __init__(self, fault: str = ""):
+        super().__init__()
+        self.fault = fault
+
+    def __call__(self, a_ptr: void_p, e_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[M, K])
+        g_e = self.global_view(e_ptr, dtype=float8_e4m3, shape=[M, K])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[M, M])
+        s_a = self.shared_tensor(dtype=float16, shape=[M, K])
+        s_e = self.shared_tensor(dtype=float8_e4m3, shape=[M, K])
+        self.store_shared(s_a, self.load_global(g_a, offsets=[0, 0], shape=[M, K]))
+        self.store_shared(s_e, self.load_global(g_e, offsets=[0, 0], shape=[M, K]))
+        self.fence.proxy_async(space="shared")
+        self.sync()
+        acc = self.register_tensor(dtype=float32, shape=[M, M], init=0.0)
+        self.wgmma.fence()
+        self.wgmma.mma(s_a, s_a.transpose(), acc)  # first
+        self.wgmma.commit_group()
+        if self.fault != "no wait":
+            self.wgmma.wait_group(0)
+        if self.fault != "no fence":
+            self.wgmma.fence()
+        self.wgmma.mma(s_e, s_e.transpose(), acc)  # second
+        self.wgmma.commit_group()
         self.wgmma.wait_group(0)
         self.store_global(g_d, acc, offsets=[0, 0])
 

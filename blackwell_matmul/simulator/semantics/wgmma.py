@@ -89,13 +89,12 @@ class Arrival(NamedTuple):
 
 
 class Use(NamedTuple):
-    """Of an accumulator: by the mma `op` of this shape, or, without one, by an ordinary instruction."""
+    """Of an accumulator: by an mma of this shape, or, without one, by an ordinary instruction. what: in words."""
 
     registers: np.ndarray  # held, so that its id stays its own
     location: Location | None
-    name: str
+    what: str
     shape: Shape = ()
-    op: Mma | None = None
     write: bool = True
 
 
@@ -115,7 +114,7 @@ class Queue:
         self.open: list[Mma] = []
         self.groups: deque[list[Mma]] = deque()
         self.fenced = False
-        self.latest: dict[int, Use] = {}
+        self.latest: dict[int, tuple[Use, Mma]] = {}
         self.since: dict[int, Use] = {}
         self.arrivals: dict[Mbarrier, Arrival] = {}
         self.sums: dict[int, Sum] = {}
@@ -125,7 +124,7 @@ class Queue:
 
     def over(self, op: Mma) -> None:
         """This warp has waited for it."""
-        self.latest = {key: use for key, use in self.latest.items() if use.op is not op}
+        self.latest = {key: (use, last) for key, (use, last) in self.latest.items() if last is not op}
 
 
 def queue_of(warp: Warp) -> Queue:
@@ -277,6 +276,7 @@ def mma(inst: Any, site: Site) -> Any:
         site.use(tensor)
     item, layouts, shape = element(a.dtype), site.layouts(d), instruction_shape(inst)
     _check_tile(inst, site, layouts)
+    used = f"{site.description.name} of another shape has used"
     needed, name, first = frozenset(site.group.warps), site.name(d, "the accumulator"), site.group.begin
     deferrable = item.is_float and item.nbits < 32 and element(d.dtype).name == "float32"
 
@@ -291,8 +291,9 @@ def mma(inst: Any, site: Site) -> Any:
         parts[warp.index] = registers
         queue.issued += 1
         queue.open.append(op)
-        use = Use(root_of(registers), site.location, name, shape, op)
-        queue.latest[id(use.registers)] = queue.since[id(use.registers)] = use
+        use = Use(root_of(registers), site.location, used, shape)
+        queue.since[id(use.registers)] = use
+        queue.latest[id(use.registers)] = use, op
         if len(parts) == len(needed):
             _start(warp.cta, key, op)
         warp.event("issue", "wgmma.mma_async", site.location)
@@ -326,7 +327,7 @@ def _take_part(warp: Warp, site: Site, key: tuple[Any, ...], needed: frozenset[i
 def _start(cta: Cta, key: tuple[Any, ...], op: Mma) -> None:
     """The last warp has come."""
     del cta.meetings[key]
-    op.meeting.over = True
+    op.meeting.over, op.meeting.result = True, None  # a cycle would keep the CTA's memory
     cta.changed.append(op.meeting)
     cta.engine.start(op)
 
@@ -338,15 +339,14 @@ def _check_registers(warp: Warp, site: Site, queue: Queue, root: np.ndarray, nam
     """wgmma.fence is needed before the first mma of a warpgroup, and after each use of the accumulator by anything but
     an mma of the same shape (PTX ISA, "wgmma.fence"). After a mere read hardware needs none: it has read by then."""
     latest, since = queue.latest.get(id(root)), queue.since.get(id(root))
-    if latest is not None and latest.shape != shape:
-        _report_in_flight(warp, site, latest, name, write=True)
+    if latest is not None and latest[0].shape != shape:
+        _report_in_flight(warp, site, latest[1], name, write=True)
     if not queue.fenced:
         why = f"comes before any wgmma.fence of its warpgroup; the missing fence: wgmma.fence() before {site.location}"
         _report_fence(warp, site, name, f"on {name} {why}", None)
         queue.fenced = True
     elif since is not None and since.shape != shape:
-        done = f"an {since.name} of another shape has used" if since.op else since.name
-        what = f"uses {name}, which {done} at {since.location} since the last wgmma.fence"
+        what = f"uses {name}, which {since.what} at {since.location} since the last wgmma.fence"
         advice = f"the missing fence: wgmma.fence() before {site.location}"
         _report_fence(warp, site, name, f"{what}; {advice}", since)
 
@@ -364,9 +364,8 @@ def _report_fence(warp: Warp, site: Site, name: str, what: str, since: Use | Non
     )  # fmt: skip
 
 
-def _report_in_flight(warp: Warp, site: Site, latest: Use, name: str, write: bool) -> None:
-    op, who = latest.op, f"warp {warp.index}"
-    assert op is not None
+def _report_in_flight(warp: Warp, site: Site, op: Mma, name: str, write: bool) -> None:
+    who = f"warp {warp.index}"
     queue = queue_of(warp)
     after = "" if op.group is None else f"wgmma.wait_group({queue.committed - op.group - 1})"
     advice = f"the missing wait: {after or REMEDY_UNCOMMITTED} before {site.location}"
@@ -393,9 +392,9 @@ def ordinary_use(site: Site, name: str, write: bool) -> Callable[[Warp, np.ndarr
         root = root_of(registers)
         latest, since = queue.latest.get(id(root)), queue.since.get(id(root))
         if latest is not None:
-            _report_in_flight(warp, site, latest, name, write)
+            _report_in_flight(warp, site, latest[1], name, write)
         settle(warp.cta, warp.index, root)
-        if since is None or since.op is not None or write:
+        if since is None or since.shape or write:
             queue.since[id(root)] = Use(root, site.location, verb, write=write)
 
     return use

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from orders import ORDERS, finding, line_of, lines, run_in
 from pairs import Pair
-from wgmma_scripts import Apart, K, M, N, TwoGroups, Unused
+from wgmma_scripts import Apart, K, M, N, TwoGroups, TwoShapes, Unused
 from wgmma_scripts import Twice as Script
 
 from blackwell_matmul.simulator import Severity
@@ -33,12 +34,18 @@ def square() -> Any:
     return (x, y), y, x.astype(np.float32) @ x.astype(np.float32).T
 
 
+def two_shapes() -> Any:
+    a, d = small(M, 0), np.zeros((M, M), np.float32)
+    wide = a.astype(np.float32)
+    return (a, a.astype(ml_dtypes.float8_e4m3fn), d), d, 2 * (wide @ wide.T)
+
+
 def unused() -> Any:
     a = small(M, 0)
     return (a,), a, a.copy()
 
 
-INPUTS = {Script: twice, TwoGroups: square, Apart: square, Unused: unused}
+INPUTS = {Script: twice, TwoShapes: two_shapes, TwoGroups: square, Apart: square, Unused: unused}
 
 PAIRS = [
     Pair(Script, "no proxy fence", PROXY, "fence", "first", "store", **HOPPER),
@@ -57,6 +64,8 @@ PAIRS = [
     Pair(Script, "stored over", WRITTEN, "wait", "over", "second", says="wgmma.wait_group(0) before", **HOPPER),
     Pair(Script, "stored over", WRITTEN, "wait", "over", "first", says="wgmma.wait_group(1) before", **HOPPER),
     Pair(Script, "copied over", WRITTEN, "wait", "copy", "second", **HOPPER),
+    Pair(TwoShapes, "no fence", FENCE, "fence", "second", "first", says="mma_async of another shape has", **HOPPER),
+    Pair(TwoShapes, "no wait", WRITTEN, "wait", "second", "first", says="wgmma.wait_group(0)", **HOPPER),
     Pair(TwoGroups, "told early", WRITTEN, "wait", "write", "mma", says="wait_group(0) before the arrival", **HOPPER),
     Pair(TwoGroups, "the other warpgroup waits", WRITTEN, "sync", "write", "mma", every=False, **HOPPER),
     Pair(Unused, "no wait", EXIT, "", "mma", **HOPPER),
@@ -72,7 +81,7 @@ def test_two_on_one_accumulator(flags: dict[str, Any]) -> None:
     Pair(Script, "", "", flags=flags, **HOPPER).keeps(twice)
 
 
-@pytest.mark.parametrize("script", [TwoGroups, Apart, Unused], ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", [TwoShapes, TwoGroups, Apart, Unused], ids=lambda script: script.__name__)
 def test_the_rule_is_kept(script: Any) -> None:
     Pair(script, "", "", **HOPPER).keeps(INPUTS[script])
 

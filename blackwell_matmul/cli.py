@@ -404,7 +404,7 @@ def bench(
     tuned: Annotated[
         bool, typer.Option("--tuned", metavar="", help="Add each rung with the schedule that tune has found.")
     ] = False,
-    rounds: Annotated[str, typer.Option(metavar="INTEGER", help="Rounds that count.")] = "30",
+    rounds: Annotated[str, typer.Option(metavar="INTEGER", help="Rounds that count.")] = "15",
     repetitions: Annotated[str, typer.Option(metavar="INTEGER", help="Of the stress suite.")] = "5000",
     limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a kernel may be silent.")] = "90",
     out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results.json goes.")] = "bench_results",

@@ -59,6 +59,9 @@ class Storage:
     def forget(self, box: Box) -> None:
         """The rectangle is about to be written: for who does it in another way than through a view's `write`."""
 
+    def clear(self) -> None:
+        """As it was before anything was written (see repeat.py)."""
+
     def close(self) -> None:
         """Its CTA has ended: let go of other memory."""
 

@@ -16,6 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from blackwell_matmul.errors import SimulationError, UnsupportedError
 from blackwell_matmul.simulator.machine import Grid
+from blackwell_matmul.simulator.repeat import Repeats
 
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
 
@@ -61,26 +62,26 @@ def _as_sentence(grid: Grid, error: Exception) -> SimulationError:
 
 
 def _run_independent(grid: Grid, workers: int | None, progress: Progress) -> None:
-    rest = list(positions(grid))
+    rest, repeats = list(positions(grid)), Repeats(grid)
     total = len(rest)
     start = time.perf_counter()
     done = 0
     while done < len(rest) and time.perf_counter() - start < FORK_PAYS_SECONDS / 4:
-        grid.run([rest[done]])
+        repeats.run(rest[done])
         done += 1
         progress(done, total)
     rest = rest[done:]
     ahead = (time.perf_counter() - start) / max(done, 1) * len(rest)
     processes = min(workers or _cores(), len(rest))
     if processes < 2 or not _can_fork() or (workers is None and ahead < FORK_PAYS_SECONDS):
-        _run_each(grid, rest, lambda count: progress(done + count, total))
+        _run_each(repeats, rest, lambda count: progress(done + count, total))
     else:
         _run_forked(grid, rest, processes, lambda count: progress(min(done + count * processes, total), total))
 
 
-def _run_each(grid: Grid, mine: list[Position], tell: Callable[[int], None]) -> None:
+def _run_each(repeats: Repeats, mine: list[Position], tell: Callable[[int], None]) -> None:
     for count, position in enumerate(mine, 1):
-        grid.run([position])
+        repeats.run(position)
         tell(count)
 
 
@@ -108,7 +109,7 @@ def _run_forked(grid: Grid, rest: list[Position], processes: int, tell: Callable
             child.start()
             sender.close()
             children.append((child, receiver))
-        _run_each(grid, rest[::processes], tell)
+        _run_each(Repeats(grid), rest[::processes], tell)
         for child, receiver in children:
             _collect(grid, child, receiver)
     finally:
@@ -129,8 +130,7 @@ def _child(grid: Grid, mine: list[Position], sender: Any) -> None:
     grid.lowered.counts.clear()
     failure = None
     try:
-        for position in mine:
-            grid.run([position])
+        _run_each(Repeats(grid), mine, lambda count: None)
     except UnsupportedError as error:
         failure = str(error)
     except Exception as error:

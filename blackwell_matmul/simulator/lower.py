@@ -90,6 +90,7 @@ class Lowering:
         self.loaded: set[int] = set()
         self.viewed: set[int] = set()
         self.lets: dict[int, Any] = {}
+        self.literals: set[str] = set()  # names that lets bind to a number
         self.barriers: dict[int, tuple[int, int]] = {}  # by tensor of barriers: the first one's address, and how many
         self.addresses: dict[int, str] = {}  # by tensor that holds one barrier: its address, as Python
         self.operands = {id(t) for node in walk(program.tile.body) for t in getattr(node, "inputs", ())}
@@ -220,6 +221,8 @@ class Lowering:
             text = self.typed(var, value)
             self.lets[id(var)] = value
             self.emit(f"{self.declare(var)} = {text}")
+            if _is_literal(text):
+                self.literals.add(self.variables[id(var)])
         self.visit(stmt.body)
 
     def visit_DeclareStmt(self, stmt: Any) -> None:
@@ -296,7 +299,7 @@ class Lowering:
         if site.description.again is Again.VALUES:
             self.values[constant] = site.moved
         for text in site.logged:
-            if not _is_literal(text):
+            if not (_is_literal(text) or text in self.literals):
                 self.scan.append("    " * self.depth + f"note({text})")
         if site.moved is not None:
             offsets = site.arguments[site.moved.offsets]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -36,7 +38,7 @@ def run_ctas(grid: Grid, workers: int | None, progress: Progress | None = None) 
     """Run every CTA; returns how often each instruction was executed by a warp."""
     counts = grid.lowered.counts
     try:
-        with _blas().limit(limits=1, user_api="blas"):
+        with _blas().limit(limits=1, user_api="blas"), _heap_set_aside():
             if grid.lowered.interacts:
                 grid.run(list(positions(grid)))
             else:
@@ -56,6 +58,20 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@contextmanager
+def _heap_set_aside() -> Iterator[None]:
+    """The garbage collector leaves alone what is there already, a compiler's worth of objects: to walk through them
+    takes as long as dozens of CTAs, and in a forked process it copies them."""
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def _as_sentence(grid: Grid, error: Exception) -> SimulationError:
     where = grid.lowered.location_of_error(error)
     return SimulationError(f"{grid.lowered.program.name} cannot go on at {where}: {type(error).__name__}, {error}.")
@@ -64,14 +80,16 @@ def _as_sentence(grid: Grid, error: Exception) -> SimulationError:
 def _run_independent(grid: Grid, workers: int | None, progress: Progress) -> None:
     rest, repeats = list(positions(grid)), Repeats(grid)
     total = len(rest)
-    start = time.perf_counter()
-    done = 0
-    while done < len(rest) and time.perf_counter() - start < FORK_PAYS_SECONDS / 4:
-        repeats.run(rest[done])
-        done += 1
+    times = [time.perf_counter()]
+    for done, position in enumerate(rest, 1):
+        repeats.run(position)
         progress(done, total)
+        times.append(time.perf_counter())
+        if times[-1] - times[0] > FORK_PAYS_SECONDS / 4:
+            break
+    done = len(times) - 1
     rest = rest[done:]
-    ahead = (time.perf_counter() - start) / max(done, 1) * len(rest)
+    ahead = min(times[-1] - times[-2], (times[-1] - times[0]) / done) * len(rest)  # the first of a kind takes longer
     processes = min(workers or _cores(), len(rest))
     if processes < 2 or not _can_fork() or (workers is None and ahead < FORK_PAYS_SECONDS):
         _run_each(repeats, rest, lambda count: progress(done + count, total))

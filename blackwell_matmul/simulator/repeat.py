@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,7 +30,7 @@ Position = tuple[int, int, int]
 Distance = tuple[int, ...]
 
 MAX_LOG = 100_000
-"""Entries of the log of a CTA's steps; one with more runs in full."""
+"""Entries of the log of a CTA's steps, and turns of a loop; one with more runs in full."""
 
 MAX_STEPS = 20_000
 """Steps of a tape."""
@@ -49,14 +49,12 @@ class Unrepeatable(Exception):
 # --- the steps of a CTA
 
 
-def _turns(log: list[Any], extent: int) -> Iterator[int]:
+def _turns(log: list[Any], extent: int) -> range:
     """range(extent), written to the log."""
     log.append(extent)
-    for turn in range(extent):
-        log.append(turn)
-        if len(log) > MAX_LOG:
-            raise Unrepeatable
-        yield turn
+    if max(len(log), extent) > MAX_LOG:
+        raise Unrepeatable
+    return range(extent)
 
 
 def _taken(log: list[Any], condition: Any) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from blackwell_matmul.simulator.memory import Box, Storage, View, meet
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.repeat import Tape
+    from blackwell_matmul.simulator.tape import Tape
     from blackwell_matmul.simulator.types import Element
 
 
@@ -136,7 +136,7 @@ class SharedStorage(Storage):
             self.tilings.clear()
 
     def clear(self) -> None:
-        self.tape, self.late = None, False
+        self.late = False
         self.held.clear()
         self.data.fill(self.item.poison)
 
@@ -213,7 +213,6 @@ class TensorStorage(Storage):
         self.products[box] = Product(self.data[top:bottom, left:right], a, b, keep)
 
     def clear(self) -> None:
-        self.tape = None
         self.products.clear()
         self.data.fill(np.nan)
 

@@ -20,10 +20,11 @@ from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.expressions import NAMESPACE, ExpressionWriter, free_variables
 from blackwell_matmul.simulator.machine import BARRIER_BYTES, Warp
 from blackwell_matmul.simulator.registers import ThreadGroup
-from blackwell_matmul.simulator.repeat import SCAN_NAMESPACE, taping
+from blackwell_matmul.simulator.repeat import SCAN_NAMESPACE
 from blackwell_matmul.simulator.semantics import description_of
 from blackwell_matmul.simulator.semantics.description import Again
 from blackwell_matmul.simulator.site import Moved, Site
+from blackwell_matmul.simulator.tape import taping
 
 _BUILT_IN = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.engine import Agent, AsyncOperation, Blocked, Engine
     from blackwell_matmul.simulator.globals import GlobalMemory
     from blackwell_matmul.simulator.lower import Lowered
-    from blackwell_matmul.simulator.repeat import Stage, Tape
     from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
+    from blackwell_matmul.simulator.tape import Stage, Tape
 
 TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS = 128, 512  # PTX ISA, "Tensor Memory": 128 lanes x 512 columns of 32 bits
 BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
@@ -213,6 +213,14 @@ class Warp:
         lowered = self.cta.grid.lowered
         return lowered.main(self) if self.cta.tape is None else lowered.taped(self)
 
+    def clear(self) -> None:
+        """Forget its operations."""
+        for operations in (self.cp_async, self.bulk, self.tmem_loads, self.tmem_stores):
+            operations.clear()
+        for groups in (self.cp_groups, self.bulk_groups):
+            groups.clear()
+        self.unready.clear()
+
     def finish(self) -> None:
         self.event("exit", "returned", None)
 
@@ -371,9 +379,15 @@ class Cta:
 
     def leave(self, stage: Stage) -> None:
         """It has run, and its memory becomes that of others like it."""
-        self.stage, self.tape, self.order, self.tracing, self.detailed = stage, None, None, False, False
+        self.stage, self.order, self.tracing, self.detailed = stage, None, False, False
+        self._drop_tape()
         for allocation in self.allocations:
             allocation.alive = True
+
+    def _drop_tape(self) -> None:
+        self.tape = None
+        for storage in (self.tensor_memory, *self.shared.values()):
+            storage.tape = None
 
     def clear(self, position: tuple[int, int, int]) -> None:
         """As memory was before it ran; it goes on at another position."""
@@ -384,18 +398,18 @@ class Cta:
         for storage in self.shared.values():
             storage.clear()
         for warp in self.warps:
-            for operations in (warp.cp_async, warp.bulk, warp.tmem_loads, warp.tmem_stores):
-                operations.clear()
-            warp.unready.clear()
+            warp.clear()
 
     def close(self) -> None:
         """Break the cycles through this CTA, so that its memory is free now and not when the garbage collector runs."""
+        self._drop_tape()
         for storage in self.shared.values():
             storage.close()
         for warp in self.warps:
-            warp.bulk_groups.clear()
+            warp.clear()
         for parts in (self.warps, self.shared, self.barriers, self.meetings, self.in_flight):
             parts.clear()
+        self.order = None
 
     def _report_in_flight(self, op: AsyncOperation) -> None:
         if op.source_free:
@@ -499,7 +513,9 @@ class Grid:
                 cta.check_exit()
             if tape is None:
                 cta.close()
-        self.order = None
+        if self.order is not None:
+            self.order.close()
+            self.order = None
         self.steps += self.engine.steps
         return ctas
 

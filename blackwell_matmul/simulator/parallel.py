@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -78,7 +78,12 @@ def _as_sentence(grid: Grid, error: Exception) -> SimulationError:
 
 
 def _run_independent(grid: Grid, workers: int | None, progress: Progress) -> None:
-    rest, repeats = list(positions(grid)), Repeats(grid)
+    with closing(Repeats(grid)) as repeats:
+        _run_repeatedly(grid, repeats, workers, progress)
+
+
+def _run_repeatedly(grid: Grid, repeats: Repeats, workers: int | None, progress: Progress) -> None:
+    rest = list(positions(grid))
     total = len(rest)
     times = [time.perf_counter()]
     for done, position in enumerate(rest, 1):
@@ -127,7 +132,8 @@ def _run_forked(grid: Grid, rest: list[Position], processes: int, tell: Callable
             child.start()
             sender.close()
             children.append((child, receiver))
-        _run_each(Repeats(grid), rest[::processes], tell)
+        with closing(Repeats(grid)) as repeats:  # on the memory that they share
+            _run_each(repeats, rest[::processes], tell)
         for child, receiver in children:
             _collect(grid, child, receiver)
     finally:

@@ -156,7 +156,7 @@ class Repeats:
             self._record(position, course, kind)
             return
         known = kind.stages[clipped]
-        if known is None or (self.grid.tracing and position == self.grid.traced):
+        if known is None:
             self.grid.run([position])
         else:
             first, stage = known

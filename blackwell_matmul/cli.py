@@ -155,6 +155,7 @@ def run(
     policy: Annotated[
         str,
         typer.Option(
+            "--policy",
             metavar="POLICY",
             help="When asynchronous operations complete: adversarial (as late as is legal), eager or random.",
         ),
@@ -389,7 +390,7 @@ each compared). The folder gets results.json, which a second run goes on with, a
 
 @app.command(epilog=BENCH_EXAMPLES)
 def bench(
-    suite: Annotated[str, typer.Option(metavar="SUITE", help="ladder, llm, odd or stress.")] = "ladder",
+    suite: Annotated[str, typer.Option("--suite", metavar="SUITE", help="ladder, llm, odd or stress.")] = "ladder",
     size: Annotated[
         tuple[str, str, str] | None, typer.Option(metavar="M N K", help="One problem, in place of a suite.")
     ] = None,

@@ -1,6 +1,7 @@
 """The command line: what it prints where, its exit codes, and that no line of arguments ends in a traceback."""
 
 import dataclasses
+import inspect
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.models import OptionInfo
 
 import blackwell_matmul.simulator
 from blackwell_matmul import cli, kernels, screen
@@ -180,6 +182,15 @@ def test_a_fault_of_ours_can_be_traced(command, simulator, monkeypatch):
     simulator.error = KeyError("x")
     with pytest.raises(KeyError):
         command("run", "v1", *SMALL)
+
+
+def test_options_whose_placeholder_is_their_name_spell_it() -> None:
+    """typer 0.27 calls an option --SUITE when its metavar is SUITE and nothing else is said."""
+    for command in cli.app.registered_commands:
+        for name, parameter in inspect.signature(command.callback, eval_str=True).parameters.items():
+            for option in getattr(parameter.annotation, "__metadata__", ()):
+                shared = getattr(option, "metavar", None) == name.upper() and isinstance(option, OptionInfo)
+                assert not shared or f"--{name}" in option.param_decls, (command.callback, name)
 
 
 def test_help_and_version(command):

@@ -19,6 +19,7 @@ import numpy as np
 from blackwell_matmul.simulator.memory import Box, Storage, View, meet
 
 if TYPE_CHECKING:
+    from blackwell_matmul.simulator.tape import Tape
     from blackwell_matmul.simulator.types import Element
 
 
@@ -46,6 +47,11 @@ class Patch:
     def values(self) -> np.ndarray:
         part = self.image[tuple([slice(lo, hi) for lo, hi in self.spans])]
         return part.transpose(self.axes)
+
+    def moved(self, distance: tuple[int, ...]) -> Patch:
+        """The rectangle that lies so far from this one."""
+        spans = tuple([(lo + by, hi + by) for (lo, hi), by in zip(self.spans, distance, strict=True)])
+        return Patch(self.image, spans, self.axes)
 
     def seen(self, order: tuple[int, ...]) -> Patch:
         """Its dimensions in another order."""
@@ -97,8 +103,9 @@ def tiling(place: Box, pieces: list[Box]) -> list[tuple[Box, int]]:
 class SharedStorage(Storage):
     """A shared tensor. held: by rectangle of the root, disjoint ones, what is still as constant memory has it."""
 
-    def __init__(self, name: str, item: Element, data: np.ndarray) -> None:
+    def __init__(self, name: str, item: Element, data: np.ndarray, tape: Tape | None = None) -> None:
         super().__init__("shared", name, item, data, np.zeros(data.shape, bool))
+        self.tape = tape
         self.held: dict[Box, Held] = {}
         self.tilings: dict[Box, list[tuple[Box, int]]] = {}  # as long as `held` has the same keys
         self.late = False
@@ -114,14 +121,24 @@ class SharedStorage(Storage):
     def fill(self) -> None:
         if self.late:
             for held in self.held.values():
-                held.fill()
+                self._fill(held)
             self.late = False
+
+    def _fill(self, held: Held) -> None:
+        if self.tape is not None and held.late:
+            self.tape.filled(held)
+        held.fill()
 
     def forget(self, box: Box) -> None:
         """An empty box: anything may be written."""
         for place in [p for p in self.held if not box or meet(p, box)]:
-            self.held.pop(place).fill()
+            self._fill(self.held.pop(place))
             self.tilings.clear()
+
+    def clear(self) -> None:
+        self.late = False
+        self.held.clear()
+        self.data.fill(self.item.poison)
 
     def close(self) -> None:
         self.held.clear()
@@ -165,6 +182,10 @@ class Product:
         self.a, self.b = left, right
         return True
 
+    def moved(self, by_a: tuple[int, ...], by_b: tuple[int, ...]) -> Product:
+        """The same of tiles that lie so far from these."""
+        return Product(self.cells, self.a.moved(by_a), self.b.moved(by_b), self.keep)
+
     def perform(self) -> None:
         if self.keep:
             self.cells += np.matmul(self.a.values(), self.b.values())
@@ -175,8 +196,9 @@ class Product:
 class TensorStorage(Storage):
     """A CTA's tensor memory. products: by the accumulator's rectangle, what is still to be added."""
 
-    def __init__(self, item: Element, data: np.ndarray) -> None:
+    def __init__(self, item: Element, data: np.ndarray, tape: Tape | None = None) -> None:
         super().__init__("tensor", "tensor memory", item, data, np.zeros(data.shape, bool))
+        self.tape = tape
         self.products: dict[Box, Product] = {}
 
     def multiply(self, box: Box, a: Patch, b: Patch, keep: bool) -> None:
@@ -190,6 +212,13 @@ class TensorStorage(Storage):
         (top, bottom), (left, right) = box
         self.products[box] = Product(self.data[top:bottom, left:right], a, b, keep)
 
+    def clear(self) -> None:
+        self.products.clear()
+        self.data.fill(np.nan)
+
     def flush(self, box: Box) -> None:
         for place in [b for b in self.products if meet(b, box)]:
-            self.products.pop(place).perform()
+            product = self.products.pop(place)
+            if self.tape is not None:
+                self.tape.performed(product)
+            product.perform()

@@ -28,17 +28,17 @@ class AsyncOperation:
     """One asynchronous operation; an agent of its own, with a fresh identity.
 
     reads: the regions that it reads. barrier: the mbarrier it will tell (or None). complete: performs its reads and
-    writes, then tells the barrier. read_phase: for bulk stores, performs the reads only. pipe: operations of one pipe
-    complete in order. covers: what is complete when this one is (a commit's mma and cp). done: it has completed; but
-    nobody may know it yet.
+    writes; True when there are none, or all were put off (deferred.py). signal: then tells the barrier. read_phase: for
+    bulk stores, performs the reads only. pipe: operations of one pipe complete in order. covers: what is complete when
+    this one is (a commit's mma and cp). done: it has completed; but nobody may know it yet.
     event, source, after, steps, lanes, turn, generic: its place in the order of things (`HappensBefore.issue`).
     tells, phase: the barrier that its end will be known by, and the phase of it; during: the phase at issue.
     """
 
     __slots__ = (
         "after", "agent", "barrier", "complete", "covers", "cta", "done", "during", "event", "generic", "lanes",
-        "location", "name", "phase", "pipe", "read_phase", "reads", "remedy", "source", "source_free", "steps", "tells",
-        "turn", "warp",
+        "location", "name", "phase", "pipe", "read_phase", "reads", "remedy", "signal", "source", "source_free",
+        "steps", "tells", "turn", "warp",
     )  # fmt: skip
 
     def __init__(
@@ -48,8 +48,9 @@ class AsyncOperation:
         name: str,
         agent: str,
         location: Location | None,
-        complete: Callable[[], None],
+        complete: Callable[[], bool | None],
         *,
+        signal: Callable[[], None] | None = None,
         reads: tuple[Region, ...] = (),
         barrier: Mbarrier | None = None,
         pipe: Any = None,
@@ -58,7 +59,7 @@ class AsyncOperation:
         covers: tuple[AsyncOperation, ...] = (),
     ) -> None:
         self.cta, self.warp, self.name, self.agent, self.location = cta, warp, name, agent, location
-        self.complete, self.read_phase = complete, read_phase
+        self.complete, self.signal, self.read_phase = complete, signal, read_phase
         self.reads, self.barrier, self.pipe, self.remedy, self.covers = reads, barrier, pipe, remedy, covers
         self.done = False
         self.source_free = False
@@ -73,6 +74,8 @@ class AsyncOperation:
         """Perform the reads of a bulk store, if they were not yet."""
         if self.read_phase is not None:
             self.read_phase()
+            if self.cta.tape is not None:
+                self.cta.tape.taken(self)
             self.read_phase = None
 
     def finish(self) -> None:
@@ -84,7 +87,11 @@ class AsyncOperation:
             self.take()
         if self.barrier is not None:
             self.barrier.tell(self)
-        self.complete()
+        put_off = self.complete()
+        if self.cta.tape is not None and not put_off:
+            self.cta.tape.completed(self)
+        if self.signal is not None:
+            self.signal()
         if self.cta.tracing:
             self.cta.event(self.agent, "complete", self.name, self.location)
 

@@ -88,6 +88,10 @@ class GlobalStorage(Storage):
             return None
         return to_image(self.data, self.item)
 
+    def close(self) -> None:
+        self.family.clear()
+        self.__dict__.pop("image", None)
+
     def byte_ranges(self, region: Region) -> np.ndarray:
         places = np.unravel_index(region.flat(), self.data.shape) if self.data.shape else ()
         return self.address + sum((p * s for p, s in zip(places, self.data.strides, strict=True)), np.zeros(1, int))
@@ -192,6 +196,13 @@ class GlobalMemory:
 
     def record_read(self, storage: GlobalStorage, cta: int, box: Box) -> None:
         self.reads[storage.key, cta, box] = Write(storage.key, cta, box)
+
+    def close(self) -> None:
+        """The launch is over: break the cycles through its views, so that their memory is free now."""
+        for storage in self.storages.values():
+            storage.close()
+        self.storages.clear()
+        self.views.clear()
 
     # several processes
 

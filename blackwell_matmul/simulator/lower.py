@@ -1,11 +1,13 @@
 """From a Program's tile view to Python: one generator function that every warp of every CTA runs.
 
 Control flow and scalars become Python statements; each instruction becomes a call of the closure that its lowering
-returned. The generated lines are mapped back to the kernel's, for errors.
+returned. The generated lines are mapped back to the kernel's, for errors. A second function, `scan`, has the same
+control flow and scalars alone, and tells which steps a warp takes (`repeat.py`).
 """
 
 from __future__ import annotations
 
+import ast
 import itertools
 import linecache
 from collections import defaultdict
@@ -18,9 +20,12 @@ from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.expressions import NAMESPACE, ExpressionWriter, free_variables
 from blackwell_matmul.simulator.machine import BARRIER_BYTES, Warp
 from blackwell_matmul.simulator.registers import ThreadGroup
+from blackwell_matmul.simulator.repeat import SCAN_NAMESPACE
 from blackwell_matmul.simulator.semantics import description_of
+from blackwell_matmul.simulator.semantics.description import Again
 from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.site import Moved, Site
+from blackwell_matmul.simulator.tape import taping
 
 _BUILT_IN = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
 
@@ -31,6 +36,9 @@ class Lowered:
 
     written: names of the parameters whose memory the program may write, or None when that is not known.
     interacts: CTAs talk to each other (semaphores, global workspaces, clusters) and must run together.
+    scan(warp, log, places): what a warp does, without doing it; None where that is not known before. taped: `main`,
+    with each call that moves values written to the CTA's tape. sources: the rank of each tensor that `places` has a
+    list for.
     """
 
     program: Program
@@ -42,6 +50,9 @@ class Lowered:
     interacts: bool
     written: frozenset[str] | None
     lines: dict[int, Location]
+    scan: Callable[[Any, list[Any], list[list[int]]], None] | None
+    taped: Callable[[Warp], Iterator[Any]]
+    sources: tuple[int, ...]
     counts: dict[str, int] = field(default_factory=dict)
 
     def location_of_error(self, error: BaseException) -> Location | None:
@@ -68,6 +79,7 @@ class Lowering:
 
         self.program = program
         self.lines: list[str] = []
+        self.scan: list[str] = []
         self.locations: dict[int, Location] = {}
         self.depth = 1
         self.namespace: dict[str, Any] = dict(NAMESPACE)
@@ -80,11 +92,15 @@ class Lowering:
         self.loaded: set[int] = set()
         self.viewed: set[int] = set()
         self.lets: dict[int, Any] = {}
+        self.literals: set[str] = set()  # names that lets bind to a number
         self.barriers: dict[int, tuple[int, int]] = {}  # by tensor of barriers: the first one's address, and how many
         self.addresses: dict[int, str] = {}  # by tensor that holds one barrier: its address, as Python
         self.accumulators = _accumulators(program)
         self.operands = {id(t) for node in walk(program.tile.body) for t in getattr(node, "inputs", ())}
         self.instructions: list[Any] = []
+        self.sources: dict[int, tuple[int, int]] = {}  # number and rank of the global tensors with tiles at a place
+        self.values: dict[str, Moved | None] = {}  # the callables that move values
+        self.repeatable = True
         self.here: Location | None = None
 
     # names
@@ -138,20 +154,28 @@ class Lowering:
             self.keep.append(tensor)
         return self.tensors[id(tensor)]
 
+    def source_of(self, tensor: Any, rank: int) -> int:
+        return self.sources.setdefault(id(tensor), (len(self.sources), rank))[0]
+
     # lines
 
-    def emit(self, text: str) -> None:
+    def emit(self, text: str, scanned: str | None = None) -> None:
+        """A line; `scanned` is how `scan` has it, where that differs ("": not at all)."""
         self.lines.append("    " * self.depth + text)
         if self.here is not None:
             self.locations[len(self.lines)] = self.here
+        if scanned != "":
+            self.scan.append("    " * self.depth + (scanned or text))
 
-    def block(self, head: str, body: Any) -> None:
-        self.emit(head)
+    def block(self, head: str, body: Any, scanned: str | None = None) -> None:
+        self.emit(head, scanned)
         self.depth += 1
-        before = len(self.lines)
+        before = len(self.lines), len(self.scan)
         self.visit(body)
-        if len(self.lines) == before:
+        if len(self.lines) == before[0]:
             self.emit("pass")
+        elif len(self.scan) == before[1]:
+            self.scan.append("    " * self.depth + "pass")
         self.depth -= 1
 
     def visit(self, stmt: Any) -> None:
@@ -169,12 +193,14 @@ class Lowering:
 
     def visit_ForStmt(self, stmt: Any) -> None:
         extent = self.scalar(stmt.extent)
-        self.block(f"for {self.declare(stmt.iter_var)} in range({extent}):", stmt.body)
+        name = self.declare(stmt.iter_var)
+        self.block(f"for {name} in range({extent}):", stmt.body, f"for {name} in _turns(log, {extent}):")
 
     def visit_WhileStmt(self, stmt: Any) -> None:
         turns, stop = f"n{len(self.lines)}", self.constant(endless_loop(self.here))
         self.emit(f"{turns} = 0")
-        self.emit(f"while {self.scalar(stmt.cond)}:")
+        condition = self.scalar(stmt.cond)
+        self.emit(f"while {condition}:", f"while _taken(log, {condition}):")
         self.emit(f"    {turns} += 1")
         self.emit(f"    if {turns} > {MAX_TURNS}: {stop}(w)")
         self.depth += 1
@@ -182,7 +208,8 @@ class Lowering:
         self.depth -= 1
 
     def visit_IfStmt(self, stmt: Any) -> None:
-        self.block(f"if {self.scalar(stmt.cond)}:", stmt.then_body)
+        condition = self.scalar(stmt.cond)
+        self.block(f"if {condition}:", stmt.then_body, f"if _taken(log, {condition}):")
         if stmt.else_body is not None:
             self.block("else:", stmt.else_body)
 
@@ -197,6 +224,8 @@ class Lowering:
             text = self.typed(var, value)
             self.lets[id(var)] = value
             self.emit(f"{self.declare(var)} = {text}")
+            if _is_literal(text):
+                self.literals.add(self.variables[id(var)])
         self.visit(stmt.body)
 
     def visit_DeclareStmt(self, stmt: Any) -> None:
@@ -231,6 +260,7 @@ class Lowering:
     def visit_TensorItemPtrStmt(self, stmt: Any) -> None:
         from blackwell_matmul.simulator.semantics.views import item_address
 
+        self.repeatable = False
         call = self.constant(item_address(self.here))
         self.emit(f"{self.declare(stmt.ptr_var)} = {call}(w, {self.value_of(stmt.tensor)})")
 
@@ -240,6 +270,7 @@ class Lowering:
         if id(stmt.tensor) in self.addresses:
             self.emit(f"{self.declare(stmt.var)} = {self.addresses[id(stmt.tensor)]}")
             return
+        self.repeatable = False
         call = self.constant(item_value(stmt.tensor, self.groups[-1], self.here))
         self.emit(f"{self.declare(stmt.var)} = {call}(w, {self.value_of(stmt.tensor)})")
 
@@ -261,8 +292,22 @@ class Lowering:
             return
         self._check_loaded(inst, site)
         self._watch_accumulators(inst, site)
-        call = f"{self.constant(function)}({', '.join(['w', *site.arguments])})"
+        constant = self.constant(function)
+        self._note(constant, site)
+        call = f"{constant}({', '.join(['w', *site.arguments])})"
         self._emit_call(call, site, inst)
+
+    def _note(self, constant: str, site: Site) -> None:
+        """What an instruction does for other CTAs, and in `scan`: its scalars that are not constants, and its place."""
+        self.repeatable &= site.description.again is not None
+        if site.description.again is Again.VALUES:
+            self.values[constant] = site.moved
+        for text in site.logged:
+            if not (_is_literal(text) or text in self.literals):
+                self.scan.append("    " * self.depth + f"note({text})")
+        if site.moved is not None:
+            offsets = site.arguments[site.moved.offsets]
+            self.scan.append("    " * self.depth + f"place{site.moved.source}({offsets})")
 
     def _is_barrier_address(self, inst: Any) -> bool:
         """Barriers lie where code generation put them, so `barriers[i]` is a number and needs no registers."""
@@ -286,7 +331,7 @@ class Lowering:
         for tensor in inst.inputs:
             if id(tensor) in self.loaded:
                 check = self.constant(site.check_ready(site.name(tensor, "the loaded registers")))
-                self.emit(f"if w.unready: {check}(w, {self.value_of(tensor)})")
+                self.emit(f"if w.unready: {check}(w, {self.value_of(tensor)})", "")
         if type(inst).__name__ == "Tcgen05LoadInst":
             self.loaded.add(id(inst.output))
 
@@ -299,28 +344,29 @@ class Lowering:
 
     def _watch(self, tensor: Any, site: Site, write: bool) -> None:
         use = self.constant(ordinary_use(site, site.name(tensor, "the accumulator"), write))
-        self.emit(f"if w.wgmma: {use}(w, {self.value_of(tensor)})")
+        self.emit(f"if w.wgmma: {use}(w, {self.value_of(tensor)})", "")
 
     def _target(self, output: Any) -> str:
         """Where a result goes: to its name, or into the registers that an earlier view of the tensor shares."""
         again = self.is_defined(output) and id(output) in self.viewed
+        self.repeatable &= not again
         return f"{self.define(output)}{'[...]' if again else ''} = "
 
     def _emit_call(self, call: str, site: Site, inst: Any) -> None:
         name = site.description.name
-        self.emit(f"counts[{name!r}] += 1")
+        self.emit(f"counts[{name!r}] += 1", "")
         target = self._target(inst.output) if inst.output is not None else ""
         var = getattr(inst, "var", None)  # sync_reduce gives a scalar
         if var is not None and name == "SyncReduceThreadsInst":
             target = f"{self.declare(var)} = "
         if site.kind == "steps":
-            self.emit(f"{target}yield from {call}")
+            self.emit(f"{target}yield from {call}", "")
         elif site.kind == "blocking":
-            self.emit(f"b = {call}")
-            self.emit("if b is not None:")
-            self.emit("    yield b")
+            self.emit(f"b = {call}", "")
+            self.emit("if b is not None:", "")
+            self.emit("    yield b", "")
         else:
-            self.emit(f"{target}{call}")
+            self.emit(f"{target}{call}", "")
         if id(inst.output) in self.accumulators:
             self._watch(inst.output, site, write=True)
         if type(inst).__name__ == "ExitInst":
@@ -343,12 +389,27 @@ class Lowering:
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         counts: dict[str, int] = defaultdict(int)
         self.namespace["counts"] = counts
-        exec(compile(source, filename, "exec"), self.namespace)
+        code = compile(source, filename, "exec")
+        exec(code, self.namespace)
+        tapes = {name: taping(self.namespace[name], moved) for name, moved in self.values.items()}
+        taped = {**self.namespace, **tapes}
+        exec(code, taped)
         return Lowered(
             self.program, source, self.namespace["main"], self._grid(metadata), self.num_warps,
             tuple(metadata.cluster_blocks), self.interacts or tuple(metadata.cluster_blocks) != (1, 1, 1),
-            self.written(), self.locations, counts,
+            self.written(), self.locations, self._scan(), taped["main"],
+            tuple(rank for _, rank in self.sources.values()), counts,
         )  # fmt: skip
+
+    def _scan(self) -> Callable[[Any, list[Any], list[list[int]]], None] | None:
+        if not self.repeatable:
+            return None
+        namespace = {**self.namespace, **SCAN_NAMESPACE}
+        head = ["def scan(w, log, places):", "    note = log.append", *self._names()]
+        head += [f"    place{i} = places[{i}].extend" for i in range(len(self.sources))]
+        exec("\n".join([*head, *self.scan]), namespace)
+        scan: Callable[[Any, list[Any], list[list[int]]], None] = namespace["scan"]
+        return scan
 
     def written(self) -> frozenset[str] | None:
         """The parameters behind every store; None when a pointer is computed, so that any may be meant."""
@@ -374,16 +435,17 @@ class Lowering:
         return pointer
 
     def _head(self) -> list[str]:
+        return ["def main(w):", *self._names(), "    if False: yield"]
+
+    def _names(self) -> list[str]:
         arguments = [
             f"    {self.variables[id(var)]} = w.cta.grid.arguments[{name!r}]" for name, var in self.program.params
         ]
         return [
-            "def main(w):",
             "    wi = w.index",
             "    blockIdx_x, blockIdx_y, blockIdx_z = w.cta.position",
             "    gridDim_x, gridDim_y, gridDim_z = w.cta.grid.dimensions",
             *arguments,
-            "    if False: yield",
         ]
 
     def _grid(self, metadata: Any) -> Callable[[dict[str, Any]], tuple[int, int, int]]:
@@ -401,6 +463,14 @@ def _accumulators(program: Program) -> frozenset[int]:
     from blackwell_matmul.frontend.recording import instructions
 
     return frozenset(id(i.inputs[-1]) for i in instructions(program.tile) if type(i).__name__ == "WgmmaMmaSSInst")
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except ValueError:
+        return False
+    return True
 
 
 def barrier_address(first: int, count: int, name: str | None, location: Location | None) -> Callable[[Warp, int], int]:

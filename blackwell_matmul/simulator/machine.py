@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.lower import Lowered
     from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
     from blackwell_matmul.simulator.semantics.wgmma import Queue
+    from blackwell_matmul.simulator.tape import Stage, Tape
 
 TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS = 128, 512  # PTX ISA, "Tensor Memory": 128 lanes x 512 columns of 32 bits
 BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
@@ -211,7 +212,17 @@ class Warp:
         return f"warp {self.index} of CTA {self.cta.position}"
 
     def start(self) -> Iterator[Blocked]:
-        return self.cta.grid.lowered.main(self)
+        lowered = self.cta.grid.lowered
+        return lowered.main(self) if self.cta.tape is None else lowered.taped(self)
+
+    def clear(self) -> None:
+        """Forget its operations."""
+        for operations in (self.cp_async, self.bulk, self.tmem_loads, self.tmem_stores):
+            operations.clear()
+        for groups in (self.cp_groups, self.bulk_groups):
+            groups.clear()
+        self.unready.clear()
+        self.wgmma = None
 
     def finish(self) -> None:
         self.event("exit", "returned", None)
@@ -224,10 +235,10 @@ class Warp:
 class Cta:
     """One thread block: its warps, its shared memory, tensor memory and barriers."""
 
-    def __init__(self, grid: Grid, position: tuple[int, int, int]) -> None:
-        self.grid, self.position = grid, position
-        x, y, z = position
-        self.number = x + grid.dimensions[0] * (y + grid.dimensions[1] * z)
+    def __init__(self, grid: Grid, position: tuple[int, int, int], tape: Tape | None = None) -> None:
+        self.grid, self.tape = grid, tape
+        self.stage: Stage | None = None
+        self.move(position)
         self.engine: Engine = grid.engine
         self.order: HappensBefore | None = grid.order
         self.warps = [Warp(self, i) for i in range(grid.lowered.num_warps)]
@@ -235,9 +246,10 @@ class Cta:
         self.shared_bytes: np.ndarray | None = None
         self.barriers: dict[int, Mbarrier] = {}
         self.meetings: dict[Any, Rendezvous] = {}
-        self.tensor_memory = _tensor_memory()
+        self.tensor_memory = _tensor_memory(tape)
         self.free_columns = [(0, TENSOR_MEMORY_COLUMNS)]
         self.allocated: dict[int, Allocation] = {}
+        self.allocations: list[Allocation] = []
         self.relinquished: Location | None = None
         self.in_flight: dict[AsyncOperation, None] = {}  # nobody has waited for them; complete or not
         self.stopped = False
@@ -246,6 +258,10 @@ class Cta:
         self.detailed = self.tracing and grid.detailed
         if self.order is not None:
             self.order.enter(self)
+
+    def move(self, position: tuple[int, int, int]) -> None:
+        x, y, z = self.position = position
+        self.number = x + self.grid.dimensions[0] * (y + self.grid.dimensions[1] * z)
 
     def report(
         self,
@@ -301,6 +317,7 @@ class Cta:
             if end - begin >= columns:
                 self.free_columns[i] = (begin + columns, end)
                 self.allocated[begin] = Allocation(name, begin, columns, location)
+                self.allocations.append(self.allocated[begin])
                 self._forget(begin, begin + columns)
                 if self.order is not None:
                     self.order.freed(Region(self.tensor_memory, ((0, TENSOR_MEMORY_LANES), (begin, begin + columns))))
@@ -319,6 +336,8 @@ class Cta:
             memory.flush(box)
             memory.unmark(box)
             memory.data[:, begin:end] = np.nan
+            if self.tape is not None:
+                self.tape.give_up()
 
     def free(self, allocation: Allocation, location: Location | None) -> None:
         if not allocation.alive:
@@ -361,15 +380,39 @@ class Cta:
                 message = f"{barrier.name} still lacks {barrier.missing()} when the CTA exits, and no copy brings them"
                 self.report("tx-pending-at-exit", message, barrier.location, severity=Severity.UNGUARANTEED)
 
+    def leave(self, stage: Stage) -> None:
+        """It has run, and its memory becomes that of others like it."""
+        self.stage, self.order, self.tracing, self.detailed = stage, None, False, False
+        self._drop_tape()
+        for allocation in self.allocations:
+            allocation.alive = True
+
+    def _drop_tape(self) -> None:
+        self.tape = None
+        for storage in (self.tensor_memory, *self.shared.values()):
+            storage.tape = None
+
+    def clear(self, position: tuple[int, int, int]) -> None:
+        """As memory was before it ran; it goes on at another position."""
+        self.move(position)
+        self.tensor_memory.clear()
+        if self.shared_bytes is not None:
+            self.shared_bytes.fill(0xFF)
+        for storage in self.shared.values():
+            storage.clear()
+        for warp in self.warps:
+            warp.clear()
+
     def close(self) -> None:
         """Break the cycles through this CTA, so that its memory is free now and not when the garbage collector runs."""
+        self._drop_tape()
         for storage in self.shared.values():
             storage.close()
         for warp in self.warps:
-            warp.bulk_groups.clear()
-            warp.wgmma = None
+            warp.clear()
         for parts in (self.warps, self.shared, self.barriers, self.meetings, self.in_flight):
             parts.clear()
+        self.order = None
 
     def _report_in_flight(self, op: AsyncOperation) -> None:
         if op.source_free:
@@ -391,9 +434,9 @@ def _lose(regions: list[Region]) -> None:
         storage.write(storage.data, storage.item.poison)
 
 
-def _tensor_memory() -> TensorStorage:
+def _tensor_memory(tape: Tape | None) -> TensorStorage:
     cells = np.full((TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS), np.nan, np.float32)
-    return TensorStorage(element_by_name("float32", 32), cells)
+    return TensorStorage(element_by_name("float32", 32), cells, tape)
 
 
 def _join(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -439,10 +482,12 @@ class Grid:
         self.findings: dict[Any, Finding] = {}
         self.events: list[Event] = []
         self.printed: list[str] = []
+        self.reports = 0
         self.steps = 0
 
     def report(self, finding: Finding) -> None:
         """Repeats (same code and lines) are counted, and the first message is kept."""
+        self.reports += 1
         known = self.findings.get(finding.key)
         total = finding.count + (known.count if known else 0)
         self.findings[finding.key] = replace(known or finding, count=total)
@@ -454,11 +499,12 @@ class Grid:
         if len(self.events) < MAX_EVENTS:
             self.events.append(event)
 
-    def run(self, positions: list[tuple[int, int, int]]) -> None:
-        """Run these CTAs together until all have returned or cannot go on."""
+    def run(self, positions: list[tuple[int, int, int]], tape: Tape | None = None) -> list[Cta]:
+        """Run these CTAs together until all have returned or cannot go on. tape: what they compute is written to it,
+        and they are left open."""
         self.engine = self.new_engine()
         self.order = self.new_order()
-        ctas = [Cta(self, position) for position in positions]
+        ctas = [Cta(self, position, tape) for position in positions]
         waiting = self.engine.run([warp for cta in ctas for warp in cta.warps])
         if self.order is not None:
             self.order.finish()
@@ -468,9 +514,13 @@ class Grid:
                 self._report_deadlock(cta, stuck)
             elif not cta.stopped:
                 cta.check_exit()
-            cta.close()
-        self.order = None
+            if tape is None:
+                cta.close()
+        if self.order is not None:
+            self.order.close()
+            self.order = None
         self.steps += self.engine.steps
+        return ctas
 
     def _report_deadlock(self, cta: Cta, stuck: list[Agent]) -> None:
         first = stuck[0].wait

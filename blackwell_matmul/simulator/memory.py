@@ -20,6 +20,7 @@ from blackwell_matmul.simulator.types import Element, from_image, to_image
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.deferred import Patch
     from blackwell_matmul.simulator.registers import WarpLayout
+    from blackwell_matmul.simulator.tape import Tape
 
 Box = tuple[tuple[int, int], ...]
 
@@ -28,8 +29,10 @@ class Storage:
     """One allocation. `data` is its root array.
 
     written: True once every element was written, else a mask of the elements that were. complete: rectangles that
-    were written as a whole, so that nobody looks at the mask again.
+    were written as a whole, so that nobody looks at the mask again. tape: where the work of its CTA is written down.
     """
+
+    tape: Tape | None = None
 
     def __init__(self, space: str, name: str, item: Element, data: np.ndarray, written: np.ndarray | bool) -> None:
         self.space, self.name, self.item, self.data = space, name, item, data
@@ -58,6 +61,9 @@ class Storage:
 
     def forget(self, box: Box) -> None:
         """The rectangle is about to be written: for who does it in another way than through a view's `write`."""
+
+    def clear(self) -> None:
+        """As it was before anything was written (see repeat.py)."""
 
     def close(self) -> None:
         """Its CTA has ended: let go of other memory."""

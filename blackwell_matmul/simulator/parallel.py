@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import multiprocessing
 import os
@@ -10,12 +11,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 from blackwell_matmul.errors import SimulationError, UnsupportedError
 from blackwell_matmul.simulator.machine import Grid
+from blackwell_matmul.simulator.repeat import Repeats
 
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
 
@@ -35,7 +38,7 @@ def run_ctas(grid: Grid, workers: int | None, progress: Progress | None = None) 
     """Run every CTA; returns how often each instruction was executed by a warp."""
     counts = grid.lowered.counts
     try:
-        with _blas().limit(limits=1, user_api="blas"):
+        with _blas().limit(limits=1, user_api="blas"), _heap_set_aside():
             if grid.lowered.interacts:
                 grid.run(list(positions(grid)))
             else:
@@ -55,32 +58,53 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+@contextmanager
+def _heap_set_aside() -> Iterator[None]:
+    """The garbage collector leaves alone what is there already, a compiler's worth of objects: to walk through them
+    takes as long as dozens of CTAs, and in a forked process it copies them."""
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def _as_sentence(grid: Grid, error: Exception) -> SimulationError:
     where = grid.lowered.location_of_error(error)
     return SimulationError(f"{grid.lowered.program.name} cannot go on at {where}: {type(error).__name__}, {error}.")
 
 
 def _run_independent(grid: Grid, workers: int | None, progress: Progress) -> None:
+    with closing(Repeats(grid)) as repeats:
+        _run_repeatedly(grid, repeats, workers, progress)
+
+
+def _run_repeatedly(grid: Grid, repeats: Repeats, workers: int | None, progress: Progress) -> None:
     rest = list(positions(grid))
     total = len(rest)
-    start = time.perf_counter()
-    done = 0
-    while done < len(rest) and time.perf_counter() - start < FORK_PAYS_SECONDS / 4:
-        grid.run([rest[done]])
-        done += 1
+    times = [time.perf_counter()]
+    for done, position in enumerate(rest, 1):
+        repeats.run(position)
         progress(done, total)
+        times.append(time.perf_counter())
+        if times[-1] - times[0] > FORK_PAYS_SECONDS / 4:
+            break
+    done = len(times) - 1
     rest = rest[done:]
-    ahead = (time.perf_counter() - start) / max(done, 1) * len(rest)
+    ahead = min(times[-1] - times[-2], (times[-1] - times[0]) / done) * len(rest)  # the first of a kind takes longer
     processes = min(workers or _cores(), len(rest))
     if processes < 2 or not _can_fork() or (workers is None and ahead < FORK_PAYS_SECONDS):
-        _run_each(grid, rest, lambda count: progress(done + count, total))
+        _run_each(repeats, rest, lambda count: progress(done + count, total))
     else:
         _run_forked(grid, rest, processes, lambda count: progress(min(done + count * processes, total), total))
 
 
-def _run_each(grid: Grid, mine: list[Position], tell: Callable[[int], None]) -> None:
+def _run_each(repeats: Repeats, mine: list[Position], tell: Callable[[int], None]) -> None:
     for count, position in enumerate(mine, 1):
-        grid.run([position])
+        repeats.run(position)
         tell(count)
 
 
@@ -108,7 +132,8 @@ def _run_forked(grid: Grid, rest: list[Position], processes: int, tell: Callable
             child.start()
             sender.close()
             children.append((child, receiver))
-        _run_each(grid, rest[::processes], tell)
+        with closing(Repeats(grid)) as repeats:  # on the memory that they share
+            _run_each(repeats, rest[::processes], tell)
         for child, receiver in children:
             _collect(grid, child, receiver)
     finally:
@@ -129,8 +154,7 @@ def _child(grid: Grid, mine: list[Position], sender: Any) -> None:
     grid.lowered.counts.clear()
     failure = None
     try:
-        for position in mine:
-            grid.run([position])
+        _run_each(Repeats(grid), mine, lambda count: None)
     except UnsupportedError as error:
         failure = str(error)
     except Exception as error:

@@ -94,6 +94,7 @@ def run_grid(
         complete = not any(finding.fatal for finding in grid.findings.values())
         for finding in merge(grid.memory, grid.dimensions, complete):
             grid.report(finding)
+    grid.memory.close()
     for text in grid.printed:
         print(text)
     return Run(

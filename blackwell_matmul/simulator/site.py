@@ -7,7 +7,7 @@ register tensors, and reaches memory only through `touch` and `launch`, which de
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,9 +24,24 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.lower import Lowering
 
 
+class Moved(NamedTuple):
+    """Which arguments of a call say where it touches a global tensor: view and offsets. source: the tensor's number
+    among those that the program touches so. extents: the tile's, in the tensor's dimensions."""
+
+    view: int
+    offsets: int
+    source: int
+    extents: tuple[int, ...]
+
+
+def _tuple(texts: list[str]) -> str:
+    return f"({''.join(f'{text}, ' for text in texts)})"
+
+
 class Site:
     """What a lowering may know. `kind` says how the generated code calls it: "plain" (a call), "blocking" (a call that
-    may return something to wait for) or "steps" (a generator that waits by itself and returns the result)."""
+    may return something to wait for) or "steps" (a generator that waits by itself and returns the result). logged: the
+    scalars that the callable gets; moved: those that are a place."""
 
     def __init__(self, lowering: Lowering, inst: Any, description: Description, group: ThreadGroup) -> None:
         self._lowering = lowering
@@ -37,6 +52,8 @@ class Site:
         self.location: Location | None = lowering.program.location_of(inst)
         self.arguments: list[str] = []
         self.kind = "plain"
+        self.logged: list[str] = []
+        self.moved: Moved | None = None
         self._reads = [e.operand for e in description.touching(Access.READ, When.COMPLETION)]
         self._writes = [e.operand for e in description.touching(Access.WRITE, When.COMPLETION)]
 
@@ -49,11 +66,21 @@ class Site:
     def scalar(self, expression: Any) -> None:
         """Pass the value of a scalar expression as the next argument."""
         self.arguments.append(self._lowering.scalar(expression))
+        self.logged.append(self.arguments[-1])
 
     def scalars(self, expressions: Any) -> None:
         """Pass several scalar expressions as one tuple."""
-        inner = "".join(f"{self._lowering.scalar(e)}, " for e in expressions)
-        self.arguments.append(f"({inner})")
+        texts = [self._lowering.scalar(e) for e in expressions]
+        self.arguments.append(_tuple(texts))
+        self.logged += texts
+
+    def place(self, tensor: Any, offsets: Any, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        """Pass the offsets of a tile, of `shape` over `dims`, in a global tensor (which `use` named) as one tuple."""
+        extents = dict(zip(sorted(dims), shape, strict=True))
+        view, texts = self.arguments.index(self._lowering.value_of(tensor)), [self._lowering.scalar(e) for e in offsets]
+        ones = tuple(extents.get(dim, 1) for dim in range(len(texts)))
+        self.moved = Moved(view, len(self.arguments), self._lowering.source_of(tensor, len(ones)), ones)
+        self.arguments.append(_tuple(texts))
 
     def defined(self, tensor: Any) -> bool:
         """True when the tensor already has a value, which the instruction then updates in place."""
@@ -120,9 +147,10 @@ class Site:
         self,
         warp: Warp,
         regions: Mapping[str, Region],
-        complete: Callable[[], None],
+        complete: Callable[[], bool | None],
         *,
         agent: str,
+        signal: Callable[[], None] | None = None,
         barrier: Mbarrier | None = None,
         pipe: Any = None,
         read_phase: Callable[[], None] | None = None,
@@ -130,15 +158,20 @@ class Site:
         covers: tuple[AsyncOperation, ...] = (),
     ) -> AsyncOperation:
         """Start an asynchronous operation: check it against those in flight, and hand it to the engine."""
+        cta = warp.cta
+        if cta.stage is not None:
+            return cast(AsyncOperation, cta.stage.launch(complete, read_phase))
         reads = tuple([regions[name] for name in self._reads if name in regions])
         if warp.cta.detailed and regions:
             told = ", ".join(dict.fromkeys(map(str, regions.values())))
             warp.event("issue", f"{self.description.name} on {told}", self.location)
         op = AsyncOperation(
             warp.cta, warp.index, self.description.name, agent, self.location, complete,
-            reads=reads, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy, covers=covers,
+            signal=signal, reads=reads, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy, covers=covers,
         )  # fmt: skip
         self.issue(op, warp, regions)
+        if warp.cta.tape is not None:
+            warp.cta.tape.launched(op)
         warp.cta.engine.start(op)
         return op
 

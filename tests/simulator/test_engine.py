@@ -17,6 +17,7 @@ class FakeCta:
     """What an operation needs of a CTA."""
 
     tracing = False
+    tape = None
 
     def __init__(self) -> None:
         self.in_flight: dict[AsyncOperation, None] = {}

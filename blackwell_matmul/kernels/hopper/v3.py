@@ -104,8 +104,8 @@ class HopperMatmulV3(MatmulScript):
             self.wgmma.mma(s_a_rows[stage, which], s_b[stage].transpose(), r_acc)
             self.wgmma.commit_group()
             self.wgmma.wait_group(0)
-            self.sync()  # every warp of this warpgroup has read the stage
-            with self.single_thread():
+            # One wgmma is of all four warps: what one of them has waited for has been read by all.
+            with self.single_thread(0):
                 self.mbarrier.arrive(empty[stage])
             stage = (stage + 1) % self.stages
             phase ^= stage == 0

@@ -154,6 +154,13 @@ class HappensBefore:
             self.diagnosis.too_early(read)
         self.early.clear()
 
+    def close(self) -> None:
+        """Break the cycles through this object, so that what it knows of is free now."""
+        self.ctas.clear()
+        self.lanes.clear()
+        self.actors.clear()
+        self.shadows.clear()
+
     def freed(self, region: Region) -> None:
         """The memory is nobody's any more; what was done to it cannot race with what its next owner does."""
         shadow = self.shadows.get(region.storage)

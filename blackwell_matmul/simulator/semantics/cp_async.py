@@ -15,7 +15,7 @@ from blackwell_matmul.simulator.globals import GlobalStorage
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.memory import Box, Region, View
 from blackwell_matmul.simulator.registers import ThreadGroup
-from blackwell_matmul.simulator.semantics.description import Access, Effect, Proxy, Space, Wait, When, describe
+from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Proxy, Space, Wait, When, describe
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import element, to_image
@@ -30,6 +30,7 @@ _COPY: dict[str, Any] = {
     "resources": ("LSU", "L2"),
     "completes_by": "group",
     "approximation": "a warp copies its rows as one: which lane copies and waits for what is not looked at",
+    "again": Again.VALUES,
 }
 _REMEDY = "copy_async_wait_group (or copy_async_wait_all) by the threads that copied"
 _REMEDY_UNCOMMITTED = f"copy_async_commit_group and {_REMEDY}"
@@ -55,7 +56,7 @@ def copy_async(inst: Any, site: Site) -> Any:
     rows, parts = min(dims), dict[int, tuple[Box, tuple[int, ...]]]()
     site.use(dst)
     site.use(src)
-    site.scalars(inst.offsets)
+    site.place(src, inst.offsets, dims, shape)
 
     def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...]) -> None:
         if warp.index not in parts:
@@ -71,8 +72,8 @@ def copy_async(inst: Any, site: Site) -> Any:
         regions = {"dst": target.region(box)}
         read_source(warp, regions, source, place)
 
-        def complete() -> None:
-            copy_in(target, regions["dst"], box, source, place, item)
+        def complete() -> bool:
+            return copy_in(target, regions["dst"], box, source, place, item)
 
         warp.cp_async.append(site.launch(warp, regions, complete, agent="cp.async", remedy=_REMEDY_UNCOMMITTED))
 
@@ -84,8 +85,9 @@ def _axes(rank: int) -> tuple[int, ...]:
     return tuple(range(rank))
 
 
-def copy_in(target: View, region: Region, box: Any, source: GlobalView, place: Placement, item: Any) -> None:
-    """Copy the part of a tile that exists, and zeros for the rest (cp.async's ignore-src; TMA's out-of-bound fill)."""
+def copy_in(target: View, region: Region, box: Any, source: GlobalView, place: Placement, item: Any) -> bool:
+    """Copy the part of a tile that exists, and zeros for the rest (cp.async's ignore-src; TMA's out-of-bound fill).
+    True: the copy was put off."""
     storage, patch = target.storage, _patch(source, place)
     if not (place.inside and place.whole):
         tile = np.zeros([hi - lo for lo, hi in box], item.image)
@@ -94,8 +96,10 @@ def copy_in(target: View, region: Region, box: Any, source: GlobalView, place: P
         target.write(tile, box)
     elif patch is not None and isinstance(storage, SharedStorage) and target.index is None:
         storage.hold(region.box, target, box, patch)
+        return True
     else:
         target.write(_block(source, place, item), box)
+    return False
 
 
 def _patch(source: GlobalView, place: Placement) -> Patch | None:
@@ -127,6 +131,7 @@ def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
         **_COPY,
         "name": "cp.async (by pointer)",
         "approximation": "what is read by pointer and offset is checked for bounds, not for order",
+        "again": None,
     },
 )
 def copy_async_generic(inst: Any, site: Site) -> Any:
@@ -164,7 +169,7 @@ def copy_async_generic(inst: Any, site: Site) -> Any:
     return run
 
 
-@describe("CopyAsyncCommitGroupInst", name="cp.async.commit_group", ptx="cp.async.commit_group")
+@describe("CopyAsyncCommitGroupInst", name="cp.async.commit_group", ptx="cp.async.commit_group", again=Again.NOTHING)
 def commit_group(inst: Any, site: Site) -> Callable[[Warp], None]:
     def run(warp: Warp) -> None:
         for op in warp.cp_async:
@@ -190,14 +195,26 @@ def _finish(warp: Warp, site: Site, keep: int) -> None:
         _end(warp, site, warp.cp_groups.popleft())
 
 
-@describe("CopyAsyncWaitGroupInst", name="cp.async.wait_group", ptx="cp.async.wait_group", waits=(Wait("group"),))
+@describe(
+    "CopyAsyncWaitGroupInst",
+    name="cp.async.wait_group",
+    ptx="cp.async.wait_group",
+    waits=(Wait("group"),),
+    again=Again.NOTHING,
+)
 def wait_group(inst: Any, site: Site) -> Any:
     """All but the newest n groups of the executing threads are complete afterwards."""
     site.scalar(inst.n)
     return lambda warp, n: _finish(warp, site, int(n))
 
 
-@describe("CopyAsyncWaitAllInst", name="cp.async.wait_all", ptx="cp.async.wait_all", waits=(Wait("group"),))
+@describe(
+    "CopyAsyncWaitAllInst",
+    name="cp.async.wait_all",
+    ptx="cp.async.wait_all",
+    waits=(Wait("group"),),
+    again=Again.NOTHING,
+)
 def wait_all(inst: Any, site: Site) -> Callable[[Warp], None]:
     """Every prior cp.async of the executing threads is complete afterwards, committed or not."""
 

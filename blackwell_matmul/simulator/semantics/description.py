@@ -53,6 +53,16 @@ class When(enum.Enum):
     COMPLETION = "completion"
 
 
+class Again(enum.Enum):
+    """How an instruction is executed once more for a CTA that is known to take the same steps as another (`repeat.py`).
+
+    NOTHING: it moves no values. VALUES: its callable is called with the registers and the places of that CTA.
+    """
+
+    NOTHING = "nothing"
+    VALUES = "values"
+
+
 @dataclass(frozen=True)
 class Effect:
     """One access. `operand` names the tensor of the instruction whose region is touched."""
@@ -101,7 +111,7 @@ class Description:
     """One instruction family. ptx: the PTX ISA section that defines it. completes_by: the wait that ends it.
 
     conflict: the code of a finding about an access of it, where it has one of its own. approximation: what the checks
-    of the order leave out, in a few words; "": nothing.
+    of the order leave out, in a few words; "": nothing. again: None where each CTA must execute it in full.
     """
 
     name: str
@@ -114,6 +124,7 @@ class Description:
     completes_by: str = ""
     conflict: str = ""
     approximation: str = ""
+    again: Again | None = None
 
     @functools.cached_property
     def generic(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.registers import WarpLayout
-from blackwell_matmul.simulator.semantics.description import Access, Effect, Space, describe
+from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Space, describe
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import Element, element
 
@@ -25,6 +25,7 @@ from blackwell_matmul.simulator.types import Element, element
         Effect("d", Space.REGISTER, Access.WRITE),
     ),
     resources=("tensor core",),
+    again=Again.VALUES,
 )
 def dot(inst: Any, site: Site) -> Any:
     """d = a @ b + c; each warp computes the part of d that it holds, from the parts of a and b that it holds."""

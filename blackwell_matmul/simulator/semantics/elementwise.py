@@ -10,12 +10,17 @@ import numpy as np
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.registers import WARP, broadcast_index, coordinates, local_index, pick
-from blackwell_matmul.simulator.semantics.description import Access, Effect, Space, describe
+from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Space, describe
 from blackwell_matmul.simulator.site import Site, poisoned
 from blackwell_matmul.simulator.types import convert, element, from_bits, to_bits, wrap
 
 _IN_OUT = (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE))
-_FACTS: dict[str, Any] = {"ptx": "State Spaces / Register State Space", "effects": _IN_OUT, "resources": ("ALU",)}
+_FACTS: dict[str, Any] = {
+    "ptx": "State Spaces / Register State Space",
+    "effects": _IN_OUT,
+    "resources": ("ALU",),
+    "again": Again.VALUES,
+}
 
 
 def use_all(site: Site, tensors: Sequence[Any]) -> None:

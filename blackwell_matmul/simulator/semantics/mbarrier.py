@@ -12,7 +12,7 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine import BARRIER_BYTES, Cta, Mbarrier, Warp
 from blackwell_matmul.simulator.registers import WARP
-from blackwell_matmul.simulator.semantics.description import Access, Effect, Signal, Space, Wait, describe
+from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Signal, Space, Wait, describe
 from blackwell_matmul.simulator.site import Site
 
 
@@ -21,6 +21,7 @@ from blackwell_matmul.simulator.site import Site
     name="mbarrier.init",
     ptx="mbarrier.init",
     effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
+    again=Again.NOTHING,
 )
 def alloc_barrier(inst: Any, site: Site) -> Any:
     """Initialised at the kernel's entry, before a fence and a CTA-wide barrier, which code generation adds."""
@@ -56,6 +57,7 @@ def alloc_barrier(inst: Any, site: Site) -> Any:
     ptx="mbarrier.arrive",
     effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
     signals=(Signal("arrive"),),
+    again=Again.NOTHING,
 )
 def arrive(inst: Any, site: Site) -> Any:
     """Every active lane arrives, each `count` times."""
@@ -82,6 +84,7 @@ def arrive(inst: Any, site: Site) -> Any:
     ptx="mbarrier.arrive.expect_tx",
     effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
     signals=(Signal("expect_tx"), Signal("arrive")),
+    again=Again.NOTHING,
 )
 def arrive_expect_tx(inst: Any, site: Site) -> Any:
     """expect-tx, then one arrival, by every active lane."""
@@ -113,6 +116,7 @@ def arrive_remote(inst: Any, site: Site) -> Any:
     ptx="mbarrier.try_wait",
     effects=(Effect("barrier", Space.BARRIER, Access.READ),),
     waits=(Wait("mbarrier"),),
+    again=Again.NOTHING,
 )
 def wait(inst: Any, site: Site) -> Any:
     """Blocks until the phase of the given parity is over (mbarrier.try_wait.parity in a loop)."""
@@ -149,7 +153,7 @@ def _explain(barrier: Mbarrier, phase: int) -> str:
     )
 
 
-@describe("FenceProxyAsync", name="fence.proxy.async", ptx="membar / fence: fence.proxy.async")
+@describe("FenceProxyAsync", name="fence.proxy.async", ptx="membar / fence: fence.proxy.async", again=Again.NOTHING)
 def fence_proxy_async(inst: Any, site: Site) -> Callable[[Warp], None]:
     """Orders generic against async accesses of the executing threads; it moves no data and waits for nobody."""
     location, space = site.location, str(getattr(inst, "space", ""))
@@ -167,6 +171,7 @@ def fence_proxy_async(inst: Any, site: Site) -> Callable[[Warp], None]:
     name="fence.proxy.async.release",
     ptx="membar / fence: fence.proxy.async::generic",
     approximation="it orders nothing here",
+    again=Again.NOTHING,
 )
 def fence_proxy_async_release(inst: Any, site: Site) -> Callable[[Warp], None]:
     location = site.location

@@ -10,7 +10,7 @@ from blackwell_matmul.simulator.expressions import free_variables, vector_functi
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.memory import AliasedStorage, Region, View
 from blackwell_matmul.simulator.registers import WARP, WarpLayout
-from blackwell_matmul.simulator.semantics.description import LANES_TOGETHER, Access, Effect, Space, describe
+from blackwell_matmul.simulator.semantics.description import LANES_TOGETHER, Access, Again, Effect, Space, describe
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import element, from_image, to_image
@@ -23,6 +23,7 @@ from blackwell_matmul.simulator.types import element, from_image, to_image
     effects=(Effect("src", Space.SHARED, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     resources=("LSU",),
     approximation=LANES_TOGETHER,
+    again=Again.VALUES,
 )
 def load_shared(inst: Any, site: Site) -> Any:
     layouts, check, item = site.layouts(inst.output), site.touch("src"), element(inst.output.dtype)
@@ -44,6 +45,7 @@ def load_shared(inst: Any, site: Site) -> Any:
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.SHARED, Access.WRITE)),
     resources=("LSU",),
     approximation=LANES_TOGETHER,
+    again=Again.VALUES,
 )
 def store_shared(inst: Any, site: Site) -> Any:
     dst, src = inst.inputs
@@ -72,13 +74,14 @@ def store_shared(inst: Any, site: Site) -> Any:
     effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     resources=("LSU", "L2"),
     approximation=LANES_TOGETHER,
+    again=Again.VALUES,
 )
 def load_global(inst: Any, site: Site) -> Any:
     """tilus masks a load by the declared shape: what lies outside reads as zero."""
     layouts, check, item = site.layouts(inst.output), site.touch("src"), element(inst.output.dtype)
     shape, dims, location = tuple(inst.output.shape), tuple(inst.dims), site.location
     site.use(inst.inputs[0])
-    site.scalars(inst.offsets)
+    site.place(inst.inputs[0], inst.offsets, dims, shape)
 
     def run(warp: Warp, view: GlobalView, offsets: tuple[int, ...]) -> np.ndarray:
         layout = layouts[warp.index]
@@ -114,6 +117,7 @@ def _clip(
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
     resources=("LSU", "L2"),
     approximation=LANES_TOGETHER,
+    again=Again.VALUES,
 )
 def store_global(inst: Any, site: Site) -> Any:
     """tilus masks a store by the declared shape."""
@@ -122,7 +126,7 @@ def store_global(inst: Any, site: Site) -> Any:
     location, item = site.location, element(src.dtype)
     site.use(dst)
     site.use(src)
-    site.scalars(inst.offsets)
+    site.place(dst, inst.offsets, dims, shape)
 
     def run(warp: Warp, view: GlobalView, registers: np.ndarray, offsets: tuple[int, ...]) -> None:
         layout = layouts[warp.index]

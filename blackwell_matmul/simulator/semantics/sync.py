@@ -13,7 +13,7 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine import Rendezvous, Warp
 from blackwell_matmul.simulator.registers import WARP
-from blackwell_matmul.simulator.semantics.description import Access, Effect, Space, Wait, describe
+from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Space, Wait, describe
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import Element, element
 
@@ -39,7 +39,7 @@ def _missing(meeting: Rendezvous, purpose: str) -> str:
     return f"warp(s) {', '.join(map(str, absent))} at {purpose}"
 
 
-@describe("SyncThreadsInst", name="sync", ptx="bar{.cta}, bar.warp.sync", waits=(Wait("threads"),))
+@describe("SyncThreadsInst", name="sync", ptx="bar{.cta}, bar.warp.sync", waits=(Wait("threads"),), again=Again.NOTHING)
 def sync_threads(inst: Any, site: Site) -> Any:
     """bar.sync over the warps of the thread group; a barrier inside one warp never blocks the warp's agent."""
     needed, location = frozenset(site.group.warps), site.location
@@ -137,12 +137,12 @@ def shuffle(inst: Any, site: Site) -> Any:
     return run
 
 
-@describe("ExitInst", ptx="exit")
+@describe("ExitInst", ptx="exit", again=Again.NOTHING)
 def leave(inst: Any, site: Site) -> Callable[[Warp], None]:
     return lambda warp: None
 
 
-@describe("NopInst", "AnnotateLayoutInst", ptx="")
+@describe("NopInst", "AnnotateLayoutInst", ptx="", again=Again.NOTHING)
 def nothing(inst: Any, site: Site) -> Any:
     return None
 

@@ -21,6 +21,7 @@ from blackwell_matmul.simulator.memory import Box, Region, View
 from blackwell_matmul.simulator.registers import WARP
 from blackwell_matmul.simulator.semantics.description import (
     Access,
+    Again,
     Effect,
     Lanes,
     Proxy,
@@ -107,6 +108,7 @@ def _power_of_two(columns: int) -> int:
     effects=(Effect("dst", Space.REGISTER, Access.WRITE),),
     waits=(Wait("threads"),),
     resources=("tensor memory columns",),
+    again=Again.NOTHING,
 )
 def alloc(inst: Any, site: Site) -> Any:
     """One warp allocates; code generation lets the whole thread group wait for the address."""
@@ -140,6 +142,7 @@ def alloc(inst: Any, site: Site) -> Any:
     effects=(Effect("tensor", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),),
     resources=("tensor memory columns",),
     conflict="dealloc-in-flight",
+    again=Again.NOTHING,
 )
 def dealloc(inst: Any, site: Site) -> Any:
     """One warp gives the columns back: nobody may still be using them, nor be about to."""
@@ -161,7 +164,10 @@ def dealloc(inst: Any, site: Site) -> Any:
 
 
 @describe(
-    "Tcgen05RelinquishAllocPermitInst", name="tcgen05.relinquish_alloc_permit", ptx="tcgen05.relinquish_alloc_permit"
+    "Tcgen05RelinquishAllocPermitInst",
+    name="tcgen05.relinquish_alloc_permit",
+    ptx="tcgen05.relinquish_alloc_permit",
+    again=Again.NOTHING,
 )
 def relinquish(inst: Any, site: Site) -> Any:
     first, location = site.group.warps.start, site.location
@@ -173,7 +179,7 @@ def relinquish(inst: Any, site: Site) -> Any:
     return run
 
 
-@describe("Tcgen05SliceInst", name="tcgen05.slice", ptx="Tensor Memory Addressing")
+@describe("Tcgen05SliceInst", name="tcgen05.slice", ptx="Tensor Memory Addressing", again=Again.NOTHING)
 def slice_tensor(inst: Any, site: Site) -> Any:
     source, dims, shape = inst.inputs[0], tuple(inst.slice_dims), tuple(inst.output.shape)
     site.use(source)
@@ -203,7 +209,7 @@ def _check_slice(
             raise warp.cta.stop("out-of-bounds", message, location)
 
 
-@describe("Tcgen05ViewInst", name="tcgen05.view", ptx="Tensor Memory Addressing")
+@describe("Tcgen05ViewInst", name="tcgen05.view", ptx="Tensor Memory Addressing", again=Again.NOTHING)
 def view_tensor(inst: Any, site: Site) -> Any:
     site.use(inst.inputs[0])
     item, shape = element(inst.output.dtype), tuple(inst.output.shape)
@@ -223,6 +229,7 @@ def view_tensor(inst: Any, site: Site) -> Any:
     ),
     resources=("tensor memory port",),
     completes_by="tcgen05.ld",
+    again=Again.VALUES,
 )
 def load(inst: Any, site: Site) -> Any:
     """The registers hold the values after tcgen05.wait::ld, and poison before it."""
@@ -257,6 +264,7 @@ def load(inst: Any, site: Site) -> Any:
     ),
     resources=("tensor memory port",),
     completes_by="tcgen05.st",
+    again=Again.VALUES,
 )
 def store(inst: Any, site: Site) -> Any:
     dst, src = inst.inputs
@@ -284,6 +292,7 @@ def store(inst: Any, site: Site) -> Any:
     name="tcgen05.wait",
     ptx="tcgen05.wait",
     waits=(Wait("tcgen05.ld"), Wait("tcgen05.st")),
+    again=Again.NOTHING,
 )
 def wait(inst: Any, site: Site) -> Callable[[Warp], None]:
     loads, stores = inst.wait_load, inst.wait_store
@@ -342,14 +351,16 @@ def accumulate(cells: np.ndarray, product: np.ndarray, keep: bool) -> None:
         cells[...] = product
 
 
-def multiply_add(left: View, right: View, acc: TensorView, item: Element, keep: bool) -> None:
-    """D = A @ B (+ D) from shared memory; tiles of constant memory are multiplied when somebody looks (deferred.py)."""
+def multiply_add(left: View, right: View, acc: TensorView, item: Element, keep: bool) -> bool:
+    """D = A @ B (+ D) from shared memory; tiles of constant memory are multiplied when somebody looks (deferred.py).
+    True: that was put off."""
     if acc.item.name == "float32":
         a, b = left.storage.patch(left), right.storage.patch(right)
         if a is not None and b is not None:
             acc.cta.tensor_memory.multiply(acc.box, a, b, keep)
-            return
+            return True
     accumulate(acc.cells(), multiply(left.read(), right.read(), item), keep)
+    return False
 
 
 def _check_group(inst: Any, site: Site) -> None:
@@ -363,6 +374,7 @@ _MMA: dict[str, Any] = {
     "lanes": Lanes.ELECTED,
     "resources": ("tensor core",),
     "completes_by": "mbarrier",
+    "again": Again.VALUES,
 }
 
 
@@ -388,8 +400,8 @@ def mma_ss(inst: Any, site: Site) -> Any:
     def run(warp: Warp, left: View, right: View, acc: TensorView, enable: Any) -> None:
         keep, region = bool(enable), acc.region(location)
 
-        def complete() -> None:
-            multiply_add(left, right, acc, item, keep)
+        def complete() -> bool:
+            return multiply_add(left, right, acc, item, keep)
 
         regions = {"a": left.region(), "b": right.region(), "d": region}
         if keep:
@@ -445,6 +457,7 @@ def mma_ts(inst: Any, site: Site) -> Any:
     ),
     resources=("tensor core",),
     completes_by="mbarrier",
+    again=Again.VALUES,
 )
 def copy(inst: Any, site: Site) -> Any:
     dst, src = inst.inputs
@@ -473,6 +486,7 @@ def copy(inst: Any, site: Site) -> Any:
     signals=(Signal("arrive", When.COMPLETION),),
     resources=("tensor core",),
     completes_by="mbarrier",
+    again=Again.NOTHING,
 )
 def commit(inst: Any, site: Site) -> Any:
     """One arrival on the mbarrier when all prior mma and cp of the executing thread are complete."""
@@ -494,7 +508,7 @@ def commit(inst: Any, site: Site) -> Any:
         if warp.cta.tracing:
             warp.event("issue", f"tcgen05.commit to {barrier.name}", location)
         site.launch(
-            warp, {}, lambda: barrier.arrive(1, location),
+            warp, {}, lambda: True, signal=lambda: barrier.arrive(1, location),
             agent="tensor core", barrier=barrier, pipe=warp.tensor_core, remedy=remedy, covers=covers,
         )  # fmt: skip
 

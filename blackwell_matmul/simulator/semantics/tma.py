@@ -19,6 +19,7 @@ from blackwell_matmul.simulator.memory import View
 from blackwell_matmul.simulator.semantics.cp_async import copy_in, read_source
 from blackwell_matmul.simulator.semantics.description import (
     Access,
+    Again,
     Effect,
     Lanes,
     Proxy,
@@ -41,6 +42,7 @@ _LOAD: dict[str, Any] = {
     "signals": (Signal("complete_tx", When.COMPLETION),),
     "resources": ("TMA", "L2"),
     "completes_by": "mbarrier",
+    "again": Again.VALUES,
 }
 _STORE: dict[str, Any] = {
     "lanes": Lanes.ELECTED,
@@ -50,6 +52,7 @@ _STORE: dict[str, Any] = {
     ),
     "resources": ("TMA", "L2"),
     "completes_by": "group",
+    "again": Again.VALUES,
 }
 
 
@@ -100,7 +103,7 @@ def _load(inst: Any, site: Site) -> Any:
     mapped, first = "Tensor" in type(inst).__name__, site.group.warps.start
     site.use(dst)
     site.use(src)
-    site.scalars(inst.offsets)
+    site.place(src, inst.offsets, dims, shape)
     site.scalar(inst.mbarrier)
 
     def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...], address: int) -> None:
@@ -115,12 +118,14 @@ def _load(inst: Any, site: Site) -> Any:
         regions = {"dst": target.region()}
         read_source(warp, regions, source, place)
 
-        def complete() -> None:
-            copy_in(target, regions["dst"], box, source, place, item)
+        def complete() -> bool:
+            return copy_in(target, regions["dst"], box, source, place, item)
+
+        def signal() -> None:
             barrier.complete_tx(box_bytes, location)
 
         remedy = barrier.remedy
-        site.launch(warp, regions, complete, agent="TMA", barrier=barrier, remedy=remedy)
+        site.launch(warp, regions, complete, signal=signal, agent="TMA", barrier=barrier, remedy=remedy)
         if warp.cta.tracing:
             warp.event("issue", f"{site.description.name} to {regions['dst']}", location)
 
@@ -160,7 +165,7 @@ def _store(inst: Any, site: Site) -> Any:
     mapped, first = "Tensor" in type(inst).__name__, site.group.warps.start
     site.use(dst)
     site.use(src)
-    site.scalars(inst.offsets)
+    site.place(dst, inst.offsets, dims, shape)
 
     def run(warp: Warp, target: GlobalView, source: View, offsets: tuple[int, ...]) -> None:
         if not mapped and warp.index != first:
@@ -221,6 +226,7 @@ def bulk_cluster(inst: Any, site: Site) -> Any:
     name="cp.async.bulk.commit_group",
     ptx="cp.async.bulk.commit_group",
     lanes=Lanes.ELECTED,
+    again=Again.NOTHING,
 )
 def commit_group(inst: Any, site: Site) -> Callable[[Warp], None]:
     def run(warp: Warp) -> None:
@@ -239,6 +245,7 @@ def commit_group(inst: Any, site: Site) -> Callable[[Warp], None]:
     ptx="cp.async.bulk.wait_group",
     lanes=Lanes.ELECTED,
     waits=(Wait("group"), Wait("group", read_only=True)),
+    again=Again.NOTHING,
 )
 def wait_group(inst: Any, site: Site) -> Any:
     """All but the newest n bulk groups of the executing thread are complete; with `read`, only their reads are."""

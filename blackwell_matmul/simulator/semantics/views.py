@@ -16,14 +16,14 @@ from blackwell_matmul.simulator.globals import GlobalStorage, ViewKey, segment_o
 from blackwell_matmul.simulator.machine import Cta, Warp
 from blackwell_matmul.simulator.memory import AliasedStorage, Box, Region, Storage, View
 from blackwell_matmul.simulator.registers import ThreadGroup
-from blackwell_matmul.simulator.semantics.description import Access, Description, Effect, Space, describe
+from blackwell_matmul.simulator.semantics.description import Access, Again, Description, Effect, Space, describe
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import element
 
 # shared memory
 
 
-@describe("AllocateSharedInst", ptx="State Spaces / Shared State Space")
+@describe("AllocateSharedInst", ptx="State Spaces / Shared State Space", again=Again.NOTHING)
 def allocate_shared(inst: Any, site: Site) -> Any:
     tensor, name = inst.output, site.name(inst.output, "shared tensor")
     placement = site.program.shared[tensor]
@@ -34,7 +34,7 @@ def allocate_shared(inst: Any, site: Site) -> Any:
         if neighbours:
             return _aliased(cta, tensor, name, placement.address, site)
         data = np.full(shape, item.poison, item.image)
-        return SharedStorage(name, item, data)
+        return SharedStorage(name, item, data, cta.tape)
 
     def run(warp: Warp) -> View:
         cta = warp.cta
@@ -63,13 +63,13 @@ def _aliased(cta: Cta, tensor: Any, name: str, address: int, site: Site) -> Alia
     return storage
 
 
-@describe("FreeSharedInst", ptx="State Spaces / Shared State Space")
+@describe("FreeSharedInst", ptx="State Spaces / Shared State Space", again=Again.NOTHING)
 def free_shared(inst: Any, site: Site) -> Any:
     """Frees the addresses for a later tensor; the bytes stay what they are until that one is written."""
     return None
 
 
-@describe("SliceSharedInst", "SliceGlobalInst", ptx="Addresses as Operands")
+@describe("SliceSharedInst", "SliceGlobalInst", ptx="Addresses as Operands", again=Again.NOTHING)
 def slice_view(inst: Any, site: Site) -> Any:
     source, shape = inst.inputs[0], tuple(inst.output.shape)
     dims = tuple(range(len(source.shape))) if inst.dims is None else tuple(inst.dims)
@@ -91,14 +91,14 @@ def slice_view(inst: Any, site: Site) -> Any:
     return run
 
 
-@describe("PermuteSharedInst", ptx="Addresses as Operands")
+@describe("PermuteSharedInst", ptx="Addresses as Operands", again=Again.NOTHING)
 def permute_view(inst: Any, site: Site) -> Any:
     site.use(inst.inputs[0])
     dims = tuple(inst.dims)
     return lambda warp, view: view.permute(dims)
 
 
-@describe("ReshapeSharedInst", ptx="Addresses as Operands")
+@describe("ReshapeSharedInst", ptx="Addresses as Operands", again=Again.NOTHING)
 def reshape_view(inst: Any, site: Site) -> Any:
     site.use(inst.inputs[0])
     shape = tuple(inst.output.shape)
@@ -166,7 +166,7 @@ def _probe(offset: Callable[..., Any], shape: tuple[int, ...], free: tuple[Any, 
     return origin, strides
 
 
-@describe("GlobalViewInst", ptx="State Spaces / Global State Space")
+@describe("GlobalViewInst", ptx="State Spaces / Global State Space", again=Again.NOTHING)
 def global_view(inst: Any, site: Site) -> Any:
     tensor = inst.output
     name, item, location = site.name(tensor, "global tensor"), element(tensor.dtype), site.location

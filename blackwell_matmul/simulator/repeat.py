@@ -1,0 +1,194 @@
+"""CTAs that do the same: the first of a kind runs in full, and of the others only the values are computed.
+
+Which steps a CTA takes follows from its scalars: the extents of its loops, its conditions, the operands of its
+instructions, and the places of its tiles in global memory. `Lowered.scan` finds them without executing anything. A CTA
+whose steps are those of an earlier one, with all places in a tensor moved by one distance and clipped alike at its
+edges, meets the same waits in the same order and makes the same accesses relative to each other; so when the first had
+no finding, it has none. What is left are its values: the first one's work on memory and registers was written to a
+`Tape`, in the order in which it was done, and is done again on the other's tiles.
+
+A CTA with findings is not repeated, nor is a program that reads a scalar from memory, or whose CTAs talk to each other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blackwell_matmul.simulator.tape import Distance, Stage, Tape
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.machine import Grid
+
+Position = tuple[int, int, int]
+
+MAX_LOG = 100_000
+"""Entries of the log of a CTA's steps, and turns of a loop; one with more runs in full."""
+
+MAX_KINDS = 16
+"""Tapes that are kept; each holds a CTA's memory."""
+
+MAX_MISSED = 64
+"""CTAs that were like no earlier one, less those that were, after which nobody looks any more."""
+
+
+class Unrepeatable(Exception):
+    """The steps of this CTA are not known before it runs, or are too many."""
+
+
+# --- the steps of a CTA
+
+
+def _turns(log: list[Any], extent: int) -> range:
+    """range(extent), written to the log."""
+    log.append(extent)
+    if max(len(log), extent) > MAX_LOG:
+        raise Unrepeatable
+    return range(extent)
+
+
+def _taken(log: list[Any], condition: Any) -> bool:
+    log.append(bool(condition))
+    if len(log) > MAX_LOG:
+        raise Unrepeatable
+    return bool(condition)
+
+
+SCAN_NAMESPACE: dict[str, Any] = {"_turns": _turns, "_taken": _taken}
+"""What `scan` has beyond the names of `main`."""
+
+
+class _Seat:
+    """A CTA that only its position is known of, for `scan`."""
+
+    def __init__(self, grid: Grid, position: Position) -> None:
+        self.grid, self.position = grid, position
+
+    def stop(self, *_: Any) -> Unrepeatable:
+        return Unrepeatable()
+
+
+@dataclass(frozen=True)
+class _SeatedWarp:
+    cta: _Seat
+    index: int
+
+
+class Course:
+    """The steps that a CTA takes. key: equal for CTAs that take the same ones, wherever in global memory.
+
+    places: for each tensor there, the offsets of its tiles, in the order of the warps' programs.
+    """
+
+    __slots__ = ("key", "places")
+
+    def __init__(self, grid: Grid, position: Position) -> None:
+        lowered, seat, log = grid.lowered, _Seat(grid, position), list[Any]()
+        lists: list[list[int]] = [[] for _ in lowered.sources]
+        assert lowered.scan is not None
+        for index in range(lowered.num_warps):
+            lowered.scan(_SeatedWarp(seat, index), log, lists)
+            log.append(None)
+        if float in {*map(type, log)}:  # 0.0 and -0.0 are equal, and not the same
+            log = [repr(entry) for entry in log]
+        self.places = [np.array(n, np.int64).reshape(-1, r) for n, r in zip(lists, lowered.sources, strict=True)]
+        self.key = tuple(log), tuple((places - places[:1]).tobytes() for places in self.places)
+
+    def distances(self, other: Course) -> list[Distance]:
+        """How far this CTA's tiles lie from the other's, in each tensor."""
+        pairs = zip(self.places, other.places, strict=True)
+        return [tuple((mine[0] - theirs[0]).tolist()) if len(mine) else () for mine, theirs in pairs]
+
+    def clipped(self, rooms: list[np.ndarray]) -> tuple[bytes, ...]:
+        """What of each tile lies outside of its tensor. rooms: the largest offsets at which nothing does."""
+        every = zip(self.places, rooms, strict=True)
+        pairs = [(np.minimum(places, 0), np.maximum(places - room, 0)) for places, room in every]
+        return tuple(part.tobytes() if part.any() else b"" for pair in pairs for part in pair)
+
+
+# --- the CTAs of a grid
+
+
+class Kind:
+    """CTAs of one key. rooms: see `Course.clipped`; None: not known, and each CTA runs in full. stages: the first CTA
+    by what of its tiles lies outside; None: it had a finding."""
+
+    def __init__(self, rooms: list[np.ndarray] | None) -> None:
+        self.rooms = rooms
+        self.stages: dict[tuple[bytes, ...], tuple[Course, Stage] | None] = {}
+
+
+class Repeats:
+    """Runs the CTAs of a grid, one after the other."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self.kinds: dict[Any, Kind] = {}
+        self.tapes = self.missed = 0
+        x, y, z = grid.dimensions
+        self.looking = grid.lowered.scan is not None and x * y * z > 1
+
+    def run(self, position: Position) -> None:
+        course = self._course(position) if self.looking else None
+        if course is None:
+            self.grid.run([position])
+            return
+        kind = self.kinds.get(course.key)
+        if kind is None:
+            self._record(position, course, None)
+        elif kind.rooms is None:
+            self.grid.run([position])
+        else:
+            self._run(position, course, kind, kind.rooms)
+
+    def close(self) -> None:
+        """Break the cycles through the stages, so that their memory is free now."""
+        for kind in self.kinds.values():
+            for known in kind.stages.values():
+                if known is not None:
+                    known[1].close()
+
+    def _run(self, position: Position, course: Course, kind: Kind, rooms: list[np.ndarray]) -> None:
+        clipped = course.clipped(rooms)
+        if clipped not in kind.stages:
+            self._record(position, course, kind)
+            return
+        known = kind.stages[clipped]
+        if known is None:
+            self.grid.run([position])
+        else:
+            first, stage = known
+            stage.run(position, course.distances(first))
+            self.missed -= 1
+
+    def _course(self, position: Position) -> Course | None:
+        """What goes wrong here goes wrong again when the CTA runs, and is reported then."""
+        try:
+            return Course(self.grid, position)
+        except Exception:
+            self._miss()
+            return None
+
+    def _miss(self) -> None:
+        self.missed += 1
+        self.looking = self.missed < MAX_MISSED
+
+    def _record(self, position: Position, course: Course, kind: Kind | None) -> None:
+        """Run in full, and keep what was done for those that do the same."""
+        self._miss()
+        if self.tapes >= MAX_KINDS:
+            self.grid.run([position])
+            return
+        self.tapes += 1
+        tape, counts, reports = Tape(), self.grid.lowered.counts, self.grid.reports
+        before = dict(counts)
+        (cta,) = self.grid.run([position], tape)
+        done = {name: count - before.get(name, 0) for name, count in counts.items()}
+        kind = kind or self.kinds.setdefault(course.key, Kind(tape.rooms_of(course.places, len(cta.warps))))
+        clean = tape.usable and kind.rooms is not None and self.grid.reports == reports
+        if kind.rooms is not None:
+            kind.stages[course.clipped(kind.rooms)] = (course, Stage(cta, tape, done)) if clean else None
+        if not clean:
+            cta.close()

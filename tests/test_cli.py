@@ -190,7 +190,7 @@ def test_options_whose_placeholder_is_their_name_spell_it() -> None:
         for name, parameter in inspect.signature(command.callback, eval_str=True).parameters.items():
             for option in getattr(parameter.annotation, "__metadata__", ()):
                 shared = getattr(option, "metavar", None) == name.upper() and isinstance(option, OptionInfo)
-                assert not shared or f"--{name}" in option.param_decls, (command.callback, name)
+                assert not shared or f"--{name}" in (option.default, *option.param_decls), (command.callback, name)
 
 
 def test_help_and_version(command):

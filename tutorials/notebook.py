@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import nbformat
 from nbformat import NotebookNode, v4
-from refresh import Snippet, snippets
+from refresh import Snippet, is_folded, snippets
 
 _HEADING = re.compile(r"^(?=## )", re.M)
 _COMMENT = re.compile(r"^<!-- (?:source|output)[^\n]* -->\n", re.M)
@@ -38,16 +38,11 @@ def text_of(page: str) -> str:
 def _cells(page: str) -> Iterator[NotebookNode]:
     end = 0
     for snippet in snippets(page):
-        if not _is_folded(page, snippet):
+        if not is_folded(page, snippet):
             yield from _texts(page[end : snippet.start])
             yield _code(snippet)
             end = snippet.after
     yield from _texts(page[end:])
-
-
-def _is_folded(page: str, snippet: Snippet) -> bool:
-    before = page[: snippet.start]
-    return before.count("<details") > before.count("</details>")
 
 
 def _texts(text: str) -> Iterator[NotebookNode]:

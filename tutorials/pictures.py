@@ -345,7 +345,9 @@ def tma_swizzle() -> Canvas:
     canvas = Canvas(7.6, 3.35, "Eight rows of 64 fp16 in shared memory: piece (row, i) is 16 bytes, four banks wide")
     _banks(canvas, 0.5, "without a swizzle: a column is one place", False)
     _banks(canvas, 4.15, "with the 128-byte swizzle: a column is all places", True)
-    told = "Marked: piece 2 of each row, which eight threads read at once. A place is in the same four banks in every row."
+    told = (
+        "Marked: piece 2 of each row, as eight threads read it at once. A place has the same four banks in every row."
+    )
     canvas.text(0.5, 3.08, told)
     return canvas
 
@@ -385,13 +387,25 @@ def tma_multicast() -> Canvas:
         y = top + (half + 0.5) * size
         canvas.line(3.8, y, 4.7, y, color, 1.2)
         canvas.line(5.8, y, 6.1, y, color, 1.2)
-    told = "Each CTA's mbarrier expects the bytes of both halves. Before anybody overwrites a half, both CTAs must have used it."
+    told = (
+        "Each CTA's mbarrier expects the bytes of both halves. A half may be overwritten once both CTAs have used it."
+    )
     canvas.text(left, top + 2 * size + 0.3, told)
     canvas.text(left, top + 2 * size + 0.52, "Not from a run: the simulator does not run clusters.")
     return canvas
 
 
-PICTURES: tuple[Callable[[], Canvas], ...] = (tma_time, tma_swizzle, tma_multicast, tensor_memory, v0_time, v1_box, v1_time, v2_ring, v2_time)
+PICTURES: tuple[Callable[[], Canvas], ...] = (
+    tma_time,
+    tma_swizzle,
+    tma_multicast,
+    tensor_memory,
+    v0_time,
+    v1_box,
+    v1_time,
+    v2_ring,
+    v2_time,
+)
 
 
 def draw(folder: Path) -> list[Path]:

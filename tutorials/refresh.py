@@ -114,6 +114,11 @@ def snippets(page: str) -> list[Snippet]:
     return found
 
 
+def is_folded(page: str, snippet: Snippet) -> bool:
+    before = page[: snippet.start]
+    return before.count("<details") > before.count("</details>")
+
+
 def run(page: str, name: str) -> list[str]:
     """Run the snippets of a page; what each of them printed, without this machine's folders and times."""
     namespace: dict[str, object] = {"__name__": name}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from tma.copies import CopyByCpAsync, CopyByLoads, CopyByTma
 
 from blackwell_matmul import Script, simulate
 from blackwell_matmul.compiler import Bundle, compile
+from tma.copies import CopyByCpAsync, CopyByLoads, CopyByTma
 
 TARGET = "sm_100a"
 TILES = ((8, 64), (16, 64), (64, 64), (128, 64), (256, 64))

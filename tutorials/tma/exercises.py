@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from tma.copies import CopyByTma
-from tma.swizzle import PIECES, ROWS, piece_after
 
 from blackwell_matmul import InputError, Script, UnsupportedError, check, simulate
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.kernels.primitives import TmaCopy
+from tma.copies import CopyByTma
+from tma.swizzle import PIECES, ROWS, piece_after
 
 COLUMNS = 264
 TILE = (64, 128)
@@ -76,7 +76,7 @@ def repair(kernel: type[Script]) -> None:
     if report.ok:
         print("right: clean in 4 orders, and y is x" if torch.equal(x, y) else "not yet: clean, and y is not x")
     else:
-        print(f"not yet: {report.findings[0].code}")
+        print(f"not yet: {', '.join(dict.fromkeys(finding.code for finding in report.findings))}")
 
 
 def _operands(m: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:

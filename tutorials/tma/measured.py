@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Mapping
 
 import torch
-from tma.copies import CopyByCpAsync, CopyByLoads, CopyByTma
 
 from blackwell_matmul import BlackwellMatmulError
+from tma.copies import CopyByCpAsync, CopyByLoads, CopyByTma
 
 WAYS = {"loads": CopyByLoads, "cp.async": CopyByCpAsync, "TMA": CopyByTma}
 TILES = ((16, 64), (64, 64), (128, 64))

@@ -16,6 +16,8 @@ from tma.strip import CopyStrip
 from blackwell_matmul import BlackwellMatmulError, check, simulate
 from blackwell_matmul.compiler import compile
 
+pytest.importorskip("cuda.bindings.nvrtc")  # the lesson counts instructions in compiled code
+
 LESSON = "00-tma.md"
 TEXT = (refresh.HERE / LESSON).read_text(encoding="utf-8")
 WAYS = (CopyByLoads, CopyByCpAsync, CopyByTma)

@@ -77,7 +77,7 @@ def memory_table() -> None:
 
 
 def throughput_table() -> None:
-    print("KiB in flight   estimate      TMA          cp.async     (TB/s, B200)")
+    print("KiB in flight   estimate   TMA            cp.async       (TB/s, B200)")
     for each in THROUGHPUTS:
         print(f"{each.kib:13} {little(each.kib):10.2f}   {_range(each.tma):12}   {_range(each.cp_async)}".rstrip())
 

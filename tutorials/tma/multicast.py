@@ -13,6 +13,7 @@ class CopyToBoth(Script):
         self.attrs.warps = 4
         self.attrs.cluster_blocks = (2, 1, 1)
         half: int32 = self.blockIdx.x
+        row: int32 = 32 * half
         g_x = self.global_view(x_ptr, dtype=float16, shape=[64, 64])
         g_y = self.global_view(y_ptr, dtype=float16, shape=[128, 64])
         tile = self.shared_tensor(dtype=float16, shape=[2, 32, 64])
@@ -23,9 +24,7 @@ class CopyToBoth(Script):
             with self.single_thread():
                 # Each CTA expects the whole tile: its own half and the half that the other sends.
                 self.mbarrier.arrive_and_expect_tx(arrived, transaction_bytes=tile.nbytes)
-            self.tma.global_to_shared(
-                src=g_x, dst=tile[half], offsets=[32 * half, 0], mbarrier=arrived, multicast_mask=0b11
-            )
+            self.tma.global_to_shared(src=g_x, dst=tile[half], offsets=[row, 0], mbarrier=arrived, multicast_mask=0b11)
         self.mbarrier.wait(arrived, phase=0)
 
         self.store_global(g_y, self.load_shared(tile[0]), offsets=[64 * half, 0])

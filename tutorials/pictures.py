@@ -21,6 +21,8 @@ import torch
 from matplotlib import pyplot as plt
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from story import Bar, Barrier, Story
+from tma import swizzle
+from tma.copies import CopyByTma
 
 from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, Run, simulate
 
@@ -319,7 +321,91 @@ def v2_ring() -> Canvas:
     return canvas
 
 
-PICTURES: tuple[Callable[[], Canvas], ...] = (tensor_memory, v0_time, v1_box, v1_time, v2_ring, v2_time)
+# --- the first lesson
+
+
+def tma_time() -> Canvas:
+    """One tile by TMA: who asks, who waits, and the bytes that the barrier still lacks."""
+    x = torch.ones(64, 64, dtype=torch.float16)
+    story = Story(simulate(CopyByTma, 64, 64, x, torch.empty_like(x)).events)
+    for bar in story.bars:
+        if bar.kind == "load":
+            bar.label = "tile"
+    lanes = [
+        Lane("warp 0", "warp 0"),
+        Lane("warps 1-3", "warp 1"),
+        Lane("TMA", "TMA tile arrived"),
+        Lane("arrived,\nbytes to come", barrier="arrived", tx=True),
+    ]
+    return Timeline(story, lanes, "One tile: one thread asks, all wait, the last byte ends the phase", 0.82).canvas
+
+
+def tma_swizzle() -> Canvas:
+    """Eight rows of 128 bytes in shared memory, as they are and swizzled; one column of pieces is marked."""
+    canvas = Canvas(7.6, 3.35, "Eight rows of 64 fp16 in shared memory: piece (row, i) is 16 bytes, four banks wide")
+    _banks(canvas, 0.5, "without a swizzle: a column is one place", False)
+    _banks(canvas, 4.15, "with the 128-byte swizzle: a column is all places", True)
+    told = (
+        "Marked: piece 2 of each row, as eight threads read it at once. A place has the same four banks in every row."
+    )
+    canvas.text(0.5, 3.08, told)
+    return canvas
+
+
+def _banks(canvas: Canvas, left: float, title: str, swizzled: bool) -> None:
+    top, width, height, marked = 1.0, 0.385, 0.21, 2
+    canvas.text(left, 0.56, title, 8, INK)
+    for place in range(swizzle.PIECES):
+        banks = swizzle.banks(place)
+        canvas.text(left + (place + 0.5) * width, top - 0.12, f"{banks[0]}-{banks[-1]}", 6.2, ha="center")
+    for row in range(swizzle.ROWS):
+        canvas.text(left - 0.08, top + (row + 0.5) * height, str(row), 6.5, ha="right")
+        for piece in range(swizzle.PIECES):
+            place = swizzle.piece_after(row, piece) if swizzled else piece
+            color, ink = (TENSOR, "white") if piece == marked else (COPY_LIGHT, INK)
+            canvas.box(left + place * width, top + row * height, width, height, color, f"{row},{piece}", 6, ink)
+    worst = swizzle.most_in_a_bank(marked, swizzled)
+    told = "8 rows, one after the other" if worst == swizzle.ROWS else "all rows at once"
+    canvas.text(left, top + 8 * height + 0.17, f"{worst} of 8 in the same banks: {told}", 7.5, INK)
+
+
+def tma_multicast() -> Canvas:
+    """A tile for two CTAs: each loads one half, into both."""
+    canvas = Canvas(7.6, 2.75, "Multicast: each CTA of a cluster loads a part of the tile, and all get all of it")
+    left, top, size = 0.5, 0.85, 0.55
+    canvas.text(left, top - 0.2, "global memory", 8, INK)
+    for half, color in enumerate((COPY, COPY_DARK)):
+        canvas.box(left, top + half * size, 1.3, size, color, f"half {half}\nread once", 7)
+        canvas.box(2.6, top + half * size + 0.08, 1.2, size - 0.16, color, f"TMA, asked\nby CTA {half}", 6.5)
+        canvas.line(left + 1.3, top + (half + 0.5) * size, 2.6, top + (half + 0.5) * size, color, 1.2)
+    for cta in range(2):
+        x = 4.7 + 1.4 * cta
+        canvas.text(x, top - 0.2, f"CTA {cta}, shared", 8, INK)
+        for half, color in enumerate((COPY, COPY_DARK)):
+            canvas.box(x, top + half * size, 1.1, size, color, f"half {half}", 7)
+    for half, color in enumerate((COPY, COPY_DARK)):
+        y = top + (half + 0.5) * size
+        canvas.line(3.8, y, 4.7, y, color, 1.2)
+        canvas.line(5.8, y, 6.1, y, color, 1.2)
+    told = (
+        "Each CTA's mbarrier expects the bytes of both halves. A half may be overwritten once both CTAs have used it."
+    )
+    canvas.text(left, top + 2 * size + 0.3, told)
+    canvas.text(left, top + 2 * size + 0.52, "Not from a run: the simulator does not run clusters.")
+    return canvas
+
+
+PICTURES: tuple[Callable[[], Canvas], ...] = (
+    tma_time,
+    tma_swizzle,
+    tma_multicast,
+    tensor_memory,
+    v0_time,
+    v1_box,
+    v1_time,
+    v2_ring,
+    v2_time,
+)
 
 
 def draw(folder: Path) -> list[Path]:

@@ -1,11 +1,12 @@
 """Refreshes what is generated in the tutorials: pieces of kernels, printed outputs, pictures.
 
-python tutorials/refresh.py           rewrites the pages and the pictures
+python tutorials/refresh.py           rewrites the pages, the notebooks and the pictures
 python tutorials/refresh.py --check   changes nothing; exit code 1 when something is out of date
 
 In a page, a comment `<!-- source: FILE from "a" to "b" -->` stands before a Python block that holds the lines of FILE
 from the one that starts with a to the first one after it that starts with b. Every other Python block is run, all
-blocks of a page in one namespace, in order; `<!-- output -->` stands before the text block that shows what it prints.
+blocks of a page in one namespace, in order; `<!-- output -->` stands before the text block that shows what it prints,
+`<!-- output without a GPU -->` before one that a machine with a GPU leaves as it is.
 A console block holds one `$ blackwell-matmul` command and what it prints on a terminal.
 """
 
@@ -26,6 +27,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGES = ("v0.md", "v1.md", "v2.md")
+LESSONS = ("00-tma.md",)
+"""Pages that are notebooks as well: notebook.py makes each of its page."""
+
 WIDTH = 110
 
 _SOURCE = re.compile(r'^<!-- source: (?P<file>\S+) from "(?P<first>[^\n]*?)" to "(?P<last>[^\n]*?)" -->\n', re.M)
@@ -33,7 +37,7 @@ _BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```\n", re.M | re.S)
 _COMMAND = re.compile(r"^```console\n\$ blackwell-matmul (?P<arguments>[^\n]*)\n(?P<text>.*?)^```\n", re.M | re.S)
 _EXCERPT = re.compile(r"[ >]+\d+ \| ")
 """How a report shows a line of source; like the pieces of kernels it is not wrapped."""
-_OUTPUT = re.compile(r"\n*<!-- output -->\n```text\n(?P<text>.*?)^```\n", re.M | re.S)
+_OUTPUT = re.compile(r"\n*<!-- output(?P<cpu> without a GPU)? -->\n```text\n(?P<text>.*?)^```\n", re.M | re.S)
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,27 @@ def expand(page: str) -> str:
 
 @dataclass(frozen=True)
 class Snippet:
-    """A Python block that is run. end: where it ends in the page; shown: the output under it, or None."""
+    """A Python block that is run. start, end: where it is in the page; shown: the output under it, or None.
+
+    after: where that ends. cpu: the output is that of a machine without a GPU.
+    """
 
     text: str
+    start: int
     end: int
     shown: str | None
+    after: int
+    cpu: bool = False
+
+    def says_the_same(self, printed: str) -> bool:
+        """Whether the page shows what was printed here, as far as this machine can tell."""
+        return (self.cpu and _has_gpu()) or (self.shown or "").split() == printed.split()
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def snippets(page: str) -> list[Snippet]:
@@ -88,8 +108,15 @@ def snippets(page: str) -> list[Snippet]:
         source = any(m.end() == block.start() for m in _SOURCE.finditer(page))
         if block["language"] == "python" and not source:
             output = _OUTPUT.match(page, block.end())
-            found.append(Snippet(block["text"], block.end(), output["text"] if output else None))
+            shown, after = (output["text"], output.end()) if output else (None, block.end())
+            cpu = bool(output and output["cpu"])
+            found.append(Snippet(block["text"], block.start(), block.end(), shown, after, cpu))
     return found
+
+
+def is_folded(page: str, snippet: Snippet) -> bool:
+    before = page[: snippet.start]
+    return before.count("<details") > before.count("</details>")
 
 
 def run(page: str, name: str) -> list[str]:
@@ -127,12 +154,11 @@ def wrapped(text: str) -> str:
 def with_outputs(page: str, printed: list[str]) -> str:
     """The page with an output block under every snippet that prints."""
     for snippet, text in reversed(list(zip(snippets(page), printed))):
-        rest = page[snippet.end :]
-        old = _OUTPUT.match(rest)
-        if old:
-            rest = rest[old.end() :]
-        block = f"\n<!-- output -->\n```text\n{wrapped(text)}```\n" if text else ""
-        page = page[: snippet.end] + block + rest
+        if snippet.cpu and _has_gpu():
+            continue
+        mark = "output without a GPU" if snippet.cpu else "output"
+        block = f"\n<!-- {mark} -->\n```text\n{wrapped(text)}```\n" if text else ""
+        page = page[: snippet.end] + block + page[snippet.after :]
     return page
 
 
@@ -164,13 +190,20 @@ def fresh(name: str) -> str:
     return with_outputs(page, run(page, name.removesuffix(".md")))
 
 
+def fresh_files() -> dict[str, str]:
+    """The pages and notebooks of this folder as they should be."""
+    import notebook
+
+    files = {name: fresh(name) for name in (*LESSONS, *PAGES)}
+    return files | {notebook.name_of(name): notebook.text_of(files[name]) for name in LESSONS}
+
+
 def main(check: bool) -> int:
     import pictures
 
     stale = []
-    for name in PAGES:
-        new = fresh(name)
-        if new != (HERE / name).read_text(encoding="utf-8"):
+    for name, new in fresh_files().items():
+        if not (HERE / name).exists() or new != (HERE / name).read_text(encoding="utf-8"):
             stale.append(name)
             if not check:
                 (HERE / name).write_text(new, encoding="utf-8")

@@ -4,7 +4,10 @@ A fixed tolerance hides real faults: 1e-2 is twenty units in the last place of a
 large one. The rule here is relative to what cannot be avoided. Element C[i, j] has
 
     half_ulp    half a unit in the last place of C's type at the exact value: what one rounding may cost
-    noise       2**-24 * |A[i, :]| * |B[j, :]| (Euclidean norms): what accumulating in fp32 may cost
+    noise       2**-24 * |A[i, :]| * |B[j, :]| (Euclidean norms): what accumulating in fp32 may cost; on a GPU times
+                sqrt(K) / 16 where that is more, because tensor cores round the sum towards zero at each step of 16
+                products, and such errors add up (Fasi, Higham, Mikaitis, Pranesh, "Numerical behavior of NVIDIA
+                tensor cores", 2021; cuBLAS has them too, unless it splits K)
 
 and its error is `max(0, |C[i, j] - exact| - noise) / (half_ulp + noise)`, so 1 is a correctly rounded result at
 its worst and 2 is a whole unit in the last place. C is right when its largest error is at most twice the largest
@@ -26,6 +29,9 @@ from blackwell_matmul.problem import positive
 from blackwell_matmul.wording import has_memory, shown
 
 ALLOWED_RATIO = 2.0
+MMA_K = 16
+"""Products that a tensor core adds in one step, of 16-bit types (PTX ISA, "mma.m16n8k16", wgmma and tcgen05 alike)."""
+
 BLOCK_ELEMENTS = 2**21
 """Elements of C that are compared at a time; each costs about 150 bytes while they are."""
 
@@ -155,8 +161,14 @@ def _compare(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Iterator[_Blo
     for first in range(0, c.shape[0], rows):
         a_rows, c_rows = a[first : first + rows], c[first : first + rows]
         exact = a_rows.double() @ b_exact.T
-        noise = torch.outer(_norms(a_rows) * 2.0**-24, b_norm)
+        noise = torch.outer(_norms(a_rows) * _accumulation_unit(a), b_norm)
         yield _compare_rows(first, c_rows, exact, torch_product(a_rows, b).to(c.dtype), noise)
+
+
+def _accumulation_unit(a: torch.Tensor) -> float:
+    """The noise of an element whose row of A and of B have norm 1."""
+    one_sided = math.sqrt(a.shape[1]) / MMA_K if a.is_cuda else 1.0
+    return 2.0**-24 * max(1.0, one_sided)
 
 
 def _compare_rows(

@@ -62,6 +62,24 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_n": 64, "block_k": 16, "e_block_n": 32, "stages": 2},
         {"block_n": 64, "block_k": 32, "e_block_n": 64, "stages": 6},
     ),
+    "h0": ({"block_n": 64, "block_k": 32}, {"block_n": 128, "block_k": 16}),
+    "h1": ({"block_n": 64, "block_k": 32, "e_block_n": 16}, {"block_n": 64, "block_k": 64, "e_block_n": 64}),
+    "h2": (
+        {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 6},
+    ),
+    "h3": (
+        {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2},
+    ),
+    "h4": (
+        {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "sm_count": 2},
+        {"block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "sm_count": 1},
+    ),
+    "g0": (
+        {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2},
+    ),
     "wgmma": ({"block_m": 64, "block_n": 64, "block_k": 32}, {"block_m": 128, "block_n": 32, "block_k": 64}),
     "wgmma_pipelined": (
         {"block_m": 64, "block_n": 64, "block_k": 32, "stages": 3},
@@ -285,7 +303,7 @@ class Case:
 
 
 def cases(name: str) -> list[Case]:
-    target = "sm_90a" if name in HOPPER else "sm_100a"
+    target = "sm_90a" if name in HOPPER else rung(name).target
     return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in SIZES]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from blackwell_matmul import kernels
 from blackwell_matmul.compiler import Bundle, compile
 from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first
 from blackwell_matmul.kernels import rung
@@ -20,6 +21,7 @@ from blackwell_matmul.kernels import rung
 ARRAY = np.zeros(4, dtype=np.float32)
 TARGETS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 RUNGS = ("v0", "v1", "v2")
+EVERY_RUNG = tuple(kernels.RUNGS)
 
 
 def matmul_arguments(
@@ -30,7 +32,8 @@ def matmul_arguments(
 
 @functools.cache
 def rung_program(name: str) -> Program:
-    return build(bind(rung(name), matmul_arguments(), target="sm_100a"), "sm_100a")
+    target = rung(name).target
+    return build(bind(rung(name), matmul_arguments(), target=target), target)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiler_samples import RUNGS, rung_program, script_program
+from compiler_samples import EVERY_RUNG, rung_program, script_program
 from tilus.drivers import optimize_ir_module
 from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
 
@@ -117,7 +117,7 @@ def compare(program: Program, folder: Path, sizes: Sequence[int] = SIZES, **fixe
         assert bool(attributes) == (launch.dynamic_shared_bytes > 48 * 1024)
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", EVERY_RUNG)
 def test_rungs(name: str, tmp_path: Path) -> None:
     compare(rung_program(name), tmp_path)
 
@@ -171,27 +171,30 @@ def test_a_wrong_plan_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc, to compare with")
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", EVERY_RUNG)
 def test_the_code_is_that_of_nvcc(name: str, tmp_path: Path) -> None:
     """NVRTC's cubin against nvcc's, of the same source: byte for byte if both are of one version, else by opcodes.
 
-    V0 differs also then, in the numbers of registers: NVRTC's front end takes the address of shared memory in 64 bits.
+    Only V1 and V2 are the same to the byte: NVRTC's front end takes the address of shared memory in 64
+    bits, and registers move where a kernel keeps much in them.
     """
     from compiler_samples import sass
 
-    source = device_source(lower(rung_program(name)), rung_program(name))
-    ours = nvrtc.compile_source(source.numbered, "sm_100a", name)
+    program = rung_program(name)
+    source = device_source(lower(program), program)
+    ours = nvrtc.compile_source(source.numbered, program.target, name)
     file, cubin = tmp_path / "kernel.cu", tmp_path / "nvcc.cubin"
     file.write_text(re.sub(r"^typedef .*?int\d+_t;$|^struct alignas.*$", "", source.text, flags=re.MULTILINE))
     text = "#include <cstdint>\n#include <cuda.h>\n" + file.read_text()
     file.write_text(text)
-    options = ["-std=c++17", "-ftz=true", "-prec-div=false", "-lineinfo", "-arch=sm_100a", f"-I{nvrtc._cuda_headers()}"]
+    options = ["-std=c++17", "-ftz=true", "-prec-div=false", "-lineinfo", f"-arch={program.target}"]
+    options.append(f"-I{nvrtc._cuda_headers()}")
     subprocess.run(["nvcc", *options, "-cubin", "-o", str(cubin), str(file)], check=True, capture_output=True)
     version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout
     same = re.findall(r"V([\d.]+)", version)[0] == nvrtc.version()
     theirs = sass(cubin.read_bytes(), tmp_path)
     mine = sass(ours.cubin, tmp_path)
-    if same and name != "v0":
+    if same and name in ("v1", "v2"):
         assert theirs == mine
-    for opcode in ("UTMALDG", "UTMASTG", "UTCHMMA", "UTCBAR", "LDTM", "LDGSTS", "SYNCS.EXCH"):
+    for opcode in ("UTMALDG", "UTMASTG", "UTCHMMA", "UTCBAR", "LDTM", "LDGSTS", "SYNCS.EXCH", "HGMMA", "HMMA"):
         assert theirs.count(opcode) == mine.count(opcode), opcode

@@ -412,6 +412,36 @@ def test_a_command_line_of_garbage_ends_in_one_sentence_and_exit_code_2(capsys, 
     attack()
 
 
+MEASURING = {
+    "bench": ["--suite", "--size", "--rungs", "--dtype", "--rounds", "--repetitions", "--limit", "--bundles", "--draw"],
+    "tune": ["--size", "--dtype", "--budget", "--top", "--limit"],
+}
+
+
+@st.composite
+def measuring_lines(draw: Callable[..., Any]) -> list[str]:
+    command = draw(st.sampled_from(sorted(MEASURING)))
+    line = [command] if command == "bench" else [command, draw(st.one_of(st.sampled_from(["v0", "h4", "g0"]), WORDS))]
+    for option in draw(st.lists(st.sampled_from(MEASURING[command]), max_size=4)):
+        line += [option, *draw(st.lists(WORDS, max_size=3 if option == "--size" else 1))]
+    return line
+
+
+def test_measuring_without_a_gpu_or_with_garbage_is_one_sentence_and_leaves_nothing(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    @cases(150)
+    @given(measuring_lines())
+    def attack(argv: list[str]) -> None:
+        code = cli.main(argv)
+        out, err = capsys.readouterr()
+        assert code == 2 and out == "" and err.startswith("error: ") and err.count("\n") == 1, (argv, code, err)
+        assert "Traceback" not in err and "a fault of" not in err, (argv, err)
+        assert list(tmp_path.iterdir()) == []
+
+    attack()
+
+
 SOURCE = st.one_of(
     st.text(max_size=60),
     st.lists(

@@ -135,7 +135,7 @@ def run(
     kernel: Annotated[
         str,
         typer.Argument(
-            metavar="KERNEL", help="A rung of the ladder (v0, v1, v2), or a script of your own: my_kernel.py:MyScript."
+            metavar="KERNEL", help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript."
         ),
     ],
     size: Size = None,
@@ -224,7 +224,7 @@ CHECK_EXAMPLES = """Examples:
 @app.command(epilog=CHECK_EXAMPLES)
 def check(
     kernel: Annotated[
-        str, typer.Argument(help="A rung of the ladder (v0, v1, v2), or a script of your own: my_kernel.py:MyScript.")
+        str, typer.Argument(help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript.")
     ],
     size: Size = None,
     dtype: Annotated[
@@ -283,9 +283,7 @@ SCHEDULES_EXAMPLES = """Examples:
 
 @app.command(epilog=SCHEDULES_EXAMPLES)
 def schedules(
-    rung: Annotated[
-        str, typer.Argument(metavar="RUNG", help="A rung of the ladder: v0, v1, v2; or my_kernel.py:MyMatmul.")
-    ],
+    rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung (v0–v2, h0–h4, g0), or my_kernel.py:MyMatmul.")],
     size: Size = None,
     dtype: Annotated[str, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.")] = "fp16",
     gpu: Annotated[
@@ -334,7 +332,7 @@ def compile(
     kernel: Annotated[
         str,
         typer.Argument(
-            metavar="KERNEL", help="A rung of the ladder (v0, v1, v2), or a script of your own: my_kernel.py:MyScript."
+            metavar="KERNEL", help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript."
         ),
     ],
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the bundle.")] = None,

@@ -41,7 +41,8 @@ def measured(options: Mapping[str, Any], tuned: bool, quiet: bool) -> Outcome:
 def compiled(options: Mapping[str, Any], target: str, quiet: bool) -> Outcome:
     with telling(quiet) as tell:
         folder, refused = _request(options).compile(target, tell)
-    lines = [*map(_line, refused), _line(f"Compiled for {target} in {folder}; carry it and run bench with --bundles.")]
+    what = "What was not refused is compiled" if refused else "Compiled"
+    lines = [*map(_line, refused), _line(f"{what} for {target} in {folder}; carry it and run bench with --bundles.")]
     return Outcome({"folder": str(folder), "target": target, "refused": refused}, lines, not refused)
 
 

@@ -49,6 +49,17 @@ def test_shown_finding_is_what_the_snippet_prints(tmp_path: Path) -> None:
     assert " ".join(printed.replace(f"{tmp_path}{os.sep}", "").split()) == shown
 
 
+def test_shown_check_is_what_the_command_prints(tmp_path: Path) -> None:
+    """Each line that is shown; the report has more."""
+    (tmp_path / "copy_tile.py").write_text(next(text for text in SNIPPETS if "class CopyTile" in text), "utf-8")
+    console = next(text for language, text in BLOCKS if language == "console" and "copy_tile.py" in text)
+    command, *shown = console.splitlines()
+    result = run([sys.executable, "-m", "blackwell_matmul", *shlex.split(command)[2:]], tmp_path)
+    assert result.returncode == 1
+    printed = {line.strip() for line in result.stdout.splitlines()}
+    assert {line.strip() for line in shown} - {"..."} <= printed
+
+
 def test_shown_demo_line_is_what_the_demo_prints(tmp_path: Path) -> None:
     """All of it but the error, which depends on random inputs, and the time."""
     shown = next(text for text in OUTPUTS if text.startswith("BlackwellMatmul"))

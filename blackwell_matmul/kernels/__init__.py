@@ -41,10 +41,10 @@ LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def rung(name: str) -> type[MatmulScript]:
-    """The class of a rung such as "v1"; InputError, with the names that exist, for any other name."""
+    """The class of a rung such as "v1" or "V1"; InputError, with the names that exist, for any other name."""
     known = plain_text(name)
-    if known is None or known not in RUNGS:
+    if known is None or known.lower() not in RUNGS:
         raise InputError(f"rung is {shown(name)}; the rungs are {', '.join(RUNGS)}.")
-    module, _, class_name = RUNGS[known].partition(":")
+    module, _, class_name = RUNGS[known.lower()].partition(":")
     found: type[MatmulScript] = getattr(importlib.import_module(module), class_name)
     return found

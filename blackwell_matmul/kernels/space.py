@@ -15,6 +15,7 @@ from typing import Protocol
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.kernels import LADDERS
 from blackwell_matmul.problem import INT32_MAX, Problem, Schedule, as_pins
 from blackwell_matmul.wording import integer, plain_text, shown
 
@@ -192,13 +193,17 @@ TMA_BYTES = 16
 GRID_Y = 65535
 
 
+def _rungs_for(arch: str) -> str:
+    return f", and the rungs for {arch} are {', '.join(sorted(LADDERS[arch]))}" if arch in LADDERS else ""
+
+
 def _mma_needs_its_gpu(case: Case) -> str | None:
     if case.mma == "mma.sync":
         return None if "tma" in case.gpu.features else f"{case.gpu} has no TMA; GPUs from sm_90 on have it."
     if case.mma not in case.gpu.features:
         has = {"tcgen05": "B200 and GB200 have them", "wgmma": "H100 and H200 have them"}[case.mma]
         what = {"tcgen05": "tcgen05 instructions and no tensor memory", "wgmma": "wgmma instructions"}[case.mma]
-        return f"{case.gpu} has no {what}; {has}."
+        return f"{case.gpu} has no {what}; {has}{_rungs_for(case.gpu.arch)}."
     if case.mma == "tcgen05" and case.gpu.arch not in MMA_ARCHS:
         return f"tilus 0.2.0 generates no tcgen05.mma for {case.gpu}; it does for {', '.join(MMA_ARCHS)}."
     return None

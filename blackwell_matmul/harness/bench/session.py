@@ -93,7 +93,8 @@ def compile_missing(
     task = _compile_task(bundles.folder, gpu)
     for (contender, case), ended in _on_all_cores(missing, task, plan.limit_s, until_s):
         done += 1
-        tell(f"compiled {done} of {len(missing)}: {contender.name} {case.problem}")
+        what = "compiled" if ended.result is not None else "refused"
+        tell(f"{what} {done} of {len(missing)}: {contender.name} {case.problem}")
         if ended.result is not None:
             bundles.add(contender, case.problem, ended.result)
             continue

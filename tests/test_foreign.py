@@ -430,7 +430,7 @@ def test_an_assigned_global_name_is_told(write, command):
 def test_the_readme_shows_what_a_kernel_file_prints(tmp_path):
     readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
-    kernel = next(text for language, text in blocks if language == "python" and "def example_args" in text)
+    kernel = next(text for language, text in blocks if language == "python" and "class Relu" in text)
     shell, shown = next(text.splitlines() for language, text in blocks if language == "console")
     (tmp_path / "my_kernel.py").write_text(kernel)
     command = [sys.executable, "-m", "blackwell_matmul", *shell.removeprefix("$ blackwell-matmul ").split()]

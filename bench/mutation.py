@@ -547,9 +547,9 @@ def main(
 ) -> None:
     """Run every mutant in every case; exit code 1 if one survives."""
     names, start, console = rungs or list(KERNELS), time.perf_counter(), Console(width=160)
-    todo = [mutant for name in names for mutant in mutants(name)]
+    every = [mutant for name in names for mutant in mutants(name)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        judged = track(pool.map(judge_all, todo), total=len(todo), description="mutants", console=Console(stderr=True))
+        judged = track(pool.map(judge_all, every), total=len(every), description="mutants", console=Console(stderr=True))
         outcomes = [outcome for group in judged for outcome in group]
     for outcome in outcomes:
         if show or outcome.verdict in ("survived", "exception"):

@@ -212,10 +212,10 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="print where one process spends its time")
     parser.add_argument("--json", type=Path, help="also add the run to this file")
     options = parser.parse_args()
-    rows, todo = [], list(cases(options))
+    rows, planned = [], list(cases(options))
     with Progress(transient=True) as progress:
-        task = progress.add_task("measuring", total=len(todo))
-        for name, size, schedule in todo:
+        task = progress.add_task("measuring", total=len(planned))
+        for name, size, schedule in planned:
             rows.append(in_child(name, size, schedule, options.repeats, options.profile))
             progress.advance(task)
     Console(width=190).print(table(rows))

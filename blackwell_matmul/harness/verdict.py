@@ -25,13 +25,11 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.reference import torch_product
+from blackwell_matmul.kernels.space import MMA_K
 from blackwell_matmul.problem import positive
 from blackwell_matmul.wording import has_memory, shown
 
 ALLOWED_RATIO = 2.0
-MMA_K = 16
-"""Products that a tensor core adds in one step, of 16-bit types (PTX ISA, "mma.m16n8k16", wgmma and tcgen05 alike)."""
-
 BLOCK_ELEMENTS = 2**21
 """Elements of C that are compared at a time; each costs about 150 bytes while they are."""
 

@@ -549,7 +549,8 @@ def main(
     names, start, console = rungs or list(KERNELS), time.perf_counter(), Console(width=160)
     every = [mutant for name in names for mutant in mutants(name)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        judged = track(pool.map(judge_all, every), total=len(every), description="mutants", console=Console(stderr=True))
+        ended = pool.map(judge_all, every)
+        judged = track(ended, total=len(every), description="mutants", console=Console(stderr=True))
         outcomes = [outcome for group in judged for outcome in group]
     for outcome in outcomes:
         if show or outcome.verdict in ("survived", "exception"):

@@ -416,20 +416,27 @@ def bench(
     ] = False,
     target: Annotated[str, typer.Option(metavar="sm_...", help="The GPU of --compile-only.")] = "sm_100a",
     draw: Annotated[str | None, typer.Option(metavar="FOLDER", help="Draw what is there, and measure nothing.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar="", help="Of a study, the few trials that say most.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check the kernels on this machine's GPU, then time them against cuBLAS, all in turn.
 
     Exit code 0: what ran is right. 1: something is wrong, crashed or hung. 2: could not run.
     """
-    from blackwell_matmul import screen_bench
+    from blackwell_matmul import screen_bench, screen_studies
+    from blackwell_matmul.harness.studies import STUDIES
 
+    limit_s = _integer("--limit", limit)
     options = {
         "suite": suite, "size": None if size is None else _sizes(size), "rungs": _words(rungs), "dtypes": _words(dtype),
-        "baselines": baselines, "rounds": _integer("--rounds", rounds), "limit_s": _integer("--limit", limit),
+        "baselines": baselines, "rounds": _integer("--rounds", rounds), "limit_s": limit_s,
         "repetitions": _integer("--repetitions", repetitions), "out": out, "bundles": bundles, "again": again,
     }  # fmt: skip
-    if draw is not None:
+    if suite in STUDIES:
+        outcome = screen_studies.studied(suite, out, limit_s, again, quick, quiet=as_json)
+    elif draw is not None:
         outcome = screen_bench.drawn(draw)
     elif compile_only:
         outcome = screen_bench.compiled(options, target, quiet=as_json)

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, TextIO
 
 MARK = "blackwell-matmul: "
@@ -43,13 +44,21 @@ def _ended(
 
     arguments = {name: value for name, value in task.items() if name != "do"}
     try:
-        return {"result": functions[task["do"]](told, **arguments)}, False
+        return {"result": _function(functions, task["do"])(told, **arguments)}, False
     except BlackwellMatmulError as error:
         if not isinstance(error, DriverError):
             return {"refused": str(error), "at": at}, False
         return {"failed": str(error).rstrip("."), "at": at}, True
     except Exception as error:
         return {"failed": spelled(error), "at": at}, True
+
+
+def _function(functions: Mapping[str, Callable[..., dict[str, Any]]], name: str) -> Callable[..., dict[str, Any]]:
+    module, colon, inside = name.partition(":")
+    if not colon:
+        return functions[name]
+    found: Callable[..., dict[str, Any]] = getattr(import_module(module), inside)
+    return found
 
 
 def _own_stdout() -> TextIO:

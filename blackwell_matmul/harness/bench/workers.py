@@ -24,7 +24,7 @@ from typing import Any
 from blackwell_matmul.harness.bench.child import MARK
 
 Task = Mapping[str, Any]
-"""Plain data: "do" names a function of `tasks`, the rest are its arguments."""
+"""Plain data: "do" names a function, of `tasks` or as "module:function", the rest are its arguments."""
 
 COMMAND = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")
 
@@ -47,10 +47,12 @@ class Ended:
 
 
 class Workers:
-    """Children, one at a time. limit_s: the longest that one may be silent. ahead: how many more import meanwhile."""
+    """Children, one at a time. limit_s: the longest that one may be silent. ahead: how many more import meanwhile.
+    environment: variables that they start with, besides this process's."""
 
-    def __init__(self, limit_s: float, ahead: int | None = None) -> None:
+    def __init__(self, limit_s: float, ahead: int | None = None, environment: Mapping[str, str] | None = None) -> None:
         self.limit_s = limit_s
+        self._environment = {**os.environ, **(environment or {})}
         self._ahead = max(1, min(MOST_AHEAD, (os.cpu_count() or 1) // 2)) if ahead is None else ahead
         self._spares: list[_Child] = []
 
@@ -75,18 +77,18 @@ class Workers:
 
     def _take(self) -> _Child:
         while len(self._spares) <= self._ahead:
-            self._spares.append(_Child())
+            self._spares.append(_Child(self._environment))
         return self._spares.pop(0)
 
 
 class _Child:
     """A process that imports what it needs and then waits for its tasks. It ends when its stdin is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         self._process = subprocess.Popen(
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            text=True, errors="replace", start_new_session=True,
+            text=True, errors="replace", start_new_session=True, env=environment,
         )  # fmt: skip
         self._said: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()

@@ -1,0 +1,46 @@
+"""What a person sees of a study: its tables, drawn by a screen of its own, and on what it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from blackwell_matmul.screen import printable, telling
+from blackwell_matmul.screen_bench import Outcome
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from blackwell_matmul.harness.studies.sheet import Sheet
+
+_SCREENS: Mapping[str, str] = MappingProxyType({})
+"""For each study the module whose `lines(sheet)` draws it."""
+
+
+def studied(study: str, out: str, limit_s: float, again: bool, quick: bool, quiet: bool) -> Outcome:
+    """Run what is missing on this machine's GPU, and draw all that is there."""
+    from blackwell_matmul.harness.bench import machine
+    from blackwell_matmul.harness.studies import running, trials_of
+    from blackwell_matmul.harness.studies.sheet import Sheet
+
+    gpu = machine.gpu_at_hand()
+    sheet = Sheet(Path(out), study, machine.machine_of(gpu))
+    if again:
+        sheet.forget()
+    with telling(quiet) as tell:
+        running.run(trials_of(study)(quick), sheet, limit_s, tell)
+    return Outcome(sheet.as_dict(), [*study_lines(sheet)], all(row.status == "done" for row in sheet))
+
+
+def study_lines(sheet: Sheet) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    draw: Callable[[Sheet], Iterator[RenderableType]] = import_module(_SCREENS[sheet.study]).lines
+    yield from draw(sheet)
+    versions = ", ".join(f"{name} {version}" for name, version in sheet.machine.about.get("versions", {}).items())
+    driver = sheet.machine.about.get("driver_version", "unknown")
+    yield Text(f"Measured on {sheet.machine}, driver {driver}, {versions}.", style="dim")
+    yield Text(printable(f"Written: {sheet.file}"))

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v2 import HopperMatmulV2
     from blackwell_matmul.kernels.hopper.v3 import HopperMatmulV3
     from blackwell_matmul.kernels.hopper.v4 import HopperMatmulV4
+    from blackwell_matmul.kernels.hopper.v5 import HopperMatmulV5
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime import Loaded, load
     from blackwell_matmul.script import Script
@@ -67,6 +68,7 @@ __all__ = [
     "HopperMatmulV2",
     "HopperMatmulV3",
     "HopperMatmulV4",
+    "HopperMatmulV5",
     "InputError",
     "Loaded",
     "Problem",
@@ -114,6 +116,7 @@ _HOMES = {
     "kernels.hopper.v2": ("HopperMatmulV2",),
     "kernels.hopper.v3": ("HopperMatmulV3",),
     "kernels.hopper.v4": ("HopperMatmulV4",),
+    "kernels.hopper.v5": ("HopperMatmulV5",),
     "problem": ("Problem", "Schedule"),
     "runtime": ("Loaded", "load"),
     "script": ("Script",),

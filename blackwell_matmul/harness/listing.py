@@ -12,13 +12,14 @@ from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.kernels import space
+from blackwell_matmul.kernels.case import case_of, dynamic_shared_bytes, tensor_memory_columns
+from blackwell_matmul.kernels.cycles import predicted_cycles
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.wording import shown
 
 RULE = (
-    "Of the schedules that can run and are no larger than the problem needs, those that give every SM a tile of C are "
-    "preferred, if there are any; among them the widest block_n wins, then the deepest block_k, then the most stages "
-    "that the k-tiles can fill, then the widest e_block_n."
+    "Of the schedules that can run the one with the fewest predicted cycles, on the SM that has the most tiles; of "
+    "equals the one with the largest tile, then the widest strip, then the most stages that the k-tiles can fill."
 )
 """What `space.choose` does, in one sentence."""
 
@@ -27,13 +28,15 @@ RULE = (
 class ScheduleRow:
     """One schedule: what it takes, and each reason why it cannot run (none: it can).
 
-    ctas: tiles of C, one CTA each. shared_memory_bytes: of one CTA. tensor_memory_columns: what its accumulator takes.
+    ctas: tiles of C, in whole clusters. shared_memory_bytes: of one CTA. tensor_memory_columns: what its accumulator
+    takes. predicted_cycles: as `kernels.cycles` ranks schedules by; not measured.
     """
 
     schedule: Schedule
     ctas: int
     shared_memory_bytes: int
     tensor_memory_columns: int
+    predicted_cycles: int
     reasons: tuple[str, ...] = ()
 
     @property
@@ -64,15 +67,13 @@ class ScheduleList:
 
     @property
     def why(self) -> str:
-        """What decided here: whether the chosen schedule gives every SM a tile."""
+        """What decided here: how many tiles each SM gets, and how long they take as predicted, not measured."""
         if self.chosen is None:
             return "No schedule can run it."
-        ctas = next(row.ctas for row in self.rows if row.schedule == self.chosen)
-        have = f"{_count(ctas, 'tile')} of C for {self.gpu.sm_count} SMs"
-        if ctas >= self.gpu.sm_count:
-            filling = sum(row.ctas >= self.gpu.sm_count for row in self.runnable)
-            return f"{have}; {filling} of {len(self.runnable)} that can run give every SM one."
-        return f"{have}; none that can run gives every SM one."
+        row = next(row for row in self.rows if row.schedule == self.chosen)
+        most = -(-row.ctas // self.gpu.sm_count)
+        have = f"{_count(row.ctas, 'tile')} of C for {self.gpu.sm_count} SMs, {_count(most, 'tile')} at most for each"
+        return f"{have}; {row.predicted_cycles} cycles predicted, and at least as many for any other that can run."
 
     def as_dict(self) -> dict[str, object]:
         """The list with plain values and stable keys."""
@@ -100,6 +101,7 @@ class ScheduleList:
             "ctas": row.ctas,
             "shared_memory_bytes": row.shared_memory_bytes,
             "tensor_memory_columns": row.tensor_memory_columns,
+            "predicted_cycles": row.predicted_cycles,
             "reasons": list(row.reasons),
         }
 
@@ -121,12 +123,13 @@ def schedules(rung: str | type, problem: Problem, gpu: str | Gpu | None = None) 
 
 
 def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
-    block_m, block_n = schedule.block_m or 1, schedule.block_n or 1
+    case = case_of(schedule, problem, gpu)
     return ScheduleRow(
         schedule=schedule,
-        ctas=-(-problem.m // block_m) * -(-problem.n // block_n),
-        shared_memory_bytes=space.dynamic_shared_bytes(schedule, problem, gpu),
-        tensor_memory_columns=space.tensor_memory_columns(block_n) if schedule.mma == "tcgen05" else 0,
+        ctas=case.ctas,
+        shared_memory_bytes=dynamic_shared_bytes(schedule, problem, gpu),
+        tensor_memory_columns=tensor_memory_columns(case.block_n) if schedule.mma == "tcgen05" else 0,
+        predicted_cycles=predicted_cycles(case),
         reasons=tuple(space.why_not(schedule, problem, gpu)),
     )
 

@@ -23,6 +23,7 @@ RUNGS: Mapping[str, str] = MappingProxyType(
         "h2": "blackwell_matmul.kernels.hopper.v2:HopperMatmulV2",
         "h3": "blackwell_matmul.kernels.hopper.v3:HopperMatmulV3",
         "h4": "blackwell_matmul.kernels.hopper.v4:HopperMatmulV4",
+        "h5": "blackwell_matmul.kernels.hopper.v5:HopperMatmulV5",
         "g0": "blackwell_matmul.kernels.geforce.v0:GeforceMatmulV0",
     }
 )
@@ -32,7 +33,7 @@ GeForce Blackwell and GB10."""
 LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "sm_100a": ("v2", "v1", "v0"),
-        "sm_90a": ("h4", "h3", "h2", "h1", "h0"),
+        "sm_90a": ("h5", "h4", "h3", "h2", "h1", "h0"),
         "sm_120a": ("g0",),
         "sm_121a": ("g0",),
     }

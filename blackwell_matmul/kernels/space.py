@@ -8,26 +8,38 @@ the kernel needs: with `e_block_n` tiles move by TMA and C leaves in strips; wit
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels import LADDERS
+from blackwell_matmul.kernels.case import (
+    SPARE_REGISTERS,
+    SWIZZLE_BYTES,
+    Case,
+    case_of,
+    ceil_div,
+    round_up,
+    shared_bytes,
+    tensor_memory_columns,
+)
+from blackwell_matmul.kernels.cycles import predicted_cycles
 from blackwell_matmul.problem import INT32_MAX, Problem, Schedule, as_pins
 from blackwell_matmul.wording import integer, plain_text, shown
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
-        "block_m": (128,),
-        "block_n": (64, 128, 256),
+        "block_m": (64, 128),
+        "block_n": (64, 96, 128, 160, 192, 224, 256),
         "block_k": (16, 32, 64),
         "e_block_n": (16, 32, 64),
         "stages": (2, 3, 4, 6),
-        "consumers": (2,),
+        "consumers": (1, 2),
         "group_m": (1, 4, 8, 16),
+        "cluster_m": (1, 2),
     }
 )
 """Every knob with its values, once for all rungs. Not every combination fits into every GPU: ask `why_not`."""
@@ -41,11 +53,25 @@ class HasKnobs(Protocol):
 
 
 def projection(rung: type[HasKnobs] | Sequence[str]) -> tuple[Schedule, ...]:
-    """The part of `SPACE` that a rung (or a sequence of knob names) can choose from, each schedule once, in order."""
-    knobs = _knobs(rung)
-    rows = itertools.product(*(SPACE[name] for name in knobs))
-    mma = getattr(rung, "mma", "tcgen05")
-    return tuple(dict.fromkeys(Schedule(**dict(zip(knobs, row)), mma=mma) for row in rows))
+    """The part of `SPACE` that a rung (or a sequence of knob names) can choose from, each schedule once, in order.
+
+    Without what no problem and no GPU could make run: tiles that the rung's mma does not compute, and strips that do
+    not fill one.
+    """
+    return _projection(_knobs(rung), getattr(rung, "mma", "tcgen05"))
+
+
+@cache
+def _projection(knobs: tuple[str, ...], mma: str) -> tuple[Schedule, ...]:
+    rows = (dict(zip(knobs, values)) for values in itertools.product(*(SPACE[name] for name in knobs)))
+    return tuple(dict.fromkeys(Schedule(**row, mma=mma) for row in rows if _is_one(row, mma)))
+
+
+def _is_one(row: Mapping[str, int], mma: str) -> bool:
+    rows, columns = row.get("block_m", MMA_M), row.get("block_n", 0)
+    if mma == "tcgen05" and rows != MMA_M:
+        return False
+    return rows == WGMMA_M * row.get("consumers", rows // WGMMA_M) and columns % row.get("e_block_n", 1) == 0
 
 
 def _knobs(rung: type[HasKnobs] | Sequence[str]) -> tuple[str, ...]:
@@ -58,109 +84,6 @@ def _knobs(rung: type[HasKnobs] | Sequence[str]) -> tuple[str, ...]:
     return tuple(map(str.__str__, names))
 
 
-# --- what a schedule needs
-
-ALIGNMENT_BYTES = 128
-"""Shared memory is handed out in multiples of this, at least."""
-
-MBARRIER_BYTES = 8
-ALLOC_WORKSPACE_BYTES = 4
-"""tcgen05.alloc leaves the address of the tensor memory in shared memory."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A complete schedule on a problem and a GPU, with the sizes that follow."""
-
-    block_m: int
-    block_n: int
-    block_k: int
-    e_block_n: int | None
-    stages: int
-    consumers: int | None
-    group_m: int | None
-    mma: str
-    problem: Problem
-    gpu: Gpu
-    ring: bool
-
-    @property
-    def uses_tma(self) -> bool:
-        return self.e_block_n is not None
-
-    @property
-    def row_bytes(self) -> int:
-        """A row of a tile of A or B in shared memory."""
-        return self.block_k * self.problem.element_bytes
-
-    @property
-    def strip_row_bytes(self) -> int:
-        """A row of a strip of C in shared memory; 0 where C leaves straight from registers."""
-        return (self.e_block_n or 0) * self.problem.element_bytes
-
-    @property
-    def barriers(self) -> int:
-        """One for TMA or one for each stage, and as many for the way back if warps specialise; tcgen05.mma has one."""
-        of_tma = self.stages * (2 if self.consumers else 1) if self.uses_tma else 0
-        return of_tma + (1 if self.mma == "tcgen05" else 0)
-
-    @property
-    def strip_buffers(self) -> int:
-        """Strips of C that are in shared memory at once, in each group of rows: two if a CTA has tiles to come."""
-        return min(2, self.block_n // self.e_block_n) if self.e_block_n and self.group_m else 1
-
-    @property
-    def registers(self) -> int:
-        """What a thread holds of the tile of C and, for mma.sync, of A and B; 0 where tensor memory does."""
-        if self.mma == "tcgen05":
-            return 0
-        if self.mma == "wgmma":
-            return self.block_m * self.block_n // (WARPGROUP * (self.consumers or 1))
-        operands = (self.block_m // 4 + self.block_n // 2) * self.row_bytes // (4 * 32)
-        return self.block_m * self.block_n // MMA_SYNC_THREADS + operands
-
-    @property
-    def ctas(self) -> int:
-        return _ceil_div(self.problem.m, self.block_m) * _ceil_div(self.problem.n, self.block_n)
-
-    @property
-    def k_tiles(self) -> int:
-        return _ceil_div(self.problem.k, self.block_k)
-
-
-def dynamic_shared_bytes(schedule: Schedule, problem: Problem, gpu: Gpu) -> int:
-    """What the launch asks for: A, B, the strip of C, the barriers, and the word that tcgen05.alloc writes."""
-    return _dynamic_shared_bytes(_case(schedule, problem, gpu))
-
-
-def _dynamic_shared_bytes(case: Case) -> int:
-    end = 0
-    for rows, row_bytes in (
-        (case.stages * case.block_m, case.row_bytes),
-        (case.stages * case.block_n, case.row_bytes),
-        (case.strip_buffers * case.block_m, case.strip_row_bytes),
-    ):
-        alignment = _alignment_bytes(row_bytes)
-        end = _round_up(_round_up(end, alignment) + rows * row_bytes, alignment)
-    end = _round_up(end, ALIGNMENT_BYTES) + _round_up(case.barriers * MBARRIER_BYTES, ALIGNMENT_BYTES)
-    return end + (ALLOC_WORKSPACE_BYTES if case.mma == "tcgen05" else 0)
-
-
-SWIZZLE_BYTES = (128, 64, 32, 16)
-"""How long a row can be for TMA to spread it over the banks; 16 is no swizzle (PTX ISA, "Swizzling Modes")."""
-
-
-def _alignment_bytes(row_bytes: int) -> int:
-    """A swizzle repeats after eight rows of its length, and a tile starts where the pattern starts."""
-    swizzle = next((size for size in SWIZZLE_BYTES if row_bytes % size == 0), 0)
-    return max(ALIGNMENT_BYTES, 8 * swizzle)
-
-
-def tensor_memory_columns(block_n: int) -> int:
-    """What tcgen05.alloc takes for an accumulator of fp32: a power of two, 32 at least (PTX ISA, "tcgen05.alloc")."""
-    return max(32, 1 << (block_n - 1).bit_length())
-
-
 # --- why not: one function for each reason
 
 MMA_M = 128
@@ -171,24 +94,20 @@ MMA_K = 16
 MMA_ARCHS = ("sm_100a",)
 """Where tilus 0.2.0 generates tcgen05.mma. B300 has the instruction; its sm_103a is not served yet."""
 
-WARPGROUP = 128
 WGMMA_M = 64
 WGMMA_N_STEP = 8
-"""Threads, and one wgmma of 16-bit types (PTX ISA, "Asynchronous wgmma" shapes: m64, n a multiple of 8, k16)."""
+"""One wgmma of 16-bit types (PTX ISA, "Asynchronous wgmma" shapes: m64, n a multiple of 8, k16)."""
 
 MMA_SYNC_N = 8
 MMA_SYNC_ROWS = 64
-MMA_SYNC_THREADS = 256
-"""One mma.sync of 16-bit types is m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"); of eight warps four share
-the rows of a tile and two its columns."""
-
-SPARE_REGISTERS = 60
-"""What a thread needs besides its part of the accumulator: addresses, the loop, a strip on its way out. Kernels that
-were compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
+"""One mma.sync of 16-bit types is m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"); four warps share rows."""
 
 TMA_BOX_EXTENT = 256
 TMA_BYTES = 16
 """A dimension of a box, and what rows and addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+SHARE_ROWS = 8
+"""After so many rows a swizzle begins anew: a part of a tile that TMA writes starts there."""
 
 GRID_Y = 65535
 
@@ -218,19 +137,19 @@ def _block_m_is_one_mma(case: Case) -> str | None:
 def _block_m_is_whole_wgmmas(case: Case) -> str | None:
     rows = WGMMA_M * (case.consumers or 1)
     if case.mma == "mma.sync" and case.block_m % MMA_SYNC_ROWS:
-        return f"block_m = {case.block_m}: mma.sync of four warps computes 64 rows; {_round_up(case.block_m, 64)} fit."
+        return f"block_m = {case.block_m}: mma.sync of four warps computes 64 rows; {round_up(case.block_m, 64)} fit."
     if case.mma != "wgmma" or (case.block_m == rows if case.consumers else case.block_m % rows == 0):
         return None
     if case.consumers:
-        return f"block_m = {case.block_m}: {case.consumers} warpgroups compute {WGMMA_M} rows each, {rows} in all."
-    return f"block_m = {case.block_m}: wgmma computes {WGMMA_M} rows at a time; {_round_up(case.block_m, rows)} fit."
+        return f"block_m = {case.block_m}: consumers = {case.consumers} compute {WGMMA_M} rows each, {rows} in all."
+    return f"block_m = {case.block_m}: wgmma computes {WGMMA_M} rows at a time; {round_up(case.block_m, rows)} fit."
 
 
 def _block_n_is_whole_mmas(case: Case) -> str | None:
     step = MMA_N_STEP if case.mma == "tcgen05" else MMA_SYNC_N if case.mma == "mma.sync" else WGMMA_N_STEP
     if case.block_n % step == 0:
         return None
-    fit = _round_up(case.block_n, step)
+    fit = round_up(case.block_n, step)
     which = f"tcgen05.mma with M = {MMA_M}" if case.mma == "tcgen05" else case.mma
     return f"block_n = {case.block_n}: {which} needs N a multiple of {step}; {fit} is one."
 
@@ -238,7 +157,7 @@ def _block_n_is_whole_mmas(case: Case) -> str | None:
 def _block_k_is_whole_mmas(case: Case) -> str | None:
     if case.block_k % MMA_K == 0:
         return None
-    fit, name = _round_up(case.block_k, MMA_K), "tcgen05.mma" if case.mma == "tcgen05" else case.mma
+    fit, name = round_up(case.block_k, MMA_K), "tcgen05.mma" if case.mma == "tcgen05" else case.mma
     return f"block_k = {case.block_k}: {name} takes {MMA_K} 16-bit elements along k at a time; {fit} is a multiple."
 
 
@@ -263,7 +182,7 @@ def _accumulator_fits(case: Case) -> str | None:
 
 
 def _shared_memory_fits(case: Case) -> str | None:
-    need, have = _dynamic_shared_bytes(case), case.gpu.shared_memory_per_block_bytes
+    need, have = shared_bytes(case), case.gpu.shared_memory_per_block_bytes
     if need <= have:
         return None
     ring = f"{case.stages} stages of " if case.ring else ""
@@ -308,6 +227,15 @@ def _strips_fill_the_tile(case: Case) -> str | None:
     return f"e_block_n = {case.e_block_n}: strips must fill block_n = {case.block_n}, so it must be a divisor of it."
 
 
+def _shares_fill_the_tile_of_b(case: Case) -> str | None:
+    if case.block_n % (SHARE_ROWS * case.cluster_m) == 0:
+        return None
+    return (
+        f"cluster_m = {case.cluster_m}: each CTA loads its share of block_n = {case.block_n} rows of B, in groups of "
+        f"{SHARE_ROWS}; block_n must be a multiple of {SHARE_ROWS * case.cluster_m}."
+    )
+
+
 def _tma_reads_rows_of_a_and_b(case: Case) -> str | None:
     return _tma_row_reason("K", case.problem.k, "A and of B", case.problem) if case.uses_tma else None
 
@@ -320,7 +248,7 @@ def _tma_row_reason(name: str, extent: int, whose: str, problem: Problem) -> str
     row_bytes = extent * problem.element_bytes
     if row_bytes % TMA_BYTES == 0:
         return None
-    fit = _round_up(row_bytes, TMA_BYTES) // problem.element_bytes
+    fit = round_up(row_bytes, TMA_BYTES) // problem.element_bytes
     return (
         f"{name} = {extent}: a row of {whose} is {row_bytes} bytes, TMA needs a multiple of {TMA_BYTES}; "
         f"pad {name} to {fit}."
@@ -348,7 +276,7 @@ def _offsets_fit_int32(case: Case) -> str | None:
 
 
 def _grid_fits(case: Case) -> str | None:
-    tiles = _ceil_div(case.problem.n, case.block_n)
+    tiles = ceil_div(case.problem.n, case.block_n)
     if tiles <= GRID_Y:
         return None
     return f"N = {case.problem.n}: {tiles} tiles along n, and a grid has at most {GRID_Y} CTAs in y; widen block_n."
@@ -373,6 +301,7 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _registers_fit,
     _strips_fill_the_tile,
     _strip_row_is_one_swizzle,
+    _shares_fill_the_tile_of_b,
     _box_rows_fit,
     _tma_reads_rows_of_a_and_b,
     _tma_writes_rows_of_c,
@@ -399,7 +328,7 @@ def _require(**arguments: tuple[object, type]) -> None:
 
 def reasons(rules: Sequence[Rule], schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
     """The sentences of those of `rules` that a complete schedule breaks."""
-    case = _case(schedule, problem, gpu)
+    case = case_of(schedule, problem, gpu)
     return [reason for rule in rules if (reason := rule(case)) is not None]
 
 
@@ -407,29 +336,15 @@ def _missing(schedule: Schedule) -> str | None:
     for name in ("block_m", "block_n", "block_k"):
         if getattr(schedule, name) is None:
             return f"{name} is not set; every schedule has block_m, block_n and block_k."
-    for later, earlier in (("stages", "e_block_n"), ("consumers", "stages"), ("group_m", "consumers")):
+    for later, earlier in (
+        ("stages", "e_block_n"),
+        ("consumers", "stages"),
+        ("group_m", "consumers"),
+        ("cluster_m", "group_m"),
+    ):
         if getattr(schedule, later) is not None and getattr(schedule, earlier) is None:
             return f"{earlier} is not set; a schedule with {later} has it."
     return None
-
-
-def _case(schedule: Schedule, problem: Problem, gpu: Gpu) -> Case:
-    block_m, block_n, block_k = schedule.block_m, schedule.block_n, schedule.block_k
-    if block_m is None or block_n is None or block_k is None:
-        raise InputError(f"schedule {schedule} is incomplete; it needs block_m, block_n and block_k.")
-    return Case(
-        block_m=block_m,
-        block_n=block_n,
-        block_k=block_k,
-        e_block_n=schedule.e_block_n,
-        stages=1 if schedule.stages is None else schedule.stages,
-        consumers=schedule.consumers,
-        group_m=schedule.group_m,
-        mma=schedule.mma,
-        problem=problem,
-        gpu=gpu,
-        ring=schedule.stages is not None,
-    )
 
 
 # --- the choice
@@ -438,44 +353,27 @@ def _case(schedule: Schedule, problem: Problem, gpu: Gpu) -> Case:
 def choose(
     rung: type[HasKnobs] | Sequence[str], problem: Problem, gpu: Gpu, pins: Mapping[str, object] | None = None
 ) -> Schedule:
-    """The schedule to use when nobody pins it, or the best of those that match `pins`.
-
-    Of the schedules that can run and are no larger than the problem needs, those that give every SM a tile of C
-    are preferred, if there are any. Among them the widest block_n wins, then the deepest block_k, then the most
-    stages that the k-tiles can fill, then the widest strip: few large tiles move the fewest bytes.
+    """The schedule to use when nobody pins it, or the best of those that match `pins`: of those that can run, the one
+    with the fewest predicted cycles (`cycles.predicted_cycles`), and of those the largest tile.
 
     Pins that leave nothing raise InputError.
     """
     _require(problem=(problem, Problem), gpu=(gpu, Gpu))
     matching = _matching(rung, as_pins(pins))
-    cases = {schedule: _case(schedule, problem, gpu) for schedule in matching if not why_not(schedule, problem, gpu)}
-    if not cases:
-        raise InputError(_nothing_runs(rung, matching, problem, gpu))
-    candidates = _no_larger_than_needed(cases)
-    filling = [case for case in candidates if case.ctas >= gpu.sm_count]
-    best = max(filling or candidates, key=_preference)
-    return next(schedule for schedule, case in cases.items() if case is best)
+    for schedule in sorted(matching, key=lambda schedule: preference(schedule, problem, gpu)):
+        if not why_not(schedule, problem, gpu):
+            return schedule
+    raise InputError(_nothing_runs(rung, matching, problem, gpu))
 
 
-def _no_larger_than_needed(cases: Mapping[Schedule, Case]) -> list[Case]:
-    """Without the tiles that reach past the whole of N or K where a smaller one already covers it."""
-    kept = list(cases.values())
-    widest = _covering((case.block_n for case in kept), kept[0].problem.n)
-    kept = [case for case in kept if case.block_n <= widest]
-    deepest = _covering((case.block_k for case in kept), kept[0].problem.k)
-    return [case for case in kept if case.block_k <= deepest]
-
-
-def _covering(sizes: Iterable[int], extent: int) -> int:
-    """The smallest size that covers `extent`, or the largest."""
-    ordered = sorted(sizes)
-    return next((size for size in ordered if size >= extent), ordered[-1])
-
-
-def _preference(case: Case) -> tuple[int, ...]:
-    filled_stages = min(case.stages, case.k_tiles)
-    tile = (case.block_m, case.block_n, case.block_k)
-    return (*tile, filled_stages, -case.stages, case.e_block_n or 0, case.group_m or 0)
+def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
+    """What to sort schedules by, best first; of equals few large tiles come first, then wide strips and
+    stages that k-tiles can fill."""
+    case = case_of(schedule, problem, gpu)
+    filled = min(case.stages, case.k_tiles)
+    tile = case.block_m, case.block_n, case.block_k
+    largest = (*tile, case.e_block_n or 0, filled, -case.stages, case.group_m or 0, case.cluster_m)
+    return (predicted_cycles(case), *(-size for size in largest))
 
 
 def _matching(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) -> list[Schedule]:
@@ -484,10 +382,17 @@ def _matching(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) 
     for name, value in pins.items():
         if name not in knobs:
             raise InputError(f"{_label(rung)} has no knob {shown(name)}; its knobs are {', '.join(knobs)}.")
-        if integer(value, 1, INT32_MAX) not in SPACE[name]:
-            offered = ", ".join(map(str, SPACE[name]))
-            raise InputError(f"{name} = {shown(value)} is outside of the space; {name} can be {offered}.")
-    return [schedule for schedule in projection(rung) if schedule.matches(pins)]
+        offered = sorted({getattr(schedule, name) for schedule in projection(rung)})
+        if integer(value, 1, INT32_MAX) not in offered:
+            can = ", ".join(map(str, offered))
+            raise InputError(f"{name} = {shown(value)} is outside of the space; {name} can be {can}.")
+    return [schedule for schedule in projection(rung) if schedule.matches(pins)] or [_pinned(rung, pins)]
+
+
+def _pinned(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) -> Schedule:
+    """One that has the pins, where no tile of the projection does: why_not says why."""
+    values: dict[str, Any] = {name: pins.get(name, SPACE[name][0]) for name in _knobs(rung)}
+    return Schedule(**values, mma=getattr(rung, "mma", "tcgen05"))
 
 
 def _nothing_runs(rung: type[HasKnobs] | Sequence[str], matching: list[Schedule], problem: Problem, gpu: Gpu) -> str:
@@ -503,11 +408,3 @@ def _nothing_runs(rung: type[HasKnobs] | Sequence[str], matching: list[Schedule]
 
 def _label(rung: type[HasKnobs] | Sequence[str]) -> str:
     return rung.__name__ if isinstance(rung, type) else "this kernel"
-
-
-def _ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
-
-
-def _round_up(value: int, step: int) -> int:
-    return _ceil_div(value, step) * step

@@ -16,7 +16,8 @@ from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import RUNGS, rung, space
-from blackwell_matmul.kernels.space import choose, dynamic_shared_bytes, projection, why_not
+from blackwell_matmul.kernels.case import dynamic_shared_bytes
+from blackwell_matmul.kernels.space import choose, projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
 
 B200, H200 = GPUS["B200"], GPUS["H200"]

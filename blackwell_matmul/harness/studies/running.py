@@ -27,7 +27,7 @@ def _tell_step(tell: Tell, about: str, what: str) -> None:
 
 
 def _ended(trial: Trial, limit_s: float, step: Tell) -> Ended:
-    with Workers(limit_s, ahead=0, environment=trial.environment) as workers:
+    with Workers(limit_s * trial.patience, ahead=0, environment=trial.environment) as workers:
         return next(iter(workers.run([trial.task], step)))
 
 

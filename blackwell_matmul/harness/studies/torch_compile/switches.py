@@ -1,6 +1,6 @@
-"""Which environment variables the installed torch and Triton read: a variable that no file of theirs names does nothing.
+"""Which environment variables the installed torch and Triton read: one that no file of theirs names does nothing.
 
-People set variables that some guide names and measure the difference that noise makes.
+People set variables that some guide names, and measure noise.
 """
 
 from __future__ import annotations

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.harness.studies.torch_compile import SWITCHES_TRIAL
+from blackwell_matmul.harness.studies.torch_compile import SWITCHES_TRIAL, trials
 from blackwell_matmul.harness.studies.torch_compile.configurations import LEFT_OUT
 from blackwell_matmul.harness.studies.torch_compile.recommendation import (
     HELPS,
     Figure,
     Mean,
     What,
+    exports,
     figures,
     means,
     recommended,
@@ -32,7 +33,7 @@ COLUMNS = ("kernels", "TFLOPS", "speed-up", "in calls", "compile", "error")
 LEGEND = (
     "kernels: the GPU's time, from a captured graph. speed-up: over eager in the same process, of that time; in calls: "
     "of plain calls, with Python and launches. error: the largest against float64, over eager's own. template: of the "
-    "matmuls; loops: of what is fused between them."
+    "matmuls; loops: what inductor generates between them."
 )
 
 
@@ -43,9 +44,21 @@ def lines(sheet: Sheet) -> Iterator[RenderableType]:
     for workload, members in groupby(sorted(found, key=_order(found)), key=lambda each: each.workload):
         yield from _workload_lines(workload, list(members))
     yield from _mean_lines(means(found))
+    yield from _left_out_lines(sheet)
+    yield from _switch_lines(sheet.result(SWITCHES_TRIAL) or {})
+
+
+def _left_out_lines(sheet: Sheet) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    every = trials(quick=False)
+    if missing := [each for each in every if each.name not in sheet]:
+        yield Text(
+            f"Not run: {len(missing)} of {len(every)} trials; the same command without --quick goes on with them.",
+            style="dim",
+        )
     for what in LEFT_OUT:
         yield Text(f"Left out: {what}", style="dim")
-    yield from _switch_lines(sheet.result(SWITCHES_TRIAL) or {})
 
 
 def _order(found: Sequence[Figure]) -> Any:
@@ -118,7 +131,8 @@ def _mean_lines(found: Sequence[Mean]) -> Iterator[RenderableType]:
 
     if not found:
         return
-    yield Text(f"Geometric means over {found[0].of} workloads", style="bold")
+    over = f"{found[0].of} workload{'s' if found[0].of > 1 else ''}"
+    yield Text(f"Geometric means over {over}", style="bold")
     table = _table(("speed-up", "in calls", "compile", "good"))
     for each in found:
         compile_ = f"{each.compile_s:.1f} s" if each.good else ""
@@ -153,8 +167,10 @@ def _advice_lines(intro: str, mean: Mean, what: What) -> Iterator[RenderableType
     where = "on the GPU" if what == "kernels" else "in calls"
     cost = f"a matmul or block takes {mean.compile_s:.0f} s to compile"
     yield Text(f"{intro}: {mean.configuration}, {value:.2f} times as fast as eager {where}; {cost}.")
-    for line in snippet(mean).split("\n"):
-        yield Text(f"  {line}", style="bold")
+    yield from (Text(f"  {line}", style="bold") for line in snippet(mean).split("\n"))
+    if shell := exports(mean):
+        yield Text("or, for torch.compile(model, dynamic=False), in the shell that starts the program:")
+        yield from (Text(f"  {line}", style="bold") for line in shell.split("\n"))
     if lacking := without_variable(mean):
         yield Text(f"  No variable sets {' or '.join(lacking)}.", style="dim")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from blackwell_matmul.harness.bench.results import Machine
 from blackwell_matmul.harness.studies.sheet import Row, Sheet
 from blackwell_matmul.harness.studies.torch_compile import BETWEEN, SWITCHES_TRIAL
-from blackwell_matmul.harness.studies.torch_compile.configurations import configurations
+from blackwell_matmul.harness.studies.torch_compile.configurations import installed
 
 HERE = Machine("NVIDIA H200", "sm_90a", 132, 989.0)
-OPTIONS = {each.name: dict(each.options) for each in configurations()}
+OPTIONS = {each.name: dict(each.options) for each in installed()}
 
 
 def timing(median_us: float) -> dict[str, float]:

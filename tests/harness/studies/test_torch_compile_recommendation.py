@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from made_up_compile import broken, row
 
-from blackwell_matmul.harness.studies.torch_compile.recommendation import figures, means, recommended, snippet
+from blackwell_matmul.harness.studies.torch_compile.recommendation import exports, figures, means, recommended, snippet
 
 
 def mean_of(rows):
@@ -67,9 +67,9 @@ def test_an_exact_eager_asks_for_exact_results():
 
 def test_the_snippet_can_be_pasted():
     (tma,) = means(figures([row("all TMA", "a", 1.2, 1.2)]))
-    program, shell = snippet(tma).split("\n")
+    program, shell = snippet(tma), exports(tma)
     compile(program, "snippet", "exec")
     assert '"triton.enable_persistent_tma_matmul": True' in program and "dynamic=False" in program
     assert "ENABLE_PERSISTENT_TMA_MATMUL=1" in shell and "descriptor" not in shell
     (default,) = means(figures([row("default", "a", 1.2, 1.2)]))
-    assert snippet(default) == "model = torch.compile(model, dynamic=False)"
+    assert snippet(default) == "model = torch.compile(model, dynamic=False)" and exports(default) == ""

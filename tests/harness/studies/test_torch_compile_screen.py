@@ -28,8 +28,8 @@ def test_a_workload_has_a_table_with_eager_first(drawn):
     text = drawn(row("default", "Llama m=1 bf16", 1.25, 0.8), row("CUDA graphs", "Llama m=1 bf16", None, 1.5))
     table = text[text.index("Llama m=1 bf16") :].splitlines()
     assert table[1].split() == ["template", "kernels", "TFLOPS", "speed-up", "in", "calls", "compile", "error"]
-    assert table[2].split() == ["eager", "100.0", "µs", "687.2", "1.00", "1.00", "1.0"]
-    assert table[3].split() == ["default", "cuBLAS", "80.0", "µs", "859.0", "1.25", "0.80", "2.0", "s", "1.0"]
+    assert table[2].split() == ["eager", "100.00", "µs", "687.2", "1.00", "1.00", "1.0"]
+    assert table[3].split() == ["default", "cuBLAS", "80.00", "µs", "859.0", "1.25", "0.80", "2.0", "s", "1.0"]
     assert table[4].split() == ["CUDA", "graphs", "cuBLAS", "1.50", "2.0", "s", "1.0"]
 
 

@@ -56,7 +56,7 @@ def kernel(*parts: str, name: str = "triton_tem_fused_mm_permute_0") -> str:
         (kernel(LOADED, STORED) + CALL, "Triton, TMA loads+stores"),
         (kernel(BLACKWELL, LOADED, STORED), "Triton, TMA loads+stores, warp-specialized"),
         (kernel(BLACKWELL.replace("True", "False"), LOADED, STORED), "Triton, TMA loads+stores"),
-        (CUBLAS + kernel(SILU, name="triton_poi_fused_silu_1"), "cuBLAS + loops, TMA loads+stores"),
+        (CUBLAS + kernel(SILU, name="triton_poi_fused_silu_1"), "cuBLAS + loops with TMA"),
         (CUBLAS + kernel(PLAIN, name="triton_poi_fused_silu_1"), "cuBLAS"),
         (kernel(PLAIN, name="triton_red_fused_mm_0"), "Triton, fused loops"),
         ("def call(args): return args", "no kernel of a matmul"),

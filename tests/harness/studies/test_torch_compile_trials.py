@@ -44,7 +44,7 @@ def test_all_types_and_models_take_part():
 
 def test_a_configuration_with_an_option_that_torch_lacks_is_left_out(monkeypatch):
     monkeypatch.setattr(configurations, "lacking", lambda option: option == "cpp_wrapper")
-    assert "C++ wrapper" not in {each.name for each in configurations.configurations()}
+    assert "C++ wrapper" not in {each.name for each in configurations.installed()}
     assert configurations.unknown() == {"C++ wrapper": ["cpp_wrapper"], "all TMA, C++": ["cpp_wrapper"]}
 
 
@@ -104,5 +104,5 @@ def test_a_result_that_is_no_number_is_an_error_that_json_can_write():
 def test_graphs_of_its_own_keep_one_set_of_weights():
     work = kinds.made("linear", SIZES["linear"], "fp16", torch.device("cpu"))
     here = measuring.device_named("cpu")
-    assert len(measuring._sets(work, here, most=1)) == 1
-    assert len(measuring._sets(work, here, most=512)) > 8
+    assert len(measuring._sets(work, here, graphs=True)) == 1
+    assert len(measuring._sets(work, here, graphs=False)) > 8

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from blackwell_matmul.harness.studies.torch_compile.configurations import ALONE, QUICK, Configuration, configurations
+from blackwell_matmul.harness.studies.torch_compile.configurations import ALONE, QUICK, Configuration, installed
 from blackwell_matmul.harness.studies.torch_compile.workloads import ALL, FEW, LONELY, Workload
 from blackwell_matmul.harness.studies.trial import Trial
 
@@ -22,18 +22,17 @@ AUTOTUNE_PATIENCE = 5.0
 
 
 def trials(quick: bool) -> tuple[Trial, ...]:
-    """All configurations of a workload, one workload after the other; what is left over when a run is broken off is
-    whole workloads."""
+    """Workload by workload, each in all configurations: a run that is broken off has whole workloads to compare."""
     return tuple(_trials(quick))
 
 
 def _trials(quick: bool) -> Iterator[Trial]:
     yield Trial(SWITCHES_TRIAL, f"{__name__}.switches:looked_up")
-    chosen = configurations(QUICK) if quick else configurations()
+    chosen = installed(QUICK if quick else ())
     for workload in FEW if quick else ALL:
         yield from (_trial(configuration, workload) for configuration in chosen)
     if not quick:
-        yield from (_trial(configuration, workload) for workload in LONELY for configuration in configurations(ALONE))
+        yield from (_trial(configuration, workload) for workload in LONELY for configuration in installed(ALONE))
 
 
 def _trial(configuration: Configuration, workload: Workload) -> Trial:

@@ -65,13 +65,12 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 
 LEFT_OUT = (
     "CUDA graphs with the C++ wrapper: torch turns CUDA graphs off under it.",
-    "The CUTLASS backend: it takes the sources of CUTLASS, which torch does not bring.",
-    "int8 and FlexAttention: one row each, with max-autotune.",
-    "FP8 with one row: its scales are per tensor, and so are its matmuls of 16 rows and more.",
+    "the CUTLASS backend: it takes the sources of CUTLASS, which torch does not bring.",
+    "int8 and FlexAttention in other configurations than max-autotune: one row each is enough to name their kernel.",
 )
 
 
-def configurations(names: Sequence[str] = ()) -> tuple[Configuration, ...]:
+def installed(names: Sequence[str] = ()) -> tuple[Configuration, ...]:
     """Those of these names, or all; none with an option that the installed torch lacks."""
     chosen = [each for each in _CONFIGURATIONS if not names or each.name in names]
     return tuple(each for each in chosen if not any(map(lacking, each.options)))

@@ -46,7 +46,7 @@ def measured(
     step("making the inputs")
     here, graphs = device_named(device), options.get("triton.cudagraphs", False)
     work = made(kind, sizes, dtype, here.torch_device)
-    sets = _sets(work, here, most=1 if graphs else MAX_SETS)
+    sets = _sets(work, here, graphs)
     step("running eager")
     work.baseline(*sets[0])
     step("compiling")
@@ -67,18 +67,20 @@ def measured(
     }
 
 
-def _sets(work: Made, here: Cpu, most: int) -> list[Operands]:
-    """So many that twice the L2 is touched between two uses of one."""
+def _sets(work: Made, here: Cpu, graphs: bool) -> list[Operands]:
+    """So many that twice the L2 is touched between two uses of one; for CUDA graphs one, with weights as a module's,
+    which are not copied for each call."""
 
     def drawn(number: int) -> Operands:
-        operands = work.operands(torch.Generator(here.torch_device).manual_seed(number))
-        for weight in operands[work.activations :]:
-            torch._dynamo.mark_static_address(weight)
-        return operands
+        return work.operands(torch.Generator(here.torch_device).manual_seed(number))
 
     first = drawn(0)
+    if graphs:
+        for weight in first[work.activations :]:
+            torch._dynamo.mark_static_address(weight)
+        return [first]
     needed = 1 + math.ceil(2 * here.l2_bytes / sum(each.nbytes for each in first))
-    return [first, *map(drawn, range(1, min(most, needed)))]
+    return [first, *map(drawn, range(1, min(MAX_SETS, needed)))]
 
 
 def compile_(call: Function, operands: Operands, options: Mapping[str, bool]) -> tuple[Function, str, float]:

@@ -131,12 +131,16 @@ def recommended(found: Sequence[Mean], what: What) -> Mean | None:
 
 
 def snippet(mean: Mean) -> str:
-    """To paste into a program, or into the shell that starts it."""
-    options = ", ".join(f'"{name}": {value}' for name, value in mean.options.items())
-    given = f", options={{{options}}}" if options else ""
-    exports = " ".join(f"{VARIABLES[name]}=1" for name in mean.options if name in VARIABLES)
-    lines = [f"model = torch.compile(model, dynamic=False{given})", *([f"export {exports}"] if exports else [])]
-    return "\n".join(lines)
+    """To paste into a program."""
+    if not mean.options:
+        return "model = torch.compile(model, dynamic=False)"
+    options = [f'    "{name}": {value},' for name, value in mean.options.items()]
+    return "\n".join(["model = torch.compile(model, dynamic=False, options={", *options, "})"])
+
+
+def exports(mean: Mean) -> str:
+    """To paste into the shell that starts a program, for all that a variable sets."""
+    return "\n".join(f"export {VARIABLES[name]}=1" for name in mean.options if name in VARIABLES)
 
 
 def without_variable(mean: Mean) -> list[str]:

@@ -39,7 +39,7 @@ def _templates(code: str) -> Iterator[str]:
         if name.startswith("triton_tem_"):
             yield f"Triton, {_tma(source)}{', warp-specialized' if 'warp_specialize=True' in _bound(source) else ''}"
         elif _LOAD.search(source) or _STORE.search(source):
-            yield f"loops, {_tma(source)}"
+            yield "loops with TMA"
 
 
 def _tma(source: str) -> str:

@@ -38,7 +38,6 @@ LEGEND = (
 
 
 def lines(sheet: Sheet) -> Iterator[RenderableType]:
-    from rich.text import Text
 
     found = figures(sheet)
     for workload, members in groupby(sorted(found, key=_order(found)), key=lambda each: each.workload):

@@ -380,15 +380,21 @@ BENCH_EXAMPLES = """Examples:
 - `blackwell-matmul bench --size 4096 4096 4096 --rungs v2,my_kernel.py:MyMatmul --dtype bf16`
 - `blackwell-matmul bench --compile-only --target sm_90a --out results/`
 - `blackwell-matmul bench --draw results/`
+- `blackwell-matmul bench --suite torch-compile --quick --out results/`
 
 Suites: ladder (squares, every rung), llm (layers of language models), odd (tails), stress (thousands of repetitions,
 each compared). The folder gets results.json, which a second run goes on with, and a chart where matplotlib is there.
+
+Studies: torch-compile (what torch.compile makes of the matmuls of models, which switches help). The folder gets
+torch-compile.json, which a second run goes on with; --quick takes the few trials that say most.
 """
 
 
 @app.command(epilog=BENCH_EXAMPLES)
 def bench(
-    suite: Annotated[str, typer.Option("--suite", metavar="SUITE", help="ladder, llm, odd or stress.")] = "ladder",
+    suite: Annotated[
+        str, typer.Option("--suite", metavar="SUITE", help="ladder, llm, odd or stress; or a study: torch-compile.")
+    ] = "ladder",
     size: Annotated[
         tuple[str, str, str] | None, typer.Option(metavar="M N K", help="One problem, in place of a suite.")
     ] = None,

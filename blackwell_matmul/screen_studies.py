@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from blackwell_matmul.harness.studies.sheet import Sheet
 
-_SCREENS: Mapping[str, str] = MappingProxyType({})
+_SCREENS: Mapping[str, str] = MappingProxyType({"torch-compile": "blackwell_matmul.screen_torch_compile"})
 """For each study the module whose `lines(sheet)` draws it."""
 
 

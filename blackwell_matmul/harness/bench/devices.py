@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -84,8 +85,15 @@ class Cpu:
             for seed in range(sets_needed(problem, self.l2_bytes))
         ]
 
-    def group(self, call: Call, sets: Sequence[Operands], group_us: float) -> tuple[Group, str]:
-        """A group of calls over all sets that takes about group_us, and how it is launched."""
+    def group(
+        self,
+        call: Callable[..., object],
+        sets: Sequence[tuple[torch.Tensor, ...]],
+        group_us: float,
+        capture: bool = True,
+    ) -> tuple[Group, str]:
+        """A group of calls over all sets that takes about group_us, and how it is launched: "graph", if it shall be
+        captured and can be, or "calls"."""
 
         def run() -> float:
             start = time.perf_counter()
@@ -117,7 +125,13 @@ class Cuda(Cpu):
     def synchronize(self) -> None:
         torch.cuda.synchronize()
 
-    def group(self, call: Call, sets: Sequence[Operands], group_us: float) -> tuple[Group, str]:
+    def group(
+        self,
+        call: Callable[..., object],
+        sets: Sequence[tuple[torch.Tensor, ...]],
+        group_us: float,
+        capture: bool = True,
+    ) -> tuple[Group, str]:
         def once() -> None:
             for operands in sets:
                 call(*operands)
@@ -127,7 +141,7 @@ class Cuda(Cpu):
         once()
         pass_us = self._time_us(once)
         passes = max(1, min(math.ceil(LEAST_CALLS / len(sets)), int(group_us / pass_us)))
-        launch, how = self._captured(once, passes)
+        launch, how = self._captured(once, passes) if capture else (partial(_repeat, once, passes), "calls")
         repeats = max(1, round(group_us / self._time_us(launch)))
 
         def run() -> float:
@@ -139,11 +153,7 @@ class Cuda(Cpu):
 
     def _captured(self, once: Callable[[], None], passes: int) -> tuple[Callable[[], None], str]:
         """A graph of some passes; plain calls where it cannot be captured."""
-
-        def launch() -> None:
-            for _ in range(passes):
-                once()
-
+        launch = partial(_repeat, once, passes)
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
@@ -175,6 +185,11 @@ class Cuda(Cpu):
 
     def telemetry(self) -> Telemetry:
         return Telemetry(self._uuid)
+
+
+def _repeat(once: Callable[[], None], passes: int) -> None:
+    for _ in range(passes):
+        once()
 
 
 def device_named(name: str) -> Cpu:

@@ -15,6 +15,7 @@ from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book
 from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
 from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.studies import STUDIES
 from blackwell_matmul.wording import shown
 
 OUT = "bench_results"
@@ -46,7 +47,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.suite not in suites.SUITES:
-            raise InputError(f"suite is {shown(self.suite)}; the suites are {', '.join(suites.SUITES)}.")
+            raise InputError(f"suite is {shown(self.suite)}; the suites are {', '.join((*suites.SUITES, *STUDIES))}.")
         _require("--rounds", self.rounds, 1, 100_000)
         _require("--repetitions", self.repetitions, 1, 10_000_000)
         _require("--limit", self.limit_s, 1, 86_400)

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from blackwell_matmul.harness.studies.trial import Trial
 
-_MODULES: Mapping[str, str] = MappingProxyType({})
+_MODULES: Mapping[str, str] = MappingProxyType({"torch-compile": "torch_compile"})
 STUDIES = tuple(_MODULES)
 """As `blackwell-matmul bench --suite` names them."""
 

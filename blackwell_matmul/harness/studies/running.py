@@ -14,7 +14,7 @@ Tell = Callable[[str], None]
 
 
 def run(trials: Sequence[Trial], sheet: Sheet, limit_s: float, tell: Tell = lambda what: None) -> None:
-    """limit_s: the longest silence of a process; it breaks its silence with each step."""
+    """limit_s: the longest silence of a process, times its trial's patience; each step breaks the silence."""
     missing = [trial for trial in trials if trial.name not in sheet]
     for number, trial in enumerate(missing, 1):
         about = f"{number} of {len(missing)}: {trial.name}"
@@ -27,7 +27,7 @@ def _tell_step(tell: Tell, about: str, what: str) -> None:
 
 
 def _ended(trial: Trial, limit_s: float, step: Tell) -> Ended:
-    with Workers(limit_s, ahead=0, environment=trial.environment) as workers:
+    with Workers(limit_s * trial.patience, ahead=0, environment=trial.environment) as workers:
         return next(iter(workers.run([trial.task], step)))
 
 

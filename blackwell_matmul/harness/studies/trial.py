@@ -11,12 +11,14 @@ from typing import Any
 class Trial:
     """name: its row's, one in the study. do: "module:function"; the function takes `step`, to be told what it is about
     to do, and the arguments, which are JSON, and returns the row's result, which is JSON too. environment: variables
-    that its process starts with, besides this one's."""
+    that its process starts with, besides this one's. patience: how many times the usual limit it may be silent, for a
+    compiler that says nothing while it works."""
 
     name: str
     do: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    patience: float = 1.0
 
     @property
     def task(self) -> dict[str, Any]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.bench.results import Machine
+from blackwell_matmul.harness.studies import running
 from blackwell_matmul.harness.studies.running import run
-from blackwell_matmul.harness.studies.sheet import Sheet, saved
+from blackwell_matmul.harness.studies.sheet import Row, Sheet, saved
 from blackwell_matmul.harness.studies.trial import Trial
 
 HERE = Machine("none", "sm_90a", 1, None)
@@ -42,6 +45,21 @@ def test_one_that_hangs_costs_its_time_limit(sheet, monkeypatch):
     run([trial("hangs")], sheet, limit_s=1)
     (row,) = sheet
     assert (row.status, row.reason, row.at) == ("hung", "no sign of life for 1 s", "hanging")
+
+
+def test_a_patient_trial_has_a_longer_limit(sheet, monkeypatch):
+    limits = []
+    monkeypatch.setattr(running, "_row", lambda trial, ended: Row(trial.name, "done", {}))
+    monkeypatch.setattr(running, "Workers", lambda limit_s, **options: limits.append(limit_s) or nullcontext(Nobody()))
+    run([trial("tells a"), replace(trial("tells b"), patience=5.0)], sheet, limit_s=90)
+    assert limits == [90, 450]
+
+
+class Nobody:
+    """Workers that do nothing."""
+
+    def run(self, tasks, step):
+        yield None
 
 
 def test_a_second_run_goes_on(sheet, tmp_path):

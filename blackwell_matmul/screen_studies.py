@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
     from blackwell_matmul.harness.studies.sheet import Sheet
 
-_SCREENS: Mapping[str, str] = MappingProxyType({})
+_SCREENS: Mapping[str, str] = MappingProxyType(
+    {
+        "triton-tma": "blackwell_matmul.screen_triton_tma",
+        "bandwidth": "blackwell_matmul.screen_bandwidth",
+    }
+)
 """For each study the module whose `lines(sheet)` draws it."""
 
 

@@ -154,16 +154,16 @@ def copy(
     return copy_device[grid](x, y, tuple(x.shape), x.stride(), blocks, constants, num_stages, **options)
 
 
-def add(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, kind: str, **options: int) -> Any:
-    """z = x + y, vectors."""
+def add(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, kind: str, block: int = VECTOR_BLOCK, **options: int) -> Any:
+    """z = x + y, vectors. Of a block beyond 256 elements Triton makes several boxes."""
     if kind == PLAIN:
         return add_plain[(triton.cdiv(x.numel(), PLAIN_BLOCK),)](x, y, z, x.numel(), BLOCK=PLAIN_BLOCK, **options)
-    grid = (triton.cdiv(x.numel(), VECTOR_BLOCK),)
+    grid = (triton.cdiv(x.numel(), block),)
     if kind == "host":
-        described = (TensorDescriptor.from_tensor(v, [VECTOR_BLOCK]) for v in (x, y, z))
-        return add_host[grid](*described, BLOCK=VECTOR_BLOCK, **options)
+        described = (TensorDescriptor.from_tensor(v, [block]) for v in (x, y, z))
+        return add_host[grid](*described, BLOCK=block, **options)
     allocate_on(x.device)
-    return add_device[grid](x, y, z, x.numel(), BLOCK=VECTOR_BLOCK, **options)
+    return add_device[grid](x, y, z, x.numel(), BLOCK=block, **options)
 
 
 def gemm(

@@ -14,7 +14,12 @@ from types import MappingProxyType
 
 from blackwell_matmul.harness.studies.trial import Trial
 
-_MODULES: Mapping[str, str] = MappingProxyType({})
+_MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        "triton-tma": "triton_tma",
+        "bandwidth": "bandwidth",
+    }
+)
 STUDIES = tuple(_MODULES)
 """As `blackwell-matmul bench --suite` names them."""
 

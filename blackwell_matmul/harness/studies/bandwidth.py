@@ -92,7 +92,8 @@ def move(
     sets = [_tensors(operation, shape, place) for _ in turns.rotating(place, set_bytes)]
     calls = {way: call, TORCH_COPY: _torch_copy} | ({TORCH_ADD: _torch_add} if operation == ADD else {})
     timed = turns.in_turns(calls, sets, place, turns.SETTINGS, step)
-    return {"set_bytes": set_bytes, "first_call_s": first_call_s, **_rates(operation, way, set_bytes, timed), **timed}
+    mine = {"mine": timed["timings"][way], "set_bytes": set_bytes, "first_call_s": first_call_s}
+    return {**_rates(operation, way, set_bytes, timed), **mine, **timed}
 
 
 def _rates(operation: str, way: str, set_bytes: int, timed: Mapping[str, Any]) -> dict[str, float]:
@@ -166,5 +167,5 @@ _WAYS: Mapping[str, Callable[[str, Block | None], Call]] = MappingProxyType(
         HOST: _triton("host"),
         DEVICE: _triton("device"),
         TRITON_PLAIN: _triton("plain"),
-    }  # fmt: skip
+    }
 )

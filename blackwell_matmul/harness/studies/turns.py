@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -59,10 +60,8 @@ def triton_kernels() -> ModuleType:
     file = contenders.BASELINES / "triton_tma.py"
     if not file.is_file():
         raise UnsupportedError("Triton's kernels are in bench/baselines of a checkout of this project, not installed.")
-    try:
-        import triton  # noqa: F401
-    except ImportError as error:
-        raise UnsupportedError("this needs Triton, which is not installed; pip install triton.") from error
+    if find_spec("triton") is None:
+        raise UnsupportedError("this needs Triton, which is not installed; pip install triton.")
     return load_module(str(file))
 
 

@@ -6,7 +6,6 @@ import re
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from blackwell_matmul import screen, screen_triton_tma
 from blackwell_matmul.errors import UnsupportedError
@@ -166,10 +165,16 @@ def test_the_screen_compares_the_best_of_each_set_by_their_own_ratios(sheet):
 
 def test_the_screen_orders_kernels_and_sizes_and_needs_both_sets(sheet):
     sheet.put(Row("copy 8192 64x64 s1 w4", "done", result(60, 30, gb_per_s=4473.9)))
-    sheet.put(Row("gemm 8192 64x64x32 s1 w4", "failed", None, "its process was ended by signal 6 (SIGABRT)", "compiling"))
+    sheet.put(
+        Row("gemm 8192 64x64x32 s1 w4", "failed", None, "its process was ended by signal 6 (SIGABRT)", "compiling")
+    )
     sheet.put(Row("gemm 2048 128x256x64 s3 w8", "done", result(25, 20, tflops=687.2)))
     text = drawn(sheet)
-    assert [line for line in text.splitlines() if re.fullmatch(r"\w+ \d+", line)] == ["gemm 2048", "gemm 8192", "copy 8192"]
+    assert [line for line in text.splitlines() if re.fullmatch(r"\w+ \d+", line)] == [
+        "gemm 2048",
+        "gemm 8192",
+        "copy 8192",
+    ]
     assert "gemm 2048: no conservative configuration ran to compare with." in text
     assert "copy 8192: no aggressive configuration ran to compare with." in text
     assert "4474 GB/s 50.0%" in text

@@ -104,11 +104,15 @@ def first_that_runs(
     raise UnsupportedError(f"no configuration runs: {', '.join(skipped) or 'there is none to try'}.")
 
 
+_UNITS = {"shared memory": "bytes of shared memory", "tensor memory": "columns of tensor memory"}
+"""And else threads, of a block."""
+
+
 def why(error: Exception) -> str:
     """What Triton could not do, in a few words: its own are several lines, with the whole PTX below."""
-    required, limit = attribute(error, "required"), attribute(error, "limit")
+    required, limit, name = (attribute(error, field) for field in ("required", "limit", "name"))
     if required is not None:  # OutOfResources
-        return f"it needs {required} of {attribute(error, 'name')} and there are {limit}"
+        return f"it needs {required} {_UNITS.get(str(name), name)}, and this GPU has {limit}"
     fatal = re.search(r"ptxas fatal\s*: (.*?)(?= ptxas |$)", said(error))
     return f"ptxas: {fatal[1].rstrip('.')}" if fatal else spelled(error)
 

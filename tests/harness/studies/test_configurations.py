@@ -81,8 +81,8 @@ def test_what_cannot_run_is_skipped_told_once_and_not_tried_again():
         assert first_that_runs(key, (LARGE, MIDDLE, SMALL), gpu) == f"ran {SMALL}"
     (warning,) = told
     assert str(warning.message) == (
-        f"{SMALL} runs, after {LARGE} (it needs 655392 of shared memory and there are 232448), {MIDDLE} (ptxas: "
-        "(C7602) Insufficient registers (128) to compile) did not."
+        f"{SMALL} runs, after {LARGE} (it needs 655392 bytes of shared memory, and this GPU has 232448), {MIDDLE} "
+        "(ptxas: (C7602) Insufficient registers (128) to compile) did not."
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")

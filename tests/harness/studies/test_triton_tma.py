@@ -101,7 +101,7 @@ def test_too_large_a_configuration_is_refused_with_the_numbers(on_cpu):
         raise OutOfResources
 
     on_cpu(Kernels(refuse))
-    with pytest.raises(UnsupportedError, match=r"^it needs 655392 of shared memory and there are 232448\.$"):
+    with pytest.raises(UnsupportedError, match=r"^it needs 655392 bytes of shared memory, and this GPU has 232448\.$"):
         triton_tma.gemm(lambda what: None, 32, "256x256x128 s5 w16", "cpu")
 
 

@@ -31,7 +31,7 @@ class Configuration:
 
     @property
     def conservative(self) -> bool:
-        """One stage, and blocks of 64x64 or twice that: what never failed."""
+        """One stage: nothing for the compiler to pipeline. Those known are of 64x64 or twice that."""
         return self.num_stages == 1
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ for this GPU is refused with the numbers; a compiler that crashes or a kernel th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.harness.studies import turns
 from blackwell_matmul.harness.studies.configurations import KNOWN, Configuration, refused, why
 from blackwell_matmul.harness.studies.trial import Trial
-from blackwell_matmul.harness.verdict import Verdict, check_matmul
+from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem import Problem
 
 SIZES = (2048, 4096, 8192)
@@ -33,7 +34,7 @@ DTYPE = "fp16"
 SEED = 100
 ENVIRONMENT = {"TRITON_ALWAYS_COMPILE": "1"}
 """Without it, a second run on a machine would find the compiler's time in a cache."""
-TORCH = "torch"
+MINE, TORCH = "triton", "torch"
 
 
 def trials(quick: bool) -> tuple[Trial, ...]:
@@ -60,48 +61,52 @@ def _trial(kernel: str, size: int, configuration: str) -> Trial:
 
 def gemm(step: turns.Step, size: int, configuration: str, device: str = "cuda") -> dict[str, Any]:
     """C = A @ B.T against torch.mm, in fp16 with host descriptors."""
-    place, chosen, problem = device_named(device), Configuration.parse(configuration), Problem(size, size, size, DTYPE)
-    kernels = turns.triton_kernels()
-
-    def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Any:
-        return kernels.gemm(a, b, c, "host", chosen.block, **_options(chosen))
-
-    a, b = place.operands(problem, SEED)
-    output = place.poisoned(problem)
-    built = _built(step, lambda: call(a, b, output.c), place)
-    step("checking")
-    verdict = check_matmul(a, b, output.c, tile_m=chosen.block[0], tile_n=chosen.block[1])
-    if not verdict.ok or not output.untouched_around():
-        raise turns.WrongResult(verdict.message if not verdict.ok else "it wrote outside of C.")
-    calls = {str(chosen): call, TORCH: _mm}
-    timed = turns.in_turns(calls, place.sets(problem), place, turns.SETTINGS, step)
-    return _result(str(chosen), timed, built, {"tflops": problem.flops / 1e6}) | _errors(verdict)
+    place, problem = device_named(device), Problem(size, size, size, DTYPE)
+    call = _call(turns.triton_kernels().gemm, Configuration.parse(configuration))
+    found = _checked_product(step, call, place, problem)
+    timed = turns.in_turns({MINE: call, TORCH: _mm}, place.sets(problem), place, turns.SETTINGS, step)
+    return {**_rate("tflops", problem.flops / 1e6, timed), **found}
 
 
 def copy(step: turns.Step, size: int, configuration: str, device: str = "cuda") -> dict[str, Any]:
     """y = x, square, against torch's copy_."""
-    place, chosen, kernels = device_named(device), Configuration.parse(configuration), turns.triton_kernels()
+    place, moved_bytes = device_named(device), 2 * size**2 * TORCH_DTYPES[DTYPE].itemsize
+    call = _call(turns.triton_kernels().copy, Configuration.parse(configuration))
+    found = _checked_copy(step, call, *_squares(size, place), place)
+    sets = [_squares(size, place) for _ in turns.rotating(place, moved_bytes)]
+    timed = turns.in_turns({MINE: call, TORCH: _copy}, sets, place, turns.SETTINGS, step)
+    return {**_rate("gb_per_s", moved_bytes / 1e3, timed), **found}
 
-    def call(x: torch.Tensor, y: torch.Tensor) -> Any:
-        return kernels.copy(x, y, "host", chosen.block, **_options(chosen))
 
-    x = _square(size, place)
-    y = turns.poisoned_like(x)
+def _call(kernel: Callable[..., Any], chosen: Configuration) -> Callable[..., Any]:
+    options = {"num_stages": chosen.num_stages, "num_warps": chosen.num_warps}
+    return lambda *tensors: kernel(*tensors, "host", chosen.block, **options)
+
+
+def _checked_product(step: turns.Step, call: Callable[..., Any], place: Cpu, problem: Problem) -> dict[str, Any]:
+    """What is known of the compiled kernel, and its error; WrongResult where that is too large."""
+    (a, b), output = place.operands(problem, SEED), place.poisoned(problem)
+    built = _built(step, lambda: call(a, b, output.c), place)
+    step("checking")
+    verdict = check_matmul(a, b, output.c)
+    if not verdict.ok or not output.untouched_around():
+        raise turns.WrongResult("it wrote outside of C" if verdict.ok else verdict.message)
+    return {**built, "error": verdict.max_abs_error, "torch_error": verdict.reference_error}
+
+
+def _checked_copy(
+    step: turns.Step, call: Callable[..., Any], x: torch.Tensor, y: torch.Tensor, place: Cpu
+) -> dict[str, Any]:
     built = _built(step, lambda: call(x, y), place)
     if not torch.equal(x, y):
         raise turns.WrongResult(f"{int((x != y).sum())} of {x.numel()} elements of y differ from x")
-    moved_bytes = 2 * x.numel() * x.element_size()
-    sets = [(_square(size, place), torch.empty_like(x)) for _ in turns.rotating(place, moved_bytes)]
-    timed = turns.in_turns({str(chosen): call, TORCH: _copy}, sets, place, turns.SETTINGS, step)
-    return _result(str(chosen), timed, built, {"gb_per_s": moved_bytes / 1e3})
+    return built
 
 
-def _options(chosen: Configuration) -> dict[str, int]:
-    return {"num_stages": chosen.num_stages, "num_warps": chosen.num_warps}
-
-
-def _square(size: int, place: Cpu) -> torch.Tensor:
-    return torch.randn(size, size, device=place.torch_device).to(TORCH_DTYPES[DTYPE])
+def _squares(size: int, place: Cpu) -> tuple[torch.Tensor, torch.Tensor]:
+    """An input, and an output full of NaN."""
+    x = torch.randn(size, size, device=place.torch_device).to(TORCH_DTYPES[DTYPE])
+    return x, turns.poisoned_like(x)
 
 
 def _mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
@@ -112,8 +117,8 @@ def _copy(x: torch.Tensor, y: torch.Tensor) -> None:
     y.copy_(x)
 
 
-def _built(step: turns.Step, call: Any, place: Cpu) -> dict[str, Any]:
-    """The first call, and what the compiled kernel tells of itself."""
+def _built(step: turns.Step, call: Callable[[], Any], place: Cpu) -> dict[str, Any]:
+    """The first call; UnsupportedError where this GPU has too little of something for it."""
     step("compiling")
     try:
         compiled, seconds = turns.first_call(call, place)
@@ -121,20 +126,19 @@ def _built(step: turns.Step, call: Any, place: Cpu) -> dict[str, Any]:
         if refused(error):
             raise UnsupportedError(f"{why(error)}.") from error
         raise
-    about = {"registers": "n_regs", "spills": "n_spills"}
-    shared_bytes = getattr(getattr(compiled, "metadata", None), "shared", None)
-    told = {name: getattr(compiled, field, None) for name, field in about.items()}
-    return {"first_call_s": seconds, **told, "shared_bytes": shared_bytes}
+    return {"first_call_s": seconds, **_about(compiled)}
 
 
-def _result(name: str, timed: dict[str, Any], built: dict[str, Any], per_us: dict[str, float]) -> dict[str, Any]:
-    """per_us: a rate, by its name, of a call that takes one µs."""
-    mine, torchs = timed["timings"][name], timed["timings"][TORCH]
-    rates = {rate: value / mine["median_us"] for rate, value in per_us.items()}
-    return {**rates, "of_torch": torchs["median_us"] / mine["median_us"], "mine": mine, "torch": torchs, **built} | {
-        key: timed[key] for key in ("warmup", "telemetry", "sets")
-    }
+def _about(compiled: Any) -> dict[str, int | None]:
+    """What a compiled kernel tells of itself; Triton's interpreter makes none."""
+    metadata = getattr(compiled, "metadata", None)
+    told = {"registers": getattr(compiled, "n_regs", None), "spills": getattr(compiled, "n_spills", None)}
+    return {**told, "shared_bytes": getattr(metadata, "shared", None)}
 
 
-def _errors(verdict: Verdict) -> dict[str, float]:
-    return {"error": verdict.max_abs_error, "torch_error": verdict.reference_error}
+def _rate(name: str, in_one_us: float, timed: Mapping[str, Any]) -> dict[str, Any]:
+    """in_one_us: the rate of a call that takes 1 µs."""
+    mine, torchs = (timed["timings"][who] for who in (MINE, TORCH))
+    how = {key: timed[key] for key in ("warmup", "telemetry", "sets")}
+    ratio = torchs["median_us"] / mine["median_us"]
+    return {name: in_one_us / mine["median_us"], "of_torch": ratio, "mine": mine, "torch": torchs, **how}

@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
     from blackwell_matmul.harness.studies.sheet import Sheet
 
-_SCREENS: Mapping[str, str] = MappingProxyType({"torch-compile": "blackwell_matmul.screen_torch_compile"})
+_SCREENS: Mapping[str, str] = MappingProxyType(
+    {
+        "torch-compile": "blackwell_matmul.screen_torch_compile",
+        "triton-tma": "blackwell_matmul.screen_triton_tma",
+        "bandwidth": "blackwell_matmul.screen_bandwidth",
+    }
+)
 """For each study the module whose `lines(sheet)` draws it."""
 
 
@@ -32,7 +38,7 @@ def studied(study: str, out: str, limit_s: float, again: bool, quick: bool, quie
         sheet.forget()
     with telling(quiet) as tell:
         running.run(trials_of(study)(quick), sheet, limit_s, tell)
-    return Outcome(sheet.as_dict(), [*study_lines(sheet)], all(row.status == "done" for row in sheet))
+    return Outcome(sheet.as_dict(), [*study_lines(sheet)], all(row.status in ("done", "refused") for row in sheet))
 
 
 def study_lines(sheet: Sheet) -> Iterator[RenderableType]:

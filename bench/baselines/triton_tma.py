@@ -1,8 +1,10 @@
-"""The three TMA primitives in Triton (3.6): a copy of 1 to 5 dimensions, a vector add, a GEMM tile.
+"""The three TMA primitives in Triton (3.6): a copy of 1 to 5 dimensions, a vector add, a GEMM.
 
 Each with both kinds of tensor descriptor: "host" ones are made by Python before the launch, "device" ones by the kernel
 itself, in memory that Triton asks the program's allocator for. Blocks are powers of two, and rows multiples of 16
-bytes, as in any tensor map. A GPU without TMA gets ordinary loads and stores from Triton, with the same result.
+bytes, as in any tensor map. A GPU without TMA gets ordinary loads and stores from Triton, with the same result. The
+copy and the addition are there without descriptors, too ("plain"), to compare with. A call takes Triton's `num_stages`
+and `num_warps` and returns the compiled kernel.
 
     python bench/baselines/triton_tma.py                      # checks them on this machine's GPU
     TRITON_INTERPRET=1 python bench/baselines/triton_tma.py   # on the CPU, in Triton's interpreter: no TMA there
@@ -13,6 +15,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import triton
@@ -20,23 +23,35 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 KINDS = ("host", "device")
+"""Of descriptors; "plain" is without."""
+PLAIN = "plain"
 BLOCK_BYTES = 8192
 MAX_EXTENT = 256
 VECTOR_BLOCK = 256
+PLAIN_BLOCK = 2048
+GROUP_M = tl.constexpr(8)
+"""Rows of tiles that neighbours in time are taken from, so that they share operands in the L2."""
 
 
 # --- the three bodies
 
 
 @triton.jit
-def copy_block(source, target, blocks, block):
-    """Block number program_id, the last dimension counting fastest."""
-    index = tl.program_id(0)
+def copy_block(source, target, number, blocks, block):
+    """The last dimension counts fastest."""
+    index = number
     offsets = ()
     for dim in tl.static_range(len(block) - 1, -1, -1):
         offsets = (index % blocks[dim] * block[dim],) + offsets  # noqa: RUF005  Triton unpacks no tuple here
         index = index // blocks[dim]
     target.store(offsets, source.load(offsets))
+
+
+@triton.jit
+def copy_blocks(source, target, blocks, block, STAGES: tl.constexpr):
+    """STAGES blocks, as many programs apart as there are; one behind the last block is outside of the tensor."""
+    for stage in tl.range(STAGES, num_stages=STAGES):
+        copy_block(source, target, tl.program_id(0) + stage * tl.num_programs(0), blocks, block)
 
 
 @triton.jit
@@ -47,7 +62,10 @@ def add_block(x, y, z, BLOCK: tl.constexpr):
 
 @triton.jit
 def gemm_tile(a, b, c, K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    offset_m, offset_n = tl.program_id(0) * BLOCK_M, tl.program_id(1) * BLOCK_N
+    row, column = tl.swizzle2d(
+        tl.program_id(1), tl.program_id(0), tl.num_programs(1), tl.num_programs(0), size_g=GROUP_M
+    )
+    offset_m, offset_n = row * BLOCK_M, column * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for offset_k in range(0, K, BLOCK_K):  # a constant: Triton 3.6's interpreter takes no other with numpy 2.4
         acc = tl.dot(a.load([offset_m, offset_k]), b.load([offset_n, offset_k]).T, acc)
@@ -58,8 +76,8 @@ def gemm_tile(a, b, c, K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.const
 
 
 @triton.jit
-def copy_host(source, target, blocks, block):
-    copy_block(source, target, blocks, block)
+def copy_host(source, target, blocks, block, STAGES: tl.constexpr):
+    copy_blocks(source, target, blocks, block, STAGES)
 
 
 @triton.jit
@@ -76,10 +94,10 @@ def gemm_host(a, b, c, K: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.const
 
 
 @triton.jit
-def copy_device(source_ptr, target_ptr, shape, strides, blocks, block):
+def copy_device(source_ptr, target_ptr, shape, strides, blocks, block, STAGES: tl.constexpr):
     source = tl.make_tensor_descriptor(source_ptr, shape, strides, block)
     target = tl.make_tensor_descriptor(target_ptr, shape, strides, block)
-    copy_block(source, target, blocks, block)
+    copy_blocks(source, target, blocks, block, STAGES)
 
 
 @triton.jit
@@ -100,43 +118,66 @@ def gemm_device(
     gemm_tile(a, b, c, K, BLOCK_M, BLOCK_N, BLOCK_K)
 
 
+# --- kernels without descriptors, of contiguous tensors
+
+
+@triton.jit
+def copy_plain(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + index, tl.load(x_ptr + index, mask=index < n), mask=index < n)
+
+
+@triton.jit
+def add_plain(x_ptr, y_ptr, z_ptr, n, BLOCK: tl.constexpr):
+    index = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.load(x_ptr + index, mask=index < n) + tl.load(y_ptr + index, mask=index < n)
+    tl.store(z_ptr + index, total, mask=index < n)
+
+
 # --- calls on tensors
 
 
-def copy(x: torch.Tensor, y: torch.Tensor, kind: str) -> None:
-    """y = x, of one shape."""
-    block = copy_shape(x.shape, x.element_size())
+def copy(
+    x: torch.Tensor, y: torch.Tensor, kind: str, block: Sequence[int] | None = None, num_stages: int = 1, **options: int
+) -> Any:
+    """y = x, of one shape; each program copies num_stages blocks."""
+    if kind == PLAIN:
+        return copy_plain[(triton.cdiv(x.numel(), PLAIN_BLOCK),)](x, y, x.numel(), BLOCK=PLAIN_BLOCK, **options)
+    block = tuple(block or copy_shape(x.shape, x.element_size()))
     blocks = tuple(triton.cdiv(extent, step) for extent, step in zip(x.shape, block, strict=True))
-    grid = (math.prod(blocks),)
+    grid = (triton.cdiv(math.prod(blocks), num_stages),)
     constants = tuple(tl.constexpr(extent) for extent in block)  # one by one: a constant tuple has no length in Triton
     if kind == "host":
         described = (TensorDescriptor.from_tensor(tensor, list(block)) for tensor in (x, y))
-        copy_host[grid](*described, blocks, constants)
-    else:
-        allocate_on(x.device)
-        copy_device[grid](x, y, tuple(x.shape), x.stride(), blocks, constants)
+        return copy_host[grid](*described, blocks, constants, num_stages, **options)
+    allocate_on(x.device)
+    return copy_device[grid](x, y, tuple(x.shape), x.stride(), blocks, constants, num_stages, **options)
 
 
-def add(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, kind: str) -> None:
-    """z = x + y, vectors."""
-    grid = (triton.cdiv(x.numel(), VECTOR_BLOCK),)
+def add(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor, kind: str, block: int = VECTOR_BLOCK, **options: int) -> Any:
+    """z = x + y, vectors. Of a block beyond 256 elements Triton makes several boxes."""
+    if kind == PLAIN:
+        return add_plain[(triton.cdiv(x.numel(), PLAIN_BLOCK),)](x, y, z, x.numel(), BLOCK=PLAIN_BLOCK, **options)
+    grid = (triton.cdiv(x.numel(), block),)
     if kind == "host":
-        add_host[grid](*(TensorDescriptor.from_tensor(v, [VECTOR_BLOCK]) for v in (x, y, z)), BLOCK=VECTOR_BLOCK)
-    else:
-        allocate_on(x.device)
-        add_device[grid](x, y, z, x.numel(), BLOCK=VECTOR_BLOCK)
+        described = (TensorDescriptor.from_tensor(v, [block]) for v in (x, y, z))
+        return add_host[grid](*described, BLOCK=block, **options)
+    allocate_on(x.device)
+    return add_device[grid](x, y, z, x.numel(), BLOCK=block, **options)
 
 
-def gemm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, kind: str, block: Sequence[int] = (64, 64, 32)) -> None:
+def gemm(
+    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, kind: str, block: Sequence[int] = (64, 64, 32), **options: int
+) -> Any:
     """C[m, n] = A[m, k] @ B[n, k].T"""
     (m, k), n, (block_m, block_n, block_k) = a.shape, b.shape[0], block
-    grid = (triton.cdiv(m, block_m), triton.cdiv(n, block_n))
+    grid = (triton.cdiv(n, block_n), triton.cdiv(m, block_m))
     if kind == "host":
         boxes = ((a, [block_m, block_k]), (b, [block_n, block_k]), (c, [block_m, block_n]))
-        gemm_host[grid](*(TensorDescriptor.from_tensor(*box) for box in boxes), k, *block)
-    else:
-        allocate_on(a.device)
-        gemm_device[grid](a, b, c, m, n, k, *block)
+        described = (TensorDescriptor.from_tensor(*box) for box in boxes)
+        return gemm_host[grid](*described, k, *block, **options)
+    allocate_on(a.device)
+    return gemm_device[grid](a, b, c, m, n, k, *block, **options)
 
 
 def allocate_on(device: torch.device) -> None:
@@ -156,20 +197,35 @@ def copy_shape(shape: Sequence[int], element_bytes: int) -> tuple[int, ...]:
 
 # --- checks
 
+OPTIONS: tuple[dict[str, int], ...] = ({}, {"num_stages": 3, "num_warps": 8})
+
 
 def checks(device: str) -> Iterator[tuple[str, bool]]:
     """What was run, and whether the result is right: small integers, so that every sum is exact."""
-    for kind in KINDS:
+    for kind in (*KINDS, PLAIN):
+        where = "no descriptors" if kind == PLAIN else f"{kind} descriptors"
         for shape in ((3001,), (37, 24), (5, 7, 40), (3, 5, 2, 16), (2, 3, 5, 3, 8)):
-            x, y = numbers(*shape, device=device), numbers(*shape, device=device)
-            copy(x, y, kind)
-            yield f"copy {'x'.join(map(str, shape))}, {kind} descriptors", torch.equal(x, y)
-        x, y, z = (numbers(1003, device=device) for _ in range(3))
+            yield f"copy {'x'.join(map(str, shape))}, {where}", _copies(shape, kind, device)
+        x, y, z = (numbers(3003, device=device) for _ in range(3))
         add(x, y, z, kind)
-        yield f"add 1003, {kind} descriptors", torch.equal(z, x + y)
-        a, b, c = (numbers(*size, device=device).half() for size in ((100, 40), (72, 40), (100, 72)))
-        gemm(a, b, c, kind)
-        yield f"gemm 100x72x40, {kind} descriptors", torch.equal(c, (a.double() @ b.double().T).half())
+        yield f"add 3003, {where}", torch.equal(z, x + y)
+    for kind in KINDS:
+        yield f"gemm 300x264x136, {kind} descriptors", all(_multiplies(kind, device, options) for options in OPTIONS)
+
+
+def _copies(shape: Sequence[int], kind: str, device: str) -> bool:
+    """With one block for each program and with three, the last of them outside of the tensor."""
+    x, results = numbers(*shape, device=device), []
+    for options in OPTIONS:
+        results.append(torch.full_like(x, math.nan))
+        copy(x, results[-1], kind, **options)
+    return all(torch.equal(x, y) for y in results)
+
+
+def _multiplies(kind: str, device: str, options: dict[str, int]) -> bool:
+    a, b, c = (numbers(*size, device=device).half() for size in ((300, 136), (264, 136), (300, 264)))
+    gemm(a, b, c, kind, (32, 64, 32), **options)
+    return torch.equal(c.double(), a.double() @ b.double().T)
 
 
 def numbers(*shape: int, device: str) -> torch.Tensor:

@@ -14,7 +14,13 @@ from types import MappingProxyType
 
 from blackwell_matmul.harness.studies.trial import Trial
 
-_MODULES: Mapping[str, str] = MappingProxyType({"torch-compile": "torch_compile"})
+_MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        "torch-compile": "torch_compile",
+        "triton-tma": "triton_tma",
+        "bandwidth": "bandwidth",
+    }
+)
 STUDIES = tuple(_MODULES)
 """As `blackwell-matmul bench --suite` names them."""
 

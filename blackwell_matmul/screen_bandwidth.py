@@ -1,0 +1,81 @@
+"""What a person sees of the study "bandwidth": a table, and what torch's copy reached beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.screen import duration, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from blackwell_matmul.harness.studies.sheet import Row, Sheet
+
+COLUMNS = ("time", "spread", "GB/s", "of torch's copy", "of torch's own")
+BOXES = (
+    "A box of TMA has at most 256 elements in each dimension (cuTensorMapEncodeTiled), which in one dimension is 1 KiB "
+    "of float32: a CTA that moves one box moves no more."
+)
+
+
+def lines(sheet: Sheet) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    rows = sorted(sheet, key=lambda row: (not _title(row).startswith("copy"), _title(row)))
+    done = [row for row in rows if row.result is not None]
+    if done:
+        yield _table(done)
+    for row in rows:
+        if row.result is None:
+            at = f" ({row.at})" if row.at and row.status != "refused" else ""
+            yield Text.assemble(f"{row.trial}: ", (printable(f"{row.status}{at}: {row.reason}"), "bold red"))
+    if done:
+        yield Text(baseline([_result(row) for row in done]))
+        yield Text(BOXES, style="dim")
+
+
+def _title(row: Row) -> str:
+    return row.trial.partition(": ")[0]
+
+
+def _result(row: Row) -> Mapping[str, Any]:
+    assert row.result is not None
+    return row.result
+
+
+def _table(rows: Sequence[Row]) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    for heading in COLUMNS:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for title, members in groupby(rows, key=_title):
+        table.add_row(title, style="bold")
+        for row in sorted(members, key=lambda row: -_result(row)["gb_per_s"]):
+            table.add_row(f"  {row.trial.partition(': ')[2]}", *_cells(_result(row)))
+    return table
+
+
+def _cells(found: Mapping[str, Any]) -> tuple[str, ...]:
+    mine = found["mine"]
+    return (
+        duration(mine["median_us"]),
+        f"{100 * (mine['q3_us'] - mine['q1_us']) / mine['median_us']:.1f}%",
+        f"{found['gb_per_s']:.0f}",
+        f"{100 * found['of_copy']:.1f}%",
+        f"{100 * found['of_torch']:.1f}%",
+    )
+
+
+def baseline(results: Sequence[Mapping[str, Any]]) -> str:
+    """What torch's copy_ reached in the processes of the others, each of which is compared with its own."""
+    low, high = (f"{pick(found['copy_gb_per_s'] for found in results):.0f}" for pick in (min, max))
+    reached = low if low == high else f"{low} to {high}"
+    sizes = {found["set_bytes"] for found in results}
+    return (
+        f"torch's copy_: {reached} GB/s, read and written, beside each of them; a call touches "
+        f"{' or '.join(f'{size / 2**30:g}' for size in sorted(sizes))} GiB. torch's own is copy_, or torch.add."
+    )

@@ -1,0 +1,108 @@
+"""What a person sees of the study "triton-tma": a table for each kernel and size, and what large blocks are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from blackwell_matmul.harness.studies.configurations import Configuration
+from blackwell_matmul.screen import duration, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from blackwell_matmul.harness.studies.sheet import Row, Sheet
+
+PUBLISHED: Mapping[str, float] = MappingProxyType({"gemm 2048": 1.52, "gemm 4096": 1.84, "gemm 8192": 1.92})
+"""Aggressive over conservative on a B200, with Triton 3.5: github.com/cfregly/ai-performance-engineering, chapter 14,
+October 2025."""
+COLUMNS = ("set", "time", "spread", "rate", "of torch", "first call", "registers", "spills", "shared")
+
+
+def lines(sheet: Sheet) -> Iterator[RenderableType]:
+    ordered = sorted(sheet, key=_place)
+    for title, rows in groupby(ordered, key=_title):
+        yield from _block(title, list(rows))
+
+
+def _title(row: Row) -> str:
+    """Kernel and size, which a trial's name begins with."""
+    return " ".join(row.trial.split(" ", 2)[:2])
+
+
+def _place(row: Row) -> tuple[bool, int]:
+    kernel, size = _title(row).split()
+    return kernel != "gemm", int(size)
+
+
+def _configuration(row: Row) -> Configuration:
+    return Configuration.parse(row.trial.split(" ", 2)[2])
+
+
+def _block(title: str, rows: Sequence[Row]) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    yield Text(title, style="bold")
+    if done := [row for row in rows if row.result is not None]:
+        yield _table(done)
+    for row in rows:
+        if row.result is None:
+            at = f" ({row.at})" if row.at and row.status != "refused" else ""
+            yield Text.assemble(
+                f"  {_configuration(row)}: ", (printable(f"{row.status}{at}: {row.reason}"), "bold red")
+            )
+    yield Text(gain(title, done))
+    yield Text("")
+
+
+def _table(rows: Sequence[Row]) -> RenderableType:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", no_wrap=True)
+    for heading in COLUMNS:
+        table.add_column(heading, justify="left" if heading == "set" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(f"  {_configuration(row)}", *_cells(row))
+    return table
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    assert row.result is not None
+    found, mine = row.result, row.result["mine"]
+    return (
+        "conservative" if _configuration(row).conservative else "aggressive",
+        duration(mine["median_us"]),
+        f"{100 * (mine['q3_us'] - mine['q1_us']) / mine['median_us']:.1f}%",
+        f"{found['tflops']:.1f} TFLOPS" if "tflops" in found else f"{found['gb_per_s']:.0f} GB/s",
+        f"{100 * found['of_torch']:.1f}%",
+        f"{found['first_call_s']:.1f} s",
+        *(_known(found[name]) for name in ("registers", "spills", "shared_bytes")),
+    )
+
+
+def _known(figure: int | None) -> str:
+    return "" if figure is None else str(figure)
+
+
+def gain(title: str, done: Sequence[Row]) -> str:
+    """The best aggressive over the best conservative, each by its own ratio to torch in its own process."""
+    best = {kind: _best([row for row in done if _configuration(row).conservative == kind]) for kind in (True, False)}
+    small, large = best[True], best[False]
+    if small is None or large is None:
+        return f"  {title}: no {'conservative' if small is None else 'aggressive'} configuration ran to compare with."
+    factor = _of_torch(large) / _of_torch(small)
+    told = f"{_configuration(large)} is {factor:.2f} times as fast as {_configuration(small)}, the best of each set"
+    known = f"; published for a B200: {PUBLISHED[title]:.2f} times" if title in PUBLISHED else ""
+    return f"  {title}: {told}{known}."
+
+
+def _best(rows: Sequence[Row]) -> Row | None:
+    return max(rows, key=_of_torch, default=None)
+
+
+def _of_torch(row: Row) -> float:
+    assert row.result is not None
+    return float(row.result["of_torch"])

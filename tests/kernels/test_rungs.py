@@ -15,7 +15,7 @@ from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.recording import instructions
 from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.kernels.space import SPACE
+from blackwell_matmul.kernels.space import SPACE, projection
 
 
 def code(name: str) -> list[str]:
@@ -26,7 +26,7 @@ def code(name: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("lower", "upper", "most"),
-    [("v0", "v1", 40), ("v1", "v2", 45), ("h0", "h1", 48), ("h1", "h2", 48), ("h3", "h4", 75)],
+    [("v0", "v1", 40), ("v1", "v2", 45), ("h0", "h1", 48), ("h1", "h2", 48), ("h3", "h4", 75), ("h4", "h5", 75)],
 )
 def test_a_rung_changes_few_lines_of_the_one_below(lower: str, upper: str, most: int) -> None:
     changed = [line for line in difflib.ndiff(code(lower), code(upper)) if line[0] in "+-"]
@@ -78,7 +78,7 @@ def test_the_registry_imports_nothing_heavy() -> None:
     ],
 )
 def test_what_a_program_is_made_of(name: str, expected: dict[str, int], dtype: tilus.DataType) -> None:
-    knobs = {knob: SPACE[knob][0] for knob in rung(name).knobs}
+    knobs = projection(rung(name))[0].as_dict()
     bound = Bound(
         script_cls=rung(name),
         init_kwargs={"dtype": dtype, **knobs},

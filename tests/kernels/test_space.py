@@ -37,6 +37,7 @@ GOOD = {
     "h2": Schedule(128, 128, 64, 32, 3, mma="wgmma"),
     "h3": Schedule(128, 128, 64, 32, 3, 2, mma="wgmma"),
     "h4": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
+    "h5": Schedule(128, 128, 64, 32, 3, 2, 4, 2, mma="wgmma"),
     "g0": Schedule(128, 128, 64, 32, 2, mma="mma.sync"),
 }
 
@@ -64,7 +65,7 @@ def generates(name: str, schedule: Schedule, problem: Problem = ODD, target: str
 
 
 def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
-    for name, count in (("v0", 9), ("v1", 27), ("v2", 108), ("h0", 9), ("h2", 108), ("h3", 108), ("h4", 432)):
+    for name, count in (("v0", 21), ("v1", 54), ("v2", 216), ("h0", 42), ("h2", 432), ("h3", 432), ("h5", 3456)):
         schedules = projection(rung(name))
         assert len(schedules) == len(set(schedules)) == count
         assert all(tuple(schedule.as_dict()) == rung(name).knobs for schedule in schedules)
@@ -73,6 +74,13 @@ def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
 def test_projections_nest() -> None:
     lower = {dataclasses.replace(schedule, e_block_n=None) for schedule in projection(rung("v1"))}
     assert lower == set(projection(rung("v0")))
+
+
+def test_a_projection_has_only_tiles_that_its_mma_computes() -> None:
+    assert {schedule.block_m for schedule in projection(rung("v2"))} == {128}
+    assert {schedule.block_m for schedule in projection(rung("h2"))} == {64, 128}
+    assert all(schedule.block_m == 64 * schedule.consumers for schedule in projection(rung("h3")))
+    assert all(schedule.block_n % schedule.e_block_n == 0 for schedule in projection(rung("v1")))
 
 
 def test_a_projection_takes_knob_names() -> None:
@@ -122,7 +130,8 @@ OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
     ("g0", {"block_m": 96}, "block_m = 96: mma.sync of four warps computes 64 rows; 128 fit"),
     ("g0", {"block_n": 256}, "takes 288 registers"),
     ("h2", {"stages": 7}, "Shared memory: 7 stages"),
-    ("h3", {"block_m": 256}, "block_m = 256: 2 warpgroups compute 64 rows each, 128 in all"),
+    ("h3", {"block_m": 256}, "block_m = 256: consumers = 2 compute 64 rows each, 128 in all"),
+    ("h5", {"block_n": 72, "e_block_n": 8}, "cluster_m = 2: .* 72 rows of B, .* a multiple of 16"),
     ("h4", {"block_n": 512}, "takes 256 registers|block_n = 512: a TMA box"),
 ]
 
@@ -154,7 +163,9 @@ def test_a_bad_schedule_outside_of_the_space_has_a_reason(name: str, change: dic
         ("h0", {"block_m": 192}),
         ("h1", {"block_n": 64, "e_block_n": 64}),
         ("h3", {"stages": 5}),
+        ("h3", {"block_m": 64, "consumers": 1}),
         ("h4", {"group_m": 3}),
+        ("h5", {"cluster_m": 4}),
         ("g0", {"block_m": 64}),
     ],
 )

@@ -23,6 +23,10 @@ BUNDLES = "bundles"
 BEST_ALONE = ("llm",)
 """Suites with so many problems that only the best rung takes part, unless --rungs says who."""
 
+MANY = 16
+SHORT_WARMUP_S = 1.0
+"""With so many problems, each finds a GPU that the one before has kept at work."""
+
 Tell = Callable[[str], None]
 Extra = Callable[[Sequence[str], Sequence[Case], Gpu], Iterable[Contender]]
 
@@ -64,7 +68,7 @@ class Request:
         return Plan(
             contenders=tuple(dict.fromkeys(self._contenders(gpu, cases))),
             cases=cases,
-            settings=Settings(rounds=self.rounds),
+            settings=Settings(self.rounds, warmup_s=SHORT_WARMUP_S if len(cases) > MANY else Settings.warmup_s),
             limit_s=self.limit_s,
             repetitions=self.repetitions if stress else 0,
             time=not stress,

@@ -75,6 +75,11 @@ class Workers:
             finally:
                 child.end()
 
+    def prepare(self) -> None:
+        """Have a child ready, with its imports under way."""
+        if not self._spares:
+            self._spares.append(_Child(self._environment))
+
     def _take(self) -> _Child:
         while len(self._spares) <= self._ahead:
             self._spares.append(_Child(self._environment))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 from blackwell_matmul.harness.bench.workers import Ended, Workers
@@ -16,19 +18,27 @@ Tell = Callable[[str], None]
 def run(trials: Sequence[Trial], sheet: Sheet, limit_s: float, tell: Tell = lambda what: None) -> None:
     """limit_s: the longest silence of a process, times its trial's patience; each step breaks the silence."""
     missing = [trial for trial in trials if trial.name not in sheet]
-    for number, trial in enumerate(missing, 1):
-        about = f"{number} of {len(missing)}: {trial.name}"
-        tell(about)
-        sheet.put(_row(trial, _ended(trial, limit_s, partial(_tell_step, tell, about))))
+    with ExitStack() as stack:
+        children = _children(missing, limit_s, stack)
+        for number, (trial, child) in enumerate(zip(missing, children), 1):
+            about = f"{number} of {len(missing)}: {trial.name}"
+            tell(about)
+            sheet.put(_row(trial, next(child.run([trial.task], partial(_tell_step, tell, about)))))
+
+
+def _children(trials: Sequence[Trial], limit_s: float, stack: ExitStack) -> Iterator[Workers]:
+    """One process for each trial; it does its imports while the trial before runs."""
+    ahead: deque[Workers] = deque()
+    for trial in trials:
+        ahead.append(stack.enter_context(Workers(limit_s * trial.patience, ahead=0, environment=trial.environment)))
+        ahead[-1].prepare()
+        if len(ahead) > 1:
+            yield ahead.popleft()
+    yield from ahead
 
 
 def _tell_step(tell: Tell, about: str, what: str) -> None:
     tell(f"{about}, {what}")
-
-
-def _ended(trial: Trial, limit_s: float, step: Tell) -> Ended:
-    with Workers(limit_s * trial.patience, ahead=0, environment=trial.environment) as workers:
-        return next(iter(workers.run([trial.task], step)))
 
 
 def _row(trial: Trial, ended: Ended) -> Row:

@@ -58,6 +58,9 @@ def test_a_patient_trial_has_a_longer_limit(sheet, monkeypatch):
 class Nobody:
     """Workers that do nothing."""
 
+    def prepare(self):
+        pass
+
     def run(self, tasks, step):
         yield None
 

@@ -90,6 +90,7 @@ class _Build:
                 with (
                     tilus_compat.restore_scopes(),
                     tilus_compat.wgmma_fragments(),
+                    tilus_compat.widest_wgmma(),
                     tilus_compat.observe_rewrites(self.recorder),
                 ):
                     return self._program()

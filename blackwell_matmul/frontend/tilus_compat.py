@@ -212,6 +212,37 @@ def wgmma_fragments() -> Iterator[None]:
             rule.generate_wgmma_register_layout = layout
 
 
+WGMMA_N_MOST, WGMMA_N_STEP = 256, 8
+"""PTX ISA, "wgmma.mma_async": N of floating-point types. Of integers it is a multiple of 16 from 32 on."""
+
+
+@contextmanager
+def widest_wgmma() -> Iterator[None]:
+    """Multiply a tile with the widest instructions that divide it.
+
+    tilus takes the largest power of two in N: seven instructions of N = 32 for 224 columns, which read A seven times
+    from shared memory and are bound by that, 1.6 times as slow on an H200 as one of N = 224. Removable when
+    `WgmmaMmaSSInst.get_inst_mnk` knows the other N.
+    """
+    inst: Any = importlib.import_module("tilus.ir.instructions.cuda.wgmma").WgmmaMmaSSInst
+    with lock:
+        narrow = inst.__dict__["get_inst_mnk"]
+
+        def widest(m: int, n: int, k: int, *types: Any) -> tuple[int, int, int]:
+            mma_m, mma_n, mma_k = narrow.__func__(m, n, k, *types)
+            return mma_m, max(mma_n, _widest(n)) if types[-1].is_float() else mma_n, mma_k
+
+        inst.get_inst_mnk = staticmethod(widest)
+        try:
+            yield
+        finally:
+            inst.get_inst_mnk = narrow
+
+
+def _widest(n: int) -> int:
+    return max((each for each in range(WGMMA_N_STEP, WGMMA_N_MOST + 1, WGMMA_N_STEP) if n % each == 0), default=0)
+
+
 @contextmanager
 def without_hidet_passes(unneeded: Collection[tuple[str, int]]) -> Iterator[None]:
     """Leave passes out of `tilus.drivers.optimize_ir_module`: (name, 0) is the first pass of this name, and so on.

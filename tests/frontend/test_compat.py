@@ -17,7 +17,7 @@ from tilus.ir.functors.functor import IRFunctor
 
 from blackwell_matmul.errors import CompileError, InputError
 from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names
-from blackwell_matmul.frontend.tilus_compat import wgmma_fragments
+from blackwell_matmul.frontend.tilus_compat import wgmma_fragments, widest_wgmma
 from blackwell_matmul.simulator.registers import coordinates
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +113,21 @@ def test_an_accumulator_of_wgmma_is_laid_out_as_the_instruction_writes_it() -> N
     assert columns(fault) == [0, 1, 2, 3] and columns(mended) == [0, 1, 0, 1]
     assert wgmma.generate_wgmma_register_layout(64, 32, 64, 32, 32) == fault
     assert mended == wgmma.generate_wgmma_register_layout(64, 32, 64, 32, 16)
+
+
+def test_a_tile_is_multiplied_by_the_widest_wgmma() -> None:
+    """PTX ISA, "wgmma.mma_async": N is any multiple of 8 up to 256; tilus takes powers of two alone."""
+    from tilus import float16, float32, int8, int32
+    from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
+
+    def width(n: int, *types: Any) -> int:
+        return WgmmaMmaSSInst.get_inst_mnk(64, n, 64, *(types or (float16, float16, float32)))[1]
+
+    assert [width(n) for n in (96, 160, 192, 224, 256)] == [32, 32, 64, 32, 256]
+    with widest_wgmma():
+        assert [width(n) for n in (96, 160, 192, 224, 256, 320)] == [96, 160, 192, 224, 256, 160]
+        assert width(24, int8, int8, int32) == 8
+    assert width(224) == 32
 
 
 def columns(layout: Any) -> list[int]:

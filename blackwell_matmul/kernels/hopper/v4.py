@@ -146,6 +146,8 @@ class HopperMatmulV4(MatmulScript):
             r_c = r_acc.to(self.dtype)
             self.annotate_layout(r_c, self.acc_layout)
             r_strips = self.view(r_c, layout=self.strip_layout)
+            with self.single_warp():
+                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
             for strip in self.range(0, self.block_n // self.e_block_n, 1, unroll="all"):
                 # Two buffers take turns: this one is free when at most the other is still read. Only the thread that
                 # issued the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.

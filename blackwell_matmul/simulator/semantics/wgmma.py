@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.deferred import Patch, Product
 from blackwell_matmul.simulator.engine import AsyncOperation, Blocked
@@ -224,7 +225,9 @@ def instruction_shape(inst: Any) -> Shape:
     """What code generation makes of a tile: mma_async of this shape, as many as it takes."""
     a, b, d = inst.inputs
     types = (a.dtype, b.dtype, d.dtype)
-    return (*inst.get_inst_mnk(d.shape[0], d.shape[1], a.shape[1], *types), *(each.name for each in types))
+    with tilus_compat.widest_wgmma():
+        shape = inst.get_inst_mnk(d.shape[0], d.shape[1], a.shape[1], *types)
+    return (*shape, *(each.name for each in types))
 
 
 def _fragment(group_warp: int, shape: tuple[int, ...], mma_n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -6,12 +6,13 @@ for each sentence however long. Nothing here decides anything.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from blackwell_matmul.wording import near
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -154,17 +155,8 @@ def _source(location: Location) -> Text:
 
     linecache.checkcache(location.file)
     source = printable(linecache.getline(location.file, location.line).strip())
-    where = printable(f"{_near(location.file)}:{location.line}")
+    where = printable(f"{near(location.file)}:{location.line}")
     return Text.assemble((where, "cyan"), (" | ", "dim"), source) if source else Text(where, "cyan")
-
-
-def _near(file: str) -> str:
-    """The path from the current folder, where the file is inside it."""
-    try:
-        near = os.path.relpath(file)
-    except (OSError, ValueError):
-        return file
-    return file if near.startswith(os.pardir) else near
 
 
 # --- schedules

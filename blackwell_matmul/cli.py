@@ -116,6 +116,27 @@ Size = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as one JSON object.")]
 
+Kernel = Annotated[
+    str,
+    typer.Argument(metavar="KERNEL", help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript."),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="fp16|bf16", help="Element type of A, B and C.", show_default="fp16"),
+]
+Pins = Annotated[
+    str,
+    typer.Option("--schedule", metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others."),
+]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", metavar="sm_...", help="The GPU, as the compiler calls it.", show_default=OWN_TARGET),
+]
+Workers = Annotated[
+    str | None,
+    typer.Option("--workers", metavar="INTEGER", help="Processes to simulate with.", show_default="one a core"),
+]
+
 RUN_EXAMPLES = """Examples:
 
 - `blackwell-matmul run v1`
@@ -132,26 +153,14 @@ checked.
 
 @app.command(epilog=RUN_EXAMPLES)
 def run(
-    kernel: Annotated[
-        str,
-        typer.Argument(
-            metavar="KERNEL", help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript."
-        ),
-    ],
+    kernel: Kernel,
     size: Size = None,
-    dtype: Annotated[
-        str | None, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.", show_default="fp16")
-    ] = None,
-    schedule: Annotated[
-        str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
-    ] = "",
+    dtype: Dtype = None,
+    schedule: Pins = "",
     seed: Annotated[
         str, typer.Option(metavar="INTEGER", help="Gives the inputs and the simulator's order of events.")
     ] = "0",
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="sm_...", help="The GPU to simulate, as the compiler calls it.", show_default=OWN_TARGET),
-    ] = None,
+    target: Target = None,
     policy: Annotated[
         str,
         typer.Option(
@@ -160,9 +169,7 @@ def run(
             help="When asynchronous operations complete: adversarial (as late as is legal), eager or random.",
         ),
     ] = "adversarial",
-    workers: Annotated[
-        str | None, typer.Option(metavar="INTEGER", help="Processes to simulate with.", show_default="one a core")
-    ] = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Run one kernel on made-up inputs and check its result.
@@ -223,16 +230,10 @@ CHECK_EXAMPLES = """Examples:
 
 @app.command(epilog=CHECK_EXAMPLES)
 def check(
-    kernel: Annotated[
-        str, typer.Argument(help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript.")
-    ],
+    kernel: Kernel,
     size: Size = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Element type of A, B and C: fp16 or bf16.", show_default="fp16")
-    ] = None,
-    schedule: Annotated[
-        str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
-    ] = "",
+    dtype: Dtype = None,
+    schedule: Pins = "",
     orders: Annotated[
         str, typer.Option(metavar="INTEGER", help="How many orders of warps and completions to run.")
     ] = "1",
@@ -240,15 +241,11 @@ def check(
         str, typer.Option(metavar="INTEGER", help="The first order; 0 is program order. The inputs stay the same.")
     ] = "0",
     strict: Annotated[
-        bool, typer.Option("--strict", help="Count what works on today's hardware and nothing guarantees, too.")
+        bool,
+        typer.Option("--strict", metavar="", help="Count what works on today's hardware and nothing guarantees, too."),
     ] = False,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="sm_...", help="The GPU to simulate, as the compiler calls it.", show_default=OWN_TARGET),
-    ] = None,
-    workers: Annotated[
-        str | None, typer.Option(metavar="INTEGER", help="Processes to simulate with.", show_default="one a core")
-    ] = None,
+    target: Target = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Find races, missing waits and fences, and deadlocks of a kernel, each with the edge that is missing.
@@ -285,7 +282,7 @@ SCHEDULES_EXAMPLES = """Examples:
 def schedules(
     rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung (v0–v2, h0–h4, g0), or my_kernel.py:MyMatmul.")],
     size: Size = None,
-    dtype: Annotated[str, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.")] = "fp16",
+    dtype: Dtype = None,
     gpu: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The GPU by name, such as B200.", show_default="one that the rung is for"),
@@ -329,26 +326,12 @@ plan; `blackwell_matmul.runtime.load(folder)` runs it.
 
 @app.command(epilog=COMPILE_EXAMPLES)
 def compile(
-    kernel: Annotated[
-        str,
-        typer.Argument(
-            metavar="KERNEL", help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript."
-        ),
-    ],
+    kernel: Kernel,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the bundle.")] = None,
     size: Size = None,
-    dtype: Annotated[
-        str | None, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.", show_default="fp16")
-    ] = None,
-    schedule: Annotated[
-        str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
-    ] = "",
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="sm_...", help="The GPU to compile for, as the compiler calls it.", show_default=OWN_TARGET
-        ),
-    ] = None,
+    dtype: Dtype = None,
+    schedule: Pins = "",
+    target: Target = None,
     sass: Annotated[
         bool, typer.Option("--sass", metavar="", help="Show the machine instructions that matter.")
     ] = False,
@@ -465,7 +448,7 @@ of your own says its candidates with tilus.autotune. `schedules` lists what a ru
 def tune(
     kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A rung, or a script: my_kernel.py:MyMatmul.")],
     size: Size = None,
-    dtype: Annotated[str, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.")] = "fp16",
+    dtype: Dtype = None,
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")] = "120",
     top: Annotated[str, typer.Option(metavar="INTEGER", help="How many candidates are tried at most.")] = "16",
     limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a candidate may be silent.")] = "30",

@@ -166,15 +166,9 @@ def _with_errors(message: str, errors: tuple[Finding, ...]) -> str:
 
 
 def _finding_as_dict(finding: Finding) -> dict[str, object]:
-    return {
-        "code": finding.code,
-        "severity": finding.severity.value,
-        "message": finding.message,
-        "cta": list(finding.cta) if finding.cta else None,
-        "location": str(finding.location) if finding.location else None,
-        "other": str(finding.other) if finding.other else None,
-        "count": finding.count,
-    }
+    """What a run knows of a finding; `check` has all of `Finding.as_dict`."""
+    known = finding.as_dict()
+    return {key: known[key] for key in ("code", "severity", "message", "cta", "location", "other", "count")}
 
 
 def _output_as_dict(output: OutputVerdict) -> dict[str, object]:

@@ -195,9 +195,9 @@ Start = tuple[str, "Callable[..., Result | ScriptResult]"]
 
 
 def _rung_run(rung: str, size: Sizes | None, dtype: str | None, schedule: str, options: dict[str, Any]) -> Start:
-    from blackwell_matmul.problem import Schedule
+    from blackwell_matmul.kernels import parse_schedule
 
-    problem, pins = _problem(size, dtype), Schedule.parse(schedule)
+    problem, pins = _problem(size, dtype), parse_schedule(rung, schedule)
 
     def compute(**more: Any) -> Result:
         from blackwell_matmul.harness import run_matmul

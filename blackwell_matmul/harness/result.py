@@ -54,7 +54,7 @@ class Result:
         """The result with plain values and stable keys; a number that is not finite becomes None."""
         verdict = self.verdict
         return {
-            "rung": self.rung,
+            "kernel": self.rung,
             "m": self.problem.m,
             "n": self.problem.n,
             "k": self.problem.k,
@@ -129,7 +129,7 @@ class ScriptResult:
         """The keys of `Result.as_dict` that apply, None for what is not known, and `outputs`."""
         m, n, k = self.size or (None, None, None)
         return {
-            "rung": self.script,
+            "kernel": self.script,
             "m": m,
             "n": n,
             "k": k,

@@ -1,4 +1,4 @@
-"""What checks the answers of the lesson's exercises: by running them. Each prints one sentence, whatever it is given."""
+"""What checks the answers of the lesson's exercises: by running them. Each prints one sentence, whatever comes in."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ import typer
 
 from blackwell_matmul import screen
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, SimulationError
+from blackwell_matmul.wording import spelled
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness import Result, ScriptResult
@@ -39,7 +40,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exce
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (without the program's name) and return its exit code."""
     try:
-        code = app(args=list(sys.argv[1:] if argv is None else argv), prog_name=PROGRAM, standalone_mode=False)
+        with screen.plain_warnings():
+            code = app(args=list(sys.argv[1:] if argv is None else argv), prog_name=PROGRAM, standalone_mode=False)
         return _complain("interrupted.", code) if code == INTERRUPTED else int(code or 0)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted.", INTERRUPTED)
@@ -56,12 +58,16 @@ def _explain(error: Exception) -> int:
         return _complain(f"{text}; see {PROGRAM} --help.", 2)
     if isinstance(error, BlackwellMatmulError):
         return _complain(str(error), 1 if isinstance(error, SimulationError) else 2)
+    if isinstance(error, ImportError) and not (error.name or "").startswith("blackwell_matmul"):
+        told = f"a package that this command needs does not import, {spelled(error)}"
+        return _complain(f"{told}; `{PROGRAM} doctor` says what mends it.", 2)
     if isinstance(error, MemoryError):
         return _complain("this machine's memory is too small for it; choose a smaller size.", 2)
     if isinstance(error, OSError) and error.strerror:
         return _complain(f"{error.strerror}{f': {error.filename}' if error.filename else ''}.", 2)
     kind, text = type(error).__name__, " ".join(str(error).split())
-    return _complain(f"a fault of {PROGRAM} itself, {kind}: {text} (set {TRACEBACK_VARIABLE}=1 to see where).", 2)
+    more = f"set {TRACEBACK_VARIABLE}=1 to see where; `{PROGRAM} doctor` looks at what is installed"
+    return _complain(f"a fault of {PROGRAM} itself, {kind}: {text} ({more}).", 2)
 
 
 def _complain(sentence: str, code: int) -> int:

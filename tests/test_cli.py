@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 
 import pytest
 import torch
@@ -187,6 +188,15 @@ def test_a_fault_of_ours_can_be_traced(command, simulator, monkeypatch):
     simulator.error = KeyError("x")
     with pytest.raises(KeyError):
         command("run", "v1", *SMALL)
+
+
+def test_a_warning_is_one_line_without_the_code_that_gives_it(capsys):
+    shown = warnings.showwarning
+    with screen.plain_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("kernels are not kept in /ro:\n Read-only file system.", RuntimeWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: kernels are not kept in /ro: Read-only file system.\n"
+    assert warnings.showwarning is shown
 
 
 def test_options_whose_placeholder_is_their_name_spell_it() -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.simulator.findings import Code
 
 
 class Space(enum.Enum):
@@ -122,7 +123,7 @@ class Description:
     waits: tuple[Wait, ...] = ()
     resources: tuple[str, ...] = ()
     completes_by: str = ""
-    conflict: str = ""
+    conflict: Code | None = None
     approximation: str = ""
     again: Again | None = None
 

@@ -9,7 +9,6 @@ from typing import Literal
 
 from blackwell_matmul.frontend.program import Location
 
-
 Code = Literal[
     "assumption-false",
     "data-race",

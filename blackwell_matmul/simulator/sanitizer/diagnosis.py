@@ -154,7 +154,7 @@ def wrong_phase(c: Conflict) -> Missing | None:
 
 
 def _unannounced(op: AsyncOperation) -> bool:
-    """Too few bytes ended the phase that a copy was meant for, even before its issue: nobody has arrived in this one."""
+    """Too few bytes ended the phase that a copy was meant for before its issue: nobody has arrived in this one."""
     barrier = op.barrier
     return barrier is not None and op.during == barrier.phase and barrier.pending == barrier.expected
 

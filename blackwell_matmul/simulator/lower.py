@@ -260,8 +260,8 @@ class Lowering:
         if tuple(self.program.tile.metadata.cluster_blocks) != (1, 1, 1):
             return needs_a_cluster("self.cluster.sync()", self.here)
         return UnsupportedError(
-            f"self.cluster.sync() at {self.here} waits for the CTAs of a cluster, and attrs.cluster_blocks asks for none;"
-            " self.sync() does the same."
+            f"self.cluster.sync() at {self.here} waits for the CTAs of a cluster, and attrs.cluster_blocks asks for "
+            "none; self.sync() does the same."
         )
 
     def visit_ThreadGroupStmt(self, stmt: Any) -> None:

@@ -20,6 +20,7 @@ import typer
 
 from blackwell_matmul import screen
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, SimulationError
+from blackwell_matmul.wording import spelled
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness import Result, ScriptResult
@@ -39,7 +40,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exce
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (without the program's name) and return its exit code."""
     try:
-        code = app(args=list(sys.argv[1:] if argv is None else argv), prog_name=PROGRAM, standalone_mode=False)
+        with screen.plain_warnings():
+            code = app(args=list(sys.argv[1:] if argv is None else argv), prog_name=PROGRAM, standalone_mode=False)
         return _complain("interrupted.", code) if code == INTERRUPTED else int(code or 0)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("interrupted.", INTERRUPTED)
@@ -56,12 +58,16 @@ def _explain(error: Exception) -> int:
         return _complain(f"{text}; see {PROGRAM} --help.", 2)
     if isinstance(error, BlackwellMatmulError):
         return _complain(str(error), 1 if isinstance(error, SimulationError) else 2)
+    if isinstance(error, ImportError) and not (error.name or "").startswith("blackwell_matmul"):
+        told = f"a package that this command needs does not import, {spelled(error)}"
+        return _complain(f"{told}; `{PROGRAM} doctor` says what mends it.", 2)
     if isinstance(error, MemoryError):
         return _complain("this machine's memory is too small for it; choose a smaller size.", 2)
     if isinstance(error, OSError) and error.strerror:
         return _complain(f"{error.strerror}{f': {error.filename}' if error.filename else ''}.", 2)
     kind, text = type(error).__name__, " ".join(str(error).split())
-    return _complain(f"a fault of {PROGRAM} itself, {kind}: {text} (set {TRACEBACK_VARIABLE}=1 to see where).", 2)
+    more = f"set {TRACEBACK_VARIABLE}=1 to see where; `{PROGRAM} doctor` looks at what is installed"
+    return _complain(f"a fault of {PROGRAM} itself, {kind}: {text} ({more}).", 2)
 
 
 def _complain(sentence: str, code: int) -> int:
@@ -116,6 +122,27 @@ Size = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as one JSON object.")]
 
+Kernel = Annotated[
+    str,
+    typer.Argument(metavar="KERNEL", help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript."),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option("--dtype", metavar="fp16|bf16", help="Element type of A, B and C.", show_default="fp16"),
+]
+Pins = Annotated[
+    str,
+    typer.Option("--schedule", metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others."),
+]
+Target = Annotated[
+    str | None,
+    typer.Option("--target", metavar="sm_...", help="The GPU, as the compiler calls it.", show_default=OWN_TARGET),
+]
+Workers = Annotated[
+    str | None,
+    typer.Option("--workers", metavar="INTEGER", help="Processes to simulate with.", show_default="one a core"),
+]
+
 RUN_EXAMPLES = """Examples:
 
 - `blackwell-matmul run v1`
@@ -132,26 +159,14 @@ checked.
 
 @app.command(epilog=RUN_EXAMPLES)
 def run(
-    kernel: Annotated[
-        str,
-        typer.Argument(
-            metavar="KERNEL", help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript."
-        ),
-    ],
+    kernel: Kernel,
     size: Size = None,
-    dtype: Annotated[
-        str | None, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.", show_default="fp16")
-    ] = None,
-    schedule: Annotated[
-        str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
-    ] = "",
+    dtype: Dtype = None,
+    schedule: Pins = "",
     seed: Annotated[
         str, typer.Option(metavar="INTEGER", help="Gives the inputs and the simulator's order of events.")
     ] = "0",
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="sm_...", help="The GPU to simulate, as the compiler calls it.", show_default=OWN_TARGET),
-    ] = None,
+    target: Target = None,
     policy: Annotated[
         str,
         typer.Option(
@@ -160,9 +175,7 @@ def run(
             help="When asynchronous operations complete: adversarial (as late as is legal), eager or random.",
         ),
     ] = "adversarial",
-    workers: Annotated[
-        str | None, typer.Option(metavar="INTEGER", help="Processes to simulate with.", show_default="one a core")
-    ] = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Run one kernel on made-up inputs and check its result.
@@ -188,9 +201,9 @@ Start = tuple[str, "Callable[..., Result | ScriptResult]"]
 
 
 def _rung_run(rung: str, size: Sizes | None, dtype: str | None, schedule: str, options: dict[str, Any]) -> Start:
-    from blackwell_matmul.problem import Schedule
+    from blackwell_matmul.kernels import parse_schedule
 
-    problem, pins = _problem(size, dtype), Schedule.parse(schedule)
+    problem, pins = _problem(size, dtype), parse_schedule(rung, schedule)
 
     def compute(**more: Any) -> Result:
         from blackwell_matmul.harness import run_matmul
@@ -223,16 +236,10 @@ CHECK_EXAMPLES = """Examples:
 
 @app.command(epilog=CHECK_EXAMPLES)
 def check(
-    kernel: Annotated[
-        str, typer.Argument(help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript.")
-    ],
+    kernel: Kernel,
     size: Size = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Element type of A, B and C: fp16 or bf16.", show_default="fp16")
-    ] = None,
-    schedule: Annotated[
-        str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
-    ] = "",
+    dtype: Dtype = None,
+    schedule: Pins = "",
     orders: Annotated[
         str, typer.Option(metavar="INTEGER", help="How many orders of warps and completions to run.")
     ] = "1",
@@ -240,15 +247,11 @@ def check(
         str, typer.Option(metavar="INTEGER", help="The first order; 0 is program order. The inputs stay the same.")
     ] = "0",
     strict: Annotated[
-        bool, typer.Option("--strict", help="Count what works on today's hardware and nothing guarantees, too.")
+        bool,
+        typer.Option("--strict", metavar="", help="Count what works on today's hardware and nothing guarantees, too."),
     ] = False,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="sm_...", help="The GPU to simulate, as the compiler calls it.", show_default=OWN_TARGET),
-    ] = None,
-    workers: Annotated[
-        str | None, typer.Option(metavar="INTEGER", help="Processes to simulate with.", show_default="one a core")
-    ] = None,
+    target: Target = None,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Find races, missing waits and fences, and deadlocks of a kernel, each with the edge that is missing.
@@ -285,7 +288,7 @@ SCHEDULES_EXAMPLES = """Examples:
 def schedules(
     rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung (v0–v2, h0–h4, g0), or my_kernel.py:MyMatmul.")],
     size: Size = None,
-    dtype: Annotated[str, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.")] = "fp16",
+    dtype: Dtype = None,
     gpu: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The GPU by name, such as B200.", show_default="one that the rung is for"),
@@ -329,26 +332,12 @@ plan; `blackwell_matmul.runtime.load(folder)` runs it.
 
 @app.command(epilog=COMPILE_EXAMPLES)
 def compile(
-    kernel: Annotated[
-        str,
-        typer.Argument(
-            metavar="KERNEL", help="A rung (v0–v2, h0–h4, g0), or a script of your own: my_kernel.py:MyScript."
-        ),
-    ],
+    kernel: Kernel,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the bundle.")] = None,
     size: Size = None,
-    dtype: Annotated[
-        str | None, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.", show_default="fp16")
-    ] = None,
-    schedule: Annotated[
-        str, typer.Option(metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others.")
-    ] = "",
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="sm_...", help="The GPU to compile for, as the compiler calls it.", show_default=OWN_TARGET
-        ),
-    ] = None,
+    dtype: Dtype = None,
+    schedule: Pins = "",
+    target: Target = None,
     sass: Annotated[
         bool, typer.Option("--sass", metavar="", help="Show the machine instructions that matter.")
     ] = False,
@@ -471,7 +460,7 @@ of your own says its candidates with tilus.autotune. `schedules` lists what a ru
 def tune(
     kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A rung, or a script: my_kernel.py:MyMatmul.")],
     size: Size = None,
-    dtype: Annotated[str, typer.Option(metavar="fp16|bf16", help="Element type of A, B and C.")] = "fp16",
+    dtype: Dtype = None,
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")] = "120",
     top: Annotated[str, typer.Option(metavar="INTEGER", help="How many candidates are tried at most.")] = "16",
     limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a candidate may be silent.")] = "30",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from blackwell_matmul.errors import DriverError
+from blackwell_matmul.wording import spelled
 
 NO_DEVICE = "CUDA_ERROR_NO_DEVICE"
 
@@ -56,10 +57,12 @@ class DetectedGpu:
 
 @dataclass(frozen=True)
 class Driver:
-    """The CUDA driver. bindings: whether cuda.bindings is there to ask. cuda: the newest CUDA that the driver serves,
-    None where there is no driver. refusal: the name of cuInit's code where it does not start."""
+    """The CUDA driver. bindings: whether cuda.bindings is there to ask, and error why it does not import. cuda: the
+    newest CUDA that the driver serves, None where there is no driver. refusal: the name of cuInit's code where it does
+    not start."""
 
     bindings: bool = True
+    error: str = ""
     cuda: tuple[int, int] | None = None
     refusal: str = ""
 
@@ -72,8 +75,10 @@ def find_driver() -> Driver:
     """The driver, whatever its state; never an error."""
     try:
         driver = importlib.import_module("cuda.bindings.driver")
-    except ImportError:
+    except ModuleNotFoundError:
         return Driver(bindings=False)
+    except Exception as error:  # built for another Python or another library
+        return Driver(bindings=False, error=spelled(error))
     try:
         _, version = driver.cuDriverGetVersion()
         (code,) = driver.cuInit(0)

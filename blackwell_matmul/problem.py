@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,17 +119,20 @@ class Schedule:
         return ",".join(f"{name}={value}" for name, value in self)
 
     @classmethod
-    def parse(cls, text: str) -> Schedule:
-        """Read `block_m=128,stages=3`; raise InputError that names the word which does not fit."""
+    def parse(cls, text: str, knobs: Sequence[str] | None = None) -> Schedule:
+        """Read `block_m=128,stages=3`; raise InputError that names the word which does not fit.
+
+        knobs: those that may be named, as a rung has them; None is every one.
+        """
         words = plain_text(text)
         if words is None:
             raise InputError(f"schedule is {shown(text)}; it must be text such as 'block_m=128,stages=3'.")
-        knobs = cls.knob_names()
+        known = cls.knob_names() if knobs is None else knobs
         values: dict[str, Any] = {}
         for word in filter(None, (part.strip() for part in words.split(","))):
             name, _, value = (piece.strip() for piece in word.partition("="))
-            if name not in knobs:
-                raise InputError(f"schedule names {shown(name)}; the knobs are {', '.join(knobs)}.")
+            if name not in known:
+                raise InputError(f"schedule names {shown(name)}; the knobs are {', '.join(known)}.")
             if not re.fullmatch("[0-9]{1,10}", value):
                 raise InputError(f"schedule gives {name} the value {shown(value)}; it must be a positive integer.")
             if name in values:

@@ -6,12 +6,15 @@ for each sentence however long. Nothing here decides anything.
 
 from __future__ import annotations
 
-import os
 import re
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.wording import near
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -45,9 +48,30 @@ def printable(text: str) -> str:
 
 def complain(sentence: str) -> None:
     """An error, on stderr: one line however long, so that it can be copied and searched for."""
-    from rich.text import Text
+    _on_stderr("error: ", "bold red", printable(sentence))
 
-    console(stderr=True).print(Text.assemble(("error: ", "bold red"), printable(sentence)), soft_wrap=True)
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings go to stderr as errors do, without the line of code that gives them."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        _on_stderr("warning: ", "bold yellow", printable(" ".join(str(message).split())))
+
+    before, warnings.showwarning = warnings.showwarning, show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+
+
+def _on_stderr(label: str, style: str, sentence: str) -> None:
+    try:
+        from rich.text import Text
+    except ImportError:  # which is what the sentence says, then
+        print(f"{label}{sentence}", file=sys.stderr)
+        return
+    console(stderr=True).print(Text.assemble((label, style), sentence), soft_wrap=True)
 
 
 def rendered(lines: Iterable[RenderableType]) -> str:
@@ -154,17 +178,8 @@ def _source(location: Location) -> Text:
 
     linecache.checkcache(location.file)
     source = printable(linecache.getline(location.file, location.line).strip())
-    where = printable(f"{_near(location.file)}:{location.line}")
+    where = printable(f"{near(location.file)}:{location.line}")
     return Text.assemble((where, "cyan"), (" | ", "dim"), source) if source else Text(where, "cyan")
-
-
-def _near(file: str) -> str:
-    """The path from the current folder, where the file is inside it."""
-    try:
-        near = os.path.relpath(file)
-    except (OSError, ValueError):
-        return file
-    return file if near.startswith(os.pardir) else near
 
 
 # --- schedules

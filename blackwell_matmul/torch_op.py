@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem import Problem
@@ -32,7 +33,6 @@ K_MULTIPLE = 8
 """Rows of 16-bit elements have to be multiples of 16 bytes for TMA."""
 
 ALIGNMENT_BYTES = 16
-SIMULATED_TARGET = "sm_100a"
 
 _library = torch.library.Library("blackwell_matmul", "DEF")
 _library.define("matmul(Tensor a, Tensor b, *, bool simulate=False) -> Tensor", tags=[torch.Tag.pt2_compliant_tag])
@@ -177,7 +177,7 @@ def _eager(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
 def _simulated(a: Tensor, b: Tensor) -> Tensor:
     if a.device.type != "cpu":
         raise InputError(f"a and b are on {a.device}; simulate=True takes CPU tensors, such as a.cpu().")
-    return _run(a.detach(), b.detach(), gpu_for_target(SIMULATED_TARGET))
+    return _run(a.detach(), b.detach(), gpu_for_target(DEFAULT_TARGET))
 
 
 def _fake(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:

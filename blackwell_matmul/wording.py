@@ -6,9 +6,11 @@ Nothing here raises, whatever comes in: `repr`, `==`, `hash` and attributes are 
 from __future__ import annotations
 
 import inspect
+import math
 import numbers
 import operator
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 LONGEST = 80
@@ -34,6 +36,27 @@ def _short(spell: Callable[[Any], str], value: object) -> str:
 def _tensor(value: Any) -> str:
     kind = "an array" if type(value).__module__.startswith("numpy") else "a tensor"
     return f"{kind} of shape {tuple(value.shape)} and type {value.dtype}" if value.shape else ""
+
+
+def near(file: str) -> str:
+    """The path from the current folder, where the file is inside it."""
+    try:
+        path = os.path.relpath(file)
+    except (OSError, ValueError):
+        return file
+    return file if path.startswith(os.pardir) else path
+
+
+def plain_values(values: Mapping[str, object]) -> dict[str, object]:
+    """In values that JSON has; a type goes by its name, the rest by what it is shown as."""
+    return {name: _plain(value) for name, value in values.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, (bool, int, str, type(None))) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    name = attribute(value, "name")
+    return name if isinstance(name, str) else shown(value)
 
 
 def said(error: BaseException) -> str:

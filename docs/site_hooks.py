@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: a file of the repository that a tutorial links to becomes a page of the site."""
+"""Hooks of mkdocs: a source file that a tutorial links to becomes a page of the site, and so do `PAGES`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("findings.md",)
+"""Pages beside this file; the site has them under the same name."""
+
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\[]+)\]\((?P<target>[^)#:\s]+)\)")
 
 
@@ -31,6 +34,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / path).read_text(encoding="utf-8")
         page = f"---\nhide: [toc]\n---\n\n# {path.name}\n\n`{path}`\n\n```python\n{text}```\n"
         files.append(File.generated(config, f"source/{path}.md", content=page))
+    for name in PAGES:
+        files.append(File.generated(config, name, content=(ROOT / "docs" / name).read_text(encoding="utf-8")))
     return files
 
 
@@ -43,6 +48,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         path = _target(link)
         if _is_source(path):
             return f"[{link['text']}](source/{path}.md)"
+        if path.parent == Path("docs") and path.name in PAGES:
+            return f"[{link['text']}]({path.name})"
         return link[0] if path.is_relative_to("tutorials") else f"`{link['text']}`"
 
     return LINK.sub(on_the_site, markdown)

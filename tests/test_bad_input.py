@@ -5,6 +5,7 @@ From Python it is an InputError or UnsupportedError, on the command line exit co
 
 import dataclasses
 import math
+import re
 
 import numpy
 import pytest
@@ -14,8 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tilus import float16
 
-from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, cli, run_matmul, simulate
+from blackwell_matmul import (
+    BlackwellMatmulV0,
+    BlackwellMatmulV1,
+    BlackwellMatmulV2,
+    cli,
+    kernels,
+    run_matmul,
+    schedules,
+    simulate,
+)
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
+from blackwell_matmul.gpus import GPUS, gpu_for_target
+from blackwell_matmul.kernels.space import projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
 
 RUNGS = [BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2]
@@ -157,6 +169,39 @@ def test_a_target_that_cannot_run_it_gets_one_sentence(target):
     with pytest.raises(BlackwellMatmulError) as caught:
         simulate(BlackwellMatmulV1, *operands().values(), target=target)
     one_sentence(caught.value)
+
+
+@pytest.mark.parametrize("name", kernels.RUNGS)
+def test_a_target_that_there_is_not_is_answered_with_those_that_the_rung_runs_on(name, capsys):
+    rung = kernels.rung(name)
+    for target in ("sm_999", "sm_80"):
+        assert cli.main(["compile", name, "--target", target]) == 2
+        assert re.search(r"sm_\w+(, sm_\w+)*(?=\.$)", capsys.readouterr().err.strip())[0] == ", ".join(rung.targets)
+    for arch in {gpu.arch for gpu in GPUS.values()}:
+        some = any(not why_not(each, Problem(128, 128, 64), gpu_for_target(arch)) for each in projection(rung))
+        assert some == (arch in rung.targets)
+
+
+def test_every_message_lists_the_knobs_of_a_rung_in_one_order(capsys):
+    told = [
+        capsys.readouterr().err
+        for command in ("run", "check", "compile")
+        if cli.main([command, "v1", "--schedule", "bogus=1"])
+    ]
+    for pins, schedule in (({"bogus": 1}, None), ({}, {"bogus": 1})):
+        with pytest.raises(InputError) as caught:
+            simulate(BlackwellMatmulV1(**pins), *operands().values(), schedule=schedule)
+        told.append(str(caught.value))
+    lists = {re.search(r"knobs are (.*)\.", text)[1] for text in told}
+    (row, *_) = schedules("v1", Problem(128, 128, 64)).rows
+    assert len(told) == 5 and lists == {", ".join(dict(row.schedule))} == {"block_m, block_n, block_k, e_block_n"}
+
+
+def test_schedules_called_like_a_kernel_gets_one_sentence():
+    with pytest.raises(InputError, match=r"^problem is 128; it must be a Problem, such as Problem\(m, n, k\)\.$"):
+        schedules(BlackwellMatmulV1, 128, 128, 64)
+    with pytest.raises(InputError, match=r"^schedules takes a rung, a Problem and a GPU; it got 7 as well\.$"):
+        schedules("v1", Problem(128, 128, 64), "B200", 7)
 
 
 @pytest.mark.parametrize("rung", ["v9", "", "V", "v1 ", "v１", "../v1", "v1\0"])

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import time
+import warnings
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ import blackwell_matmul.simulator
 from blackwell_matmul import cli, kernels, screen
 from blackwell_matmul.errors import CompileError, InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.problem import Schedule
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
 
 RACE = Finding("race", Severity.ERROR, "two writers.", location=Location("v1.py", 3))
@@ -48,10 +50,14 @@ class FakeSimulator:
         return Run("Fake", options["target"], {"block_m": 32, "block_n": 32}, (2, 2, 1), 0.25, self.findings)
 
 
+class FakeRung:
+    knobs = Schedule.knob_names()
+
+
 def fake_rung(name):
     if name != "v1":
         raise InputError(f"{name!r} is no rung; the rungs are v1.")
-    return object
+    return FakeRung
 
 
 @pytest.fixture
@@ -118,7 +124,7 @@ def test_json_is_one_object_on_one_line(command, simulator):
     code, out, err = command("run", "v1", *SMALL, "--json")
     assert code == 1 and err == "" and out.count("\n") == 1
     record = json.loads(out)
-    assert (record["rung"], record["ok"], record["correct"], record["simulated"]) == ("v1", False, True, True)
+    assert (record["kernel"], record["ok"], record["correct"], record["simulated"]) == ("v1", False, True, True)
     assert record["findings"][0]["location"] == "v1.py:3"
 
 
@@ -182,6 +188,15 @@ def test_a_fault_of_ours_can_be_traced(command, simulator, monkeypatch):
     simulator.error = KeyError("x")
     with pytest.raises(KeyError):
         command("run", "v1", *SMALL)
+
+
+def test_a_warning_is_one_line_without_the_code_that_gives_it(capsys):
+    shown = warnings.showwarning
+    with screen.plain_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("kernels are not kept in /ro:\n Read-only file system.", RuntimeWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: kernels are not kept in /ro: Read-only file system.\n"
+    assert warnings.showwarning is shown
 
 
 def test_options_whose_placeholder_is_their_name_spell_it() -> None:
@@ -315,7 +330,7 @@ def test_schedules_as_json_has_every_row_with_its_reasons(listed):
     record = json.loads(out)
     assert code == 0 and out.count("\n") == 1
     assert list(record) == [
-        *("rung", "m", "n", "k", "dtype", "gpu", "target", "count", "runnable", "chosen", "rule", "why", "schedules")
+        *("kernel", "m", "n", "k", "dtype", "gpu", "target", "count", "runnable", "chosen", "rule", "why", "schedules")
     ]
     assert (record["count"], record["runnable"], len(record["schedules"])) == (108, 105, 108)
     assert sum(row["chosen"] for row in record["schedules"]) == 1

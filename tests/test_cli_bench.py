@@ -53,6 +53,7 @@ def h200(monkeypatch):
 
 def test_without_a_gpu_one_sentence_says_what_would_work(command: Command, monkeypatch) -> None:
     monkeypatch.setattr(machine, "detect", lambda: ())
+    assert "rung is 'v9'; the rungs are" in command("--rungs", "v9")[2]
     code, out, err = command()
     assert (code, out) == (2, "") and err.count("\n") == 1
     assert "`blackwell-matmul run v1` simulates" in err and "--compile-only" in err
@@ -134,6 +135,7 @@ def test_a_gpu_without_rungs_is_named_unless_somebody_brings_one(command: Comman
         (["--draw", "nowhere"], "nowhere has no results.json; bench --out nowhere makes one."),
         (["--compile-only", "--target", "sm_1"], "target is 'sm_1'; the targets with a known GPU are"),
         (["--compile-only", "--target", "sm_90a", "--rungs", "v9"], "rung is 'v9'; the rungs are"),
+        (["--rungs", "v1,v9"], "rung is 'v9'; the rungs are"),
         (["--rungs", "my.py:X"], "cannot read 'my.py:X': there is no such file."),
     ],
 )

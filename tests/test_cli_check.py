@@ -108,10 +108,10 @@ def test_a_kernel_that_the_simulator_cannot_finish_could_not_run(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: object, **options: object) -> None:
-        raise SimulationError("V1 cannot go on at v1.py:3: ValueError, x.")
+        raise SimulationError("V1 cannot go on at v1.py:3: ValueError: x.")
 
     monkeypatch.setattr(checking, "check_kernel", fail)
-    assert command("v1") == (2, "", "error: V1 cannot go on at v1.py:3: ValueError, x.\n")
+    assert command("v1") == (2, "", "error: V1 cannot go on at v1.py:3: ValueError: x.\n")
 
 
 def test_help_has_examples_and_says_what_run_is_for(command: Command) -> None:

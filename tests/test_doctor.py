@@ -258,8 +258,8 @@ def test_tilus_missing_or_broken(tilus: Library, value: str, fix: str) -> None:
 
 
 def test_tilus_without_torch_is_mended_by_torch() -> None:
-    error = "ModuleNotFoundError: No module named 'torch'"
-    assert problems(but(tilus=Library("0.2.0", error), torch=Torch()))["tilus"].fix == "pip install torch"
+    for error in ("ModuleNotFoundError: No module named 'torch'", "ImportError: libcudart.so.13: cannot open"):
+        assert problems(but(tilus=Library("0.2.0", error), torch=Torch()))["tilus"].fix == "pip install torch"
 
 
 def test_triton_broken_missing_or_old() -> None:
@@ -307,6 +307,10 @@ def test_a_driver_without_a_device() -> None:
     assert problems(none) == {}
     hidden = but(none, pci_gpus=1, environment={"CUDA_VISIBLE_DEVICES": ""})
     assert line(hidden, "driver") == Line("driver", "ok", "serves CUDA 13.0, and no GPU: CUDA_VISIBLE_DEVICES=''")
+    for value in ("7", "GPU-00000000"):
+        wrong = the_problem(but(hidden, environment={"CUDA_VISIBLE_DEVICES": value}), "driver")
+        assert wrong.value == f"CUDA_VISIBLE_DEVICES={value!r} names none of 1 GPU on the PCI bus"
+        assert wrong.fix == "unset CUDA_VISIBLE_DEVICES"
     assert "sees none of 1 GPU on the PCI bus" in the_problem(but(none, pci_gpus=1), "driver").value
 
 
@@ -332,6 +336,8 @@ def test_gpus_that_cannot_be_listed() -> None:
 def test_nvrtc_that_does_not_load() -> None:
     told = problems(but(nvrtc=Nvrtc(error="Compiling needs NVRTC")))["NVRTC"]
     assert told.fix == 'pip install --force-reinstall "nvidia-cuda-nvrtc<14,>=13.0.88"'
+    both = problems(but(nvrtc=Nvrtc(error="Compiling needs NVRTC"), driver=Driver(bindings=False), gpus=()))["NVRTC"]
+    assert both.fix == 'pip install --force-reinstall "cuda-python" "nvidia-cuda-nvrtc<14,>=13.0.88"'
 
 
 def test_a_host_compiler_matters_where_triton_builds_its_launcher() -> None:
@@ -449,6 +455,32 @@ def use_driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.undo()
     for function in cached:
         function.cache_clear()
+
+
+@pytest.mark.parametrize(("chosen", "count"), [("7", 0), ("", 0), ("GPU-5a3f", 1), ("MIG-41f6", 1), ("0,1", 2)])
+def test_detect_takes_the_gpus_that_the_driver_lets_through(
+    use_driver: Any, monkeypatch: pytest.MonkeyPatch, chosen: str, count: int
+) -> None:
+    """The driver reads CUDA_VISIBLE_DEVICES and numbers what is left from 0; with nothing left it says NO_DEVICE."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    slice_of = dataclasses.replace(H100, name="NVIDIA H100 80GB HBM3 MIG 1g.10gb", sm_count=16, memory_bytes=10 * GIB)
+    there = tuple(dataclasses.replace(slice_of, index=index) for index in range(count))
+    use_driver(FakeDriver(there, refusal="" if count else detect.NO_DEVICE))
+    assert gpus.detect() == there
+    found = facts_room.gather()
+    assert found.gpus == there and found.environment["CUDA_VISIBLE_DEVICES"] == chosen
+    assert line(found, "GPUs").value == (f"{count}, of CUDA_VISIBLE_DEVICES={chosen!r}" if count else NO_GPU)
+
+
+def test_bindings_that_do_not_import(use_driver: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    use_driver(FakeDriver())
+    monkeypatch.delitem(sys.modules, "cuda.bindings.driver")
+    monkeypatch.setattr(detect.importlib, "import_module", lambda name: 1 / 0)
+    broken = Driver(bindings=False, error="ZeroDivisionError: division by zero")
+    assert find_driver() == broken and gpus.detect() == ()
+    told = the_problem(but(NO_GPU_AT_ALL, driver=broken), "driver")
+    assert told.value == "cuda.bindings does not import: ZeroDivisionError: division by zero"
+    assert told.fix == "pip install --force-reinstall cuda-bindings"
 
 
 def test_detect_gives_what_the_driver_reports(use_driver: Any) -> None:
@@ -670,9 +702,72 @@ def test_the_simulator_layer_for_real() -> None:
     }
 
 
+# --- provoked on purpose, in processes of their own
+
+
+def shadowed(folder: Path, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line where what lies in a folder comes before what is installed."""
+    path = os.pathsep.join([str(folder), str(Path(cli.__file__).parents[1])])
+    command = [sys.executable, "-m", "blackwell_matmul", *argv]
+    environment = {**os.environ, "PYTHONPATH": path, **environment}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+    assert "Traceback" not in done.stdout + done.stderr
+    return done
+
+
+def module(folder: Path, name: str, text: str) -> None:
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(text, encoding="utf-8")
+
+
+def mended(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    assert done.returncode == 1
+    return {each["name"]: each["fix"] for each in json.loads(done.stdout)["lines"] if each["fix"]}
+
+
+def test_without_torch_what_needs_none_works_and_the_rest_says_who_mends_it(tmp_path: Path) -> None:
+    module(tmp_path, "torch", "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')")
+    fixes = mended(shadowed(tmp_path, "doctor", "--json"))
+    assert fixes["torch"] == fixes["tilus"] == "pip install torch"
+    assert shadowed(tmp_path, "--version").stdout.startswith("blackwell-matmul ")
+    assert "--schedule" in shadowed(tmp_path, "run", "--help").stdout
+    for argv in (("run", "v1"), ("check", "v1"), ("bench",)):
+        done = shadowed(tmp_path, *argv)
+        assert done.returncode == 2 and done.stderr == (
+            "error: a package that this command needs does not import, ModuleNotFoundError: No module named 'torch'; "
+            "`blackwell-matmul doctor` says what mends it.\n"
+        )
+    tried = shadowed(tmp_path, "verify", "simulator")
+    assert (
+        tried.returncode == 1
+        and "No module named 'torch'\n\nTo find what mends it: blackwell-matmul doctor" in tried.stdout
+    )
+
+
+def test_a_broken_triton_a_wrong_tilus_and_a_cache_that_is_a_file(tmp_path: Path) -> None:
+    module(tmp_path, "triton", "raise ImportError('libtriton.so: undefined symbol')")
+    older = tmp_path / "tilus-0.1.1.dist-info"
+    older.mkdir()
+    (older / "METADATA").write_text("Metadata-Version: 2.1\nName: tilus\nVersion: 0.1.1\n", encoding="utf-8")
+    (tmp_path / "file").touch()
+    fixes = mended(shadowed(tmp_path, "doctor", "--json", BLACKWELL_MATMUL_CACHE=str(tmp_path / "file")))
+    assert fixes["Triton"].startswith("pip install --force-reinstall triton")
+    assert fixes["tilus"] == "pip install --force-reinstall --no-deps tilus==0.2.0"
+    assert fixes["cache"].startswith("export BLACKWELL_MATMUL_CACHE=")
+
+
+def test_what_pip_left_of_torch_and_tilus_does_not_count(tmp_path: Path) -> None:
+    module(tmp_path, "torch", "")
+    module(tmp_path, "tilus", "")
+    fixes = mended(shadowed(tmp_path, "doctor", "--json", BLACKWELL_MATMUL_CACHE="~nobody-of-this-name/x"))
+    assert fixes["torch"].startswith("pip install --force-reinstall torch==") and fixes["tilus"]
+    assert fixes["cache"].startswith("export BLACKWELL_MATMUL_CACHE=")
+
+
 def test_verify_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "verify", lambda *_: (outcome("correct"), outcome("wrong", "differs")))
     code = cli.main(["verify", "--json"])
     record = json.loads(capsys.readouterr().out)
     assert code == 1 and record["ok"] is False
+    assert record["fix"] == "" and show.outcomes_record([outcome("failed")])["fix"] == "blackwell-matmul doctor"
     assert record["outcomes"][1]["detail"] == "differs" and os.environ.get("TRITON_INTERPRET") is None

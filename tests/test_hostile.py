@@ -271,6 +271,7 @@ CALLS = {
     "Schedule": Target(b.Schedule, lambda: FULL.as_dict()),
     "Schedule.parse": Target(b.Schedule.parse, lambda: {"text": "block_m=128"}),
     "rung": Target(kernels.rung, lambda: {"name": "v1"}),
+    "parse_schedule": Target(kernels.parse_schedule, lambda: {"name": "v1", "text": "block_m=128"}),
     "gpu_for_target": Target(gpu_for_target, lambda: {"target": "sm_100a"}),
     "projection": Target(space.projection, lambda: {"rung": b.BlackwellMatmulV1}),
     "why_not": Target(space.why_not, lambda: {"schedule": FULL, "problem": PROBLEM, "gpu": GPUS["B200"]}),

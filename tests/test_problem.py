@@ -43,6 +43,12 @@ def test_a_schedule_is_read_as_it_is_printed():
     assert Schedule.parse("") == Schedule()
 
 
+def test_only_the_knobs_of_a_rung_are_read():
+    assert Schedule.parse("stages=3", ("block_m", "stages")) == Schedule(stages=3)
+    with pytest.raises(InputError, match=r"schedule names 'stages'; the knobs are block_m, block_n\.$"):
+        Schedule.parse("stages=3", ("block_m", "block_n"))
+
+
 @pytest.mark.parametrize(
     "text, words",
     [

@@ -2,11 +2,13 @@
 
 import enum
 import fractions
+import json
 import math
 
 import numpy as np
 import pytest
 import torch
+from tilus import float16
 
 from blackwell_matmul.wording import (
     LONGEST,
@@ -14,8 +16,10 @@ from blackwell_matmul.wording import (
     attribute,
     has_memory,
     integer,
+    near,
     number,
     plain_text,
+    plain_values,
     same,
     shown,
     spelled,
@@ -56,6 +60,23 @@ def test_a_value_is_shown_in_a_few_words(value, text):
 
 def test_a_value_that_cannot_be_printed_goes_by_its_type():
     assert [shown(value) for value in (Silent(), 10**5000)] == ["an object of type Silent", "an object of type int"]
+
+
+def test_values_in_plain_form_fit_into_json():
+    values = {"a": math.nan, "b": math.inf, "c": 1.5, "d": float16, "e": object, "f": None, "g": True, "h": Silent()}
+    plain = plain_values(values)
+    assert plain == {
+        "a": "nan", "b": "inf", "c": 1.5, "d": "float16", "e": "<class 'object'>", "f": None, "g": True,
+        "h": "an object of type Silent",
+    }  # fmt: skip
+    json.dumps(plain, allow_nan=False)
+
+
+def test_a_path_is_told_from_the_current_folder_if_it_is_inside(tmp_path, monkeypatch):
+    inside, outside = tmp_path / "here" / "kernel.py", tmp_path / "kernel.py"
+    inside.parent.mkdir()
+    monkeypatch.chdir(inside.parent)
+    assert near(str(inside)) == "kernel.py" and near(str(outside)) == str(outside) and near("") == ""
 
 
 def test_an_error_is_spelled_on_one_line():

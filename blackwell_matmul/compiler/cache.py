@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from blackwell_matmul.compiler.bundle import Bundle
-from blackwell_matmul.errors import BlackwellMatmulError
+from blackwell_matmul.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.wording import shown
 
 CACHE_VARIABLE = "BLACKWELL_MATMUL_CACHE"
 """Names another folder for the cache, or "off"."""
@@ -28,10 +29,19 @@ def folder() -> Path | None:
     if named.lower() == "off":
         return None
     if named:
-        return Path(named).expanduser()
+        return _named(named)
     import platformdirs
 
     return Path(platformdirs.user_cache_dir("blackwell-matmul", appauthor=False)) / "bundles"
+
+
+def _named(folder: str) -> Path:
+    try:
+        return Path(folder).expanduser()
+    except RuntimeError:  # of a user that there is not
+        raise InputError(
+            f"{CACHE_VARIABLE} is {shown(folder)}, and there is no such home; give another folder, or off."
+        ) from None
 
 
 def read(key: str) -> Bundle | None:
@@ -109,4 +119,5 @@ def _warn(root: Path, error: Exception) -> None:
         return
     _warned.add(str(root))
     reason = getattr(error, "strerror", None) or str(error).rstrip(".")
-    warnings.warn(f"compiled kernels are not kept in {root}: {reason}.", RuntimeWarning, stacklevel=2)
+    told = f"compiled kernels are not kept in {root}: {reason}; {CACHE_VARIABLE} names another folder, or off."
+    warnings.warn(told, RuntimeWarning, stacklevel=2)

@@ -21,7 +21,7 @@ def bundle_record(bundle: Bundle, folder: str | None, with_sass: bool) -> dict[s
     """Everything but the code itself."""
     resources = bundle.resources
     return {
-        "name": bundle.name,
+        "kernel": bundle.name,
         "target": bundle.target,
         "serves": bundle.serves,
         "consts": bundle.consts,

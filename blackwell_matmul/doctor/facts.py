@@ -185,7 +185,7 @@ def _library(name: str, load: Callable[[], object]) -> Library:
 def _import_tilus() -> None:
     from blackwell_matmul.frontend.tilus_compat import import_tilus
 
-    import_tilus()
+    import_tilus().Script  # noqa: B018  # a folder that pip left behind imports as well
 
 
 def _import_triton() -> None:
@@ -210,8 +210,13 @@ def _has(module: str, name: str) -> bool:
 # --- torch
 
 
+def _import_torch() -> None:
+    torch = importlib.import_module("torch")
+    torch.Tensor, torch.version.cuda, torch.cuda.get_arch_list  # noqa: B018  # as of tilus, the folder alone
+
+
 def _torch() -> Torch:
-    found = _library("torch", lambda: importlib.import_module("torch"))
+    found = _library("torch", _import_torch)
     if not found.usable:
         return Torch(found.version, found.error)
     import torch
@@ -312,7 +317,7 @@ def _cache() -> Cache:
         folder = cache.folder()
         return Cache() if folder is None else _tried(folder)
     except Exception as error:
-        return Cache("", spelled(error))
+        return Cache("", said(error))
 
 
 def _tried(folder: Path) -> Cache:

@@ -26,6 +26,9 @@ LEAST_FREE_BYTES = GIB
 OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 """The first driver release that serves a major version of CUDA."""
 
+NONE_VISIBLE = ("", "-1", "NoDevFiles")
+"""What CUDA_VISIBLE_DEVICES is set to when no GPU is wanted."""
+
 _TEGRA = {(8, 7)}
 """Binary compatibility does not reach from desktop GPUs to these (CUDA Programming Guide)."""
 
@@ -33,6 +36,8 @@ NAMES = {"tma": "TMA", "tcgen05": "tensor memory", "clusters": "clusters", "clc"
 """What the features of a GPU are called on the screen, in their order."""
 
 NO_GPU = "none; kernels run in the simulator"
+_AGAIN = "pip install --force-reinstall"
+_LOOK = "nvidia-smi || sudo reboot"
 _INSTALL_DRIVER = "sudo ubuntu-drivers install && sudo reboot"
 _OTHER_CACHE = "export BLACKWELL_MATMUL_CACHE=$(mktemp -d)"
 _REFUSALS = {
@@ -96,10 +101,10 @@ def _misfit(need: Need) -> str:
 
 def tilus(facts: Facts) -> Line:
     found, pin = facts.tilus, next((need for need in facts.needs if need.name == "tilus"), None)
-    install = f"pip install --force-reinstall --no-deps tilus{pin.specifier if pin else ''}"
+    install = f"{_AGAIN} --no-deps tilus{pin.specifier if pin else ''}"
     if found.version is None:
         return problem("tilus", "not installed", install.replace(" --force-reinstall --no-deps", ""))
-    if found.error and "torch" in found.error and not facts.torch.usable:
+    if found.error and not facts.torch.usable:
         return problem("tilus", f"{found.version} does not import without torch: {found.error}", _torch_install(facts))
     if found.error:
         return problem("tilus", f"{found.version} does not import: {found.error}", install)
@@ -121,7 +126,7 @@ def _torch_install(facts: Facts) -> str:
     """The same version again: on Linux the package without a local label is a CUDA build."""
     if facts.torch.version is None:
         return "pip install torch"
-    return f"pip install --force-reinstall torch=={facts.torch.version.partition('+')[0]}"
+    return f"{_AGAIN} torch=={facts.torch.version.partition('+')[0]}"
 
 
 def torch_gpus(facts: Facts) -> Line:
@@ -141,7 +146,7 @@ def torch_gpus(facts: Facts) -> Line:
 def triton(facts: Facts) -> Line:
     found = facts.triton
     if found.error:
-        again = f"pip install --force-reinstall triton{f'=={found.version}' if found.version else ''}"
+        again = f"{_AGAIN} triton{f'=={found.version}' if found.version else ''}"
         return problem("Triton", f"{found.version or 'it'} does not import: {found.error}", again)
     if found.version is None and facts.gpus:
         return problem("Triton", "not installed, and torch.compile needs it on a GPU", "pip install triton")
@@ -184,6 +189,8 @@ def _any_tma(facts: Facts) -> bool:
 
 def driver(facts: Facts) -> Line:
     found = facts.driver
+    if found.error:
+        return problem("driver", f"cuda.bindings does not import: {found.error}", f"{_AGAIN} cuda-bindings")
     if not found.bindings:
         return unknown("driver", "cuda.bindings, which would ask it, is not installed")
     if found.cuda is None:
@@ -191,7 +198,7 @@ def driver(facts: Facts) -> Line:
     if found.refusal == NO_DEVICE:
         return _no_device(facts)
     if found.refusal:
-        return problem("driver", f"does not start: {found.refusal}", _REFUSALS.get(found.refusal, "nvidia-smi"))
+        return problem("driver", f"does not start: {found.refusal}", _REFUSALS.get(found.refusal, _LOOK))
     return ok("driver", _driver(facts))
 
 
@@ -203,8 +210,11 @@ def _no_driver(facts: Facts) -> Line:
 
 def _no_device(facts: Facts) -> Line:
     hidden = facts.environment.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None:
+    if hidden is not None and (hidden.strip() in NONE_VISIBLE or not facts.pci_gpus):
         return ok("driver", f"{_driver(facts)}, and no GPU: CUDA_VISIBLE_DEVICES={hidden!r}")
+    if hidden is not None and facts.pci_gpus:
+        told = f"CUDA_VISIBLE_DEVICES={hidden!r} names none of {_gpus(facts.pci_gpus)} on the PCI bus"
+        return problem("driver", told, "unset CUDA_VISIBLE_DEVICES")
     if facts.pci_gpus:
         told = f"{_driver(facts)}, and sees none of {_gpus(facts.pci_gpus)} on the PCI bus"
         return problem("driver", told, "sudo modprobe nvidia && nvidia-smi")
@@ -242,12 +252,18 @@ def _newer_driver(major: int) -> str:
 
 
 def nvrtc(facts: Facts) -> Line:
-    found, pin = facts.nvrtc, next((need.specifier for need in facts.needs if need.name == "nvidia-cuda-nvrtc"), "")
+    found = facts.nvrtc
     if found.error:
-        return problem("NVRTC", found.error, f'pip install --force-reinstall "nvidia-cuda-nvrtc{pin}"')
+        packages = ("nvidia-cuda-nvrtc",) if facts.driver.bindings else ("cuda-python", "nvidia-cuda-nvrtc")
+        return problem("NVRTC", found.error, " ".join([_AGAIN, *(f'"{name}{_pin(facts, name)}"' for name in packages)]))
     if not found.targets:
         return unknown("NVRTC", found.version or "it does not say what it compiles for")
     return ok("NVRTC", f"{found.version}, compiles for {found.targets[0]} to {found.targets[-1]}")
+
+
+def _pin(facts: Facts, name: str) -> str:
+    """The versions that this package asks for."""
+    return next((need.specifier for need in facts.needs if need.name == name), "")
 
 
 def git(facts: Facts) -> Line:
@@ -272,7 +288,8 @@ def cache(facts: Facts) -> Line:
     if found.folder is None:
         return ok("cache", "switched off (BLACKWELL_MATMUL_CACHE=off)")
     if found.error:
-        return problem("cache", f"{found.folder or 'no folder'} takes no file: {found.error}", _OTHER_CACHE)
+        told = f"{found.folder} takes no file: {found.error}" if found.folder else found.error
+        return problem("cache", told, _OTHER_CACHE)
     return ok("cache", found.folder)
 
 
@@ -292,10 +309,12 @@ def disk(facts: Facts) -> Line | None:
 def gpu_count(facts: Facts) -> Line:
     """How many there are; no GPU is a mode, not a fault."""
     if facts.gpus_error and facts.driver.ready:
-        return problem("GPUs", facts.gpus_error, "nvidia-smi")
+        return problem("GPUs", facts.gpus_error, _LOOK)
     if facts.gpus_error or not facts.driver.bindings:
         return unknown("GPUs", "the driver cannot be asked; kernels run in the simulator")
-    return ok("GPUs", str(len(facts.gpus)) if facts.gpus else NO_GPU)
+    chosen = facts.environment.get("CUDA_VISIBLE_DEVICES")
+    told = str(len(facts.gpus)) if chosen is None else f"{len(facts.gpus)}, of CUDA_VISIBLE_DEVICES={chosen!r}"
+    return ok("GPUs", told if facts.gpus else NO_GPU)
 
 
 def mixed(facts: Facts) -> Line | None:

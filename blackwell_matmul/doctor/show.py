@@ -62,13 +62,19 @@ def starting(layer: str) -> None:
 
 
 def outcomes(found: Sequence[Outcome]) -> str:
-    return _text([_table([(each.status, each.layer, str(each)) for each in found])], [])
+    rows = [(each.status, each.layer, str(each)) for each in found]
+    return _text([_table(rows)], ["", f"To find what mends it: {fix}"] if (fix := _fix(found)) else [])
 
 
 def outcomes_record(found: Sequence[Outcome]) -> dict[str, object]:
     from blackwell_matmul.doctor.verify import passed
 
-    return {"ok": passed(found), "outcomes": [each.as_dict() for each in found]}
+    return {"ok": passed(found), "fix": _fix(found), "outcomes": [each.as_dict() for each in found]}
+
+
+def _fix(found: Sequence[Outcome]) -> str:
+    """What to type where something could not run; a result that is wrong is no fault of the machine."""
+    return "blackwell-matmul doctor" if any(each.status == "failed" for each in found) else ""
 
 
 def _table(rows: Iterable[tuple[str, str, str]]) -> RenderableType:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,10 +65,15 @@ DEFAULT_TARGET = "sm_100a"
 
 
 def target_for(script: Any, target: object = None) -> str:
-    """The target to build for: the given one, else the one that the script's class names, else `DEFAULT_TARGET`."""
+    """The target to build for: the given one, else the one that the script's class names, else `DEFAULT_TARGET`.
+
+    A class may say in `targets`, a tuple, which there are for it, for the sentence that refuses any other.
+    """
+    script_cls = attribute(script, "script_cls") or script
     if target is not None:
-        return check_target(target)
-    named = plain_text(attribute(attribute(script, "script_cls") or script, "target"))
+        offered = attribute(script_cls, "targets")
+        return check_target(target, offered if isinstance(offered, tuple) else ())
+    named = plain_text(attribute(script_cls, "target"))
     return named if named is not None and named in target_names() else DEFAULT_TARGET
 
 
@@ -100,8 +105,7 @@ def _merge(script_cls: type, pins: Mapping[str, Any], schedule: Mapping[str, Any
     known, open_ended = _init_parameters(script_cls)
     for name in (*pins, *schedule):
         if name not in known and not open_ended:
-            choice = f"its parameters are {', '.join(known)}" if known else "it has no parameters"
-            raise InputError(f"{script_cls.__name__} has no schedule parameter {shown(name)}; {choice}.")
+            raise InputError(f"{script_cls.__name__} has no {_offered(script_cls, name, known)}.")
     for name in pins:
         if name in schedule and not same(schedule[name], pins[name]):
             raise InputError(
@@ -109,6 +113,15 @@ def _merge(script_cls: type, pins: Mapping[str, Any], schedule: Mapping[str, Any
                 f"{name}={shown(schedule[name])}; give one of the two."
             )
     return {**pins, **schedule}
+
+
+def _offered(script_cls: type, name: object, known: Iterable[str]) -> str:
+    """What a name is none of: the knobs of a class that names them, or else the parameters of its `__init__`."""
+    knobs = attribute(script_cls, "knobs")
+    if isinstance(knobs, tuple):
+        return f"knob {shown(name)}; its knobs are {', '.join(map(str, knobs))}"
+    names = ", ".join(known)
+    return f"schedule parameter {shown(name)}; {f'its parameters are {names}' if names else 'it has no parameters'}"
 
 
 def _init_parameters(script_cls: type) -> tuple[dict[str, inspect.Parameter], bool]:

@@ -54,12 +54,12 @@ def _key(bound: Bound, target: str) -> Hashable | None:
     """What a program depends on; None if it cannot be compared, and then the program is not kept."""
     try:
         return _frozen([bound.script_cls, bound.init_kwargs, bound.consts, bound.divisibility, target])
-    except TypeError:
+    except Exception:  # `sorted`, `hash` and what a value says of itself are another's code
         return None
 
 
 def _frozen(value: Any) -> Hashable:
-    """A hashable copy that tells 1 from True and 1.0; TypeError if there is none."""
+    """A hashable copy that tells 1 from True and 1.0; an error, of whatever kind, if there is none."""
     if isinstance(value, Mapping):
         return ("mapping", *((name, _frozen(value[name])) for name in sorted(value)))
     if isinstance(value, Set):

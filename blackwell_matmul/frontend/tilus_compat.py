@@ -104,12 +104,13 @@ def target_names() -> tuple[str, ...]:
     return tuple("sm_" + name.removeprefix("nvgpu_sm") for name in vars(targets) if name.startswith("nvgpu_sm"))
 
 
-def check_target(name: object) -> str:
-    """The name as plain text; InputError, with the names that work, unless tilus knows this target."""
+def check_target(name: object, offered: Sequence[str] = ()) -> str:
+    """The name as plain text; InputError, with those offered or else all, unless tilus knows this target."""
     import_tilus()
     known = plain_text(name)
     if known is None or known not in target_names():
-        raise InputError(f"target is {shown(name)}; it must be one of {', '.join(target_names())}.")
+        choice = offered or target_names()
+        raise InputError(f"target is {shown(name)}; it must be {'one of ' * (len(choice) > 1)}{', '.join(choice)}.")
     return known
 
 

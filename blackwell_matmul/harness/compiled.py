@@ -34,7 +34,7 @@ def compile_kernel(
     from blackwell_matmul.compiler import compile
 
     if not foreign_scripts.names_a_file(kernel):
-        pins = Schedule.parse(schedule) if isinstance(schedule, str) else as_pins(schedule)
+        pins = kernels.parse_schedule(kernel, schedule) if isinstance(schedule, str) else as_pins(schedule)
         m, n, k = size or foreign_scripts.DEFAULT_SIZE
         args = _matmul_arguments(Problem(m, n, k, "fp16" if dtype is None else dtype))
         return compile(kernels.rung(kernel), *args, schedule=pins or None, target=target, cache=cache)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Never
 
 from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
@@ -78,7 +78,7 @@ class ScheduleList:
     def as_dict(self) -> dict[str, object]:
         """The list with plain values and stable keys."""
         return {
-            "rung": self.rung,
+            "kernel": self.rung,
             "m": self.problem.m,
             "n": self.problem.n,
             "k": self.problem.k,
@@ -106,7 +106,7 @@ class ScheduleList:
         }
 
 
-def schedules(rung: str | type, problem: Problem, gpu: str | Gpu | None = None) -> ScheduleList:
+def schedules(rung: str | type, problem: Problem, gpu: str | Gpu | None = None, *surplus: Never) -> ScheduleList:
     """Every schedule that a rung can choose for a problem on a GPU, with the one that it does choose.
 
     rung: "v0", "v1", ..., "my_kernel.py:MyMatmul", or a class with `knobs` from the space. gpu: a name such as
@@ -116,6 +116,8 @@ def schedules(rung: str | type, problem: Problem, gpu: str | Gpu | None = None) 
     name, script_cls = _rung(rung)
     if not isinstance(problem, Problem):
         raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
+    if surplus:
+        raise InputError(f"schedules takes a rung, a Problem and a GPU; it got {shown(surplus[0])} as well.")
     found = gpu_for_target(target_for(script_cls)) if gpu is None else _gpu(gpu)
     rows = tuple(_row(schedule, problem, found) for schedule in space.projection(script_cls))
     chosen = space.choose(script_cls, problem, found) if any(row.ok for row in rows) else None

@@ -54,7 +54,7 @@ class Result:
         """The result with plain values and stable keys; a number that is not finite becomes None."""
         verdict = self.verdict
         return {
-            "rung": self.rung,
+            "kernel": self.rung,
             "m": self.problem.m,
             "n": self.problem.n,
             "k": self.problem.k,
@@ -129,7 +129,7 @@ class ScriptResult:
         """The keys of `Result.as_dict` that apply, None for what is not known, and `outputs`."""
         m, n, k = self.size or (None, None, None)
         return {
-            "rung": self.script,
+            "kernel": self.script,
             "m": m,
             "n": n,
             "k": k,
@@ -166,15 +166,9 @@ def _with_errors(message: str, errors: tuple[Finding, ...]) -> str:
 
 
 def _finding_as_dict(finding: Finding) -> dict[str, object]:
-    return {
-        "code": finding.code,
-        "severity": finding.severity.value,
-        "message": finding.message,
-        "cta": list(finding.cta) if finding.cta else None,
-        "location": str(finding.location) if finding.location else None,
-        "other": str(finding.other) if finding.other else None,
-        "count": finding.count,
-    }
+    """What a run knows of a finding; `check` has all of `Finding.as_dict`."""
+    known = finding.as_dict()
+    return {key: known[key] for key in ("code", "severity", "message", "cta", "location", "other", "count")}
 
 
 def _output_as_dict(output: OutputVerdict) -> dict[str, object]:

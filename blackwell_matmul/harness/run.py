@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_name
 from blackwell_matmul.harness.result import Result, ScriptResult
 from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem import Problem, Schedule, as_pins, plain_seed
-from blackwell_matmul.wording import attribute, said, shown
+from blackwell_matmul.wording import plain_values, said, shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.script import Kernel
@@ -134,7 +133,7 @@ def _run_beside(
     run = _simulate(foreign, args, pins, options)
     names = list(foreign.parameters)
     outputs = [compare(names[at], args[at], value, foreign.tolerance) for at, value in expected.items()]
-    schedule = plain_schedule(run.schedule)
+    schedule = plain_values(run.schedule)
     return ScriptResult(
         foreign.name, size, schedule, run.target, options["seed"], tuple(outputs), run.seconds, run.findings
     )
@@ -178,7 +177,7 @@ def report(
     run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, rung: str | None = None, seed: int | None = None
 ) -> Result:
     """Check C = A @ B.T after a run, in the tiles of its schedule, and put all that is known in one `Result`."""
-    schedule = {name: value for name, value in plain_schedule(run.schedule).items() if name != "dtype"}
+    schedule = {name: value for name, value in plain_values(run.schedule).items() if name != "dtype"}
     tile_m, tile_n = (_tile(schedule.get(name)) for name in ("block_m", "block_n"))
     verdict = check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
     problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(c.dtype))
@@ -210,18 +209,6 @@ def _script(rung: str) -> type:
     from blackwell_matmul import kernels
 
     return kernels.rung(rung)
-
-
-def plain_schedule(schedule: Mapping[str, object]) -> dict[str, object]:
-    """The schedule in values that JSON has; a type goes by its name, the rest by its text."""
-    return {name: _plain(value) for name, value in schedule.items()}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, (bool, int, str, type(None))) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    name = attribute(value, "name")
-    return name if isinstance(name, str) else shown(value)
 
 
 def _tile(value: object) -> int:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.problem import Schedule
 from blackwell_matmul.wording import plain_text, shown
 
 if TYPE_CHECKING:
@@ -49,3 +50,8 @@ def rung(name: str) -> type[MatmulScript]:
     module, _, class_name = RUNGS[known.lower()].partition(":")
     found: type[MatmulScript] = getattr(importlib.import_module(module), class_name)
     return found
+
+
+def parse_schedule(name: str, text: str) -> Schedule:
+    """What `text` pins of a rung, such as "block_m=128,stages=3"; InputError names the knobs that the rung has."""
+    return Schedule.parse(text, rung(name).knobs)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import Gpu, gpu_for_target
+from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, RUNGS, space
 from blackwell_matmul.problem import Problem, positive
 from blackwell_matmul.script import Script
@@ -31,11 +31,18 @@ class MatmulScript(Script):
     target: ClassVar[str] = "sm_100a"
     """The architecture that the rung is for: what it is simulated as and compiled for when nobody says."""
 
+    targets: ClassVar[tuple[str, ...]] = ()
+    """All architectures with a known GPU that it can be compiled for; they follow from `mma`."""
+
     mma: ClassVar[str] = "tcgen05"
     """The instruction that multiplies (`blackwell_matmul.problem.MMAS`)."""
 
     one_cta_per_sm: ClassVar[bool] = False
     """Whether `__init__` takes the number of SMs as well, `sm_count`."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.targets = space.targets(cls.mma)
 
     @classmethod
     def rungs_for(cls, arch: str) -> tuple[str, ...]:
@@ -62,10 +69,18 @@ class MatmulScript(Script):
         if not same(pinned_type, element_type):
             name = getattr(pinned_type, "name", "") if isinstance(pinned_type, tilus.DataType) else shown(pinned_type)
             raise InputError(f"dtype is pinned to {name} and the tensors are {a.dtype}; leave dtype out.")
-        gpu = gpu or gpu_for_target(target)
+        gpu = gpu or cls._gpu(target)
         fixed = {"sm_count": knobs.pop("sm_count", gpu.sm_count)} if cls.one_cta_per_sm else {}
         schedule = space.choose(cls, problem, gpu, knobs)
         return {"dtype": element_type, **schedule.as_dict(), **fixed}
+
+    @classmethod
+    def _gpu(cls, target: str) -> Gpu:
+        """The GPU that stands for a target, be it one that `why_not` refuses; InputError where none is known."""
+        if target in {gpu.arch for gpu in GPUS.values()}:
+            return gpu_for_target(target)
+        offered = ", ".join(cls.targets)
+        raise InputError(f"target is {shown(target)}; {cls.__name__} can be compiled for {offered}.")
 
     @classmethod
     def check_arguments(cls, m: Any, n: Any, k: Any, a: Any, b: Any, c: Any) -> None:

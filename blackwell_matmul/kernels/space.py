@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.kernels import LADDERS
 from blackwell_matmul.kernels.case import (
     SPARE_REGISTERS,
@@ -117,15 +117,24 @@ def _rungs_for(arch: str) -> str:
 
 
 def _mma_needs_its_gpu(case: Case) -> str | None:
-    if case.mma == "mma.sync":
-        return None if "tma" in case.gpu.features else f"{case.gpu} has no TMA; GPUs from sm_90 on have it."
-    if case.mma not in case.gpu.features:
-        has = {"tcgen05": "B200 and GB200 have them", "wgmma": "H100 and H200 have them"}[case.mma]
-        what = {"tcgen05": "tcgen05 instructions and no tensor memory", "wgmma": "wgmma instructions"}[case.mma]
-        return f"{case.gpu} has no {what}; {has}{_rungs_for(case.gpu.arch)}."
-    if case.mma == "tcgen05" and case.gpu.arch not in MMA_ARCHS:
-        return f"tilus 0.2.0 generates no tcgen05.mma for {case.gpu}; it does for {', '.join(MMA_ARCHS)}."
+    return _why_no_mma(case.mma, case.gpu)
+
+
+def _why_no_mma(mma: str, gpu: Gpu) -> str | None:
+    if mma == "mma.sync":
+        return None if "tma" in gpu.features else f"{gpu} has no TMA; GPUs from sm_90 on have it."
+    if mma not in gpu.features:
+        has = {"tcgen05": "B200 and GB200 have them", "wgmma": "H100 and H200 have them"}[mma]
+        what = {"tcgen05": "tcgen05 instructions and no tensor memory", "wgmma": "wgmma instructions"}[mma]
+        return f"{gpu} has no {what}; {has}{_rungs_for(gpu.arch)}."
+    if mma == "tcgen05" and gpu.arch not in MMA_ARCHS:
+        return f"tilus 0.2.0 generates no tcgen05.mma for {gpu}; it does for {', '.join(MMA_ARCHS)}."
     return None
+
+
+def targets(mma: str) -> tuple[str, ...]:
+    """The architectures, of the GPUs that are known, for which a kernel that multiplies so can be compiled."""
+    return tuple(dict.fromkeys(gpu.arch for gpu in GPUS.values() if _why_no_mma(mma, gpu) is None))
 
 
 def _block_m_is_one_mma(case: Case) -> str | None:

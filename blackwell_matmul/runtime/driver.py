@@ -93,7 +93,7 @@ def bindings() -> Any:
             "This machine has no CUDA driver (libcuda is not found); CPU tensors are simulated."
         ) from error
     if int(code) != SUCCESS:
-        raise refused("cuInit", "start the CUDA driver", int(code), driver)
+        raise refused("cuInit", "start", int(code), driver)
     return driver
 
 
@@ -110,7 +110,8 @@ def refused(function: str, attempted: str, code: int, driver: Any = None) -> Dri
     """The error for a code of the driver: what was attempted, by which function, the code's name, what would work."""
     driver = driver or bindings()
     name, meaning = (_text(driver, which, code) for which in ("cuGetErrorName", "cuGetErrorString"))
-    reason = ": ".join(part for part in (meaning, _HINTS.get(name)) if part)
+    hint = _HINTS.get(name) or ("blackwell-matmul doctor says what mends it" if function == "cuInit" else "")
+    reason = ": ".join(part for part in (meaning, hint) if part)
     told = f"{name} ({code})" if name else f"the code {code}"
     return DriverError(f"The CUDA driver could not {attempted}: {function} returned {told}{reason and f', {reason}'}.")
 

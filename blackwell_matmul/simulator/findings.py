@@ -5,8 +5,46 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from blackwell_matmul.frontend.program import Location
+
+Code = Literal[
+    "assumption-false",
+    "data-race",
+    "deadlock",
+    "dealloc-in-flight",
+    "in-flight-at-exit",
+    "livelock",
+    "mbarrier-count",
+    "mbarrier-not-initialised",
+    "mbarrier-over-arrival",
+    "mbarrier-overlaps-tensor",
+    "missing-proxy-fence",
+    "missing-wgmma-fence",
+    "never-written",
+    "out-of-bounds",
+    "overwritten-in-flight",
+    "phase-overrun",
+    "read-before-complete",
+    "read-of-another-cta",
+    "relaxed-wait",
+    "tensor-map",
+    "tensor-memory-exhausted",
+    "tensor-memory-leak",
+    "tensor-memory-not-allocated",
+    "tensor-memory-permit",
+    "thread-dependent-scalar",
+    "too-few-bytes",
+    "tx-count-overflow",
+    "tx-pending-at-exit",
+    "uninitialised-read",
+    "unsupported",
+    "warpgroup-divergence",
+    "written-by-two-ctas",
+    "wrong-phase",
+]
+"""Every code there is; `docs/findings.md` says what each one means and what mends it."""
 
 
 class Severity(enum.Enum):
@@ -30,7 +68,7 @@ class Finding:
     around it in that order.
     """
 
-    code: str
+    code: Code
     severity: Severity
     message: str
     cta: tuple[int, int, int] | None = None

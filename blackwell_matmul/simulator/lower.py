@@ -22,12 +22,18 @@ from blackwell_matmul.simulator.machine import BARRIER_BYTES, Warp
 from blackwell_matmul.simulator.registers import ThreadGroup
 from blackwell_matmul.simulator.repeat import SCAN_NAMESPACE
 from blackwell_matmul.simulator.semantics import description_of
-from blackwell_matmul.simulator.semantics.description import Again
+from blackwell_matmul.simulator.semantics.description import Again, needs_a_cluster
 from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
 from blackwell_matmul.simulator.site import Moved, Site
 from blackwell_matmul.simulator.tape import taping
 
 _BUILT_IN = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
+_OF_A_CLUSTER = {
+    "clusterBlockRank": "self.cluster.blockRank",
+    **{f"clusterBlockIdx_{axis}": f"self.cluster.blockIdx.{axis}" for axis in "xyz"},
+    **{f"clusterDim_{axis}": f"self.cluster.clusterDim.{axis}" for axis in "xyz"},
+}
+"""Variables of tilus's IR, by what a script calls them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +115,8 @@ class Lowering:
         name = getattr(var, "name", None)
         if name in _BUILT_IN:
             return _BUILT_IN[name]
+        if name in _OF_A_CLUSTER:
+            raise needs_a_cluster(_OF_A_CLUSTER[name], self.here)
         if id(var) not in self.variables:
             raise UnsupportedError(
                 f"The simulator cannot use {name or var} at {self.here}: it differs from thread to thread."
@@ -244,7 +252,17 @@ class Lowering:
         return f"_round({text}, {var.type.nbits})" if kind.startswith("float") else text
 
     def visit_EvaluateStmt(self, stmt: Any) -> None:
+        if str(stmt.expr) == "this_cluster.sync()":  # tilus 0.2.0 has no instruction for it
+            raise self._no_cluster_sync()
         raise UnsupportedError(f"The simulator does not evaluate `{stmt.expr}` as a statement, at {self.here}.")
+
+    def _no_cluster_sync(self) -> UnsupportedError:
+        if tuple(self.program.tile.metadata.cluster_blocks) != (1, 1, 1):
+            return needs_a_cluster("self.cluster.sync()", self.here)
+        return UnsupportedError(
+            f"self.cluster.sync() at {self.here} waits for the CTAs of a cluster, and attrs.cluster_blocks asks for "
+            "none; self.sync() does the same."
+        )
 
     def visit_ThreadGroupStmt(self, stmt: Any) -> None:
         parent = self.groups[-1]

@@ -12,7 +12,7 @@ import numpy as np
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.deferred import TensorStorage
 from blackwell_matmul.simulator.engine import explain_deadlock, likely_cause
-from blackwell_matmul.simulator.findings import Event, Finding, Severity, Stop
+from blackwell_matmul.simulator.findings import Code, Event, Finding, Severity, Stop
 from blackwell_matmul.simulator.memory import Region, Storage
 from blackwell_matmul.simulator.sanitizer.deadlock import deadlock_notes
 from blackwell_matmul.simulator.sanitizer.frontier import Frontier
@@ -265,7 +265,7 @@ class Cta:
 
     def report(
         self,
-        code: str,
+        code: Code,
         message: str,
         location: Location | None = None,
         other: Location | None = None,
@@ -274,7 +274,7 @@ class Cta:
         """A finding; the run goes on."""
         self.grid.report(Finding(code, severity, message, self.position, location, other))
 
-    def stop(self, code: str, message: str, location: Location | None, other: Location | None = None) -> Stop:
+    def stop(self, code: Code, message: str, location: Location | None, other: Location | None = None) -> Stop:
         """A finding after which this CTA cannot go on; to be raised."""
         return Stop(Finding(code, Severity.ERROR, message, self.position, location, other, fatal=True))
 

@@ -19,6 +19,7 @@ from threadpoolctl import ThreadpoolController
 from blackwell_matmul.errors import SimulationError, UnsupportedError
 from blackwell_matmul.simulator.machine import Grid
 from blackwell_matmul.simulator.repeat import Repeats
+from blackwell_matmul.wording import spelled
 
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
 
@@ -74,7 +75,7 @@ def _heap_set_aside() -> Iterator[None]:
 
 def _as_sentence(grid: Grid, error: Exception) -> SimulationError:
     where = grid.lowered.location_of_error(error)
-    return SimulationError(f"{grid.lowered.program.name} cannot go on at {where}: {type(error).__name__}, {error}.")
+    return SimulationError(f"{grid.lowered.program.name} cannot go on at {where}: {spelled(error)}.")
 
 
 def _run_independent(grid: Grid, workers: int | None, progress: Progress) -> None:

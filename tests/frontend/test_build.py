@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from frontend_samples import CALLS, built
 
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first
+from blackwell_matmul.frontend.build import _key
 from blackwell_matmul.frontend.recording import instructions
 
 
@@ -73,6 +75,24 @@ def test_the_same_program_is_built_once_and_another_one_again() -> None:
     assert of() is of()
     different = [of(), of(stages=3), of(target="sm_80"), of(debug=True), of(copies=True)]
     assert all(a is not b for a, b in itertools.combinations(different, 2))
+
+
+class Unhashable:
+    def __hash__(self) -> int:
+        raise RuntimeError("not to be hashed")
+
+
+def in_itself() -> list[Any]:
+    endless: list[Any] = []
+    endless.append(endless)
+    return endless
+
+
+@pytest.mark.parametrize("value", [Unhashable(), {1: 0, "a": 0}, in_itself()], ids=["hash", "sorted", "endless"])
+def test_a_program_whose_schedule_cannot_be_compared_is_not_kept(value: object) -> None:
+    bound = bind(scripts.CpAsync, CALLS["CpAsync"], target="sm_100a")
+    assert _key(bound, "sm_100a") is not None
+    assert _key(dataclasses.replace(bound, init_kwargs={"value": value}), "sm_100a") is None
 
 
 def test_the_first_candidate_that_compiles_is_taken() -> None:

@@ -16,7 +16,7 @@ from blackwell_matmul.simulator.findings import Finding, Run, Severity
 
 PROBLEM = Problem(64, 96, 32, "bf16")
 KEYS = [
-    *("rung", "m", "n", "k", "dtype", "schedule", "target", "seed", "ok", "correct", "verdict", "max_abs_error"),
+    *("kernel", "m", "n", "k", "dtype", "schedule", "target", "seed", "ok", "correct", "verdict", "max_abs_error"),
     *("reference_error", "ratio", "wrong_elements", "tile", "bad_tiles", "bad_rows", "bad_columns"),
     *("simulated", "device", "seconds", "findings"),
 ]

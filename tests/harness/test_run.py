@@ -1,7 +1,6 @@
 """`run_matmul`, the command line and the examples on the real simulator, in small."""
 
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from tilus import float16
 
 from blackwell_matmul import BlackwellMatmulV1, InputError, SimulationError, cli
 from blackwell_matmul.harness import make_inputs, run_matmul
-from blackwell_matmul.harness.run import plain_schedule
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.script import Script
 
@@ -109,10 +107,3 @@ def test_the_inputs_are_the_same_whatever_torch_is_set_to():
         torch.set_default_dtype(before)
     assert torch.equal(plain[0], other[0]) and torch.equal(plain[1], other[1])
     assert all(tensor.device.type == "cpu" and tensor.dtype == torch.bfloat16 for tensor in other)
-
-
-def test_a_schedule_in_plain_values_fits_into_json():
-    values = {"a": math.nan, "b": math.inf, "c": 1.5, "d": float16, "e": object, "f": None, "g": True}
-    plain = plain_schedule(values)
-    assert plain == {"a": "nan", "b": "inf", "c": 1.5, "d": "float16", "e": "<class 'object'>", "f": None, "g": True}
-    json.dumps(plain, allow_nan=False)

@@ -245,3 +245,22 @@ class Unknown(tilus.Script):
         self.attrs.cluster_blocks = 2
         self.attrs.warps = 1
         self.cluster.sync()
+
+
+class LoneSync(tilus.Script):
+    """A sync of a cluster where there is none."""
+
+    def __call__(self, y_ptr: ~int32):
+        self.attrs.blocks = 2
+        self.attrs.warps = 1
+        self.cluster.sync()
+
+
+class RankInCluster(tilus.Script):
+    def __call__(self, y_ptr: ~int32):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[2, 32])
+        r = self.load_global(g_y, offsets=[self.cluster.blockIdx.x, 0], shape=[1, 32])
+        self.store_global(g_y, r, offsets=[self.cluster.blockRank, 0])

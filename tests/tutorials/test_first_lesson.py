@@ -143,6 +143,8 @@ def test_swizzle_is_a_permutation_that_spreads_each_column() -> None:
 
 # --- the exercises
 
+EXERCISES = (exercises.address, exercises.announce, exercises.boxes, exercises.swizzle, exercises.repair)
+
 
 @pytest.mark.parametrize(
     ("exercise", "wrong"),
@@ -155,11 +157,13 @@ def test_swizzle_is_a_permutation_that_spreads_each_column() -> None:
         (exercises.boxes, (74, 200)),
         (exercises.swizzle, lambda row, piece: (piece + row) % 8),
         (exercises.repair, CopyStrip),
+        *((exercise, odd) for exercise in EXERCISES for odd in (64, None, "x", (64,), (0, 64), (1.5, 64))),
     ],
 )
 def test_a_wrong_answer_is_told(exercise, wrong, capsys: pytest.CaptureFixture[str]) -> None:
     exercise(wrong)
-    assert capsys.readouterr().out.startswith("not yet: ")
+    told = capsys.readouterr().out
+    assert told.startswith("not yet: ") and told.count("\n") == 1
 
 
 def test_every_solution_is_right() -> None:

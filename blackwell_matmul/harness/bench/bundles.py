@@ -22,9 +22,9 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.reference import TORCH_DTYPES
-from blackwell_matmul.harness.run import plain_schedule
 from blackwell_matmul.kernels.digest import code_digest
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.wording import plain_values
 
 INDEX = "index.json"
 
@@ -92,7 +92,7 @@ def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu)
     bundle.save(folder / place)
     names = list(inspect.signature(script.__call__).parameters)[1:]
     places = [names.index(parameter.name) for parameter in bundle.plan.parameters]
-    schedule = {name: value for name, value in plain_schedule(bundle.schedule).items() if name != "dtype"}
+    schedule = {name: value for name, value in plain_values(bundle.schedule).items() if name != "dtype"}
     return {"folder": place, "places": places, "schedule": schedule}
 
 

@@ -56,6 +56,8 @@ class Request:
         _require("--repetitions", self.repetitions, 1, 10_000_000)
         _require("--limit", self.limit_s, 1, 86_400)
         suites.cases(self._suite, self.dtypes, self.size)
+        for rung in self.rungs:
+            contenders.named(rung)
 
     @property
     def _suite(self) -> str:

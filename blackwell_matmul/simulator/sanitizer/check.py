@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext, redirect_stdout
@@ -22,7 +21,7 @@ from blackwell_matmul.simulator.parallel import positions
 from blackwell_matmul.simulator.sanitizer.report import Report, coverage
 from blackwell_matmul.simulator.sanitizer.timeline import around
 from blackwell_matmul.simulator.simulate import new_grid, plain_options, prepare, run_grid
-from blackwell_matmul.wording import shown
+from blackwell_matmul.wording import plain_values, shown
 
 POLICY = "adversarial"
 MAX_ORDERS = 10_000
@@ -61,7 +60,7 @@ def check(
     ran = {name for run in runs for name in run.counts}
     findings = tuple(study.with_timelines(_merged(runs, seed)))
     return Report(
-        runs[0].kernel, target, _plain(runs[0].schedule), runs[0].grid, orders, seed, strict,
+        runs[0].kernel, target, plain_values(runs[0].schedule), runs[0].grid, orders, seed, strict,
         time.perf_counter() - start, findings, coverage(lowered.program, ran, orders, lowered.interacts),
     )  # fmt: skip
 
@@ -146,14 +145,3 @@ def _merged(runs: list[Run], seed: int) -> list[Finding]:
             first = found.setdefault(finding.key, finding)
             found[finding.key] = replace(first, seeds=(*first.seeds, seed + i))
     return sorted(found.values(), key=lambda finding: finding.severity is not Severity.ERROR)
-
-
-def _plain(schedule: Mapping[str, object]) -> dict[str, object]:
-    """In values that JSON has; a type goes by its name, the rest by its text."""
-    return {name: value if _in_json(value) else str(getattr(value, "name", value)) for name, value in schedule.items()}
-
-
-def _in_json(value: object) -> bool:
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, (bool, int, str, type(None)))

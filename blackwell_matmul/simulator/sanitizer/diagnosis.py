@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import AsyncOperation
-from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.findings import Code, Finding, Severity
 from blackwell_matmul.simulator.memory import Region
 from blackwell_matmul.simulator.sanitizer.frontier import Lanes
 from blackwell_matmul.simulator.sanitizer.shadow import Access
@@ -23,9 +23,14 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.machine import LastWait, Mbarrier, Warp
     from blackwell_matmul.simulator.sanitizer.happens_before import EarlyRead, HappensBefore, Place
 
-READ, WRITTEN, RACE = "read-before-complete", "overwritten-in-flight", "data-race"
-FENCE, PHASE, RELAXED = "missing-proxy-fence", "wrong-phase", "relaxed-wait"
-BYTES, OVERRUN = "too-few-bytes", "phase-overrun"
+READ: Final = "read-before-complete"
+WRITTEN: Final = "overwritten-in-flight"
+RACE: Final = "data-race"
+FENCE: Final = "missing-proxy-fence"
+PHASE: Final = "wrong-phase"
+RELAXED: Final = "relaxed-wait"
+BYTES: Final = "too-few-bytes"
+OVERRUN: Final = "phase-overrun"
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Missing:
 
     edge: str
     advice: str
-    code: str = ""
+    code: Code | None = None
     severity: Severity = Severity.ERROR
 
 
@@ -141,11 +146,17 @@ def wrong_phase(c: Conflict) -> Missing | None:
     if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
         return None
     passed = f"the wait on {op.tells.name} at {wait.location} passed on {_phase(wait.phase)}"
-    if wait.phase >= op.during:
+    if wait.phase >= op.during or _unannounced(op):
         advice = f"{passed}, which ended without the bytes of {op.name}: arrive_and_expect_tx announces too few"
         return Missing("bytes", advice, BYTES)
     advice = f"{passed}, and {op.name} is part of phase {phase}: the parity that it waits for is wrong"
     return Missing("phase", advice, PHASE)
+
+
+def _unannounced(op: AsyncOperation) -> bool:
+    """Too few bytes ended the phase that a copy was meant for before its issue: nobody has arrived in this one."""
+    barrier = op.barrier
+    return barrier is not None and op.during == barrier.phase and barrier.pending == barrier.expected
 
 
 def one_lane_arrived(c: Conflict) -> Missing | None:
@@ -290,7 +301,7 @@ def finding_of(c: Conflict) -> Finding:
     )
 
 
-def _code(c: Conflict) -> str:
+def _code(c: Conflict) -> Code:
     if c.operation is None:
         return RACE
     return WRITTEN if c.write else READ

@@ -7,7 +7,6 @@ wraps them.
 from __future__ import annotations
 
 import linecache
-import os
 import re
 import textwrap
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Event, Finding
+from blackwell_matmul.wording import near
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.sanitizer.report import Report
@@ -192,15 +192,6 @@ def _source(file: str, line: int) -> str:
 
 def _length(file: str) -> int:
     return len(linecache.getlines(file))
-
-
-def near(file: str) -> str:
-    """The path from the current folder, where the file is inside it."""
-    try:
-        path = os.path.relpath(file)
-    except (OSError, ValueError):
-        return file
-    return file if path.startswith(os.pardir) else path
 
 
 # --- the timeline

@@ -14,6 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.simulator.findings import Code
+
+
+def needs_a_cluster(what: str, location: object) -> UnsupportedError:
+    """The refusal of what reaches other CTAs of a cluster."""
+    return UnsupportedError(
+        f"{what} at {location} needs a cluster, and the simulator runs none; with CUDA tensors the kernel is compiled "
+        "for their GPU, and GPUs from sm_90 on have clusters."
+    )
 
 
 class Space(enum.Enum):
@@ -122,7 +131,7 @@ class Description:
     waits: tuple[Wait, ...] = ()
     resources: tuple[str, ...] = ()
     completes_by: str = ""
-    conflict: str = ""
+    conflict: Code | None = None
     approximation: str = ""
     again: Again | None = None
 

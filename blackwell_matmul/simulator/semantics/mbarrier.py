@@ -8,11 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine import BARRIER_BYTES, Cta, Mbarrier, Warp
 from blackwell_matmul.simulator.registers import WARP
-from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Signal, Space, Wait, describe
+from blackwell_matmul.simulator.semantics.description import (
+    Access,
+    Again,
+    Effect,
+    Signal,
+    Space,
+    Wait,
+    describe,
+    needs_a_cluster,
+)
 from blackwell_matmul.simulator.site import Site
 
 
@@ -107,7 +115,7 @@ def arrive_expect_tx(inst: Any, site: Site) -> Any:
 
 @describe("ArriveExpectTxMulticastBarrierInst", "ArriveExpectTxRemoteBarrierInst", ptx="mbarrier.arrive.expect_tx")
 def arrive_remote(inst: Any, site: Site) -> Any:
-    raise UnsupportedError(f"The simulator does not run clusters yet; {site.location} signals another CTA's mbarrier.")
+    raise needs_a_cluster("The arrival on another CTA's mbarrier", site.location)
 
 
 @describe(

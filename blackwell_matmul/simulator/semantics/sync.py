@@ -9,11 +9,18 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine import Rendezvous, Warp
 from blackwell_matmul.simulator.registers import WARP
-from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Space, Wait, describe
+from blackwell_matmul.simulator.semantics.description import (
+    Access,
+    Again,
+    Effect,
+    Space,
+    Wait,
+    describe,
+    needs_a_cluster,
+)
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import Element, element
 
@@ -149,7 +156,8 @@ def nothing(inst: Any, site: Site) -> Any:
 
 @describe("ClusterSyncThreadsInst", "MapSharedAddrInst", ptx="barrier.cluster")
 def cluster(inst: Any, site: Site) -> Any:
-    raise UnsupportedError(f"The simulator does not run clusters yet; {site.location} needs one.")
+    name = "self.cluster.sync()" if type(inst).__name__.startswith("ClusterSync") else "self.cluster.map_shared_addr()"
+    raise needs_a_cluster(name, site.location)
 
 
 # semaphores in global memory

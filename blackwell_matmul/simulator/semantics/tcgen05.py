@@ -30,6 +30,7 @@ from blackwell_matmul.simulator.semantics.description import (
     Wait,
     When,
     describe,
+    needs_a_cluster,
 )
 from blackwell_matmul.simulator.site import Site, poisoned
 from blackwell_matmul.simulator.types import Element, element
@@ -492,7 +493,7 @@ def commit(inst: Any, site: Site) -> Any:
     """One arrival on the mbarrier when all prior mma and cp of the executing thread are complete."""
     _check_group(inst, site)
     if inst.multicast_mask is not None:
-        raise UnsupportedError(f"The simulator does not run clusters yet; the commit at {site.location} is multicast.")
+        raise needs_a_cluster("The multicast commit", site.location)
     site.scalar(inst.mbarrier)
     location = site.location
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.globals import GlobalStorage
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.memory import View
@@ -28,6 +27,7 @@ from blackwell_matmul.simulator.semantics.description import (
     Wait,
     When,
     describe,
+    needs_a_cluster,
 )
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_write
 from blackwell_matmul.simulator.site import Site
@@ -135,9 +135,7 @@ def _load(inst: Any, site: Site) -> Any:
 @describe("CopyAsyncTensorGlobalToSharedInst", name="cp.async.bulk.tensor (load)", ptx="cp.async.bulk.tensor", **_LOAD)
 def tensor_load(inst: Any, site: Site) -> Any:
     if inst.multicast_mask is not None:
-        raise UnsupportedError(
-            f"The simulator does not run clusters yet; the TMA load at {site.location} is multicast."
-        )
+        raise needs_a_cluster("The multicast TMA load", site.location)
     return _load(inst, site)
 
 
@@ -217,7 +215,7 @@ def bulk_store(inst: Any, site: Site) -> Any:
 
 @describe("CopyAsyncBulkGlobalToClusterSharedInst", "CopyAsyncBulkSharedToClusterSharedInst", ptx="cp.async.bulk")
 def bulk_cluster(inst: Any, site: Site) -> Any:
-    raise UnsupportedError(f"The simulator does not run clusters yet; the bulk copy at {site.location} needs one.")
+    raise needs_a_cluster("The bulk copy", site.location)
 
 
 @describe(

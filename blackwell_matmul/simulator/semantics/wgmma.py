@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from blackwell_matmul.simulator.types import Element, element
 
 MMA_M = 64  # PTX ISA, "wgmma: Matrix Shape": M is 64
 REMEDY_UNCOMMITTED = "wgmma.commit_group and wgmma.wait_group(0)"
-FENCE = "missing-wgmma-fence"
+FENCE: Final = "missing-wgmma-fence"
 
 Shape = tuple[Any, ...]
 """M, N, K and the types of one mma_async."""

@@ -94,7 +94,7 @@ INPUTS = {
 PAIRS = [
     Pair(OneLaneArrives, "one lane arrives", RACE, "sync", "load", "store", says="one lane of warp 0 arrives on full"),
     Pair(SecondReader, "no second wait", WRITTEN, "wait", "copy", "second"),
-    Pair(TwoLoadsOneBarrier, "bytes of one load", "too-few-bytes", "bytes", "load", "second", every=False),
+    Pair(TwoLoadsOneBarrier, "bytes of one load", "too-few-bytes", "bytes", "load", "second"),
     Pair(TwoLoadsOneBarrier, "bytes of three loads", DEADLOCK, "", "wait", "full", says="still lacks 4096 bytes"),
     Pair(NoWork, "no wait without work", DEADLOCK, "", "room", "both"),
     Pair(OneArrivalForTwo, "counts one warp", RACE, "wait", "copy", "load"),

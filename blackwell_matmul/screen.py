@@ -28,6 +28,9 @@ PROGRESS_AFTER_SECONDS = 2.0
 PIPE_COLUMNS = 100_000
 """The width where there is no terminal: no line is broken."""
 
+BEST = 24
+"""Of the schedules that can run, so many are shown unless all are asked for."""
+
 Tell = Callable[[int, int], None]
 """Takes how much is done, and of how much."""
 
@@ -186,9 +189,10 @@ def _source(location: Location) -> Text:
 
 
 def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableType]:
-    """The schedules that can run, those that cannot by reason, and which one is chosen and why.
+    """The schedules that can run, best first, those that cannot by reason, and which one is chosen and why.
 
-    every: a row for each rejected schedule; otherwise those with the same reasons share rows.
+    every: a row for each schedule; otherwise the best of those that can run, and rejected ones with the same reasons
+    share rows.
     """
     from rich.padding import Padding
     from rich.text import Text
@@ -196,12 +200,14 @@ def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableTyp
     yield Text(f"{listing.rung}  {listing.problem} on {listing.gpu}: {len(listing.rows)} schedules", "bold")
     if listing.runnable:
         yield Text(f"\n{len(listing.runnable)} can run", "bold green")
-        chosen = [row.schedule for row in listing.rows].index(listing.chosen) if listing.chosen else -1
-        yield _table([[row] for row in listing.runnable], marked=listing.rows[chosen] if chosen >= 0 else None)
+        shown = listing.ranked if every else listing.ranked[:BEST]
+        yield _table([[row] for row in shown], FIGURES, marked=shown[0])
+        if left := len(listing.ranked) - len(shown):
+            yield Text(f"  and {left} more, with more predicted cycles; --all lists them", "dim")
     for reasons, rows in _by_reason(listing.rejected):
         yield Text(f"\n{len(rows)} cannot run", "bold red")
         yield from (Padding(Text(reason), (0, 0, 0, 2)) for reason in reasons)
-        yield _table([[row] for row in rows] if every else _merged(rows))
+        yield _table([[row] for row in rows] if every else _merged(rows), FIGURES[:-1])
     yield Text(f"\n> chosen: {listing.chosen or 'none'}", "bold")
     yield from _why(listing)
 
@@ -262,18 +268,30 @@ def _values(group: Sequence[ScheduleRow]) -> Mapping[str, list[int]]:
     return {name: sorted(values) for name, values in found.items()}
 
 
-def _table(groups: Sequence[Sequence[ScheduleRow]], marked: ScheduleRow | None = None) -> RenderableType:
+FIGURES = (
+    ("CTAs", "ctas"), ("shared", "shared_memory_bytes"), ("columns", "tensor_memory_columns"),
+    ("cycles", "predicted_cycles"),
+)  # fmt: skip
+"""Headings, and what of a row stands under them: how many CTAs, bytes of shared memory and columns of tensor memory of
+one, and the predicted cycles of all."""
+
+
+def _table(
+    groups: Sequence[Sequence[ScheduleRow]],
+    figures: Sequence[tuple[str, str]],
+    marked: ScheduleRow | None = None,
+) -> RenderableType:
     from rich.table import Table
 
-    merged = any(len(group) > 1 for group in groups)
-    table = Table(box=None, padding=(0, 1 if merged else 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
-    for heading in [*_values(groups[0]), "CTAs", "shared bytes", "columns"]:
+    figures = [figure for figure in figures if any(getattr(row, figure[1]) for group in groups for row in group)]
+    knobs = [name.replace("_", "\n", 1) for name in _values(groups[0])]
+    for heading in [*knobs, *(heading for heading, _ in figures)]:
         table.add_column(heading, justify="right", no_wrap=True)
     for group in groups:
-        figures = ("ctas", "shared_memory_bytes", "tensor_memory_columns")
         cells = [",".join(map(str, values)) for values in _values(group).values()]
-        cells += [_span(getattr(row, figure) for row in group) for figure in figures]
+        cells += [_span(getattr(row, figure) for row in group) for _, figure in figures]
         here = marked is not None and group[0] == marked
         table.add_row(">" if here else "", *cells, style="bold green" if here else "")
     return table

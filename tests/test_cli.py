@@ -302,19 +302,21 @@ def listed(capsys):
 def test_schedules_lists_all_and_marks_the_chosen_one(listed):
     code, out = listed("v2", "--size", "4096", "4096", "4096")
     rows = [line.split() for line in out.splitlines()]
-    assert code == 0 and "v2  4096x4096x4096 fp16 on B200 (sm_100a): 108 schedules" in out and "105 can run" in out
-    assert ["128", "64", "16", "16", "2", "2048", "16516", "64"] in rows
-    assert [">", "128", "256", "64", "64", "4", "512", "213124", "256"] in rows
-    assert "> chosen: block_m=128,block_n=256,block_k=64,e_block_n=64,stages=4" in out
-    assert "512 tiles of C for 148 SMs; 105 of 105 that can run give every SM one." in out
+    assert code == 0 and "v2  4096x4096x4096 fp16 on B200 (sm_100a): 216 schedules" in out and "208 can run" in out
+    assert rows[5] == [">", "128", "256", "64", "64", "2", "512", "114820", "256", "280947"]
+    assert "and 184 more, with more predicted cycles; --all lists them" in out
+    assert "> chosen: block_m=128,block_n=256,block_k=64,e_block_n=64,stages=2" in out
+    assert "512 tiles of C for 148 SMs, 4 tiles at most for each; 280947 cycles predicted, and at least" in out
+    _, every = listed("v2", "--size", "4096", "4096", "4096", "--all")
+    cycles = [int(line.split()[-1]) for line in every.splitlines() if re.match(r"[> ] +128 ", line)]
+    assert len(cycles) == 216 and cycles[:208] == sorted(cycles[:208])
 
 
 def test_rejected_schedules_share_rows_and_reasons_and_all_gives_each_its_own(listed):
     _, out = listed("v2", "--size", "4096", "4096", "4096")
-    assert "3 cannot run" in out and "B 256x64 and the rest take 299140..311428 bytes and a CTA on B200" in out
-    assert ["128", "256", "64", "16,32,64", "6", "512", "299140..311428", "256"] in [
-        x.split() for x in out.splitlines()
-    ]
+    assert "8 cannot run" in out and "B 192..256x64 and the rest take 249988..311428 bytes and a CTA on B200" in out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["128", "192,256", "64", "16,32,64", "6", "512..704", "249988..311428", "256"] in rows
     _, every = listed("v2", "--size", "4096", "4096", "4096", "--all")
     assert ["128", "256", "64", "32", "6", "512", "303236", "256"] in [line.split() for line in every.splitlines()]
 
@@ -322,7 +324,7 @@ def test_rejected_schedules_share_rows_and_reasons_and_all_gives_each_its_own(li
 @pytest.mark.parametrize("argv", [["--gpu", "h100"], ["--target", "sm_103a"], ["--size", "8", "8", "9"]])
 def test_when_none_can_run_the_exit_code_is_1(listed, argv):
     code, out = listed("v1", *argv)
-    assert code == 1 and "27 cannot run" in out and "> chosen: none\n  No schedule can run it.\n" in out
+    assert code == 1 and "54 cannot run" in out and "> chosen: none\n  No schedule can run it.\n" in out
 
 
 def test_schedules_as_json_has_every_row_with_its_reasons(listed):
@@ -332,7 +334,7 @@ def test_schedules_as_json_has_every_row_with_its_reasons(listed):
     assert list(record) == [
         *("kernel", "m", "n", "k", "dtype", "gpu", "target", "count", "runnable", "chosen", "rule", "why", "schedules")
     ]
-    assert (record["count"], record["runnable"], len(record["schedules"])) == (108, 105, 108)
+    assert (record["count"], record["runnable"], len(record["schedules"])) == (216, 208, 216)
     assert sum(row["chosen"] for row in record["schedules"]) == 1
     assert all(row["ok"] == (not row["reasons"]) for row in record["schedules"])
 

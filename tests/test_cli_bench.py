@@ -125,7 +125,10 @@ def test_a_gpu_without_rungs_is_named_unless_somebody_brings_one(command: Comman
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--suite", "all"], "suite is 'all'; the suites are ladder, llm, odd, stress, torch-compile."),
+        (
+            ["--suite", "all"],
+            "suite is 'all'; the suites are ladder, llm, odd, stress, torch-compile, triton-tma, bandwidth.",
+        ),
         (["--suite", "size"], "suite is 'size'; the suites are"),
         (["--size", "8", "8", "8", "--suite", "x"], "suite is 'x'; the suites are"),
         (["--dtype", "fp8"], "dtype is 'fp8'; it must be one of fp16, bf16."),

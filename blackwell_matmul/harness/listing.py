@@ -62,6 +62,12 @@ class ScheduleList:
         return tuple(row for row in self.rows if row.ok)
 
     @property
+    def ranked(self) -> tuple[ScheduleRow, ...]:
+        """Those that can run, in the order of the choice: the chosen one is the first."""
+        key = space.preference
+        return tuple(sorted(self.runnable, key=lambda row: key(row.schedule, self.problem, self.gpu)))
+
+    @property
     def rejected(self) -> tuple[ScheduleRow, ...]:
         return tuple(row for row in self.rows if not row.ok)
 

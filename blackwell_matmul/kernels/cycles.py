@@ -4,9 +4,8 @@ A CTA takes k-tile after k-tile. Each costs the tensor core its products and the
 and CTAs that share an SM share both. A stage is used again once it has been loaded and multiplied, and where the same
 warps do both, some time passes between two k-tiles in which neither happens. The SM with the most tiles ends last.
 
-On an H200 the order of these predictions is that of the measured times: over 98 problems, the layers of four language
-models with M from 16 to 8192 among them, the schedule it puts first takes 0.2 % longer than the fastest of six tiles,
-in the geometric mean (bench/tiles.py; bench/results/h200_tiles.json).
+On an H200 the schedule that it puts first takes 1.4 % longer than the fastest of some twenty tiles, in the geometric
+mean over 62 problems with M from 128 to 8192 (bench/tiles.py; bench/results/h200_tiles.json).
 """
 
 from __future__ import annotations
@@ -24,18 +23,17 @@ L2_BYTES_PER_CYCLE = 60
 """Into one SM while all of them load. 58 with tiles that several CTAs read (SemiAnalysis, microbench-blackwell, B200);
 58 to 62 fit what an H200 does."""
 
-LATENCY_CYCLES = 800
-"""From a TMA load to its data, on a busy chip (TMA round trips in loaded loops on B200: 740 to 1090 ns with 32 to 48 KB
-transfers, of which the transfer is about half)."""
+LATENCY_CYCLES = 1000
+"""From a TMA load to its data, on a busy chip, besides the transfer (round trips in loaded loops on B200 take 740 to
+1090 ns with 32 to 48 KB, of which the transfer is about half)."""
 
 TURN_CYCLES = 240
 """Between two k-tiles, where the warps that load also multiply: wait, issue, and start again. It makes HopperMatmulV2
 alone on its SM as slow as it was measured beside HopperMatmulV4 with the same tile."""
 
-HIDDEN_COST = 0.5
+HIDDEN_COST = 1 / 3
 """What the shorter of products and loads costs, though the longer one hides it: both take power, and an H200 lowers
-its clock for it. Without this, tiles of 128x192 would be 2 % ahead of 128x256 at 8192x8192x8192, and they are 4 %
-behind."""
+its clock for it. A tile that arrives by multicast takes the L2 less."""
 
 EPILOGUE_ELEMENTS_PER_CYCLE = 16
 """From the accumulator to shared memory, by the warps that multiply."""
@@ -63,11 +61,12 @@ def _round(case: Case, together: int) -> float:
 def _k_tile(case: Case, together: int) -> float:
     """One k-tile of each of the CTAs that share an SM."""
     products = case.block_m * case.block_n * case.block_k / FMA_PER_CYCLE[case.mma]
-    load = (case.block_m + case.block_n / case.cluster_m) * case.row_bytes / L2_BYTES_PER_CYCLE
+    load = (case.block_m + case.block_n) * case.row_bytes / L2_BYTES_PER_CYCLE
+    from_l2 = (case.block_m + case.block_n / case.cluster_m) / (case.block_m + case.block_n)
+    busy = max(products, load) + HIDDEN_COST * from_l2 * min(products, load)
     turn = 0 if case.consumers else TURN_CYCLES
     ring = (LATENCY_CYCLES + load + products) / case.stages
-    busy = together * (max(products, load) + HIDDEN_COST * min(products, load))
-    return max(busy, products + turn, ring)
+    return max(together * busy, products + turn, ring)
 
 
 def resident_ctas(case: Case) -> int:

@@ -36,7 +36,7 @@ SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "block_n": (64, 96, 128, 160, 192, 224, 256),
         "block_k": (16, 32, 64),
         "e_block_n": (16, 32, 64),
-        "stages": (2, 3, 4, 6),
+        "stages": (2, 3, 4, 6, 8, 12),
         "consumers": (1, 2),
         "group_m": (1, 4, 8, 16),
         "cluster_m": (1, 2),

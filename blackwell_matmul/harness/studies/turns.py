@@ -27,13 +27,18 @@ class WrongResult(Exception):
 
 
 def in_turns(
-    calls: Mapping[str, Callable[..., Any]], sets: Sequence[Any], place: Cpu, settings: protocol.Settings, step: Step
+    calls: Mapping[str, Callable[..., Any]],
+    sets: Sequence[Any],
+    place: Cpu,
+    settings: protocol.Settings,
+    step: Step,
+    capture: bool = True,
 ) -> dict[str, Any]:
-    """The µs of each call, on sets of operands that all of them take, and how they were taken."""
+    """The µs of each call, on sets of operands that all of them take, and how they were taken. capture: from graphs."""
     groups, how = {}, {}
     for name, call in calls.items():
         step(name)
-        groups[name], how[name] = place.group(call, sets, settings.group_us)
+        groups[name], how[name] = place.group(call, sets, settings.group_us, capture)
     telemetry = place.telemetry()
     timings, warmup = protocol.measure(groups, settings, time.monotonic, step)
     return {

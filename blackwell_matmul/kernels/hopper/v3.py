@@ -34,7 +34,7 @@ class HopperMatmulV3(MatmulScript):
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: one CTA for each tile of C. Two warpgroups multiply, 64 rows of the tile each; one more warp loads.
+        # The grid: one CTA for each tile of C. `consumers` warpgroups multiply, 64 rows of the tile each; one more warp loads.
         self.attrs.blocks = [cdiv(m, self.block_m), cdiv(n, self.block_n)]
         self.attrs.warps = 4 * self.consumers + 1
         offset_m: int32 = self.block_m * self.blockIdx.x
@@ -75,8 +75,9 @@ class HopperMatmulV3(MatmulScript):
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
         with self.warp_group(0, 4):
             self.consume(0, k, offset_m, offset_n, g_c, s_a_rows, s_b, s_c, full, empty)
-        with self.warp_group(4, 4):
-            self.consume(1, k, offset_m, offset_n, g_c, s_a_rows, s_b, s_c, full, empty)
+        if self.consumers == 2:
+            with self.warp_group(4, 4):
+                self.consume(1, k, offset_m, offset_n, g_c, s_a_rows, s_b, s_c, full, empty)
 
     def consume(
         self,

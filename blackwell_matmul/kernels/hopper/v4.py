@@ -47,7 +47,7 @@ class HopperMatmulV4(MatmulScript):
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: one CTA for each SM. Two warpgroups multiply, 64 rows of the tile each; one more warp loads.
+        # The grid: one CTA for each SM. `consumers` warpgroups multiply, 64 rows of the tile each; one more warp loads.
         self.attrs.blocks = self.sm_count
         self.attrs.warps = 4 * self.consumers + 1
 
@@ -93,8 +93,9 @@ class HopperMatmulV4(MatmulScript):
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
         with self.warp_group(0, 4):
             self.consume(0, m, n, k, g_c, s_a_rows, s_b, s_c, full, empty)
-        with self.warp_group(4, 4):
-            self.consume(1, m, n, k, g_c, s_a_rows, s_b, s_c, full, empty)
+        if self.consumers == 2:
+            with self.warp_group(4, 4):
+                self.consume(1, m, n, k, g_c, s_a_rows, s_b, s_c, full, empty)
 
     def offsets(self, tile: int32, m: int32, n: int):
         """Where a tile begins. Tiles go down the rows of a group, then to the next column."""

@@ -20,12 +20,13 @@ from blackwell_matmul.simulator.semantics.description import Access as Kind
 from blackwell_matmul.simulator.semantics.description import Effect, Proxy
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import LastWait, Mbarrier, Warp
+    from blackwell_matmul.simulator.machine import Cta, LastWait, Mbarrier, Warp
     from blackwell_matmul.simulator.sanitizer.happens_before import EarlyRead, HappensBefore, Place
 
 READ, WRITTEN, RACE = "read-before-complete", "overwritten-in-flight", "data-race"
 FENCE, PHASE, RELAXED = "missing-proxy-fence", "wrong-phase", "relaxed-wait"
 BYTES, OVERRUN = "too-few-bytes", "phase-overrun"
+NOT_STARTED, EXIT = "mbarrier-not-initialised", "exit-before-peer"
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,8 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
     if c.operation is not None or c.culprit.name:
         return None
     for barrier in c.barriers():
-        if c.culprit.warp in barrier.alone and c.warp.index in barrier.waits:
-            where = barrier.alone[c.culprit.warp]
+        if (c.culprit.cta, c.culprit.warp) in barrier.alone and c.warp.index in barrier.waits:
+            where = barrier.alone[c.culprit.cta, c.culprit.warp]
             advice = (
                 f"one lane of {c.culprit} arrives on {barrier.name} at {where} and publishes what it did itself: the"
                 f" missing sync: self.sync() inside of {c.culprit} before that, or an arrival of all its lanes"
@@ -256,6 +257,30 @@ class Diagnosis:
                     agents=(str(read.lanes),), advice=advice,
                 )
             )  # fmt: skip
+
+    def not_started(self, warp: Warp, site: Place, lanes: Lanes, cta: Cta) -> None:
+        """The lanes reach into a CTA that may not have started yet."""
+        advice = f"the missing sync: self.cluster.sync() before {site.location}"
+        who = f"{lanes} of CTA {warp.cta.position}"
+        message = (
+            f"{site.description.name} by {who} signals an mbarrier of CTA {cta.position}, which that may not have"
+            f" initialised yet; {advice}"
+        )
+        self._tell(NOT_STARTED, message, warp.cta, site, who, advice)
+
+    def exits_before(self, site: Place, lanes: Lanes, cta: Cta) -> None:
+        """A CTA may exit before these lanes of another one, or what they started, have reached into it."""
+        advice = f"the missing sync: self.cluster.sync() after {site.location}, by all CTAs, before they exit"
+        who = f"{lanes} of CTA {lanes.cta.position}"
+        message = f"CTA {cta.position} may exit before {site.description.name} by {who} has signalled it; {advice}"
+        self._tell(EXIT, message, cta, site, who, advice)
+
+    @staticmethod
+    def _tell(code: str, message: str, cta: Cta, site: Place, who: str, advice: str) -> None:
+        severity, where = Severity.ERROR, site.location
+        cta.grid.report(
+            Finding(code, severity, message, cta.position, where, missing="sync", agents=(who,), advice=advice)
+        )
 
     def overrun(self, barrier: Mbarrier, warp: int, wait: LastWait) -> None:
         """The phase that `barrier` is in ends, and nothing says that `warp` has seen the end of the one before."""

@@ -6,7 +6,8 @@ it knows no instruction by name. What an access is (space, proxy, when) comes fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from blackwell_matmul.frontend.program import Location
@@ -70,6 +71,8 @@ class HappensBefore:
         self.semaphores: dict[int, Frontier] = {}
         self.ctas: list[Cta] = []
         self.early: dict[tuple[Place, Storage], EarlyRead] = {}
+        self.started: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
+        self.reaching: dict[tuple[Place, Lanes, Cta], int] = {}  # events that the CTA is to know of before it exits
         self.turn = 0  # counts issues and waits
         self.diagnosis = Diagnosis(self)
 
@@ -79,6 +82,13 @@ class HappensBefore:
         self.ctas.append(cta)
         for warp in cta.warps:
             self.lanes[warp] = {ALL: Lanes(cta, warp.index, ALL), ELECTED: Lanes(cta, warp.index, ELECTED)}
+        if math.prod(cta.cluster.shape) > 1:
+            self.started[cta] = self._new_event()
+            for lanes in self._lanes_of(cta):
+                lanes.learn(self.started[cta])
+
+    def _lanes_of(self, cta: Cta) -> Iterator[Lanes]:
+        return (lanes for warp in cta.warps for lanes in self.lanes[warp].values())
 
     def acting(self, warp: Warp, site: Place) -> Lanes:
         """The lanes that execute the instruction at `site`."""
@@ -157,6 +167,8 @@ class HappensBefore:
     def close(self) -> None:
         """Break the cycles through this object, so that what it knows of is free now."""
         self.ctas.clear()
+        self.started.clear()
+        self.reaching.clear()
         self.lanes.clear()
         self.actors.clear()
         self.shadows.clear()
@@ -225,6 +237,36 @@ class HappensBefore:
             else:
                 lanes.learn(events)
 
+    # other CTAs of the cluster
+
+    def brings(self, op: AsyncOperation, warp: Warp, site: Place) -> None:
+        """An operation of this warp writes the shared memory of another CTA, and tells its mbarrier."""
+        self._reach(warp, site, op.cta, op.event)
+
+    def signals(self, barrier: Mbarrier, warp: Warp, site: Place) -> None:
+        """The lanes are about to arrive on an mbarrier of another CTA."""
+        lanes = self.acting(warp, site)
+        self._reach(warp, site, barrier.cta, lanes.own or self._begin(lanes))
+
+    def _reach(self, warp: Warp, site: Place, cta: Cta, event: int) -> None:
+        lanes = self.acting(warp, site)
+        if not lanes.generic & self.started[cta]:
+            self.diagnosis.not_started(warp, site, lanes, cta)
+        self.reaching[site, lanes, cta] = self.reaching.get((site, lanes, cta), 0) | event
+
+    def exits(self, cta: Cta) -> None:
+        """The CTA has exited: what reaches into it must be over, and some warp of it must know (CUDA Programming Guide,
+        "Distributed Shared Memory": a CTA must not exit while others access its shared memory)."""
+        self._forget_reached()
+        for (site, lanes, reached), events in self.reaching.items():
+            if events and reached is cta:
+                self.diagnosis.exits_before(site, lanes, cta)
+
+    def _forget_reached(self) -> None:
+        """What a CTA knows of will be over when it exits."""
+        known = {cta: union(self._lanes_of(cta)).generic for _, _, cta in self.reaching}
+        self.reaching = {key: events & ~known[key[2]] for key, events in self.reaching.items()}
+
     # synchronisation
 
     def arrive(self, barrier: Mbarrier, warp: Warp, site: Place, release: bool) -> None:
@@ -244,7 +286,7 @@ class HappensBefore:
                 barrier.coming.steps |= each.steps
         barrier.last = site.location
         if lanes.name:
-            barrier.alone[warp.index] = site.location
+            barrier.alone[warp.cta, warp.index] = site.location
 
     def passed(self, barrier: Mbarrier, warp: Warp, site: Place, acquire: bool) -> None:
         """The lanes saw that a phase is over.
@@ -322,7 +364,10 @@ class HappensBefore:
         common = -1
         for lanes in everybody:
             common &= lanes.generic & lanes.shared & lanes.global_ & lanes.tensor
+        self._forget_reached()
         kept = 0
+        for event in (*self.started.values(), *self.reaching.values()):
+            kept |= event
         for lanes in everybody:
             kept |= lanes.own
         for barrier in [barrier for cta in self.ctas for barrier in cta.barriers.values()]:

@@ -85,10 +85,12 @@ class Effect:
 
 @dataclass(frozen=True)
 class Signal:
-    """Tells an mbarrier something. kind: "arrive", "expect_tx", "complete_tx" (PTX ISA, "mbarrier")."""
+    """Tells an mbarrier something. kind: "arrive", "expect_tx", "complete_tx" (PTX ISA, "mbarrier"). cluster: the
+    mbarrier may be one of another CTA of the cluster."""
 
     kind: str
     when: When = When.ISSUE
+    cluster: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine import Rendezvous, Warp
 from blackwell_matmul.simulator.registers import WARP
@@ -145,11 +144,6 @@ def leave(inst: Any, site: Site) -> Callable[[Warp], None]:
 @describe("NopInst", "AnnotateLayoutInst", ptx="", again=Again.NOTHING)
 def nothing(inst: Any, site: Site) -> Any:
     return None
-
-
-@describe("ClusterSyncThreadsInst", "MapSharedAddrInst", ptx="barrier.cluster")
-def cluster(inst: Any, site: Site) -> Any:
-    raise UnsupportedError(f"The simulator does not run clusters yet; {site.location} needs one.")
 
 
 # semaphores in global memory

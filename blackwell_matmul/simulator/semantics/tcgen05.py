@@ -492,7 +492,10 @@ def commit(inst: Any, site: Site) -> Any:
     """One arrival on the mbarrier when all prior mma and cp of the executing thread are complete."""
     _check_group(inst, site)
     if inst.multicast_mask is not None:
-        raise UnsupportedError(f"The simulator does not run clusters yet; the commit at {site.location} is multicast.")
+        raise UnsupportedError(
+            f"The simulator does not run the multicast commit at {site.location}; a commit to the CTA's own mbarrier,"
+            " and arrive_and_expect_tx_multicast after a wait on that, tell the other CTAs."
+        )
     site.scalar(inst.mbarrier)
     location = site.location
 

@@ -219,6 +219,32 @@ class Region:
         return f"{self.name}[{spans}]"
 
 
+def _of_elements(storage: Storage, data: np.ndarray, index: np.ndarray) -> View:
+    """The view of the elements with these numbers: as a rectangle of the root, where they are one."""
+    found = _rectangle(index, storage.shape)
+    return View(storage, data, *found) if found is not None else View(storage, data, (0,) * len(storage.shape), (), index)
+
+
+def _rectangle(index: np.ndarray, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Where the rectangle with these element numbers starts, and the root dimension behind each of its own."""
+    if not index.size or index.ndim > len(shape):
+        return None
+    base = tuple(int(b) for b in np.unravel_index(int(index.flat[0]), shape))
+    strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    dims, free = [-1] * index.ndim, list(range(len(shape)))
+    for axis in sorted(range(index.ndim), key=lambda axis: index.shape[axis] == 1):  # those of extent 1 take what is left
+        extent = index.shape[axis]
+        step = int(index.take(1, axis).flat[0] - index.flat[0]) if extent > 1 else None
+        fitting = [d for d in free if base[d] + extent <= shape[d] and step in (None, strides[d])]
+        if not fitting:
+            return None
+        dims[axis] = fitting[0]
+        free.remove(fitting[0])
+    steps = [strides[dim] for dim in dims]
+    expected = index.flat[0] + sum((n * s for n, s in zip(np.indices(index.shape), steps, strict=True)), np.int64(0))
+    return (base, tuple(dims)) if np.array_equal(index, expected) else None
+
+
 class View:
     """A tensor as the kernel sees it: part of a storage, in the kernel's own order of dimensions.
 
@@ -271,13 +297,13 @@ class View:
                     f" which has {self.shape[dim]} elements"
                 )
             picks.append(slice(offset, offset + extent) if dim in extents else int(offset))
+        data = self.data[tuple(picks)]
+        if self.index is not None:
+            return _of_elements(self.storage, data, self.index[tuple(picks)])
         base = list(self.base)
         for dim, offset in enumerate(offsets):
-            if self.index is None:
-                base[self.dims[dim]] += offset
-        kept = tuple(self.dims[d] for d in sorted(dims)) if self.index is None else ()
-        index = None if self.index is None else self.index[tuple(picks)]
-        return View(self.storage, self.data[tuple(picks)], tuple(base), kept, index)
+            base[self.dims[dim]] += offset
+        return View(self.storage, data, tuple(base), tuple(self.dims[d] for d in sorted(dims)))
 
     def permute(self, dims: Sequence[int]) -> View:
         key = ("permute", tuple(dims))

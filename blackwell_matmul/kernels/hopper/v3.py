@@ -34,7 +34,8 @@ class HopperMatmulV3(MatmulScript):
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: one CTA for each tile of C. `consumers` warpgroups multiply, 64 rows of the tile each; one more warp loads.
+        # The grid: one CTA for each tile of C. `consumers` warpgroups multiply, 64 rows of the tile each; one more warp
+        # loads.
         self.attrs.blocks = [cdiv(m, self.block_m), cdiv(n, self.block_n)]
         self.attrs.warps = 4 * self.consumers + 1
         offset_m: int32 = self.block_m * self.blockIdx.x

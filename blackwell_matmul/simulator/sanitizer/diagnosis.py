@@ -136,7 +136,7 @@ def relaxed_arrival(c: Conflict) -> Missing | None:
 def wrong_phase(c: Conflict) -> Missing | None:
     """The warp waited on the right barrier, after the operation had started, and the wait passed on an older phase."""
     op = c.operation
-    if op is None or op.tells is None:
+    if op is None or op.tells is None or op.tells.cta is not c.warp.cta:
         return None
     wait, phase = op.tells.waits.get(c.warp.index), op.tells.phase if op.phase is None else op.phase
     if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
@@ -170,10 +170,11 @@ def another_warp_knows(c: Conflict) -> Missing | None:
         return None
     for warp, sets in c.order.lanes.items():
         for lanes in sets.values():
-            made_it = c.operation is None and lanes.warp == c.culprit.warp
+            made_it = c.operation is None and lanes.warp == c.culprit.warp and lanes.cta is c.culprit.cta
             if warp is not c.warp and c.known_to(lanes) and not made_it:
                 done = "waited for it" if c.operation is not None else "may rely on it"
-                advice = f"{lanes} has {done}: the missing sync: self.sync() between that and {c.site.location}"
+                sync = _sync(lanes.cta, c.warp.cta)
+                advice = f"{lanes} has {done}: the missing sync: {sync} between that and {c.site.location}"
                 return Missing("sync", advice.replace("has may", "may"))
     return None
 
@@ -187,6 +188,18 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
     return None
 
 
+def another_cta_was_told(c: Conflict) -> Missing | None:
+    """Who made the access tells its own CTA of that, on an mbarrier, and not the one that relies on it."""
+    for cta in c.warp.cta.cluster.ctas:
+        for barrier in cta.barriers.values():
+            told = (barrier.past.generic | barrier.coming.generic) & c.other.event
+            if told and cta is not c.warp.cta and (c.culprit.cta, c.culprit.warp) in barrier.alone:
+                where = barrier.alone[c.culprit.cta, c.culprit.warp]
+                advice = f"the missing arrive: {c.culprit} tells {barrier} at {where}, and not CTA {c.warp.cta.position}"
+                return Missing("arrive", advice)
+    return None
+
+
 def completion(c: Conflict) -> Missing | None:
     """Nobody waited for the operation."""
     op = c.operation
@@ -197,13 +210,17 @@ def completion(c: Conflict) -> Missing | None:
 
 
 def threads(c: Conflict) -> Missing:
-    where = f"{c.other_location} and {c.site.location}"
-    return Missing("sync", f"the missing sync: self.sync() between {where}, or an arrive and a wait on an mbarrier")
+    where, sync = f"{c.other_location} and {c.site.location}", _sync(c.culprit.cta, c.warp.cta)
+    return Missing("sync", f"the missing sync: {sync} between {where}, or an arrive and a wait on an mbarrier")
+
+
+def _sync(one: Cta, other: Cta) -> str:
+    return "self.sync()" if one is other or one.cluster is not other.cluster else "self.cluster.sync()"
 
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     proxy_fence, lanes_of_one_warp, relaxed_wait, relaxed_arrival, wrong_phase, one_lane_arrived, barrier_carries_it,
-    another_warp_knows, completion,
+    another_cta_was_told, another_warp_knows, completion,
 )  # fmt: skip
 
 
@@ -261,19 +278,17 @@ class Diagnosis:
     def not_started(self, warp: Warp, site: Place, lanes: Lanes, cta: Cta) -> None:
         """The lanes reach into a CTA that may not have started yet."""
         advice = f"the missing sync: self.cluster.sync() before {site.location}"
-        who = f"{lanes} of CTA {warp.cta.position}"
         message = (
-            f"{site.description.name} by {who} signals an mbarrier of CTA {cta.position}, which that may not have"
+            f"{site.description.name} by {lanes} signals an mbarrier of CTA {cta.position}, which that may not have"
             f" initialised yet; {advice}"
         )
-        self._tell(NOT_STARTED, message, warp.cta, site, who, advice)
+        self._tell(NOT_STARTED, message, warp.cta, site, str(lanes), advice)
 
     def exits_before(self, site: Place, lanes: Lanes, cta: Cta) -> None:
         """A CTA may exit before these lanes of another one, or what they started, have reached into it."""
         advice = f"the missing sync: self.cluster.sync() after {site.location}, by all CTAs, before they exit"
-        who = f"{lanes} of CTA {lanes.cta.position}"
-        message = f"CTA {cta.position} may exit before {site.description.name} by {who} has signalled it; {advice}"
-        self._tell(EXIT, message, cta, site, who, advice)
+        message = f"CTA {cta.position} may exit before {site.description.name} by {lanes} has signalled it; {advice}"
+        self._tell(EXIT, message, cta, site, str(lanes), advice)
 
     @staticmethod
     def _tell(code: str, message: str, cta: Cta, site: Place, who: str, advice: str) -> None:
@@ -323,14 +338,21 @@ def _code(c: Conflict) -> str:
 
 def _sentence(c: Conflict, missing: Missing) -> str:
     verb = "frees" if c.site.description.conflict else "writes" if c.write else "reads"
-    what = f"{c.site.description.name} by {c.lanes} {verb} {c.region}"
-    who = str(c.culprit) if c.culprit.cta is c.lanes.cta else f"{c.culprit} of CTA {c.culprit.cta.position}"
+    what = f"{c.site.description.name} by {c.lanes} {verb} {c.region}{_whose(c)}"
+    apart = c.culprit.cta.cluster is not c.lanes.cta.cluster and not c.culprit.cta.among_others
+    who = f"{c.culprit} of CTA {c.culprit.cta.position}" if apart else str(c.culprit)
     if missing.edge == "fence":
         return f"{what} through the async proxy, which {c.other_name} by {who} {_past(c.other)} through the generic one"
     if c.operation is not None:
         doing = "still reads" if not c.other.write else ("still accesses" if c.write else "has not finished writing")
         return f"{what}, which {c.other_name} (issued by {who}) {doing}"
     return f"{what}, which {c.other_name} by {who} {'writes' if c.other.write else 'reads'} without an order"
+
+
+def _whose(c: Conflict) -> str:
+    """The CTA that the memory is of, where it is another one of the cluster."""
+    peers = [cta for cta in c.warp.cta.cluster.ctas if cta is not c.warp.cta]
+    return next((cta.among_others for cta in peers if c.region.storage in cta.shared.values()), "")
 
 
 def _past(access: Access) -> str:

@@ -73,7 +73,8 @@ class Lanes(Frontier):
         self.issued = 0
 
     def __str__(self) -> str:
-        return f"{self.name} of warp {self.warp}" if self.name else f"warp {self.warp}"
+        who = f"{self.name} of warp {self.warp}" if self.name else f"warp {self.warp}"
+        return f"{who}{self.cta.among_others}"
 
     def forget(self, kept: int) -> None:
         super().forget(kept)

@@ -28,11 +28,9 @@ from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
 from blackwell_matmul.simulator.site import Moved, Site
 from blackwell_matmul.simulator.tape import taping
 
-_BUILT_IN = {
-    **{f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"},
-    **{f"{name}_{axis}": f"{name}_{axis}" for name in ("clusterBlockIdx", "clusterDim", "clusterIdx") for axis in "xyz"},
-    **{name: name for name in ("clusterBlockRank", "clusterSize")},
-}
+_OF_GRID = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
+_OF_CLUSTER = [f"{name}_{axis}" for name in ("clusterBlockIdx", "clusterDim", "clusterIdx") for axis in "xyz"]
+_BUILT_IN = {**_OF_GRID, **{name: name for name in (*_OF_CLUSTER, "clusterBlockRank", "clusterSize")}}
 """hidet's variables, and what `main` calls them."""
 
 

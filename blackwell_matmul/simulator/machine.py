@@ -44,8 +44,8 @@ class Mbarrier:
     """
 
     __slots__ = (
-        "address", "alone", "coming", "cta", "expected", "initialise", "last", "location", "loose", "loosened", "name", "over",
-        "past", "pending", "phase", "relaxed", "remedy", "told", "tx_bytes", "waits",
+        "address", "alone", "coming", "cta", "expected", "initialise", "last", "location", "loose", "loosened", "name",
+        "over", "past", "pending", "phase", "relaxed", "remedy", "told", "tx_bytes", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -275,7 +275,7 @@ class Cluster:
         return meeting
 
     def open(self) -> None:
-        """Open the barrier when every warp has arrived or returned (PTX ISA, barrier.cluster: all non-exited threads)."""
+        """Open the barrier when every warp has come, or returned (PTX ISA, barrier.cluster: all non-exited threads)."""
         meeting = self.meeting
         if meeting is None or not all(warp.returned or warp in meeting.brought for warp in meeting.needed):
             return
@@ -290,9 +290,7 @@ class Cluster:
 class Cta:
     """One thread block: its warps, its shared memory, tensor memory and barriers. rank: its number in its cluster."""
 
-    def __init__(
-        self, grid: Grid, position: tuple[int, int, int], cluster: Cluster, tape: Tape | None = None
-    ) -> None:
+    def __init__(self, grid: Grid, position: tuple[int, int, int], cluster: Cluster, tape: Tape | None = None) -> None:
         self.grid, self.tape = grid, tape
         self.stage: Stage | None = None
         self.cluster, self.rank = cluster, len(cluster.ctas)

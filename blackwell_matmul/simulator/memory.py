@@ -222,26 +222,29 @@ class Region:
 def _of_elements(storage: Storage, data: np.ndarray, index: np.ndarray) -> View:
     """The view of the elements with these numbers: as a rectangle of the root, where they are one."""
     found = _rectangle(index, storage.shape)
-    return View(storage, data, *found) if found is not None else View(storage, data, (0,) * len(storage.shape), (), index)
+    if found is None:
+        return View(storage, data, (0,) * len(storage.shape), (), index)
+    return View(storage, data, *found)
 
 
 def _rectangle(index: np.ndarray, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """Where the rectangle with these element numbers starts, and the root dimension behind each of its own."""
     if not index.size or index.ndim > len(shape):
         return None
-    base = tuple(int(b) for b in np.unravel_index(int(index.flat[0]), shape))
+    first = int(index.flat[0])
+    base = tuple(int(begin) for begin in np.unravel_index(first, shape))
     strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     dims, free = [-1] * index.ndim, list(range(len(shape)))
-    for axis in sorted(range(index.ndim), key=lambda axis: index.shape[axis] == 1):  # those of extent 1 take what is left
+    for axis in sorted(range(index.ndim), key=lambda axis: index.shape[axis] == 1):  # extent 1 takes what is left
         extent = index.shape[axis]
-        step = int(index.take(1, axis).flat[0] - index.flat[0]) if extent > 1 else None
+        step = int(index.take(1, axis).flat[0]) - first if extent > 1 else None
         fitting = [d for d in free if base[d] + extent <= shape[d] and step in (None, strides[d])]
         if not fitting:
             return None
         dims[axis] = fitting[0]
         free.remove(fitting[0])
-    steps = [strides[dim] for dim in dims]
-    expected = index.flat[0] + sum((n * s for n, s in zip(np.indices(index.shape), steps, strict=True)), np.int64(0))
+    axes = zip(np.indices(index.shape), dims, strict=True)
+    expected = first + sum((number * strides[dim] for number, dim in axes), np.int64(0))
     return (base, tuple(dims)) if np.array_equal(index, expected) else None
 
 

@@ -194,9 +194,8 @@ def another_cta_was_told(c: Conflict) -> Missing | None:
         for barrier in cta.barriers.values():
             told = (barrier.past.generic | barrier.coming.generic) & c.other.event
             if told and cta is not c.warp.cta and (c.culprit.cta, c.culprit.warp) in barrier.alone:
-                where = barrier.alone[c.culprit.cta, c.culprit.warp]
-                advice = f"the missing arrive: {c.culprit} tells {barrier} at {where}, and not CTA {c.warp.cta.position}"
-                return Missing("arrive", advice)
+                who = f"{c.culprit} tells {barrier} at {barrier.alone[c.culprit.cta, c.culprit.warp]}"
+                return Missing("arrive", f"the missing arrive: {who}, and not CTA {c.warp.cta.position}")
     return None
 
 

@@ -317,8 +317,7 @@ class Cta:
             self.order.enter(self)
 
     def move(self, position: tuple[int, int, int]) -> None:
-        self.position = position
-        x, y, z = self.cluster.ctas[0].position
+        x, y, z = self.position = position
         self.number = x + self.grid.dimensions[0] * (y + self.grid.dimensions[1] * z)
 
     @property

@@ -92,7 +92,7 @@ def run_grid(
         counts = run_ctas(grid, workers, progress and _told(progress))
     if not lowered.interacts:
         complete = not any(finding.fatal for finding in grid.findings.values())
-        for finding in merge(grid.memory, grid.dimensions, complete):
+        for finding in merge(grid.memory, grid.dimensions, lowered.cluster, complete):
             grid.report(finding)
     grid.memory.close()
     for text in grid.printed:
@@ -184,6 +184,11 @@ def _dimensions(lowered: Lowered, arguments: dict[str, Any]) -> tuple[int, int, 
         raise InputError(
             f"{name} asks for a grid of {x}x{y}x{z} CTAs; each extent must be at least 1, the first"
             f" at most {MAX_GRID_X} and the others at most {MAX_GRID_YZ}."
+        )
+    if any(extent % of_cluster for extent, of_cluster in zip((x, y, z), lowered.cluster, strict=True)):
+        raise InputError(
+            f"{name} asks for a grid of {x}x{y}x{z} CTAs in clusters of {'x'.join(map(str, lowered.cluster))}; each"
+            " extent of the grid must be a multiple of the cluster's."
         )
     if x * y * z > MAX_CTAS:
         raise UnsupportedError(

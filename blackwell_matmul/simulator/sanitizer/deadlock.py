@@ -27,19 +27,21 @@ Barriers = frozenset[int]
 
 @dataclass(frozen=True)
 class Signaller:
-    """A line of the program that tells one of some barriers something. kinds: as in `Signal`. reaches: also the
-    barriers of the other CTAs of its cluster."""
+    """A line of the program that tells one of some barriers something. kinds: as in `Signal`. ranks: the CTAs of its
+    cluster whose barriers it tells, as a mask (-1 where that is not known); None: its own."""
 
     name: str
     kinds: frozenset[str]
     barriers: Barriers
     warps: range
     location: Location | None
-    reaches: bool
+    ranks: int | None
 
     def who_tells(self, barrier: Mbarrier) -> list[Warp]:
         """The warps that execute it and mean this barrier, or one at the same address of another CTA."""
-        ctas = barrier.cta.cluster.ctas if self.reaches else [barrier.cta]
+        ctas = [barrier.cta] if self.ranks is None else barrier.cta.cluster.ctas
+        if self.ranks is not None and not self.ranks >> barrier.cta.rank & 1:
+            return []
         return [cta.warps[index] for cta in ctas for index in self.warps]
 
 
@@ -99,9 +101,8 @@ class _Walk:
         if operand is not None:
             description, _ = description_of(inst, str(location))
             kinds, name = frozenset(signal.kind for signal in description.signals), description.name
-            reaches = any(signal.cluster for signal in description.signals)
-            reaches |= getattr(inst, "multicast_mask", None) is not None
-            self.signallers.append(Signaller(name, kinds, self._meant_by(operand), group.warps, location, reaches))
+            meant, ranks = self._meant_by(operand), _ranks(inst)
+            self.signallers.append(Signaller(name, kinds, meant, group.warps, location, ranks))
 
     def _slice(self, inst: Any) -> None:
         whole = sorted(self.tensors.get(id(inst.inputs[0]), ()))
@@ -109,6 +110,16 @@ class _Walk:
             index = _constant(inst.offsets[0])
             picked = whole if index is None or not 0 <= index < len(whole) else whole[index : index + 1]
             self.tensors[id(inst.output)] = frozenset(picked)
+
+
+def _ranks(inst: Any) -> int | None:
+    """See `Signaller.ranks`."""
+    rank = _constant(getattr(inst, "target_rank", None))
+    if hasattr(inst, "target_rank"):
+        return -1 if rank is None else 1 << rank
+    mask = getattr(inst, "multicast", getattr(inst, "multicast_mask", None))
+    known = _constant(mask)
+    return None if mask is None else -1 if known is None else known
 
 
 def _constant(expression: Any) -> int | None:
@@ -156,8 +167,9 @@ def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits) -> I
     for kind in kinds:
         groups: dict[tuple[str, tuple[Warp, ...]], list[str]] = {}
         for each in found:
-            if kind in each.kinds and barrier.address in each.barriers:
-                groups.setdefault((each.name, tuple(each.who_tells(barrier))), []).append(str(each.location))
+            who = tuple(each.who_tells(barrier)) if kind in each.kinds and barrier.address in each.barriers else ()
+            if who:
+                groups.setdefault((each.name, who), []).append(str(each.location))
         come = [f"{name} at {', '.join(at)} by {_whereabouts(warps, waits)}" for (name, warps), at in groups.items()]
         what = f"{WHAT[kind]} {barrier}"
         yield f"{what} come from {'; '.join(come)}" if come else f"no line of the kernel makes {what}"

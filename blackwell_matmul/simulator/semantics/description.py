@@ -85,12 +85,10 @@ class Effect:
 
 @dataclass(frozen=True)
 class Signal:
-    """Tells an mbarrier something. kind: "arrive", "expect_tx", "complete_tx" (PTX ISA, "mbarrier"). cluster: the
-    mbarrier may be one of another CTA of the cluster."""
+    """Tells an mbarrier something. kind: "arrive", "expect_tx", "complete_tx" (PTX ISA, "mbarrier")."""
 
     kind: str
     when: When = When.ISSUE
-    cluster: bool = False
 
 
 @dataclass(frozen=True)

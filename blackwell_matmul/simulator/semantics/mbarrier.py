@@ -112,7 +112,7 @@ def arrive_expect_tx(inst: Any, site: Site) -> Any:
 _IN_CLUSTER: dict[str, Any] = {
     "ptx": "mbarrier.arrive.expect_tx: .shared::cluster",
     "effects": (Effect("barrier", Space.BARRIER, Access.WRITE),),
-    "signals": (Signal("expect_tx", cluster=True), Signal("arrive", cluster=True)),
+    "signals": (Signal("expect_tx"), Signal("arrive")),
     "approximation": "a release to the CTA alone counts in the whole cluster",
     "again": Again.NOTHING,
 }
@@ -154,7 +154,8 @@ def _arrive_at(barrier: Mbarrier, warp: Warp, place: Place, count_bytes: int, re
     """expect-tx, then one arrival, by the lanes at `place`, on a barrier of their CTA or of another one."""
     _, lanes = place.group.lanes(warp.index)
     if warp.cta.tracing:
-        warp.event("arrive", f"{barrier} expects {lanes * count_bytes} bytes", place.location)
+        told = f" expects {lanes * count_bytes} bytes" if count_bytes else ""
+        warp.event("arrive", f"{barrier}{told}", place.location)
     barrier.expect_tx(lanes * count_bytes, place.location)
     if warp.wgmma is not None:
         warp.wgmma.arrive(barrier, place.location)

@@ -151,7 +151,7 @@ def wrong_phase(c: Conflict) -> Missing | None:
 
 def one_lane_arrived(c: Conflict) -> Missing | None:
     """The whole warp made the access, and one lane of it arrived: that publishes what this lane did, and no more."""
-    if c.operation is not None or c.culprit.name:
+    if c.operation is not None or c.culprit.name or _another_lane_knows(c):
         return None
     for barrier in c.barriers():
         if (c.culprit.cta, c.culprit.warp) in barrier.alone and c.warp.index in barrier.waits:
@@ -162,6 +162,12 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
             )
             return Missing("sync", advice)
     return None
+
+
+def _another_lane_knows(c: Conflict) -> bool:
+    """A sync inside of the warp that made the access came after it."""
+    lanes = c.order.lanes[c.culprit.cta.warps[c.culprit.warp]].values()
+    return any(c.other.event & each.generic for each in lanes if each is not c.culprit)
 
 
 def another_warp_knows(c: Conflict) -> Missing | None:

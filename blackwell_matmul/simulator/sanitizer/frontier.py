@@ -37,6 +37,14 @@ class Frontier:
         self.tensor |= other.tensor
         self.steps |= other.steps
 
+    def keep(self, other: Frontier) -> None:
+        """Know only what `other` knows too."""
+        self.generic &= other.generic
+        self.shared &= other.shared
+        self.global_ &= other.global_
+        self.tensor &= other.tensor
+        self.steps &= other.steps
+
     def learn(self, events: int) -> None:
         """Events that are over for everybody: the completion of an asynchronous operation crosses proxies by itself
         (PTX ISA, "Async proxy": completion is followed by an implicit generic-async proxy fence)."""

@@ -104,9 +104,11 @@ class HappensBefore:
         return self.lanes[warp].get(name) or self._part(warp, name)
 
     def _part(self, warp: Warp, name: str) -> Lanes:
-        """A part of a warp that has not acted before knows what all lanes know."""
-        part = self.lanes[warp][name] = Lanes(warp.cta, warp.index, name)
+        """A part of a warp that has not acted before knows what each lane was told, and not what other lanes did."""
+        part = Lanes(warp.cta, warp.index, name)
         part.join(self.lanes[warp][ALL])
+        part.keep(self.lanes[warp][ELECTED])
+        self.lanes[warp][name] = part
         return part
 
     def _each(self, warp: Warp, lanes: Lanes) -> Iterable[Lanes]:

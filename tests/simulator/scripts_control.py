@@ -238,10 +238,11 @@ class InTurn(tilus.Script):
 
 
 class Unknown(tilus.Script):
-    """A cluster, which the simulator does not run."""
+    """An address in another CTA, which the simulator does not run."""
 
     def __call__(self, y_ptr: ~int32):
         self.attrs.blocks = 2
         self.attrs.cluster_blocks = 2
         self.attrs.warps = 1
-        self.cluster.sync()
+        barrier = self.mbarrier.alloc(counts=1)
+        self.mbarrier.arrive(self.cluster.map_shared_addr(barrier, target_rank=0))

@@ -7,8 +7,9 @@ ROWS, COLUMNS = 32, 64
 
 
 class SharedRing(tilus.Script):
-    """Two CTAs load half of each tile of x into both, by multicast, in a ring of two stages; warp 1 of each adds one and
-    stores the tile to its part of y. `full` counts the loader's arrival and the tile's bytes, `empty` both readers."""
+    """Two CTAs load half of each tile of x into both, by multicast, in a ring of two stages; warp 1 of each adds one
+    and stores the tile to its part of y. `full` counts the loader's arrival and the tile's bytes, `empty` both
+    readers."""
 
     def __init__(self, fault: str = ""):
         super().__init__()
@@ -99,8 +100,8 @@ class Neighbour(tilus.Script):
 
 
 class Handshake(tilus.Script):
-    """The CTA of rank 1 tells the one of rank 0 by a remote arrival; triton-lang/triton 10656 has one CTA at an mbarrier
-    and the other at the cluster's barrier."""
+    """The CTA of rank 1 tells the one of rank 0 by a remote arrival; triton-lang/triton 10656 has one CTA at an
+    mbarrier and the other at the cluster's barrier."""
 
     def __init__(self, fault: str = ""):
         super().__init__()

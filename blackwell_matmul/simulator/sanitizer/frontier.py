@@ -20,8 +20,8 @@ class Frontier:
     """Events that happen before whatever comes next here.
 
     generic: as far as ordinary loads and stores can tell. shared, global_: as far as the async proxy can, of shared
-    and of global memory. tensor: of tensor memory, which has accesses of one kind only. steps: waits on mbarriers that
-    are over by now; no memory order is needed for that.
+    and of global memory. tensor: of tensor memory, which has accesses of one kind only. steps: waits on mbarriers, and
+    what one CTA of a cluster did in another, that are over by now; no memory order is needed for that.
     """
 
     __slots__ = ("generic", "global_", "shared", "steps", "tensor")

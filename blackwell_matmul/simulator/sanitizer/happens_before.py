@@ -243,12 +243,14 @@ class HappensBefore:
 
     def brings(self, op: AsyncOperation, warp: Warp, site: Place) -> None:
         """An operation of this warp writes the shared memory of another CTA, and tells its mbarrier."""
+        op.steps |= op.event
         self._reach(warp, site, op.cta, op.event)
 
     def signals(self, barrier: Mbarrier, warp: Warp, site: Place) -> None:
         """The lanes are about to arrive on an mbarrier of another CTA."""
-        lanes = self.acting(warp, site)
-        self._reach(warp, site, barrier.cta, lanes.own or self._begin(lanes))
+        event = self._new_event()
+        self.acting(warp, site).steps |= event
+        self._reach(warp, site, barrier.cta, event)
 
     def _reach(self, warp: Warp, site: Place, cta: Cta, event: int) -> None:
         lanes = self.acting(warp, site)
@@ -266,7 +268,7 @@ class HappensBefore:
 
     def _forget_reached(self) -> None:
         """What a CTA knows of will be over when it exits."""
-        known = {cta: union(self._lanes_of(cta)).generic for _, _, cta in self.reaching}
+        known = {cta: union(self._lanes_of(cta)).steps for _, _, cta in self.reaching}
         self.reaching = {key: events & ~known[key[2]] for key, events in self.reaching.items()}
 
     # synchronisation

@@ -7,6 +7,7 @@ from typing import Any
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine import Cta, Rendezvous, Warp
+from blackwell_matmul.simulator.registers import WARP
 from blackwell_matmul.simulator.sanitizer.deadlock import spell
 from blackwell_matmul.simulator.semantics.description import Again, Wait, describe
 from blackwell_matmul.simulator.site import Site
@@ -43,6 +44,8 @@ def _sizes(ctas: int) -> str:
 def cluster_sync(inst: Any, site: Site) -> Any:
     """barrier.cluster.arrive (release) and wait (acquire): all threads of all CTAs that have not exited."""
     site.kind, location = "blocking", site.location
+    if site.group.begin % WARP or site.group.count % WARP:
+        raise site.fail("a part of a warp executes it, and it waits for all threads of the cluster")
 
     def run(warp: Warp) -> Blocked | None:
         if warp.cta.detailed:

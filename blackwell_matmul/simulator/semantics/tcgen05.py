@@ -113,7 +113,9 @@ def _power_of_two(columns: int) -> int:
 def alloc(inst: Any, site: Site) -> Any:
     """One warp allocates; code generation lets the whole thread group wait for the address."""
     if inst.cta_group != 1:
-        raise UnsupportedError(f"The simulator does not run CTA pairs yet; {site.location} allocates for two.")
+        raise UnsupportedError(
+            f"The simulator does not run CTA pairs yet; {site.location} allocates for two, and cta_group 1 works."
+        )
     tensor = inst.output
     item, shape, name, location = element(tensor.dtype), tuple(tensor.shape), site.name(tensor), site.location
     run_columns = math.ceil(shape[-1] * item.nbits / COLUMN_BITS)
@@ -365,7 +367,9 @@ def multiply_add(left: View, right: View, acc: TensorView, item: Element, keep: 
 
 def _check_group(inst: Any, site: Site) -> None:
     if inst.cta_group != 1:
-        raise UnsupportedError(f"The simulator does not run CTA pairs yet; {site.location} uses cta_group 2.")
+        raise UnsupportedError(
+            f"The simulator does not run CTA pairs yet; {site.location} uses cta_group 2, and cta_group 1 works."
+        )
 
 
 _MMA: dict[str, Any] = {

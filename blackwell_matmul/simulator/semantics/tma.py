@@ -147,6 +147,11 @@ def _load(inst: Any, site: Site) -> Any:
 
 @describe("CopyAsyncTensorGlobalToSharedInst", name="cp.async.bulk.tensor (load)", ptx="cp.async.bulk.tensor", **_LOAD)
 def tensor_load(inst: Any, site: Site) -> Any:
+    if inst.cta_group != 1:
+        raise UnsupportedError(
+            f"The simulator does not run CTA pairs yet; the TMA load at {site.location} is for cta_group 2, and"
+            " cta_group 1 works."
+        )
     return _load(inst, site)
 
 

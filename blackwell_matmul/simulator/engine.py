@@ -8,6 +8,7 @@ queue with somebody waiting; it is found at once and explained.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable
@@ -252,7 +253,7 @@ class Engine:
         """An operation that tells a barrier somebody waits for; the oldest, or one drawn from the seed."""
         awaited = {agent.wait.barrier for agent in waiting if agent.wait is not None}
         candidates = []
-        for op in cta.in_flight:
+        for op in itertools.chain.from_iterable(each.in_flight for each in cta.cluster.ctas):
             if not op.done and op.barrier is not None and op.barrier in awaited:
                 if not self.shuffle:
                     return op

@@ -173,8 +173,8 @@ class Site:
             signal=signal, reads=reads, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy, covers=covers,
         )  # fmt: skip
         self.issue(op, warp, regions)
-        if op.cta is not warp.cta and warp.cta.order is not None:
-            warp.cta.order.brings(op, warp, self)
+        if barrier is not None and barrier.cta is not warp.cta and warp.cta.order is not None:
+            warp.cta.order.tells(op, barrier, warp, self)
         if warp.cta.tape is not None:
             warp.cta.tape.launched(op)
         warp.cta.engine.start(op)

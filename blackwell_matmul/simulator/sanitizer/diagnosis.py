@@ -196,13 +196,21 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
 
 def another_cta_was_told(c: Conflict) -> Missing | None:
     """Who made the access tells its own CTA of that, on an mbarrier, and not the one that relies on it."""
+    for barrier, where in _told(c):
+        if barrier.cta is not c.warp.cta and (barrier.past.generic | barrier.coming.generic) & c.other.event:
+            who = f"{c.culprit} tells {barrier} at {where}"
+            return Missing("arrive", f"the missing arrive: {who}, and not CTA {c.warp.cta.position}")
+    return None
+
+
+def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
+    """The mbarriers of the cluster that the end of an operation is told to, or that a lane of its warp arrived on."""
+    if c.operation is not None and c.operation.tells is not None and not c.other.write:
+        yield c.operation.tells, c.operation.tells.last
     for cta in c.warp.cta.cluster.ctas:
         for barrier in cta.barriers.values():
-            told = (barrier.past.generic | barrier.coming.generic) & c.other.event
-            if told and cta is not c.warp.cta and (c.culprit.cta, c.culprit.warp) in barrier.alone:
-                who = f"{c.culprit} tells {barrier} at {barrier.alone[c.culprit.cta, c.culprit.warp]}"
-                return Missing("arrive", f"the missing arrive: {who}, and not CTA {c.warp.cta.position}")
-    return None
+            if (c.culprit.cta, c.culprit.warp) in barrier.alone:
+                yield barrier, barrier.alone[c.culprit.cta, c.culprit.warp]
 
 
 def completion(c: Conflict) -> Missing | None:

@@ -241,10 +241,11 @@ class HappensBefore:
 
     # other CTAs of the cluster
 
-    def brings(self, op: AsyncOperation, warp: Warp, site: Place) -> None:
-        """An operation of this warp writes the shared memory of another CTA, and tells its mbarrier."""
+    def tells(self, op: AsyncOperation, barrier: Mbarrier, warp: Warp, site: Place) -> None:
+        """An operation of this warp will tell an mbarrier of another CTA."""
+        op.event = op.event or self._new_event()  # a commit has no accesses
         op.steps |= op.event
-        self._reach(warp, site, op.cta, op.event)
+        self._reach(warp, site, barrier.cta, op.event)
 
     def signals(self, barrier: Mbarrier, warp: Warp, site: Place) -> None:
         """The lanes are about to arrive on an mbarrier of another CTA."""

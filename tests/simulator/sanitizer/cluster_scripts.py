@@ -1,7 +1,7 @@
 """Pairs about the CTAs of a cluster; see thread_scripts.py."""
 
 import tilus
-from tilus import float16, int32, uint32, void_p
+from tilus import float16, float32, int32, uint32, void_p
 
 ROWS, COLUMNS = 32, 64
 
@@ -126,3 +126,60 @@ class Handshake(tilus.Script):
             self.store_global(g_y, self.load_global(g_y, offsets=[0], shape=[32]) + 1, offsets=[32])  # load
             if self.fault == "the arrival after the sync":
                 self.cluster.sync()
+
+
+class SharedOperand(tilus.Script):
+    """D = A @ B.T in k-tiles, each CTA its rows; the CTA of rank 0 loads B into both, by multicast, after both tensor
+    cores have told it by a multicast commit that the last tile is read."""
+
+    def __init__(self, fault: str = ""):
+        super().__init__()
+        self.fault = fault
+        self.count = 1 if fault == "each tells its own CTA" else 2
+
+    def __call__(self, tiles: int, a_ptr: void_p, b_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 4
+        rank: int32 = self.cluster.blockRank
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[256, tiles * 32])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[16, tiles * 32])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[256, 16])
+        s_a = self.shared_tensor(dtype=float16, shape=[128, 32])
+        s_b = self.shared_tensor(dtype=float16, shape=[16, 32])
+        t_d = self.tcgen05.alloc(dtype=float32, shape=[128, 16])
+        loaded = self.mbarrier.alloc(counts=1)
+        free = self.mbarrier.alloc(counts=self.count)  # free
+        phase: uint32 = 0
+        if self.fault != "no sync at the start":
+            self.cluster.sync()
+        with self.single_warp(0):
+            for i in range(tiles):
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(loaded, transaction_bytes=s_a.nbytes + s_b.nbytes)
+                self.tma.global_to_shared(src=g_a, dst=s_a, offsets=[rank * 128, i * 32], mbarrier=loaded)
+                if rank == 0:
+                    self.tma.global_to_shared(  # copy
+                        src=g_b, dst=s_b, offsets=[0, i * 32], mbarrier=loaded, multicast_mask=3
+                    )
+                self.mbarrier.wait(loaded, phase=phase)
+                self.tcgen05.mma(s_a, s_b.transpose(), t_d, enable_input_d=i != 0)  # mma
+                if self.fault == "each tells its own CTA":
+                    self.tcgen05.commit(mbarrier=free)
+                elif self.fault == "tells rank 0":
+                    self.tcgen05.commit(mbarrier=free, multicast_mask=1)
+                else:
+                    self.tcgen05.commit(mbarrier=free, multicast_mask=3)  # commit
+                if self.fault == "no wait for the last mma":
+                    if i != tiles - 1:
+                        self.mbarrier.wait(free, phase=phase)
+                else:
+                    self.mbarrier.wait(free, phase=phase)  # wait
+                phase ^= 1
+        self.sync()
+        r_d = self.tcgen05.load(t_d)  # load
+        self.tcgen05.wait_load()
+        self.store_global(g_d, r_d, offsets=[rank * 128, 0])
+        self.sync()
+        self.tcgen05.dealloc(t_d)
+        self.cluster.sync()

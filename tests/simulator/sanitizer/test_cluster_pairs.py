@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cluster_scripts import Handshake, Neighbour, SharedRing
+from cluster_scripts import Handshake, Neighbour, SharedOperand, SharedRing
 from pairs import Pair
 
 RACE, WRITTEN, READ, DEADLOCK = "data-race", "overwritten-in-flight", "read-before-complete", "deadlock"
@@ -30,7 +30,14 @@ def handed() -> Any:
     return (y,), y, np.concatenate([np.arange(32), np.arange(32) + 1]).astype(np.int32)
 
 
-INPUTS = {SharedRing: ring, Neighbour: numbers, Handshake: handed}
+def product(tiles: int = 3) -> Any:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, (extent, 32 * tiles)).astype(np.float16) for extent in (256, 16))
+    d = np.zeros((256, 16), np.float32)
+    return (tiles, a, b, d), d, (a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+INPUTS = {SharedRing: ring, Neighbour: numbers, Handshake: handed, SharedOperand: product}
 PAIRS = [
     Pair(SharedRing, "no sync at the start", START, "sync", "copy", says="of CTA (1, 0, 0), which that may not have"),
     Pair(SharedRing, "no sync at the start", START, "sync", "release"),
@@ -54,6 +61,21 @@ PAIRS = [
     Pair(Handshake, "no wait", RACE, "wait", "load", "store", every=False),
     Pair(Handshake, "no wait", EXIT, "sync", "tell"),
     Pair(Handshake, "the arrival after the sync", DEADLOCK, "", "wait", "told", says="at cluster.sync()"),
+    Pair(SharedOperand, "no sync at the start", START, "sync", "copy"),
+    Pair(SharedOperand, "no sync at the start", START, "sync", "commit"),
+    Pair(
+        SharedOperand,
+        "each tells its own CTA",
+        WRITTEN,
+        "arrive",
+        "copy",
+        "mma",
+        says="free of CTA (1, 0, 0)",
+        every=False,
+    ),
+    Pair(SharedOperand, "tells rank 0", DEADLOCK, "", "wait", "free"),
+    Pair(SharedOperand, "no wait for the last mma", EXIT, "sync", "commit"),
+    Pair(SharedOperand, "no wait for the last mma", READ, "wait", "load", "mma"),
 ]
 
 

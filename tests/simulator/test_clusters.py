@@ -82,6 +82,11 @@ def test_a_grid_that_is_no_multiple_of_the_cluster() -> None:
         simulate(Alone(cluster=2), tiles(96), tiles(96))
 
 
+def test_a_cluster_that_is_too_large() -> None:
+    with pytest.raises(InputError, match=r"clusters of 9x1x1 CTAs; a cluster has at most 8\.$"):
+        simulate(Alone(cluster=9), tiles(96), tiles(96))
+
+
 def test_ctas_of_a_cluster_may_write_the_same_in_turn() -> None:
     y = np.zeros((2, 32), np.int32)
     clean(Overlap(), y)

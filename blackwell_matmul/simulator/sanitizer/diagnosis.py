@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import AsyncOperation
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 READ, WRITTEN, RACE = "read-before-complete", "overwritten-in-flight", "data-race"
 FENCE, PHASE, RELAXED = "missing-proxy-fence", "wrong-phase", "relaxed-wait"
 BYTES, OVERRUN = "too-few-bytes", "phase-overrun"
-NOT_STARTED, EXIT = "mbarrier-not-initialised", "exit-before-peer"
+NOT_STARTED: Final = "mbarrier-not-initialised"
+EXIT: Final = "exit-before-peer"
 
 
 @dataclass(frozen=True)

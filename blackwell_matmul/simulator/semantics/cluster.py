@@ -12,7 +12,7 @@ from blackwell_matmul.simulator.sanitizer.deadlock import spell
 from blackwell_matmul.simulator.semantics.description import Again, Wait, describe
 from blackwell_matmul.simulator.site import Site
 
-MAX_CTAS = 16  # CUDA Programming Guide, "Thread Block Clusters": 8, and 16 where the launch asks for it
+MAX_CTAS = 8  # CUDA Programming Guide, "Thread Block Clusters": the largest portable size, and tilus's largest
 
 
 def named(warp: Warp, mask: int, site: Site) -> list[Cta]:

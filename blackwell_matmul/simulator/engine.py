@@ -8,6 +8,7 @@ queue with somebody waiting; it is found at once and explained.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable
@@ -221,8 +222,9 @@ class Engine:
                 assert agent.wait is not None
                 self.polling |= agent.wait.source is None
                 waiting.setdefault(cta, []).append(agent)
-            if cta.changed:
-                _wake(cta, waiting, ready)
+            for each in cta.cluster.ctas:
+                if each.changed:
+                    _wake(each, waiting, ready)
         return [agent for cta, agents in waiting.items() for agent in agents if not cta.stopped]
 
     def _deliver(self, waiting: Waiting, ready: deque[Agent]) -> bool:
@@ -251,7 +253,7 @@ class Engine:
         """An operation that tells a barrier somebody waits for; the oldest, or one drawn from the seed."""
         awaited = {agent.wait.barrier for agent in waiting if agent.wait is not None}
         candidates = []
-        for op in cta.in_flight:
+        for op in itertools.chain.from_iterable(each.in_flight for each in cta.cluster.ctas):
             if not op.done and op.barrier is not None and op.barrier in awaited:
                 if not self.shuffle:
                     return op
@@ -275,26 +277,27 @@ def _wake(cta: Cta, waiting: Waiting, ready: deque[Agent]) -> bool:
     return len(still) < len(agents)
 
 
-def likely_cause(agent: Agent) -> tuple[int, int]:
+def likely_cause(agent: Agent) -> tuple[int, int, int]:
     """Where to look first: a barrier that lacks bytes, then other barriers, then threads that wait for threads."""
     barrier = agent.wait.barrier if agent.wait is not None else None
-    return 2 if barrier is None else int(barrier.tx_bytes == 0), agent.warp.index
+    return 2 if barrier is None else int(barrier.tx_bytes == 0), agent.warp.cta.rank, agent.warp.index
 
 
 def explain_deadlock(waiting: list[Agent], others: list[str]) -> str:
-    """Who waits, where, for what, and what is missing; `others` are the CTA's operations still in flight."""
-    lines: dict[str, list[int]] = {}
+    """Who waits, where, for what, and what is missing; `others` are the cluster's operations still in flight."""
+    lines: dict[tuple[str, str], list[int]] = {}
     for agent in waiting:
         assert agent.wait is not None
         where = f"at {agent.wait.location} " if agent.wait.location else ""
-        lines.setdefault(f"{where}for {agent.wait.why()}", []).append(agent.warp.index)
-    waits = "; ".join(f"{_warps(who)} {why}" for why, who in lines.items())
+        key = agent.warp.cta.among_others, f"{where}for {agent.wait.why()}"
+        lines.setdefault(key, []).append(agent.warp.index)
+    waits = "; ".join(f"{_warps(who, cta)} {why}" for (cta, why), who in lines.items())
     rest = f"; in flight, but telling none of these barriers: {', '.join(others[:3])}" if others else ""
     return f"{waits}; nobody is left who could deliver it{rest}"
 
 
-def _warps(indices: list[int]) -> str:
+def _warps(indices: list[int], cta: str) -> str:
     indices = sorted(indices)
     if len(indices) == 1:
-        return f"warp {indices[0]} waits"
-    return f"warps {', '.join(map(str, indices))} wait"
+        return f"warp {indices[0]}{cta} waits"
+    return f"warps {', '.join(map(str, indices))}{cta} wait"

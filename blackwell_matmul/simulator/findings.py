@@ -14,6 +14,7 @@ Code = Literal[
     "data-race",
     "deadlock",
     "dealloc-in-flight",
+    "exit-before-peer",
     "in-flight-at-exit",
     "livelock",
     "mbarrier-count",
@@ -23,6 +24,7 @@ Code = Literal[
     "missing-proxy-fence",
     "missing-wgmma-fence",
     "never-written",
+    "no-such-cta",
     "out-of-bounds",
     "overwritten-in-flight",
     "phase-overrun",
@@ -60,8 +62,8 @@ class Finding:
 
     cta: block index of the first sight. location: the line at which it showed; other: the other side, if any.
     fatal: the CTA could not go on after it, so that part of the output is missing.
-    missing: the edge that would have made it right ("wait", "commit", "sync", "fence", "phase", "bytes",
-    "acquire"), or "".
+    missing: the edge that would have made it right ("wait", "commit", "sync", "arrive", "fence", "phase", "bytes",
+    "acquire", "release"), or "".
     tensor, box: what it is about, with the rectangle in the tensor's own coordinates. agents: who, both sides.
     advice: the end of the message, what would have made it right. notes: more sentences, as on who could have ended a
     deadlock. `check` adds seeds, the orders that showed it, of which the first replays it, and timeline, the events

@@ -235,25 +235,45 @@ def _existing(shape: tuple[int, ...], strides: tuple[int, ...], room: int) -> tu
     return tuple(fitting if d == slow else extent for d, extent in enumerate(shape))
 
 
-def merge(memory: GlobalMemory, grid: tuple[int, int, int], complete: bool) -> list[Finding]:
-    """Faults that show only when the CTAs' results are laid over each other; complete: every CTA came to its end."""
+def merge(
+    memory: GlobalMemory, grid: tuple[int, int, int], cluster: tuple[int, int, int], complete: bool
+) -> list[Finding]:
+    """Faults that show only when the CTAs' results are laid over each other; complete: every CTA came to its end.
+
+    What the CTAs of one cluster do to each other was looked at as they ran."""
     findings: list[Finding] = []
     by_key: dict[ViewKey, list[Write]] = {}
     for write in memory.writes.values():
         by_key.setdefault(write.key, []).append(write)
     by_key = {key: writes for key, writes in by_key.items() if not _is_tiled(memory, key, list(by_key), writes)}
     owners: dict[tuple[int, int], np.ndarray] = {}
+    leaders = _leaders(grid, cluster)
     for key, writes in by_key.items():
         storage = memory.view(key)
         assert storage is not None
-        findings += _paint(_owner_view(owners, storage), writes, storage, grid)
-    findings += _stale_reads(memory, owners, grid)
+        findings += _paint(_owner_view(owners, storage), writes, storage, grid, leaders)
+    findings += _stale_reads(memory, owners, grid, leaders)
     for key, writes in by_key.items():
         storage = memory.view(key)
         assert storage is not None
         if complete and storage.segment.address not in memory.read:
             findings += _unwritten(_owner_view(owners, storage), writes, storage)
     return findings
+
+
+def _leaders(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> np.ndarray | None:
+    """For each CTA, the number of the first one of its cluster; None: each is a cluster by itself."""
+    if cluster == (1, 1, 1):
+        return None
+    numbers = np.arange(math.prod(grid)).reshape(grid[::-1])
+    z, y, x = (np.arange(extent) // size * size for extent, size in zip(grid[::-1], cluster[::-1], strict=True))
+    return numbers[np.ix_(z, y, x)].reshape(-1)
+
+
+def _foreign(part: np.ndarray, cta: int, leaders: np.ndarray | None) -> np.ndarray:
+    """The elements that a CTA owns (see `_owner_view`) which is not of this one's cluster."""
+    foreign = (part != 0) & (part != cta + 1)
+    return foreign if leaders is None else foreign & (leaders[part - 1] != leaders[cta])
 
 
 MAX_CELLS = 2**20
@@ -284,7 +304,10 @@ def tiles(boxes: list[Box], shape: tuple[int, ...]) -> bool:
 
 
 def _stale_reads(
-    memory: GlobalMemory, owners: dict[tuple[int, int], np.ndarray], grid: tuple[int, int, int]
+    memory: GlobalMemory,
+    owners: dict[tuple[int, int], np.ndarray],
+    grid: tuple[int, int, int],
+    leaders: np.ndarray | None,
 ) -> list[Finding]:
     """Reads of what another CTA of the same launch writes: nothing here orders CTAs."""
     findings: dict[str, Finding] = {}
@@ -293,7 +316,7 @@ def _stale_reads(
         if storage is None or (storage.segment.address, storage.item.nbits) not in owners:
             continue
         part = _owner_view(owners, storage)[tuple(slice(lo, hi) for lo, hi in read.box)]
-        foreign = (part != 0) & (part != read.cta + 1)
+        foreign = _foreign(part, read.cta, leaders)
         if foreign.any():
             writer, reader = position_of(int(part[foreign][0]) - 1, grid), position_of(read.cta, grid)
             message = (
@@ -315,12 +338,18 @@ def _owner_view(owners: dict[tuple[int, int], np.ndarray], storage: GlobalStorag
     return np.lib.stride_tricks.as_strided(owners[key][start:], storage.data.shape, strides)
 
 
-def _paint(owner: np.ndarray, writes: list[Write], storage: GlobalStorage, grid: tuple[int, int, int]) -> list[Finding]:
+def _paint(
+    owner: np.ndarray,
+    writes: list[Write],
+    storage: GlobalStorage,
+    grid: tuple[int, int, int],
+    leaders: np.ndarray | None,
+) -> list[Finding]:
     clashes: dict[tuple[int, int], tuple[int, Box]] = {}
     for write in writes:
         where: Any = tuple(slice(lo, hi) for lo, hi in write.box) if write.elements is None else write.elements
         part = owner[where]
-        foreign = (part != 0) & (part != write.cta + 1)
+        foreign = _foreign(part, write.cta, leaders)
         if foreign.any():
             pair = (int(part[foreign][0]) - 1, write.cta)
             count, box = clashes.get(pair, (0, write.box))

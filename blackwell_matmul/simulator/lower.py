@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import itertools
 import linecache
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,18 +23,15 @@ from blackwell_matmul.simulator.machine import BARRIER_BYTES, Warp
 from blackwell_matmul.simulator.registers import ThreadGroup
 from blackwell_matmul.simulator.repeat import SCAN_NAMESPACE
 from blackwell_matmul.simulator.semantics import description_of
-from blackwell_matmul.simulator.semantics.description import Again, needs_a_cluster
+from blackwell_matmul.simulator.semantics.description import Again
 from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
 from blackwell_matmul.simulator.site import Moved, Site
 from blackwell_matmul.simulator.tape import taping
 
-_BUILT_IN = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
-_OF_A_CLUSTER = {
-    "clusterBlockRank": "self.cluster.blockRank",
-    **{f"clusterBlockIdx_{axis}": f"self.cluster.blockIdx.{axis}" for axis in "xyz"},
-    **{f"clusterDim_{axis}": f"self.cluster.clusterDim.{axis}" for axis in "xyz"},
-}
-"""Variables of tilus's IR, by what a script calls them."""
+_OF_GRID = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
+_OF_CLUSTER = [f"{name}_{axis}" for name in ("clusterBlockIdx", "clusterDim", "clusterIdx") for axis in "xyz"]
+_BUILT_IN = {**_OF_GRID, **{name: name for name in (*_OF_CLUSTER, "clusterBlockRank", "clusterSize")}}
+"""hidet's variables, and what `main` calls them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +39,8 @@ class Lowered:
     """A Program ready to run. main(warp) is its generator; grid(arguments) the launch's dimensions.
 
     written: names of the parameters whose memory the program may write, or None when that is not known.
-    interacts: CTAs talk to each other (semaphores, global workspaces, clusters) and must run together.
+    cluster: its extents; its CTAs run together. interacts: all CTAs talk to each other (semaphores, global workspaces)
+    and must run together.
     scan(warp, log, places): what a warp does, without doing it; None where that is not known before. taped: `main`,
     with each call that moves values written to the CTA's tape. sources: the rank of each tensor that `places` has a
     list for.
@@ -71,7 +70,8 @@ class Lowered:
         return found
 
 
-_INTERACTING = ("LockSemaphoreInst", "ReleaseSemaphoreInst", "AllocateGlobalInst", "ClusterSyncThreadsInst")
+_INTERACTING = ("LockSemaphoreInst", "ReleaseSemaphoreInst", "AllocateGlobalInst")
+_CLUSTER_SYNC = "this_cluster.sync"
 _STORES = ("StoreGlobalInst", "CopyAsyncTensorSharedToGlobalInst", "CopyAsyncBulkSharedToGlobalInst")
 _POINTER_STORES = ("StoreGlobalGenericInst", "ReleaseSemaphoreInst")
 _numbers = itertools.count()
@@ -115,8 +115,6 @@ class Lowering:
         name = getattr(var, "name", None)
         if name in _BUILT_IN:
             return _BUILT_IN[name]
-        if name in _OF_A_CLUSTER:
-            raise needs_a_cluster(_OF_A_CLUSTER[name], self.here)
         if id(var) not in self.variables:
             raise UnsupportedError(
                 f"The simulator cannot use {name or var} at {self.here}: it differs from thread to thread."
@@ -252,17 +250,11 @@ class Lowering:
         return f"_round({text}, {var.type.nbits})" if kind.startswith("float") else text
 
     def visit_EvaluateStmt(self, stmt: Any) -> None:
-        if str(stmt.expr) == "this_cluster.sync()":  # tilus 0.2.0 has no instruction for it
-            raise self._no_cluster_sync()
-        raise UnsupportedError(f"The simulator does not evaluate `{stmt.expr}` as a statement, at {self.here}.")
+        from tilus.ir.instructions import ClusterSyncThreadsInst
 
-    def _no_cluster_sync(self) -> UnsupportedError:
-        if tuple(self.program.tile.metadata.cluster_blocks) != (1, 1, 1):
-            return needs_a_cluster("self.cluster.sync()", self.here)
-        return UnsupportedError(
-            f"self.cluster.sync() at {self.here} waits for the CTAs of a cluster, and attrs.cluster_blocks asks for "
-            "none; self.sync() does the same."
-        )
+        if getattr(getattr(stmt.expr, "func_var", None), "name", None) != _CLUSTER_SYNC:
+            raise UnsupportedError(f"The simulator does not evaluate `{stmt.expr}` as a statement, at {self.here}.")
+        self.instruction(ClusterSyncThreadsInst.create())  # tilus has the instruction, and writes a call
 
     def visit_ThreadGroupStmt(self, stmt: Any) -> None:
         parent = self.groups[-1]
@@ -293,7 +285,9 @@ class Lowering:
         self.emit(f"{self.declare(stmt.var)} = {call}(w, {self.value_of(stmt.tensor)})")
 
     def visit_InstStmt(self, stmt: Any) -> None:
-        inst = stmt.inst
+        self.instruction(stmt.inst)
+
+    def instruction(self, inst: Any) -> None:
         self.instructions.append(inst)
         self.here = self.program.location_of(inst) or self.here
         self.interacts |= type(inst).__name__ in _INTERACTING
@@ -414,7 +408,7 @@ class Lowering:
         exec(code, taped)
         return Lowered(
             self.program, source, self.namespace["main"], self._grid(metadata), self.num_warps,
-            tuple(metadata.cluster_blocks), self.interacts or tuple(metadata.cluster_blocks) != (1, 1, 1),
+            self._cluster(), self.interacts,
             self.written(), self.locations, self._scan(), taped["main"],
             tuple(rank for _, rank in self.sources.values()), counts,
         )  # fmt: skip
@@ -452,6 +446,10 @@ class Lowering:
             pointer = pointer.expr if type(pointer).__name__ == "Cast" else self.lets[id(pointer)]
         return pointer
 
+    def _cluster(self) -> tuple[int, int, int]:
+        x, y, z = (int(extent) for extent in self.program.tile.metadata.cluster_blocks)
+        return x, y, z
+
     def _head(self) -> list[str]:
         return ["def main(w):", *self._names(), "    if False: yield"]
 
@@ -463,8 +461,18 @@ class Lowering:
             "    wi = w.index",
             "    blockIdx_x, blockIdx_y, blockIdx_z = w.cta.position",
             "    gridDim_x, gridDim_y, gridDim_z = w.cta.grid.dimensions",
+            *self._cluster_names(),
             *arguments,
         ]
+
+    def _cluster_names(self) -> list[str]:
+        """PTX ISA, "Special Registers": %cluster_ctaid, %cluster_ctarank, %cluster_nctaid, %clusterid."""
+        shape = self._cluster()
+        lines = [f"    clusterBlockRank, clusterSize = w.cta.rank, {math.prod(shape)}"]
+        for axis, extent in zip("xyz", shape, strict=True):
+            lines.append(f"    clusterIdx_{axis}, clusterBlockIdx_{axis} = divmod(blockIdx_{axis}, {extent})")
+            lines.append(f"    clusterDim_{axis} = {extent}")
+        return lines
 
     def _grid(self, metadata: Any) -> Callable[[dict[str, Any]], tuple[int, int, int]]:
         texts = [self.scalar(e) for e in metadata.grid_blocks]

@@ -40,16 +40,25 @@ class Mbarrier:
     remedy: the wait that these operations need. coming, past: what this phase's arrivals and the phases before made
     known. waits: each warp's last wait on it; relaxed: the line of its last relaxed one. alone: where a part of a warp
     last arrived without the rest. loose: what relaxed arrivals would have made known. last, loosened: the line of the
-    last arrival, and of the last relaxed one.
+    last arrival, and of the last relaxed one. initialise: makes it, and its neighbours, in another CTA.
     """
 
     __slots__ = (
-        "address", "alone", "coming", "cta", "expected", "last", "location", "loose", "loosened", "name", "over",
-        "past", "pending", "phase", "relaxed", "remedy", "told", "tx_bytes", "waits",
+        "address", "alone", "coming", "cta", "expected", "initialise", "last", "location", "loose", "loosened", "name",
+        "over", "past", "pending", "phase", "relaxed", "remedy", "told", "tx_bytes", "waits",
     )  # fmt: skip
 
-    def __init__(self, cta: Cta, name: str, address: int, expected: int, location: Location | None) -> None:
+    def __init__(
+        self,
+        cta: Cta,
+        name: str,
+        address: int,
+        expected: int,
+        location: Location | None,
+        initialise: Callable[[Cta], None],
+    ) -> None:
         self.cta, self.name, self.address, self.location = cta, name, address, location
+        self.initialise = initialise
         self.remedy = f"mbarrier.wait on {name}"
         self.expected = self.pending = expected
         self.phase = 0
@@ -61,9 +70,18 @@ class Mbarrier:
         self.loosened: Location | None = None
         self.waits: dict[int, LastWait] = {}
         self.relaxed: dict[int, Location | None] = {}
-        self.alone: dict[int, Location | None] = {}
+        self.alone: dict[tuple[Cta, int], Location | None] = {}
         if cta.order is not None:
             cta.order.others += (self.coming, self.past, self.loose)
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.cta.among_others}"
+
+    def in_cta(self, cta: Cta) -> Mbarrier:
+        """The mbarrier at the same place of another CTA, which initialises it at its entry."""
+        if self.address not in cta.barriers:
+            self.initialise(cta)
+        return cta.barriers[self.address]
 
     def tell(self, op: AsyncOperation) -> None:
         """An operation completed. The phase carries its own accesses, and what they were ordered after, and nothing
@@ -171,10 +189,10 @@ class Allocation:
 @dataclass(eq=False)
 class Rendezvous:
     """One meeting of the warps of a thread group: bar.sync, with what each warp brought along, and what came of it.
-    over: all of them have come."""
+    over: all of them have come. Warps go by their number; at the barrier of a cluster, by themselves."""
 
-    needed: frozenset[int]
-    brought: dict[int, Any] = field(default_factory=dict)
+    needed: frozenset[Any]
+    brought: dict[Any, Any] = field(default_factory=dict)
     result: Any = None
     over: bool = False
 
@@ -189,15 +207,17 @@ class Warp:
     bulk, bulk_groups: the same for bulk stores, which belong to the elected lane.
     tmem_loads, tmem_stores: tcgen05.ld and st that tcgen05.wait has not ended; unready: the registers of such loads.
     tensor_core: the pipe of the mma and cp that its elected lane issues. wgmma: its warpgroup's mma, once it has some.
+    returned: it has come to the end of the program.
     """
 
     __slots__ = (
-        "bulk", "bulk_groups", "cp_async", "cp_groups", "cta", "index", "tensor_core", "tmem_loads", "tmem_stores",
-        "unready", "wgmma",
+        "bulk", "bulk_groups", "cp_async", "cp_groups", "cta", "index", "returned", "tensor_core", "tmem_loads",
+        "tmem_stores", "unready", "wgmma",
     )  # fmt: skip
 
     def __init__(self, cta: Cta, index: int) -> None:
         self.cta, self.index = cta, index
+        self.returned = False
         self.tensor_core = ("tensor core", index, id(cta))
         self.cp_async: list[AsyncOperation] = []
         self.cp_groups: deque[list[AsyncOperation]] = deque()
@@ -225,19 +245,56 @@ class Warp:
         self.wgmma = None
 
     def finish(self) -> None:
+        self.returned = True
         self.event("exit", "returned", None)
+        self.cta.cluster.open()
 
     def event(self, kind: str, what: str, location: Location | None) -> None:
         if self.cta.tracing:
             self.cta.event(f"warp {self.index}", kind, what, location)
 
 
-class Cta:
-    """One thread block: its warps, its shared memory, tensor memory and barriers."""
+@dataclass(eq=False)
+class Cluster:
+    """CTAs that run together and reach each other's shared memory; a CTA of a grid without clusters is one by itself.
 
-    def __init__(self, grid: Grid, position: tuple[int, int, int], tape: Tape | None = None) -> None:
+    shape: its extents, in CTAs. ctas: by rank. meeting: the barrier.cluster that some warps stand at.
+    """
+
+    shape: tuple[int, int, int]
+    ctas: list[Cta] = field(default_factory=list)
+    meeting: Rendezvous | None = None
+
+    def meet(self, warp: Warp) -> Rendezvous:
+        """Arrive at the cluster's barrier; the last warp to arrive opens it for all."""
+        meeting = self.meeting
+        if meeting is None:
+            meeting = self.meeting = Rendezvous(frozenset(each for cta in self.ctas for each in cta.warps))
+        meeting.brought[warp] = None
+        self.open()
+        return meeting
+
+    def open(self) -> None:
+        """Open the barrier when every warp has come, or returned (PTX ISA, barrier.cluster: all non-exited threads)."""
+        meeting = self.meeting
+        if meeting is None or not all(warp.returned or warp in meeting.brought for warp in meeting.needed):
+            return
+        meeting.over, self.meeting = True, None
+        for cta in self.ctas:
+            cta.changed.append(meeting)
+        order = self.ctas[0].order
+        if order is not None:
+            order.meet(warp for cta in self.ctas for warp in cta.warps if warp in meeting.brought)
+
+
+class Cta:
+    """One thread block: its warps, its shared memory, tensor memory and barriers. rank: its number in its cluster."""
+
+    def __init__(self, grid: Grid, position: tuple[int, int, int], cluster: Cluster, tape: Tape | None = None) -> None:
         self.grid, self.tape = grid, tape
         self.stage: Stage | None = None
+        self.cluster, self.rank = cluster, len(cluster.ctas)
+        cluster.ctas.append(self)
         self.move(position)
         self.engine: Engine = grid.engine
         self.order: HappensBefore | None = grid.order
@@ -262,6 +319,11 @@ class Cta:
     def move(self, position: tuple[int, int, int]) -> None:
         x, y, z = self.position = position
         self.number = x + self.grid.dimensions[0] * (y + self.grid.dimensions[1] * z)
+
+    @property
+    def among_others(self) -> str:
+        """What comes after the name of one of its parts, where the same part of another CTA could be meant."""
+        return f" of CTA {self.position}" if len(self.cluster.ctas) > 1 else ""
 
     def report(
         self,
@@ -353,10 +415,11 @@ class Cta:
     # the end
 
     def fail(self, finding: Finding) -> None:
-        """A fault that the CTA cannot survive; the others go on."""
+        """A fault that the CTA cannot survive, and its cluster not either; the others go on."""
         self.grid.report(finding)
-        self.stopped = True
-        self.abandon()
+        for cta in self.cluster.ctas:
+            cta.stopped = True
+            cta.abandon()
 
     def abandon(self) -> None:
         """Its operations will never complete."""
@@ -367,6 +430,8 @@ class Cta:
     def check_exit(self) -> None:
         """What must not be left behind when a CTA returns. Its shared memory ends with it, and what is still to be
         read from there is lost."""
+        if self.order is not None:
+            self.order.exits(self)
         for left in self.allocated.values():
             self.report("tensor-memory-leak", f"{left.name} is still allocated when the CTA exits", left.location)
         for op in list(self.in_flight):
@@ -410,7 +475,7 @@ class Cta:
             storage.close()
         for warp in self.warps:
             warp.clear()
-        for parts in (self.warps, self.shared, self.barriers, self.meetings, self.in_flight):
+        for parts in (self.warps, self.shared, self.barriers, self.meetings, self.in_flight, self.cluster.ctas):
             parts.clear()
         self.order = None
 
@@ -458,6 +523,8 @@ def _unannounced(op: AsyncOperation) -> str:
 
 MAX_EVENTS = 20_000
 
+Position = tuple[int, int, int]
+
 
 class Grid:
     """One launch: its memory, its findings, and the engine that runs its CTAs."""
@@ -504,17 +571,15 @@ class Grid:
         and they are left open."""
         self.engine = self.new_engine()
         self.order = self.new_order()
-        ctas = [Cta(self, position, tape) for position in positions]
-        waiting = self.engine.run([warp for cta in ctas for warp in cta.warps])
+        clusters = self._clusters(positions, tape)
+        waiting = self.engine.run([warp for cluster in clusters for cta in cluster.ctas for warp in cta.warps])
         if self.order is not None:
             self.order.finish()
-        for cta in ctas:
-            stuck = sorted((agent for agent in waiting if agent.warp.cta is cta), key=likely_cause)
-            if stuck:
-                self._report_deadlock(cta, stuck)
-            elif not cta.stopped:
-                cta.check_exit()
-            if tape is None:
+        ctas = [cta for cluster in clusters for cta in cluster.ctas]
+        for cluster in clusters:
+            self._end(cluster, [agent for agent in waiting if agent.warp.cta.cluster is cluster])
+        if tape is None:
+            for cta in ctas:
                 cta.close()
         if self.order is not None:
             self.order.close()
@@ -522,16 +587,37 @@ class Grid:
         self.steps += self.engine.steps
         return ctas
 
-    def _report_deadlock(self, cta: Cta, stuck: list[Agent]) -> None:
-        first = stuck[0].wait
+    def _clusters(self, positions: list[Position], tape: Tape | None) -> list[Cluster]:
+        """The CTAs at these positions, whole clusters in launch order (PTX ISA, %cluster_ctarank: x fastest)."""
+        found: dict[Position, Cluster] = {}
+        for position in positions:
+            x, y, z = (at // extent for at, extent in zip(position, self.lowered.cluster, strict=True))
+            cluster = found.get((x, y, z))
+            if cluster is None:
+                cluster = found[x, y, z] = Cluster(self.lowered.cluster)
+            Cta(self, position, cluster, tape)
+        return list(found.values())
+
+    def _end(self, cluster: Cluster, stuck: list[Agent]) -> None:
+        """Its warps have returned, or these wait for ever."""
+        if stuck:
+            self._report_deadlock(cluster, sorted(stuck, key=likely_cause))
+            return
+        for cta in cluster.ctas:
+            if not cta.stopped:
+                cta.check_exit()
+
+    def _report_deadlock(self, cluster: Cluster, stuck: list[Agent]) -> None:
+        first, cta = stuck[0].wait, stuck[0].warp.cta
         assert first is not None
         made = first.barrier.location if first.barrier is not None else None
-        others = [f"{op.name} ({op.location}){_unannounced(op)}" for op in cta.in_flight if not op.done]
-        text = explain_deadlock(stuck, others)
-        for each in cta.barriers.values():
+        left = [op for each in cluster.ctas for op in each.in_flight if not op.done]
+        text = explain_deadlock(stuck, [f"{op.name} ({op.location}){_unannounced(op)}" for op in left])
+        for each in [barrier for cta in cluster.ctas for barrier in cta.barriers.values()]:
             if each.tx_bytes < 0 and each is not first.barrier:
-                text += f"; {each.name} has got {-each.tx_bytes} bytes that nobody announced"
-        notes = deadlock_notes(self.lowered.program, cta, stuck)
+                text += f"; {each} has got {-each.tx_bytes} bytes that nobody announced"
+        notes = deadlock_notes(self.lowered.program, stuck)
         finding = Finding("deadlock", Severity.ERROR, text, cta.position, first.location, made, fatal=True, notes=notes)
         self.report(finding)
-        cta.abandon()
+        for each_cta in cluster.ctas:
+            each_cta.abandon()

@@ -19,6 +19,7 @@ from blackwell_matmul.simulator.types import Element, from_image, to_image
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.deferred import Patch
+    from blackwell_matmul.simulator.machine import Cta
     from blackwell_matmul.simulator.registers import WarpLayout
     from blackwell_matmul.simulator.tape import Tape
 
@@ -30,9 +31,11 @@ class Storage:
 
     written: True once every element was written, else a mask of the elements that were. complete: rectangles that
     were written as a whole, so that nobody looks at the mask again. tape: where the work of its CTA is written down.
+    in_cta: of a shared tensor, gives the one of another CTA.
     """
 
     tape: Tape | None = None
+    in_cta: Callable[[Cta], Storage]
 
     def __init__(self, space: str, name: str, item: Element, data: np.ndarray, written: np.ndarray | bool) -> None:
         self.space, self.name, self.item, self.data = space, name, item, data
@@ -216,14 +219,44 @@ class Region:
         return f"{self.name}[{spans}]"
 
 
+def _of_elements(storage: Storage, data: np.ndarray, index: np.ndarray) -> View:
+    """The view of the elements with these numbers: as a rectangle of the root, where they are one."""
+    found = _rectangle(index, storage.shape)
+    if found is None:
+        return View(storage, data, (0,) * len(storage.shape), (), index)
+    return View(storage, data, *found)
+
+
+def _rectangle(index: np.ndarray, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Where the rectangle with these element numbers starts, and the root dimension behind each of its own."""
+    if not index.size or index.ndim > len(shape):
+        return None
+    first = int(index.flat[0])
+    base = tuple(int(begin) for begin in np.unravel_index(first, shape))
+    strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    dims, free = [-1] * index.ndim, list(range(len(shape)))
+    for axis in sorted(range(index.ndim), key=lambda axis: index.shape[axis] == 1):  # extent 1 takes what is left
+        extent = index.shape[axis]
+        step = int(index.take(1, axis).flat[0]) - first if extent > 1 else None
+        fitting = [d for d in free if base[d] + extent <= shape[d] and step in (None, strides[d])]
+        if not fitting:
+            return None
+        dims[axis] = fitting[0]
+        free.remove(fitting[0])
+    axes = zip(np.indices(index.shape), dims, strict=True)
+    expected = first + sum((number * strides[dim] for number, dim in axes), np.int64(0))
+    return (base, tuple(dims)) if np.array_equal(index, expected) else None
+
+
 class View:
     """A tensor as the kernel sees it: part of a storage, in the kernel's own order of dimensions.
 
     base: where it starts in the root's coordinates. dims: the root dimension behind each of its dimensions.
-    index: root element numbers, for views that are not rectangles of the root any more.
+    index: root element numbers, for views that are not rectangles of the root any more. origin: the view that it was
+    taken of, and how; None for the root.
     """
 
-    __slots__ = ("_regions", "_slices", "base", "data", "dims", "index", "storage")
+    __slots__ = ("_regions", "_slices", "base", "data", "dims", "index", "origin", "storage")
 
     def __init__(
         self,
@@ -234,6 +267,7 @@ class View:
         index: np.ndarray | None = None,
     ) -> None:
         self.storage, self.data, self.base, self.dims, self.index = storage, data, base, dims, index
+        self.origin: tuple[View, Callable[..., View], tuple[Any, ...]] | None = None
         self._slices: dict[Any, View] = {}
         self._regions: dict[Box | None, Region] = {}
 
@@ -252,6 +286,7 @@ class View:
             if len(self._slices) > 4096:
                 self._slices.clear()
             self._slices[key] = self._slice(*key)
+            self._slices[key].origin = self, View.slice, key
         return self._slices[key]
 
     def _slice(self, offsets: tuple[int, ...], dims: tuple[int, ...], shape: tuple[int, ...]) -> View:
@@ -265,13 +300,13 @@ class View:
                     f" which has {self.shape[dim]} elements"
                 )
             picks.append(slice(offset, offset + extent) if dim in extents else int(offset))
+        data = self.data[tuple(picks)]
+        if self.index is not None:
+            return _of_elements(self.storage, data, self.index[tuple(picks)])
         base = list(self.base)
         for dim, offset in enumerate(offsets):
-            if self.index is None:
-                base[self.dims[dim]] += offset
-        kept = tuple(self.dims[d] for d in sorted(dims)) if self.index is None else ()
-        index = None if self.index is None else self.index[tuple(picks)]
-        return View(self.storage, self.data[tuple(picks)], tuple(base), kept, index)
+            base[self.dims[dim]] += offset
+        return View(self.storage, data, tuple(base), tuple(self.dims[d] for d in sorted(dims)))
 
     def permute(self, dims: Sequence[int]) -> View:
         key = ("permute", tuple(dims))
@@ -279,6 +314,7 @@ class View:
             kept = tuple(self.dims[d] for d in dims) if self.index is None else ()
             index = None if self.index is None else self.index.transpose(tuple(dims))
             self._slices[key] = View(self.storage, self.data.transpose(tuple(dims)), self.base, kept, index)
+            self._slices[key].origin = self, View.permute, (dims,)
         return self._slices[key]
 
     def reshape(self, shape: Sequence[int]) -> View:
@@ -289,7 +325,15 @@ class View:
             if not np.shares_memory(data, self.data):
                 raise ValueError(f"{self.storage.name}: a view of shape {self.shape} cannot be reshaped to {shape}")
             self._slices[key] = View(self.storage, data, self.base, (), self._elements().reshape(tuple(shape)))
+            self._slices[key].origin = self, View.reshape, (shape,)
         return self._slices[key]
+
+    def in_cta(self, cta: Cta) -> View:
+        """The same part of the same shared tensor, of another CTA."""
+        if self.origin is None:
+            return self.storage.in_cta(cta).root
+        view, take, how = self.origin
+        return take(view.in_cta(cta), *how)
 
     def _elements(self) -> np.ndarray:
         if self.index is not None:

@@ -1,4 +1,5 @@
-"""Spreading the CTAs of a grid over the cores. CTAs that interact run together, in one process."""
+"""Spreading the clusters of a grid over the cores, a CTA being one where there are none. CTAs that interact run
+together, in one process."""
 
 from __future__ import annotations
 
@@ -17,13 +18,12 @@ from typing import Any
 from threadpoolctl import ThreadpoolController
 
 from blackwell_matmul.errors import SimulationError, UnsupportedError
-from blackwell_matmul.simulator.machine import Grid
+from blackwell_matmul.simulator.machine import Grid, Position
 from blackwell_matmul.simulator.repeat import Repeats
 from blackwell_matmul.wording import spelled
 
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
 
-Position = tuple[int, int, int]
 Progress = Callable[[int, int], None]
 """Told how many CTAs are done, of how many."""
 
@@ -33,6 +33,21 @@ def positions(grid: Grid) -> Iterator[Position]:
     x, y, z = grid.dimensions
     for k, j, i in itertools.product(range(z), range(y), range(x)):
         yield i, j, k
+
+
+def cluster_at(grid: Grid, position: Position) -> list[Position]:
+    """The block indices of the cluster of a CTA, by rank."""
+    first = [at // extent * extent for at, extent in zip(position, grid.lowered.cluster, strict=True)]
+    x, y, z = (range(begin, begin + extent) for begin, extent in zip(first, grid.lowered.cluster, strict=True))
+    return [(i, j, k) for k, j, i in itertools.product(z, y, x)]
+
+
+def clusters(grid: Grid) -> list[list[Position]]:
+    """The block indices of each cluster, in launch order."""
+    if grid.lowered.cluster == (1, 1, 1):
+        return [[position] for position in positions(grid)]
+    leaders = (at for at in positions(grid) if not any(i % e for i, e in zip(at, grid.lowered.cluster, strict=True)))
+    return [cluster_at(grid, leader) for leader in leaders]
 
 
 def run_ctas(grid: Grid, workers: int | None, progress: Progress | None = None) -> dict[str, int]:
@@ -84,12 +99,12 @@ def _run_independent(grid: Grid, workers: int | None, progress: Progress) -> Non
 
 
 def _run_repeatedly(grid: Grid, repeats: Repeats, workers: int | None, progress: Progress) -> None:
-    rest = list(positions(grid))
-    total = len(rest)
+    rest = clusters(grid)
+    size, total = len(rest[0]), len(rest) * len(rest[0])
     times = [time.perf_counter()]
-    for done, position in enumerate(rest, 1):
-        repeats.run(position)
-        progress(done, total)
+    for done, cluster in enumerate(rest, 1):
+        repeats.run(cluster)
+        progress(done * size, total)
         times.append(time.perf_counter())
         if times[-1] - times[0] > FORK_PAYS_SECONDS / 4:
             break
@@ -98,14 +113,15 @@ def _run_repeatedly(grid: Grid, repeats: Repeats, workers: int | None, progress:
     ahead = min(times[-1] - times[-2], (times[-1] - times[0]) / done) * len(rest)  # the first of a kind takes longer
     processes = min(workers or _cores(), len(rest))
     if processes < 2 or not _can_fork() or (workers is None and ahead < FORK_PAYS_SECONDS):
-        _run_each(repeats, rest, lambda count: progress(done + count, total))
+        _run_each(repeats, rest, lambda count: progress((done + count) * size, total))
     else:
-        _run_forked(grid, rest, processes, lambda count: progress(min(done + count * processes, total), total))
+        tell: Callable[[int], None] = lambda count: progress(min((done + count * processes) * size, total), total)  # noqa: E731
+        _run_forked(grid, rest, processes, tell)
 
 
-def _run_each(repeats: Repeats, mine: list[Position], tell: Callable[[int], None]) -> None:
-    for count, position in enumerate(mine, 1):
-        repeats.run(position)
+def _run_each(repeats: Repeats, mine: list[list[Position]], tell: Callable[[int], None]) -> None:
+    for count, cluster in enumerate(mine, 1):
+        repeats.run(cluster)
         tell(count)
 
 
@@ -121,8 +137,8 @@ def _can_fork() -> bool:
     return "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux"
 
 
-def _run_forked(grid: Grid, rest: list[Position], processes: int, tell: Callable[[int], None]) -> None:
-    """Each process takes every n-th CTA and writes into memory that all share; findings come back by pipe."""
+def _run_forked(grid: Grid, rest: list[list[Position]], processes: int, tell: Callable[[int], None]) -> None:
+    """Each process takes every n-th cluster and writes into memory that all share; findings come back by pipe."""
     context = multiprocessing.get_context("fork")
     moved = grid.memory.share()
     children = []
@@ -146,7 +162,7 @@ def _run_forked(grid: Grid, rest: list[Position], processes: int, tell: Callable
             segment.cells = original
 
 
-def _child(grid: Grid, mine: list[Position], sender: Any) -> None:
+def _child(grid: Grid, mine: list[list[Position]], sender: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent answers it
     grid.findings.clear()
     grid.printed.clear()

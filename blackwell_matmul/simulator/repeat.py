@@ -7,7 +7,8 @@ edges, meets the same waits in the same order and makes the same accesses relati
 no finding, it has none. What is left are its values: the first one's work on memory and registers was written to a
 `Tape`, in the order in which it was done, and is done again on the other's tiles.
 
-A CTA with findings is not repeated, nor is a program that reads a scalar from memory, or whose CTAs talk to each other.
+A CTA with findings is not repeated, nor is a program that reads a scalar from memory, or whose CTAs talk to each other,
+as those of a cluster do.
 """
 
 from __future__ import annotations
@@ -20,9 +21,7 @@ import numpy as np
 from blackwell_matmul.simulator.tape import Distance, Stage, Tape
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import Grid
-
-Position = tuple[int, int, int]
+    from blackwell_matmul.simulator.machine import Grid, Position
 
 MAX_LOG = 100_000
 """Entries of the log of a CTA's steps, and turns of a loop; one with more runs in full."""
@@ -62,6 +61,8 @@ SCAN_NAMESPACE: dict[str, Any] = {"_turns": _turns, "_taken": _taken}
 
 class _Seat:
     """A CTA that only its position is known of, for `scan`."""
+
+    rank = 0
 
     def __init__(self, grid: Grid, position: Position) -> None:
         self.grid, self.position = grid, position
@@ -121,19 +122,21 @@ class Kind:
 
 
 class Repeats:
-    """Runs the CTAs of a grid, one after the other."""
+    """Runs the clusters of a grid, one after the other; a cluster of several CTAs always in full."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
         self.kinds: dict[Any, Kind] = {}
         self.tapes = self.missed = 0
         x, y, z = grid.dimensions
-        self.looking = grid.lowered.scan is not None and x * y * z > 1
+        alone = grid.lowered.cluster == (1, 1, 1)
+        self.looking = alone and grid.lowered.scan is not None and x * y * z > 1
 
-    def run(self, position: Position) -> None:
+    def run(self, cluster: list[Position]) -> None:
+        position = cluster[0]
         course = self._course(position) if self.looking else None
         if course is None:
-            self.grid.run([position])
+            self.grid.run(cluster)
             return
         kind = self.kinds.get(course.key)
         if kind is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from blackwell_matmul.simulator.lower import Lowered, lower
 from blackwell_matmul.simulator.machine import Grid
 from blackwell_matmul.simulator.parallel import run_ctas
 from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
+from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS as MAX_CTAS_OF_A_CLUSTER
 from blackwell_matmul.wording import accepts, attribute, has_memory, integer, plain_text, shown, spelled
 
 import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
@@ -92,7 +94,7 @@ def run_grid(
         counts = run_ctas(grid, workers, progress and _told(progress))
     if not lowered.interacts:
         complete = not any(finding.fatal for finding in grid.findings.values())
-        for finding in merge(grid.memory, grid.dimensions, complete):
+        for finding in merge(grid.memory, grid.dimensions, lowered.cluster, complete):
             grid.report(finding)
     grid.memory.close()
     for text in grid.printed:
@@ -185,11 +187,23 @@ def _dimensions(lowered: Lowered, arguments: dict[str, Any]) -> tuple[int, int, 
             f"{name} asks for a grid of {x}x{y}x{z} CTAs; each extent must be at least 1, the first"
             f" at most {MAX_GRID_X} and the others at most {MAX_GRID_YZ}."
         )
+    _check_clusters(name, (x, y, z), lowered.cluster)
     if x * y * z > MAX_CTAS:
         raise UnsupportedError(
             f"{name} asks for a grid of {x}x{y}x{z} CTAs; the simulator runs {MAX_CTAS} at most: choose a smaller size."
         )
     return x, y, z
+
+
+def _check_clusters(name: str, grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> None:
+    shape = "x".join(map(str, cluster))
+    if math.prod(cluster) > MAX_CTAS_OF_A_CLUSTER:
+        raise InputError(f"{name} asks for clusters of {shape} CTAs; a cluster has at most {MAX_CTAS_OF_A_CLUSTER}.")
+    if any(extent % size for extent, size in zip(grid, cluster, strict=True)):
+        raise InputError(
+            f"{name} asks for a grid of {'x'.join(map(str, grid))} CTAs in clusters of {shape}; each extent of the grid"
+            " must be a multiple of the cluster's."
+        )
 
 
 def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any]) -> None:

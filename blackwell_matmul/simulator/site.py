@@ -15,7 +15,7 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.engine import AsyncOperation
 from blackwell_matmul.simulator.findings import Finding, Severity
-from blackwell_matmul.simulator.machine import Mbarrier, Warp
+from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
 from blackwell_matmul.simulator.memory import Region
 from blackwell_matmul.simulator.registers import ThreadGroup, WarpLayout, warp_layout
 from blackwell_matmul.simulator.semantics.description import Access, Description, Effect, When
@@ -156,20 +156,25 @@ class Site:
         read_phase: Callable[[], None] | None = None,
         remedy: str = "",
         covers: tuple[AsyncOperation, ...] = (),
+        cta: Cta | None = None,
     ) -> AsyncOperation:
-        """Start an asynchronous operation: check it against those in flight, and hand it to the engine."""
-        cta = warp.cta
-        if cta.stage is not None:
-            return cast(AsyncOperation, cta.stage.launch(complete, read_phase))
+        """Start an asynchronous operation: check it against those in flight, and hand it to the engine.
+
+        cta: the one whose shared memory it writes, where that is another one of the cluster.
+        """
+        if warp.cta.stage is not None:
+            return cast(AsyncOperation, warp.cta.stage.launch(complete, read_phase))
         reads = tuple([regions[name] for name in self._reads if name in regions])
         if warp.cta.detailed and regions:
             told = ", ".join(dict.fromkeys(map(str, regions.values())))
             warp.event("issue", f"{self.description.name} on {told}", self.location)
         op = AsyncOperation(
-            warp.cta, warp.index, self.description.name, agent, self.location, complete,
+            cta or warp.cta, warp.index, self.description.name, agent, self.location, complete,
             signal=signal, reads=reads, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy, covers=covers,
         )  # fmt: skip
         self.issue(op, warp, regions)
+        if barrier is not None and barrier.cta is not warp.cta and warp.cta.order is not None:
+            warp.cta.order.tells(op, barrier, warp, self)
         if warp.cta.tape is not None:
             warp.cta.tape.launched(op)
         warp.cta.engine.start(op)

@@ -238,29 +238,11 @@ class InTurn(tilus.Script):
 
 
 class Unknown(tilus.Script):
-    """A cluster, which the simulator does not run."""
+    """An address in another CTA, which the simulator does not run."""
 
     def __call__(self, y_ptr: ~int32):
         self.attrs.blocks = 2
         self.attrs.cluster_blocks = 2
         self.attrs.warps = 1
-        self.cluster.sync()
-
-
-class LoneSync(tilus.Script):
-    """A sync of a cluster where there is none."""
-
-    def __call__(self, y_ptr: ~int32):
-        self.attrs.blocks = 2
-        self.attrs.warps = 1
-        self.cluster.sync()
-
-
-class RankInCluster(tilus.Script):
-    def __call__(self, y_ptr: ~int32):
-        self.attrs.blocks = 2
-        self.attrs.cluster_blocks = 2
-        self.attrs.warps = 1
-        g_y = self.global_view(y_ptr, dtype=int32, shape=[2, 32])
-        r = self.load_global(g_y, offsets=[self.cluster.blockIdx.x, 0], shape=[1, 32])
-        self.store_global(g_y, r, offsets=[self.cluster.blockRank, 0])
+        barrier = self.mbarrier.alloc(counts=1)
+        self.mbarrier.arrive(self.cluster.map_shared_addr(barrier, target_rank=0))

@@ -80,7 +80,8 @@ def views(storage: SharedStorage) -> list[View]:
     stages = [root.slice((stage, 0, 0), (1, 2), (8, 8)) for stage in range(2)]
     quarters = [s.slice((row, 0), (0, 1), (4, 8)) for s in stages for row in (0, 4)]
     odd = [stages[0].slice((2, 2), (0, 1), (4, 4)), stages[1].slice((0, 4), (0, 1), (8, 4))]
-    return [*stages, *quarters, *odd, stages[0].permute((1, 0)), stages[1].reshape((4, 16))]
+    halves = [root.reshape((2, 2, 4, 8)).slice((stage, 1, 0, 0), (2, 3), (4, 8)) for stage in range(2)]
+    return [*stages, *quarters, *odd, *halves, stages[0].permute((1, 0)), stages[1].reshape((4, 16))]
 
 
 @pytest.mark.parametrize("seed", range(40))

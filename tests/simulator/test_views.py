@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from clean import clean, only
 from scripts_memory import Items, SharedParts, SliceRow
 
 from blackwell_matmul.simulator import simulate
+from blackwell_matmul.simulator.deferred import SharedStorage
+from blackwell_matmul.simulator.types import element_by_name
 
 
 def test_parts_of_a_shared_tensor() -> None:
@@ -41,3 +44,34 @@ def test_items_and_addresses() -> None:
     x[1, 3] = 2
     clean(Items(), x, y)
     assert torch.equal(y, x[2, 2:6] + 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "offsets", "dims", "extents", "rectangle"),
+    [
+        ((3, 2, 4, 16), (1, 1, 0, 0), (2, 3), (4, 16), True),
+        ((3, 2, 4, 16), (0, 1, 0, 0), (0, 2, 3), (3, 4, 16), True),
+        ((3, 2, 4, 16), (0, 0, 1, 0), (0, 1, 3), (3, 2, 16), False),
+        ((3, 8, 4, 4), (0, 0, 1, 0), (1, 3), (8, 4), True),
+        ((24, 16), (8, 0), (0, 1), (8, 16), True),
+        ((24, 16), (4, 0), (0, 1), (8, 16), False),
+        ((3, 128), (0, 8), (1,), (8,), True),
+        ((3, 128), (0, 8), (1,), (16,), False),
+        ((3, 1, 8, 16), (2, 0, 3, 0), (1, 2), (1, 2), True),
+    ],
+)
+def test_part_of_a_reshaped_tensor(
+    shape: tuple[int, ...], offsets: tuple[int, ...], dims: tuple[int, ...], extents: tuple[int, ...], rectangle: bool
+) -> None:
+    """It is a rectangle again where its elements are one."""
+    storage = SharedStorage("s", element_by_name("float16", 16), np.zeros((3, 8, 16), np.float32))
+    part = storage.root.reshape(shape).slice(offsets, dims, extents)
+    sizes = dict(zip(dims, extents, strict=True))
+    picks = tuple(slice(o, o + sizes[d]) if d in sizes else o for d, o in enumerate(offsets))
+    numbers = np.arange(3 * 8 * 16).reshape(shape)[picks]
+    assert (part.index is None) == part.region().dense == rectangle
+    assert set(part.region().flat()) == set(numbers.reshape(-1))
+    part.write(numbers + 1, tuple((0, extent) for extent in extents))
+    written = np.zeros(3 * 8 * 16)
+    written[numbers] = numbers + 1
+    np.testing.assert_array_equal(storage.data.reshape(-1), written)

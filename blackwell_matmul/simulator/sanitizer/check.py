@@ -17,7 +17,7 @@ from blackwell_matmul.problem import Schedule
 from blackwell_matmul.simulator.findings import Event, Finding, Run, Severity
 from blackwell_matmul.simulator.lower import Lowered
 from blackwell_matmul.simulator.machine import Grid
-from blackwell_matmul.simulator.parallel import positions
+from blackwell_matmul.simulator.parallel import cluster_at, positions
 from blackwell_matmul.simulator.sanitizer.report import Report, coverage
 from blackwell_matmul.simulator.sanitizer.timeline import around
 from blackwell_matmul.simulator.simulate import new_grid, plain_options, prepare, run_grid
@@ -129,11 +129,11 @@ class _Study:
             yield replace(finding, timeline=around(finding, traced[key]))
 
     def _traced(self, seed: int, position: tuple[int, int, int]) -> list[Event]:
-        """The events of one CTA, in detail. It runs alone, unless the CTAs signal each other."""
+        """The events of one CTA, in detail. Its cluster runs alone, unless all CTAs signal each other."""
         grid = self._grid(seed, again=True)
         grid.tracing = grid.detailed = True
         grid.traced = position
-        grid.run(list(positions(grid)) if self.lowered.interacts else [position])
+        grid.run(list(positions(grid)) if self.lowered.interacts else cluster_at(grid, position))
         return grid.events
 
 

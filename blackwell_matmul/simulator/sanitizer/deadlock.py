@@ -6,7 +6,7 @@ What signals a barrier is read from the program, by the descriptions' signals, b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from blackwell_matmul.simulator.registers import ThreadGroup
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.engine import Agent
-    from blackwell_matmul.simulator.machine import Cta, Mbarrier
+    from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
 
 BARRIER_OPERANDS = ("barrier", "mbarrier")
 """The attribute of tilus's instructions that holds the address of an mbarrier."""
@@ -27,13 +27,22 @@ Barriers = frozenset[int]
 
 @dataclass(frozen=True)
 class Signaller:
-    """A line of the program that tells one of some barriers something. kinds: as in `Signal`."""
+    """A line of the program that tells one of some barriers something. kinds: as in `Signal`. ranks: the CTAs of its
+    cluster whose barriers it tells, as a mask (-1 where that is not known); None: its own."""
 
     name: str
     kinds: frozenset[str]
     barriers: Barriers
     warps: range
     location: Location | None
+    ranks: int | None
+
+    def who_tells(self, barrier: Mbarrier) -> list[Warp]:
+        """The warps that execute it and mean this barrier, or one at the same address of another CTA."""
+        ctas = [barrier.cta] if self.ranks is None else barrier.cta.cluster.ctas
+        if self.ranks is not None and not self.ranks >> barrier.cta.rank & 1:
+            return []
+        return [cta.warps[index] for cta in ctas for index in self.warps]
 
 
 @dataclass
@@ -91,8 +100,9 @@ class _Walk:
         location = self.program.location_of(inst)
         if operand is not None:
             description, _ = description_of(inst, str(location))
-            kinds = frozenset(signal.kind for signal in description.signals)
-            self.signallers.append(Signaller(description.name, kinds, self._meant_by(operand), group.warps, location))
+            kinds, name = frozenset(signal.kind for signal in description.signals), description.name
+            meant, ranks = self._meant_by(operand), _ranks(inst)
+            self.signallers.append(Signaller(name, kinds, meant, group.warps, location, ranks))
 
     def _slice(self, inst: Any) -> None:
         whole = sorted(self.tensors.get(id(inst.inputs[0]), ()))
@@ -100,6 +110,16 @@ class _Walk:
             index = _constant(inst.offsets[0])
             picked = whole if index is None or not 0 <= index < len(whole) else whole[index : index + 1]
             self.tensors[id(inst.output)] = frozenset(picked)
+
+
+def _ranks(inst: Any) -> int | None:
+    """See `Signaller.ranks`."""
+    rank = _constant(getattr(inst, "target_rank", None))
+    if hasattr(inst, "target_rank"):
+        return -1 if rank is None else 1 << rank
+    mask = getattr(inst, "multicast", getattr(inst, "multicast_mask", None))
+    known = _constant(mask)
+    return None if mask is None else -1 if known is None else known
 
 
 def _constant(expression: Any) -> int | None:
@@ -119,10 +139,13 @@ def signallers(program: Program) -> list[Signaller]:
 # --- the explanation
 
 
-def deadlock_notes(program: Program, cta: Cta, stuck: Sequence[Agent]) -> tuple[str, ...]:
+Waits = Mapping["Warp", "Agent"]
+
+
+def deadlock_notes(program: Program, stuck: Sequence[Agent]) -> tuple[str, ...]:
     """For each barrier that is waited for, who could have ended the wait; then the cycle."""
     found = signallers(program)
-    waits = {agent.warp.index: agent for agent in stuck}
+    waits = {agent.warp: agent for agent in stuck}
     barriers = dict.fromkeys(a.wait.barrier for a in stuck if a.wait is not None and a.wait.barrier is not None)
     notes = [note for barrier in barriers for note in _barrier_notes(barrier, found, waits)]
     cycle = _cycle(found, waits)
@@ -137,30 +160,39 @@ def lacking(barrier: Mbarrier) -> list[str]:
     return kinds
 
 
-def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Mapping[int, Agent]) -> Iterator[str]:
+def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits) -> Iterator[str]:
     kinds = lacking(barrier)
     if barrier.tx_bytes:  # either side of the count may be the wrong one
         kinds = [kind for kind in kinds if kind == "arrive"] + ["expect_tx", "complete_tx"]
     for kind in kinds:
-        groups: dict[tuple[str, range], list[str]] = {}
+        groups: dict[tuple[str, tuple[Warp, ...]], list[str]] = {}
         for each in found:
-            if kind in each.kinds and barrier.address in each.barriers:
-                groups.setdefault((each.name, each.warps), []).append(str(each.location))
+            who = tuple(each.who_tells(barrier)) if kind in each.kinds and barrier.address in each.barriers else ()
+            if who:
+                groups.setdefault((each.name, who), []).append(str(each.location))
         come = [f"{name} at {', '.join(at)} by {_whereabouts(warps, waits)}" for (name, warps), at in groups.items()]
-        what = f"{WHAT[kind]} {barrier.name}"
+        what = f"{WHAT[kind]} {barrier}"
         yield f"{what} come from {'; '.join(come)}" if come else f"no line of the kernel makes {what}"
 
 
-def _whereabouts(warps: range, waits: Mapping[int, Agent]) -> str:
+def _whereabouts(warps: Sequence[Warp], waits: Waits) -> str:
     """`warp 1, which has returned`; `warps 0, 1, which wait themselves`."""
-    waiting = [index for index in warps if index in waits]
-    who = spell_warps(list(warps))
+    waiting = [warp for warp in warps if warp in waits]
+    who = spell(warps)
     one = len(warps) == 1
     if not waiting:
         return f"{who}, which {'has' if one else 'have'} returned"
     if len(waiting) == len(warps):
         return f"{who}, which {'waits itself' if one else 'wait themselves'}"
-    return f"{who}, of which {spell_warps(waiting)} {'waits' if len(waiting) == 1 else 'wait'} and the rest returned"
+    return f"{who}, of which {spell(waiting)} {'waits' if len(waiting) == 1 else 'wait'} and the rest returned"
+
+
+def spell(warps: Iterable[Warp]) -> str:
+    """`warps 0..7`; `warp 3 of CTA (0, 0, 0), warps 0, 2 of CTA (1, 0, 0)` where there is a choice of CTAs."""
+    by_cta: dict[Cta, list[int]] = {}
+    for warp in warps:
+        by_cta.setdefault(warp.cta, []).append(warp.index)
+    return ", ".join(f"{spell_warps(sorted(indices))}{cta.among_others}" for cta, indices in by_cta.items())
 
 
 def spell_warps(indices: Sequence[int]) -> str:
@@ -172,22 +204,31 @@ def spell_warps(indices: Sequence[int]) -> str:
     return f"warps {', '.join(map(str, indices))}"
 
 
-def _wanted(agent: Agent, found: list[Signaller]) -> set[int]:
+def _wanted(agent: Agent, found: list[Signaller]) -> list[Warp]:
     """The warps that could end this wait."""
     wait = agent.wait
     assert wait is not None
     if wait.meeting is not None:
-        return set(wait.meeting.needed - wait.meeting.brought.keys())
+        absent = wait.meeting.needed - wait.meeting.brought.keys()
+        return [agent.warp.cta.warps[each] if isinstance(each, int) else each for each in absent]
     if wait.barrier is None:
-        return set()
+        return []
     address, kinds = wait.barrier.address, set(lacking(wait.barrier))
-    return {warp for each in found if each.kinds & kinds and address in each.barriers for warp in each.warps}
+    telling = (each for each in found if each.kinds & kinds and address in each.barriers)
+    return [warp for each in telling for warp in each.who_tells(wait.barrier)]
 
 
-def _cycle(found: list[Signaller], waits: Mapping[int, Agent]) -> list[int]:
+def _number(warp: Warp) -> tuple[int, int]:
+    return warp.cta.rank, warp.index
+
+
+def _cycle(found: list[Signaller], waits: Waits) -> list[Warp]:
     """Warps each of which waits for the next, and the last for the first; the shortest such ring of two or more."""
-    wanted = {index: sorted((_wanted(agent, found) & waits.keys()) - {index}) for index, agent in waits.items()}
-    paths = [[index] for index in sorted(waits)]
+    wanted = {
+        warp: sorted({other for other in _wanted(agent, found) if other in waits and other is not warp}, key=_number)
+        for warp, agent in waits.items()
+    }
+    paths = [[warp] for warp in sorted(waits, key=_number)]
     for _ in range(len(waits)):
         for path in paths:
             if path[0] in wanted[path[-1]]:
@@ -200,11 +241,11 @@ MAX_PATHS = 4096
 """A bound on the search, far above what a CTA's 32 warps have."""
 
 
-def _spell_cycle(cycle: list[int], waits: Mapping[int, Agent]) -> str:
+def _spell_cycle(cycle: list[Warp], waits: Waits) -> str:
     steps = []
-    for index, after in zip(cycle, [*cycle[1:], cycle[0]]):
-        wait = waits[index].wait
+    for warp, after in zip(cycle, [*cycle[1:], cycle[0]]):
+        wait = waits[warp].wait
         assert wait is not None
         what = wait.barrier.name if wait.barrier is not None else "a sync"
-        steps.append(f"warp {index} waits for {what} at {wait.location}, which needs warp {after}")
+        steps.append(f"{spell([warp])} waits for {what} at {wait.location}, which needs {spell([after])}")
     return f"they wait for each other: {'; '.join(steps)}"

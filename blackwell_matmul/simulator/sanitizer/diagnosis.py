@@ -20,7 +20,7 @@ from blackwell_matmul.simulator.semantics.description import Access as Kind
 from blackwell_matmul.simulator.semantics.description import Effect, Proxy
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import LastWait, Mbarrier, Warp
+    from blackwell_matmul.simulator.machine import Cta, LastWait, Mbarrier, Warp
     from blackwell_matmul.simulator.sanitizer.happens_before import EarlyRead, HappensBefore, Place
 
 READ: Final = "read-before-complete"
@@ -31,6 +31,8 @@ PHASE: Final = "wrong-phase"
 RELAXED: Final = "relaxed-wait"
 BYTES: Final = "too-few-bytes"
 OVERRUN: Final = "phase-overrun"
+NOT_STARTED: Final = "mbarrier-not-initialised"
+EXIT: Final = "exit-before-peer"
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,7 @@ def relaxed_arrival(c: Conflict) -> Missing | None:
 def wrong_phase(c: Conflict) -> Missing | None:
     """The warp waited on the right barrier, after the operation had started, and the wait passed on an older phase."""
     op = c.operation
-    if op is None or op.tells is None:
+    if op is None or op.tells is None or op.tells.cta is not c.warp.cta:
         return None
     wait, phase = op.tells.waits.get(c.warp.index), op.tells.phase if op.phase is None else op.phase
     if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
@@ -161,11 +163,11 @@ def _unannounced(op: AsyncOperation) -> bool:
 
 def one_lane_arrived(c: Conflict) -> Missing | None:
     """The whole warp made the access, and one lane of it arrived: that publishes what this lane did, and no more."""
-    if c.operation is not None or c.culprit.name:
+    if c.operation is not None or c.culprit.name or _another_lane_knows(c):
         return None
     for barrier in c.barriers():
-        if c.culprit.warp in barrier.alone and c.warp.index in barrier.waits:
-            where = barrier.alone[c.culprit.warp]
+        if (c.culprit.cta, c.culprit.warp) in barrier.alone and c.warp.index in barrier.waits:
+            where = barrier.alone[c.culprit.cta, c.culprit.warp]
             advice = (
                 f"one lane of {c.culprit} arrives on {barrier.name} at {where} and publishes what it did itself: the"
                 f" missing sync: self.sync() inside of {c.culprit} before that, or an arrival of all its lanes"
@@ -174,16 +176,23 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
     return None
 
 
+def _another_lane_knows(c: Conflict) -> bool:
+    """A sync inside of the warp that made the access came after it."""
+    lanes = c.order.lanes[c.culprit.cta.warps[c.culprit.warp]].values()
+    return any(c.other.event & each.generic for each in lanes if each is not c.culprit)
+
+
 def another_warp_knows(c: Conflict) -> Missing | None:
     """Another warp waited for it, or made it: a barrier between the two warps is missing."""
     if c.operation is not None and c.operation.let_go_early(c.warp):
         return None
     for warp, sets in c.order.lanes.items():
         for lanes in sets.values():
-            made_it = c.operation is None and lanes.warp == c.culprit.warp
+            made_it = c.operation is None and lanes.warp == c.culprit.warp and lanes.cta is c.culprit.cta
             if warp is not c.warp and c.known_to(lanes) and not made_it:
                 done = "waited for it" if c.operation is not None else "may rely on it"
-                advice = f"{lanes} has {done}: the missing sync: self.sync() between that and {c.site.location}"
+                sync = _sync(lanes.cta, c.warp.cta)
+                advice = f"{lanes} has {done}: the missing sync: {sync} between that and {c.site.location}"
                 return Missing("sync", advice.replace("has may", "may"))
     return None
 
@@ -197,6 +206,25 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
     return None
 
 
+def another_cta_was_told(c: Conflict) -> Missing | None:
+    """Who made the access tells its own CTA of that, on an mbarrier, and not the one that relies on it."""
+    for barrier, where in _told(c):
+        if barrier.cta is not c.warp.cta and (barrier.past.generic | barrier.coming.generic) & c.other.event:
+            who = f"{c.culprit} tells {barrier} at {where}"
+            return Missing("arrive", f"the missing arrive: {who}, and not CTA {c.warp.cta.position}")
+    return None
+
+
+def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
+    """The mbarriers of the cluster that the end of an operation is told to, or that a lane of its warp arrived on."""
+    if c.operation is not None and c.operation.tells is not None and not c.other.write:
+        yield c.operation.tells, c.operation.tells.last
+    for cta in c.warp.cta.cluster.ctas:
+        for barrier in cta.barriers.values():
+            if (c.culprit.cta, c.culprit.warp) in barrier.alone:
+                yield barrier, barrier.alone[c.culprit.cta, c.culprit.warp]
+
+
 def completion(c: Conflict) -> Missing | None:
     """Nobody waited for the operation."""
     op = c.operation
@@ -207,13 +235,17 @@ def completion(c: Conflict) -> Missing | None:
 
 
 def threads(c: Conflict) -> Missing:
-    where = f"{c.other_location} and {c.site.location}"
-    return Missing("sync", f"the missing sync: self.sync() between {where}, or an arrive and a wait on an mbarrier")
+    where, sync = f"{c.other_location} and {c.site.location}", _sync(c.culprit.cta, c.warp.cta)
+    return Missing("sync", f"the missing sync: {sync} between {where}, or an arrive and a wait on an mbarrier")
+
+
+def _sync(one: Cta, other: Cta) -> str:
+    return "self.sync()" if one is other or one.cluster is not other.cluster else "self.cluster.sync()"
 
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     proxy_fence, lanes_of_one_warp, relaxed_wait, relaxed_arrival, wrong_phase, one_lane_arrived, barrier_carries_it,
-    another_warp_knows, completion,
+    another_cta_was_told, another_warp_knows, completion,
 )  # fmt: skip
 
 
@@ -268,6 +300,28 @@ class Diagnosis:
                 )
             )  # fmt: skip
 
+    def not_started(self, warp: Warp, site: Place, lanes: Lanes, cta: Cta) -> None:
+        """The lanes reach into a CTA that may not have started yet."""
+        advice = f"the missing sync: self.cluster.sync() before {site.location}"
+        message = (
+            f"{site.description.name} by {lanes} signals an mbarrier of CTA {cta.position}, which that may not have"
+            f" initialised yet; {advice}"
+        )
+        self._tell(NOT_STARTED, message, warp.cta, site, str(lanes), advice)
+
+    def exits_before(self, site: Place, lanes: Lanes, cta: Cta) -> None:
+        """A CTA may exit before these lanes of another one, or what they started, have reached into it."""
+        advice = f"the missing sync: self.cluster.sync() after {site.location}, by all CTAs, before they exit"
+        message = f"CTA {cta.position} may exit before {site.description.name} by {lanes} has signalled it; {advice}"
+        self._tell(EXIT, message, cta, site, str(lanes), advice)
+
+    @staticmethod
+    def _tell(code: Code, message: str, cta: Cta, site: Place, who: str, advice: str) -> None:
+        severity, where = Severity.ERROR, site.location
+        cta.grid.report(
+            Finding(code, severity, message, cta.position, where, missing="sync", agents=(who,), advice=advice)
+        )
+
     def overrun(self, barrier: Mbarrier, warp: int, wait: LastWait) -> None:
         """The phase that `barrier` is in ends, and nothing says that `warp` has seen the end of the one before."""
         advice = f"the missing sync: between the wait at {wait.location} and the arrival at {barrier.last}"
@@ -309,14 +363,21 @@ def _code(c: Conflict) -> Code:
 
 def _sentence(c: Conflict, missing: Missing) -> str:
     verb = "frees" if c.site.description.conflict else "writes" if c.write else "reads"
-    what = f"{c.site.description.name} by {c.lanes} {verb} {c.region}"
-    who = str(c.culprit) if c.culprit.cta is c.lanes.cta else f"{c.culprit} of CTA {c.culprit.cta.position}"
+    what = f"{c.site.description.name} by {c.lanes} {verb} {c.region}{_whose(c)}"
+    apart = c.culprit.cta.cluster is not c.lanes.cta.cluster and not c.culprit.cta.among_others
+    who = f"{c.culprit} of CTA {c.culprit.cta.position}" if apart else str(c.culprit)
     if missing.edge == "fence":
         return f"{what} through the async proxy, which {c.other_name} by {who} {_past(c.other)} through the generic one"
     if c.operation is not None:
         doing = "still reads" if not c.other.write else ("still accesses" if c.write else "has not finished writing")
         return f"{what}, which {c.other_name} (issued by {who}) {doing}"
     return f"{what}, which {c.other_name} by {who} {'writes' if c.other.write else 'reads'} without an order"
+
+
+def _whose(c: Conflict) -> str:
+    """The CTA that the memory is of, where it is another one of the cluster."""
+    peers = [cta for cta in c.warp.cta.cluster.ctas if cta is not c.warp.cta]
+    return next((cta.among_others for cta in peers if c.region.storage in cta.shared.values()), "")
 
 
 def _past(access: Access) -> str:

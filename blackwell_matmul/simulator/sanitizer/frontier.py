@@ -20,8 +20,8 @@ class Frontier:
     """Events that happen before whatever comes next here.
 
     generic: as far as ordinary loads and stores can tell. shared, global_: as far as the async proxy can, of shared
-    and of global memory. tensor: of tensor memory, which has accesses of one kind only. steps: waits on mbarriers that
-    are over by now; no memory order is needed for that.
+    and of global memory. tensor: of tensor memory, which has accesses of one kind only. steps: waits on mbarriers, and
+    what one CTA of a cluster did in another, that are over by now; no memory order is needed for that.
     """
 
     __slots__ = ("generic", "global_", "shared", "steps", "tensor")
@@ -36,6 +36,14 @@ class Frontier:
         self.global_ |= other.global_
         self.tensor |= other.tensor
         self.steps |= other.steps
+
+    def keep(self, other: Frontier) -> None:
+        """Know only what `other` knows too."""
+        self.generic &= other.generic
+        self.shared &= other.shared
+        self.global_ &= other.global_
+        self.tensor &= other.tensor
+        self.steps &= other.steps
 
     def learn(self, events: int) -> None:
         """Events that are over for everybody: the completion of an asynchronous operation crosses proxies by itself
@@ -73,7 +81,8 @@ class Lanes(Frontier):
         self.issued = 0
 
     def __str__(self) -> str:
-        return f"{self.name} of warp {self.warp}" if self.name else f"warp {self.warp}"
+        who = f"{self.name} of warp {self.warp}" if self.name else f"warp {self.warp}"
+        return f"{who}{self.cta.among_others}"
 
     def forget(self, kept: int) -> None:
         super().forget(kept)

@@ -6,7 +6,8 @@ it knows no instruction by name. What an access is (space, proxy, when) comes fr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from blackwell_matmul.frontend.program import Location
@@ -70,6 +71,8 @@ class HappensBefore:
         self.semaphores: dict[int, Frontier] = {}
         self.ctas: list[Cta] = []
         self.early: dict[tuple[Place, Storage], EarlyRead] = {}
+        self.started: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
+        self.reaching: dict[tuple[Place, Lanes, Cta], int] = {}  # events that the CTA is to know of before it exits
         self.turn = 0  # counts issues and waits
         self.diagnosis = Diagnosis(self)
 
@@ -79,6 +82,13 @@ class HappensBefore:
         self.ctas.append(cta)
         for warp in cta.warps:
             self.lanes[warp] = {ALL: Lanes(cta, warp.index, ALL), ELECTED: Lanes(cta, warp.index, ELECTED)}
+        if math.prod(cta.cluster.shape) > 1:
+            self.started[cta] = self._new_event()
+            for lanes in self._lanes_of(cta):
+                lanes.learn(self.started[cta])
+
+    def _lanes_of(self, cta: Cta) -> Iterator[Lanes]:
+        return (lanes for warp in cta.warps for lanes in self.lanes[warp].values())
 
     def acting(self, warp: Warp, site: Place) -> Lanes:
         """The lanes that execute the instruction at `site`."""
@@ -94,9 +104,11 @@ class HappensBefore:
         return self.lanes[warp].get(name) or self._part(warp, name)
 
     def _part(self, warp: Warp, name: str) -> Lanes:
-        """A part of a warp that has not acted before knows what all lanes know."""
-        part = self.lanes[warp][name] = Lanes(warp.cta, warp.index, name)
+        """A part of a warp that has not acted before knows what each lane was told, and not what other lanes did."""
+        part = Lanes(warp.cta, warp.index, name)
         part.join(self.lanes[warp][ALL])
+        part.keep(self.lanes[warp][ELECTED])
+        self.lanes[warp][name] = part
         return part
 
     def _each(self, warp: Warp, lanes: Lanes) -> Iterable[Lanes]:
@@ -157,6 +169,8 @@ class HappensBefore:
     def close(self) -> None:
         """Break the cycles through this object, so that what it knows of is free now."""
         self.ctas.clear()
+        self.started.clear()
+        self.reaching.clear()
         self.lanes.clear()
         self.actors.clear()
         self.shadows.clear()
@@ -225,6 +239,39 @@ class HappensBefore:
             else:
                 lanes.learn(events)
 
+    # other CTAs of the cluster
+
+    def tells(self, op: AsyncOperation, barrier: Mbarrier, warp: Warp, site: Place) -> None:
+        """An operation of this warp will tell an mbarrier of another CTA."""
+        op.event = op.event or self._new_event()  # a commit has no accesses
+        op.steps |= op.event
+        self._reach(warp, site, barrier.cta, op.event)
+
+    def signals(self, barrier: Mbarrier, warp: Warp, site: Place) -> None:
+        """The lanes are about to arrive on an mbarrier of another CTA."""
+        event = self._new_event()
+        self.acting(warp, site).steps |= event
+        self._reach(warp, site, barrier.cta, event)
+
+    def _reach(self, warp: Warp, site: Place, cta: Cta, event: int) -> None:
+        lanes = self.acting(warp, site)
+        if not lanes.generic & self.started[cta]:
+            self.diagnosis.not_started(warp, site, lanes, cta)
+        self.reaching[site, lanes, cta] = self.reaching.get((site, lanes, cta), 0) | event
+
+    def exits(self, cta: Cta) -> None:
+        """The CTA has exited: what reaches into it must be over, and some warp of it must know (CUDA Programming Guide,
+        "Distributed Shared Memory": a CTA must not exit while others access its shared memory)."""
+        self._forget_reached()
+        for (site, lanes, reached), events in self.reaching.items():
+            if events and reached is cta:
+                self.diagnosis.exits_before(site, lanes, cta)
+
+    def _forget_reached(self) -> None:
+        """What a CTA knows of will be over when it exits."""
+        known = {cta: union(self._lanes_of(cta)).steps for _, _, cta in self.reaching}
+        self.reaching = {key: events & ~known[key[2]] for key, events in self.reaching.items()}
+
     # synchronisation
 
     def arrive(self, barrier: Mbarrier, warp: Warp, site: Place, release: bool) -> None:
@@ -244,7 +291,7 @@ class HappensBefore:
                 barrier.coming.steps |= each.steps
         barrier.last = site.location
         if lanes.name:
-            barrier.alone[warp.index] = site.location
+            barrier.alone[warp.cta, warp.index] = site.location
 
     def passed(self, barrier: Mbarrier, warp: Warp, site: Place, acquire: bool) -> None:
         """The lanes saw that a phase is over.
@@ -322,7 +369,10 @@ class HappensBefore:
         common = -1
         for lanes in everybody:
             common &= lanes.generic & lanes.shared & lanes.global_ & lanes.tensor
+        self._forget_reached()
         kept = 0
+        for event in (*self.started.values(), *self.reaching.values()):
+            kept |= event
         for lanes in everybody:
             kept |= lanes.own
         for barrier in [barrier for cta in self.ctas for barrier in cta.barriers.values()]:

@@ -1,6 +1,7 @@
 """One description per instruction. Importing this package registers them all."""
 
 from blackwell_matmul.simulator.semantics import (  # noqa: F401
+    cluster,
     cp_async,
     debug,
     dot,

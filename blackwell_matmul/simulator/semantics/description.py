@@ -17,14 +17,6 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.findings import Code
 
 
-def needs_a_cluster(what: str, location: object) -> UnsupportedError:
-    """The refusal of what reaches other CTAs of a cluster."""
-    return UnsupportedError(
-        f"{what} at {location} needs a cluster, and the simulator runs none; with CUDA tensors the kernel is compiled "
-        "for their GPU, and GPUs from sm_90 on have clusters."
-    )
-
-
 class Space(enum.Enum):
     """State spaces (PTX ISA, "State Spaces"; tensor memory: "tcgen05 / Tensor Memory")."""
 

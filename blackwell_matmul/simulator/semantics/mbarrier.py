@@ -10,17 +10,11 @@ import numpy as np
 
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine import BARRIER_BYTES, Cta, Mbarrier, Warp
-from blackwell_matmul.simulator.registers import WARP
-from blackwell_matmul.simulator.semantics.description import (
-    Access,
-    Again,
-    Effect,
-    Signal,
-    Space,
-    Wait,
-    describe,
-    needs_a_cluster,
-)
+from blackwell_matmul.simulator.registers import WARP, ThreadGroup
+from blackwell_matmul.simulator.sanitizer.happens_before import Place
+from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS, named, ranked
+from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Signal, Space, Wait, describe
+from blackwell_matmul.simulator.semantics.views import Statement
 from blackwell_matmul.simulator.site import Site
 
 
@@ -48,11 +42,13 @@ def alloc_barrier(inst: Any, site: Site) -> Any:
                     "mbarrier-count", f"{label} has an arrival count of {count}; 1 to 1048575 work", location
                 )
             address = first + BARRIER_BYTES * i
-            cta.barriers[address] = Mbarrier(cta, label, address, count, location)
+            cta.barriers[address] = Mbarrier(cta, label, address, count, location, partial(make, values=values))
 
     def run(warp: Warp, values: tuple[int, ...]) -> np.ndarray:
         if first not in warp.cta.barriers:
             make(warp.cta, values)
+        elif warp.cta.barriers[first].expected != values[0]:  # made by another CTA that signals it
+            raise site.fail(f"the arrival counts of {name} differ between the CTAs of a cluster")
         addresses = first + BARRIER_BYTES * np.arange(len(values))
         return np.broadcast_to(addresses.astype(np.uint32), (WARP, len(values)))
 
@@ -113,9 +109,62 @@ def arrive_expect_tx(inst: Any, site: Site) -> Any:
     return run
 
 
-@describe("ArriveExpectTxMulticastBarrierInst", "ArriveExpectTxRemoteBarrierInst", ptx="mbarrier.arrive.expect_tx")
+_IN_CLUSTER: dict[str, Any] = {
+    "ptx": "mbarrier.arrive.expect_tx: .shared::cluster",
+    "effects": (Effect("barrier", Space.BARRIER, Access.WRITE),),
+    "signals": (Signal("expect_tx"), Signal("arrive")),
+    "approximation": "a release to the CTA alone counts in the whole cluster",
+    "again": Again.NOTHING,
+}
+
+
+@describe("ArriveExpectTxMulticastBarrierInst", name="mbarrier.arrive.expect_tx (multicast)", **_IN_CLUSTER)
+def arrive_multicast(inst: Any, site: Site) -> Any:
+    """For each bit that is set in the mask, the thread of that number in the group tells the CTA of that rank."""
+    site.scalar(inst.barrier)
+    site.scalar(inst.transaction_bytes)
+    location, mask, release = site.location, int(inst.multicast), inst.sem == "release"
+    threads = [Statement(site.description, ThreadGroup(site.group.begin + i, 1), location) for i in range(MAX_CTAS)]
+
+    def run(warp: Warp, address: int, count_bytes: int) -> None:
+        barrier = warp.cta.barrier_at(address, location)
+        for cta in named(warp, mask, site):
+            if warp.index in threads[cta.rank].group.warps:
+                _arrive_at(barrier.in_cta(cta), warp, threads[cta.rank], count_bytes, release)
+
+    return run
+
+
+@describe("ArriveExpectTxRemoteBarrierInst", name="mbarrier.arrive.expect_tx (remote)", **_IN_CLUSTER)
 def arrive_remote(inst: Any, site: Site) -> Any:
-    raise needs_a_cluster("The arrival on another CTA's mbarrier", site.location)
+    """Every active lane tells the CTA of the given rank."""
+    site.scalar(inst.barrier)
+    site.scalar(inst.transaction_bytes)
+    site.scalar(inst.target_rank)
+    location, release = site.location, inst.sem == "release"
+
+    def run(warp: Warp, address: int, count_bytes: int, rank: int) -> None:
+        barrier = warp.cta.barrier_at(address, location).in_cta(ranked(warp, rank, site))
+        _arrive_at(barrier, warp, site, count_bytes, release)
+
+    return run
+
+
+def _arrive_at(barrier: Mbarrier, warp: Warp, place: Place, count_bytes: int, release: bool) -> None:
+    """expect-tx, then one arrival, by the lanes at `place`, on a barrier of their CTA or of another one."""
+    _, lanes = place.group.lanes(warp.index)
+    if warp.cta.tracing:
+        told = f" expects {lanes * count_bytes} bytes" if count_bytes else ""
+        warp.event("arrive", f"{barrier}{told}", place.location)
+    barrier.expect_tx(lanes * count_bytes, place.location)
+    if warp.wgmma is not None:
+        warp.wgmma.arrive(barrier, place.location)
+    order = warp.cta.order
+    if order is not None:
+        if barrier.cta is not warp.cta:
+            order.signals(barrier, warp, place)
+        order.arrive(barrier, warp, place, release)
+    barrier.arrive(lanes, place.location)
 
 
 @describe(

@@ -19,7 +19,6 @@ from blackwell_matmul.simulator.semantics.description import (
     Space,
     Wait,
     describe,
-    needs_a_cluster,
 )
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import Element, element
@@ -152,12 +151,6 @@ def leave(inst: Any, site: Site) -> Callable[[Warp], None]:
 @describe("NopInst", "AnnotateLayoutInst", ptx="", again=Again.NOTHING)
 def nothing(inst: Any, site: Site) -> Any:
     return None
-
-
-@describe("ClusterSyncThreadsInst", "MapSharedAddrInst", ptx="barrier.cluster")
-def cluster(inst: Any, site: Site) -> Any:
-    name = "self.cluster.sync()" if type(inst).__name__.startswith("ClusterSync") else "self.cluster.map_shared_addr()"
-    raise needs_a_cluster(name, site.location)
 
 
 # semaphores in global memory

@@ -16,9 +16,10 @@ import numpy as np
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import AsyncOperation, Blocked
-from blackwell_matmul.simulator.machine import TENSOR_MEMORY_LANES, Allocation, Cta, Warp
+from blackwell_matmul.simulator.machine import TENSOR_MEMORY_LANES, Allocation, Cta, Mbarrier, Warp
 from blackwell_matmul.simulator.memory import Box, Region, View
 from blackwell_matmul.simulator.registers import WARP
+from blackwell_matmul.simulator.semantics.cluster import named
 from blackwell_matmul.simulator.semantics.description import (
     Access,
     Again,
@@ -30,7 +31,6 @@ from blackwell_matmul.simulator.semantics.description import (
     Wait,
     When,
     describe,
-    needs_a_cluster,
 )
 from blackwell_matmul.simulator.site import Site, poisoned
 from blackwell_matmul.simulator.types import Element, element
@@ -114,7 +114,9 @@ def _power_of_two(columns: int) -> int:
 def alloc(inst: Any, site: Site) -> Any:
     """One warp allocates; code generation lets the whole thread group wait for the address."""
     if inst.cta_group != 1:
-        raise UnsupportedError(f"The simulator does not run CTA pairs yet; {site.location} allocates for two.")
+        raise UnsupportedError(
+            f"The simulator does not run CTA pairs yet; {site.location} allocates for two, and cta_group 1 works."
+        )
     tensor = inst.output
     item, shape, name, location = element(tensor.dtype), tuple(tensor.shape), site.name(tensor), site.location
     run_columns = math.ceil(shape[-1] * item.nbits / COLUMN_BITS)
@@ -366,7 +368,9 @@ def multiply_add(left: View, right: View, acc: TensorView, item: Element, keep: 
 
 def _check_group(inst: Any, site: Site) -> None:
     if inst.cta_group != 1:
-        raise UnsupportedError(f"The simulator does not run CTA pairs yet; {site.location} uses cta_group 2.")
+        raise UnsupportedError(
+            f"The simulator does not run CTA pairs yet; {site.location} uses cta_group 2, and cta_group 1 works."
+        )
 
 
 _MMA: dict[str, Any] = {
@@ -490,17 +494,23 @@ def copy(inst: Any, site: Site) -> Any:
     again=Again.NOTHING,
 )
 def commit(inst: Any, site: Site) -> Any:
-    """One arrival on the mbarrier when all prior mma and cp of the executing thread are complete."""
+    """One arrival on the mbarrier when all prior mma and cp of the executing thread are complete; with a mask, on the
+    mbarrier at this place of each CTA that it names (PTX ISA, tcgen05.commit: .multicast::cluster)."""
     _check_group(inst, site)
-    if inst.multicast_mask is not None:
-        raise needs_a_cluster("The multicast commit", site.location)
     site.scalar(inst.mbarrier)
-    location = site.location
+    location, mask = site.location, inst.multicast_mask
 
     def run(warp: Warp, address: int) -> None:
         barrier = warp.cta.barrier_at(address, location)
-        remedy = barrier.remedy
         covers = tuple(op for op in warp.cta.in_flight if op.pipe == warp.tensor_core)
+        if mask is None:
+            tell(warp, barrier, covers)
+            return
+        for cta in sorted(named(warp, int(mask), site), key=lambda cta: cta is not warp.cta):  # its own one first
+            tell(warp, barrier.in_cta(cta), covers)
+
+    def tell(warp: Warp, barrier: Mbarrier, covers: tuple[AsyncOperation, ...]) -> None:
+        remedy = barrier.remedy
         for op in covers:
             if op.tells is None:
                 op.tells, op.during = barrier, barrier.phase

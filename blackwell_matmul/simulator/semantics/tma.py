@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.globals import GlobalStorage
-from blackwell_matmul.simulator.machine import Warp
+from blackwell_matmul.simulator.machine import Mbarrier, Warp
 from blackwell_matmul.simulator.memory import View
+from blackwell_matmul.simulator.semantics.cluster import named
 from blackwell_matmul.simulator.semantics.cp_async import copy_in, read_source
 from blackwell_matmul.simulator.semantics.description import (
     Access,
@@ -27,7 +29,6 @@ from blackwell_matmul.simulator.semantics.description import (
     Wait,
     When,
     describe,
-    needs_a_cluster,
 )
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_write
 from blackwell_matmul.simulator.site import Site
@@ -105,8 +106,12 @@ def _load(inst: Any, site: Site) -> Any:
     site.use(src)
     site.place(src, inst.offsets, dims, shape)
     site.scalar(inst.mbarrier)
+    if getattr(inst, "multicast_mask", None) is not None:
+        site.scalar(inst.multicast_mask)
 
-    def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...], address: int) -> None:
+    def run(
+        warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...], address: int, mask: int | None = None
+    ) -> None:
         if not mapped and warp.index != first:
             return  # the threads of the group share a linear copy; here the first warp makes all of it
         if mapped:
@@ -114,7 +119,13 @@ def _load(inst: Any, site: Site) -> Any:
         barrier = warp.cta.barrier_at(address, location)
         place = Placement(source, offsets, dims, shape)
         place.check_exists(warp, source, site.description.name, location)
+        if mask is None:
+            load(warp, target, source, place, barrier)
+            return
+        for cta in named(warp, mask, site):  # into each at the same offset, and each one's barrier gets its bytes
+            load(warp, target.in_cta(cta), source, place, barrier.in_cta(cta))
 
+    def load(warp: Warp, target: View, source: GlobalView, place: Placement, barrier: Mbarrier) -> None:
         regions = {"dst": target.region()}
         read_source(warp, regions, source, place)
 
@@ -124,8 +135,10 @@ def _load(inst: Any, site: Site) -> Any:
         def signal() -> None:
             barrier.complete_tx(box_bytes, location)
 
-        remedy = barrier.remedy
-        site.launch(warp, regions, complete, signal=signal, agent="TMA", barrier=barrier, remedy=remedy)
+        site.launch(
+            warp, regions, complete,
+            signal=signal, agent="TMA", barrier=barrier, remedy=barrier.remedy, cta=barrier.cta,
+        )  # fmt: skip
         if warp.cta.tracing:
             warp.event("issue", f"{site.description.name} to {regions['dst']}", location)
 
@@ -134,8 +147,11 @@ def _load(inst: Any, site: Site) -> Any:
 
 @describe("CopyAsyncTensorGlobalToSharedInst", name="cp.async.bulk.tensor (load)", ptx="cp.async.bulk.tensor", **_LOAD)
 def tensor_load(inst: Any, site: Site) -> Any:
-    if inst.multicast_mask is not None:
-        raise needs_a_cluster("The multicast TMA load", site.location)
+    if inst.cta_group != 1:
+        raise UnsupportedError(
+            f"The simulator does not run CTA pairs yet; the TMA load at {site.location} is for cta_group 2, and"
+            " cta_group 1 works."
+        )
     return _load(inst, site)
 
 
@@ -215,7 +231,10 @@ def bulk_store(inst: Any, site: Site) -> Any:
 
 @describe("CopyAsyncBulkGlobalToClusterSharedInst", "CopyAsyncBulkSharedToClusterSharedInst", ptx="cp.async.bulk")
 def bulk_cluster(inst: Any, site: Site) -> Any:
-    raise needs_a_cluster("The bulk copy", site.location)
+    raise UnsupportedError(
+        f"The simulator does not run the bulk copy into a cluster at {site.location}; tma.global_to_shared with a"
+        " multicast_mask reaches the CTAs of a cluster."
+    )
 
 
 @describe(

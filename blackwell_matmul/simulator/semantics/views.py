@@ -36,13 +36,13 @@ def allocate_shared(inst: Any, site: Site) -> Any:
         data = np.full(shape, item.poison, item.image)
         return SharedStorage(name, item, data, cta.tape)
 
-    def run(warp: Warp) -> View:
-        cta = warp.cta
+    def in_cta(cta: Cta) -> Storage:
         if key not in cta.shared:
             cta.shared[key] = make(cta)
-        return cta.shared[key].root
+            cta.shared[key].in_cta = in_cta
+        return cta.shared[key]
 
-    return run
+    return lambda warp: in_cta(warp.cta).root
 
 
 def _meet(a: Any, b: Any) -> bool:

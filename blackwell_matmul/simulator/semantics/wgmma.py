@@ -76,7 +76,7 @@ class Mma(AsyncOperation):
         found = [
             (barrier.waits[warp.index].turn, arrival)
             for queue in queues for barrier, arrival in queue.arrivals.items()
-            if warp.index in barrier.waits and arrival.issued > self.number
+            if barrier.cta is warp.cta and warp.index in barrier.waits and arrival.issued > self.number
         ]  # fmt: skip
         return max(found, key=lambda each: each[0])[1] if found else None
 

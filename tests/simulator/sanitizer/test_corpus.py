@@ -20,9 +20,8 @@ from corpus_scripts import (
 from pairs import Pair
 
 NOT_YET = {
-    "NVIDIA/cutlass 3643, 3647": "the leader of a CTA pair waits on its own barrier only: clusters",
-    "NVIDIA/cutlass 3316": "tensor memory of a CTA pair, allocated before the peer has started: clusters",
-    "triton-lang/triton 10656": "an mbarrier in one CTA and a cluster barrier in the other; exit without: clusters",
+    "NVIDIA/cutlass 3643, 3647": "the leader of a CTA pair waits on its own barrier only: CTA pairs",
+    "NVIDIA/cutlass 3316": "tensor memory of a CTA pair, allocated before the peer has started: CTA pairs",
     "NVIDIA/cutlass 2364": "expect_tx before mbarrier.init: tilus initialises every barrier at the kernel's entry",
     "accel-sim/accel-sim-framework 561": "a fault of a simulator's try_wait, and not of a kernel",
 }

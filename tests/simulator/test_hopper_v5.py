@@ -1,0 +1,139 @@
+"""HopperMatmulV5 and its clusters: right at every shape in every order; with one line changed, exposed.
+
+The class is a plain script here, whose arguments are all given, so that no rule chooses a schedule.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tilus
+import torch
+
+from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.simulator import Run, simulate
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = (ROOT / "blackwell_matmul/kernels/hopper/v5.py").read_text()
+PLAIN = (
+    "from blackwell_matmul.kernels.matmul import MatmulScript",
+    "from blackwell_matmul import Script as MatmulScript",
+)
+SCHEDULE = {"block_m": 128, "block_n": 128, "block_k": 64, "e_block_n": 64, "stages": 3, "consumers": 2, "group_m": 16}
+POLICIES = ("adversarial", "eager", "random")
+SHAPES = [(200, 136, 264), (64, 128, 64), (40, 72, 136), (300, 264, 72), (520, 392, 328)]
+NUMBERS = itertools.count()
+DROP = "pass  #"
+
+Edit = tuple[str, str, int]
+"""In the nth line of code that has the first text, the second in its place."""
+
+
+def kernel(folder: Path, edits: Sequence[Edit] = ()) -> Any:
+    """The class, from a file of its own."""
+    lines = SOURCE.replace(*PLAIN).splitlines(keepends=True)
+    for old, new, nth in edits:
+        hits = [i for i, line in enumerate(lines) if old in line and not line.lstrip().startswith("#")]
+        lines[hits[nth]] = lines[hits[nth]].replace(old, f"{new} {old}" if new == DROP else new)
+    path = folder / f"hopper_v5_{next(NUMBERS)}.py"
+    path.write_text("".join(lines))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # tilus finds the source through it
+    spec.loader.exec_module(module)
+    return module.HopperMatmulV5
+
+
+@functools.cache
+def right() -> Any:
+    return kernel(Path(tempfile.mkdtemp()))
+
+
+def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **knobs: int) -> tuple[Run, bool]:
+    """The run, and whether C is right."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
+    c = torch.full((m, n), float("nan")).half()
+    script = cls(**{"dtype": tilus.float16, **SCHEDULE, "cluster_m": 2, "sm_count": 4, **knobs})
+    run = simulate(script, m, n, k, a, b, c, target="sm_90a", policy=policy, workers=1)
+    return run, check_matmul(a, b, c).ok
+
+
+@pytest.mark.parametrize("cluster_m", [1, 2])
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
+def test_it_is_right_in_every_order(shape: tuple[int, int, int], cluster_m: int) -> None:
+    for policy in POLICIES:
+        run, good = execute(right(), *shape, policy=policy, cluster_m=cluster_m)
+        assert not run.findings, (policy, [str(finding) for finding in run.findings])
+        assert good, policy
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"consumers": 1, "block_m": 64, "stages": 2, "block_n": 64, "e_block_n": 32},
+        {"cluster_m": 4, "sm_count": 8, "block_n": 256, "stages": 2},
+        {"sm_count": 5, "group_m": 1},
+    ],
+)
+def test_other_schedules(knobs: dict[str, int]) -> None:
+    run, good = execute(right(), 520, 264, 200, **knobs)
+    assert not run.findings and good
+
+
+def test_ctas_without_a_tile_exit() -> None:
+    run, good = execute(right(), 128, 128, 128, sm_count=132)
+    assert not run.findings and good and run.grid == (132, 1, 1)
+
+
+READ, WRITTEN, FEW, DEADLOCK = "read-before-complete", "overwritten-in-flight", "too-few-bytes", "deadlock"
+START, EXIT, OVERRUN = "mbarrier-not-initialised", "exit-before-peer", "phase-overrun"
+RELEASE = "transaction_bytes=0, multicast_mask=self.everyone"
+TO_OWN: tuple[Edit, ...] = (
+    ("self.mbarrier.arrive_and_expect_tx_multicast(", "self.mbarrier.arrive_and_expect_tx_remote(", 0),
+    (RELEASE, "transaction_bytes=0, target_rank=self.cluster.blockRank", 0),
+    ("with self.single_warp(0):", "with self.single_thread(0):", 0),
+)
+COUNT: Edit = ("self.cluster_m * self.consumers for", "self.consumers for", 0)
+MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
+    "no sync at the start": (START, "self.cluster.sync()", (("self.cluster.sync()", DROP, 0),)),
+    "no sync at the end": (EXIT, "self.cluster.sync()", (("self.cluster.sync()", DROP, 1),)),
+    "empty counts one CTA": (OVERRUN, "phase 1 of empty[0]", (COUNT,)),
+    "empty counts one CTA: the other still reads": (WRITTEN, "wgmma.mma_async", (COUNT,)),
+    "told to rank 0 only": (DEADLOCK, "of CTA (1, 0, 0)", ((RELEASE, RELEASE.replace("self.everyone", "1"), 0),)),
+    "told to its own CTA only": (DEADLOCK, "lacks 2 of 4 arrival(s)", TO_OWN),
+    "told to its own CTA only, which counts that": (WRITTEN, "the missing arrive", (*TO_OWN, COUNT)),
+    "the same share for all": ("values", "", (("offset_n + rank * share_n", "offset_n", 0),)),
+    "all shares at one place": ("uninitialised-read", "s_b", (("s_b_shares[stage, rank]", "s_b_shares[stage, 0]", 0),)),
+    "bytes of its own share": (FEW, "s_b", (("self.block_n) * self.block_k", "share_n) * self.block_k", 0),)),
+    "bytes of B twice": (DEADLOCK, "16384 bytes", (("self.block_n) * self", "2 * self.block_n) * self", 0),)),
+    "a share is not multicast": (DEADLOCK, "8192 bytes", (("multicast_mask=self.everyone,", "", 0),)),
+    "no wait on empty": (WRITTEN, "the missing wait", (("self.mbarrier.wait(empty", DROP, 0),)),
+    "no wait on full": (READ, "mbarrier.wait on full", (("self.mbarrier.wait(full", DROP, 0),)),
+    "told before it is read": (WRITTEN, "wgmma.wait_group(0)", (("self.wgmma.wait_group(0)", DROP, 0),)),
+    "a third CTA": ("no-such-cta", "rank 2", (("multicast_mask=self.everyone,", "multicast_mask=7,", 0),)),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_exposed_in_every_order(tmp_path: Path, name: str) -> None:
+    code, says, edits = MUTANTS[name]
+    mutant = kernel(tmp_path, edits)
+    run, good = execute(mutant, 300, 200, 264)
+    if code == "values":
+        assert not good
+    else:
+        found = [finding.message for finding in run.findings if finding.code == code]
+        assert any(says in message for message in found), [str(finding) for finding in run.findings]
+    for policy in POLICIES[1:]:
+        run, good = execute(mutant, 300, 200, 264, policy)
+        assert not (run.ok and good), policy

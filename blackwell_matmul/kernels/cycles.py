@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from blackwell_matmul.kernels.case import SPARE_REGISTERS, Case, ceil_div, shared_bytes, tensor_memory_columns
+from blackwell_matmul.kernels.case import Case, ceil_div, shared_bytes, tensor_memory_columns
 
 FMA_PER_CYCLE: Mapping[str, int] = MappingProxyType({"tcgen05": 4096, "wgmma": 2048, "mma.sync": 512})
 """Products of 16-bit numbers that an SM adds in a cycle: from the dense peak and the clock of the data sheets of B200
@@ -31,6 +31,9 @@ TURN_CYCLES = 240
 """Between two k-tiles, where the warps that load also multiply: wait, issue, and start again. It makes HopperMatmulV2
 alone on its SM as slow as it was measured beside HopperMatmulV4 with the same tile."""
 
+STEP_CYCLES = 30
+"""For the barriers and the issue of each k-tile: HopperMatmulV4 was 2 to 3 % slower with block_k = 32 than with 64."""
+
 HIDDEN_COST = 1 / 3
 """What the shorter of products and loads costs, though the longer one hides it: both take power, and an H200 lowers
 its clock for it. A tile that arrives by multicast takes the L2 less."""
@@ -40,6 +43,9 @@ EPILOGUE_ELEMENTS_PER_CYCLE = 16
 
 RESERVED_BYTES = 1024
 """Of an SM's shared memory, with each CTA (CUDA C++ Programming Guide, compute capability 8.x and later)."""
+
+USUAL_REGISTERS = 40
+"""What a thread takes besides its part of the accumulator; `case.SPARE_REGISTERS` is the most."""
 
 REGISTERS = 65536
 """Of an SM, 32 bits each."""
@@ -66,7 +72,7 @@ def _k_tile(case: Case, together: int) -> float:
     busy = max(products, load) + HIDDEN_COST * from_l2 * min(products, load)
     turn = 0 if case.consumers else TURN_CYCLES
     ring = (LATENCY_CYCLES + load + products) / case.stages
-    return max(together * busy, products + turn, ring)
+    return max(together * (busy + STEP_CYCLES), products + turn, ring)
 
 
 def resident_ctas(case: Case) -> int:
@@ -77,7 +83,7 @@ def resident_ctas(case: Case) -> int:
     limits = [
         case.gpu.shared_memory_per_sm_bytes // (shared_bytes(case) + RESERVED_BYTES),
         case.gpu.max_threads_per_sm // case.threads,
-        REGISTERS // (case.threads * (case.registers + SPARE_REGISTERS)),
+        REGISTERS // (case.threads * (case.registers + USUAL_REGISTERS)),
     ]
     if case.mma == "tcgen05" and case.gpu.tensor_memory_columns:
         limits.append(case.gpu.tensor_memory_columns // tensor_memory_columns(case.block_n))

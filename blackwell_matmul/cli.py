@@ -374,15 +374,19 @@ BENCH_EXAMPLES = """Examples:
 Suites: ladder (squares, every rung), llm (layers of language models), odd (tails), stress (thousands of repetitions,
 each compared). The folder gets results.json, which a second run goes on with, and a chart where matplotlib is there.
 
-Studies: torch-compile (what torch.compile makes of the matmuls of models, which switches help). The folder gets
-torch-compile.json, which a second run goes on with; --quick takes the few trials that say most.
+Studies: torch-compile (what torch.compile makes of the matmuls of models, which switches help), triton-tma (large TMA
+configurations of Triton against small ones), bandwidth (copies with TMA and without). The folder gets STUDY.json, which
+a second run goes on with; --quick takes the few trials that say most.
 """
 
 
 @app.command(epilog=BENCH_EXAMPLES)
 def bench(
     suite: Annotated[
-        str, typer.Option("--suite", metavar="SUITE", help="ladder, llm, odd or stress; or a study: torch-compile.")
+        str,
+        typer.Option(
+            metavar="SUITE", help="ladder, llm, odd or stress; or a study: torch-compile, triton-tma or bandwidth."
+        ),
     ] = "ladder",
     size: Annotated[
         tuple[str, str, str] | None, typer.Option(metavar="M N K", help="One problem, in place of a suite.")

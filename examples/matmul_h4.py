@@ -1,4 +1,4 @@
-"""H4: the top of the Hopper ladder: specialised warps, CTAs that stay, TMA and wgmma."""
+"""H4: specialised warps, CTAs that stay, TMA and wgmma."""
 
 import torch
 

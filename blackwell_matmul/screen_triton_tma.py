@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.harness.studies.configurations import Configuration
 from blackwell_matmul.screen import duration, printable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PUBLISHED: Mapping[str, float] = MappingProxyType({"gemm 2048": 1.52, "gemm 4096": 1.84, "gemm 8192": 1.92})
 """Aggressive over conservative on a B200, with Triton 3.5: github.com/cfregly/ai-performance-engineering, chapter 14,
 October 2025."""
-COLUMNS = ("set", "time", "spread", "rate", "of torch", "first call", "registers", "spills", "shared")
+COLUMNS = ("time", "spread", "of torch", "first call", "registers", "spills", "shared")
 
 
 def lines(sheet: Sheet) -> Iterator[RenderableType]:
@@ -62,21 +62,37 @@ def _table(rows: Sequence[Row]) -> RenderableType:
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
-    for heading in COLUMNS:
-        table.add_column(heading, justify="left" if heading == "set" else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(f"  {_configuration(row)}", *_cells(row))
+    for heading in (_unit(rows[0]), *COLUMNS):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for kind, members in _sets(rows).items():
+        table.add_row(kind, style="bold")
+        for row in members:
+            table.add_row(f"  {_configuration(row)}", *_cells(row))
     return table
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _sets(rows: Sequence[Row]) -> Mapping[str, Sequence[Row]]:
+    """The conservative ones first; a set without rows is left out."""
+    small = [row for row in rows if _configuration(row).conservative]
+    large = [row for row in rows if not _configuration(row).conservative]
+    return {kind: members for kind, members in (("conservative", small), ("aggressive", large)) if members}
+
+
+def _unit(row: Row) -> str:
+    return "TFLOPS" if "tflops" in _result(row) else "GB/s"
+
+
+def _result(row: Row) -> Mapping[str, Any]:
     assert row.result is not None
-    found, mine = row.result, row.result["mine"]
+    return row.result
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    found, mine = _result(row), _result(row)["mine"]
     return (
-        "conservative" if _configuration(row).conservative else "aggressive",
+        f"{found['tflops']:.1f}" if "tflops" in found else f"{found['gb_per_s']:.0f}",
         duration(mine["median_us"]),
         f"{100 * (mine['q3_us'] - mine['q1_us']) / mine['median_us']:.1f}%",
-        f"{found['tflops']:.1f} TFLOPS" if "tflops" in found else f"{found['gb_per_s']:.0f} GB/s",
         f"{100 * found['of_torch']:.1f}%",
         f"{found['first_call_s']:.1f} s",
         *(_known(found[name]) for name in ("registers", "spills", "shared_bytes")),
@@ -92,11 +108,11 @@ def gain(title: str, done: Sequence[Row]) -> str:
     best = {kind: _best([row for row in done if _configuration(row).conservative == kind]) for kind in (True, False)}
     small, large = best[True], best[False]
     if small is None or large is None:
-        return f"  {title}: no {'conservative' if small is None else 'aggressive'} configuration ran to compare with."
+        return f"{title}: no {'conservative' if small is None else 'aggressive'} configuration ran to compare with."
     factor = _of_torch(large) / _of_torch(small)
     told = f"{_configuration(large)} is {factor:.2f} times as fast as {_configuration(small)}, the best of each set"
     known = f"; published for a B200: {PUBLISHED[title]:.2f} times" if title in PUBLISHED else ""
-    return f"  {title}: {told}{known}."
+    return f"{title}: {told}{known}."
 
 
 def _best(rows: Sequence[Row]) -> Row | None:
@@ -104,5 +120,4 @@ def _best(rows: Sequence[Row]) -> Row | None:
 
 
 def _of_torch(row: Row) -> float:
-    assert row.result is not None
-    return float(row.result["of_torch"])
+    return float(_result(row)["of_torch"])

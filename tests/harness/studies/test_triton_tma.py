@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from blackwell_matmul import screen, screen_triton_tma
 from blackwell_matmul.errors import UnsupportedError
@@ -156,7 +158,10 @@ def test_the_screen_compares_the_best_of_each_set_by_their_own_ratios(sheet):
     sheet.put(Row("gemm 4096 256x256x128 s5 w16", "refused", None, "ptxas: too few [registers].", "compiling"))
     sheet.put(Row("gemm 4096 256x128x64 s3 w8", "hung", None, "no sign of life for 90 s", "checking"))
     text = drawn(sheet)
-    assert "128x256x64 s3 w8 aggressive 250.00 µs 2.0% 549.8 TFLOPS 80.0% 1.2 s 90 0 98328" in text
+    assert " TFLOPS time spread of torch first call registers spills shared" in text
+    assert "128x256x64 s3 w8 549.8 250.00 µs 2.0% 80.0% 1.2 s 90 0 98328" in text
+    order = [text.index(words) for words in ("\nconservative", " 64x64x32 s1", "\naggressive", " 128x256x64 s3")]
+    assert order == sorted(order)
     assert "128x256x64 s3 w8 is 2.00 times as fast as 128x64x32 s1 w4, the best of each set; published" in text
     assert "published for a B200: 1.84 times." in text
     assert "256x256x128 s5 w16: refused: ptxas: too few [registers]." in text
@@ -177,4 +182,12 @@ def test_the_screen_orders_kernels_and_sizes_and_needs_both_sets(sheet):
     ]
     assert "gemm 2048: no conservative configuration ran to compare with." in text
     assert "copy 8192: no aggressive configuration ran to compare with." in text
-    assert "4474 GB/s 50.0%" in text
+    assert "64x64 s1 w4 4474 60.00 µs 2.0% 50.0%" in text and " GB/s time" in text
+
+
+def test_the_tables_fit_a_hundred_columns(sheet):
+    sheet.put(Row("gemm 4096 256x128x128 s4 w16", "done", result(12345, 10000, tflops=1549.8)))
+    sheet.put(Row("copy 4096 256x256 s5 w16", "done", result(600.05, 10000, gb_per_s=4473.9)))
+    console = Console(width=100, file=StringIO())
+    console.print(*screen_triton_tma.lines(sheet))
+    assert "…" not in console.file.getvalue() and "registers" in console.file.getvalue()

@@ -385,7 +385,9 @@ def bench(
     suite: Annotated[
         str,
         typer.Option(
-            metavar="SUITE", help="ladder, llm, odd or stress; or a study: torch-compile, triton-tma or bandwidth."
+            "--suite",
+            metavar="SUITE",
+            help="ladder, llm, odd or stress; or a study: torch-compile, triton-tma or bandwidth.",
         ),
     ] = "ladder",
     size: Annotated[

@@ -231,6 +231,15 @@ def _by_reason(rows: Sequence[ScheduleRow]) -> Iterator[tuple[list[str], list[Sc
         yield [_spanning(texts) for texts in zip(*(row.reasons for row in group))], group
 
 
+def alike(reasons: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Reasons that differ in numbers alone as one, with the numbers as ranges, and how many schedules have it."""
+    groups: dict[str, list[str]] = {}
+    for reason in reasons:
+        groups.setdefault(_NUMBER.sub("#", reason), []).append(reason)
+    for group in groups.values():
+        yield _spanning(group), sum(reasons[reason] for reason in group)
+
+
 _NUMBER = re.compile(r"(?<![A-Za-z_0-9])[0-9]+")
 
 

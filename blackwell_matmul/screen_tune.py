@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from blackwell_matmul.screen import duration, printable
+from blackwell_matmul.screen import alike, duration, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +25,7 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
             told = trial.reason if trial.reason.startswith(trial.status) else f"{trial.status}: {trial.reason}"
             yield Text.assemble(f"  {_spelled(trial)}: ", (printable(told), "bold red"))
     yield Text(" ".join(_counts(tuning)))
-    for reason, count in tuning.refused.items():
+    for reason, count in alike(tuning.refused):
         yield Text(printable(f"  {count} cannot run: {reason}"), style="dim")
     yield Text(_kept(tuning), style="" if tuning.winner else "bold red")
 

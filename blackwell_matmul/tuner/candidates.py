@@ -1,8 +1,12 @@
 """What there is to try, in the order in which it is tried.
 
-The order is a rule of thumb: the busiest SM computes `waves` tiles, and a step along k of each costs its products,
-block_m * block_n, and its loads, 64 * (block_m + block_n). An SM of a Hopper adds 2048 products of 16-bit numbers in
-the cycle in which it loads 64 bytes from the L2.
+A rung's schedules come in the order of their predicted cycles (`kernels.cycles`), where each further schedule of a tile
+counts as a little slower than the one before: many of them differ by what the prediction does not see, and a short
+budget had better see several tiles.
+
+For a script of the user's the order is a rule of thumb: the busiest SM computes `waves` tiles, and a step along k of
+each costs its products, block_m * block_n, and its loads, 64 * (block_m + block_n). An SM of a Hopper adds 2048
+products of 16-bit numbers in the cycle in which it loads 64 bytes from the L2.
 """
 
 from __future__ import annotations
@@ -21,13 +25,12 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.kernels import space
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem import Problem, Schedule
 
-RULE = (
-    "tried in the order of waves * (block_m * block_n + 64 * (block_m + block_n)), which stands for the time of the "
-    "busiest SM; what a call would choose comes first"
-)
+RULE = "tried in the order of predicted time, several tiles among the first; what a call would choose comes first"
 LOAD_COST = 64
+REPEATED = 0.1
+"""By how much each further schedule of a tile counts as slower than the one before."""
 
 Pins = Mapping[str, Any]
 
@@ -74,16 +77,27 @@ def candidates(kernel: Kernel, problem: Problem, gpu: Gpu) -> Candidates:
 
 
 def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
-    first = space.choose(script_cls, problem, gpu)
     able, refused = [], Counter[str]()
     for schedule in space.projection(script_cls):
         reasons = space.why_not(schedule, problem, gpu)
         if reasons:
             refused[reasons[0]] += 1
         else:
-            able.append(schedule.as_dict())
-    able.sort(key=lambda pins: (pins != first.as_dict(), cost(pins, problem, gpu)))
-    return Candidates(tuple(able), refused)
+            able.append(schedule)
+    if not able:
+        space.choose(script_cls, problem, gpu)  # says why
+    able.sort(key=lambda schedule: space.preference(schedule, problem, gpu))
+    return Candidates(tuple(schedule.as_dict() for schedule in _mixed(able, problem, gpu)), dict(refused))
+
+
+def _mixed(ranked: Sequence[Schedule], problem: Problem, gpu: Gpu) -> list[Schedule]:
+    """Best first, where each further schedule of a tile counts as a little slower than the one before."""
+    seen, costs = Counter[tuple[int | None, ...]](), {}
+    for schedule in ranked:
+        tile = schedule.block_m, schedule.block_n, schedule.cluster_m
+        costs[schedule] = space.preference(schedule, problem, gpu)[0] * (1 + REPEATED * seen[tile])
+        seen[tile] += 1
+    return sorted(ranked, key=costs.__getitem__)
 
 
 def _rows(kernel: Kernel, problem: Problem, gpu: Gpu) -> Sequence[Pins]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import space
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.tuner.candidates import candidates, cost, find, spelled
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
@@ -28,11 +30,20 @@ def test_every_schedule_of_a_rung_is_tried_or_counted_with_its_reason():
     assert all(reason.endswith(".") for reason in found.refused)
 
 
-def test_what_a_call_would_choose_comes_first_and_the_rest_by_the_rule():
-    found = candidates(find("v2"), LARGE, B200).ordered
-    assert found[0] == space.choose(find("v2").script_cls, LARGE, B200).as_dict()
-    costs = [cost(pins, LARGE, B200) for pins in found[1:]]
-    assert costs == sorted(costs)
+def test_what_a_call_would_choose_comes_first_and_soon_other_tiles():
+    kernel = find("h5")
+    found = [Schedule(**pins, mma="wgmma") for pins in candidates(kernel, LARGE, H200).ordered]
+    assert found[0] == space.choose(kernel.script_cls, LARGE, H200)
+    assert len({(schedule.block_m, schedule.block_n, schedule.cluster_m) for schedule in found[:12]}) >= 6
+    same = [schedule for schedule in found if (schedule.block_n, schedule.cluster_m) == (256, 2)]
+    keys = [space.preference(schedule, LARGE, H200) for schedule in same if schedule.block_m == 128]
+    assert keys == sorted(keys)
+
+
+def test_why_others_were_refused_is_plain_data():
+    """asdict turns a Counter into one of pairs, which JSON cannot have as names."""
+    found = candidates(find("h5"), LARGE, H200)
+    assert found.refused and json.loads(json.dumps(asdict(found)["refused"])) == found.refused
 
 
 def test_the_rule_prefers_few_waves_then_large_tiles():

@@ -136,7 +136,7 @@ def command(capsys):
 def test_the_ranking_is_shown_with_what_fell_out(instant, command, monkeypatch):
     code, out, _ = command(FAULTY, "--size", "33", "40", "24", "--top", "5")
     assert code == 0 and "FaultyMatmul 33x40x24 fp16 on H200, measured" in out
-    assert "8 schedules: 0 cannot run, 5 were taken, tried in the order of waves" in out
+    assert "8 schedules: 0 cannot run, 5 were taken, tried in the order of predicted time" in out
     assert "3 more could run; --top takes more of them." in out and "Winner: " in out and "kept in" in out
 
 

@@ -70,7 +70,7 @@ def _ladder(dtype: str) -> list[Case]:
 
 def _llm(dtype: str) -> list[Case]:
     shapes = dict.fromkeys((layer.n, layer.k) for layer in LAYERS)
-    bands = {"small M": SMALL_M, "large M": LARGE_M}
+    bands = {"large M": LARGE_M, "small M": SMALL_M}
     return [Case(Problem(m, n, k, dtype), band) for band, ms in bands.items() for n, k in shapes for m in ms]
 
 

@@ -27,9 +27,9 @@ LATENCY_CYCLES = 1000
 """From a TMA load to its data, on a busy chip, besides the transfer (round trips in loaded loops on B200 take 740 to
 1090 ns with 32 to 48 KB, of which the transfer is about half)."""
 
-TURN_CYCLES = 240
+TURN_CYCLES = 430
 """Between two k-tiles, where the warps that load also multiply: wait, issue, and start again. It makes HopperMatmulV2
-alone on its SM as slow as it was measured beside HopperMatmulV4 with the same tile."""
+as slow beside HopperMatmulV4 as it was measured, alone on its SM with tiles of 128x128 and of 128x192."""
 
 STEP_CYCLES = 30
 """For the barriers and the issue of each k-tile: HopperMatmulV4 was 2 to 3 % slower with block_k = 32 than with 64."""

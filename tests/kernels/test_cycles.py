@@ -1,4 +1,4 @@
-"""Predicted cycles: how many CTAs share an SM, what makes a schedule cheaper, and the choice beside what was measured."""
+"""Predicted cycles: how many CTAs share an SM, what makes a schedule cheaper, the choice beside what was measured."""
 
 from __future__ import annotations
 

@@ -432,11 +432,10 @@ class Recorder(HappensBefore):
             name = self._write((cta.position, "starts"), Frontier(), touches=(("generic", life(cta), True),))
             self.names[self.started[cta]].append(name)
 
-    def _reach(self, warp: Any, site: Any, barrier: Any, event: int) -> None:
-        told, touches = (str(barrier), barrier.phase), (("generic", life(barrier.cta), False),)
-        name = self._step(self.acting(warp, site), site, f"reaches {told}", touches=touches, signals=told)
-        self.names[event].append(name)
-        super()._reach(warp, site, barrier, event)
+    def _reach(self, warp: Any, site: Any, cta: Any, event: int) -> None:
+        touches = (("generic", life(cta), False),)
+        self.names[event].append(self._step(self.acting(warp, site), site, f"into {cta.position}", touches=touches))
+        super()._reach(warp, site, cta, event)
 
     def exits(self, cta: Any) -> None:
         if cta in self.started:
@@ -503,24 +502,28 @@ def _conflicts(name: Name, kernel: Mapping[Name, Step], region: Region, write: b
 
 def differs_where_nobody_waits(kernel: Mapping[Name, Step], mutant: Mapping[Name, Step]) -> bool:
     """The rule above, without the arrivals of phases that nobody waits for, and without the waits that pass at once,
-    because the phase before the first is over: nothing follows from either. Where such an arrival reaches into another
-    CTA, that CTA must not have exited: so it only counts for nothing if the mutant lacks it."""
+    because the phase before the first is over: nothing follows from either. If such an arrival reaches into another
+    CTA, that CTA must not have exited: the mutant may do so less often, and no later."""
     return keeps_the_orders_that_matter(consequential(kernel, mutant), consequential(mutant, mutant))
 
 
 def consequential(steps: Mapping[Name, Step], mutant: Mapping[Name, Step]) -> dict[Name, Step]:
     awaited = {step.waits for step in steps.values()}
-    kept = {name: step for name, step in steps.items() if not _idle(step, awaited, lacking=name not in mutant)}
+    spared = {name for name, step in steps.items() if _reaches(step) and name not in mutant}
+    kept = {name: step for name, step in steps.items() if name not in spared and not _idle(step, awaited)}
     names = kept.keys() | {(*name, END) for name in kept}
     return {name: replace(step, known={path: known & names for path, known in step.known.items()})
             for name, step in kept.items()}  # fmt: skip
 
 
-def _idle(step: Step, awaited: set[tuple[str, int] | None], lacking: bool) -> bool:
+def _reaches(step: Step) -> bool:
+    """Into another CTA. The arrival or the copy that does so is a step of its own."""
+    return any(isinstance(region.storage, Cta) and not write for _, region, write in step.touches)
+
+
+def _idle(step: Step, awaited: set[tuple[str, int] | None]) -> bool:
     told_nobody = step.signals is not None and step.signals not in awaited
-    reaches = all(isinstance(region.storage, Cta) for _, region, _ in step.touches)
-    nothing = reaches if lacking else not step.touches
-    return nothing and (told_nobody or (step.waits is not None and step.waits[1] < 0))
+    return not step.touches and (told_nobody or (step.waits is not None and step.waits[1] < 0))
 
 
 RULES: Mapping[str, Callable[[Mapping[Name, Step], Mapping[Name, Step]], bool]] = {

@@ -245,16 +245,16 @@ class HappensBefore:
         """An operation of this warp will tell an mbarrier of another CTA."""
         op.event = op.event or self._new_event()  # a commit has no accesses
         op.steps |= op.event
-        self._reach(warp, site, barrier, op.event)
+        self._reach(warp, site, barrier.cta, op.event)
 
     def signals(self, barrier: Mbarrier, warp: Warp, site: Place) -> None:
         """The lanes are about to arrive on an mbarrier of another CTA."""
         event = self._new_event()
         self.acting(warp, site).steps |= event
-        self._reach(warp, site, barrier, event)
+        self._reach(warp, site, barrier.cta, event)
 
-    def _reach(self, warp: Warp, site: Place, barrier: Mbarrier, event: int) -> None:
-        lanes, cta = self.acting(warp, site), barrier.cta
+    def _reach(self, warp: Warp, site: Place, cta: Cta, event: int) -> None:
+        lanes = self.acting(warp, site)
         if not lanes.generic & self.started[cta]:
             self.diagnosis.not_started(warp, site, lanes, cta)
         self.reaching[site, lanes, cta] = self.reaching.get((site, lanes, cta), 0) | event

@@ -45,7 +45,9 @@ from blackwell_matmul.errors import CompileError
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.simulator import Run
+from blackwell_matmul.simulator.machine import Cta
 from blackwell_matmul.simulator.memory import Region
+from blackwell_matmul.simulator.sanitizer.frontier import Frontier, union
 from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
 from blackwell_matmul.simulator.semantics.description import Access
 from blackwell_matmul.simulator.simulate import new_grid, prepare, run_grid
@@ -54,31 +56,53 @@ HOPPER = {"wgmma": "WgmmaMatmul", "wgmma_pipelined": "WgmmaPipelined", "wgmma_sp
 """File and class of the kernels in bench/gpu/kernels that are mutated too."""
 KERNELS = (*RUNGS, *HOPPER)
 RESULTS = Path(__file__).parent / "results" / "mutation.json"
+TWO_GROUPS = {"block_m": 128, "block_n": 64, "consumers": 2}
+ODD_STRIPS = {"block_m": 64, "block_n": 96, "e_block_n": 32, "consumers": 1}
+"""Three strips in two buffers: the last one of a tile and the first one of the next share one."""
+
 SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
-    "v0": ({"block_n": 64, "block_k": 32}, {"block_n": 128, "block_k": 16}),
-    "v1": ({"block_n": 64, "block_k": 32, "e_block_n": 16}, {"block_n": 64, "block_k": 64, "e_block_n": 64}),
-    "v2": (
-        {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
-        {"block_n": 64, "block_k": 16, "e_block_n": 32, "stages": 2},
-        {"block_n": 64, "block_k": 32, "e_block_n": 64, "stages": 6},
+    "v0": (
+        {"block_m": 128, "block_n": 64, "block_k": 32},
+        {"block_m": 128, "block_n": 128, "block_k": 16},
     ),
-    "h0": ({"block_n": 64, "block_k": 32}, {"block_n": 128, "block_k": 16}),
-    "h1": ({"block_n": 64, "block_k": 32, "e_block_n": 16}, {"block_n": 64, "block_k": 64, "e_block_n": 64}),
+    "v1": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16},
+        {"block_m": 128, "block_n": 64, "block_k": 64, "e_block_n": 64},
+    ),
+    "v2": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 32, "stages": 2},
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 64, "stages": 6},
+    ),
+    "h0": (
+        {"block_m": 128, "block_n": 64, "block_k": 32},
+        {"block_m": 128, "block_n": 128, "block_k": 16},
+    ),
+    "h1": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16},
+        {"block_m": 128, "block_n": 64, "block_k": 64, "e_block_n": 64},
+    ),
     "h2": (
-        {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
-        {"block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 6},
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 6},
     ),
     "h3": (
-        {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
-        {"block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2},
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "consumers": 2},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "consumers": 2},
     ),
     "h4": (
-        {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "sm_count": 2},
-        {"block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "sm_count": 1},
+        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "sm_count": 2},
+        {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "sm_count": 1},
+        {**ODD_STRIPS, "block_k": 32, "stages": 3, "group_m": 4, "sm_count": 1},
+    ),
+    "h5": (
+        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "cluster_m": 2, "sm_count": 2},
+        {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "cluster_m": 1, "sm_count": 1},
+        {**ODD_STRIPS, "block_k": 32, "stages": 2, "group_m": 4, "cluster_m": 2, "sm_count": 2},
     ),
     "g0": (
-        {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
-        {"block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2},
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2},
     ),
     "wgmma": ({"block_m": 64, "block_n": 64, "block_k": 32}, {"block_m": 128, "block_n": 32, "block_k": 64}),
     "wgmma_pipelined": (
@@ -90,6 +114,8 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_n": 32, "block_k": 16, "stages": 2, "num_ctas": 1},
     ),
 }
+"""Every knob is given, so that no rule has a part in what is run; `sm_count` leaves a CTA several tiles."""
+
 SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
 """M, N, K: tails in each dimension; fewer k-tiles than six stages; one k-tile."""
 
@@ -126,10 +152,10 @@ class Edit:
 
 
 ORDERING = frozenset({
-    "copy_async_commit_group", "copy_async_wait_all", "copy_async_wait_group", "fence.proxy_async",
-    "mbarrier.arrive", "mbarrier.arrive_and_expect_tx", "mbarrier.wait", "sync", "tcgen05.commit", "tcgen05.dealloc",
-    "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group", "tma.wait_group", "wgmma.commit_group",
-    "wgmma.fence", "wgmma.wait_group",
+    "cluster.sync", "copy_async_commit_group", "copy_async_wait_all", "copy_async_wait_group", "fence.proxy_async",
+    "mbarrier.arrive", "mbarrier.arrive_and_expect_tx", "mbarrier.arrive_and_expect_tx_multicast", "mbarrier.wait",
+    "sync", "tcgen05.commit", "tcgen05.dealloc", "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group",
+    "tma.wait_group", "wgmma.commit_group", "wgmma.fence", "wgmma.wait_group",
 })  # fmt: skip
 """Statements that order something: each of them is dropped, and moved."""
 
@@ -201,6 +227,8 @@ def _call(node: ast.Call, barriers: list[str]) -> Iterator[Edit]:
     if called == "mbarrier.wait":
         yield Edit("other parity", given["phase"], f"({ast.unparse(given['phase'])}) ^ 1")
         yield Edit("relaxed", given["phase"], f'{ast.unparse(given["phase"])}, sem="relaxed"')
+    if "multicast_mask" in given:
+        yield Edit("only one CTA", given["multicast_mask"], "1")
     if called == "tma.wait_group":
         yield Edit("one group less", given["n"], f"{ast.unparse(given['n'])} + 1")
         if "read" in given:
@@ -352,8 +380,10 @@ class Recorder(HappensBefore):
     def _step(self, lanes: Any, site: Any, *facts: str, **about: Any) -> Name:
         name = (lanes.cta.position, str(lanes), site.description.name, *facts)
         self.again[name] += 1
-        name = (*name, self.again[name])
-        self.log[name] = Step({path: self._names(getattr(lanes, path)) for path in PATHS}, **about)
+        return self._write((*name, self.again[name]), lanes, **about)
+
+    def _write(self, name: Name, known: Frontier, **about: Any) -> Name:
+        self.log[name] = Step({path: self._names(getattr(known, path)) for path in PATHS}, **about)
         return name
 
     def _names(self, events: int) -> frozenset[Name]:
@@ -375,7 +405,7 @@ class Recorder(HappensBefore):
     def _issue(self, ordered: Callable[..., None], op: Any, warp: Any, site: Any, regions: Any) -> None:
         effects = [effect for effect in site.description.effects if effect.operand in regions]
         touches = tuple((e.path, regions[e.operand], e.access is Access.WRITE) for e in effects)
-        told = None if op.barrier is None else (op.barrier.name, op.barrier.phase)
+        told = None if op.barrier is None else (str(op.barrier), op.barrier.phase)
         facts = (*(f"{e.operand} {regions[e.operand]}" for e in effects), str(told))
         name = self._step(self.acting(warp, site), site, *facts, touches=touches, signals=told)
         ordered(op, warp, site, regions)
@@ -384,15 +414,40 @@ class Recorder(HappensBefore):
             self.names[op.event].append((*name, END))
 
     def arrive(self, barrier: Any, warp: Any, site: Any, release: bool) -> None:
-        told = (barrier.name, barrier.phase)
+        told = (str(barrier), barrier.phase)
         self._step(self.acting(warp, site), site, str(told), signals=told)
         super().arrive(barrier, warp, site, release)
 
     def passed(self, barrier: Any, warp: Any, site: Any, acquire: bool) -> None:
-        seen = (barrier.name, barrier.phase - 1)
+        seen = (str(barrier), barrier.phase - 1)
         name = self._step(self.acting(warp, site), site, str(seen), waits=seen)
         super().passed(barrier, warp, site, acquire)
         self.names[barrier.waits[warp.index].event].append(name)
+
+    # the life of a CTA in a cluster: what reaches into it comes after its start and before its end
+
+    def enter(self, cta: Any) -> None:
+        super().enter(cta)
+        if cta in self.started:
+            name = self._write((cta.position, "starts"), Frontier(), touches=(("generic", life(cta), True),))
+            self.names[self.started[cta]].append(name)
+
+    def _reach(self, warp: Any, site: Any, cta: Any, event: int) -> None:
+        touches = (("generic", life(cta), False),)
+        self.names[event].append(self._step(self.acting(warp, site), site, f"into {cta.position}", touches=touches))
+        super()._reach(warp, site, cta, event)
+
+    def exits(self, cta: Any) -> None:
+        if cta in self.started:
+            known = Frontier()
+            known.steps = union(self._lanes_of(cta)).steps
+            self._write((cta.position, "exits"), known, touches=(("steps", life(cta), True),))
+        super().exits(cta)
+
+
+def life(cta: Any) -> Region:
+    """A region that stands for all of the CTA."""
+    return Region(cta, ((0, 1),))
 
 
 END = "end"
@@ -447,16 +502,23 @@ def _conflicts(name: Name, kernel: Mapping[Name, Step], region: Region, write: b
 
 def differs_where_nobody_waits(kernel: Mapping[Name, Step], mutant: Mapping[Name, Step]) -> bool:
     """The rule above, without the arrivals of phases that nobody waits for, and without the waits that pass at once,
-    because the phase before the first is over: nothing follows from either."""
-    return keeps_the_orders_that_matter(consequential(kernel), consequential(mutant))
+    because the phase before the first is over: nothing follows from either. If such an arrival reaches into another
+    CTA, that CTA must not have exited: the mutant may do so less often, and no later."""
+    return keeps_the_orders_that_matter(consequential(kernel, mutant), consequential(mutant, mutant))
 
 
-def consequential(steps: Mapping[Name, Step]) -> dict[Name, Step]:
+def consequential(steps: Mapping[Name, Step], mutant: Mapping[Name, Step]) -> dict[Name, Step]:
     awaited = {step.waits for step in steps.values()}
-    kept = {name: step for name, step in steps.items() if not _idle(step, awaited)}
+    spared = {name for name, step in steps.items() if _reaches(step) and name not in mutant}
+    kept = {name: step for name, step in steps.items() if name not in spared and not _idle(step, awaited)}
     names = kept.keys() | {(*name, END) for name in kept}
     return {name: replace(step, known={path: known & names for path, known in step.known.items()})
             for name, step in kept.items()}  # fmt: skip
+
+
+def _reaches(step: Step) -> bool:
+    """Into another CTA. The arrival or the copy that does so is a step of its own."""
+    return any(isinstance(region.storage, Cta) and not write for _, region, write in step.touches)
 
 
 def _idle(step: Step, awaited: set[tuple[str, int] | None]) -> bool:

@@ -8,6 +8,7 @@ the kernel needs: with `e_block_n` tiles move by TMA and C leaves in strips; wit
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
@@ -375,6 +376,10 @@ def choose(
     raise InputError(_nothing_runs(rung, matching, problem, gpu))
 
 
+RESOLUTION = 0.005
+"""What is nearer than this, of the whole, counts as equal: predictions are not that good."""
+
+
 def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
     """What to sort schedules by, best first; of equals few large tiles come first, then wide strips and
     stages that k-tiles can fill."""
@@ -382,7 +387,7 @@ def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...
     filled = min(case.stages, case.k_tiles)
     tile = case.block_m, case.block_n, case.block_k
     largest = (*tile, case.e_block_n or 0, filled, -case.stages, case.group_m or 0, case.cluster_m)
-    return (predicted_cycles(case), *(-size for size in largest))
+    return (round(math.log(predicted_cycles(case)) / RESOLUTION), *(-size for size in largest))
 
 
 def _matching(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) -> list[Schedule]:

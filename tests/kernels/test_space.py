@@ -65,7 +65,8 @@ def generates(name: str, schedule: Schedule, problem: Problem = ODD, target: str
 
 
 def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
-    for name, count in (("v0", 21), ("v1", 54), ("v2", 216), ("h0", 42), ("h2", 432), ("h3", 432), ("h5", 3456)):
+    counts = {"v0": 21, "v1": 54, "v2": 324, "h0": 42, "h2": 648, "h3": 648, "h4": 2592, "h5": 5184, "g0": 648}
+    for name, count in counts.items():
         schedules = projection(rung(name))
         assert len(schedules) == len(set(schedules)) == count
         assert all(tuple(schedule.as_dict()) == rung(name).knobs for schedule in schedules)
@@ -226,19 +227,22 @@ def test_each_reason_is_one_sentence() -> None:
 # --- the choice
 
 
-@pytest.mark.parametrize(
-    ("name", "sizes", "expected"),
-    [
-        ("v0", (8192, 8192, 8192), Schedule(128, 256, 64)),
-        ("v1", (2048, 2048, 2048), Schedule(128, 128, 64, 64)),  # 256 wide: 128 tiles, fewer than SMs
-        ("v1", (1024, 1024, 1024), Schedule(128, 256, 64, 64)),  # no width gives every SM a tile
-        ("v1", (4096, 72, 16), Schedule(128, 128, 16, 64)),  # no larger than n and k need
-        ("v2", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4)),  # 6 stages of 48 KiB do not fit
-        ("v2", (2048, 2048, 64), Schedule(128, 128, 64, 64, 2)),  # one k-tile fills no ring
-        ("h2", (8192, 8192, 8192), Schedule(128, 128, 64, 64, 6, mma="wgmma")),  # one warpgroup holds no wider tile
-        ("h4", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, mma="wgmma")),
-    ],
-)
+CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
+    ("v0", (8192, 8192, 8192), Schedule(128, 256, 64)),  # the widest tile moves the fewest bytes
+    ("v1", (2048, 2048, 2048), Schedule(128, 96, 64, 32)),  # one stage: three CTAs an SM hide more than two of 128
+    ("v1", (1024, 1024, 1024), Schedule(128, 64, 64, 64)),  # no tile gives every SM one: the most SMs, the least each
+    ("v1", (4096, 72, 16), Schedule(128, 64, 16, 64)),  # no larger than n and k need
+    ("v2", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 2)),  # two CTAs of two stages: epilogues beside products
+    ("v2", (2048, 2048, 64), Schedule(128, 128, 64, 64, 2)),  # one k-tile fills no ring
+    ("h2", (8192, 8192, 8192), Schedule(128, 192, 64, 64, 4, mma="wgmma")),  # one warpgroup holds no wider tile
+    ("h4", (8192, 8192, 8192), Schedule(128, 224, 64, 32, 4, 2, 16, mma="wgmma")),  # 18 * 224 < 16 * 256 columns
+    ("h5", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 2, mma="wgmma")),  # 128 tiles for 132 SMs
+    ("h5", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 16, 2, mma="wgmma")),  # as many; B is shared
+    ("g0", (4096, 4096, 4096), Schedule(128, 160, 64, 32, 2, mma="mma.sync")),  # 192 wide takes too many registers
+]
+
+
+@pytest.mark.parametrize(("name", "sizes", "expected"), CHOSEN)
 def test_the_choice(name: str, sizes: tuple[int, int, int], expected: Schedule) -> None:
     assert choose(rung(name), Problem(*sizes), GPU_OF[name]) == expected
 
@@ -250,7 +254,7 @@ def test_a_gpu_without_the_multiplier_names_those_that_have_it() -> None:
 
 def test_a_partial_pin_restricts_the_choice() -> None:
     problem = Problem(8192, 8192, 8192)
-    assert choose(rung("v2"), problem, B200, {"block_n": 64}) == Schedule(128, 64, 64, 64, 6)
+    assert choose(rung("v2"), problem, B200, {"block_n": 64}) == Schedule(128, 64, 64, 16, 2)  # four CTAs an SM
     assert choose(rung("v2"), problem, B200, {"stages": 6}) == Schedule(128, 256, 32, 64, 6)
     for schedule in projection(rung("v1")):
         assert choose(rung("v1"), problem, B200, schedule.as_dict()) == schedule
@@ -259,15 +263,17 @@ def test_a_partial_pin_restricts_the_choice() -> None:
 @pytest.mark.parametrize(
     ("pins", "problem", "message"),
     [
-        ({"block_n": 96}, ODD, "block_n = 96 is outside of the space; block_n can be 64, 128, 256"),
+        ({"block_n": 80}, ODD, "block_n = 80 is outside of the space; block_n can be 64, 96, 128, .*, 256"),
         ({"block_n": "128"}, ODD, "block_n = '128' is outside"),
+        ({"block_m": 64}, ODD, "block_m = 64 is outside of the space; block_m can be 128"),
+        ({"block_n": 96, "e_block_n": 64}, ODD, "e_block_n = 64: strips must fill block_n = 96"),
         ({"warps": 4}, ODD, "BlackwellMatmulV2 has no knob 'warps'; its knobs are block_m"),
         (
             {"block_n": 256, "block_k": 64, "stages": 6},
             ODD,
             "None of 3 schedules of BlackwellMatmulV2 can run 1000x200x136 .*232448",
         ),
-        ({}, Problem(64, 64, 511), "None of 108 schedules of BlackwellMatmulV2 can run .*pad K to 512"),
+        ({}, Problem(64, 64, 511), "None of 324 schedules of BlackwellMatmulV2 can run .*pad K to 512"),
     ],
 )
 def test_pins_that_leave_nothing_say_why(pins: dict[str, object], problem: Problem, message: str) -> None:

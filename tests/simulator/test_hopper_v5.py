@@ -21,6 +21,9 @@ import torch
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.simulator import Run, simulate
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import mutation
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = (ROOT / "blackwell_matmul/kernels/hopper/v5.py").read_text()
 PLAIN = (
@@ -137,3 +140,42 @@ def test_a_mutant_is_exposed_in_every_order(tmp_path: Path, name: str) -> None:
     for policy in POLICIES[1:]:
         run, good = execute(mutant, 300, 200, 264, policy)
         assert not (run.ok and good), policy
+
+
+# the rules by which the mutation study calls a mutant equivalent
+
+ORDERS_LESS = [
+    ("self.cluster.sync()", 0),
+    ("self.cluster.sync()", 1),
+    ("self.mbarrier.wait(empty", 0),
+    ("self.mbarrier.wait(full", 0),
+]
+
+
+def changed(folder: Path, old: str, new: str, nth: int = 0) -> Any:
+    """The rung, whose schedule the study gives, with the text replaced in the nth line that has it."""
+    lines = SOURCE.splitlines(keepends=True)
+    hit = [i for i, line in enumerate(lines) if old in line][nth]
+    lines[hit] = lines[hit].replace(old, new)
+    return mutation.load("".join(lines), "HopperMatmulV5", folder)
+
+
+@pytest.mark.parametrize(("line", "nth"), ORDERS_LESS)
+def test_the_rules_tell_it_from_one_that_orders_less(tmp_path: Path, line: str, nth: int) -> None:
+    case = mutation.cases("h5")[0]
+    steps = mutation.kernel_steps("h5", case)
+    less = mutation.steps(changed(tmp_path, line, f"{DROP} {line}", nth), case)
+    assert all(rule(steps, dict(steps)) for rule in mutation.RULES.values())
+    assert not any(rule(steps, less) for rule in mutation.RULES.values())
+
+
+def test_what_reaches_into_another_cta_has_a_consequence_though_nobody_waits_for_it(tmp_path: Path) -> None:
+    """One k-tile: no stage is used again. An arrival less in the other CTA changes nothing; but those that are there
+    must be over when it exits."""
+    case = mutation.cases("h5")[2]
+    steps = mutation.kernel_steps("h5", case)
+    fewer = mutation.steps(changed(tmp_path, "multicast_mask=self.everyone, scope", "multicast_mask=1, scope"), case)
+    assert mutation.differs_where_nobody_waits(steps, fewer)
+    assert not mutation.differs_where_nobody_waits(fewer, steps)
+    late = mutation.steps(changed(tmp_path, "self.cluster.sync()", DROP, 1), case)
+    assert not mutation.differs_where_nobody_waits(steps, late)

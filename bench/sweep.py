@@ -1,4 +1,4 @@
-"""Every schedule of every rung over many odd shapes, against float64: `python bench/sweep.py [--processes N]`.
+"""Every schedule of V0 to V2 over many odd shapes, against float64: `python bench/sweep.py [--processes N]`.
 
 For each schedule and element type a seeded draw of (n, k), and for each of those all of MS, since m is no compile-time
 constant. Everything is simulated: a line of the result says what the simulator computed, and nothing about a GPU.
@@ -29,7 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.reference import TORCH_DTYPES
-from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.space import projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.simulator import simulate
@@ -46,7 +46,7 @@ Case = tuple[str, dict[str, int], int, int, str]
 def cases(draws: int) -> Iterator[Case]:
     """`draws` different (n, k) for each rung, schedule and element type, of those that why_not allows."""
     gpu = gpu_for_target(TARGET)
-    for name in RUNGS:
+    for name in reversed(LADDERS[TARGET]):
         for schedule in projection(rung(name)):
             for dtype in sorted(TORCH_DTYPES):
                 fitting = [(n, k) for n in NS for k in KS if not why_not(schedule, Problem(128, n, k, dtype), gpu)]
@@ -127,7 +127,7 @@ def report(result: Path) -> int:
     for row in rows:
         if not row["ok"]:
             console.print(f"[red]wrong[/red] {json.dumps(row)}")
-    for name in RUNGS:
+    for name in reversed(LADDERS[TARGET]):
         mine = [row for row in rows if row["rung"] == name]
         worst = max((row["worst_ratio"] for row in mine), default=0.0)
         good = sum(row["ok"] for row in mine)

@@ -4,8 +4,8 @@ A CTA takes k-tile after k-tile. Each costs the tensor core its products and the
 and CTAs that share an SM share both. A stage is used again once it has been loaded and multiplied, and where the same
 warps do both, some time passes between two k-tiles in which neither happens. The SM with the most tiles ends last.
 
-On an H200 the schedule that it puts first takes 1.4 % longer than the fastest of some twenty tiles, in the geometric
-mean over 62 problems with M from 128 to 8192 (bench/tiles.py; bench/results/h200_tiles.json).
+On an H200 the schedule that it puts first takes 1.5 % longer than the fastest of some twenty tiles, in the geometric
+mean over 53 problems with M from 128 to 8192 (bench/tiles.py; bench/results/h200_tiles.json).
 """
 
 from __future__ import annotations

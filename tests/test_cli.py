@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from itertools import pairwise
 
 import pytest
 import torch
@@ -309,7 +310,7 @@ def test_schedules_lists_all_and_marks_the_chosen_one(listed):
     assert "512 tiles of C for 148 SMs, 4 tiles at most for each; 267182 cycles predicted, and at least" in out
     _, every = listed("v2", "--size", "4096", "4096", "4096", "--all")
     cycles = [int(line.split()[-1]) for line in every.splitlines() if re.match(r"[> ] +128 ", line)]
-    assert len(cycles) == 324 and all(this < 1.01 * next_ for this, next_ in zip(cycles[:274], cycles[1:275]))
+    assert len(cycles) == 324 and all(this < 1.01 * after for this, after in pairwise(cycles[:275]))
 
 
 def test_rejected_schedules_share_rows_and_reasons_and_all_gives_each_its_own(listed):

@@ -1,8 +1,8 @@
-"""H4: specialised warps, CTAs that stay, TMA and wgmma."""
+"""H5: clusters that read B once, specialised warps, CTAs that stay, TMA and wgmma."""
 
 import torch
 
-from blackwell_matmul import HopperMatmulV4
+from blackwell_matmul import HopperMatmulV5
 from blackwell_matmul.harness import report
 
 m, n, k = 512, 512, 512
@@ -14,7 +14,7 @@ def main() -> int:
     b = torch.randn(n, k, dtype=torch.float16)
     c = torch.empty(m, n, dtype=torch.float16)
 
-    matmul = HopperMatmulV4()
+    matmul = HopperMatmulV5()
     run = matmul(m, n, k, a, b, c)  # C[m, n] = A[m, k] @ B[n, k].T
 
     result = report(run, a, b, c)  # against float64

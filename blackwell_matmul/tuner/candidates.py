@@ -25,6 +25,8 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.kernels import space
+from blackwell_matmul.kernels.case import case_of
+from blackwell_matmul.kernels.cycles import predicted_cycles
 from blackwell_matmul.problem import Problem, Schedule
 
 RULE = "tried in the order of predicted time, several tiles among the first; what a call would choose comes first"
@@ -95,7 +97,7 @@ def _mixed(ranked: Sequence[Schedule], problem: Problem, gpu: Gpu) -> list[Sched
     seen, costs = Counter[tuple[int | None, ...]](), {}
     for schedule in ranked:
         tile = schedule.block_m, schedule.block_n, schedule.cluster_m
-        costs[schedule] = space.preference(schedule, problem, gpu)[0] * (1 + REPEATED * seen[tile])
+        costs[schedule] = predicted_cycles(case_of(schedule, problem, gpu)) * (1 + REPEATED * seen[tile])
         seen[tile] += 1
     return sorted(ranked, key=costs.__getitem__)
 

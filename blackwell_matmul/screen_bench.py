@@ -148,12 +148,13 @@ def _percent(value: float | None) -> str:
 
 def measured_on(book: Book) -> str:
     """One paragraph: on what, with which versions, how, on which data, at which clocks."""
-    machine = book.machine
+    peak = f"; dense peak {book.machine.peak_tflops:g} TFLOPS" if book.machine.peak_tflops else ""
+    return " ".join([on_what(book.machine, peak), *_how(list(book.sessions.values()))])
+
+
+def on_what(machine: Machine, peak: str = "") -> str:
     versions = ", ".join(f"{name} {version}" for name, version in machine.about.get("versions", {}).items())
-    driver = machine.about.get("driver_version", "unknown")
-    peak = f"; dense peak {machine.peak_tflops:g} TFLOPS" if machine.peak_tflops else ""
-    first = f"Measured on {machine}{peak}, driver {driver}, {versions}."
-    return " ".join([first, *_how(list(book.sessions.values()))])
+    return f"Measured on {machine}{peak}, driver {machine.about.get('driver_version', 'unknown')}, {versions}."
 
 
 def _how(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:

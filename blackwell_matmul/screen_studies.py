@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from blackwell_matmul.screen import printable, telling
-from blackwell_matmul.screen_bench import Outcome
+from blackwell_matmul.screen_bench import Outcome, on_what
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,7 +46,5 @@ def study_lines(sheet: Sheet) -> Iterator[RenderableType]:
 
     draw: Callable[[Sheet], Iterator[RenderableType]] = import_module(_SCREENS[sheet.study]).lines
     yield from draw(sheet)
-    versions = ", ".join(f"{name} {version}" for name, version in sheet.machine.about.get("versions", {}).items())
-    driver = sheet.machine.about.get("driver_version", "unknown")
-    yield Text(f"Measured on {sheet.machine}, driver {driver}, {versions}.", style="dim")
+    yield Text(on_what(sheet.machine), style="dim")
     yield Text(printable(f"Written: {sheet.file}"))

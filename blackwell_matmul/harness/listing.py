@@ -12,7 +12,7 @@ from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.kernels import space
-from blackwell_matmul.kernels.case import case_of, dynamic_shared_bytes, tensor_memory_columns
+from blackwell_matmul.kernels.case import case_of, shared_bytes, tensor_memory_columns
 from blackwell_matmul.kernels.cycles import predicted_cycles
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.wording import shown
@@ -135,7 +135,7 @@ def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
     return ScheduleRow(
         schedule=schedule,
         ctas=case.ctas,
-        shared_memory_bytes=dynamic_shared_bytes(schedule, problem, gpu),
+        shared_memory_bytes=shared_bytes(case),
         tensor_memory_columns=tensor_memory_columns(case.block_n) if schedule.mma == "tcgen05" else 0,
         predicted_cycles=predicted_cycles(case),
         reasons=tuple(space.why_not(schedule, problem, gpu)),

@@ -11,7 +11,6 @@ import hashlib
 import importlib.metadata
 import inspect
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,14 +50,12 @@ def pins_for_call(script_cls: Any, arguments: Sequence[Any], gpu: Gpu) -> Mappin
 
 def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any]) -> Path | None:
     """Write a winner, whole or not at all: "schedule" by knob, and whatever else is worth knowing. None: no cache."""
+    from blackwell_matmul.harness.bench.results import write_whole  # heavy, and calls only read
+
     file = place(script_cls, problem, gpu)
     if file is None:
         return None
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    whole = {"format": FORMAT, "under": _under(script_cls, problem, gpu), **record}
-    draft.write_text(json.dumps(whole, indent=1, allow_nan=False), encoding="utf-8")
-    draft.replace(file)
+    write_whole(file, {"format": FORMAT, "under": _under(script_cls, problem, gpu), **record})
     _read.cache_clear()
     return file
 

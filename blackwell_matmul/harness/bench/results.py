@@ -105,7 +105,7 @@ class Book:
 
     def __init__(self, folder: Path, suite: str, machine: Machine) -> None:
         self.file, self.suite, self.machine = folder / FILE, suite, machine
-        self._whole = _read(self.file)
+        self._whole = read_whole(self.file)
         found = self._whole.get("machine")
         if found and Machine(**found).identity != machine.identity:
             where = f"{self.file} has figures of {Machine(**found)}"
@@ -138,28 +138,34 @@ class Book:
         return {"format": FORMAT, "machine": asdict(self.machine), "suites": suites}
 
     def save(self) -> None:
-        """Whole or not at all, after each step: a run that is broken off loses one."""
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.file.with_name(f".{self.file.name}.{os.getpid()}")
-        draft.write_text(json.dumps(self.as_dict(), indent=1, allow_nan=False), encoding="utf-8")
-        draft.replace(self.file)
+        """After each step: a run that is broken off loses one."""
+        write_whole(self.file, self.as_dict())
 
 
-def _read(file: Path) -> dict[str, Any]:
+def write_whole(file: Path, record: Mapping[str, Any]) -> None:
+    """Whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.write_text(json.dumps(record, indent=1, allow_nan=False), encoding="utf-8")
+    draft.replace(file)
+
+
+def read_whole(file: Path, *names: str) -> dict[str, Any]:
+    """What a run has left, empty where there is nothing; InputError for any other file, or one that lacks a name."""
     if not file.exists():
         return {}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
         found = None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(found, dict) or found.get("format") != FORMAT or not found.keys() >= set(names):
         raise InputError(f"{file} is no result of this version of bench; move it away, or choose another --out.")
     return found
 
 
 def saved_books(folder: Path) -> list[Book]:
     """The suites of a folder as they were left; InputError where there are none."""
-    whole = _read(folder / FILE)
+    whole = read_whole(folder / FILE)
     if not whole:
         raise InputError(f"{folder} has no {FILE}; bench --out {folder} makes one.")
     return [Book(folder, suite, Machine(**whole["machine"])) for suite in whole["suites"]]

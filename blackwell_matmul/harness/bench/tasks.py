@@ -76,11 +76,18 @@ def measure(step: Step, contenders: Sequence[Record], problem: Record, settings:
         who = Contender(**each["contender"])
         step(who.name)
         groups[who.name], how[who.name] = place.group(make_call(who, what, each["bundle"]), sets, chosen.group_us)
+    return {**interleaved(groups, how, place, chosen, step), "sets": len(sets)}
+
+
+def interleaved(
+    groups: Mapping[str, protocol.Group], how: Mapping[str, str], place: Cpu, settings: protocol.Settings, step: Step
+) -> dict[str, Any]:
+    """Groups by name, in turns, with the GPU's own telemetry. how: each of them is launched."""
     telemetry = place.telemetry()
-    timings, warmup = protocol.measure(groups, chosen, time.monotonic, step)
+    timings, warmup = protocol.measure(groups, settings, time.monotonic, step)
     return {
         "timings": {name: {**asdict(timing), "launched_by": how[name]} for name, timing in timings.items()},
-        "warmup": asdict(warmup), "telemetry": telemetry.stop(), "sets": len(sets),
+        "warmup": asdict(warmup), "telemetry": telemetry.stop(),
     }  # fmt: skip
 
 

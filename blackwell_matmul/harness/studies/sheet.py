@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.bench.results import Machine
+from blackwell_matmul.harness.bench.results import FORMAT, Machine, read_whole, write_whole
 
-FORMAT = 1
 Status = Literal["done", "refused", "failed", "hung"]
 
 
@@ -32,7 +29,7 @@ class Sheet:
 
     def __init__(self, folder: Path, study: str, machine: Machine) -> None:
         self.file, self.study, self.machine = folder / f"{study}.json", study, machine
-        found = _read(self.file)
+        found = read_whole(self.file, "rows")
         if found and Machine(**found["machine"]).identity != machine.identity:
             was = Machine(**found["machine"])
             raise InputError(
@@ -53,10 +50,7 @@ class Sheet:
     def put(self, row: Row) -> None:
         """Kept at once, whole or not at all."""
         self._rows[row.trial] = row
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.file.with_name(f".{self.file.name}.{os.getpid()}")
-        draft.write_text(json.dumps(self.as_dict(), indent=1, allow_nan=False), encoding="utf-8")
-        draft.replace(self.file)
+        write_whole(self.file, self.as_dict())
 
     def forget(self) -> None:
         self._rows.clear()
@@ -69,18 +63,6 @@ class Sheet:
 def saved(folder: Path, study: str) -> Sheet:
     """As a run has left it; InputError where there is none."""
     file = folder / f"{study}.json"
-    if not (found := _read(file)):
+    if not (found := read_whole(file, "rows")):
         raise InputError(f"{file} is not there; bench --suite {study} --out {folder} makes it.")
     return Sheet(folder, study, Machine(**found["machine"]))
-
-
-def _read(file: Path) -> dict[str, Any]:
-    if not file.exists():
-        return {}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or found.get("format") != FORMAT or "rows" not in found:
-        raise InputError(f"{file} is no result of this version of bench; move it away, or choose another --out.")
-    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.harness.bench import contenders, protocol
 from blackwell_matmul.harness.bench.devices import Cpu
+from blackwell_matmul.harness.bench.tasks import interleaved
 from blackwell_matmul.harness.foreign import load_module
 
 Step = Callable[[str], None]
@@ -39,12 +39,7 @@ def in_turns(
     for name, call in calls.items():
         step(name)
         groups[name], how[name] = place.group(call, sets, settings.group_us, capture)
-    telemetry = place.telemetry()
-    timings, warmup = protocol.measure(groups, settings, time.monotonic, step)
-    return {
-        "timings": {name: {**asdict(timing), "launched_by": how[name]} for name, timing in timings.items()},
-        "warmup": asdict(warmup), "telemetry": telemetry.stop(), "sets": len(sets),
-    }  # fmt: skip
+    return {**interleaved(groups, how, place, settings, step), "sets": len(sets)}
 
 
 def rotating(place: Cpu, set_bytes: int) -> range:

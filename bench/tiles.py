@@ -35,7 +35,7 @@ from blackwell_matmul.harness.bench.devices import Call, Cuda
 from blackwell_matmul.harness.bench.protocol import Settings, measure
 from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS
 from blackwell_matmul.kernels import rung as rung_named
-from blackwell_matmul.kernels.space import choose
+from blackwell_matmul.kernels.space import SPACE, choose
 from blackwell_matmul.problem import Problem, Schedule
 
 TILES = (
@@ -61,12 +61,11 @@ def problems() -> Iterator[Problem]:
 
 
 def schedules(rung: str, n: int, k: int) -> list[Schedule]:
-    """For each tile what the rung would add to it; tiles that cannot run are left out."""
+    """For each tile and kind of cluster what the rung would add to it; those that cannot run are left out."""
     cls, found = rung_named(rung), []
-    for (block_m, block_n), cluster_m in itertools.product(
-        TILES, (1, 2) if "cluster_m" in rung_named(rung).knobs else (0,)
-    ):
-        pins = {"block_m": block_m, "block_n": block_n, **({"cluster_m": cluster_m} if cluster_m else {})}
+    shared = [name for name in ("cluster_m", "split_k") if name in cls.knobs]
+    for (block_m, block_n), *values in itertools.product(TILES, *(SPACE[name] for name in shared)):
+        pins = {"block_m": block_m, "block_n": block_n, **dict(zip(shared, values, strict=True))}
         try:
             found.append(choose(cls, Problem(8192, n, k), GPU, pins))
         except InputError:

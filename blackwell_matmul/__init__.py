@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v3 import HopperMatmulV3
     from blackwell_matmul.kernels.hopper.v4 import HopperMatmulV4
     from blackwell_matmul.kernels.hopper.v5 import HopperMatmulV5
+    from blackwell_matmul.kernels.hopper.v6 import HopperMatmulV6
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime import Loaded, load
     from blackwell_matmul.script import Script
@@ -69,6 +70,7 @@ __all__ = [
     "HopperMatmulV3",
     "HopperMatmulV4",
     "HopperMatmulV5",
+    "HopperMatmulV6",
     "InputError",
     "Loaded",
     "Problem",
@@ -117,6 +119,7 @@ _HOMES = {
     "kernels.hopper.v3": ("HopperMatmulV3",),
     "kernels.hopper.v4": ("HopperMatmulV4",),
     "kernels.hopper.v5": ("HopperMatmulV5",),
+    "kernels.hopper.v6": ("HopperMatmulV6",),
     "problem": ("Problem", "Schedule"),
     "runtime": ("Loaded", "load"),
     "script": ("Script",),

@@ -91,6 +91,7 @@ class _Build:
                     tilus_compat.restore_scopes(),
                     tilus_compat.wgmma_fragments(),
                     tilus_compat.widest_wgmma(),
+                    tilus_compat.workspace_bytes(),
                     tilus_compat.observe_rewrites(self.recorder),
                 ):
                     return self._program()

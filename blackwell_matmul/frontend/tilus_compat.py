@@ -245,6 +245,23 @@ def _widest(n: int) -> int:
 
 
 @contextmanager
+def workspace_bytes() -> Iterator[None]:
+    """Ask for as many bytes of global memory as `global_tensor` needs.
+
+    tilus asks for as many bytes as the tensor has bits: eight times too much, at each launch. Removable when
+    `AllocateGlobalInstEmitter` divides the bits by 8.
+    """
+    context: Any = importlib.import_module("tilus.backends.contexts.gmem_alloc_ctx").GlobalMemoryAllocationContext
+    with lock:
+        allocate = context.allocate_global_memory
+        context.allocate_global_memory = lambda self, nbytes, clean: allocate(self, (nbytes + 7) // 8, clean)
+        try:
+            yield
+        finally:
+            context.allocate_global_memory = allocate
+
+
+@contextmanager
 def without_hidet_passes(unneeded: Collection[tuple[str, int]]) -> Iterator[None]:
     """Leave passes out of `tilus.drivers.optimize_ir_module`: (name, 0) is the first pass of this name, and so on.
 

@@ -25,6 +25,7 @@ RUNGS: Mapping[str, str] = MappingProxyType(
         "h3": "blackwell_matmul.kernels.hopper.v3:HopperMatmulV3",
         "h4": "blackwell_matmul.kernels.hopper.v4:HopperMatmulV4",
         "h5": "blackwell_matmul.kernels.hopper.v5:HopperMatmulV5",
+        "h6": "blackwell_matmul.kernels.hopper.v6:HopperMatmulV6",
         "g0": "blackwell_matmul.kernels.geforce.v0:GeforceMatmulV0",
     }
 )
@@ -34,7 +35,7 @@ GeForce Blackwell and GB10."""
 LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "sm_100a": ("v2", "v1", "v0"),
-        "sm_90a": ("h5", "h4", "h3", "h2", "h1", "h0"),
+        "sm_90a": ("h6", "h5", "h4", "h3", "h2", "h1", "h0"),
         "sm_120a": ("g0",),
         "sm_121a": ("g0",),
     }

@@ -37,6 +37,7 @@ class Case:
     consumers: int | None
     group_m: int | None
     cluster_m: int
+    split_k: int
     mma: str
     problem: Problem
     gpu: Gpu
@@ -60,7 +61,8 @@ class Case:
     def barriers(self) -> int:
         """One for TMA or one for each stage, and as many for the way back if warps specialise; tcgen05.mma has one."""
         of_tma = self.stages * (2 if self.consumers else 1) if self.uses_tma else 0
-        return of_tma + (1 if self.mma == "tcgen05" else 0)
+        of_parts = (self.consumers or 0) if self.split_k > 1 else 0
+        return of_tma + of_parts + (1 if self.mma == "tcgen05" else 0)
 
     @property
     def strip_buffers(self) -> int:
@@ -85,13 +87,18 @@ class Case:
 
     @property
     def ctas(self) -> int:
-        """Tiles of C, or, where a CTA computes many, what would be a CTA each; in whole clusters."""
+        """Tiles of C and their parts, or, where a CTA computes many, what would be a CTA each; in whole clusters."""
         tiles_m = round_up(ceil_div(self.problem.m, self.block_m), self.cluster_m)
-        return tiles_m * ceil_div(self.problem.n, self.block_n)
+        return tiles_m * ceil_div(self.problem.n, self.block_n) * self.split_k
 
     @property
     def k_tiles(self) -> int:
-        return ceil_div(self.problem.k, self.block_k)
+        """Those of one CTA, or of the one that has most."""
+        return ceil_div(ceil_div(self.problem.k, self.block_k), self.split_k)
+
+    @property
+    def cluster_ctas(self) -> int:
+        return self.cluster_m * self.split_k
 
 
 def dynamic_shared_bytes(schedule: Schedule, problem: Problem, gpu: Gpu) -> int:
@@ -141,6 +148,7 @@ def case_of(schedule: Schedule, problem: Problem, gpu: Gpu) -> Case:
         consumers=schedule.consumers,
         group_m=schedule.group_m,
         cluster_m=1 if schedule.cluster_m is None else schedule.cluster_m,
+        split_k=1 if schedule.split_k is None else schedule.split_k,
         mma=schedule.mma,
         problem=problem,
         gpu=gpu,

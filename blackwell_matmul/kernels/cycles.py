@@ -41,6 +41,9 @@ its clock for it. A tile that arrives by multicast takes the L2 less."""
 EPILOGUE_ELEMENTS_PER_CYCLE = 16
 """From the accumulator to shared memory, by the warps that multiply."""
 
+SUM_BYTES = 4
+"""Of fp32."""
+
 RESERVED_BYTES = 1024
 """Of an SM's shared memory, with each CTA (CUDA C++ Programming Guide, compute capability 8.x and later)."""
 
@@ -53,7 +56,8 @@ REGISTERS = 65536
 
 def predicted_cycles(case: Case) -> int:
     """SM clock cycles from the first load to the last store, on the SM that has the most tiles."""
-    left, resident = ceil_div(case.ctas, case.gpu.sm_count), resident_ctas(case)
+    at_once = case.gpu.sm_count // case.cluster_ctas * case.cluster_ctas
+    left, resident = ceil_div(case.ctas, at_once), resident_ctas(case)
     full, rest = divmod(left, resident)
     return round(full * _round(case, resident) + (_round(case, rest) if rest else 0))
 
@@ -61,7 +65,15 @@ def predicted_cycles(case: Case) -> int:
 def _round(case: Case, together: int) -> float:
     """So many CTAs on an SM, from beginning to end. The epilogue of one runs beside the products of another."""
     epilogue = case.block_m * case.block_n / EPILOGUE_ELEMENTS_PER_CYCLE
-    return LATENCY_CYCLES + case.k_tiles * _k_tile(case, together) + epilogue
+    return LATENCY_CYCLES + case.k_tiles * _k_tile(case, together) + epilogue + _exchange(case)
+
+
+def _exchange(case: Case) -> float:
+    """What the CTAs of a split tile write for each other, and read."""
+    if case.split_k == 1:
+        return 0
+    given = case.block_m * case.block_n * SUM_BYTES * (case.split_k - 1) / case.split_k
+    return 2 * (LATENCY_CYCLES + given / L2_BYTES_PER_CYCLE)
 
 
 def _k_tile(case: Case, together: int) -> float:

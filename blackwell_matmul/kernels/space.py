@@ -41,6 +41,7 @@ SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType(
         "consumers": (1, 2),
         "group_m": (1, 4, 8, 16),
         "cluster_m": (1, 2),
+        "split_k": (1, 2, 4, 8),
     }
 )
 """Every knob with its values, once for all rungs. Not every combination fits into every GPU: ask `why_not`."""
@@ -72,7 +73,11 @@ def _is_one(row: Mapping[str, int], mma: str) -> bool:
     rows, columns = row.get("block_m", MMA_M), row.get("block_n", 0)
     if mma == "tcgen05" and rows != MMA_M:
         return False
-    return rows == WGMMA_M * row.get("consumers", rows // WGMMA_M) and columns % row.get("e_block_n", 1) == 0
+    strips, rest = divmod(columns, row.get("e_block_n", 1))
+    split_k, cluster_m = row.get("split_k", 1), row.get("cluster_m", 1)
+    if rest or strips % split_k or split_k * cluster_m > MAX_CLUSTER_CTAS:
+        return False
+    return rows == WGMMA_M * row.get("consumers", rows // WGMMA_M)
 
 
 def _knobs(rung: type[HasKnobs] | Sequence[str]) -> tuple[str, ...]:
@@ -109,6 +114,9 @@ TMA_BYTES = 16
 
 SHARE_ROWS = 8
 """After so many rows a swizzle begins anew: a part of a tile that TMA writes starts there."""
+
+MAX_CLUSTER_CTAS = 8
+"""The largest portable size (CUDA Programming Guide, "Thread Block Clusters")."""
 
 GRID_Y = 65535
 
@@ -246,6 +254,24 @@ def _shares_fill_the_tile_of_b(case: Case) -> str | None:
     )
 
 
+def _strips_for_every_cta(case: Case) -> str | None:
+    if case.split_k == 1 or case.e_block_n is None or case.block_n // case.e_block_n % case.split_k == 0:
+        return None
+    return (
+        f"split_k = {case.split_k}: each CTA finishes as many strips of a tile as the others, and there are "
+        f"{case.block_n // case.e_block_n} (block_n / e_block_n); make that a multiple of {case.split_k}."
+    )
+
+
+def _cluster_fits(case: Case) -> str | None:
+    if case.cluster_ctas <= MAX_CLUSTER_CTAS:
+        return None
+    return (
+        f"cluster_m = {case.cluster_m}, split_k = {case.split_k}: a cluster would have {case.cluster_ctas} CTAs, and "
+        f"it can have {MAX_CLUSTER_CTAS} on every GPU; lower one of them."
+    )
+
+
 def _tma_reads_rows_of_a_and_b(case: Case) -> str | None:
     return _tma_row_reason("K", case.problem.k, "A and of B", case.problem) if case.uses_tma else None
 
@@ -312,6 +338,8 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _strips_fill_the_tile,
     _strip_row_is_one_swizzle,
     _shares_fill_the_tile_of_b,
+    _strips_for_every_cta,
+    _cluster_fits,
     _box_rows_fit,
     _tma_reads_rows_of_a_and_b,
     _tma_writes_rows_of_c,
@@ -351,6 +379,7 @@ def _missing(schedule: Schedule) -> str | None:
         ("consumers", "stages"),
         ("group_m", "consumers"),
         ("cluster_m", "group_m"),
+        ("split_k", "cluster_m"),
     ):
         if getattr(schedule, later) is not None and getattr(schedule, earlier) is None:
             return f"{earlier} is not set; a schedule with {later} has it."
@@ -386,7 +415,7 @@ def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...
     case = case_of(schedule, problem, gpu)
     filled = min(case.stages, case.k_tiles)
     tile = case.block_m, case.block_n, case.block_k
-    largest = (*tile, case.e_block_n or 0, filled, -case.stages, case.group_m or 0, case.cluster_m)
+    largest = (*tile, case.e_block_n or 0, filled, -case.stages, case.group_m or 0, case.cluster_m, -case.split_k)
     return (round(math.log(predicted_cycles(case)) / RESOLUTION), *(-size for size in largest))
 
 

@@ -17,7 +17,7 @@ from tilus.ir.functors.functor import IRFunctor
 
 from blackwell_matmul.errors import CompileError, InputError
 from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names
-from blackwell_matmul.frontend.tilus_compat import wgmma_fragments, widest_wgmma
+from blackwell_matmul.frontend.tilus_compat import wgmma_fragments, widest_wgmma, workspace_bytes
 from blackwell_matmul.simulator.registers import coordinates
 
 ROOT = Path(__file__).parents[2]
@@ -128,6 +128,21 @@ def test_a_tile_is_multiplied_by_the_widest_wgmma() -> None:
         assert [width(n) for n in (96, 160, 192, 224, 256, 320)] == [96, 160, 192, 224, 256, 160]
         assert width(24, int8, int8, int32) == 8
     assert width(224) == 32
+
+
+def test_a_workspace_is_as_large_as_its_tensor() -> None:
+    """16 x 4 numbers of fp32 take 256 bytes; tilus asks for as many bytes as they have bits."""
+    from tilus.backends.contexts.gmem_alloc_ctx import GlobalMemoryAllocationContext
+
+    def asked(bits: int) -> int:
+        context = GlobalMemoryAllocationContext(None)
+        context.allocate_global_memory(bits, clean=False)
+        return int(context.gmem_allocated)
+
+    assert asked(16 * 4 * 32) == 2048
+    with workspace_bytes():
+        assert asked(16 * 4 * 32) == 256
+    assert asked(16 * 4 * 32) == 2048
 
 
 def columns(layout: Any) -> list[int]:

@@ -30,6 +30,7 @@ class Gpu:
     arch: the PTX target, e.g. "sm_100a". shared_memory_per_block_bytes: the most that one CTA can have, static and
     dynamic together, after opting in. tensor_memory_columns: 32-bit columns of 128 lanes, per SM; 0 without tcgen05.
     features: names from `FEATURES`. memory_gb: device memory as the data sheet states it; None where it is unsure.
+    memory_gb_per_s: what it delivers at most, 10^9 bytes a second, as the data sheet states it; None where it is unsure.
     dense_fp16_tflops: of fp16 or bf16 with fp32 accumulation, without sparsity; None where it is unsure.
     """
 
@@ -45,6 +46,7 @@ class Gpu:
     max_threads_per_sm: int = 2048  # G
     max_registers_per_thread: int = 255  # G, all of them
     memory_gb: int | None = None
+    memory_gb_per_s: int | None = None
     dense_fp16_tflops: float | None = None
 
     def __str__(self) -> str:
@@ -80,6 +82,7 @@ def _data_center_blackwell(
         name=name,
         arch=arch,
         compute_capability=(10, minor),
+        memory_gb_per_s=8000,  # D, rounded; S, from bus and clock: 7670
         sm_count=sm_count,
         shared_memory_per_block_bytes=227 * _KIB,  # G
         shared_memory_per_sm_bytes=228 * _KIB,  # G
@@ -90,7 +93,7 @@ def _data_center_blackwell(
     )
 
 
-def _hopper(name: str, memory_gb: int) -> Gpu:
+def _hopper(name: str, memory_gb: int, memory_gb_per_s: int) -> Gpu:
     return Gpu(
         name=name,
         arch="sm_90a",
@@ -101,12 +104,19 @@ def _hopper(name: str, memory_gb: int) -> Gpu:
         tensor_memory_columns=0,  # P
         features=_HOPPER,
         memory_gb=memory_gb,
+        memory_gb_per_s=memory_gb_per_s,
         dense_fp16_tflops=989,  # D: SXM
     )
 
 
 def _geforce_blackwell(
-    name: str, arch: str, minor: int, sm_count: int, memory_gb: int, dense_fp16_tflops: float | None
+    name: str,
+    arch: str,
+    minor: int,
+    sm_count: int,
+    memory_gb: int,
+    memory_gb_per_s: int,
+    dense_fp16_tflops: float | None,
 ) -> Gpu:
     return Gpu(
         name=name,
@@ -119,6 +129,7 @@ def _geforce_blackwell(
         features=_GEFORCE_BLACKWELL,
         max_threads_per_sm=1536,  # G
         memory_gb=memory_gb,
+        memory_gb_per_s=memory_gb_per_s,
         dense_fp16_tflops=dense_fp16_tflops,
     )
 
@@ -128,11 +139,27 @@ _ALL = (
     _data_center_blackwell("B200", "sm_100a", minor=0, sm_count=148, memory_gb=180, dense_fp16_tflops=2250),
     _data_center_blackwell("GB200", "sm_100a", minor=0, sm_count=152, memory_gb=None, dense_fp16_tflops=2500),
     _data_center_blackwell("B300", "sm_103a", minor=3, sm_count=148, memory_gb=None, dense_fp16_tflops=None),
-    _hopper("H100", memory_gb=80),  # D, SXM
-    _hopper("H200", memory_gb=141),  # D
+    _hopper("H100", memory_gb=80, memory_gb_per_s=3350),  # D, SXM
+    _hopper("H200", memory_gb=141, memory_gb_per_s=4800),  # D
     # SMs: S; of GB10, D (DGX Spark: 6144 cores, 128 an SM). TFLOPS: D.
-    _geforce_blackwell("RTX 5090", "sm_120a", minor=0, sm_count=170, memory_gb=32, dense_fp16_tflops=209.5),
-    _geforce_blackwell("GB10", "sm_121a", minor=1, sm_count=48, memory_gb=128, dense_fp16_tflops=None),
+    _geforce_blackwell(
+        "RTX 5090",
+        "sm_120a",
+        minor=0,
+        sm_count=170,
+        memory_gb=32,
+        memory_gb_per_s=1792,
+        dense_fp16_tflops=209.5,
+    ),
+    _geforce_blackwell(
+        "GB10",
+        "sm_121a",
+        minor=1,
+        sm_count=48,
+        memory_gb=128,
+        memory_gb_per_s=273,
+        dense_fp16_tflops=None,
+    ),
 )
 
 GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.name: gpu for gpu in _ALL})

@@ -65,9 +65,14 @@ class Case:
         return of_tma + of_parts + (1 if self.mma == "tcgen05" else 0)
 
     @property
+    def strips(self) -> int:
+        """Of a tile of C."""
+        return self.block_n // self.e_block_n if self.e_block_n else 1
+
+    @property
     def strip_buffers(self) -> int:
         """Strips of C that are in shared memory at once, in each group of rows: two if a CTA has tiles to come."""
-        return min(2, self.block_n // self.e_block_n) if self.e_block_n and self.group_m else 1
+        return min(2, self.strips) if self.group_m else 1
 
     @property
     def registers(self) -> int:

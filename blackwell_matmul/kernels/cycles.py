@@ -2,7 +2,8 @@
 
 A CTA takes k-tile after k-tile. Each costs the tensor core its products and the way from the L2 to the SM its bytes,
 and CTAs that share an SM share both. A stage is used again once it has been loaded and multiplied, and where the same
-warps do both, some time passes between two k-tiles in which neither happens. The SM with the most tiles ends last.
+warps do both, some time passes between two k-tiles in which neither happens. What the matrices weigh comes from memory
+at least once. CTAs that split a tile exchange sums at its end. The SM with the most tiles ends last.
 
 On an H200 the schedule that it puts first takes 1.5 % longer than the fastest of some twenty tiles, in the geometric
 mean over 53 problems with M from 128 to 8192 (bench/tiles.py; bench/results/h200_tiles.json).
@@ -41,6 +42,25 @@ its clock for it. A tile that arrives by multicast takes the L2 less."""
 EPILOGUE_ELEMENTS_PER_CYCLE = 16
 """From the accumulator to shared memory, by the warps that multiply."""
 
+LARGE_CLUSTERS_SHARE = 10 / 11
+"""Of the SMs, what clusters of four or eight CTAs can fill: an H200 with 132 SMs holds 30 of the one or 15 of the other
+at once (cuOccupancyMaxActiveClusters), because a cluster lies in one GPC."""
+
+MEMORY_SHARE = 0.85
+"""Of what the data sheet says of the memory, what kernels reach: 4.0 to 4.5 of 4.8 TB/s on an H200."""
+
+CLOCK_GHZ = 1.7
+"""Of an SM under load, where bytes per second become bytes per cycle."""
+
+MEMORY_POWER = 3
+"""How the time on the chip and the time of the memory become one: the longer of both, and more where they are alike."""
+
+EXCHANGE_CYCLES = 700
+"""Until all CTAs of a tile have given their sums, and again for each strip that is added up from them."""
+
+EXCHANGE_BYTES_PER_CYCLE = 25
+"""Of an SM, where each thread writes and reads eight bytes at a time."""
+
 SUM_BYTES = 4
 """Of fp32."""
 
@@ -56,28 +76,52 @@ REGISTERS = 65536
 
 def predicted_cycles(case: Case) -> int:
     """SM clock cycles from the first load to the last store, on the SM that has the most tiles."""
-    at_once = case.gpu.sm_count // case.cluster_ctas * case.cluster_ctas
-    left, resident = ceil_div(case.ctas, at_once), resident_ctas(case)
+    left, resident = _ctas_of_one_sm(case), resident_ctas(case)
     full, rest = divmod(left, resident)
     return round(full * _round(case, resident) + (_round(case, rest) if rest else 0))
 
 
+def _ctas_of_one_sm(case: Case) -> int:
+    """On the SM that has the most; clusters of this size cannot fill every SM."""
+    size = case.cluster_ctas
+    share = LARGE_CLUSTERS_SHARE if size > 2 else 1
+    return ceil_div(case.ctas, max(1, int(case.gpu.sm_count * share) // size) * size)
+
+
 def _round(case: Case, together: int) -> float:
     """So many CTAs on an SM, from beginning to end. The epilogue of one runs beside the products of another."""
-    epilogue = case.block_m * case.block_n / EPILOGUE_ELEMENTS_PER_CYCLE
-    return LATENCY_CYCLES + case.k_tiles * _k_tile(case, together) + epilogue + _exchange(case)
+    epilogue = case.block_m * _finished_columns(case) / EPILOGUE_ELEMENTS_PER_CYCLE
+    on_chip, from_memory = _k_tile(case, together), together * _memory_cycles(case)
+    k_tile = (on_chip**MEMORY_POWER + from_memory**MEMORY_POWER) ** (1 / MEMORY_POWER)
+    return LATENCY_CYCLES + case.k_tiles * k_tile + epilogue + _exchange(case)
+
+
+def _memory_cycles(case: Case) -> float:
+    """Of each k-tile of each CTA: its share of what has to come from memory and go there at least once."""
+    if not case.gpu.memory_gb_per_s:
+        return 0
+    problem = case.problem
+    elements = problem.m * problem.k + problem.n * problem.k + problem.m * problem.n
+    bytes_per_cycle = MEMORY_SHARE * case.gpu.memory_gb_per_s / CLOCK_GHZ
+    return elements * problem.element_bytes / bytes_per_cycle / (_ctas_of_one_sm(case) * case.k_tiles)
 
 
 def _exchange(case: Case) -> float:
     """What the CTAs of a split tile write for each other, and read."""
     if case.split_k == 1:
         return 0
-    given = case.block_m * case.block_n * SUM_BYTES * (case.split_k - 1) / case.split_k
-    return 2 * (LATENCY_CYCLES + given / L2_BYTES_PER_CYCLE)
+    strips, columns = ceil_div(case.strips, case.split_k), _finished_columns(case)
+    moved = case.block_n - case.block_n / case.split_k + (case.split_k - 1) * columns
+    return (1 + strips) * EXCHANGE_CYCLES + case.block_m * moved * SUM_BYTES / EXCHANGE_BYTES_PER_CYCLE
+
+
+def _finished_columns(case: Case) -> int:
+    """Of a tile, by the CTA of those that share it that has most: whole strips."""
+    return ceil_div(case.strips, case.split_k) * (case.e_block_n or case.block_n)
 
 
 def _k_tile(case: Case, together: int) -> float:
-    """One k-tile of each of the CTAs that share an SM."""
+    """One k-tile of each of the CTAs that share an SM, when all comes from the L2."""
     products = case.block_m * case.block_n * case.block_k / FMA_PER_CYCLE[case.mma]
     load = (case.block_m + case.block_n) * case.row_bytes / L2_BYTES_PER_CYCLE
     from_l2 = (case.block_m + case.block_n / case.cluster_m) / (case.block_m + case.block_n)

@@ -34,7 +34,7 @@ from blackwell_matmul.wording import integer, plain_text, shown
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {
         "block_m": (64, 128),
-        "block_n": (64, 96, 128, 160, 192, 224, 256),
+        "block_n": (64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256),
         "block_k": (16, 32, 64),
         "e_block_n": (16, 32, 64),
         "stages": (2, 3, 4, 6, 8, 12),
@@ -75,9 +75,15 @@ def _is_one(row: Mapping[str, int], mma: str) -> bool:
         return False
     strips, rest = divmod(columns, row.get("e_block_n", 1))
     split_k, cluster_m = row.get("split_k", 1), row.get("cluster_m", 1)
-    if rest or strips % split_k or split_k * cluster_m > MAX_CLUSTER_CTAS:
+    if rest or strips < split_k or split_k * cluster_m > MAX_CLUSTER_CTAS:
+        return False
+    if mma != "wgmma" and columns % COLUMNS_STEP:
         return False
     return rows == WGMMA_M * row.get("consumers", rows // WGMMA_M)
+
+
+COLUMNS_STEP = 32
+"""Of block_n, in the space, except for wgmma: where N = 3584 makes 32 tiles of 112 columns, an H200 is full."""
 
 
 def _knobs(rung: type[HasKnobs] | Sequence[str]) -> tuple[str, ...]:
@@ -255,11 +261,11 @@ def _shares_fill_the_tile_of_b(case: Case) -> str | None:
 
 
 def _strips_for_every_cta(case: Case) -> str | None:
-    if case.split_k == 1 or case.e_block_n is None or case.block_n // case.e_block_n % case.split_k == 0:
+    if case.e_block_n is None or case.strips >= case.split_k:
         return None
     return (
-        f"split_k = {case.split_k}: each CTA finishes as many strips of a tile as the others, and there are "
-        f"{case.block_n // case.e_block_n} (block_n / e_block_n); make that a multiple of {case.split_k}."
+        f"split_k = {case.split_k}: each CTA finishes strips of a tile, and block_n = {case.block_n} with e_block_n = "
+        f"{case.e_block_n} has {case.strips}; make e_block_n smaller."
     )
 
 

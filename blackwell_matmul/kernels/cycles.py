@@ -76,9 +76,10 @@ REGISTERS = 65536
 
 def predicted_cycles(case: Case) -> int:
     """SM clock cycles from the first load to the last store, on the SM that has the most tiles."""
-    left, resident = _ctas_of_one_sm(case), resident_ctas(case)
-    full, rest = divmod(left, resident)
-    return round(full * _round(case, resident) + (_round(case, rest) if rest else 0))
+    full, rest = divmod(_ctas_of_one_sm(case), resident_ctas(case))
+    on_chip = case.k_tiles * (full * _k_tile(case, resident_ctas(case)) + (_k_tile(case, rest) if rest else 0))
+    loop: float = (on_chip**MEMORY_POWER + _memory_cycles(case) ** MEMORY_POWER) ** (1 / MEMORY_POWER)
+    return round(loop + (full + bool(rest)) * _ends(case))
 
 
 def _ctas_of_one_sm(case: Case) -> int:
@@ -88,22 +89,20 @@ def _ctas_of_one_sm(case: Case) -> int:
     return ceil_div(case.ctas, max(1, int(case.gpu.sm_count * share) // size) * size)
 
 
-def _round(case: Case, together: int) -> float:
-    """So many CTAs on an SM, from beginning to end. The epilogue of one runs beside the products of another."""
-    epilogue = case.block_m * _finished_columns(case) / EPILOGUE_ELEMENTS_PER_CYCLE
-    on_chip, from_memory = _k_tile(case, together), together * _memory_cycles(case)
-    k_tile = (on_chip**MEMORY_POWER + from_memory**MEMORY_POWER) ** (1 / MEMORY_POWER)
-    return LATENCY_CYCLES + case.k_tiles * k_tile + epilogue + _exchange(case)
-
-
 def _memory_cycles(case: Case) -> float:
-    """Of each k-tile of each CTA: its share of what has to come from memory and go there at least once."""
+    """What has to come from memory and go there at least once."""
     if not case.gpu.memory_gb_per_s:
         return 0
     problem = case.problem
     elements = problem.m * problem.k + problem.n * problem.k + problem.m * problem.n
-    bytes_per_cycle = MEMORY_SHARE * case.gpu.memory_gb_per_s / CLOCK_GHZ
-    return elements * problem.element_bytes / bytes_per_cycle / (_ctas_of_one_sm(case) * case.k_tiles)
+    return elements * problem.element_bytes / (MEMORY_SHARE * case.gpu.memory_gb_per_s / CLOCK_GHZ)
+
+
+def _ends(case: Case) -> float:
+    """Of the CTAs that are together on an SM, before their k-tiles and after. The epilogue of one runs beside the
+    products of another."""
+    epilogue = case.block_m * _finished_columns(case) / EPILOGUE_ELEMENTS_PER_CYCLE
+    return LATENCY_CYCLES + epilogue + _exchange(case)
 
 
 def _exchange(case: Case) -> float:

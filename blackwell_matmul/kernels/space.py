@@ -58,7 +58,7 @@ def projection(rung: type[HasKnobs] | Sequence[str]) -> tuple[Schedule, ...]:
     """The part of `SPACE` that a rung (or a sequence of knob names) can choose from, each schedule once, in order.
 
     Without what no problem and no GPU could make run: tiles that the rung's mma does not compute, and strips that do
-    not fill one.
+    not fill one. And a split tile is one of few: their order makes no difference, so they have one.
     """
     return _projection(_knobs(rung), getattr(rung, "mma", "tcgen05"))
 
@@ -77,13 +77,16 @@ def _is_one(row: Mapping[str, int], mma: str) -> bool:
     split_k, cluster_m = row.get("split_k", 1), row.get("cluster_m", 1)
     if rest or strips < split_k or split_k * cluster_m > MAX_CLUSTER_CTAS:
         return False
-    if mma != "wgmma" and columns % COLUMNS_STEP:
+    if (columns % COLUMNS_STEP and not (mma == "wgmma" and "consumers" in row)) or (
+        split_k > 1 and row.get("group_m", 0) < SPACE["group_m"][-1]
+    ):
         return False
     return rows == WGMMA_M * row.get("consumers", rows // WGMMA_M)
 
 
 COLUMNS_STEP = 32
-"""Of block_n, in the space, except for wgmma: where N = 3584 makes 32 tiles of 112 columns, an H200 is full."""
+"""Of block_n, in the space, except where wgmma works alone: 3584 columns are 32 tiles of 112, which fill an H200 with
+four rows of them."""
 
 
 def _knobs(rung: type[HasKnobs] | Sequence[str]) -> tuple[str, ...]:

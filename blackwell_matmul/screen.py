@@ -197,7 +197,7 @@ def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableTyp
     from rich.padding import Padding
     from rich.text import Text
 
-    yield Text(f"{listing.rung}  {listing.problem} on {listing.gpu}: {len(listing.rows)} schedules", "bold")
+    yield Text(f"{listing.kernel}  {listing.problem} on {listing.gpu}: {len(listing.rows)} schedules", "bold")
     if listing.runnable:
         yield Text(f"\n{len(listing.runnable)} can run", "bold green")
         shown = listing.ranked if every else listing.ranked[:BEST]

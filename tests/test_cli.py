@@ -83,7 +83,7 @@ def command(simulator, capsys):
 def test_a_right_product_is_one_line_and_exit_code_0(command):
     code, out, err = command("run", "v1", *SMALL, "--dtype", "bf16")
     assert code == 0 and err == ""
-    assert out.startswith("v1  64x64x32 bf16  block_m=32,block_n=32  correct: ")
+    assert out.startswith("Fake  64x64x32 bf16  block_m=32,block_n=32  correct: ")
     assert out.endswith("simulated in 0.25 s on the CPU\n") and out.count("\n") == 1
 
 
@@ -125,7 +125,8 @@ def test_json_is_one_object_on_one_line(command, simulator):
     code, out, err = command("run", "v1", *SMALL, "--json")
     assert code == 1 and err == "" and out.count("\n") == 1
     record = json.loads(out)
-    assert (record["kernel"], record["ok"], record["correct"], record["simulated"]) == ("v1", False, True, True)
+    assert (record["kernel"], record["rung"], record["simulated"]) == ("Fake", "v1", True)
+    assert (record["ok"], record["correct"]) == (False, True)
     assert record["findings"][0]["location"] == "v1.py:3"
 
 
@@ -303,7 +304,8 @@ def listed(capsys):
 def test_schedules_lists_all_and_marks_the_chosen_one(listed):
     code, out = listed("v2", "--size", "4096", "4096", "4096")
     rows = [line.split() for line in out.splitlines()]
-    assert code == 0 and "v2  4096x4096x4096 fp16 on B200 (sm_100a): 324 schedules" in out and "275 can run" in out
+    assert code == 0 and "275 can run" in out
+    assert "BlackwellMatmulV2  4096x4096x4096 fp16 on B200 (sm_100a): 324 schedules" in out
     assert rows[5] == [">", "128", "256", "64", "64", "2", "512", "114820", "256", "267182"]
     assert "and 251 more, with more predicted cycles; --all lists them" in out
     assert "> chosen: block_m=128,block_n=256,block_k=64,e_block_n=64,stages=2" in out
@@ -333,11 +335,22 @@ def test_schedules_as_json_has_every_row_with_its_reasons(listed):
     record = json.loads(out)
     assert code == 0 and out.count("\n") == 1
     assert list(record) == [
-        *("kernel", "m", "n", "k", "dtype", "gpu", "target", "count", "runnable", "chosen", "rule", "why", "schedules")
+        *("kernel", "rung", "m", "n", "k", "dtype", "gpu", "target", "count", "runnable", "chosen", "rule", "why"),
+        "schedules",
     ]
     assert (record["count"], record["runnable"], len(record["schedules"])) == (324, 275, 324)
     assert sum(row["chosen"] for row in record["schedules"]) == 1
     assert all(row["ok"] == (not row["reasons"]) for row in record["schedules"])
+
+
+@pytest.mark.parametrize("command", ["run", "check", "schedules", "compile"])
+def test_every_record_begins_with_the_class_and_the_rung(capsys, tmp_path, command):
+    file = tmp_path / "my_kernel.py"
+    file.write_text("from blackwell_matmul import BlackwellMatmulV1\n\n\nclass Mine(BlackwellMatmulV1):\n    pass\n")
+    for asked, named in (("V1", ["BlackwellMatmulV1", "v1"]), (f"{file}:Mine", ["Mine", None])):
+        assert cli.main([command, asked, *SMALL, "--json"]) == 0
+        record = json.loads(capsys.readouterr().out)
+        assert list(record)[:2] == ["kernel", "rung"] and [record["kernel"], record["rung"]] == named
 
 
 @pytest.mark.parametrize("argv", [["v2"], ["v0", "--size", "1", "1", "1"], ["v2", "--size", "8", "100000", "12"]])

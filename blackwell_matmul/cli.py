@@ -55,7 +55,8 @@ def _explain(error: Exception) -> int:
     """One sentence for what went wrong, and its exit code."""
     if isinstance(error, USAGE_ERRORS):
         text = " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
-        return _complain(f"{text}; see {PROGRAM} --help.", 2)
+        asked = getattr(getattr(error, "ctx", None), "command_path", PROGRAM)
+        return _complain(f"{text}; see {asked} --help.", 2)
     if isinstance(error, BlackwellMatmulError):
         return _complain(str(error), 1 if isinstance(error, SimulationError) else 2)
     if isinstance(error, ImportError) and not (error.name or "").startswith("blackwell_matmul"):
@@ -124,7 +125,7 @@ Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result
 
 Kernel = Annotated[
     str,
-    typer.Argument(metavar="KERNEL", help="A rung (v0–v2, h0–h5, g0), or a script of your own: my_kernel.py:MyScript."),
+    typer.Argument(metavar="KERNEL", help="A rung (v0–v2, h0–h6, g0), or a script of your own: my_kernel.py:MyScript."),
 ]
 Dtype = Annotated[
     str | None,
@@ -286,7 +287,7 @@ SCHEDULES_EXAMPLES = """Examples:
 
 @app.command(epilog=SCHEDULES_EXAMPLES)
 def schedules(
-    rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung (v0–v2, h0–h5, g0), or my_kernel.py:MyMatmul.")],
+    rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung (v0–v2, h0–h6, g0), or my_kernel.py:MyMatmul.")],
     size: Size = None,
     dtype: Dtype = None,
     gpu: Annotated[

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,7 +55,8 @@ def _explain(error: Exception) -> int:
     """One sentence for what went wrong, and its exit code."""
     if isinstance(error, USAGE_ERRORS):
         text = " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
-        return _complain(f"{text}; see {PROGRAM} --help.", 2)
+        asked = getattr(getattr(error, "ctx", None), "command_path", PROGRAM)
+        return _complain(f"{text}; see {asked} --help.", 2)
     if isinstance(error, BlackwellMatmulError):
         return _complain(str(error), 1 if isinstance(error, SimulationError) else 2)
     if isinstance(error, ImportError) and not (error.name or "").startswith("blackwell_matmul"):
@@ -124,7 +125,7 @@ Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result
 
 Kernel = Annotated[
     str,
-    typer.Argument(metavar="KERNEL", help="A rung (v0–v2, h0–h5, g0), or a script of your own: my_kernel.py:MyScript."),
+    typer.Argument(metavar="KERNEL", help="A rung (v0–v2, h0–h6, g0), or a script of your own: my_kernel.py:MyScript."),
 ]
 Dtype = Annotated[
     str | None,
@@ -191,7 +192,7 @@ def run(
     prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON
     with screen.progress(what, quiet=as_json) as tell, redirect_stdout(prints_to):
         result = compute(progress=tell)
-    _print(_json(result.as_dict()) if as_json else screen.rendered(screen.result_lines(result)))
+    _print(_named(kernel, result.as_dict()) if as_json else screen.rendered(screen.result_lines(result)))
     raise typer.Exit(0 if result.ok else 1)
 
 
@@ -272,7 +273,7 @@ def check(
         except SimulationError as error:
             raise typer.Exit(_complain(str(error), 2)) from None
     replay = screen_check.replay(kernel, size, dtype, schedule, target)
-    _print(_json(report.as_dict()) if as_json else screen.rendered(screen_check.report_lines(report, replay)))
+    _print(_named(kernel, report.as_dict()) if as_json else screen.rendered(screen_check.report_lines(report, replay)))
     raise typer.Exit(0 if report.ok else 1)
 
 
@@ -286,7 +287,7 @@ SCHEDULES_EXAMPLES = """Examples:
 
 @app.command(epilog=SCHEDULES_EXAMPLES)
 def schedules(
-    rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung (v0–v2, h0–h5, g0), or my_kernel.py:MyMatmul.")],
+    rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung (v0–v2, h0–h6, g0), or my_kernel.py:MyMatmul.")],
     size: Size = None,
     dtype: Dtype = None,
     gpu: Annotated[
@@ -315,7 +316,7 @@ def schedules(
         from blackwell_matmul import harness
 
         listing = harness.schedules(rung, problem, _gpu(gpu, target))
-    _print(_json(listing.as_dict()) if as_json else screen.rendered(screen.schedule_lines(listing, every)))
+    _print(_named(rung, listing.as_dict()) if as_json else screen.rendered(screen.schedule_lines(listing, every)))
     raise typer.Exit(0 if listing.runnable else 1)
 
 
@@ -357,7 +358,7 @@ def compile(
     if output is not None:
         bundle.save(output)
     if as_json:
-        _print(_json(bundle_record(bundle, output, sass)))
+        _print(_named(kernel, bundle_record(bundle, output, sass)))
     else:
         _print(screen.rendered(bundle_lines(bundle, output, sass)))
 
@@ -487,7 +488,7 @@ def tune(
         from blackwell_matmul import tuner
 
         found = tuner.tune(kernel, problem, progress=tell, **options)
-    _print(_json(found.as_dict()) if as_json else screen.rendered(screen_tune.tuning_lines(found)))
+    _print(_named(kernel, found.as_dict()) if as_json else screen.rendered(screen_tune.tuning_lines(found)))
     raise typer.Exit(0 if found.winner else 1)
 
 
@@ -565,6 +566,14 @@ def _integer(name: str, text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,100}", text):
         raise InputError(f"{name} is {text[:100]!r}; it must be an integer.")
     return int(text)
+
+
+def _named(kernel: str, record: Mapping[str, object]) -> str:
+    """A record as JSON, with the rung beside the class: its name on the ladder, null for a script of the user's."""
+    from blackwell_matmul.harness.foreign import names_a_file
+
+    rung = None if names_a_file(kernel) else kernel.lower()
+    return _json({"kernel": record["kernel"], "rung": rung, **record})
 
 
 def _json(record: dict[str, object]) -> str:

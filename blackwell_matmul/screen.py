@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,6 +87,15 @@ def rendered(lines: Iterable[RenderableType]) -> str:
     return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
+def broken(line: str) -> str:
+    """Lines of a terminal's width that end at a space or after a comma, as in `block_m=128,block_n=64`."""
+    return "\n".join(_AtCommas(width=console().width, replace_whitespace=False).wrap(line))
+
+
+class _AtCommas(textwrap.TextWrapper):
+    wordsep_re = re.compile(r"(\s+|(?<=,)(?=\w))")
+
+
 # --- progress
 
 
@@ -102,7 +112,7 @@ def progress(what: str, quiet: bool) -> Iterator[Tell | None]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    bar = Progress(*columns, console=watched, transient=True)
+    bar = Progress(*columns, console=watched, transient=True, redirect_stdout=False)
     task = bar.add_task(f"{what}: compiling", total=None)
 
     def tell(done: int, total: int) -> None:
@@ -145,7 +155,7 @@ def result_lines(result: Result | ScriptResult) -> Iterator[RenderableType]:
     """The result's one line, then each finding."""
     from rich.text import Text
 
-    line = Text(printable(str(result)))
+    line = Text(broken(printable(str(result))))
     line.highlight_words(["correct"], "bold green")
     line.highlight_words(["wrong", "errors found", "error found"], "bold red")
     line.highlight_words(["not checked"], "bold yellow")
@@ -197,7 +207,7 @@ def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableTyp
     from rich.padding import Padding
     from rich.text import Text
 
-    yield Text(f"{listing.rung}  {listing.problem} on {listing.gpu}: {len(listing.rows)} schedules", "bold")
+    yield Text(f"{listing.kernel}  {listing.problem} on {listing.gpu}: {len(listing.rows)} schedules", "bold")
     if listing.runnable:
         yield Text(f"\n{len(listing.runnable)} can run", "bold green")
         shown = listing.ranked if every else listing.ranked[:BEST]
@@ -207,8 +217,8 @@ def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableTyp
     for reasons, rows in _by_reason(listing.rejected):
         yield Text(f"\n{len(rows)} cannot run", "bold red")
         yield from (Padding(Text(reason), (0, 0, 0, 2)) for reason in reasons)
-        yield _table([[row] for row in rows] if every else _merged(rows), FIGURES[:-1])
-    yield Text(f"\n> chosen: {listing.chosen or 'none'}", "bold")
+        yield _table([[row] for row in rows] if every else _merged(rows), LIMITED)
+    yield Text(broken(f"\n> chosen: {listing.chosen or 'none'}"), "bold")
     yield from _why(listing)
 
 
@@ -277,12 +287,10 @@ def _values(group: Sequence[ScheduleRow]) -> Mapping[str, list[int]]:
     return {name: sorted(values) for name, values in found.items()}
 
 
-FIGURES = (
-    ("CTAs", "ctas"), ("shared", "shared_memory_bytes"), ("columns", "tensor_memory_columns"),
-    ("cycles", "predicted_cycles"),
-)  # fmt: skip
+LIMITED = (("shared", "shared_memory_bytes"), ("columns", "tensor_memory_columns"))
+FIGURES = (("CTAs", "ctas"), *LIMITED, ("cycles", "predicted_cycles"))
 """Headings, and what of a row stands under them: how many CTAs, bytes of shared memory and columns of tensor memory of
-one, and the predicted cycles of all."""
+one, and the predicted cycles of all. LIMITED: what a schedule that cannot run may have too much of."""
 
 
 def _table(
@@ -292,15 +300,19 @@ def _table(
 ) -> RenderableType:
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)
     figures = [figure for figure in figures if any(getattr(row, figure[1]) for group in groups for row in group)]
-    knobs = [name.replace("_", "\n", 1) for name in _values(groups[0])]
-    for heading in [*knobs, *(heading for heading, _ in figures)]:
-        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in [*map(_heading, _values(groups[0])), *(heading for heading, _ in figures)]:
+        table.add_column(heading, justify="right", overflow="fold")
     for group in groups:
         cells = [",".join(map(str, values)) for values in _values(group).values()]
         cells += [_span(getattr(row, figure) for row in group) for _, figure in figures]
         here = marked is not None and group[0] == marked
         table.add_row(">" if here else "", *cells, style="bold green" if here else "")
     return table
+
+
+def _heading(knob: str) -> str:
+    """No wider than the values under it: a table with every knob fits 80 columns."""
+    return knob.replace("consumers", "con-\nsumers").replace("cluster", "clus-\nter").replace("_", "\n")

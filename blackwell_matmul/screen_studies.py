@@ -29,11 +29,13 @@ _SCREENS: Mapping[str, str] = MappingProxyType(
 def studied(study: str, out: str, limit_s: float, again: bool, quick: bool, quiet: bool) -> Outcome:
     """Run what is missing on this machine's GPU, and draw all that is there."""
     from blackwell_matmul.harness.bench import machine
+    from blackwell_matmul.harness.bench.results import require_writable
     from blackwell_matmul.harness.studies import running, trials_of
     from blackwell_matmul.harness.studies.sheet import Sheet
 
     gpu = machine.gpu_at_hand()
     sheet = Sheet(Path(out), study, machine.machine_of(gpu))
+    require_writable(Path(out))
     if again:
         sheet.forget()
     with telling(quiet) as tell:

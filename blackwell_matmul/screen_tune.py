@@ -58,7 +58,8 @@ def _counts(tuning: Tuning) -> Iterator[str]:
 def _kept(tuning: Tuning) -> str:
     if tuning.winner is None:
         return "No candidate is right and has a time, so nothing is kept."
-    where = f"kept in {tuning.stored_in}" if tuning.stored_in else "not kept, since the cache is switched off"
+    nowhere = "not kept, since the cache is off or cannot be written to"
+    where = f"kept in {tuning.stored_in}" if tuning.stored_in else nowhere
     return f"Winner: {_spelled(tuning.winner)}, {where}."
 
 

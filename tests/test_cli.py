@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import redirect_stdout
 from itertools import pairwise
 
 import pytest
@@ -83,7 +84,7 @@ def command(simulator, capsys):
 def test_a_right_product_is_one_line_and_exit_code_0(command):
     code, out, err = command("run", "v1", *SMALL, "--dtype", "bf16")
     assert code == 0 and err == ""
-    assert out.startswith("v1  64x64x32 bf16  block_m=32,block_n=32  correct: ")
+    assert out.startswith("Fake  64x64x32 bf16  block_m=32,block_n=32  correct: ")
     assert out.endswith("simulated in 0.25 s on the CPU\n") and out.count("\n") == 1
 
 
@@ -125,7 +126,8 @@ def test_json_is_one_object_on_one_line(command, simulator):
     code, out, err = command("run", "v1", *SMALL, "--json")
     assert code == 1 and err == "" and out.count("\n") == 1
     record = json.loads(out)
-    assert (record["kernel"], record["ok"], record["correct"], record["simulated"]) == ("v1", False, True, True)
+    assert (record["kernel"], record["rung"], record["simulated"]) == ("Fake", "v1", True)
+    assert (record["ok"], record["correct"]) == (False, True)
     assert record["findings"][0]["location"] == "v1.py:3"
 
 
@@ -137,6 +139,7 @@ def test_json_is_one_object_on_one_line(command, simulator):
         (["run", "v1", "--size", "0", "1", "1"], "m is 0; it must be an integer from 1 to 2147483647."),
         (["run", "v1", "--size", "1", "-5", "1"], "n is -5; it must be an integer from 1 to 2147483647."),
         (["run", "v1", "--size", "1", "1", "9" * 30], f"k is {'9' * 30}; it must be"),
+        (["check"], "Missing argument 'KERNEL'; see blackwell-matmul check --help."),
         (["run", "v1", "--size", "1", "1"], "Option '--size' requires 3 arguments; see blackwell-matmul --help."),
         (["run", "v1", "--size", "1", "1", "nan"], "k of --size is 'nan'; it must be an integer."),
         (["run", "v1", "--size", "1", "1", "9" * 5000], f"k of --size is '{'9' * 100}'; it must be"),
@@ -303,8 +306,9 @@ def listed(capsys):
 def test_schedules_lists_all_and_marks_the_chosen_one(listed):
     code, out = listed("v2", "--size", "4096", "4096", "4096")
     rows = [line.split() for line in out.splitlines()]
-    assert code == 0 and "v2  4096x4096x4096 fp16 on B200 (sm_100a): 324 schedules" in out and "275 can run" in out
-    assert rows[5] == [">", "128", "256", "64", "64", "2", "512", "114820", "256", "267182"]
+    assert code == 0 and "275 can run" in out
+    assert "BlackwellMatmulV2  4096x4096x4096 fp16 on B200 (sm_100a): 324 schedules" in out
+    assert rows[6] == [">", "128", "256", "64", "64", "2", "512", "114820", "256", "267182"]
     assert "and 251 more, with more predicted cycles; --all lists them" in out
     assert "> chosen: block_m=128,block_n=256,block_k=64,e_block_n=64,stages=2" in out
     assert "512 tiles of C for 148 SMs, 4 tiles at most for each; 267182 cycles predicted, and at least" in out
@@ -317,9 +321,9 @@ def test_rejected_schedules_share_rows_and_reasons_and_all_gives_each_its_own(li
     _, out = listed("v2", "--size", "4096", "4096", "4096")
     assert "41 cannot run" in out and "B 64..256x64 and the rest take 233604..606340 bytes and a CTA on B200" in out
     rows = [line.split() for line in out.splitlines()]
-    assert ["128", "192,256", "64", "16,32,64", "6,8,12", "512..704", "249988..606340", "256"] in rows
+    assert ["128", "192,256", "64", "16,32,64", "6,8,12", "249988..606340", "256"] in rows
     _, every = listed("v2", "--size", "4096", "4096", "4096", "--all")
-    assert ["128", "256", "64", "32", "6", "512", "303236", "256"] in [line.split() for line in every.splitlines()]
+    assert ["128", "256", "64", "32", "6", "303236", "256"] in [line.split() for line in every.splitlines()]
 
 
 @pytest.mark.parametrize("argv", [["--gpu", "h100"], ["--target", "sm_103a"], ["--size", "8", "8", "9"]])
@@ -333,17 +337,55 @@ def test_schedules_as_json_has_every_row_with_its_reasons(listed):
     record = json.loads(out)
     assert code == 0 and out.count("\n") == 1
     assert list(record) == [
-        *("kernel", "m", "n", "k", "dtype", "gpu", "target", "count", "runnable", "chosen", "rule", "why", "schedules")
+        *("kernel", "rung", "m", "n", "k", "dtype", "gpu", "target", "count", "runnable", "chosen", "rule", "why"),
+        "schedules",
     ]
     assert (record["count"], record["runnable"], len(record["schedules"])) == (324, 275, 324)
     assert sum(row["chosen"] for row in record["schedules"]) == 1
     assert all(row["ok"] == (not row["reasons"]) for row in record["schedules"])
 
 
-@pytest.mark.parametrize("argv", [["v2"], ["v0", "--size", "1", "1", "1"], ["v2", "--size", "8", "100000", "12"]])
+@pytest.mark.parametrize("command", ["run", "check", "schedules", "compile"])
+def test_every_record_begins_with_the_class_and_the_rung(capsys, tmp_path, command):
+    file = tmp_path / "my_kernel.py"
+    file.write_text("from blackwell_matmul import BlackwellMatmulV1\n\n\nclass Mine(BlackwellMatmulV1):\n    pass\n")
+    for asked, named in (("V1", ["BlackwellMatmulV1", "v1"]), (f"{file}:Mine", ["Mine", None])):
+        assert cli.main([command, asked, *SMALL, "--json"]) == 0
+        record = json.loads(capsys.readouterr().out)
+        assert list(record)[:2] == ["kernel", "rung"] and [record["kernel"], record["rung"]] == named
+
+
+WIDEST = ["h6", "--size", "32768", "32768", "32768"]
+
+
+@pytest.mark.parametrize("argv", [["v0", "--size", "1", "1", "1"], ["v2", "--size", "8", "100000", "12"], WIDEST])
 def test_no_line_of_schedules_is_wider_than_a_terminal(monkeypatch, argv):
     environment = {**os.environ, "FORCE_COLOR": "1", "COLUMNS": "80"}
     command = [sys.executable, "-m", "blackwell_matmul", "schedules", *argv]
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in done.stdout.splitlines()]
     assert done.returncode in (0, 1) and max(map(len, lines)) <= 80 and "…" not in done.stdout
+    assert not any(re.fullmatch(r" *[0-9]+ *", line) for line in lines), "a number is broken"
+
+
+def test_a_schedule_goes_on_below_after_a_comma(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    pins = "block_m=128,block_n=256,block_k=64,stages=4"
+    assert screen.broken(f"V  1x1x1  {pins}").splitlines() == [
+        "V  1x1x1  block_m=128,block_n=256,",
+        "block_k=64,stages=4",
+    ]
+    monkeypatch.delenv("FORCE_COLOR")
+    assert screen.broken(pins * 9) == pins * 9
+
+
+def test_the_result_goes_to_stdout_after_progress_that_was_seen(monkeypatch, capsys):
+    """The bar starts while stdout is sent to stderr, as `compile` does."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(screen, "PROGRESS_AFTER_SECONDS", 0.05)
+    with screen.progress("v1", quiet=False), redirect_stdout(sys.stderr):
+        time.sleep(0.3)
+    print("the result")
+    out, err = capsys.readouterr()
+    assert out == "the result\n" and "compiling" in err

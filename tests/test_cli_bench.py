@@ -170,6 +170,14 @@ def test_a_result_that_is_none_is_not_overwritten(command: Command, h200) -> Non
     assert Path("bench_results/results.json").read_text() == "{}"
 
 
+def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(command: Command, monkeypatch) -> None:
+    monkeypatch.setattr(session, "compile_missing", lambda *_: pytest.fail("work was done"))
+    Path("file").touch()
+    code, out, err = command("--compile-only", "--out", "file")
+    assert (code, out) == (2, "")
+    assert err == "error: cannot write to the folder file/bundles: Not a directory; choose another with --out.\n"
+
+
 def test_help_is_instant() -> None:
     code = (
         "import sys; from blackwell_matmul.cli import main; main(['bench', '--help']); sys.exit(' '.join(sys.modules))"

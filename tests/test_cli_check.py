@@ -15,6 +15,7 @@ from test_testing import REFERENCE, SCALE, written
 
 from blackwell_matmul import SimulationError, cli
 from blackwell_matmul.harness import checking
+from blackwell_matmul.kernels import RUNGS
 from blackwell_matmul.simulator.sanitizer import text as texts
 
 Command = Callable[..., tuple[int, str, str]]
@@ -76,7 +77,8 @@ def test_json_is_one_object_on_one_line(command: Command, scale: str) -> None:
     record = json.loads(out)
     assert code == 1 and err == "" and out.count("\n") == 1
     assert list(record) == [
-        *("kernel", "target", "schedule", "grid", "orders", "seed", "strict", "ok", "seconds", "findings", "coverage")
+        *("kernel", "rung", "target", "schedule", "grid", "orders", "seed", "strict", "ok", "seconds", "findings"),
+        "coverage",
     ]
     assert record["findings"][0]["missing"] == "wait" and record["ok"] is False
 
@@ -84,7 +86,7 @@ def test_json_is_one_object_on_one_line(command: Command, scale: str) -> None:
 @pytest.mark.parametrize(
     "argv, sentence",
     [
-        (["v9"], "rung is 'v9'; the rungs are v0, v1, v2, h0, h1, h2, h3, h4, h5, g0."),
+        (["v9"], f"rung is 'v9'; the rungs are {', '.join(RUNGS)}."),
         (["none.py:X"], "cannot read 'none.py': there is no such file."),
         (["v1", "--orders", "0"], "orders is 0; it must be an integer from 1 to 10000."),
         (["v1", "--orders", "x"], "--orders is 'x'; it must be an integer."),

@@ -17,13 +17,13 @@ import pytest
 
 from blackwell_matmul import cli, detect, gpus
 from blackwell_matmul.detect import DetectedGpu, Driver, find_driver
+from blackwell_matmul.doctor import checks, lines, show, verify
 from blackwell_matmul.doctor import facts as facts_room
-from blackwell_matmul.doctor import lines, show, verify
 from blackwell_matmul.doctor.facts import Cache, Descriptors, Facts, Library, Need, Nvrtc, Torch
 from blackwell_matmul.doctor.lines import GPU_LINES, LINES, NO_GPU, Line, diagnose
 from blackwell_matmul.doctor.verify import Outcome
 from blackwell_matmul.errors import DriverError, InputError
-from blackwell_matmul.kernels import RUNGS
+from blackwell_matmul.kernels import LADDERS, RUNGS
 from blackwell_matmul.runtime import driver as runtime_driver
 
 GIB = 1 << 30
@@ -168,12 +168,13 @@ def test_features_agree_with_the_table_of_known_gpus(known: gpus.Gpu) -> None:
 
 
 def test_which_rungs_a_gpu_runs() -> None:
+    hopper = ", ".join(name for name in RUNGS if name.startswith("h"))
     assert line(with_gpus(B200), "GPU 0 runs").value == "v0, v1, v2"
-    assert line(with_gpus(a_gpu(9, 0)), "GPU 0 runs").value == "h0, h1, h2, h3, h4, h5"
+    assert line(with_gpus(a_gpu(9, 0)), "GPU 0 runs").value == hopper
     assert line(with_gpus(a_gpu(12, 1)), "GPU 0 runs").value == "g0"
     for capability, arch in (((8, 0), "sm_80"), ((10, 3), "sm_103a")):
         value = line(with_gpus(a_gpu(*capability)), "GPU 0 runs").value
-        needs = "v0, v1, v2 need sm_100a; h0, h1, h2, h3, h4, h5 need sm_90a; g0 need sm_120a; g0 need sm_121a"
+        needs = f"v0, v1, v2 need sm_100a; {hopper} need sm_90a; g0 need sm_120a; g0 need sm_121a"
         assert value == f"no rung is written for {arch} yet ({needs}); all run in the simulator"
 
 
@@ -700,6 +701,33 @@ def test_the_simulator_layer_for_real() -> None:
     assert {each.where for each in found} == {
         f"in the simulator for {target}" for target in ("sm_90a", "sm_100a", "sm_120a")
     }
+
+
+@pytest.mark.parametrize(
+    ("gpu", "others"),
+    [
+        (H100, {"tcgen05": "v"}),
+        (B200, {"wgmma": "h"}),
+        (a_gpu(12, 0), {"tcgen05": "v", "wgmma": "h"}),
+        (a_gpu(8, 0), {"tcgen05": "v", "tma": "g", "wgmma": "h"}),
+    ],
+)
+def test_rungs_for_other_gpus_take_one_short_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gpu: DetectedGpu, others: dict[str, str]
+) -> None:
+    tried: list[tuple[str, bool]] = []
+    monkeypatch.setattr(checks, "_primitives", lambda device: ())
+    monkeypatch.setattr(checks, "_product", lambda what, kernel, device: (what, kernel, (), bool))
+    monkeypatch.setattr(checks, "check", lambda what, where, run, may_refuse: tried.append((what, may_refuse)))
+    checks._on_gpu(gpu)
+    found = list(verify._outcomes("gpu", capsys.readouterr().out))
+    assert {each.detail: each.what for each in found} == {
+        f"this GPU has no {need}": ", ".join(name for name in RUNGS if name[0] == ladder)
+        for need, ladder in others.items()
+    }
+    assert {(each.status, each.where) for each in found} == {("not run", f"on GPU 0, {gpu.name} ({gpu.arch})")}
+    here = [name for name in RUNGS if name[0] not in others.values()]
+    assert tried == [(name, name not in LADDERS.get(gpu.arch, ())) for name in here]
 
 
 # --- provoked on purpose, in processes of their own

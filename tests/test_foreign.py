@@ -125,7 +125,7 @@ def refused(*args, **options):
 def test_typed_pointers_decide_the_type(write, pointer, element, dtype):
     result = run_script(write(matmul(pointer, element)), (40, 48, 64))
     assert isinstance(result, Result) and result.ok, str(result)
-    assert (result.rung, result.problem) == ("OuterProduct", Problem(40, 48, 64, dtype))
+    assert (result.kernel, result.problem) == ("OuterProduct", Problem(40, 48, 64, dtype))
 
 
 def test_void_pointers_leave_the_type_to_the_user(write):
@@ -186,7 +186,7 @@ def test_a_subclass_of_a_rung_chooses_from_the_space(write):
     )
     assert run_script(file, (64, 64, 64), "bf16", "block_n=64").schedule["block_n"] == 64
     listing = schedules(file, Problem(64, 64, 64))
-    assert listing.rung == "Mine" and len(listing.rows) == 54
+    assert listing.kernel == "Mine" and len(listing.rows) == 54
     with pytest.raises(InputError, match="Double has no knobs of the space"):
         schedules(write(DOUBLE), Problem(64, 64, 64))
 

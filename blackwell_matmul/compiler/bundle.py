@@ -77,7 +77,8 @@ class Bundle:
                 write_atomically(place / FILES[name], content)
             write_atomically(place / RECORD, record)
         except OSError as error:
-            raise InputError(f"cannot write the bundle to {place}: {error.strerror or error}.") from error
+            why = error.strerror or error
+            raise InputError(f"cannot write the bundle to {place}: {why}; give another folder.") from error
         return place
 
     def _record(self, parts: Mapping[str, bytes]) -> dict[str, Any]:

@@ -37,34 +37,43 @@ def bundle_record(bundle: Bundle, folder: str | None, with_sass: bool) -> dict[s
 
 
 def bundle_lines(bundle: Bundle, folder: str | None, with_sass: bool) -> Iterator[RenderableType]:
+    from rich.table import Table
     from rich.text import Text
 
     yield Text.assemble((bundle.name, "bold"), f" for {bundle.target}, {len(bundle.cubin)} bytes of code")
-    yield Text(f"  serves      {bundle.serves.removeprefix('Serves ')}")
-    if bundle.schedule:
-        yield Text(f"  schedule    {', '.join(f'{name}={value}' for name, value in bundle.schedule.items())}")
-    yield from (Text(f"  {line}") for line in _resource_lines(bundle))
-    yield Text(f"  made with   NVRTC {bundle.versions.get('nvrtc')}, tilus {bundle.versions.get('tilus')}")
-    if folder is not None:
-        files = ", ".join([*FILES.values(), RECORD])
-        yield Text(f"  written to  {Path(folder)}{os.sep}: {files}")
+    facts = Table(box=None, padding=(0, 0, 0, 2), show_header=False)
+    facts.add_column(no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in _facts(bundle, folder):
+        facts.add_row(name, Text(value))
+    yield facts
     if with_sass:
         yield Text("")
         yield _sass_table(bundle)
 
 
-def _resource_lines(bundle: Bundle) -> Iterator[str]:
+def _facts(bundle: Bundle, folder: str | None) -> Iterator[tuple[str, str]]:
+    yield "serves", bundle.serves.removeprefix("Serves ")
+    if bundle.schedule:
+        yield "schedule", ", ".join(f"{name}={value}" for name, value in bundle.schedule.items())
+    yield from _resources(bundle)
+    yield "made with", f"NVRTC {bundle.versions.get('nvrtc')}, tilus {bundle.versions.get('tilus')}"
+    if folder is not None:
+        yield "written to", f"{Path(folder)}{os.sep}: {', '.join([*FILES.values(), RECORD])}"
+
+
+def _resources(bundle: Bundle) -> Iterator[tuple[str, str]]:
     found = bundle.resources
     if found is None:
-        yield "resources   not reported by this NVRTC"
+        yield "resources", "not reported by this NVRTC"
         return
     spilled = f"{found.spill_bytes} bytes spilled" if found.spill_bytes else "no spills"
-    yield f"registers   {found.registers} a thread, {spilled}"
+    yield "registers", f"{found.registers} a thread, {spilled}"
     shared = "depends on the arguments" if found.dynamic_shared_bytes is None else f"{found.dynamic_shared_bytes} bytes"
-    yield f"shared      {shared} a CTA" + (f", {found.static_shared_bytes} static" if found.static_shared_bytes else "")
+    yield "shared", f"{shared} a CTA" + (f", {found.static_shared_bytes} static" if found.static_shared_bytes else "")
     if found.ctas_per_sm is not None:
         noun = "CTA" if found.ctas_per_sm == 1 else "CTAs"
-        yield f"occupancy   {found.ctas_per_sm} {noun} of {found.warps} warps an SM, limited by {found.limited_by}"
+        yield "occupancy", f"{found.ctas_per_sm} {noun} of {found.warps} warps an SM, limited by {found.limited_by}"
 
 
 def _matter(bundle: Bundle) -> list[sass.Instruction]:

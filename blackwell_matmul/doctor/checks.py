@@ -53,7 +53,8 @@ def simulator() -> None:
     for target in TARGETS:
         for what, kernel, args, right in _primitives("cpu"):
             check(what, f"in the simulator for {target}", partial(_simulated, kernel, args, right, target))
-    for what, kernel, args, right in _rungs("cpu"):
+    for name in RUNGS:
+        what, kernel, args, right = _rung(name, "cpu")
         target = kernel.script_cls.target
         check(what, f"in the simulator for {target}", partial(_simulated, kernel, args, right, target))
 
@@ -82,9 +83,20 @@ def _on_gpu(found: DetectedGpu) -> None:
     device, where = f"cuda:{found.index}", f"on GPU {found.index}, {found.name} ({found.arch})"
     for what, kernel, args, right in _primitives(device):
         check(what, where, partial(_launched, kernel, args, right), may_refuse=not found.tensor_maps)
-    for what, kernel, args, right in _rungs(device):
-        may_refuse = what.partition(" ")[0] not in LADDERS.get(found.arch, ())
-        check(what, where, partial(_launched, kernel, args, right), may_refuse)
+    lacking = {name: _lacks(name, found) for name in RUNGS}
+    for need in sorted(filter(None, set(lacking.values()))):
+        others = ", ".join(name for name in RUNGS if lacking[name] == need)
+        tell(others, where, "not run", f"this GPU has no {need}")
+    for name in (name for name in RUNGS if not lacking[name]):
+        what, kernel, args, right = _rung(name, device)
+        check(what, where, partial(_launched, kernel, args, right), may_refuse=name not in LADDERS.get(found.arch, ()))
+
+
+def _lacks(name: str, found: DetectedGpu) -> str:
+    """What a rung takes and a GPU is known not to have; nothing where it may run."""
+    mma = rung(name).mma
+    need = "tma" if mma == "mma.sync" else mma
+    return need if found.features[need] is False else ""
 
 
 def _launched(kernel: Any, args: tuple[Any, ...], right: Callable[[], bool]) -> bool:
@@ -106,9 +118,8 @@ def _primitives(device: str) -> Iterator[Case]:
     yield _product("GemmTile", GemmTile(), device)
 
 
-def _rungs(device: str) -> Iterator[Case]:
-    for name in RUNGS:
-        yield _product(name, rung(name)(), device)
+def _rung(name: str, device: str) -> Case:
+    return _product(name, rung(name)(), device)
 
 
 def _product(name: str, kernel: Any, device: str) -> Case:

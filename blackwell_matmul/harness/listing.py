@@ -48,10 +48,10 @@ class ScheduleRow:
 class ScheduleList:
     """All schedules of a rung for a problem on a GPU.
 
-    chosen: the one that runs when nobody pins any; None when none can.
+    kernel: the name of the rung's class. chosen: the one that runs when nobody pins any; None when none can.
     """
 
-    rung: str
+    kernel: str
     problem: Problem
     gpu: Gpu
     rows: tuple[ScheduleRow, ...]
@@ -84,7 +84,7 @@ class ScheduleList:
     def as_dict(self) -> dict[str, object]:
         """The list with plain values and stable keys."""
         return {
-            "kernel": self.rung,
+            "kernel": self.kernel,
             "m": self.problem.m,
             "n": self.problem.n,
             "k": self.problem.k,
@@ -119,7 +119,7 @@ def schedules(rung: str | type, problem: Problem, gpu: str | Gpu | None = None, 
     "B200", a target such as "sm_100a", a Gpu, or None for one that the rung is for. Raises InputError for what is none
     of these.
     """
-    name, script_cls = _rung(rung)
+    script_cls = _script_cls(rung)
     if not isinstance(problem, Problem):
         raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
     if surplus:
@@ -127,7 +127,7 @@ def schedules(rung: str | type, problem: Problem, gpu: str | Gpu | None = None, 
     found = gpu_for_target(target_for(script_cls)) if gpu is None else _gpu(gpu)
     rows = tuple(_row(schedule, problem, found) for schedule in space.projection(script_cls))
     chosen = space.choose(script_cls, problem, found) if any(row.ok for row in rows) else None
-    return ScheduleList(name, problem, found, rows, chosen)
+    return ScheduleList(script_cls.__name__, problem, found, rows, chosen)
 
 
 def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
@@ -142,15 +142,15 @@ def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
     )
 
 
-def _rung(rung: str | type) -> tuple[str, Any]:
-    """The name and the class; one without knobs from the space has nothing to list."""
+def _script_cls(rung: str | type) -> Any:
+    """The class of a rung; one without knobs from the space has nothing to list."""
     if isinstance(rung, str) and not foreign.names_a_file(rung):
-        return rung, kernels.rung(rung)
+        return kernels.rung(rung)
     found = foreign.load(rung)
     knobs: Sequence[str] | None = getattr(found.script_cls, "knobs", None)
     if not knobs or not {"block_m", "block_n", "block_k"} <= set(knobs):
         raise InputError(f"{found.name} has no knobs of the space; the rungs, such as v1, and their subclasses have.")
-    return found.name, found.script_cls
+    return found.script_cls
 
 
 def _gpu(gpu: str | Gpu) -> Gpu:

@@ -16,11 +16,12 @@ from blackwell_matmul.simulator.findings import Finding, Severity
 class Result:
     """One kernel, run once and checked.
 
+    kernel: the name of its class.
     seconds: host time of the simulation when `simulated`, the kernel's own time on `device` when not.
     schedule: the knobs it ran with, chosen or pinned. findings: what the simulator saw.
     """
 
-    rung: str
+    kernel: str
     problem: Problem
     schedule: Mapping[str, object]
     target: str
@@ -48,13 +49,13 @@ class Result:
 
     def __str__(self) -> str:
         verdict = _with_errors(self.verdict.message, self.errors)
-        return _line(self.rung, str(self.problem), _spell(self.schedule), verdict, self.time)
+        return _line(self.kernel, str(self.problem), _spell(self.schedule), verdict, self.time)
 
     def as_dict(self) -> dict[str, object]:
         """The result with plain values and stable keys; a number that is not finite becomes None."""
         verdict = self.verdict
         return {
-            "kernel": self.rung,
+            "kernel": self.kernel,
             "m": self.problem.m,
             "n": self.problem.n,
             "k": self.problem.k,
@@ -89,7 +90,7 @@ class ScriptResult:
     The other fields are those of `Result`.
     """
 
-    script: str
+    kernel: str
     size: tuple[int, int, int] | None
     schedule: Mapping[str, object]
     target: str
@@ -123,13 +124,13 @@ class ScriptResult:
     def __str__(self) -> str:
         size = "x".join(map(str, self.size)) if self.size else ""
         verdict = _with_errors(self.message, self.errors)
-        return _line(self.script, size, _spell(self.schedule), verdict, f"simulated in {self.seconds:.2f} s on the CPU")
+        return _line(self.kernel, size, _spell(self.schedule), verdict, f"simulated in {self.seconds:.2f} s on the CPU")
 
     def as_dict(self) -> dict[str, object]:
         """The keys of `Result.as_dict` that apply, None for what is not known, and `outputs`."""
         m, n, k = self.size or (None, None, None)
         return {
-            "kernel": self.script,
+            "kernel": self.kernel,
             "m": m,
             "n": n,
             "k": k,

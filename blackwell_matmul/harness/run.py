@@ -55,8 +55,7 @@ def run_matmul(
 
     options = _Options(target=target, seed=seed, policy=policy, workers=workers, progress=progress)
     run = simulate(script, problem.m, problem.n, problem.k, a, b, c, schedule=pins or None, **options)
-    name = rung if isinstance(rung, str) else run.kernel
-    return report(run, a, b, c, rung=name, seed=seed)
+    return report(run, a, b, c, seed=seed)
 
 
 def run_script(
@@ -93,7 +92,7 @@ def run_script(
         args: tuple[Any, ...] = (problem.m, problem.n, problem.k, *make_inputs(problem, seed))
         if foreign.reference is None:
             run = _simulate(foreign, args, pins, options)
-            return report(run, *args[3:], rung=foreign.name, seed=seed)
+            return report(run, *args[3:], seed=seed)
         return _run_beside(foreign, args, (problem.m, problem.n, problem.k), pins, options)
     if dtype is not None:
         raise InputError(
@@ -173,16 +172,13 @@ def seeded(seed: int) -> Iterator[None]:
             np.random.set_state(before)
 
 
-def report(
-    run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, rung: str | None = None, seed: int | None = None
-) -> Result:
+def report(run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, seed: int | None = None) -> Result:
     """Check C = A @ B.T after a run, in the tiles of its schedule, and put all that is known in one `Result`."""
     schedule = {name: value for name, value in plain_values(run.schedule).items() if name != "dtype"}
     tile_m, tile_n = (_tile(schedule.get(name)) for name in ("block_m", "block_n"))
     verdict = check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
     problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(c.dtype))
-    name = run.kernel if rung is None else rung
-    return Result(name, problem, schedule, run.target, seed, verdict, run.seconds, findings=run.findings)
+    return Result(run.kernel, problem, schedule, run.target, seed, verdict, run.seconds, findings=run.findings)
 
 
 def make_inputs(problem: Problem, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

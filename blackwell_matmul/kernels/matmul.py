@@ -9,7 +9,7 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
-from blackwell_matmul.kernels import LADDERS, RUNGS, space
+from blackwell_matmul.kernels import space
 from blackwell_matmul.problem import Problem, positive
 from blackwell_matmul.script import Script
 from blackwell_matmul.wording import has_memory, same, shown
@@ -43,11 +43,6 @@ class MatmulScript(Script):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.targets = space.targets(cls.mma)
-
-    @classmethod
-    def rungs_for(cls, arch: str) -> tuple[str, ...]:
-        """The names of the classes of the ladder for an architecture, bottom first; none where there is no ladder."""
-        return tuple(RUNGS[name].partition(":")[2] for name in reversed(LADDERS.get(arch, ())))
 
     @classmethod
     def complete(

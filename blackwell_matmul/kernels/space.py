@@ -453,6 +453,8 @@ def _nothing_runs(rung: type[HasKnobs] | Sequence[str], matching: list[Schedule]
     common = [reason for reason in listed[0] if all(reason in other for other in listed)]
     fewest = min(range(len(listed)), key=lambda i: len(listed[i]))
     why = "; ".join(reason.rstrip(".") for reason in common or listed[fewest]) + "."
+    if _why_no_mma(matching[0].mma, gpu):
+        return f"{_label(rung)} cannot run: {why}"
     if len(matching) == 1:
         return f"{_label(rung)} with {matching[0]} cannot run {problem} on {gpu}: {why}"
     return f"None of {len(matching)} schedules of {_label(rung)} can run {problem} on {gpu}: {why}"

@@ -146,14 +146,12 @@ def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) ->
 
 
 def _what_runs(kernel: HasScript, gpu: Gpu, device: int) -> str:
+    """What works in its place; a class that chooses its schedule has said by itself what runs on this GPU."""
+    simulated = "CPU tensors are simulated."
+    if hasattr(kernel.script_cls, "complete"):
+        return simulated
     able = [name for name in ("tcgen05", "wgmma", "tma") if name in gpu.features]
-    rungs_for = getattr(kernel.script_cls, "rungs_for", None)
-    rungs = rungs_for(gpu.arch) if rungs_for is not None else ()
-    named = f" such as {', '.join(rungs)}" if rungs else ""
-    return (
-        f"GPU {device} is an {gpu.name} ({gpu.arch}), which runs scripts with {', '.join(able)} and mma.sync{named}, "
-        f"and CPU tensors are simulated: {kernel.script_cls.__name__} runs with those."
-    )
+    return f"GPU {device} ({gpu.name}) runs scripts with {', '.join(able)} and mma.sync, and {simulated}"
 
 
 def _key(kernel: HasScript, bound: Bound, target: str) -> Hashable | None:

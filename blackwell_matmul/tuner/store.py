@@ -49,13 +49,17 @@ def pins_for_call(script_cls: Any, arguments: Sequence[Any], gpu: Gpu) -> Mappin
 
 
 def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any]) -> Path | None:
-    """Write a winner, whole or not at all: "schedule" by knob, and whatever else is worth knowing. None: no cache."""
+    """Write a winner, whole or not at all: "schedule" by knob, and whatever else is worth knowing. None: no cache,
+    or none that can be written to."""
     from blackwell_matmul.harness.bench.results import write_whole  # heavy, and calls only read
 
     file = place(script_cls, problem, gpu)
     if file is None:
         return None
-    write_whole(file, {"format": FORMAT, "under": _under(script_cls, problem, gpu), **record})
+    try:
+        write_whole(file, {"format": FORMAT, "under": _under(script_cls, problem, gpu), **record})
+    except OSError:
+        return None
     _read.cache_clear()
     return file
 

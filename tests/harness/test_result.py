@@ -42,12 +42,12 @@ def a_result(wrong=False, **changes) -> Result:
     c.copy_(a @ b.T)
     if wrong:
         c[40, 20] = math.nan
-    return report(a_run(**changes), a, b, c, rung="v1", seed=1)
+    return report(a_run(**changes), a, b, c, seed=1)
 
 
 def test_the_line_says_what_was_computed_and_that_it_was_simulated():
     line = str(a_result())
-    assert line.startswith("v1  64x96x32 bf16  block_m=32,block_n=16  correct: largest error 0.")
+    assert line.startswith("BlackwellMatmulV1  64x96x32 bf16  block_m=32,block_n=16  correct: largest error 0.")
     assert line.endswith("simulated in 0.41 s on the CPU") and "\n" not in line
 
 

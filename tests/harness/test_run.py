@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_each_rung_is_right_with_tails(rung, dtype):
     result = run_matmul(rung, Problem(130, 72, 40, dtype), seed=3)
     assert result.ok and not result.findings, str(result)
-    assert (result.rung, result.seed, result.simulated) == (rung, 3, True)
+    assert (result.kernel, result.seed, result.simulated) == (f"BlackwellMatmul{rung.upper()}", 3, True)
     assert "dtype" not in result.schedule and result.schedule["block_m"] == result.verdict.tile_m == 128
 
 
@@ -34,7 +34,7 @@ def test_a_schedule_may_pin_some_knobs():
 def test_a_class_and_a_kernel_do_as_well():
     for script in (BlackwellMatmulV1, BlackwellMatmulV1(block_n=64)):
         result = run_matmul(script, Problem(8, 8, 8))
-        assert result.ok and result.rung == "BlackwellMatmulV1"
+        assert result.ok and result.kernel == "BlackwellMatmulV1"
 
 
 class WritesHalf(Script):

@@ -252,6 +252,13 @@ def test_a_gpu_without_the_multiplier_names_those_that_have_it() -> None:
     assert "B200 and GB200 have them" in why_not(GOOD["v1"], ODD, H200)[0]
 
 
+def test_a_gpu_that_no_schedule_can_run_on_is_named_once() -> None:
+    with pytest.raises(InputError) as caught:
+        choose(rung("v1"), Problem(64, 64, 64), H200)
+    assert str(caught.value).startswith("BlackwellMatmulV1 cannot run: H200 (sm_90a) has no tcgen05 instructions and")
+    assert str(caught.value).count("H200") == 1
+
+
 def test_a_partial_pin_restricts_the_choice() -> None:
     problem = Problem(8192, 8192, 8192)
     assert choose(rung("v2"), problem, B200, {"block_n": 64}) == Schedule(128, 64, 64, 16, 2)  # four CTAs an SM

@@ -84,6 +84,12 @@ def test_a_cache_that_is_switched_off_keeps_nothing(monkeypatch):
     assert kept() is None and stored("v1", PROBLEM, B200) is None
 
 
+def test_a_cache_that_cannot_be_written_to_keeps_nothing(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", str(tmp_path / "file" / "cache"))
+    assert kept() is None and stored("v1", PROBLEM, B200) is None
+
+
 def test_the_file_says_what_it_was_found_under():
     under = json.loads(kept().read_text())["under"]
     assert {"gpu": "B200", "m_up_to": 128, "n": 256, "k": 128, "dtype": "fp16"}.items() <= under.items()

@@ -144,6 +144,7 @@ def test_json_is_one_object(instant, command):
     code, out, err = command(FAULTY, "--size", "33", "40", "24", "--json")
     record = json.loads(out)
     assert (code, err) == (0, "") and record["problem"] == {"m": 33, "n": 40, "k": 24, "dtype": "fp16"}
+    assert list(record)[:2] == ["kernel", "rung"] and record["rung"] is None
     assert {"trials", "refused", "cublas_us", "seconds", "stored_in"} <= set(record)
 
 

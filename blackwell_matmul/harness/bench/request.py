@@ -12,7 +12,7 @@ from blackwell_matmul.harness.bench import contenders, machine, session, suites
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.harness.bench.results import Book
+from blackwell_matmul.harness.bench.results import Book, require_writable
 from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
 from blackwell_matmul.harness.bench.suites import Case
 from blackwell_matmul.harness.studies import STUDIES
@@ -97,6 +97,7 @@ class Request:
         book = Book(self.out, self._suite, machine.machine_of(gpu))
         if self.again:
             book.forget((contender.name, case.problem) for contender, case in plan.pairs())
+        require_writable(self.out)
         session.run(plan, book, self.index(gpu.arch), gpu, tell)
         book.save()
         return book
@@ -104,8 +105,9 @@ class Request:
     def compile(self, target: str, tell: Tell) -> tuple[Path, list[str]]:
         """Without a GPU, for the one that stands for a target: the folder to carry, and what was refused."""
         gpu = gpu_for_target(target)
-        index = self.index(target)
-        return index.folder, session.compile_missing(self.plan(gpu), None, index, gpu, tell)
+        index, plan = self.index(target), self.plan(gpu)
+        require_writable(index.folder)
+        return index.folder, session.compile_missing(plan, None, index, gpu, tell)
 
 
 def _require(name: str, value: float, low: int, high: int) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -105,14 +107,13 @@ class Book:
 
     def __init__(self, folder: Path, suite: str, machine: Machine) -> None:
         self.file, self.suite, self.machine = folder / FILE, suite, machine
-        self._whole = read_whole(self.file)
-        found = self._whole.get("machine")
-        if found and Machine(**found).identity != machine.identity:
-            where = f"{self.file} has figures of {Machine(**found)}"
-            raise InputError(f"{where} and this is {machine}; choose another folder with --out.")
-        mine = self._whole.get("suites", {}).get(suite, {})
-        self.sessions: dict[str, Any] = dict(mine.get("sessions", {}))
-        self._rows = {row.key: row for row in map(Row.from_dict, mine.get("rows", ()))}
+        self._whole = read_whole(self.file, "machine", "suites")
+        with as_written(self.file):
+            mine = self._whole["suites"].get(suite, {}) if self._whole else {}
+            self.sessions: dict[str, Any] = dict(mine.get("sessions", {}))
+            self._rows = {row.key: row for row in map(Row.from_dict, mine.get("rows", ()))}
+            was = Machine(**self._whole["machine"]) if self._whole else machine
+        require_same(machine, was, self.file)
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows.values())
@@ -159,16 +160,47 @@ def read_whole(file: Path, *names: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or found.get("format") != FORMAT or not found.keys() >= set(names):
-        raise InputError(f"{file} is no result of this version of bench; move it away, or choose another --out.")
+        raise _no_result(file)
     return found
+
+
+@contextmanager
+def as_written(file: Path) -> Iterator[None]:
+    """Around what makes rows of a file: InputError where somebody has changed it."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _no_result(file) from error
+
+
+def _no_result(file: Path) -> InputError:
+    return InputError(f"{file} is no result of this version of bench; move it away, or choose another --out.")
+
+
+def require_same(machine: Machine, was: Machine, file: Path) -> None:
+    if machine.identity != was.identity:
+        raise InputError(f"{file} has figures of {was} and this is {machine}; choose another folder with --out.")
+
+
+def require_writable(folder: Path) -> None:
+    """Before any work is done whose results would be lost; the folder is made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise InputError(f"cannot write to the folder {folder}: {why}; choose another with --out.") from error
 
 
 def saved_books(folder: Path) -> list[Book]:
     """The suites of a folder as they were left; InputError where there are none."""
-    whole = read_whole(folder / FILE)
+    whole = read_whole(folder / FILE, "machine", "suites")
     if not whole:
         raise InputError(f"{folder} has no {FILE}; bench --out {folder} makes one.")
-    return [Book(folder, suite, Machine(**whole["machine"])) for suite in whole["suites"]]
+    with as_written(folder / FILE):
+        machine, suites = Machine(**whole["machine"]), list(whole["suites"])
+    return [Book(folder, suite, machine) for suite in suites]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.bench.results import FORMAT, Machine, read_whole, write_whole
+from blackwell_matmul.harness.bench.results import FORMAT, Machine, as_written, read_whole, require_same, write_whole
 
 Status = Literal["done", "refused", "failed", "hung"]
 
@@ -29,13 +29,11 @@ class Sheet:
 
     def __init__(self, folder: Path, study: str, machine: Machine) -> None:
         self.file, self.study, self.machine = folder / f"{study}.json", study, machine
-        found = read_whole(self.file, "rows")
-        if found and Machine(**found["machine"]).identity != machine.identity:
-            was = Machine(**found["machine"])
-            raise InputError(
-                f"{self.file} has figures of {was} and this is {machine}; choose another folder with --out."
-            )
-        self._rows = {row["trial"]: Row(**row) for row in found.get("rows", ())}
+        found = read_whole(self.file, "machine", "rows")
+        with as_written(self.file):
+            self._rows = {row["trial"]: Row(**row) for row in found.get("rows", ())}
+            was = Machine(**found["machine"]) if found else machine
+        require_same(machine, was, self.file)
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows.values())
@@ -63,6 +61,8 @@ class Sheet:
 def saved(folder: Path, study: str) -> Sheet:
     """As a run has left it; InputError where there is none."""
     file = folder / f"{study}.json"
-    if not (found := read_whole(file, "rows")):
+    if not (found := read_whole(file, "machine", "rows")):
         raise InputError(f"{file} is not there; bench --suite {study} --out {folder} makes it.")
-    return Sheet(folder, study, Machine(**found["machine"]))
+    with as_written(file):
+        machine = Machine(**found["machine"])
+    return Sheet(folder, study, machine)

@@ -113,7 +113,15 @@ def test_figures_of_two_gpus_are_not_mixed(tmp_path, trial):
         Book(tmp_path, "size", Machine("other", "sm_100a", 148, None))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 99}'])
+HEAD = '{"format": 1, "machine": {"gpu": "cpu", "arch": "", "sm_count": 0, "peak_tflops": null}, "suites": '
+DAMAGED = [
+    *("", "{", "[]", '{"format": 99}', '{"format": 1}', '{"format": 1, "machine": {"x": 1}, "suites": {}}'),
+    *(HEAD + "3}", HEAD + '{"ladder": 3}}', HEAD + '{"ladder": {"rows": [{"contender": "h2"}]}}}'),
+    HEAD + '{"ladder": {"rows": [{"contender": "h2", "problem": {"m": 0, "n": 1, "k": 1}}]}}}',
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_a_file_that_is_no_result_is_left_alone(tmp_path, content):
     (tmp_path / FILE).write_text(content)
     with pytest.raises(InputError, match="is no result of this version of bench"):

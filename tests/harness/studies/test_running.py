@@ -83,6 +83,8 @@ def test_the_figures_of_two_gpus_are_kept_apart(sheet, tmp_path):
 def test_what_is_no_sheet_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(InputError, match="is not there; bench --suite a-study"):
         saved(tmp_path, "a-study")
-    (tmp_path / "a-study.json").write_text("[1]")
-    with pytest.raises(InputError, match="is no result of this version"):
-        Sheet(tmp_path, "a-study", HERE)
+    machine = '{"gpu": "none", "arch": "", "sm_count": 0, "peak_tflops": null}'
+    for content in ("[1]", '{"format": 1, "rows": []}', f'{{"format": 1, "machine": {machine}, "rows": [{{"a": 1}}]}}'):
+        (tmp_path / "a-study.json").write_text(content)
+        with pytest.raises(InputError, match="is no result of this version"):
+            Sheet(tmp_path, "a-study", HERE)

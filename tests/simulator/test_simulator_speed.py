@@ -1,0 +1,31 @@
+"""What `bench/simulator_speed.py` takes for a rung; measuring is no test."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from blackwell_matmul.kernels import RUNGS
+
+FOLDER = Path(__file__).resolve().parents[2] / "bench"
+
+
+@pytest.fixture
+def known(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from simulator_speed import known
+
+    return known
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_any_rung_of_the_ladders_can_be_measured(known, name):
+    assert known(name.upper()) == name
+
+
+def test_another_name_is_one_sentence():
+    command = [sys.executable, str(FOLDER / "simulator_speed.py"), "--rungs", "v1", "h99"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER.parent, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: rung is 'h99'; the rungs are {', '.join(RUNGS)}.\n"

@@ -124,7 +124,7 @@ Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result
 
 Kernel = Annotated[
     str,
-    typer.Argument(metavar="KERNEL", help="A rung (v0–v2, h0–h5, g0), or a script of your own: my_kernel.py:MyScript."),
+    typer.Argument(metavar="KERNEL", help="A rung (v0–v2, h0–h6, g0), or a script of your own: my_kernel.py:MyScript."),
 ]
 Dtype = Annotated[
     str | None,
@@ -286,7 +286,7 @@ SCHEDULES_EXAMPLES = """Examples:
 
 @app.command(epilog=SCHEDULES_EXAMPLES)
 def schedules(
-    rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung (v0–v2, h0–h5, g0), or my_kernel.py:MyMatmul.")],
+    rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung (v0–v2, h0–h6, g0), or my_kernel.py:MyMatmul.")],
     size: Size = None,
     dtype: Dtype = None,
     gpu: Annotated[

@@ -84,7 +84,7 @@ def test_json_is_one_object_on_one_line(command: Command, scale: str) -> None:
 @pytest.mark.parametrize(
     "argv, sentence",
     [
-        (["v9"], "rung is 'v9'; the rungs are v0, v1, v2, h0, h1, h2, h3, h4, h5, g0."),
+        (["v9"], "rung is 'v9'; the rungs are v0, v1, v2, h0, h1, h2, h3, h4, h5, h6, g0."),
         (["none.py:X"], "cannot read 'none.py': there is no such file."),
         (["v1", "--orders", "0"], "orders is 0; it must be an integer from 1 to 10000."),
         (["v1", "--orders", "x"], "--orders is 'x'; it must be an integer."),

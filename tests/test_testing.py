@@ -102,7 +102,7 @@ def test_strict_is_the_default_and_can_be_left_out(scale: str) -> None:
     "args, options, sentence",
     [
         (("v1", 128), {}, "assert_clean takes m, n and k together, or none of them."),
-        (("v9", 8, 8, 8), {}, "rung is 'v9'; the rungs are v0, v1, v2, h0, h1, h2, h3, h4, h5, g0."),
+        (("v9", 8, 8, 8), {}, "rung is 'v9'; the rungs are v0, v1, v2, h0, h1, h2, h3, h4, h5, h6, g0."),
         (("v1", 8, 8, 0), {}, "k is 0; it must be an integer from 1 to 2147483647."),
         (("v1", 8, 8, 8), {"dtype": "fp64"}, "dtype is 'fp64'; it must be one of fp16, bf16."),
         (("v1", 8, 8, 8), {"orders": -1}, "orders is -1; it must be an integer from 1 to 10000."),

@@ -60,7 +60,9 @@ PAIRS = [
     Pair(Neighbour, "a sync of the CTA", RACE, "sync", "second", "first", says="self.cluster.sync()"),
     Pair(Handshake, "no wait", RACE, "wait", "load", "store", every=False),
     Pair(Handshake, "no wait", EXIT, "sync", "tell"),
-    Pair(Handshake, "a wait of the CTA", WEAK, "acquire", "load", "store", says='has scope cta; with scope="cluster" it'),
+    Pair(
+        Handshake, "a wait of the CTA", WEAK, "acquire", "load", "store", says='has scope cta; with scope="cluster" it'
+    ),
     Pair(Handshake, "an arrival for the CTA", WEAK, "release", "load", "store", says="the arrival on told"),
     Pair(Handshake, "a relaxed arrival", WEAK, "release", "load", "store", says="is relaxed"),
     Pair(Handshake, "the arrival after the sync", DEADLOCK, "", "wait", "told", says="at cluster.sync()"),

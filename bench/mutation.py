@@ -57,6 +57,9 @@ HOPPER = {"wgmma": "WgmmaMatmul", "wgmma_pipelined": "WgmmaPipelined", "wgmma_sp
 KERNELS = (*RUNGS, *HOPPER)
 RESULTS = Path(__file__).parent / "results" / "mutation.json"
 TWO_GROUPS = {"block_m": 128, "block_n": 64, "consumers": 2}
+ONE_GROUP = {"block_m": 64, "block_n": 64, "consumers": 1, "group_m": 4}
+SPLIT = {split_k: {"cluster_m": 1, "split_k": split_k, "sm_count": split_k} for split_k in (2, 4)}
+"""A cluster for each number of parts, and no other."""
 ODD_STRIPS = {"block_m": 64, "block_n": 96, "e_block_n": 32, "consumers": 1}
 """Three strips in two buffers: the last one of a tile and the first one of the next share one."""
 
@@ -99,6 +102,11 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "cluster_m": 2, "sm_count": 2},
         {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "cluster_m": 1, "sm_count": 1},
         {**ODD_STRIPS, "block_k": 32, "stages": 2, "group_m": 4, "cluster_m": 2, "sm_count": 2},
+    ),
+    "h6": (
+        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2]},
+        {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4]},
+        {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **SPLIT[2], "cluster_m": 2, "sm_count": 4},
     ),
     "g0": (
         {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
@@ -153,9 +161,9 @@ class Edit:
 
 ORDERING = frozenset({
     "cluster.sync", "copy_async_commit_group", "copy_async_wait_all", "copy_async_wait_group", "fence.proxy_async",
-    "mbarrier.arrive", "mbarrier.arrive_and_expect_tx", "mbarrier.arrive_and_expect_tx_multicast", "mbarrier.wait",
-    "sync", "tcgen05.commit", "tcgen05.dealloc", "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group",
-    "tma.wait_group", "wgmma.commit_group", "wgmma.fence", "wgmma.wait_group",
+    "mbarrier.arrive", "mbarrier.arrive_and_expect_tx", "mbarrier.arrive_and_expect_tx_multicast",
+    "mbarrier.arrive_and_expect_tx_remote", "mbarrier.wait", "sync", "tcgen05.commit", "tcgen05.dealloc",
+    "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group", "tma.wait_group", "wgmma.commit_group", "wgmma.fence", "wgmma.wait_group",
 })  # fmt: skip
 """Statements that order something: each of them is dropped, and moved."""
 
@@ -207,7 +215,7 @@ def _variable(node: Any) -> Iterator[Edit]:
     """Phases and stages: their first value, and what becomes of them."""
     target = node.target if not isinstance(node, ast.Assign) else node.targets[0]
     name = target.id if isinstance(target, ast.Name) else ""
-    if "phase" not in name and name not in ("stage", "refill", "last"):
+    if "phase" not in name and name not in ("stage", "refill", "last", "turn"):
         return
     if isinstance(node, ast.AnnAssign):
         yield Edit("first value", node.value, f"1 - ({ast.unparse(node.value)})")
@@ -227,6 +235,13 @@ def _call(node: ast.Call, barriers: list[str]) -> Iterator[Edit]:
     if called == "mbarrier.wait":
         yield Edit("other parity", given["phase"], f"({ast.unparse(given['phase'])}) ^ 1")
         yield Edit("relaxed", given["phase"], f'{ast.unparse(given["phase"])}, sem="relaxed"')
+        if "scope" in given:
+            yield Edit("CTA scope", given["scope"], '"cta"')
+    if "target_rank" in given:
+        yield Edit("own CTA only", given["target_rank"], "self.cluster.blockRank")
+        yield Edit("relaxed", given["transaction_bytes"], '0, sem="relaxed"')
+        if "scope" not in given:
+            yield Edit("CTA scope", given["transaction_bytes"], '0, scope="cta"')
     if "multicast_mask" in given:
         yield Edit("only one CTA", given["multicast_mask"], "1")
     if called == "tma.wait_group":
@@ -413,12 +428,12 @@ class Recorder(HappensBefore):
         if op.event != op.source:
             self.names[op.event].append((*name, END))
 
-    def arrive(self, barrier: Any, warp: Any, site: Any, release: bool) -> None:
+    def arrive(self, barrier: Any, warp: Any, site: Any, release: str) -> None:
         told = (str(barrier), barrier.phase)
         self._step(self.acting(warp, site), site, str(told), signals=told)
         super().arrive(barrier, warp, site, release)
 
-    def passed(self, barrier: Any, warp: Any, site: Any, acquire: bool) -> None:
+    def passed(self, barrier: Any, warp: Any, site: Any, acquire: str) -> None:
         seen = (str(barrier), barrier.phase - 1)
         name = self._step(self.acting(warp, site), site, str(seen), waits=seen)
         super().passed(barrier, warp, site, acquire)

@@ -78,7 +78,8 @@ class ScheduleList:
             return "No schedule can run it."
         row = next(row for row in self.rows if row.schedule == self.chosen)
         most = -(-row.ctas // self.gpu.sm_count)
-        have = f"{_count(row.ctas, 'tile')} of C for {self.gpu.sm_count} SMs, {_count(most, 'tile')} at most for each"
+        one, of_what = ("tile", "C") if self.chosen.split_k in (None, 1) else ("part", "the tiles of C")
+        have = f"{_count(row.ctas, one)} of {of_what} for {self.gpu.sm_count} SMs, {_count(most, one)} at most for each"
         return f"{have}; {row.predicted_cycles} cycles predicted, and at least as many for any other that can run."
 
     def as_dict(self) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,14 +38,16 @@ class Mbarrier:
     A phase completes when both are zero; the next one then starts with `expected` pending arrivals.
     told: the operations that told it something in this phase. over: those of completed phases, until someone waits.
     remedy: the wait that these operations need. coming, past: what this phase's arrivals and the phases before made
-    known. waits: each warp's last wait on it; relaxed: the line of its last relaxed one. alone: where a part of a warp
-    last arrived without the rest. loose: what relaxed arrivals would have made known. last, loosened: the line of the
-    last arrival, and of the last relaxed one. initialise: makes it, and its neighbours, in another CTA.
+    known; coming_afar, past_afar: those of other CTAs, to who acquires from the cluster. waits: each warp's last wait
+    on it; relaxed: its last one that was too weak. alone: where a part of a warp last arrived without the rest. loose:
+    what arrivals that were too weak would have made known. last: the line of the last arrival; loosened: the last one
+    that was too weak. initialise: makes it, and its neighbours, in another CTA.
     """
 
     __slots__ = (
-        "address", "alone", "coming", "cta", "expected", "initialise", "last", "location", "loose", "loosened", "name",
-        "over", "past", "pending", "phase", "relaxed", "remedy", "told", "tx_bytes", "waits",
+        "address", "alone", "coming", "coming_afar", "cta", "expected", "initialise", "last", "location", "loose",
+        "loosened", "name", "over", "past", "past_afar", "pending", "phase", "relaxed", "remedy", "told", "tx_bytes",
+        "waits",
     )  # fmt: skip
 
     def __init__(
@@ -66,13 +68,14 @@ class Mbarrier:
         self.told: list[AsyncOperation] = []
         self.over: list[AsyncOperation] = []
         self.coming, self.past, self.loose = Frontier(), Frontier(), Frontier()
+        self.coming_afar, self.past_afar = Frontier(), Frontier()
         self.last: Location | None = None
-        self.loosened: Location | None = None
+        self.loosened: Weak | None = None
         self.waits: dict[int, LastWait] = {}
-        self.relaxed: dict[int, Location | None] = {}
+        self.relaxed: dict[int, Weak] = {}
         self.alone: dict[tuple[Cta, int], Location | None] = {}
         if cta.order is not None:
-            cta.order.others += (self.coming, self.past, self.loose)
+            cta.order.others += (self.coming, self.past, self.loose, self.coming_afar, self.past_afar)
 
     def __str__(self) -> str:
         return f"{self.name}{self.cta.among_others}"
@@ -143,6 +146,9 @@ class Mbarrier:
             self.told.clear()
             self.past.join(self.coming)
             self.coming.clear()
+            if self.coming_afar.generic:
+                self.past_afar.join(self.coming_afar)
+                self.coming_afar.clear()
 
     def passed(self, parity: int) -> bool:
         """mbarrier.try_wait.parity: true when the phase of that parity, and not the current one, is over. Whoever sees
@@ -162,6 +168,15 @@ class Mbarrier:
         if self.tx_bytes:
             parts.append(f"{self.tx_bytes} bytes" if self.tx_bytes > 0 else f"an expect_tx of {-self.tx_bytes} bytes")
         return " and ".join(parts) or "nothing"
+
+
+class Weak(NamedTuple):
+    """An arrival or a wait that orders less than it could. scope: of its order, "" if it is relaxed. left: the events
+    that a wait leaves out."""
+
+    location: Location | None
+    scope: str
+    left: int = 0
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ def _mixed(ranked: Sequence[Schedule], problem: Problem, gpu: Gpu) -> list[Sched
     """Best first, where each further schedule of a tile counts as a little slower than the one before."""
     seen, costs = Counter[tuple[int | None, ...]](), {}
     for schedule in ranked:
-        tile = schedule.block_m, schedule.block_n, schedule.cluster_m
+        tile = schedule.block_m, schedule.block_n, schedule.cluster_m, schedule.split_k
         costs[schedule] = predicted_cycles(case_of(schedule, problem, gpu)) * (1 + REPEATED * seen[tile])
         seen[tile] += 1
     return sorted(ranked, key=costs.__getitem__)

@@ -17,6 +17,7 @@ from blackwell_matmul.kernels.cycles import (
     FMA_PER_CYCLE,
     HIDDEN_COST,
     L2_BYTES_PER_CYCLE,
+    LATENCY_CYCLES,
     predicted_cycles,
     resident_ctas,
 )
@@ -100,7 +101,7 @@ def test_a_warp_that_only_loads_saves_the_turn() -> None:
     assert predicted_cycles(case("h3", LARGE, **TILE, stages=6, consumers=2)) < predicted_cycles(alone)
 
 
-@pytest.mark.parametrize("name", ["v2", "h2", "h3", "h4", "h5", "g0"])
+@pytest.mark.parametrize("name", ["v2", "h2", "h3", "h4", "h5", "h6", "g0"])
 def test_more_stages_never_cost_while_as_many_ctas_share_an_sm(name: str) -> None:
     gpu, problem = gpu_for_target(rung(name).target), Problem(2048, 2048, 2048)
     alike: dict[tuple[Schedule, int], list[tuple[int, int]]] = {}
@@ -149,7 +150,48 @@ def test_a_cluster_without_a_partner_computes_a_tile_for_nothing() -> None:
     assert shared.ctas == 2 * alone.ctas
 
 
-@pytest.mark.parametrize("name", ["v0", "v1", "v2", "h0", "h2", "h4", "h5", "g0"])
+def parts(sizes: tuple[int, int, int], **knobs: int) -> list[Case]:
+    """The same schedule with a tile computed by one CTA, by two, and so on."""
+    return [
+        case("h6", sizes, **{**PERSISTENT, "e_block_n": 16, "cluster_m": 1, **knobs}, split_k=s) for s in (1, 2, 4, 8)
+    ]
+
+
+def test_parts_are_ctas_with_fewer_k_tiles() -> None:
+    split = parts((256, 256, 64 * 20))
+    assert [each.ctas for each in split] == [4, 8, 16, 32]
+    assert [each.k_tiles for each in split] == [20, 10, 5, 3]  # the most that one of eight has
+    assert [each.barriers for each in split] == [12, 14, 14, 14]
+
+
+def test_each_part_more_costs_more_exchange() -> None:
+    """Of equally many k-tiles for each CTA, all at once."""
+    cycles = [
+        predicted_cycles(case("h6", (128, 128, 512 * s), **PERSISTENT, cluster_m=1, split_k=s)) for s in (1, 2, 4, 8)
+    ]
+    given = [128 * 128 * 4 * (s - 1) / s for s in (1, 2, 4, 8)]
+    assert [cycles[i + 1] - cycles[i] for i in (1, 2)] == pytest.approx(
+        [2 * (given[i + 1] - given[i]) / L2_BYTES_PER_CYCLE for i in (1, 2)], abs=1
+    )
+    assert cycles[1] - cycles[0] > 2 * LATENCY_CYCLES  # there and back
+
+
+def test_parts_pay_where_few_tiles_have_a_long_k() -> None:
+    one, *several = (predicted_cycles(each) for each in parts((128, 2048, 8192)))
+    assert all(cycles < one for cycles in several)
+    one, *several = (predicted_cycles(each) for each in parts((128, 2048, 64)))
+    assert all(cycles > one for cycles in several)
+    one, *several = (predicted_cycles(each) for each in parts(LARGE))
+    assert all(cycles > one for cycles in several)
+
+
+def test_sms_that_fill_no_cluster_stay_idle() -> None:
+    """132 SMs have 16 clusters of eight, which is 128 CTAs."""
+    full, more = (parts((128 * tiles, 128, 4096))[-1] for tiles in (16, 17))
+    assert predicted_cycles(more) == pytest.approx(2 * predicted_cycles(full), abs=1)
+
+
+@pytest.mark.parametrize("name", ["v0", "v1", "v2", "h0", "h2", "h4", "h5", "h6", "g0"])
 def test_more_work_takes_more_cycles(name: str) -> None:
     schedule = choose(rung(name), Problem(2048, 2048, 2048), gpu_for_target(rung(name).target)).as_dict()
     longer = [predicted_cycles(case(name, (2048, 2048, k), **schedule)) for k in range(64, 8192, 64)]

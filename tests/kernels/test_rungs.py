@@ -26,7 +26,15 @@ def code(name: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("lower", "upper", "most"),
-    [("v0", "v1", 40), ("v1", "v2", 45), ("h0", "h1", 48), ("h1", "h2", 48), ("h3", "h4", 75), ("h4", "h5", 75)],
+    [
+        ("v0", "v1", 40),
+        ("v1", "v2", 45),
+        ("h0", "h1", 48),
+        ("h1", "h2", 48),
+        ("h3", "h4", 75),
+        ("h4", "h5", 75),
+        ("h5", "h6", 110),
+    ],
 )
 def test_a_rung_changes_few_lines_of_the_one_below(lower: str, upper: str, most: int) -> None:
     changed = [line for line in difflib.ndiff(code(lower), code(upper)) if line[0] in "+-"]

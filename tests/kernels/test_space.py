@@ -16,7 +16,7 @@ from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import RUNGS, rung, space
-from blackwell_matmul.kernels.case import dynamic_shared_bytes
+from blackwell_matmul.kernels.case import case_of, dynamic_shared_bytes
 from blackwell_matmul.kernels.space import choose, projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
 
@@ -38,6 +38,7 @@ GOOD = {
     "h3": Schedule(128, 128, 64, 32, 3, 2, mma="wgmma"),
     "h4": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
     "h5": Schedule(128, 128, 64, 32, 3, 2, 4, 2, mma="wgmma"),
+    "h6": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, mma="wgmma"),
     "g0": Schedule(128, 128, 64, 32, 2, mma="mma.sync"),
 }
 
@@ -65,11 +66,19 @@ def generates(name: str, schedule: Schedule, problem: Problem = ODD, target: str
 
 
 def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
-    counts = {"v0": 21, "v1": 54, "v2": 324, "h0": 42, "h2": 648, "h3": 648, "h4": 2592, "h5": 5184, "g0": 648}
-    for name, count in counts.items():
+    counts = {"v0": 21, "v1": 54, "v2": 324, "h0": 42, "h2": 648, "h3": 648, "h4": 2592, "h5": 5184, "h6": 11376}
+    for name, count in (counts | {"g0": 648}).items():
         schedules = projection(rung(name))
         assert len(schedules) == len(set(schedules)) == count
         assert all(tuple(schedule.as_dict()) == rung(name).knobs for schedule in schedules)
+
+
+def test_a_projection_has_only_parts_that_share_the_strips_and_fit_in_a_cluster() -> None:
+    schedules = projection(rung("h6"))
+    assert all(s.block_n // s.e_block_n % s.split_k == 0 and s.cluster_m * s.split_k <= 8 for s in schedules)
+    assert {(s.cluster_m, s.split_k) for s in schedules} == {(m, k) for m in (1, 2) for k in (1, 2, 4, 8)} - {(2, 8)}
+    alone = {dataclasses.replace(s, split_k=None) for s in schedules if s.split_k == 1}
+    assert alone == set(projection(rung("h5")))
 
 
 def test_projections_nest() -> None:
@@ -133,6 +142,9 @@ OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
     ("h2", {"stages": 7}, "Shared memory: 7 stages"),
     ("h3", {"block_m": 256}, "block_m = 256: consumers = 2 compute 64 rows each, 128 in all"),
     ("h5", {"block_n": 72, "e_block_n": 8}, "cluster_m = 2: .* 72 rows of B, .* a multiple of 16"),
+    ("h6", {"split_k": 3}, r"split_k = 3: .* there are 4 \(block_n / e_block_n\); make that a multiple of 3"),
+    ("h6", {"e_block_n": 64, "split_k": 4}, "there are 2 .* make that a multiple of 4"),
+    ("h6", {"cluster_m": 4, "split_k": 4}, "a cluster would have 16 CTAs, and it can have 8 on every GPU"),
     ("h4", {"block_n": 512}, "takes 256 registers|block_n = 512: a TMA box"),
 ]
 
@@ -167,6 +179,8 @@ def test_a_bad_schedule_outside_of_the_space_has_a_reason(name: str, change: dic
         ("h3", {"block_m": 64, "consumers": 1}),
         ("h4", {"group_m": 3}),
         ("h5", {"cluster_m": 4}),
+        ("h6", {"cluster_m": 4}),
+        ("h6", {"cluster_m": 1, "block_n": 96, "split_k": 3}),
         ("g0", {"block_m": 64}),
     ],
 )
@@ -216,6 +230,24 @@ def test_an_incomplete_schedule_says_what_is_missing() -> None:
     assert why_not(Schedule(block_m=128), ODD, B200) == [
         "block_n is not set; every schedule has block_m, block_n and block_k."
     ]
+
+
+def test_a_schedule_with_parts_is_one_with_clusters() -> None:
+    without = dataclasses.replace(GOOD["h6"], cluster_m=None)
+    assert why_not(without, ODD, H200) == ["cluster_m is not set; a schedule with split_k has it."]
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_parts_take_a_barrier_for_each_warpgroup(consumers: int) -> None:
+    """Sixteen barriers fill 128 bytes, which is what shared memory is handed out in."""
+    schedule = dataclasses.replace(
+        GOOD["h6"], block_m=64 * consumers, block_n=64, block_k=32, stages=8, consumers=consumers
+    )
+    parts, alone = (dataclasses.replace(schedule, split_k=split_k) for split_k in (2, 1))
+    for each in (parts, alone):
+        assert generate("h6", each, ODD, H200.arch).dynamic_shared_bytes == dynamic_shared_bytes(each, ODD, H200)
+    assert case_of(parts, ODD, H200).barriers - case_of(alone, ODD, H200).barriers == consumers
+    assert dynamic_shared_bytes(parts, ODD, H200) - dynamic_shared_bytes(alone, ODD, H200) == 128
 
 
 def test_each_reason_is_one_sentence() -> None:

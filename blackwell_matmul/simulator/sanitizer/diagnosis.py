@@ -14,13 +14,13 @@ from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import AsyncOperation
 from blackwell_matmul.simulator.findings import Code, Finding, Severity
 from blackwell_matmul.simulator.memory import Region
-from blackwell_matmul.simulator.sanitizer.frontier import Lanes
+from blackwell_matmul.simulator.sanitizer.frontier import Lanes, union
 from blackwell_matmul.simulator.sanitizer.shadow import Access
 from blackwell_matmul.simulator.semantics.description import Access as Kind
 from blackwell_matmul.simulator.semantics.description import Effect, Proxy
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import Cta, LastWait, Mbarrier, Warp
+    from blackwell_matmul.simulator.machine import Cta, LastWait, Mbarrier, Warp, Weak
     from blackwell_matmul.simulator.sanitizer.happens_before import EarlyRead, HappensBefore, Place
 
 READ: Final = "read-before-complete"
@@ -120,23 +120,29 @@ def lanes_of_one_warp(c: Conflict) -> Missing | None:
 
 
 def relaxed_wait(c: Conflict) -> Missing | None:
-    """A relaxed wait passed on a barrier that carries the knowledge; an acquire would have taken it along."""
+    """A wait that was too weak passed on a barrier that carries the knowledge; else it would have taken it along."""
     for barrier in c.barriers():
-        if barrier.past.generic & c.other.event and (c.warp.index in barrier.relaxed):
-            where = barrier.relaxed[c.warp.index]
-            advice = f'the wait on {barrier.name} at {where} is relaxed; with sem="acquire" it would order the two'
-            return Missing("acquire", advice, RELAXED, Severity.UNGUARANTEED)
+        weak = barrier.relaxed.get(c.warp.index)
+        if weak is not None and weak.left & c.other.event:
+            return _too_weak(c, f"the wait on {barrier.name}", weak, "acquire")
     return None
 
 
 def relaxed_arrival(c: Conflict) -> Missing | None:
-    """The knowledge came to a barrier that this warp waited on, with a relaxed arrival, which does not publish it."""
+    """The knowledge came to a barrier that this warp waited on, with an arrival that is too weak to publish it."""
     for barrier in c.barriers():
         if getattr(barrier.loose, c.effect.path) & c.other.event and c.warp.index in barrier.waits:
-            where = barrier.loosened
-            advice = f'the arrival on {barrier.name} at {where} is relaxed; with sem="release" it would order the two'
-            return Missing("release", advice, RELAXED, Severity.UNGUARANTEED)
+            if barrier.loosened is not None:
+                return _too_weak(c, f"the arrival on {barrier.name}", barrier.loosened, "release")
     return None
+
+
+def _too_weak(c: Conflict, what: str, weak: Weak, edge: str) -> Missing:
+    """Between CTAs a store may still be on its way, or an old copy of what it wrote in the L1 of the other SM."""
+    is_so, better = (f"has scope {weak.scope}", 'scope="cluster"') if weak.scope else ("is relaxed", f'sem="{edge}"')
+    advice = f"{what} at {weak.location} {is_so}; with {better} it would order the two"
+    lost = c.other.write and c.culprit.cta is not c.lanes.cta
+    return Missing(edge, advice, RELAXED, Severity.ERROR if lost else Severity.UNGUARANTEED)
 
 
 def wrong_phase(c: Conflict) -> Missing | None:
@@ -201,15 +207,20 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
     """Whoever made the access arrived on a barrier afterwards; nobody here waited on that."""
     told = c.operation.tells if c.operation is not None else None
     for barrier in sorted(c.barriers(), key=lambda barrier: (barrier is told) is c.write):
-        if (barrier.past.generic | barrier.coming.generic) & c.other.event:
+        if _carried(barrier) & c.other.event:
             return Missing("wait", f"the missing wait: mbarrier.wait on {barrier.name} before {c.site.location}")
     return None
+
+
+def _carried(barrier: Mbarrier) -> int:
+    each = barrier.past, barrier.coming, barrier.past_afar, barrier.coming_afar
+    return union(each).generic
 
 
 def another_cta_was_told(c: Conflict) -> Missing | None:
     """Who made the access tells its own CTA of that, on an mbarrier, and not the one that relies on it."""
     for barrier, where in _told(c):
-        if barrier.cta is not c.warp.cta and (barrier.past.generic | barrier.coming.generic) & c.other.event:
+        if barrier.cta is not c.warp.cta and _carried(barrier) & c.other.event:
             who = f"{c.culprit} tells {barrier} at {where}"
             return Missing("arrive", f"the missing arrive: {who}, and not CTA {c.warp.cta.position}")
     return None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Severity
+from blackwell_matmul.simulator.machine import Weak
 from blackwell_matmul.simulator.memory import Region, Storage
 from blackwell_matmul.simulator.registers import WARP, ThreadGroup
 from blackwell_matmul.simulator.sanitizer.diagnosis import Diagnosis
@@ -56,6 +57,8 @@ SWEEP_AT = 512
 """Events that exist at once before those that nothing refers to are given out again."""
 
 ALL, ELECTED = "", "the elected lane"
+EVERY = -1
+"""A mask of all events."""
 
 
 class HappensBefore:
@@ -73,6 +76,7 @@ class HappensBefore:
         self.early: dict[tuple[Place, Storage], EarlyRead] = {}
         self.started: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
         self.reaching: dict[tuple[Place, Lanes, Cta], int] = {}  # events that the CTA is to know of before it exits
+        self.stored = 0  # events with stores of threads, which another CTA sees only if somebody makes sure of it
         self.turn = 0  # counts issues and waits
         self.diagnosis = Diagnosis(self)
 
@@ -120,12 +124,22 @@ class HappensBefore:
     def access(self, warp: Warp, site: Place, effect: Effect, region: Region) -> None:
         """An access that is over when its instruction is."""
         lanes = self.acting(warp, site)
-        event = lanes.own or self._begin(lanes)
+        write = effect.access is Kind.WRITE
+        event = self._own(lanes, write)
         known = getattr(lanes, effect.path) | event
-        _, racing = self._record(region, effect.access is Kind.WRITE, event, known, (site, lanes))
+        _, racing = self._record(region, write, event, known, (site, lanes))
         for other in racing:
             if self.diagnosis.report(warp, site, lanes, effect, region, other) is Severity.UNGUARANTEED:
                 _assume(lanes, effect.path, other.event)
+
+    def _own(self, lanes: Lanes, write: bool) -> int:
+        """The event of their accesses. In a cluster stores have one of their own: `stored` is about those alone."""
+        if self.started and bool(lanes.own & self.stored) is not write:
+            lanes.own = 0
+        event = lanes.own or self._begin(lanes)
+        if write and self.started:
+            self.stored |= event
+        return event
 
     def _begin(self, lanes: Lanes) -> int:
         event = lanes.own = self._new_event()
@@ -274,41 +288,61 @@ class HappensBefore:
 
     # synchronisation
 
-    def arrive(self, barrier: Mbarrier, warp: Warp, site: Place, release: bool) -> None:
-        """The arriving lanes publish what they know, each lane its own (PTX ISA, mbarrier.arrive: .release).
+    def arrive(self, barrier: Mbarrier, warp: Warp, site: Place, release: str) -> None:
+        """The arriving lanes publish what they know, each lane its own (PTX ISA, mbarrier.arrive: .release), to the CTA
+        or the cluster: `release` is the scope, "" if relaxed.
 
         A relaxed arrival publishes tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
         tcgen05.fence::before_thread_sync).
         """
-        lanes = self.acting(warp, site)
-        if release:
-            self._publish(barrier.coming, self._each(warp, lanes))
+        lanes, afar = self.acting(warp, site), barrier.cta is not warp.cta
+        wide = release == "cluster" or (release != "" and not afar)
+        for each in self._each(warp, lanes):
+            barrier.coming.tensor |= each.tensor
+            barrier.coming.steps |= each.steps
+            if release and afar:
+                self._tell(barrier.coming, each, ~self.stored)
+            if not wide:
+                self._tell(barrier.loose, each, self.stored if release else EVERY)
+        if wide:
+            self._publish(barrier.coming_afar if afar else barrier.coming, self._each(warp, lanes))
         else:
-            barrier.loosened = site.location
-            self._publish(barrier.loose, self._each(warp, lanes))
-            for each in self._each(warp, lanes):
-                barrier.coming.tensor |= each.tensor
-                barrier.coming.steps |= each.steps
+            barrier.loosened = Weak(site.location, release)
         barrier.last = site.location
         if lanes.name:
             barrier.alone[warp.cta, warp.index] = site.location
 
-    def passed(self, barrier: Mbarrier, warp: Warp, site: Place, acquire: bool) -> None:
-        """The lanes saw that a phase is over.
+    @staticmethod
+    def _tell(frontier: Frontier, lanes: Lanes, events: int) -> None:
+        """Publish these events, of those that the lanes know.
+
+        A scope that leaves out one of two CTAs orders nothing between them (PTX ISA, "Morally strong operations"). What
+        is over is over on today's hardware all the same, except for stores, which may be on their way.
+        """
+        frontier.generic |= lanes.generic & events
+        frontier.shared |= lanes.shared & events
+        frontier.global_ |= lanes.global_ & events
+        lanes.own = 0
+
+    def passed(self, barrier: Mbarrier, warp: Warp, site: Place, acquire: str) -> None:
+        """The lanes saw that a phase is over. acquire: from the CTA or from the cluster; "" if the wait is relaxed.
 
         A relaxed wait orders tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
         tcgen05.fence::after_thread_sync, which the compiler adds).
         """
-        event = self._new_event()
-        for lanes in self._each(warp, self.acting(warp, site)):
+        event, acting = self._new_event(), self.acting(warp, site)
+        for lanes in self._each(warp, acting):
             if acquire:
                 lanes.join(barrier.past)
+                if acquire == "cluster":
+                    lanes.join(barrier.past_afar)
             else:
                 lanes.tensor |= barrier.past.tensor
                 lanes.steps |= barrier.past.steps
             lanes.steps |= event
-        if not acquire:
-            barrier.relaxed[warp.index] = site.location
+        if acquire != "cluster":
+            left = (barrier.past.generic | barrier.past_afar.generic) & ~acting.generic
+            barrier.relaxed[warp.index] = Weak(site.location, acquire, left)
         self.turn += 1
         barrier.waited(warp.index, site.location, self.turn, event)
 
@@ -375,7 +409,8 @@ class HappensBefore:
             kept |= event
         for lanes in everybody:
             kept |= lanes.own
-        for barrier in [barrier for cta in self.ctas for barrier in cta.barriers.values()]:
+        barriers = [barrier for cta in self.ctas for barrier in cta.barriers.values()]
+        for barrier in barriers:
             for wait in barrier.waits.values():
                 kept |= wait.event
         operations = [each for cta in self.ctas for op in cta.in_flight for each in (*op.covers, op)]
@@ -387,6 +422,9 @@ class HappensBefore:
             kept |= shadow.events()
         for frontier in (*everybody, *self.others):
             frontier.forget(kept)
+        for barrier in barriers:
+            barrier.relaxed = {warp: weak._replace(left=weak.left & kept) for warp, weak in barrier.relaxed.items()}
+        self.stored &= kept
         for op in operations:
             op.after &= kept
             op.steps &= kept

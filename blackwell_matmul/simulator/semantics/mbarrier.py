@@ -55,6 +55,11 @@ def alloc_barrier(inst: Any, site: Site) -> Any:
     return run
 
 
+def _scope(inst: Any) -> str:
+    """Which threads a release or an acquire is for: "cta", "cluster", or "" where it is relaxed."""
+    return "" if inst.sem == "relaxed" else str(inst.scope)
+
+
 @describe(
     "ArriveBarrierInst",
     name="mbarrier.arrive",
@@ -67,7 +72,7 @@ def arrive(inst: Any, site: Site) -> Any:
     """Every active lane arrives, each `count` times."""
     site.scalar(inst.barrier)
     site.scalar(inst.count)
-    group, location, release = site.group, site.location, inst.sem == "release"
+    group, location, release = site.group, site.location, _scope(inst)
 
     def run(warp: Warp, address: int, count: int) -> None:
         _, lanes = group.lanes(warp.index)
@@ -94,7 +99,7 @@ def arrive_expect_tx(inst: Any, site: Site) -> Any:
     """expect-tx, then one arrival, by every active lane."""
     site.scalar(inst.barrier)
     site.scalar(inst.transaction_bytes)
-    group, location, release = site.group, site.location, inst.sem == "release"
+    group, location, release = site.group, site.location, _scope(inst)
 
     def run(warp: Warp, address: int, count_bytes: int) -> None:
         _, lanes = group.lanes(warp.index)
@@ -113,7 +118,7 @@ _IN_CLUSTER: dict[str, Any] = {
     "ptx": "mbarrier.arrive.expect_tx: .shared::cluster",
     "effects": (Effect("barrier", Space.BARRIER, Access.WRITE),),
     "signals": (Signal("expect_tx"), Signal("arrive")),
-    "approximation": "a release to the CTA alone counts in the whole cluster",
+    "approximation": "a release to its own CTA alone tells another one of all but stores",
     "again": Again.NOTHING,
 }
 
@@ -123,7 +128,7 @@ def arrive_multicast(inst: Any, site: Site) -> Any:
     """For each bit that is set in the mask, the thread of that number in the group tells the CTA of that rank."""
     site.scalar(inst.barrier)
     site.scalar(inst.transaction_bytes)
-    location, mask, release = site.location, int(inst.multicast), inst.sem == "release"
+    location, mask, release = site.location, int(inst.multicast), _scope(inst)
     threads = [Statement(site.description, ThreadGroup(site.group.begin + i, 1), location) for i in range(MAX_CTAS)]
 
     def run(warp: Warp, address: int, count_bytes: int) -> None:
@@ -141,7 +146,7 @@ def arrive_remote(inst: Any, site: Site) -> Any:
     site.scalar(inst.barrier)
     site.scalar(inst.transaction_bytes)
     site.scalar(inst.target_rank)
-    location, release = site.location, inst.sem == "release"
+    location, release = site.location, _scope(inst)
 
     def run(warp: Warp, address: int, count_bytes: int, rank: int) -> None:
         barrier = warp.cta.barrier_at(address, location).in_cta(ranked(warp, rank, site))
@@ -150,7 +155,7 @@ def arrive_remote(inst: Any, site: Site) -> Any:
     return run
 
 
-def _arrive_at(barrier: Mbarrier, warp: Warp, place: Place, count_bytes: int, release: bool) -> None:
+def _arrive_at(barrier: Mbarrier, warp: Warp, place: Place, count_bytes: int, release: str) -> None:
     """expect-tx, then one arrival, by the lanes at `place`, on a barrier of their CTA or of another one."""
     _, lanes = place.group.lanes(warp.index)
     if warp.cta.tracing:
@@ -180,7 +185,7 @@ def wait(inst: Any, site: Site) -> Any:
     site.kind = "blocking"
     site.scalar(inst.barrier)
     site.scalar(inst.phase)
-    location, acquire = site.location, inst.sem == "acquire"
+    location, acquire = site.location, _scope(inst)
 
     def passed(warp: Warp, barrier: Mbarrier, phase: int) -> bool:
         if not barrier.passed(phase):

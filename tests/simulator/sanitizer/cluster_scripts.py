@@ -119,10 +119,13 @@ class Handshake(tilus.Script):
             self.store_global(g_y, mine, offsets=[0])  # store
             if self.fault == "the arrival after the sync":
                 self.cluster.sync()  # meet
-            self.mbarrier.arrive_and_expect_tx_remote(told, 0, target_rank=0)  # tell
+            sem = "relaxed" if self.fault == "a relaxed arrival" else "release"
+            scope = "cta" if self.fault == "an arrival for the CTA" else "cluster"
+            self.mbarrier.arrive_and_expect_tx_remote(told, 0, target_rank=0, sem=sem, scope=scope)  # tell
         else:
             if self.fault != "no wait":
-                self.mbarrier.wait(told, phase=0)  # wait
+                scope = "cta" if self.fault == "a wait of the CTA" else "cluster"
+                self.mbarrier.wait(told, phase=0, scope=scope)  # wait
             self.store_global(g_y, self.load_global(g_y, offsets=[0], shape=[32]) + 1, offsets=[32])  # load
             if self.fault == "the arrival after the sync":
                 self.cluster.sync()

@@ -11,7 +11,7 @@ from pairs import Pair
 
 RACE, WRITTEN, READ, DEADLOCK = "data-race", "overwritten-in-flight", "read-before-complete", "deadlock"
 START, EXIT = "mbarrier-not-initialised", "exit-before-peer"
-FEW, NOBODY = "too-few-bytes", "no-such-cta"
+WEAK, FEW, NOBODY = "relaxed-wait", "too-few-bytes", "no-such-cta"
 
 
 def ring(tiles: int = 5) -> Any:
@@ -60,6 +60,11 @@ PAIRS = [
     Pair(Neighbour, "a sync of the CTA", RACE, "sync", "second", "first", says="self.cluster.sync()"),
     Pair(Handshake, "no wait", RACE, "wait", "load", "store", every=False),
     Pair(Handshake, "no wait", EXIT, "sync", "tell"),
+    Pair(
+        Handshake, "a wait of the CTA", WEAK, "acquire", "load", "store", says='has scope cta; with scope="cluster" it'
+    ),
+    Pair(Handshake, "an arrival for the CTA", WEAK, "release", "load", "store", says="the arrival on told"),
+    Pair(Handshake, "a relaxed arrival", WEAK, "release", "load", "store", says="is relaxed"),
     Pair(Handshake, "the arrival after the sync", DEADLOCK, "", "wait", "told", says="at cluster.sync()"),
     Pair(SharedOperand, "no sync at the start", START, "sync", "copy"),
     Pair(SharedOperand, "no sync at the start", START, "sync", "commit"),

@@ -39,7 +39,8 @@ def test_a_correct_kernel_is_silent(name: str, schedule: Schedule, shape: tuple[
     m, n, k = shape
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
-    kernel = rung(name)(sm_count=2) if rung(name).one_cta_per_sm else rung(name)
+    sm_count = max(2, (schedule.cluster_m or 1) * (schedule.split_k or 1))
+    kernel = rung(name)(sm_count=sm_count) if rung(name).one_cta_per_sm else rung(name)
     for policy, seed in ORDERS:
         c = torch.full((m, n), float("nan")).half()
         run = simulate(kernel, m, n, k, a, b, c, schedule=schedule, policy=policy, seed=seed, workers=1)

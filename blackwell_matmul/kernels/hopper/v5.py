@@ -43,7 +43,7 @@ class HopperMatmulV5(MatmulScript):
         self.consumers = consumers
         self.cluster_m = cluster_m
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
-        self.clusters = sm_count // cluster_m
+        self.clusters = max(1, sm_count // cluster_m)
         self.everyone = 2**cluster_m - 1  # the mask of all CTAs of a cluster
         self.buffers = min(2, block_n // e_block_n)
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)

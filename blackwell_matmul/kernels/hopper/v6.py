@@ -47,10 +47,10 @@ class HopperMatmulV6(MatmulScript):
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
         self.split_k = split_k
         self.cluster_ctas = cluster_m * split_k
-        self.clusters = sm_count // self.cluster_ctas
+        self.clusters = max(1, sm_count // self.cluster_ctas)
         self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
         self.strips = block_n // e_block_n
-        self.buffers = min(2, block_n // e_block_n)
+        self.buffers = min(2, self.strips)
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 

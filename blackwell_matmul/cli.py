@@ -368,7 +368,7 @@ BENCH_EXAMPLES = """Examples:
 - `blackwell-matmul bench`
 - `blackwell-matmul bench --suite llm --baselines --out results/`
 - `blackwell-matmul bench --size 4096 4096 4096 --rungs v2,my_kernel.py:MyMatmul --dtype bf16`
-- `blackwell-matmul bench --compile-only --target sm_90a --out results/`
+- `blackwell-matmul bench --compile-only --target H200 --out results/`
 - `blackwell-matmul bench --draw results/`
 - `blackwell-matmul bench --suite torch-compile --quick --out results/`
 
@@ -416,7 +416,7 @@ def bench(
     compile_only: Annotated[
         bool, typer.Option("--compile-only", metavar="", help="Fill the folder of compiled kernels; needs no GPU.")
     ] = False,
-    target: Annotated[str, typer.Option(metavar="sm_...", help="The GPU of --compile-only.")] = "sm_100a",
+    target: Annotated[str, typer.Option(metavar="GPU", help="Of --compile-only: H200, or sm_90a.")] = "sm_100a",
     draw: Annotated[str | None, typer.Option(metavar="FOLDER", help="Draw what is there, and measure nothing.")] = None,
     quick: Annotated[
         bool, typer.Option("--quick", metavar="", help="Of a study, the few trials that say most.")

@@ -30,7 +30,7 @@ class Gpu:
     arch: the PTX target, e.g. "sm_100a". shared_memory_per_block_bytes: the most that one CTA can have, static and
     dynamic together, after opting in. tensor_memory_columns: 32-bit columns of 128 lanes, per SM; 0 without tcgen05.
     features: names from `FEATURES`. memory_gb: device memory as the data sheet states it; None where it is unsure.
-    memory_gb_per_s: what it delivers at most, 10^9 bytes a second, as the data sheet states it; None where it is unsure.
+    memory_gb_per_s: what it delivers at most, 10^9 bytes a second, as the data sheet has it; None where it is unsure.
     dense_fp16_tflops: of fp16 or bf16 with fp32 accumulation, without sparsity; None where it is unsure.
     """
 
@@ -173,6 +173,17 @@ def gpu_for_target(target: str) -> Gpu:
             return gpu
     known = ", ".join(dict.fromkeys(gpu.arch for gpu in _ALL))
     raise InputError(f"target is {shown(target)}; the targets with a known GPU are {known}.")
+
+
+def gpu_named(text: str) -> Gpu:
+    """The GPU of this name, such as "H200", or the one that stands for this target; InputError for anything else."""
+    known = plain_text(text)
+    if known in GPUS:
+        return GPUS[known]
+    if known in {gpu.arch for gpu in _ALL}:
+        return gpu_for_target(known)
+    targets = ", ".join(dict.fromkeys(gpu.arch for gpu in _ALL))
+    raise InputError(f"target is {shown(text)}; it must be a GPU ({', '.join(GPUS)}) or a target ({targets}).")
 
 
 def detect() -> tuple[DetectedGpu, ...]:

@@ -10,7 +10,7 @@ import hashlib
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +128,10 @@ def _arguments(problem: Problem) -> tuple[Any, ...]:
 
 def described(gpu: Gpu) -> dict[str, Any]:
     """A GPU as a task carries it."""
-    return {"arch": gpu.arch, "name": gpu.name, "sm_count": gpu.sm_count}
+    return {**asdict(gpu), "features": sorted(gpu.features)}
 
 
 def gpu_of(description: Mapping[str, Any]) -> Gpu:
-    from blackwell_matmul.gpus import gpu_for_target
-
-    known = gpu_for_target(description["arch"])
-    return replace(known, name=description["name"], sm_count=description["sm_count"])
+    major, minor = description["compute_capability"]
+    features = frozenset(description["features"])
+    return Gpu(**{**description, "compute_capability": (major, minor), "features": features})

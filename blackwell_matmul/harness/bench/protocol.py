@@ -17,14 +17,14 @@ from dataclasses import dataclass
 Group = Callable[[], float]
 """Runs a group of calls and returns the µs of one."""
 
-WINDOW = 5
+WINDOW = 3
 """Rounds of warm-up that are compared with as many before them."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """rounds: that count. group_us: how long a group of calls takes, about. The warm-up ends when the medians of two
-    windows differ by less than settled_percent, and at the latest after warmup_s."""
+    windows differ by less than settled_percent, and at the latest after warmup_s, once there are two windows."""
 
     rounds: int = 15
     group_us: float = 50_000.0
@@ -72,12 +72,12 @@ def measure(
 def _warm_up(
     groups: Mapping[str, Group], settings: Settings, clock_s: Callable[[], float], step: Callable[[str], None]
 ) -> Warmup:
-    start, settled = clock_s(), False
+    start, settled = clock_s(), settings.warmup_s <= 0
     totals: list[float] = []
-    while not settled and clock_s() - start < settings.warmup_s:
+    while not settled and (clock_s() - start < settings.warmup_s or len(totals) < 2 * WINDOW):
         totals.append(sum(_round(groups, -1 - len(totals), step).values()))
         settled = _settled(totals, settings.settled_percent)
-    return Warmup(clock_s() - start, len(totals), settled)
+    return Warmup(clock_s() - start, len(totals), settled and bool(totals))
 
 
 def _settled(totals: Sequence[float], percent: float) -> bool:

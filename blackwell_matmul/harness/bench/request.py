@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import Gpu, gpu_for_target
+from blackwell_matmul.gpus import Gpu, gpu_named
 from blackwell_matmul.harness.bench import contenders, machine, session, suites
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender
@@ -103,9 +103,9 @@ class Request:
         return book
 
     def compile(self, target: str, tell: Tell) -> tuple[Path, list[str]]:
-        """Without a GPU, for the one that stands for a target: the folder to carry, and what was refused."""
-        gpu = gpu_for_target(target)
-        index, plan = self.index(target), self.plan(gpu)
+        """Without a GPU, for the one of this name or this target: the folder to carry, and what was refused."""
+        gpu = gpu_named(target)
+        index, plan = self.index(gpu.arch), self.plan(gpu)
         require_writable(index.folder)
         return index.folder, session.compile_missing(plan, None, index, gpu, tell)
 

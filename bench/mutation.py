@@ -163,7 +163,8 @@ ORDERING = frozenset({
     "cluster.sync", "copy_async_commit_group", "copy_async_wait_all", "copy_async_wait_group", "fence.proxy_async",
     "mbarrier.arrive", "mbarrier.arrive_and_expect_tx", "mbarrier.arrive_and_expect_tx_multicast",
     "mbarrier.arrive_and_expect_tx_remote", "mbarrier.wait", "sync", "tcgen05.commit", "tcgen05.dealloc",
-    "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group", "tma.wait_group", "wgmma.commit_group", "wgmma.fence", "wgmma.wait_group",
+    "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group", "tma.wait_group", "wgmma.commit_group",
+    "wgmma.fence", "wgmma.wait_group",
 })  # fmt: skip
 """Statements that order something: each of them is dropped, and moved."""
 

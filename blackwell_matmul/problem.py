@@ -77,7 +77,8 @@ class Schedule:
     block_m, block_n, block_k: the tile of C that one CTA computes and its step along k, in elements.
     e_block_n: the width of an epilogue strip, in columns of C. stages: shared-memory buffers of A and B.
     consumers: warpgroups that share a tile. group_m: tiles along m that come before the next along n. cluster_m: CTAs
-    along m that read their tile of B once for all of them. split_k: CTAs that compute a tile together, each a part of K.
+    along m that read their tile of B once for all of them. split_k: CTAs that compute a tile together, each a part
+    of K.
     mma: the instruction that multiplies, a key of `MMAS`; no knob, the rung has it.
     """
 

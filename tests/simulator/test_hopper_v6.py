@@ -1,4 +1,4 @@
-"""HopperMatmulV6 and what its CTAs give each other: right at every shape in every order; with one line changed, exposed.
+"""HopperMatmulV6 and what its CTAs give each other: right at every shape in every order; one line changed, exposed.
 
 The class is a plain script here, whose arguments are all given, so that no rule chooses a schedule.
 """

@@ -46,16 +46,17 @@ class Shadow:
     def record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[Access]]:
         """Add an access. Returns the events that it was ordered after here, and the accesses that it races with."""
         seen, racing, replaced = 0, [], []
-        for access in self._near(region.box):
+        for i in self._near(region.box):
+            access = self.accesses[i]
             if not (write or access.write):
                 if access.box == region.box and access.event & known and _same(access, who):
-                    replaced.append(access)
+                    replaced.append(i)
                     seen |= access.event
                 continue
             if access.event & known:
                 seen |= access.event
                 if write and region.dense and covers(region.box, access.box):
-                    replaced.append(access)
+                    replaced.append(i)
             elif not _copies(access, region, who) and access.region.meets(region):
                 racing.append(access)
         self._replace(replaced, Access(region.box, event, write, who, region))
@@ -69,24 +70,36 @@ class Shadow:
             seen |= access.event & known
         return seen, [access for access in met if not access.event & known]
 
-    def _near(self, box: Box) -> list[Access]:
-        if len(self.accesses) < MANY:
-            return [access for access in self.accesses if access.box == box or touch(access.box, box)]
+    def _near(self, box: Box) -> list[int]:
+        """The places of the accesses whose boxes meet this one, in order."""
+        count = len(self.accesses)
+        if count < MANY:
+            return [i for i, access in enumerate(self.accesses) if access.box == box or touch(access.box, box)]
         if self._table is None:
-            self._table = np.array([access.box for access in self.accesses]).reshape(len(self.accesses), -1, 2)
-        wanted = np.array(box).reshape(-1, 2)
-        hits = ((self._table[:, :, 0] < wanted[:, 1]) & (wanted[:, 0] < self._table[:, :, 1])).all(axis=1)
-        return [self.accesses[i] for i in np.nonzero(hits)[0]]
+            self._table = np.zeros((2 * count, len(box), 2), np.int64)  # with room for more
+            self._table[:count] = [access.box for access in self.accesses]
+        wanted, table = np.array(box).reshape(-1, 2), self._table[:count]
+        meet = ((table[:, :, 0] < wanted[:, 1]) & (wanted[:, 0] < table[:, :, 1])).all(axis=1)
+        hits: list[int] = np.flatnonzero(meet).tolist()
+        return hits
 
-    def _replace(self, old: list[Access], new: Access) -> None:
-        self._table = None
-        if len(old) == len(self.accesses):
-            self.accesses = [new]
+    def _replace(self, old: list[int], new: Access) -> None:
+        """The new access takes the place of the first of the old ones; the last accesses take those of the others."""
+        if not old:
+            self._put(len(self.accesses), new)
             return
-        if old:
-            gone = {id(access) for access in old}
-            self.accesses = [access for access in self.accesses if id(access) not in gone]
-        self.accesses.append(new)
+        self._put(old[0], new)
+        for i in reversed(old[1:]):
+            last = self.accesses.pop()
+            if i < len(self.accesses):
+                self._put(i, last)
+
+    def _put(self, i: int, access: Access) -> None:
+        self.accesses[i : i + 1] = [access]
+        if self._table is not None and i < len(self._table):
+            self._table[i] = access.box
+        else:
+            self._table = None
 
     def drop(self, unneeded: Callable[[Access], bool]) -> None:
         """Remove accesses that nothing can race with any more."""

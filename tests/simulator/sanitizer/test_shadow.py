@@ -118,3 +118,19 @@ def test_a_completion_is_known_on_every_path() -> None:
     assert [getattr(both, path) for path in paths] == [A | B, A, A, A]
     both.forget(B)
     assert [getattr(both, path) for path in paths] == [B, 0, 0, 0]
+
+
+def test_many_accesses_that_come_and_go_are_found_as_few_are() -> None:
+    """Beyond MANY a table of boxes is kept; it stays what the accesses are, whoever takes whose place."""
+    shadow, memory = Shadow(), storage(256, 8)
+    for row in range(0, 256, 2):
+        racing(shadow, rectangle(memory, (row, row + 2), (0, 8)), True, 1 << row)
+    everything = sum(1 << row for row in range(0, 256, 2))
+    assert len(shadow.accesses) > 4 * MANY
+    racing(shadow, rectangle(memory, (20, 200), (0, 8)), True, 1 << 300, known=everything)  # takes 90 places
+    assert racing(shadow, rectangle(memory, (0, 256), (0, 8)), False, 1 << 301) == (
+        {1 << row for row in range(0, 256, 2) if not 20 <= row < 200} | {1 << 300}
+    )
+    for row in range(256):
+        expected = 1 << (300 if 20 <= row < 200 else row // 2 * 2)
+        assert racing(shadow, rectangle(memory, (row, row + 1), (0, 8)), False, 1 << 302) == {expected}

@@ -5,8 +5,9 @@ and CTAs that share an SM share both. A stage is used again once it has been loa
 warps do both, some time passes between two k-tiles in which neither happens. What the matrices weigh comes from memory
 at least once. CTAs that split a tile exchange sums at its end. The SM with the most tiles ends last.
 
-On an H200 the schedule that it puts first takes 1.5 % longer than the fastest of some twenty tiles, in the geometric
-mean over 53 problems with M from 128 to 8192 (bench/tiles.py; bench/results/h200_tiles.json).
+On an H200 the schedule of H5 that it puts first takes 1.5 % longer than the fastest of some twenty tiles, in the
+geometric mean over 49 problems, most with M from 512 to 8192 (bench/tiles.py; bench/results/h200_tiles.json); of H6,
+where tiles are split, up to 4 % with M = 128 (h200_tiles_h6.json).
 """
 
 from __future__ import annotations

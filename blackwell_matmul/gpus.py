@@ -178,9 +178,9 @@ def gpu_for_target(target: str) -> Gpu:
 def gpu_named(text: str) -> Gpu:
     """The GPU of this name, such as "H200", or the one that stands for this target; InputError for anything else."""
     known = plain_text(text)
-    if known in GPUS:
+    if known is not None and known in GPUS:
         return GPUS[known]
-    if known in {gpu.arch for gpu in _ALL}:
+    if known is not None and known in {gpu.arch for gpu in _ALL}:
         return gpu_for_target(known)
     targets = ", ".join(dict.fromkeys(gpu.arch for gpu in _ALL))
     raise InputError(f"target is {shown(text)}; it must be a GPU ({', '.join(GPUS)}) or a target ({targets}).")

@@ -136,7 +136,7 @@ def test_a_gpu_without_rungs_is_named_unless_somebody_brings_one(command: Comman
         (["--limit", "x"], "--limit is 'x'; it must be an integer."),
         (["--size", "0", "1", "1"], "m is 0; it must be an integer from 1"),
         (["--draw", "nowhere"], "nowhere has no results.json; bench --out nowhere makes one."),
-        (["--compile-only", "--target", "sm_1"], "target is 'sm_1'; the targets with a known GPU are"),
+        (["--compile-only", "--target", "sm_1"], "target is 'sm_1'; it must be a GPU (B200, "),
         (["--compile-only", "--target", "sm_90a", "--rungs", "v9"], "rung is 'v9'; the rungs are"),
         (["--rungs", "v1,v9"], "rung is 'v9'; the rungs are"),
         (["--rungs", "my.py:X"], "cannot read 'my.py:X': there is no such file."),
@@ -200,5 +200,5 @@ def test_the_peak_is_of_this_board_alone() -> None:
 
 def test_the_request_reads_bundles_from_where_it_writes_them() -> None:
     made = request.Request(out=Path("o"))
-    assert made.index("sm_90a").folder == Path("o") / "bundles"
-    assert request.Request(bundles=Path("b")).index("sm_90a").folder == Path("b")
+    assert made.index(GPUS["H200"]).folder == Path("o") / "bundles"
+    assert request.Request(bundles=Path("b")).index(GPUS["H200"]).folder == Path("b")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend.tilus_compat import target, target_names
-from blackwell_matmul.gpus import FEATURES, GPUS, Gpu, gpu_for_target
+from blackwell_matmul.gpus import FEATURES, GPUS, Gpu, gpu_for_target, gpu_named
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
@@ -32,6 +34,18 @@ def test_each_gpu_is_consistent(gpu: Gpu) -> None:
 )
 def test_a_gpu_stands_for_each_target(arch: str, name: str) -> None:
     assert gpu_for_target(arch) is GPUS[name]
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
+def test_a_gpu_is_named_by_itself_or_by_its_target(gpu: Gpu) -> None:
+    assert gpu_named(gpu.name) is gpu
+    assert gpu_named(gpu.arch) is gpu_for_target(gpu.arch)
+
+
+@pytest.mark.parametrize("text", ["h200", "", None, 7])
+def test_any_other_name_is_refused_with_those_that_work(text: Any) -> None:
+    with pytest.raises(InputError, match=r"it must be a GPU \(B200, .*H200.*\) or a target \(sm_100a, .*sm_90a"):
+        gpu_named(text)
 
 
 def test_an_unknown_target_names_those_that_work() -> None:

@@ -87,8 +87,10 @@ class Request:
         rungs = machine.ladder(gpu)
         return rungs[-1:] if self._suite in BEST_ALONE else rungs
 
-    def index(self, target: str) -> Index:
-        return Index(self.bundles or self.out / BUNDLES, target)
+    def index(self, gpu: Gpu) -> Index:
+        """Of the compiled kernels for a GPU like this: what schedules are chosen by is part of it."""
+        like = f"{gpu.arch}, {gpu.sm_count} SMs, {gpu.memory_gb_per_s} GB/s"
+        return Index(self.bundles or self.out / BUNDLES, like)
 
     def run(self, tell: Tell) -> Book:
         """On this machine's GPU; the book is in the folder by then."""
@@ -98,14 +100,14 @@ class Request:
         if self.again:
             book.forget((contender.name, case.problem) for contender, case in plan.pairs())
         require_writable(self.out)
-        session.run(plan, book, self.index(gpu.arch), gpu, tell)
+        session.run(plan, book, self.index(gpu), gpu, tell)
         book.save()
         return book
 
     def compile(self, target: str, tell: Tell) -> tuple[Path, list[str]]:
         """Without a GPU, for the one of this name or this target: the folder to carry, and what was refused."""
         gpu = gpu_named(target)
-        index, plan = self.index(gpu.arch), self.plan(gpu)
+        index, plan = self.index(gpu), self.plan(gpu)
         require_writable(index.folder)
         return index.folder, session.compile_missing(plan, None, index, gpu, tell)
 

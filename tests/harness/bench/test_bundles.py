@@ -78,3 +78,8 @@ def test_a_rung_is_compiled_with_the_schedule_for_this_gpu_and_what_is_refused_s
     assert found["schedule"]["block_m"] == 128
     record = json.loads((tmp_path / bundles.INDEX).read_text())
     assert record["target"] == "sm_100a" and record["stamp"] == bundles.code_digest()
+
+
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
+def test_a_gpu_arrives_as_it_was_sent(gpu):
+    assert bundles.gpu_of(json.loads(json.dumps(bundles.described(gpu)))) == gpu

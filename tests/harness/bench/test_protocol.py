@@ -52,6 +52,11 @@ def test_the_warm_up_ends_when_times_settle_and_counts_for_nothing():
     assert timings["a"].median_us == 80.0 and timings["a"].rounds == 4
 
 
+def test_a_short_warm_up_lasts_until_it_can_be_judged():
+    _, warmup = Bench(a=lambda i: 100.0).measure(rounds=1, warmup_s=0.5)
+    assert (warmup.rounds, warmup.settled) == (2 * WINDOW, True)
+
+
 def test_a_warm_up_that_does_not_settle_ends_in_time_and_says_so():
     bench = Bench(a=lambda i: float(1 + i))
     _, warmup = bench.measure(rounds=1, warmup_s=30)

@@ -7,6 +7,7 @@ the kernel needs: with `e_block_n` tiles move by TMA and C leaves in strips; wit
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -438,7 +439,15 @@ def _matching(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) 
         if integer(value, 1, INT32_MAX) not in offered:
             can = ", ".join(map(str, offered))
             raise InputError(f"{name} = {shown(value)} is outside of the space; {name} can be {can}.")
-    return [schedule for schedule in projection(rung) if schedule.matches(pins)] or [_pinned(rung, pins)]
+    found = [schedule for schedule in projection(rung) if schedule.matches(pins)]
+    return found or _in_another_order(rung, pins) or [_pinned(rung, pins)]
+
+
+def _in_another_order(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, Any]) -> list[Schedule]:
+    """Those that match but for group_m: a split tile is listed with one order of the tiles, and can have any."""
+    others = {name: value for name, value in pins.items() if name != "group_m"}
+    matching = [schedule for schedule in projection(rung) if schedule.matches(others)] if "group_m" in pins else []
+    return [dataclasses.replace(schedule, group_m=pins["group_m"]) for schedule in matching]
 
 
 def _pinned(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) -> Schedule:

@@ -279,6 +279,12 @@ def test_the_choice(name: str, sizes: tuple[int, int, int], expected: Schedule) 
     assert choose(rung(name), Problem(*sizes), GPU_OF[name]) == expected
 
 
+def test_a_split_tile_can_be_pinned_to_any_order_of_the_tiles() -> None:
+    problem, pins = Problem(128, 4096, 4096), {"split_k": 2, "group_m": 4}
+    chosen = choose(rung("h6"), problem, H200, pins)
+    assert chosen == dataclasses.replace(choose(rung("h6"), problem, H200, {"split_k": 2}), group_m=4)
+
+
 def test_a_gpu_without_the_multiplier_names_those_that_have_it() -> None:
     assert "H100 and H200 have them" in why_not(GOOD["h1"], ODD, B200)[0]
     assert "B200 and GB200 have them" in why_not(GOOD["v1"], ODD, H200)[0]

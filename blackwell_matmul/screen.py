@@ -307,10 +307,15 @@ def _table(
         table.add_column(heading, justify="right", overflow="fold")
     for group in groups:
         cells = [",".join(map(str, values)) for values in _values(group).values()]
-        cells += [_span(getattr(row, figure) for row in group) for _, figure in figures]
+        spans = [_span(getattr(row, figure) for row in group) for _, figure in figures]
+        cells += [span.replace("..", "..\n") if len(cells) > MANY_KNOBS else span for span in spans]
         here = marked is not None and group[0] == marked
         table.add_row(">" if here else "", *cells, style="bold green" if here else "")
     return table
+
+
+MANY_KNOBS = 8
+"""With more, a table that fits 80 columns has room for one number in a cell."""
 
 
 def _heading(knob: str) -> str:

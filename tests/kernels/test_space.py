@@ -21,7 +21,7 @@ from blackwell_matmul.kernels.space import choose, projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
-GENERATED = 12
+GENERATED = 10
 """Schedules of a rung whose code is generated; where there are more, a seeded draw."""
 
 GPU_OF = {name: {"v": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in RUNGS}

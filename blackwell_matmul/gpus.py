@@ -165,25 +165,25 @@ _ALL = (
 GPUS: Mapping[str, Gpu] = MappingProxyType({gpu.name: gpu for gpu in _ALL})
 """The GPUs by name. Of several with one `arch`, the first stands for it."""
 
+_OF_TARGET = {arch: next(gpu for gpu in _ALL if gpu.arch == arch) for arch in dict.fromkeys(gpu.arch for gpu in _ALL)}
+
 
 def gpu_for_target(target: str) -> Gpu:
     """The GPU that stands for a target such as "sm_100a"; InputError, with the targets that work, if there is none."""
-    for gpu in _ALL:
-        if plain_text(target) == gpu.arch:
-            return gpu
-    known = ", ".join(dict.fromkeys(gpu.arch for gpu in _ALL))
-    raise InputError(f"target is {shown(target)}; the targets with a known GPU are {known}.")
+    found = _OF_TARGET.get(plain_text(target) or "")
+    if found is None:
+        raise InputError(f"target is {shown(target)}; the targets with a known GPU are {', '.join(_OF_TARGET)}.")
+    return found
 
 
 def gpu_named(text: str) -> Gpu:
     """The GPU of this name, such as "H200", or the one that stands for this target; InputError for anything else."""
-    known = plain_text(text)
-    if known is not None and known in GPUS:
-        return GPUS[known]
-    if known is not None and known in {gpu.arch for gpu in _ALL}:
-        return gpu_for_target(known)
-    targets = ", ".join(dict.fromkeys(gpu.arch for gpu in _ALL))
-    raise InputError(f"target is {shown(text)}; it must be a GPU ({', '.join(GPUS)}) or a target ({targets}).")
+    known = plain_text(text) or ""
+    found = GPUS.get(known) or _OF_TARGET.get(known)
+    if found is None:
+        names, targets = ", ".join(GPUS), ", ".join(_OF_TARGET)
+        raise InputError(f"target is {shown(text)}; it must be a GPU ({names}) or a target ({targets}).")
+    return found
 
 
 def detect() -> tuple[DetectedGpu, ...]:

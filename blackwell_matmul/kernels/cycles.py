@@ -77,8 +77,9 @@ REGISTERS = 65536
 
 def predicted_cycles(case: Case) -> int:
     """SM clock cycles from the first load to the last store, on the SM that has the most tiles."""
-    full, rest = divmod(_ctas_of_one_sm(case), resident_ctas(case))
-    on_chip = case.k_tiles * (full * _k_tile(case, resident_ctas(case)) + (_k_tile(case, rest) if rest else 0))
+    resident = resident_ctas(case)
+    full, rest = divmod(_ctas_of_one_sm(case), resident)
+    on_chip = case.k_tiles * (full * _k_tile(case, resident) + (_k_tile(case, rest) if rest else 0))
     loop: float = (on_chip**MEMORY_POWER + _memory_cycles(case) ** MEMORY_POWER) ** (1 / MEMORY_POWER)
     return round(loop + (full + bool(rest)) * _ends(case))
 

@@ -6,8 +6,6 @@ The class is a plain script here, whose arguments are all given, so that no rule
 from __future__ import annotations
 
 import functools
-import importlib.util
-import itertools
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 import tilus
 import torch
+from edited import DROP, PLAIN, Edit, edited
 
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.simulator import Run, simulate
@@ -26,34 +25,14 @@ import mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = (ROOT / "blackwell_matmul/kernels/hopper/v5.py").read_text()
-PLAIN = (
-    "from blackwell_matmul.kernels.matmul import MatmulScript",
-    "from blackwell_matmul import Script as MatmulScript",
-)
 SCHEDULE = {"block_m": 128, "block_n": 128, "block_k": 64, "e_block_n": 64, "stages": 3, "consumers": 2, "group_m": 16}
 POLICIES = ("adversarial", "eager", "random")
 SHAPES = [(200, 136, 264), (64, 128, 64), (40, 72, 136), (300, 264, 72), (520, 392, 328)]
-NUMBERS = itertools.count()
-DROP = "pass  #"
-
-Edit = tuple[str, str, int]
-"""In the nth line of code that has the first text, the second in its place."""
 
 
 def kernel(folder: Path, edits: Sequence[Edit] = ()) -> Any:
     """The class, from a file of its own."""
-    lines = SOURCE.replace(*PLAIN).splitlines(keepends=True)
-    for old, new, nth in edits:
-        hits = [i for i, line in enumerate(lines) if old in line and not line.lstrip().startswith("#")]
-        lines[hits[nth]] = lines[hits[nth]].replace(old, f"{new} {old}" if new == DROP else new)
-    path = folder / f"hopper_v5_{next(NUMBERS)}.py"
-    path.write_text("".join(lines))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # tilus finds the source through it
-    spec.loader.exec_module(module)
-    return module.HopperMatmulV5
+    return mutation.load(edited(SOURCE.replace(*PLAIN), edits), "HopperMatmulV5", folder)
 
 
 @functools.cache
@@ -154,17 +133,14 @@ ORDERS_LESS = [
 
 def changed(folder: Path, old: str, new: str, nth: int = 0) -> Any:
     """The rung, whose schedule the study gives, with the text replaced in the nth line that has it."""
-    lines = SOURCE.splitlines(keepends=True)
-    hit = [i for i, line in enumerate(lines) if old in line][nth]
-    lines[hit] = lines[hit].replace(old, new)
-    return mutation.load("".join(lines), "HopperMatmulV5", folder)
+    return mutation.load(edited(SOURCE, [(old, new, nth)]), "HopperMatmulV5", folder)
 
 
 @pytest.mark.parametrize(("line", "nth"), ORDERS_LESS)
 def test_the_rules_tell_it_from_one_that_orders_less(tmp_path: Path, line: str, nth: int) -> None:
     case = mutation.cases("h5")[0]
     steps = mutation.kernel_steps("h5", case)
-    less = mutation.steps(changed(tmp_path, line, f"{DROP} {line}", nth), case)
+    less = mutation.steps(changed(tmp_path, line, DROP, nth), case)
     assert all(rule(steps, dict(steps)) for rule in mutation.RULES.values())
     assert not any(rule(steps, less) for rule in mutation.RULES.values())
 

@@ -6,8 +6,6 @@ The class is a plain script here, whose arguments are all given, so that no rule
 from __future__ import annotations
 
 import functools
-import importlib.util
-import itertools
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -17,42 +15,27 @@ from typing import Any
 import pytest
 import tilus
 import torch
+from edited import DROP, PLAIN, Edit, edited
 
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.simulator import Run, simulate
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import mutation
+
 SOURCE = (Path(__file__).resolve().parents[2] / "blackwell_matmul/kernels/hopper/v6.py").read_text()
-PLAIN = (
-    "from blackwell_matmul.kernels.matmul import MatmulScript",
-    "from blackwell_matmul import Script as MatmulScript",
-)
 SCHEDULE = {"block_m": 64, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "consumers": 1, "group_m": 4}
 POLICIES = ("adversarial", "eager", "random")
 SHAPES = [(200, 136, 136), (40, 72, 24), (136, 200, 104)]
 """Tails everywhere; one k-tile, so that of several parts all but one are empty; tiles for every place."""
 CLUSTERS = [(1, 1), (1, 4), (2, 1), (2, 2)]
-NUMBERS = itertools.count()
-DROP = "pass  #"
-
-Edit = tuple[str, str, int]
-"""In the nth line of code that has the first text, the second in its place."""
 
 
 def kernel(folder: Path, edits: Sequence[Edit] = (), replaced: tuple[str, str] = PLAIN) -> Any:
     """The class, from a file of its own; `replaced` are several lines, and what comes in their place."""
     assert replaced[0] in SOURCE
-    lines = SOURCE.replace(*PLAIN).replace(*replaced).splitlines(keepends=True)
-    for old, new, nth in edits:
-        hits = [i for i, line in enumerate(lines) if old in line and not line.lstrip().startswith("#")]
-        lines[hits[nth]] = lines[hits[nth]].replace(old, f"{new} {old}" if new == DROP else new)
-    path = folder / f"hopper_v6_{next(NUMBERS)}.py"
-    path.write_text("".join(lines))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # tilus finds the source through it
-    spec.loader.exec_module(module)
-    return module.HopperMatmulV6
+    source = SOURCE.replace(*PLAIN).replace(*replaced)
+    return mutation.load(edited(source, edits), "HopperMatmulV6", folder)
 
 
 @functools.cache

@@ -6,9 +6,7 @@ none of which may survive unless a rule shows that it is equivalent.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import itertools
 import random
 import sys
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from edited import DROP, edited
 
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.harness import check_matmul
@@ -31,7 +30,6 @@ SCHEDULES = {
     "v1": {"block_n": 64, "block_k": 32, "e_block_n": 16},
     "v2": {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
 }
-DROP = "pass  #"
 SAMPLE = 10
 """Generated mutants of each rung that are run here."""
 
@@ -110,24 +108,14 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         *EPILOGUE,
     ],
 }
-NUMBERS = itertools.count()
 CASES = [(name, *mutant) for name, mutants in MUTANTS.items() for mutant in mutants]
 
 
 def mutated(folder: Path, name: str, old: str, new: str, nth: int) -> type:
     """The rung's class with the nth line of code that has `old` changed, from a file of its own."""
     cls = rung(name)
-    lines = Path(inspect.getfile(cls)).read_text().splitlines(keepends=True)
-    hits = [i for i, line in enumerate(lines) if old in line and not line.lstrip().startswith("#")]
-    lines[hits[nth]] = lines[hits[nth]].replace(old, f"{new} {old}" if new == DROP else new)
-    path = folder / f"mutant_{name}_{next(NUMBERS)}.py"
-    path.write_text("".join(lines))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # tilus finds the source through it
-    spec.loader.exec_module(module)
-    return getattr(module, cls.__name__)  # type: ignore[no-any-return]
+    source = Path(inspect.getfile(cls)).read_text()
+    return mutation.load(edited(source, [(old, new, nth)]), cls.__name__, folder)
 
 
 def execute(cls: Any, name: str, k: int = 264) -> tuple[Run, bool]:

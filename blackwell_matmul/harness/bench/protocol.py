@@ -72,12 +72,14 @@ def measure(
 def _warm_up(
     groups: Mapping[str, Group], settings: Settings, clock_s: Callable[[], float], step: Callable[[str], None]
 ) -> Warmup:
-    start, settled = clock_s(), settings.warmup_s <= 0
+    if settings.warmup_s <= 0:
+        return Warmup(0.0, 0, settled=False)
+    start, settled = clock_s(), False
     totals: list[float] = []
     while not settled and (clock_s() - start < settings.warmup_s or len(totals) < 2 * WINDOW):
         totals.append(sum(_round(groups, -1 - len(totals), step).values()))
         settled = _settled(totals, settings.settled_percent)
-    return Warmup(clock_s() - start, len(totals), settled and bool(totals))
+    return Warmup(clock_s() - start, len(totals), settled)
 
 
 def _settled(totals: Sequence[float], percent: float) -> bool:

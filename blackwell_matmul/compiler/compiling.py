@@ -78,7 +78,7 @@ def _compiled(program: Program, bound: Bound, key: str) -> Bundle:
     with tilus_compat.lock:
         lowered = lower(program)
         source = device_source(lowered, program, _entry(bound))
-        plan = launch_plan(lowered.module, program, source.kernel)
+        plan = launch_plan(lowered.module, program, source.kernel, source.early_start)
     made = nvrtc.compile_source(source.numbered, program.target, program.name)
     return Bundle(
         name=program.name, target=program.target, source=source.text, ptx=made.ptx, cubin=made.cubin, plan=plan,

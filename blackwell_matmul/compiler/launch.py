@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tilus.hidet.ir import expr as ir
@@ -67,9 +68,11 @@ _SENTENCES = {
 """What is wrong when an assertion of tilus fails; its own words say what ought to be."""
 
 
-def launch_plan(module: Any, program: Program, kernel: str) -> LaunchPlan:
-    """The plan for the module's `launch` function. kernel: what its device function is called in the cubin."""
-    return _Planner(module, program, kernel).plan()
+def launch_plan(module: Any, program: Program, kernel: str, early_start: bool = False) -> LaunchPlan:
+    """The plan for the module's `launch` function. kernel: what its device function is called in the cubin.
+    early_start: it waits for the grids before it (`prologue`).
+    """
+    return replace(_Planner(module, program, kernel).plan(), early_start=early_start)
 
 
 class _Planner:

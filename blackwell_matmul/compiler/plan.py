@@ -23,7 +23,7 @@ from blackwell_matmul.wording import shown
 Expr = int | str | tuple[Any, ...]
 Dim3 = tuple[Expr, Expr, Expr]
 
-FORMAT = 1
+FORMAT = 2
 """The version of what `as_dict` writes."""
 
 # --- expressions
@@ -191,6 +191,7 @@ class Launch(NamedTuple):
     tensor_maps: tuple[TensorMap, ...]
     workspaces: tuple[Workspace, ...]
     arguments: tuple[Argument, ...]
+    early_start: bool
 
     @property
     def is_empty(self) -> bool:
@@ -203,7 +204,8 @@ class LaunchPlan:
     """How to launch one kernel. kernel: the name of its device function in the cubin.
 
     parameters: the arguments of a call, in order, without those that were constants for the compiler. cluster: compiled
-    into the kernel (`__cluster_dims__`); the launch need not repeat it.
+    into the kernel (`__cluster_dims__`); the launch need not repeat it. early_start: the launch may let the grid start
+    before those in front of it in the stream have ended, because the kernel waits for them itself (`prologue`).
     """
 
     kernel: str
@@ -216,6 +218,7 @@ class LaunchPlan:
     tensor_maps: tuple[TensorMap, ...]
     workspaces: tuple[Workspace, ...]
     arguments: tuple[Argument, ...]
+    early_start: bool = False
 
     def evaluate(self, values: Sequence[int | float]) -> Launch:
         """The launch for these arguments, in the order of `parameters`, a tensor by its address.
@@ -300,6 +303,7 @@ def _text(plan: LaunchPlan) -> Iterator[str]:
     fields.append(_joined(f"t{maps.index(each)}" for each in plan.tensor_maps))
     fields.append(_joined(_constructor(each, variables) for each in plan.workspaces))
     fields.append(_joined(_constructor(each, variables) for each in plan.arguments))
+    fields.append(repr(plan.early_start))
     yield f"    return Launch({', '.join(fields)})"
 
 
@@ -387,6 +391,8 @@ def _verify(plan: LaunchPlan) -> None:
     _verify_maps(plan)
     if any(len(dim3) != 3 for dim3 in (plan.grid, plan.block, plan.cluster)):
         raise ValueError("grid, block and cluster must have three extents each")
+    if not isinstance(plan.early_start, bool):
+        raise TypeError(f"early_start is {shown(plan.early_start)} and neither true nor false")
     _ = plan._function  # refuses every expression that is none
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from tilus.drivers import optimize_ir_module
 from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
+from tilus.hidet.ir.func import Function
 from tilus.hidet.ir.functors import IRRewriter
 from tilus.hidet.ir.stmt import AsmStmt, AssignStmt, BlackBoxStmt, DeclareStmt, EvaluateStmt, ForStmt, SeqStmt
 from tilus.hidet.ir.tools import collect
@@ -24,7 +25,7 @@ from tilus.hidet.ir.utils.call_graph import CallGraph
 from tilus.hidet.utils.doc import NewLine, Text
 from tilus.ir.instructions import FormatPrintInst, PrintTensorInst
 
-from blackwell_matmul.compiler import tilus_faults
+from blackwell_matmul.compiler import prologue, tilus_faults
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.program import Location, Program
@@ -81,12 +82,13 @@ _MARK = "//@"
 @dataclass(frozen=True)
 class DeviceSource:
     """CUDA C++ with one kernel. text: to be read. lines: for each line of it, the line of the Python kernel, where
-    known.
+    known. early_start: it waits for the grids before it, so that a launch may let it start before they end.
     """
 
     text: str
     kernel: str
     lines: tuple[Location | None, ...]
+    early_start: bool
 
     @property
     def numbered(self) -> str:
@@ -127,7 +129,10 @@ def device_source(lowered: LoweredModule, program: Program, entry: Location | No
     placed = list(_placed(text, lowered.locations, entry))
     assert codegen.kernel is not None
     return DeviceSource(
-        "".join(f"{line}\n" for line, _ in placed), codegen.kernel, tuple(location for _, location in placed)
+        "".join(f"{line}\n" for line, _ in placed),
+        codegen.kernel,
+        tuple(location for _, location in placed),
+        codegen.early_start,
     )
 
 
@@ -257,6 +262,7 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         self._target = target
         self._tcgen05 = False
         self._in_flight = False
+        self.early_start = False
 
     def visit_IRModule(self, module: Any) -> Any:
         self.ir_module = module
@@ -264,6 +270,7 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         templates = [stmt.template_string for function in nodes for stmt in collect(function.body, AsmStmt)]
         self._tcgen05 = tilus_faults.uses_tcgen05(templates)
         self._in_flight = tilus_faults.keeps_wgmma_in_flight(templates)
+        self.early_start = prologue.may_start_early(self._target, self._tcgen05)
         functions = "\n".join(str(self(function)) for function in nodes) + "\n"
         return Text(PRELUDE + self._headers(functions) + functions)
 
@@ -273,10 +280,16 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         return "".join(dict.fromkeys(headers)) + cluster
 
     def visit_Function(self, function: Any) -> Any:
-        text = str(super().visit_Function(function))
-        if function.kind == KERNEL:
-            self.kernel = self.canonize_funcname(function.name)
+        if function.kind != KERNEL:
+            return super().visit_Function(function)
+        self.kernel = self.canonize_funcname(function.name)
+        text = str(super().visit_Function(self._as_launched(function)))
         return Text(text.replace("static __global__", 'extern "C" __global__', 1))
+
+    def _as_launched(self, function: Any) -> Any:
+        body = prologue.waiting(function.body) if self.early_start else function.body
+        attrs = tilus_faults.without_lone_cluster(function.attrs)
+        return Function(function.name, function.params, body, function.ret_type, function.kind, attrs)
 
     def visit_AsmStmt(self, stmt: AsmStmt) -> Any:
         template = tilus_faults.without_cta_group(stmt.template_string, self._target)

@@ -24,8 +24,23 @@ _PER_THREAD_STREAM = 2
 """CU_STREAM_PER_THREAD; 1 is CU_STREAM_LEGACY and 0 the default stream."""
 
 
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute (CUDA driver API), whose value here is one integer of a union of 64 bytes."""
+
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("padding", ctypes.c_char * 4),
+        ("value", ctypes.c_int),
+        ("unused", ctypes.c_char * 60),
+    )
+
+
+EARLY_START = LaunchAttribute(6, b"", 1, b"")
+"""CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: the grid need not wait for the one before it to end."""
+
+
 class LaunchConfig(ctypes.Structure):
-    """CUlaunchConfig (CUDA driver API). No attributes: the cluster's shape is compiled into the kernel."""
+    """CUlaunchConfig (CUDA driver API). The cluster's shape is no attribute: it is compiled into the kernel."""
 
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")),
@@ -58,7 +73,8 @@ class Prepared:
 
     def __init__(self, name: str, function: int, launch: Launch, device: int, stream: int) -> None:
         self.name, self.function, self.launch, self.device = name, function, launch, device
-        self._config = LaunchConfig(*launch.grid, *launch.block, launch.dynamic_shared_bytes, stream, None, 0)
+        attributes = (ctypes.addressof(EARLY_START), 1) if launch.early_start else (None, 0)
+        self._config = LaunchConfig(*launch.grid, *launch.block, launch.dynamic_shared_bytes, stream, *attributes)
         self._pointers, self._kept = _pack(launch, device)
         self.config, self.pointers = ctypes.addressof(self._config), ctypes.addressof(self._pointers)
         # A stream of its own brings its context; the three streams without an object run in the current one.

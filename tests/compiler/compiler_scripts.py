@@ -176,7 +176,23 @@ class Clusters(tilus.Script):
         self.cluster.sync()
         one = self.register_tensor(dtype=int32, shape=[64], init=1)
         self.store_global(g_y, one, offsets=[self.blockIdx.x * 64])
+        self.cluster.sync()
         self.printf("m is %d\n", m)
+
+
+class LateCluster(tilus.Script):
+    """Two CTAs of a cluster meet, which may read then what each has written."""
+
+    def __call__(self, m: int32, y_ptr: ~int32):
+        self.attrs.blocks = cdiv(m, 64) * 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 1
+        s = self.shared_tensor(dtype=int32, shape=[64])
+        one = self.register_tensor(dtype=int32, shape=[64], init=1)
+        self.store_shared(s, one)
+        self.cluster.sync()
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[m])
+        self.store_global(g_y, one, offsets=[self.blockIdx.x * 64])
 
 
 class RowStride(tilus.Script):

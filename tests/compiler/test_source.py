@@ -23,8 +23,8 @@ def source_of(program: Program) -> DeviceSource:
 def plain(text: str) -> list[str]:
     """The lines of a kernel without comments, fences and the qualifiers that are corrected."""
     body = text[text.index("__global__") :]
-    body = re.sub(r"/\*.*?\*/|//[^\n]*", "", body, flags=re.DOTALL)
-    lines = [line.strip() for line in body.splitlines()]
+    body = re.sub(r"/\*.*?\*/|//[^\n]*|__cluster_dims__\(1, 1, 1\)", "", body, flags=re.DOTALL)
+    lines = [" ".join(line.split()) for line in body.splitlines()]
     return [line for line in lines if line and not line.startswith('asm volatile ("tcgen05.fence')]
 
 
@@ -131,5 +131,5 @@ def test_a_script_with_prints_and_clusters_needs_no_header() -> None:
 def test_file_names_are_escaped() -> None:
     from blackwell_matmul.frontend.program import Location
 
-    source = DeviceSource("int a;\n", "k", (Location('C:\\a "b"\\k.py', 3),))
+    source = DeviceSource("int a;\n", "k", (Location('C:\\a "b"\\k.py', 3),), early_start=False)
     assert source.numbered == '#line 3 "C:\\\\a \\"b\\"\\\\k.py"\nint a;\n'

@@ -162,6 +162,20 @@ def test_a_kernel_without_tcgen05_has_no_fences() -> None:
     assert "tcgen05" not in script_bundle("TmaCopy", 100, 128, "array", "array", target="sm_100a").source
 
 
+# --- clusters of one
+
+
+def test_tilus_makes_a_cluster_of_every_cta() -> None:
+    program = rung_program("h4")
+    assert program.tile.metadata.cluster_blocks == (1, 1, 1)
+    assert "__cluster_dims__(1, 1, 1)" in theirs(program)
+    assert "__cluster_dims__" not in rung_bundle("h4").source and ".reqnctapercluster" not in rung_bundle("h4").ptx
+
+
+def test_a_cluster_that_a_script_asks_for_stays() -> None:
+    assert "__cluster_dims__(2, 1, 1)" in script_bundle("Clusters", 128, "array").source
+
+
 # --- .cta_group
 
 

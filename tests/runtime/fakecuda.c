@@ -193,6 +193,11 @@ CUresult cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *addres
     memcpy(map, &address, sizeof address);
     return (uintptr_t)address % 16 ? 1 : 0;
 }
+/* The value of CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION; an attribute has 72 bytes, its value at 8. */
+static int early(const Config *config) {
+    const int *attribute = config->attributes;
+    return config->attribute_count == 1 && attribute[0] == 6 ? attribute[2] : 0;
+}
 CUresult cuLaunchKernelEx(const Config *config, void *function, void **parameters, void **extra) {
     CALL(cuLaunchKernelEx);
     if ((uintptr_t)config->stream <= 2 && !current_context) return 201;
@@ -206,9 +211,9 @@ CUresult cuLaunchKernelEx(const Config *config, void *function, void **parameter
             at += sprintf(text + at, "%02x", ((unsigned char *)parameters[i])[byte]);
     }
     text[at] = 0;
-    record("cuLaunchKernelEx function=%p grid=%u,%u,%u block=%u,%u,%u shared=%u stream=%p attributes=%u context=%lx%s",
+    record("cuLaunchKernelEx function=%p grid=%u,%u,%u block=%u,%u,%u shared=%u stream=%p attributes=%u early=%d context=%lx%s",
            function, config->grid[0], config->grid[1], config->grid[2], config->block[0], config->block[1],
-           config->block[2], config->shared_bytes, config->stream, config->attribute_count,
+           config->block[2], config->shared_bytes, config->stream, config->attribute_count, early(config),
            (unsigned long)current_context, text);
     return 0;
 }

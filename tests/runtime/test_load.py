@@ -48,6 +48,14 @@ def test_a_launch_is_what_the_plan_says(gpu, source, target):
     assert launch["p2"] == "@0:" + little_endian(source.data_ptr(), 8)
 
 
+def test_a_kernel_that_waits_itself_may_start_early(gpu, source, target):
+    load(bundle(dataclasses.replace(PLAN, early_start=True)))(1000, source, target)
+    load(bundle())(1000, source, target)
+    early, in_turn = gpu.calls("cuLaunchKernelEx")
+    assert (early["attributes"], early["early"]) == ("1", "1")
+    assert (in_turn["attributes"], in_turn["early"]) == ("0", "0")
+
+
 def test_code_is_loaded_once_before_the_first_launch_in_the_relaxed_capture_mode(gpu, source, target):
     loaded = load(bundle())
     loaded(1000, source, target)

@@ -141,7 +141,7 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
     "a buffer by the number of the strip": (WRITTEN, "s_c", (("strip // self.split_k % self", "strip % self", 0),)),
     "a k-tile in two parts": ("values", "", ((LAST, f"{LAST} + 1", 0),)),
     "no sync at the start": (START, "signals an mbarrier", (("self.cluster.sync()", DROP, 0),)),
-    "no sync at the end": (EXIT, "signalled it", (("self.cluster.sync()", DROP, 1),)),
+    "no wait at the end": (EXIT, "signalled it", (("self.mbarrier.wait(empty", DROP, 1),)),
 }
 
 
@@ -178,8 +178,8 @@ def test_what_comes_too_early_gives_wrong_numbers(tmp_path: Path, name: str) -> 
 
 
 def test_with_one_row_what_is_given_keeps_the_ctas_together(tmp_path: Path) -> None:
-    """The last sync is for those who share B: a CTA has all arrivals of its own `given` before it exits."""
-    mutant = kernel(tmp_path, MUTANTS["no sync at the end"][2])
+    """The last waits are for those who share B: a CTA has all arrivals of its own `given` before it exits."""
+    mutant = kernel(tmp_path, MUTANTS["no wait at the end"][2])
     for policy in POLICIES:
         run, good, _ = execute(mutant, 200, 136, 264, policy, split_k=4)
         assert not run.findings and good

@@ -118,6 +118,11 @@ class HopperMatmulV6(MatmulScript):
                     )
                     stage = (stage + 1) % self.stages
                     phase ^= stage == 0  # each lap around the ring is one phase of every barrier
+            # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
+            for _ in range(self.stages):
+                self.mbarrier.wait(empty[stage], phase=phase)
+                stage = (stage + 1) % self.stages
+                phase ^= stage == 0
 
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
         with self.warp_group(0, 4):
@@ -125,9 +130,6 @@ class HopperMatmulV6(MatmulScript):
         if self.consumers == 2:
             with self.warp_group(4, 4):
                 self.consume(1, m, n, k, g_c, g_parts, s_a_rows, s_b, s_c, full, empty, given)
-
-        # No CTA may exit while another one still writes into its shared memory or signals its barriers.
-        self.cluster.sync()
 
     def part_of(self, k: int):
         """The k-tiles that this CTA adds up: from the first to before the last."""

@@ -1,0 +1,97 @@
+"""Where a kernel waits for the grids before it: once, after what needs no memory and before all that does."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from compiler_samples import EVERY_RUNG, rung_bundle, script_bundle
+from tilus.hidet.ir.dtypes import int32
+from tilus.hidet.ir.expr import Var
+from tilus.hidet.ir.primitives.cuda.cluster import this_cluster
+from tilus.hidet.ir.stmt import AsmStmt, BlackBoxStmt, DeclareStmt, EvaluateStmt, ReturnStmt, SeqStmt
+
+from blackwell_matmul.compiler import Bundle, prologue
+
+WAIT = 'asm volatile ("griddepcontrol.launch_dependents; griddepcontrol.wait;"'
+MEMORY = re.compile(r"cp_async|shared_global|global_shared|ldmatrix|stmatrix|mbarrier_wait|gmem\w*\[|\*\(\(|tcgen05")
+"""What touches memory, or waits for it, in the text of a kernel's body."""
+
+EARLY = [name for name in EVERY_RUNG if not name.startswith("v")]
+
+
+def body(bundle: Bundle) -> list[str]:
+    lines = bundle.source[bundle.source.index('extern "C" __global__') :].splitlines()
+    return [line for line in lines[1:] if not line.lstrip().startswith("//")]
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_a_kernel_waits_once_before_it_touches_memory(name: str) -> None:
+    lines = body(rung_bundle(name))
+    waits = [number for number, line in enumerate(lines) if "griddepcontrol" in line]
+    assert len(waits) == 1 and lines[waits[0]].startswith(f"  {WAIT}")  # of every thread: not within a condition
+    touching = [number for number, line in enumerate(lines) if MEMORY.search(line)]
+    assert touching and waits[0] < touching[0]
+    assert rung_bundle(name).plan.early_start
+
+
+@pytest.mark.parametrize("name", [name for name in EARLY if name != "h0"])
+def test_barriers_are_ready_before_the_wait(name: str) -> None:
+    before = "\n".join(body(rung_bundle(name))).split(WAIT)[0]
+    assert "mbarrier_init_shared" in before and "__syncthreads" in before
+
+
+@pytest.mark.parametrize("name", ["v0", "v1", "v2"])
+def test_a_kernel_with_tensor_memory_starts_in_turn(name: str) -> None:
+    bundle = rung_bundle(name)
+    assert "griddepcontrol" not in bundle.ptx and not bundle.plan.early_start
+
+
+@pytest.mark.parametrize(
+    ("target", "tcgen05", "early"),
+    [("sm_80", False, False), ("sm_90a", False, True), ("sm_100a", True, False), ("sm_120a", False, True)],
+)
+def test_which_kernels_may_start_early(target: str, tcgen05: bool, early: bool) -> None:
+    assert prologue.may_start_early(target, tcgen05) is early
+
+
+@pytest.mark.parametrize("name", ["h5", "h6"])
+def test_the_first_meeting_of_a_cluster_releases_nothing(name: str) -> None:
+    assert "".join(body(rung_bundle(name))).count("barrier.cluster.arrive.relaxed") == 1
+    assert "fence.mbarrier_init.release.cluster" in rung_bundle(name).ptx
+
+
+def test_only_the_first_is_relaxed() -> None:
+    text = "\n".join(body(script_bundle("Clusters", 128, "array")))
+    assert text.count("barrier.cluster.arrive.relaxed") == text.count("this_cluster().sync()") == 1
+    assert text.index("arrive.relaxed") < text.index(WAIT) < text.index("this_cluster().sync()")
+
+
+def test_a_meeting_after_a_store_releases_it() -> None:
+    text = "\n".join(body(script_bundle("LateCluster", 128, "array")))
+    assert "arrive.relaxed" not in text and text.index(WAIT) < text.index("this_cluster().sync()")
+
+
+# --- the walk
+
+SYNC, COMMENT = EvaluateStmt(this_cluster.sync()), BlackBoxStmt("// a comment")
+NUMBER = DeclareStmt(Var("number", int32), int32(1))
+
+
+def texts(stmt: Any) -> list[str]:
+    if isinstance(stmt, SeqStmt):
+        return [text for each in stmt.seq for text in texts(each)]
+    return [stmt.template_string if isinstance(stmt, (AsmStmt, BlackBoxStmt)) else type(stmt).__name__]
+
+
+@pytest.mark.parametrize("last", [AsmStmt("ld.global.u32 %0, [%1];"), BlackBoxStmt("call();"), ReturnStmt(None)])
+def test_the_prologue_ends_at_what_is_not_known_to_be_harmless(last: Any) -> None:
+    walked = texts(prologue.waiting(SeqStmt([COMMENT, SYNC, SeqStmt([NUMBER, last, SYNC])])))
+    end = texts(last)[0]
+    assert walked == ["// a comment", prologue.RELAXED_SYNC, "DeclareStmt", prologue.WAIT, end, "EvaluateStmt"]
+
+
+def test_a_kernel_that_touches_nothing_waits_all_the_same() -> None:
+    """The grid after it waits for it alone: it must not end before those in front of it."""
+    assert texts(prologue.waiting(SeqStmt([COMMENT, NUMBER]))) == ["// a comment", "DeclareStmt", prologue.WAIT]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import statistics
@@ -302,6 +303,54 @@ def a_first_call_can_be_captured() -> dict[str, Any]:
     assert c.isnan().all(), "the kernel ran during the capture"
     graph.replay()
     return assert_product(c, a, b, room, "first call in a capture")
+
+
+def chain(calls: int, steps: list[Callable[[Any, Any], None]], x: Any, y: Any, between: Callable[[Any], object]) -> Any:
+    """Each call reads what the one before has written, and overwrites what that one has read."""
+    for number in range(calls):
+        between(y)
+        steps[number % len(steps)](x, y)
+        x, y = y, x
+    return x
+
+
+@check
+def an_early_start_reads_nothing_early() -> dict[str, Any]:
+    """Kernels start while those before them still run. Chains of products with permutations are exact: a call that read
+    before the one in front of it had written, or wrote before that had read, would show. Split tiles (their workspaces
+    are used again at once), several rungs in turns, torch's kernels between them or not, plain calls and graphs.
+    """
+    needs_gpu()
+    from blackwell_matmul import HopperMatmulV2, HopperMatmulV4, HopperMatmulV6
+
+    m, size, half, cuda = 128, 1024, torch().float16, torch().cuda
+    split, plain, staged = HopperMatmulV6(split_k=2), HopperMatmulV4(), HopperMatmulV2()
+    orders = [torch().randperm(size, generator=torch().Generator().manual_seed(seed)).cuda() for seed in range(3)]
+    weights = [torch().eye(size, device="cuda", dtype=half)[order] for order in orders]
+    steps = [
+        lambda x, y, kernel=kernel, weight=weight: kernel(m, size, size, x, weight, y)
+        for kernel, weight in zip((split, plain, staged), weights)
+    ]
+    given = random(m, size)
+    found = {}
+    for label, between in {"back to back": lambda y: None, "a fill between": lambda y: y.fill_(float("nan"))}.items():
+        for how, calls, repeats in (("calls", 300, 5), ("graph", 60, 50)):
+            expected = given
+            for number in range(calls):
+                expected = expected[:, orders[number % 3]]
+            x, y = given.clone(), torch().empty_like(given)
+            run = functools.partial(chain, calls, steps, x, y, between)
+            run()
+            if how == "graph":
+                graph = cuda.CUDAGraph()
+                with cuda.graph(graph):
+                    run()
+            for repeat in range(repeats):
+                x.copy_(given)
+                graph.replay() if how == "graph" else run()
+                assert torch().equal(x, expected), f"{label}, {how}: wrong after {repeat} repeats"
+            found[f"{label}, {how}"] = calls * repeats
+    return found
 
 
 @check

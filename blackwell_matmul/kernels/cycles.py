@@ -6,8 +6,8 @@ warps do both, some time passes between two k-tiles in which neither happens. Wh
 at least once. CTAs that split a tile exchange sums at its end. The SM with the most tiles ends last.
 
 On an H200 the schedule of H5 that it puts first takes 1.5 % longer than the fastest of some twenty tiles, in the
-geometric mean over 49 problems, most with M from 512 to 8192 (bench/tiles.py; bench/results/h200_tiles.json); of H6,
-where tiles are split, up to 4 % with M = 128 (h200_tiles_h6.json).
+geometric mean over 49 problems, most with M from 512 to 8192 (bench/tiles.py; bench/results/h200_tiles.json); of H6
+0.8 % over 21 problems (h200_tiles_h6.json).
 """
 
 from __future__ import annotations
@@ -39,6 +39,14 @@ STEP_CYCLES = 30
 HIDDEN_COST = 1 / 3
 """What the shorter of products and loads costs, though the longer one hides it: both take power, and an H200 lowers
 its clock for it. A tile that arrives by multicast takes the L2 less."""
+
+IN_STEP_TILES = 6
+"""For so many tiles CTAs without clusters keep in step, and multicast spares nothing: neighbours share a GPC, where
+requests for the same data at about the same time become one. With four tiles a CTA, at 4096, HopperMatmulV4 takes 1.05
+GB out of the L2 for the 1.61 that it loads, and with sixteen, at 8192, 9.98 for 12.9 (H200, ncu)."""
+
+IN_STEP_ROWS = 8
+"""Of tiles, that read the same B: with fewer there are no neighbours to share it with."""
 
 EPILOGUE_ELEMENTS_PER_CYCLE = 16
 """From the accumulator to shared memory, by the warps that multiply."""
@@ -125,11 +133,18 @@ def _k_tile(case: Case, together: int) -> float:
     """One k-tile of each of the CTAs that share an SM, when all comes from the L2."""
     products = case.block_m * case.block_n * case.block_k / FMA_PER_CYCLE[case.mma]
     load = (case.block_m + case.block_n) * case.row_bytes / L2_BYTES_PER_CYCLE
-    from_l2 = (case.block_m + case.block_n / case.cluster_m) / (case.block_m + case.block_n)
+    from_l2 = (case.block_m + case.block_n / _spared_by_multicast(case)) / (case.block_m + case.block_n)
     busy = max(products, load) + HIDDEN_COST * from_l2 * min(products, load)
     turn = 0 if case.consumers else TURN_CYCLES
     ring = (LATENCY_CYCLES + load + products) / case.stages
     return max(together * (busy + STEP_CYCLES), products + turn, ring)
+
+
+def _spared_by_multicast(case: Case) -> int:
+    """By what the L2 has to serve fewer requests for B than it would have to without clusters."""
+    rows = ceil_div(case.problem.m, case.block_m)
+    in_step = rows >= IN_STEP_ROWS and _ctas_of_one_sm(case) <= IN_STEP_TILES
+    return 1 if in_step else case.cluster_m
 
 
 def resident_ctas(case: Case) -> int:

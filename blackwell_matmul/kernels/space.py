@@ -421,11 +421,11 @@ RESOLUTION = 0.005
 
 def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
     """What to sort schedules by, best first; of equals few large tiles come first, then wide strips and
-    stages that k-tiles can fill."""
+    stages that k-tiles can fill, and last small clusters."""
     case = case_of(schedule, problem, gpu)
     filled = min(case.stages, case.k_tiles)
     tile = case.block_m, case.block_n, case.block_k
-    largest = (*tile, case.e_block_n or 0, filled, -case.stages, case.group_m or 0, case.cluster_m, -case.split_k)
+    largest = (*tile, case.e_block_n or 0, filled, -case.stages, case.group_m or 0, -case.cluster_m, -case.split_k)
     return (round(math.log(predicted_cycles(case)) / RESOLUTION), *(-size for size in largest))
 
 

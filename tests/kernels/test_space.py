@@ -268,8 +268,9 @@ CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
     ("v2", (2048, 2048, 64), Schedule(128, 64, 64, 16, 2)),  # one k-tile fills no ring; the most CTAs an SM
     ("h2", (8192, 8192, 8192), Schedule(128, 192, 64, 64, 2, mma="wgmma")),  # one warpgroup holds no wider tile
     ("h4", (8192, 8192, 8192), Schedule(128, 224, 64, 32, 4, 2, 16, mma="wgmma")),  # 18 * 224 < 16 * 256 columns
-    ("h5", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 2, mma="wgmma")),  # 128 tiles for 132 SMs
-    ("h5", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 16, 2, mma="wgmma")),  # as many; B is shared
+    ("h5", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 1, mma="wgmma")),  # 128 tiles for 132 SMs
+    ("h5", (1024, 1024, 1024), Schedule(128, 64, 64, 64, 8, 2, 16, 1, mma="wgmma")),  # as many
+    ("h5", (8192, 8192, 4096), Schedule(128, 256, 64, 64, 4, 2, 16, 2, mma="wgmma")),  # 2048: B is shared
     ("g0", (4096, 4096, 4096), Schedule(128, 160, 64, 32, 2, mma="mma.sync")),  # 192 wide takes too many registers
 ]
 

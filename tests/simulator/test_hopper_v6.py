@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import tilus
 import torch
-from edited import DROP, PLAIN, Edit, edited
+from kernel_edits import DROP, PLAIN, Edit, edited
 
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.simulator import Run, simulate

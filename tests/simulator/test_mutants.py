@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from edited import DROP, edited
+from kernel_edits import DROP, edited
 
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.harness import check_matmul

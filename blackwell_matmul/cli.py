@@ -186,7 +186,7 @@ def run(
     from blackwell_matmul.harness.foreign import names_a_file
 
     options: dict[str, Any] = {"target": target, "policy": policy, "seed": _integer("--seed", seed)}
-    options["workers"] = None if workers is None else _integer("--workers", workers)
+    options["workers"] = _processes(workers)
     start = _script_run if names_a_file(kernel) else _rung_run
     what, compute = start(kernel, None if size is None else _sizes(size), dtype, schedule, options)
     prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON
@@ -263,7 +263,7 @@ def check(
 
     options: dict[str, Any] = {"orders": _integer("--orders", orders), "seed": _integer("--seed", seed)}
     options |= {"strict": strict, "target": target}
-    options["workers"] = None if workers is None else _integer("--workers", workers)
+    options["workers"] = _processes(workers)
     with screen.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr if as_json else sys.stdout):
         from blackwell_matmul.harness.checking import check_kernel
 
@@ -479,11 +479,12 @@ def tune(
 
     Exit code 0: there is a winner. 1: there is none. 2: could not run.
     """
-    from blackwell_matmul import screen_tune
+    from blackwell_matmul import detect, screen_tune
 
     problem = _problem(None if size is None else _sizes(size), dtype)
     figures = {"budget_s": budget, "top": top, "limit_s": limit}
     options = {name: _integer(f"--{name.removesuffix('_s')}", text) for name, text in figures.items()}
+    detect.require_gpu()  # before torch and tilus are loaded
     with screen.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul import tuner
 
@@ -566,6 +567,18 @@ def _integer(name: str, text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,100}", text):
         raise InputError(f"{name} is {text[:100]!r}; it must be an integer.")
     return int(text)
+
+
+def _processes(text: str | None) -> int | None:
+    """Those of --workers; None for one a core."""
+    from blackwell_matmul.problem import MAX_WORKERS
+
+    if text is None:
+        return None
+    count = _integer("--workers", text)
+    if not 1 <= count <= MAX_WORKERS:
+        raise InputError(f"--workers is {text[:100]}; it must be an integer from 1 to {MAX_WORKERS}.")
+    return count
 
 
 def _named(kernel: str, record: Mapping[str, object]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from blackwell_matmul.errors import DriverError
+from blackwell_matmul.errors import DriverError, UnsupportedError
 from blackwell_matmul.wording import spelled
 
 NO_DEVICE = "CUDA_ERROR_NO_DEVICE"
@@ -100,6 +100,15 @@ def detect() -> tuple[DetectedGpu, ...]:
 
     count = int(driver.call("cuDeviceGetCount", "count the GPUs"))
     return tuple(_gpu(index) for index in range(count))
+
+
+def require_gpu() -> None:
+    """UnsupportedError, with what works instead, where there is no GPU to measure on."""
+    if not detect():
+        raise UnsupportedError(
+            "measuring takes a GPU, and this machine has none that a CUDA driver names; `blackwell-matmul run v1` "
+            "simulates a kernel here, and `bench --compile-only` compiles what another machine will measure."
+        )
 
 
 def _gpu(index: int) -> DetectedGpu:

@@ -37,6 +37,10 @@ def plain_seed(value: object) -> int:
     return found
 
 
+MAX_WORKERS = 1024
+"""Processes that simulate, at most."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """C[m, n] = A[m, k] @ B[n, k].T with A, B and C of one 16-bit type and fp32 accumulation.

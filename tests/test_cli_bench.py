@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul import cli
+from blackwell_matmul import cli, detect
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.bench import machine, request, session
 from blackwell_matmul.harness.bench.results import Book, Machine, Row
@@ -52,7 +52,7 @@ def h200(monkeypatch):
 
 
 def test_without_a_gpu_one_sentence_says_what_would_work(command: Command, monkeypatch) -> None:
-    monkeypatch.setattr(machine, "detect", lambda: ())
+    monkeypatch.setattr(detect, "detect", lambda: ())
     assert "rung is 'v9'; the rungs are" in command("--rungs", "v9")[2]
     code, out, err = command()
     assert (code, out) == (2, "") and err.count("\n") == 1
@@ -60,7 +60,7 @@ def test_without_a_gpu_one_sentence_says_what_would_work(command: Command, monke
 
 
 def test_torch_without_cuda_is_named(command: Command, monkeypatch) -> None:
-    monkeypatch.setattr(machine, "detect", lambda: (object(),))
+    monkeypatch.setattr(detect, "detect", lambda: (object(),))
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     code, _, err = command()
     assert code == 2 and "install a CUDA build of torch." in err

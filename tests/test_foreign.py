@@ -389,17 +389,31 @@ def test_bytes_that_are_no_text_get_one_sentence(tmp_path):
     assert "x.py:" in refused(f"{tmp_path}/x.py:A")
 
 
-@pytest.mark.parametrize("name", ["torch.py", "glob.py", "random.py", "my kernel-2.py", "größe.py"])
-def test_a_file_may_have_any_name_and_imports_its_neighbours(write, tmp_path, name):
+NAMES = ("torch.py", "glob.py", "random.py", "my kernel-2.py", "größe.py")
+
+
+@pytest.fixture
+def named(write):
+    """A folder of kernel files that import a neighbour, named like modules and like none."""
     write("TWO = 2.0", "neighbour_of_a_kernel.py")
-    file = write("from neighbour_of_a_kernel import TWO\n" + DOUBLE + ARGS + REFERENCE, name)
-    command = [sys.executable, "-m", "blackwell_matmul", "run", f"{file}:Double"]
-    root = str(Path(__file__).resolve().parents[1])
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path.parent, env={**os.environ, "PYTHONPATH": root}
-    )
+    return {name: write("from neighbour_of_a_kernel import TWO\n" + DOUBLE + ARGS + REFERENCE, name) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_may_have_any_name_and_imports_its_neighbours(named, command, tmp_path, name):
+    module = sys.modules.get(name.removesuffix(".py"))
+    assert command("run", f"{named[name]}:Double")[::2] == (0, "")
+    assert sys.modules.get(name.removesuffix(".py")) is module
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["neighbour_of_a_kernel.py", *NAMES])
+
+
+def test_a_file_hides_no_module_that_is_yet_to_be_imported(named, tmp_path):
+    """A fresh process has imported none of those that the files are named like."""
+    argv = [sys.executable, "-m", "blackwell_matmul", "run", f"{named['torch.py']}:Double"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path.parent, env=env)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["neighbour_of_a_kernel.py", name])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["neighbour_of_a_kernel.py", *NAMES])
 
 
 def test_loading_leaves_the_process_as_it_was(write):
@@ -427,14 +441,13 @@ def test_an_assigned_global_name_is_told(write, command):
     assert "my_kernel.py:18)" in err
 
 
-def test_the_readme_shows_what_a_kernel_file_prints(tmp_path):
+def test_the_readme_shows_what_a_kernel_file_prints(tmp_path, monkeypatch, command):
     readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
     kernel = next(text for language, text in blocks if language == "python" and "class Relu" in text)
     shell, shown = next(text.splitlines() for language, text in blocks if language == "console")
     (tmp_path / "my_kernel.py").write_text(kernel)
-    command = [sys.executable, "-m", "blackwell_matmul", *shell.removeprefix("$ blackwell-matmul ").split()]
-    root = str(Path(__file__).resolve().parents[1])
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": root})
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split("simulated")[0] == shown.split("simulated")[0]
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command(*shell.removeprefix("$ blackwell-matmul ").split())
+    assert (code, err) == (0, "")
+    assert out.split("simulated")[0] == shown.split("simulated")[0]

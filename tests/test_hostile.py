@@ -33,10 +33,9 @@ from tilus import float16, int32
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import blackwell_matmul as b
-from blackwell_matmul import cli, kernels, simulate
+from blackwell_matmul import cli, detect, kernels, simulate
 from blackwell_matmul.gpus import GPUS, gpu_for_target
 from blackwell_matmul.harness import make_inputs
-from blackwell_matmul.harness.bench import machine
 from blackwell_matmul.harness.outputs import compare
 from blackwell_matmul.kernels import space
 
@@ -431,7 +430,7 @@ def measuring_lines(draw: Callable[..., Any]) -> list[str]:
 
 def test_measuring_without_a_gpu_or_with_garbage_is_one_sentence_and_leaves_nothing(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(machine, "detect", tuple)  # other tests may have loaded a driver that only records
+    monkeypatch.setattr(detect, "detect", tuple)  # other tests may have loaded a driver that only records
 
     @cases(150)
     @given(measuring_lines())

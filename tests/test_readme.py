@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from blackwell_matmul import cli
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,10 +24,9 @@ OUTPUTS = [text for language, text in BLOCKS if language == "text"]
 COMMANDS = [line.split("  #")[0].strip() for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of the README in `folder`, with this checkout's package."""
-    env = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, encoding="utf-8", timeout=300)
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 def test_there_is_something_to_run() -> None:
@@ -33,45 +35,43 @@ def test_there_is_something_to_run() -> None:
 
 
 @pytest.mark.parametrize("number", range(len(SNIPPETS)))
-def test_python_snippet_runs(number: int, tmp_path: Path) -> None:
-    file = tmp_path / f"snippet_{number}.py"  # a real file: tilus reads the source of a script from it
-    file.write_text(SNIPPETS[number], encoding="utf-8")
-    result = run([sys.executable, str(file)], tmp_path)
-    assert result.returncode == 0, result.stdout + result.stderr
-
-
-def test_shown_finding_is_what_the_snippet_prints(tmp_path: Path) -> None:
+def test_python_snippet_runs_and_prints_the_finding_that_is_shown(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shown = " ".join(next(text for text in OUTPUTS if text.startswith("error ")).split())
-    snippet = next(text for text in SNIPPETS if "class CopyTile" in text)
-    file = tmp_path / "copy_tile.py"
-    file.write_text(snippet, encoding="utf-8")
-    printed = run([sys.executable, str(file)], tmp_path).stdout
-    assert " ".join(printed.replace(f"{tmp_path}{os.sep}", "").split()) == shown
+    file = tmp_path / "copy_tile.py"  # a real file: tilus reads the source of a script from it
+    file.write_text(SNIPPETS[number], encoding="utf-8")
+    runpy.run_path(str(file), run_name="__main__")
+    printed = capsys.readouterr().out.replace(f"{tmp_path}{os.sep}", "")
+    if "class CopyTile" in SNIPPETS[number]:
+        assert " ".join(printed.split()) == shown
 
 
-def test_shown_check_is_what_the_command_prints(tmp_path: Path) -> None:
+def test_shown_check_is_what_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each line that is shown; the report has more."""
     (tmp_path / "copy_tile.py").write_text(next(text for text in SNIPPETS if "class CopyTile" in text), "utf-8")
     console = next(text for language, text in BLOCKS if language == "console" and "copy_tile.py" in text)
     command, *shown = console.splitlines()
-    result = run([sys.executable, "-m", "blackwell_matmul", *shlex.split(command)[2:]], tmp_path)
-    assert result.returncode == 1
-    printed = {line.strip() for line in result.stdout.splitlines()}
+    assert cli.main(shlex.split(command)[2:]) == 1
+    printed = {line.strip() for line in capsys.readouterr().out.splitlines()}
     assert {line.strip() for line in shown} - {"..."} <= printed
 
 
 def test_shown_demo_line_is_what_the_demo_prints(tmp_path: Path) -> None:
-    """All of it but the error, which depends on random inputs, and the time."""
+    """All of it but the error, which depends on random inputs, and the time. As `make demo` runs it: a process."""
     shown = next(text for text in OUTPUTS if text.startswith("BlackwellMatmul"))
-    printed = run([sys.executable, str(ROOT / "examples" / "matmul_v1.py")], tmp_path).stdout
+    demo = [sys.executable, str(ROOT / "examples" / "matmul_v1.py")]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    result = subprocess.run(demo, cwd=tmp_path, env=env, capture_output=True, encoding="utf-8", timeout=300)
+    assert (result.returncode, result.stderr) == (0, "")
+    printed = result.stdout
     stable = re.compile(r"[\d.]+(?=, |x torch| s on)")
     assert stable.sub("#", printed).split() == stable.sub("#", shown).split()
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("blackwell-matmul ")])
-def test_shell_command_runs(command: str, tmp_path: Path) -> None:
-    result = run([sys.executable, "-m", "blackwell_matmul", *shlex.split(command)[1:]], tmp_path)
-    assert result.returncode == 0, result.stdout + result.stderr
+def test_shell_command_runs(command: str) -> None:
+    assert cli.main(shlex.split(command)[1:]) == 0
 
 
 def test_quick_start_is_two_commands() -> None:

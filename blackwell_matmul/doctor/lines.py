@@ -347,8 +347,17 @@ def gpu_rungs(facts: Facts, gpu: DetectedGpu) -> Line:
     name, rungs = f"GPU {gpu.index} runs", LADDERS.get(gpu.arch, ())
     if rungs:
         return ok(name, ", ".join(sorted(rungs)))
-    needs = "; ".join(f"{', '.join(sorted(names))} need {arch}" for arch, names in LADDERS.items())
-    return ok(name, f"no rung is written for {gpu.arch} yet ({needs}); all run in the simulator")
+    return ok(name, f"no rung is written for {gpu.arch} yet ({_what_rungs_need()}); all run in the simulator")
+
+
+def _what_rungs_need() -> str:
+    archs: dict[tuple[str, ...], list[str]] = {}
+    for arch, names in LADDERS.items():
+        archs.setdefault(names, []).append(arch)
+    needs = (
+        f"{', '.join(sorted(names))} {'need' if names[1:] else 'needs'} {' or '.join(archs[names])}" for names in archs
+    )
+    return "; ".join(needs)
 
 
 def gpu_nvrtc(facts: Facts, gpu: DetectedGpu) -> Line:

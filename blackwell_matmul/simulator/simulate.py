@@ -12,7 +12,7 @@ import numpy as np
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
-from blackwell_matmul.problem import Schedule, plain_seed
+from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_seed
 from blackwell_matmul.simulator.engine import POLICIES, Engine
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
 from blackwell_matmul.simulator.globals import GlobalMemory, Segment, merge, segment_of
@@ -28,7 +28,6 @@ import_tilus()  # so that a script's own `import tilus` works after this, also w
 MAX_GRID_X = 2**31 - 1  # CUDA Programming Guide, "Technical Specifications"
 MAX_GRID_YZ = 65535
 MAX_CTAS = 2**22  # of a whole grid: their list still fits into memory, and each takes a millisecond or so
-MAX_WORKERS = 1024
 
 _lowered: weakref.WeakKeyDictionary[Program, Lowered] = weakref.WeakKeyDictionary()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from blackwell_matmul.kernels.space import choose, projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
-GENERATED = 10
+GENERATED = 6
 """Schedules of a rung whose code is generated; where there are more, a seeded draw."""
 
 GPU_OF = {name: {"v": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in RUNGS}
@@ -57,6 +58,7 @@ def generate(name: str, schedule: Schedule, problem: Problem, target: str) -> Pr
     return build(bound, target)
 
 
+@cache
 def generates(name: str, schedule: Schedule, problem: Problem = ODD, target: str = "sm_100a") -> bool:
     try:
         generate(name, schedule, problem, target)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from blackwell_matmul import cli, simulate
+from blackwell_matmul import cli, detect, simulate
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.bench import contenders, machine, session
@@ -32,6 +33,7 @@ def no_gpu(tmp_path, monkeypatch):
     """The machine pretends to an H200, and the processor does the work, by stand-ins of a candidate's `fault`."""
     monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", str(tmp_path))
     store._read.cache_clear()
+    monkeypatch.setattr(detect, "require_gpu", lambda: None)
     monkeypatch.setattr(machine, "gpu_at_hand", lambda: H200)
     monkeypatch.setattr(tuning, "DEVICE", "cpu")
     monkeypatch.setattr(tuning, "SETTINGS", Settings(rounds=3, warmup_s=0.0))
@@ -161,6 +163,15 @@ def test_without_a_gpu_a_sentence(command, monkeypatch):
 
     monkeypatch.setattr(machine, "gpu_at_hand", refuse)
     assert command("v2") == (2, "", "error: measuring takes a GPU.\n")
+
+
+def test_without_a_gpu_nothing_slow_is_loaded():
+    code = (
+        "import sys; from blackwell_matmul import cli, detect; detect.detect = tuple; "
+        "print(cli.main(['tune', 'v2']), {'torch', 'tilus', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "2 set()\n" and done.stderr.startswith("error: measuring takes a GPU, and this machine has")
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,11 @@ def test_each_way_copies(way: type, shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("tile", measured.TILES)
-@pytest.mark.parametrize("target", ["sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"])
+@pytest.mark.parametrize(
+    ("tile", "target"),
+    [(tile, target) for tile in measured.TILES for target in ("sm_90a", "sm_120a")]
+    + [(measured.TILES[-1], target) for target in ("sm_100a", "sm_103a", "sm_121a")],
+)
 def test_what_is_measured_compiles(way: type, tile: tuple[int, int], target: str) -> None:
     x = torch.empty(tile[0], measured.COLUMNS, dtype=torch.float16)
     schedule = {"rows": tile[0], "columns": tile[1]}

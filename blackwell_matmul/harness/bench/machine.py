@@ -7,7 +7,7 @@ import platform
 import subprocess
 from contextlib import suppress
 
-from blackwell_matmul.detect import detect
+from blackwell_matmul.detect import require_gpu
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.harness.bench.results import Machine
@@ -20,11 +20,7 @@ UNKNOWN = "unknown"
 
 def gpu_at_hand() -> Gpu:
     """The first GPU that the driver names; UnsupportedError, with what works instead, where there is none."""
-    if not detect():
-        raise UnsupportedError(
-            "measuring takes a GPU, and this machine has none that a CUDA driver names; `blackwell-matmul run v1` "
-            "simulates a kernel here, and `bench --compile-only` compiles what another machine will measure."
-        )
+    require_gpu()
     import torch
 
     if not torch.cuda.is_available():

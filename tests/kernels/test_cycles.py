@@ -135,8 +135,8 @@ def test_a_cluster_spares_only_what_is_hidden(block_n: int, stages: int) -> None
     ("m", "saves"),
     [
         pytest.param(512, True, id="too few rows of tiles"),
-        pytest.param(6144, False, id="six rounds: in step"),
-        pytest.param(7168, True, id="seven rounds: apart"),
+        pytest.param(3072, False, id="six rounds: in step"),
+        pytest.param(3456, True, id="seven rounds: apart"),
     ],
 )
 def test_a_cluster_spares_nothing_where_ctas_are_in_step(m: int, saves: bool) -> None:

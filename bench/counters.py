@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -104,13 +104,11 @@ def keep(run: Callable[[], float], seconds: float) -> list[float]:
     return found
 
 
-def measure(sizes: list[int], names: list[str]) -> list[dict[str, Any]]:
-    device, rows = Cuda(), []
+def measure(sizes: list[int], names: list[str]) -> Iterator[dict[str, Any]]:
+    device = Cuda()
     todo = [(name, Problem(size, size, size)) for size in sizes for name in names]
     for name, problem in track(todo, description="counting", console=Console(stderr=True)):
-        row = {"contender": name, "problem": str(problem), **counted(name, problem), **loaded(name, problem, device)}
-        rows.append(row)
-    return rows
+        yield {"contender": name, "problem": str(problem), **counted(name, problem), **loaded(name, problem, device)}
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
@@ -129,11 +127,13 @@ def main(
     out: Annotated[Path, typer.Option(help="the file to write")] = Path("counters.json"),
 ) -> None:
     names = [name.strip() for name in re.split(";" if ";" in kernels else ",", kernels)]
-    rows = measure(sizes, names)
     about = asdict(machine.machine_of(machine.gpu_at_hand()))
     command = f"python bench/counters.py {' '.join(map(str, sizes))} --kernels {json.dumps(kernels)}"
-    out.write_text(json.dumps({"command": command, "machine": about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
-    Console().print(table(rows))
+    record: dict[str, Any] = {"command": command, "machine": about, "rows": []}
+    for row in measure(sizes, names):
+        record["rows"].append(row)
+        out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    Console().print(table(record["rows"]))
 
 
 if __name__ == "__main__":

@@ -57,6 +57,8 @@ def _facts(bundle: Bundle, folder: str | None) -> Iterator[tuple[str, str]]:
     if bundle.schedule:
         yield "schedule", ", ".join(f"{name}={value}" for name, value in bundle.schedule.items())
     yield from _resources(bundle)
+    early = bundle.plan.early_start
+    yield "starts", "while the kernel before it ends" if early else "when the kernel before it has ended"
     yield "made with", f"NVRTC {bundle.versions.get('nvrtc')}, tilus {bundle.versions.get('tilus')}"
     if folder is not None:
         yield "written to", f"{Path(folder)}{os.sep}: {', '.join([*FILES.values(), RECORD])}"

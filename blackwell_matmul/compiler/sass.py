@@ -28,6 +28,8 @@ FAMILIES: Mapping[str, str] = {
     "SYNCS": "mbarrier",
     "BAR": "CTA barrier",
     "UCGABAR": "cluster barrier",
+    "PREEXIT": "griddepcontrol, next may start",
+    "ACQBULK": "griddepcontrol.wait",
     "FENCE": "fence",
     "STL": "spill, store",
     "LDL": "spill, load",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ def test_a_rung(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert told.out.startswith("BlackwellMatmulV1 for sm_100a, ")
     assert "any m with n = 512 and k = 256." in told.out
     assert "no spills" in told.out and "limited by shared memory" in told.out
+    assert re.search(r"^  starts +when the kernel before it has ended$", told.out, re.MULTILINE)
     bundle = Bundle.load(out)
     assert bundle.consts == {"n": 512, "k": 256}
     assert bundle.plan.evaluate([512, 16, 32, 48]).grid[0] == 4
@@ -55,7 +57,9 @@ def test_a_script_of_the_users(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     file = tmp_path / "my_kernel.py"
     file.write_text(SCRIPT)
     assert cli.main(["compile", f"{file}:Twice", "--target", "sm_90a", "-o", str(tmp_path / "out")]) == 0
-    assert "Twice for sm_90a" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "Twice for sm_90a" in told
+    assert re.search(r"^  starts +while the kernel before it ends$", told, re.MULTILINE)
     assert "my_kernel.py:10" in (tmp_path / "out" / "kernel.cu").read_text()
 
 
@@ -65,11 +69,15 @@ def test_sass(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     except UnsupportedError as error:
         pytest.skip(str(error))
     monkeypatch.setenv("COLUMNS", "80")
-    assert cli.main(["compile", "v2", "--sass"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    for opcode in ("UTMALDG.2D", "UTMASTG.2D", "UTCHMMA", "UTCBAR", "SYNCS"):
-        (line, *_) = [line for line in lines if line.startswith(opcode)]
-        assert "v2.py:" in line
+    for name, opcodes in {
+        "v2": ("UTMALDG.2D", "UTMASTG.2D", "UTCHMMA", "UTCBAR", "SYNCS"),
+        "h5": ("UTMALDG.2D.MULTICAST", "HGMMA", "UCGABAR_ARV", "PREEXIT", "ACQBULK"),
+    }.items():
+        assert cli.main(["compile", name, "--sass"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        for opcode in opcodes:
+            (line, *_) = [line for line in lines if line.startswith(opcode)]
+            assert f"{name.replace('h', 'v')}.py:" in line
 
 
 def test_sass_without_a_disassembler(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from blackwell_matmul.errors import BlackwellMatmulError, UnsupportedError
 from blackwell_matmul.harness.bench import contenders, machine
 from blackwell_matmul.harness.bench.devices import Call, Cuda
 from blackwell_matmul.kernels import rung
@@ -46,12 +48,12 @@ METRICS = {
 SECONDS = 1.5
 
 
-def call_of(name: str) -> Call:
+def call_of(name: str, problem: Problem) -> Call:
     """What a contender's name stands for: a rung, with pins after a space, or what `bench` calls so."""
     source, _, pins = name.partition(" ")
-    if source == contenders.CUBLAS or source in contenders.BASELINE_FILES:
-        contender = contenders.cublas() if source == contenders.CUBLAS else contenders.baseline(source)
-        return contenders.make_call(contender, Problem(1, 1, 1), None)
+    contender = contenders.cublas() if source == contenders.CUBLAS else contenders.named(source)
+    if contender.kind != "kernel":
+        return contenders.make_call(contender, problem, None)
     kernel = rung(source)(**Schedule.parse(pins).as_dict()) if pins else rung(source)()
 
     def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
@@ -65,17 +67,19 @@ def counted(name: str, problem: Problem) -> dict[str, int | str]:
     command = [sys.executable, __file__, "--inside", name, str(problem.m)]
     wanted = ["--metrics", ",".join(METRICS.values()), "--profile-from-start", "off"]
     ncu = ["ncu", "--clock-control", "none", "--csv", "--print-units", "base", *wanted]
+    if shutil.which("ncu") is None:
+        raise UnsupportedError("Counting takes ncu (Nsight Compute), which is not on the PATH.")
     done = subprocess.run([*ncu, *command], capture_output=True, text=True, timeout=300)
     rows = list(csv.DictReader(line for line in done.stdout.splitlines() if line.startswith('"')))
     if done.returncode or not rows:
-        raise SystemExit(f"ncu failed for {name}: {(done.stderr or done.stdout).strip()[-500:]}")
+        raise UnsupportedError(f"ncu failed for {name}: {(done.stderr or done.stdout).strip()[-500:]}")
     values = {row["Metric Name"]: round(float(row["Metric Value"].replace(",", ""))) for row in rows}
     return {"kernel": rows[0]["Kernel Name"], **{short: values[metric] for short, metric in METRICS.items()}}
 
 
 def inside(name: str, problem: Problem) -> None:
     """One call for ncu, after two that compile, load and fill the L2."""
-    call, operands = call_of(name), Cuda().sets(problem)[0]
+    call, operands = call_of(name, problem), Cuda().sets(problem)[0]
     for number in range(3):
         torch.cuda.synchronize()
         if number == 2:
@@ -87,7 +91,7 @@ def inside(name: str, problem: Problem) -> None:
 
 def loaded(name: str, problem: Problem, device: Cuda) -> dict[str, float]:
     """Time, clock and power while nothing else runs, after as long a time that is not looked at."""
-    call, sets = call_of(name), device.sets(problem)
+    call, sets = call_of(name, problem), device.sets(problem)
     run, _ = device.group(call, sets, 100_000)
     keep(run, SECONDS)
     telemetry = device.telemetry()
@@ -106,8 +110,8 @@ def keep(run: Callable[[], float], seconds: float) -> list[float]:
 
 def measure(sizes: list[int], names: list[str]) -> Iterator[dict[str, Any]]:
     device = Cuda()
-    todo = [(name, Problem(size, size, size)) for size in sizes for name in names]
-    for name, problem in track(todo, description="counting", console=Console(stderr=True)):
+    pairs = [(name, Problem(size, size, size)) for size in sizes for name in names]
+    for name, problem in track(pairs, description="counting", console=Console(stderr=True)):
         yield {"contender": name, "problem": str(problem), **counted(name, problem), **loaded(name, problem, device)}
 
 
@@ -141,4 +145,7 @@ if __name__ == "__main__":
         size = int(sys.argv[3])
         inside(sys.argv[2], Problem(size, size, size))
     else:
-        typer.run(main)
+        try:
+            typer.run(main)
+        except BlackwellMatmulError as error:
+            sys.exit(f"error: {error}")

@@ -528,14 +528,13 @@ def differs_where_nobody_waits(kernel: Mapping[Name, Step], mutant: Mapping[Name
     because the phase before the first is over: nothing follows from either. If such an arrival reaches into another
     CTA, that CTA must not have exited: the mutant may do so less often, and no later. Nor does it matter who waits for
     a barrier's last phase, and how often, if what comes after has its orders all the same."""
-    either = kernel.keys() ^ mutant.keys()
-    return keeps_the_orders_that_matter(consequential(kernel, mutant, either), consequential(mutant, mutant, either))
+    last, both = last_phases(mutant), {**kernel, **mutant}
+    waits = {name for name in kernel.keys() ^ mutant.keys() if _waits_for_the_last(both[name], last)}
+    return keeps_the_orders_that_matter(consequential(kernel, mutant, waits), consequential(mutant, mutant, waits))
 
 
-def consequential(steps: Mapping[Name, Step], mutant: Mapping[Name, Step], either: Set[Name]) -> dict[Name, Step]:
-    last = last_phases(mutant)
-    spared = {name for name, step in steps.items() if _reaches(step) and name not in mutant}
-    spared |= {name for name in either & steps.keys() if _waits_for_the_last(steps[name], last)}
+def consequential(steps: Mapping[Name, Step], mutant: Mapping[Name, Step], waits: Set[Name]) -> dict[Name, Step]:
+    spared = waits | {name for name, step in steps.items() if _reaches(step) and name not in mutant}
     awaited = {step.waits for name, step in steps.items() if name not in spared}
     kept = {name: step for name, step in steps.items() if name not in spared and not _idle(step, awaited)}
     names = kept.keys() | {(*name, END) for name in kept}

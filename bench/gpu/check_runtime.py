@@ -305,13 +305,12 @@ def a_first_call_can_be_captured() -> dict[str, Any]:
     return assert_product(c, a, b, room, "first call in a capture")
 
 
-def chain(calls: int, steps: list[Callable[[Any, Any], None]], x: Any, y: Any, between: Callable[[Any], object]) -> Any:
+def chain(calls: int, steps: list[Callable[[Any, Any], None]], x: Any, y: Any, between: Callable[[Any], Any]) -> None:
     """Each call reads what the one before has written, and overwrites what that one has read."""
     for number in range(calls):
         between(y)
         steps[number % len(steps)](x, y)
         x, y = y, x
-    return x
 
 
 @check

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.problem import Problem
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
@@ -43,7 +43,13 @@ def test_ncu_counts_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_ncu_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_ncu(tmp_path, monkeypatch, "#!{python}\nraise SystemExit('ERR_NVGPUCTRPERM')\n")
-    with pytest.raises(SystemExit, match="ncu failed for h4: ERR_NVGPUCTRPERM"):
+    with pytest.raises(UnsupportedError, match="ncu failed for h4: ERR_NVGPUCTRPERM"):
+        counters.counted("h4", PROBLEM)
+
+
+def test_without_ncu_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnsupportedError, match=r"Counting takes ncu \(Nsight Compute\), which is not on the PATH\."):
         counters.counted("h4", PROBLEM)
 
 
@@ -58,4 +64,4 @@ def test_the_table() -> None:
 
 def test_a_name_that_stands_for_nothing() -> None:
     with pytest.raises(InputError, match="h9"):
-        counters.call_of("h9")
+        counters.call_of("h9", PROBLEM)

@@ -18,7 +18,7 @@ from typing import Any
 from blackwell_matmul.compiler.plan import LaunchPlan
 from blackwell_matmul.errors import InputError
 
-FORMAT = 2
+FORMAT = 3
 """The version of what `save` writes."""
 RECORD = "bundle.json"
 FILES = {"source": "kernel.cu", "ptx": "kernel.ptx", "cubin": "kernel.cubin"}

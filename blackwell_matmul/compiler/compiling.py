@@ -21,6 +21,7 @@ from typing import Any
 from blackwell_matmul.compiler import cache as disk
 from blackwell_matmul.compiler import nvrtc
 from blackwell_matmul.compiler.bundle import Bundle
+from blackwell_matmul.compiler.plan import Expr, folded
 from blackwell_matmul.compiler.resources import resources
 from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError
@@ -78,13 +79,22 @@ def _compiled(program: Program, bound: Bound, key: str) -> Bundle:
     with tilus_compat.lock:
         lowered = lower(program)
         source = device_source(lowered, program, _entry(bound))
-        plan = launch_plan(lowered.module, program, source.kernel, source.early_start)
+        early_start = _early_start(bound) if source.early_start else 0
+        plan = launch_plan(lowered.module, program, source.kernel, early_start)
     made = nvrtc.compile_source(source.numbered, program.target, program.name)
     return Bundle(
         name=program.name, target=program.target, source=source.text, ptx=made.ptx, cubin=made.cubin, plan=plan,
         consts=_plain(program.consts), serves=_serves(program, bound), schedule=_plain(bound.init_kwargs),
         resources=resources(made.log, plan, program.target), versions=versions(), key=key,
     )  # fmt: skip
+
+
+def _early_start(bound: Bound) -> Expr:
+    """When a kernel that can start early does: always, where its script does not say."""
+    says = getattr(bound.script_cls, "starts_early", None)
+    if not callable(says):
+        return 1
+    return folded(says({**{name: name for name in bound.kernel_args}, **bound.consts}))
 
 
 def _entry(bound: Bound) -> Location:

@@ -68,9 +68,9 @@ _SENTENCES = {
 """What is wrong when an assertion of tilus fails; its own words say what ought to be."""
 
 
-def launch_plan(module: Any, program: Program, kernel: str, early_start: bool = False) -> LaunchPlan:
+def launch_plan(module: Any, program: Program, kernel: str, early_start: Expr = 0) -> LaunchPlan:
     """The plan for the module's `launch` function. kernel: what its device function is called in the cubin.
-    early_start: it waits for the grids before it (`prologue`).
+    early_start: when it may start before the grids in front of it have ended; it waits for them (`prologue`).
     """
     return replace(_Planner(module, program, kernel).plan(), early_start=early_start)
 

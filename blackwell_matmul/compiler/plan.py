@@ -23,7 +23,7 @@ from blackwell_matmul.wording import shown
 Expr = int | str | tuple[Any, ...]
 Dim3 = tuple[Expr, Expr, Expr]
 
-FORMAT = 2
+FORMAT = 3
 """The version of what `as_dict` writes."""
 
 # --- expressions
@@ -90,6 +90,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     **{function.__name__: function for function in (c_div, c_mod, fastdiv_m, fastdiv_s)},
     "min": min,
     "max": max,
+    "bool": bool,
 }
 _ARITY = {op: len(set(re.findall(r"\{(\d)\}", text))) for op, text in OPERATORS.items()}
 
@@ -204,8 +205,9 @@ class LaunchPlan:
     """How to launch one kernel. kernel: the name of its device function in the cubin.
 
     parameters: the arguments of a call, in order, without those that were constants for the compiler. cluster: compiled
-    into the kernel (`__cluster_dims__`); the launch need not repeat it. early_start: the launch may let the grid start
-    before those in front of it in the stream have ended, because the kernel waits for them itself (`prologue`).
+    into the kernel (`__cluster_dims__`); the launch need not repeat it. early_start: a condition (1 is always): the
+    launch lets the grid start before those in front of it in the stream have ended, because the kernel waits for them
+    itself (`prologue`).
     """
 
     kernel: str
@@ -218,7 +220,7 @@ class LaunchPlan:
     tensor_maps: tuple[TensorMap, ...]
     workspaces: tuple[Workspace, ...]
     arguments: tuple[Argument, ...]
-    early_start: bool = False
+    early_start: Expr = 0
 
     def evaluate(self, values: Sequence[int | float]) -> Launch:
         """The launch for these arguments, in the order of `parameters`, a tensor by its address.
@@ -303,7 +305,7 @@ def _text(plan: LaunchPlan) -> Iterator[str]:
     fields.append(_joined(f"t{maps.index(each)}" for each in plan.tensor_maps))
     fields.append(_joined(_constructor(each, variables) for each in plan.workspaces))
     fields.append(_joined(_constructor(each, variables) for each in plan.arguments))
-    fields.append(repr(plan.early_start))
+    fields.append(f"bool({python_text(plan.early_start, variables)})")
     yield f"    return Launch({', '.join(fields)})"
 
 
@@ -391,8 +393,6 @@ def _verify(plan: LaunchPlan) -> None:
     _verify_maps(plan)
     if any(len(dim3) != 3 for dim3 in (plan.grid, plan.block, plan.cluster)):
         raise ValueError("grid, block and cluster must have three extents each")
-    if not isinstance(plan.early_start, bool):
-        raise TypeError(f"early_start is {shown(plan.early_start)} and neither true nor false")
     _ = plan._function  # refuses every expression that is none
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.compiler import sass
 from blackwell_matmul.compiler.bundle import FILES, RECORD, Bundle
+from blackwell_matmul.compiler.plan import Expr
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,11 +58,16 @@ def _facts(bundle: Bundle, folder: str | None) -> Iterator[tuple[str, str]]:
     if bundle.schedule:
         yield "schedule", ", ".join(f"{name}={value}" for name, value in bundle.schedule.items())
     yield from _resources(bundle)
-    early = bundle.plan.early_start
-    yield "starts", "while the kernel before it ends" if early else "when the kernel before it has ended"
+    yield "starts", _start(bundle.plan.early_start)
     yield "made with", f"NVRTC {bundle.versions.get('nvrtc')}, tilus {bundle.versions.get('tilus')}"
     if folder is not None:
         yield "written to", f"{Path(folder)}{os.sep}: {', '.join([*FILES.values(), RECORD])}"
+
+
+def _start(early: Expr) -> str:
+    if isinstance(early, int):
+        return "while the kernel before it ends" if early else "when the kernel before it has ended"
+    return "while the kernel before it ends, where the problem is small"
 
 
 def _resources(bundle: Bundle) -> Iterator[tuple[str, str]]:

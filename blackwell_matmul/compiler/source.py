@@ -25,7 +25,7 @@ from tilus.hidet.ir.utils.call_graph import CallGraph
 from tilus.hidet.utils.doc import NewLine, Text
 from tilus.ir.instructions import FormatPrintInst, PrintTensorInst
 
-from blackwell_matmul.compiler import prologue, tilus_faults
+from blackwell_matmul.compiler import lone_cta, prologue, tilus_faults
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.program import Location, Program
@@ -262,6 +262,7 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         self._target = target
         self._tcgen05 = False
         self._in_flight = False
+        self._lone_cta = False
         self.early_start = False
 
     def visit_IRModule(self, module: Any) -> Any:
@@ -270,6 +271,7 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         templates = [stmt.template_string for function in nodes for stmt in collect(function.body, AsmStmt)]
         self._tcgen05 = tilus_faults.uses_tcgen05(templates)
         self._in_flight = tilus_faults.keeps_wgmma_in_flight(templates)
+        self._lone_cta = all(lone_cta.is_lone(node.attrs) for node in nodes if node.kind == KERNEL)
         self.early_start = prologue.may_start_early(self._target, self._tcgen05)
         functions = "\n".join(str(self(function)) for function in nodes) + "\n"
         return Text(PRELUDE + self._headers(functions) + functions)
@@ -294,6 +296,8 @@ class DeviceCodegen(UpdatedCUDACodeGen):
     def visit_AsmStmt(self, stmt: AsmStmt) -> Any:
         template = tilus_faults.without_cta_group(stmt.template_string, self._target)
         clobbered = stmt.memory_fence or tilus_faults.memory_clobbered(template)
+        if self._lone_cta:
+            template = lone_cta.at_home(template)
         if self._in_flight:
             template = tilus_faults.isolated_wait(template)
         if self._tcgen05:

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from blackwell_matmul.compiler.lone_cta import is_lone
 from blackwell_matmul.frontend.program import Program
 
 # --- memory clobbers
@@ -129,7 +130,7 @@ def without_lone_cluster(attrs: Mapping[str, Any]) -> dict[str, Any]:
     without (h200_counters.json), which made it 2 % faster. What a script can ask, such as the CTA's rank, answers as in
     a cluster of one (PTX, "%cluster_ctarank"). Removable once tilus leaves `__cluster_dims__` out.
     """
-    lone = all(int(extent) == 1 for extent in attrs.get("cuda.cluster_dim", ()))
+    lone = is_lone(attrs)
     return {name: value for name, value in attrs.items() if not (lone and name == "cuda.cluster_dim")}
 
 

@@ -63,7 +63,7 @@ def test_a_changed_plan_is_found(tmp_path: Path) -> None:
 def test_another_format_is_refused(tmp_path: Path) -> None:
     file = BUNDLE.save(tmp_path) / "bundle.json"
     file.write_text('{"format": 99}')
-    with pytest.raises(BlackwellMatmulError, match="no bundle of format 2"):
+    with pytest.raises(BlackwellMatmulError, match="no bundle of format 3"):
         Bundle.load(tmp_path)
 
 

@@ -56,7 +56,9 @@ def test_a_launch() -> None:
     assert launch.workspaces == (Workspace(4000, True),)
     assert [each.value for each in launch.arguments] == [1000, 0.5, 1, 0]
     assert not launch.is_empty and not launch.early_start
-    assert dataclasses.replace(PLAN, early_start=True).evaluate([1000, 0x1000, 0.5]).early_start
+    early = dataclasses.replace(PLAN, early_start=("<=", "m", 1000))
+    assert early.evaluate([1000, 0x1000, 0.5]).early_start is True
+    assert early.evaluate([1001, 0x1000, 0.5]).early_start is False
 
 
 def test_no_cta_is_no_error() -> None:
@@ -148,7 +150,8 @@ def test_division_by_zero_is_a_sentence() -> None:
         {"tensor_maps": [{**PLAN.as_dict()["tensor_maps"][0], "box": [1]}]},
         {"tensor_maps": [{**PLAN.as_dict()["tensor_maps"][0], "swizzle": 3}]},
         {"kernel": None},
-        {"early_start": 1},
+        {"early_start": True},
+        {"early_start": ["<=", "q", 1]},
     ],
 )
 def test_a_damaged_record_is_one_sentence(change: dict[str, Any]) -> None:

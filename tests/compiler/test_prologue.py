@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -13,6 +14,7 @@ from tilus.hidet.ir.primitives.cuda.cluster import this_cluster
 from tilus.hidet.ir.stmt import AsmStmt, BlackBoxStmt, DeclareStmt, EvaluateStmt, ReturnStmt, SeqStmt
 
 from blackwell_matmul.compiler import Bundle, prologue
+from blackwell_matmul.kernels.matmul import EARLY_PRODUCTS, EARLY_WEIGHTS, MatmulScript
 
 WAIT = 'asm volatile ("griddepcontrol.launch_dependents; griddepcontrol.wait;"'
 MEMORY = re.compile(r"cp_async|shared_global|global_shared|ldmatrix|stmatrix|mbarrier_wait|gmem\w*\[|\*\(\(|tcgen05")
@@ -33,7 +35,7 @@ def test_a_kernel_waits_once_before_it_touches_memory(name: str) -> None:
     assert len(waits) == 1 and lines[waits[0]].startswith(f"  {WAIT}")  # of every thread: not within a condition
     touching = [number for number, line in enumerate(lines) if MEMORY.search(line)]
     assert touching and waits[0] < touching[0]
-    assert rung_bundle(name).plan.early_start
+    assert rung_bundle(name).plan.early_start != 0
 
 
 @pytest.mark.parametrize("name", [name for name in EARLY if name != "h0"])
@@ -46,6 +48,17 @@ def test_barriers_are_ready_before_the_wait(name: str) -> None:
 def test_a_kernel_with_tensor_memory_starts_in_turn(name: str) -> None:
     bundle = rung_bundle(name)
     assert "griddepcontrol" not in bundle.ptx and not bundle.plan.early_start
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "most"), [(4096, 4096, 512), (2048, 2048, 2048), (8192, 8192, 128), (8192, 8320, 0)]
+)
+def test_only_small_problems_start_early(n: int, k: int, most: int) -> None:
+    assert EARLY_PRODUCTS == 2**33 and EARLY_WEIGHTS == 2**26
+    condition = MatmulScript.starts_early({"m": "m", "n": n, "k": k})
+    plan = dataclasses.replace(rung_bundle("h4").plan, early_start=condition)
+    for m in (1, max(1, most), most + 1, 10**6):
+        assert plan.evaluate([m, 1 << 12, 1 << 13, 1 << 14]).early_start is (m <= most)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_launch_is_what_the_plan_says(gpu, source, target):
 
 
 def test_a_kernel_that_waits_itself_may_start_early(gpu, source, target):
-    load(bundle(dataclasses.replace(PLAN, early_start=True)))(1000, source, target)
+    load(bundle(dataclasses.replace(PLAN, early_start=1)))(1000, source, target)
     load(bundle())(1000, source, target)
     early, in_turn = gpu.calls("cuLaunchKernelEx")
     assert (early["attributes"], early["early"]) == ("1", "1")

@@ -72,9 +72,10 @@ def test_other_schedules(knobs: dict[str, int]) -> None:
     assert not run.findings and good
 
 
-def test_ctas_without_a_tile_exit() -> None:
-    run, good = execute(right(), 128, 128, 128, sm_count=132)
-    assert not run.findings and good and run.grid == (132, 1, 1)
+@pytest.mark.parametrize(("sm_count", "clusters"), [(2, 1), (4, 2), (6, 2), (7, 2), (8, 4), (132, 4)])
+def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> None:
+    run, good = execute(right(), 512, 256, 128, sm_count=sm_count)  # four tiles of two CTAs
+    assert not run.findings and good and run.grid == (2 * clusters, 1, 1)
 
 
 READ, WRITTEN, FEW, DEADLOCK = "read-before-complete", "overwritten-in-flight", "too-few-bytes", "deadlock"

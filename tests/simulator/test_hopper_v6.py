@@ -81,9 +81,10 @@ def test_other_schedules(knobs: dict[str, int]) -> None:
     assert not run.findings and good
 
 
-def test_clusters_without_a_tile_exit() -> None:
-    run, good, _ = execute(right(), 64, 64, 128, sm_count=132, split_k=4)
-    assert not run.findings and good and run.grid == (132, 1, 1)
+@pytest.mark.parametrize(("sm_count", "clusters"), [(4, 1), (11, 2), (12, 3), (132, 3)])
+def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> None:
+    run, good, _ = execute(right(), 64, 192, 128, sm_count=sm_count, split_k=4)  # three tiles of four CTAs
+    assert not run.findings and good and run.grid == (4 * clusters, 1, 1)
 
 
 RACE, WEAK, DEADLOCK, OVERRUN = "data-race", "relaxed-wait", "deadlock", "phase-overrun"

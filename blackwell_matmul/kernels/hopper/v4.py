@@ -1,8 +1,9 @@
 """V4: a CTA stays on its SM and computes tile after tile.
 
-New against V3: as many CTAs as SMs, each with its share of the tiles, so that the loads of a tile run during the
+New against V3: one CTA for an SM at most, each with its share of the tiles, so that the loads of a tile run during the
 epilogue of the one before; tiles in groups of rows, so that CTAs that run together read the same parts of A and B
-from L2; and a strip of C is still on its way while the next one is written.
+from L2, and back and forth through K, so that what L2 got last is needed first; and a strip of C is still on its way
+while the next one is written.
 """
 
 from tilus import DataType, GlobalTensor, RegisterTensor, SharedTensor, float32, int32, uint32, void_p
@@ -47,8 +48,12 @@ class HopperMatmulV4(MatmulScript):
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: one CTA for each SM. `consumers` warpgroups multiply, 64 rows of the tile each; one more warp loads.
-        self.attrs.blocks = self.sm_count
+        # The grid: a CTA for an SM, but no more of them than the rounds need: 512 tiles take 132 SMs four rounds, and 128
+        # as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of the
+        # tile each; one more warp loads.
+        tiles = cdiv(m, self.block_m) * cdiv(n, self.block_n)
+        rounds = (tiles - 1) // self.sm_count + 1  # one without tiles, too
+        self.attrs.blocks = cdiv(tiles, rounds)
         self.attrs.warps = 4 * self.consumers + 1
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
@@ -72,11 +77,13 @@ class HopperMatmulV4(MatmulScript):
             stage: int32 = 0
             phase: uint32 = self.mbarrier.producer_initial_phase  # nobody has to empty the stages of the first lap
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            tiles = cdiv(m, self.block_m) * cdiv(n, self.block_n)
-            for tile in self.range(self.blockIdx.x, tiles, self.sm_count):
+            offset_k: int32 = 0
+            step_k: int32 = self.block_k
+            tile: int32 = self.blockIdx.x
+            while tile < tiles:
                 offset_m, offset_n = self.offsets(tile, m, n)
                 # What lies outside of A and B arrives as zeros, which add nothing.
-                for offset_k in range(0, k, self.block_k):
+                for _ in range(cdiv(k, self.block_k)):
                     self.mbarrier.wait(empty[stage], phase=phase)
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
@@ -87,8 +94,12 @@ class HopperMatmulV4(MatmulScript):
                     self.tma.global_to_shared(
                         src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full[stage]
                     )
+                    offset_k += step_k
                     stage = (stage + 1) % self.stages
                     phase ^= stage == 0  # each lap around the ring is one phase of every barrier
+                step_k = -step_k  # the next tile begins with the k-tile that this one ended with
+                offset_k += step_k
+                tile += self.gridDim.x
 
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
         with self.warp_group(0, 4):
@@ -124,7 +135,8 @@ class HopperMatmulV4(MatmulScript):
         stage: int32 = 0
         phase: uint32 = self.mbarrier.consumer_initial_phase
         tiles = cdiv(m, self.block_m) * cdiv(n, self.block_n)
-        for tile in self.range(self.blockIdx.x, tiles, self.sm_count):
+        tile: int32 = self.blockIdx.x
+        while tile < tiles:
             offset_m, offset_n = self.offsets(tile, m, n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for _ in range(cdiv(k, self.block_k)):
@@ -164,6 +176,7 @@ class HopperMatmulV4(MatmulScript):
                     offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
                     self.tma.shared_to_global(s_c[which, strip % self.buffers], g_c, offsets=offsets)
                     self.tma.commit_group()
+            tile += self.gridDim.x
 
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():

@@ -50,9 +50,12 @@ class HopperMatmulV5(MatmulScript):
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: one CTA for each SM, in clusters. `consumers` warpgroups multiply, 64 rows of the tile each; one
-        # more warp loads.
-        self.attrs.blocks = self.clusters * self.cluster_m
+        # The grid: a CTA for an SM, in clusters, but no more of them than the rounds need: 512 tiles take 132 SMs four
+        # rounds, and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64
+        # rows of the tile each; one more warp loads.
+        tiles = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
+        rounds = (tiles - 1) // self.clusters + 1  # one without tiles, too
+        self.attrs.blocks = cdiv(tiles, rounds) * self.cluster_m
         self.attrs.cluster_blocks = self.cluster_m
         self.attrs.warps = 4 * self.consumers + 1
 
@@ -80,11 +83,13 @@ class HopperMatmulV5(MatmulScript):
             phase: uint32 = self.mbarrier.producer_initial_phase  # nobody has to empty the stages of the first lap
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
             rank: int32 = self.cluster.blockRank
-            tiles = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
-            for tile in self.range(self.blockIdx.x // self.cluster_m, tiles, self.clusters):
+            offset_k: int32 = 0
+            step_k: int32 = self.block_k
+            tile: int32 = self.blockIdx.x // self.cluster_m
+            while tile < tiles:
                 offset_m, offset_n = self.offsets(tile, m, n)
                 # What lies outside of A and B arrives as zeros, which add nothing.
-                for offset_k in range(0, k, self.block_k):
+                for _ in range(cdiv(k, self.block_k)):
                     self.mbarrier.wait(empty[stage], phase=phase)
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
@@ -100,8 +105,12 @@ class HopperMatmulV5(MatmulScript):
                         mbarrier=full[stage],
                         multicast_mask=self.everyone,
                     )
+                    offset_k += step_k
                     stage = (stage + 1) % self.stages
                     phase ^= stage == 0  # each lap around the ring is one phase of every barrier
+                step_k = -step_k  # the next tile begins with the k-tile that this one ended with
+                offset_k += step_k
+                tile += self.gridDim.x // self.cluster_m
             # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
             for _ in range(self.stages):
                 self.mbarrier.wait(empty[stage], phase=phase)
@@ -143,7 +152,8 @@ class HopperMatmulV5(MatmulScript):
         stage: int32 = 0
         phase: uint32 = self.mbarrier.consumer_initial_phase
         tiles = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
-        for tile in self.range(self.blockIdx.x // self.cluster_m, tiles, self.clusters):
+        tile: int32 = self.blockIdx.x // self.cluster_m
+        while tile < tiles:
             offset_m, offset_n = self.offsets(tile, m, n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for _ in range(cdiv(k, self.block_k)):
@@ -188,6 +198,7 @@ class HopperMatmulV5(MatmulScript):
                     offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
                     self.tma.shared_to_global(s_c[which, strip % self.buffers], g_c, offsets=offsets)
                     self.tma.commit_group()
+            tile += self.gridDim.x // self.cluster_m
 
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():

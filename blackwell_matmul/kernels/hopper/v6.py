@@ -55,9 +55,12 @@ class HopperMatmulV6(MatmulScript):
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: one CTA for each SM, in clusters. `consumers` warpgroups multiply, 64 rows of the tile each; one
-        # more warp loads.
-        self.attrs.blocks = self.clusters * self.cluster_ctas
+        # The grid: a CTA for an SM, in clusters, but no more of them than the rounds need: 512 tiles take 132 SMs four
+        # rounds, and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64
+        # rows of the tile each; one more warp loads.
+        tiles = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
+        rounds = (tiles - 1) // self.clusters + 1  # one without tiles, too
+        self.attrs.blocks = cdiv(tiles, rounds) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
         self.attrs.warps = 4 * self.consumers + 1
 
@@ -67,7 +70,7 @@ class HopperMatmulV6(MatmulScript):
         if self.split_k == 1:
             g_parts = g_c  # not used
         else:  # the sums that CTAs give each other, in two places that take turns
-            shape = [2, self.attrs.blocks, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
+            shape = [2, self.clusters * self.cluster_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
             g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
@@ -95,12 +98,13 @@ class HopperMatmulV6(MatmulScript):
             row: int32 = rank % self.cluster_m
             mask: uint16 = self.sharers << (rank - row)
             first_k, last_k = self.part_of(k)
-            tiles = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
-            for tile in self.range(self.blockIdx.x // self.cluster_ctas, tiles, self.clusters):
+            offset_k: int32 = first_k * self.block_k
+            step_k: int32 = self.block_k
+            tile: int32 = self.blockIdx.x // self.cluster_ctas
+            while tile < tiles:
                 offset_m, offset_n = self.offsets(tile, m, n)
                 # What lies outside of A and B arrives as zeros, which add nothing.
-                for k_tile in range(first_k, last_k, 1):
-                    offset_k = k_tile * self.block_k
+                for _ in range(first_k, last_k, 1):
                     self.mbarrier.wait(empty[stage], phase=phase)
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
@@ -116,8 +120,12 @@ class HopperMatmulV6(MatmulScript):
                         mbarrier=full[stage],
                         multicast_mask=mask,
                     )
+                    offset_k += step_k
                     stage = (stage + 1) % self.stages
                     phase ^= stage == 0  # each lap around the ring is one phase of every barrier
+                step_k = -step_k  # the next tile begins with the k-tile that this one ended with
+                offset_k += step_k
+                tile += self.gridDim.x // self.cluster_ctas
             # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
             for _ in range(self.stages):
                 self.mbarrier.wait(empty[stage], phase=phase)
@@ -174,7 +182,8 @@ class HopperMatmulV6(MatmulScript):
         first_k, last_k = self.part_of(k)
         turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
         tiles = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
-        for tile in self.range(self.blockIdx.x // self.cluster_ctas, tiles, self.clusters):
+        tile: int32 = self.blockIdx.x // self.cluster_ctas
+        while tile < tiles:
             offset_m, offset_n = self.offsets(tile, m, n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             self.annotate_layout(r_acc, self.acc_layout)
@@ -244,6 +253,7 @@ class HopperMatmulV6(MatmulScript):
                         self.tma.shared_to_global(s_c[which, buffer], g_c, offsets=offsets)
                         self.tma.commit_group()
             turn ^= 1
+            tile += self.gridDim.x // self.cluster_ctas
 
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():

@@ -1,0 +1,50 @@
+"""In a cluster of one CTA nothing goes the way through the cluster, and nothing else changes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from blackwell_matmul.compiler import Bundle, compile, lone_cta
+from blackwell_matmul.kernels import rung
+
+LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+
+
+def bundle(name: str, **pins: int) -> Bundle:
+    tensors = [torch.empty(256, 256, dtype=torch.float16) for _ in "abc"]
+    return compile(rung(name)(block_m=64, block_n=64, **pins), 256, 256, 256, *tensors)
+
+
+@pytest.mark.parametrize("name", ["h5", "h6"])
+def test_a_lone_cta_keeps_to_itself(name: str) -> None:
+    ptx = bundle(name, cluster_m=1, **({"split_k": 1} if name == "h6" else {})).ptx
+    assert not re.search(r"mapa|multicast|arrive\S*\.shared::cluster", ptx)
+    assert ptx.count(LOAD) >= 2 and "mbarrier.arrive.expect_tx.release.cta.shared::cta" in ptx
+
+
+@pytest.mark.parametrize(("name", "pins"), [("h5", {"cluster_m": 2}), ("h6", {"cluster_m": 1, "split_k": 2})])
+def test_a_cluster_talks(name: str, pins: dict[str, int]) -> None:
+    ptx = bundle(name, **pins).ptx
+    assert "mapa.shared::cluster" in ptx and f"{LOAD}.multicast::cluster" in ptx
+
+
+def test_a_mask_without_the_cta_is_no_load() -> None:
+    load = f"{LOAD}.multicast::cluster [%0], [%1, {{%2, %3}}], [%4], %5;"
+    template = f"{{.reg.pred __pred; setp.ne.u32 __pred, %6, 0; @__pred {load}}}"
+    assert lone_cta.at_home(template) == (
+        "{.reg.pred __pred; .reg .b32 __own; cvt.u32.u16 __own, %5; and.b32 __own, __own, %6; "
+        f"setp.ne.u32 __pred, __own, 0; @__pred {LOAD} [%0], [%1, {{%2, %3}}], [%4];}}"
+    )
+
+
+@pytest.mark.parametrize("template", ["wgmma.fence.sync.aligned;", f"{LOAD} [%0], [%1, {{%2, %3}}], [%4];"])
+def test_what_does_not_leave_the_cta_stays(template: str) -> None:
+    assert lone_cta.at_home(template) == template
+
+
+@pytest.mark.parametrize(("extents", "lone"), [((), True), ((1, 1, 1), True), ((2, 1, 1), False), ((1, 2, 1), False)])
+def test_which_kernels_are_alone(extents: tuple[int, ...], lone: bool) -> None:
+    assert lone_cta.is_lone({"cuda.cluster_dim": extents} if extents else {}) is lone

@@ -5,7 +5,8 @@
     python bench/tiles.py summary tiles.json                       # what the choice loses
 
 The problems are the layers of `bench --suite llm` with M from 128 up, and two small squares. Times are medians of a few
-short groups, all tiles of a problem in turns: enough to rank tiles, too short for a claim about any of them.
+groups, all tiles of a problem in turns, each group long enough that the GPU is at the clock that full power leaves it:
+below that, other tiles win. Enough to rank tiles, too few for a claim about any of them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ TILES = (
 )
 GPU = GPUS["H200"]
 SQUARES = (1024, 2048)
-SETTINGS = Settings(rounds=4, group_us=6000, warmup_s=0.15)
+SETTINGS = Settings(rounds=3, group_us=40_000, warmup_s=0.3)
 
 app = typer.Typer(add_completion=False, help=__doc__.splitlines()[0])
 

@@ -5,9 +5,8 @@ and CTAs that share an SM share both. A stage is used again once it has been loa
 warps do both, some time passes between two k-tiles in which neither happens. What the matrices weigh comes from memory
 at least once. CTAs that split a tile exchange sums at its end. The SM with the most tiles ends last.
 
-On an H200 the schedule of H5 that it puts first takes 1.5 % longer than the fastest of some twenty tiles, in the
-geometric mean over 49 problems, most with M from 512 to 8192 (bench/tiles.py; bench/results/h200_tiles.json); of H6
-0.8 % over 21 problems (h200_tiles_h6.json).
+On an H200 the schedule of H6 that it puts first takes 1.1 % longer than the fastest of up to 15 tiles, in the geometric
+mean over 24 problems with M from 128 to 8192, at full power (bench/tiles.py; bench/results/h200_tiles_h6.json).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from blackwell_matmul.kernels.case import Case, ceil_div, shared_bytes, tensor_memory_columns
+from blackwell_matmul.kernels.case import Case, ceil_div, round_up, shared_bytes, tensor_memory_columns
 
 FMA_PER_CYCLE: Mapping[str, int] = MappingProxyType({"tcgen05": 4096, "wgmma": 2048, "mma.sync": 512})
 """Products of 16-bit numbers that an SM adds in a cycle: from the dense peak and the clock of the data sheets of B200
@@ -40,14 +39,16 @@ HIDDEN_COST = 1 / 3
 """What the shorter of products and loads costs, though the longer one hides it: both take power, and an H200 lowers
 its clock for it. A tile that arrives by multicast takes the L2 less."""
 
-IN_STEP_TILES = 6
-"""For so many tiles CTAs without clusters keep in step, and multicast spares nothing: neighbours share a GPC, where
-requests for the same data at about the same time become one (HopperMatmulV4 takes 1.05 GB out of an H200's L2 for the
-1.61 that it loads at 4096: h200_counters.json). There, pairs of CTAs with up to four large tiles took about 1 % longer
-than CTAs without clusters, and those with eight to sixteen as long or 0.4 % less (h200_tiles_h6.json)."""
+WGMMA_COLUMNS = 32
+ODD_COLUMNS_COST = 1.1
+"""A wgmma whose n is no multiple of so many columns takes longer than with the next multiple: in 512x3584x18944 a tile
+of 128x112 took 128 us, one of 128x128 107 us (h200_tiles_h6.json)."""
 
-IN_STEP_ROWS = 8
-"""Of tiles, that read the same B: with fewer there are no neighbours to share it with."""
+IN_STEP_ROWS = 4
+"""With so many rows of tiles multicast spares nothing: neighbours that read the same B share a GPC, where requests for
+the same data at about the same time become one (HopperMatmulV4 takes 1.05 GB out of an H200's L2 for the 1.61 that it
+loads at 4096: h200_counters.json). From M = 512 up pairs of CTAs were as fast as CTAs without clusters or slower by up
+to 5 %; with one or two rows, faster by up to 20 % (h200_tiles_h6.json)."""
 
 EPILOGUE_ELEMENTS_PER_CYCLE = 16
 """From the accumulator to shared memory, by the warps that multiply."""
@@ -68,7 +69,7 @@ MEMORY_POWER = 3
 EXCHANGE_CYCLES = 700
 """Until all CTAs of a tile have given their sums, and again for each strip that is added up from them."""
 
-EXCHANGE_BYTES_PER_CYCLE = 25
+EXCHANGE_BYTES_PER_CYCLE = 15
 """Of an SM, where each thread writes and reads eight bytes at a time."""
 
 SUM_BYTES = 4
@@ -132,7 +133,7 @@ def _finished_columns(case: Case) -> int:
 
 def _k_tile(case: Case, together: int) -> float:
     """One k-tile of each of the CTAs that share an SM, when all comes from the L2."""
-    products = case.block_m * case.block_n * case.block_k / FMA_PER_CYCLE[case.mma]
+    products = case.block_m * _multiplied_columns(case) * case.block_k / FMA_PER_CYCLE[case.mma]
     load = (case.block_m + case.block_n) * case.row_bytes / L2_BYTES_PER_CYCLE
     from_l2 = (case.block_m + case.block_n / _spared_by_multicast(case)) / (case.block_m + case.block_n)
     busy = max(products, load) + HIDDEN_COST * from_l2 * min(products, load)
@@ -141,11 +142,16 @@ def _k_tile(case: Case, together: int) -> float:
     return max(together * (busy + STEP_CYCLES), products + turn, ring)
 
 
+def _multiplied_columns(case: Case) -> float:
+    """For how many columns the tensor core works."""
+    if case.mma != "wgmma" or case.block_n % WGMMA_COLUMNS == 0:
+        return case.block_n
+    return ODD_COLUMNS_COST * round_up(case.block_n, WGMMA_COLUMNS)
+
+
 def _spared_by_multicast(case: Case) -> int:
     """By what the L2 has to serve fewer requests for B than it would have to without clusters."""
-    rows = ceil_div(case.problem.m, case.block_m)
-    in_step = rows >= IN_STEP_ROWS and _ctas_of_one_sm(case) <= IN_STEP_TILES
-    return 1 if in_step else case.cluster_m
+    return 1 if ceil_div(case.problem.m, case.block_m) >= IN_STEP_ROWS else case.cluster_m
 
 
 def resident_ctas(case: Case) -> int:

@@ -415,7 +415,7 @@ def choose(
     raise InputError(_nothing_runs(rung, matching, problem, gpu))
 
 
-RESOLUTION = 0.005
+RESOLUTION = 0.01
 """What is nearer than this, of the whole, counts as equal: predictions are not that good."""
 
 

@@ -313,6 +313,21 @@ def chain(calls: int, steps: list[Callable[[Any, Any], None]], x: Any, y: Any, b
         x, y = y, x
 
 
+def captured(run: Callable[[], None]) -> Callable[[], None]:
+    """The same calls as a graph."""
+    run()
+    graph = torch().cuda.CUDAGraph()
+    with torch().cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def permuted(given: Any, orders: list[Any], calls: int) -> Any:
+    for number in range(calls):
+        given = given[:, orders[number % len(orders)]]
+    return given
+
+
 @check
 def an_early_start_reads_nothing_early() -> dict[str, Any]:
     """Kernels start while those before them still run. Chains of products with permutations are exact: a call that read
@@ -322,31 +337,24 @@ def an_early_start_reads_nothing_early() -> dict[str, Any]:
     needs_gpu()
     from blackwell_matmul import HopperMatmulV2, HopperMatmulV4, HopperMatmulV6
 
-    m, size, half, cuda = 128, 1024, torch().float16, torch().cuda
-    split, plain, staged = HopperMatmulV6(split_k=2), HopperMatmulV4(), HopperMatmulV2()
+    m, size, half = 128, 1024, torch().float16
+    kernels_in_turn = (HopperMatmulV6(split_k=2), HopperMatmulV4(), HopperMatmulV2())
     orders = [torch().randperm(size, generator=torch().Generator().manual_seed(seed)).cuda() for seed in range(3)]
     weights = [torch().eye(size, device="cuda", dtype=half)[order] for order in orders]
     steps = [
         lambda x, y, kernel=kernel, weight=weight: kernel(m, size, size, x, weight, y)
-        for kernel, weight in zip((split, plain, staged), weights)
+        for kernel, weight in zip(kernels_in_turn, weights)
     ]
-    given = random(m, size)
-    found = {}
+    given, found = random(m, size), {}
     for label, between in {"back to back": lambda y: None, "a fill between": lambda y: y.fill_(float("nan"))}.items():
         for how, calls, repeats in (("calls", 300, 5), ("graph", 60, 50)):
-            expected = given
-            for number in range(calls):
-                expected = expected[:, orders[number % 3]]
             x, y = given.clone(), torch().empty_like(given)
             run = functools.partial(chain, calls, steps, x, y, between)
-            run()
-            if how == "graph":
-                graph = cuda.CUDAGraph()
-                with cuda.graph(graph):
-                    run()
+            run = captured(run) if how == "graph" else run
+            expected = permuted(given, orders, calls)
             for repeat in range(repeats):
                 x.copy_(given)
-                graph.replay() if how == "graph" else run()
+                run()
                 assert torch().equal(x, expected), f"{label}, {how}: wrong after {repeat} repeats"
             found[f"{label}, {how}"] = calls * repeats
     return found

@@ -47,8 +47,8 @@ of 128x112 took 128 us, one of 128x128 107 us (h200_tiles_h6.json)."""
 IN_STEP_ROWS = 4
 """With so many rows of tiles multicast spares nothing: neighbours that read the same B share a GPC, where requests for
 the same data at about the same time become one (HopperMatmulV4 takes 1.05 GB out of an H200's L2 for the 1.61 that it
-loads at 4096: h200_counters.json). From M = 512 up pairs of CTAs were as fast as CTAs without clusters or slower by up
-to 5 %; with one or two rows, faster by up to 20 % (h200_tiles_h6.json)."""
+loads at 4096: h200_counters.json). From M = 512 up pairs of CTAs took 2 % longer than CTAs without clusters, in the
+mean (h200_tiles_h6.json); with two rows, up to 20 % less (h200_tiles_h6_short.json)."""
 
 EPILOGUE_ELEMENTS_PER_CYCLE = 16
 """From the accumulator to shared memory, by the warps that multiply."""

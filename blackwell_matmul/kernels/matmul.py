@@ -22,8 +22,9 @@ EARLY_PRODUCTS = 2**33
 """The most elements of B, and products, with which a grid starts early: some 30 to 40 µs on an H200.
 
 A grid that starts early takes the SMs in the order in which they get free. Started all at once, CTAs with neighbouring
-tiles are on neighbouring SMs, whose requests to the L2 are joined: at full power an H200 then takes 0.4 to 2 % less for
-problems of 0.1 to 2 ms, and 1 % more for 40 µs (128x8192x8192)."""
+tiles are on neighbouring SMs, whose requests to the L2 are joined: at full power an H200 then takes 1 % less for
+problems of 0.1 to 2 ms (the mean of nine; 2.2 % at most), and 1.2 % more for one of 44 µs
+(bench/results/h200_early_start.json)."""
 
 _NAMES = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
 _TILUS_NAMES = {"fp16": "float16", "bf16": "bfloat16"}

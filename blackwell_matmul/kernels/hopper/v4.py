@@ -48,9 +48,9 @@ class HopperMatmulV4(MatmulScript):
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: a CTA for an SM, but no more than the rounds need: 512 tiles take 132 SMs four rounds, and 128 as well;
-        # they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of the tile each;
-        # one more warp loads.
+        # The grid: a CTA for an SM, but no more than the rounds need: 512 tiles take 132 SMs four rounds, and 128 as
+        # well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of the tile
+        # each; one more warp loads.
         tiles = cdiv(m, self.block_m) * cdiv(n, self.block_n)
         rounds = (tiles - 1) // self.sm_count + 1  # one without tiles, too
         self.attrs.blocks = cdiv(tiles, rounds)

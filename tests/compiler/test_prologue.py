@@ -61,6 +61,10 @@ def test_only_small_problems_start_early(n: int, k: int, most: int) -> None:
         assert plan.evaluate([m, 1 << 12, 1 << 13, 1 << 14]).early_start is (m <= most)
 
 
+def test_a_rung_of_a_user_with_other_names_starts_early() -> None:
+    assert MatmulScript.starts_early({"rows": "rows", "n": 8192, "k": 8192}) == 1
+
+
 @pytest.mark.parametrize(
     ("target", "tcgen05", "early"),
     [("sm_80", False, False), ("sm_90a", False, True), ("sm_100a", True, False), ("sm_120a", False, True)],

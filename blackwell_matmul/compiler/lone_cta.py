@@ -2,8 +2,8 @@
 
 A script with clusters of any size, such as HopperMatmulV5, tells every CTA of a cluster that a stage is empty, and
 loads into all of them. Where the cluster is one CTA, the way through the shared memory of a cluster leads back to where
-it began, and takes longer. Loads and arrivals of the CTA's own mean the same; with them HopperMatmulV5 with cluster_m = 1
-is as fast as HopperMatmulV4 on an H200 from 2048 up (bench/results/h200_ladder.json).
+it began, and takes longer. Loads and arrivals of the CTA's own mean the same; with them HopperMatmulV5 is as fast with
+cluster_m = 1 as HopperMatmulV4, on an H200 from 2048 up (bench/results/h200_ladder.json).
 """
 
 from __future__ import annotations

@@ -90,7 +90,6 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     **{function.__name__: function for function in (c_div, c_mod, fastdiv_m, fastdiv_s)},
     "min": min,
     "max": max,
-    "bool": bool,
 }
 _ARITY = {op: len(set(re.findall(r"\{(\d)\}", text))) for op, text in OPERATORS.items()}
 
@@ -305,7 +304,7 @@ def _text(plan: LaunchPlan) -> Iterator[str]:
     fields.append(_joined(f"t{maps.index(each)}" for each in plan.tensor_maps))
     fields.append(_joined(_constructor(each, variables) for each in plan.workspaces))
     fields.append(_joined(_constructor(each, variables) for each in plan.arguments))
-    fields.append(f"bool({python_text(plan.early_start, variables)})")
+    fields.append(f"{python_text(plan.early_start, variables)} != 0")
     yield f"    return Launch({', '.join(fields)})"
 
 

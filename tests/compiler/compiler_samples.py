@@ -37,8 +37,8 @@ def rung_program(name: str) -> Program:
 
 
 @functools.cache
-def rung_bundle(name: str) -> Bundle:
-    return compile(rung(name), *matmul_arguments(), cache=False)
+def rung_bundle(name: str, **pins: int) -> Bundle:
+    return compile(rung(name)(**pins), *matmul_arguments(), cache=False)
 
 
 @functools.cache

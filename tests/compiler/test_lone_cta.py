@@ -5,29 +5,23 @@ from __future__ import annotations
 import re
 
 import pytest
-import torch
+from compiler_samples import rung_bundle
 
-from blackwell_matmul.compiler import Bundle, compile, lone_cta
-from blackwell_matmul.kernels import rung
+from blackwell_matmul.compiler import lone_cta
 
 LOAD = "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
 
 
-def bundle(name: str, **pins: int) -> Bundle:
-    tensors = [torch.empty(256, 256, dtype=torch.float16) for _ in "abc"]
-    return compile(rung(name)(block_m=64, block_n=64, **pins), 256, 256, 256, *tensors)
-
-
 @pytest.mark.parametrize("name", ["h5", "h6"])
 def test_a_lone_cta_keeps_to_itself(name: str) -> None:
-    ptx = bundle(name, cluster_m=1, **({"split_k": 1} if name == "h6" else {})).ptx
+    ptx = rung_bundle(name, block_m=64, block_n=64, cluster_m=1, **({"split_k": 1} if name == "h6" else {})).ptx
     assert not re.search(r"mapa|multicast|arrive\S*\.shared::cluster", ptx)
     assert ptx.count(LOAD) >= 2 and "mbarrier.arrive.expect_tx.release.cta.shared::cta" in ptx
 
 
 @pytest.mark.parametrize(("name", "pins"), [("h5", {"cluster_m": 2}), ("h6", {"cluster_m": 1, "split_k": 2})])
 def test_a_cluster_talks(name: str, pins: dict[str, int]) -> None:
-    ptx = bundle(name, **pins).ptx
+    ptx = rung_bundle(name, block_m=64, block_n=64, **pins).ptx
     assert "mapa.shared::cluster" in ptx and f"{LOAD}.multicast::cluster" in ptx
 
 

@@ -29,7 +29,6 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Set
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -43,6 +42,7 @@ from rich.table import Table
 
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.simulator import Run
 from blackwell_matmul.simulator.machine import Cta
@@ -651,7 +651,7 @@ def main(
     """Run every mutant in every case; exit code 1 if one survives."""
     names, start, console = rungs or list(KERNELS), time.perf_counter(), Console(width=160)
     every = [mutant for name in names for mutant in mutants(name)]
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with Pool(processes, get_context("spawn")) as pool:
         ended = pool.map(judge_all, every)
         judged = track(ended, total=len(every), description="mutants", console=Console(stderr=True))
         outcomes = [outcome for group in judged for outcome in group]

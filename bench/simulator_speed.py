@@ -27,7 +27,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -174,7 +173,9 @@ def machine() -> dict[str, Any]:
 
 def in_child(*args: Any) -> Row:
     """A fresh process for each row, so that peaks are its own."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    from blackwell_matmul.interrupts import Pool
+
+    with Pool(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(measure, *args).result()
 
 

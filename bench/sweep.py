@@ -16,7 +16,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.reference import TORCH_DTYPES
+from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.space import projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
@@ -109,7 +110,7 @@ def main(
     result.parent.mkdir(parents=True, exist_ok=True)
     with (
         Progress(*columns, console=Console(stderr=True)) as progress,
-        ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool,
+        Pool(processes, get_context("spawn")) as pool,
         result.open("a") as file,
     ):
         futures = [pool.submit(measure, case) for case in missing]

@@ -16,7 +16,6 @@ import json
 import math
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
@@ -35,6 +34,7 @@ from blackwell_matmul.harness.bench import machine
 from blackwell_matmul.harness.bench.devices import Call, Cuda
 from blackwell_matmul.harness.bench.protocol import Settings, measure
 from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS
+from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import rung as rung_named
 from blackwell_matmul.kernels.space import SPACE, choose
 from blackwell_matmul.problem import Problem, Schedule
@@ -82,7 +82,7 @@ def compile_all(folder: Path, rung: str = "h5") -> None:
         for n, k in weights()
         for number, schedule in enumerate(schedules(rung, n, k))
     ]
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+    with Pool(None, get_context("spawn")) as pool:
         for _ in track(pool.map(compile_one, jobs), total=len(jobs), console=Console(stderr=True)):
             pass
 

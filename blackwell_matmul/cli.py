@@ -13,12 +13,13 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from blackwell_matmul import screen
+from blackwell_matmul import interrupts, screen
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, SimulationError
 from blackwell_matmul.wording import spelled
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from blackwell_matmul.problem import Problem
 
 PROGRAM = "blackwell-matmul"
-INTERRUPTED = 130
 TRACEBACK_VARIABLE = "BLACKWELL_MATMUL_TRACEBACK"
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
 """What typer raises for a command line that it cannot read; the class itself has no public name."""
@@ -38,42 +38,66 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exce
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line (without the program's name) and return its exit code."""
+    """Run one command line (without the program's name; None: this process's own) and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in words
     try:
-        with screen.plain_warnings():
-            code = app(args=list(sys.argv[1:] if argv is None else argv), prog_name=PROGRAM, standalone_mode=False)
-        return _complain("interrupted.", code) if code == INTERRUPTED else int(code or 0)
+        say = partial(_complain_at_once, as_json)
+        with interrupts.answered(say, last=argv is None) as came, screen.plain_warnings():
+            code = int(app(args=words, prog_name=PROGRAM, standalone_mode=False) or 0)
     except (KeyboardInterrupt, typer.Abort):
-        return _complain("interrupted.", INTERRUPTED)
+        code = interrupts.EXIT_CODE
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
-        return _explain(error)
+        if not came.is_set():
+            return _complain(*_explained(error), as_json)
+        code = interrupts.EXIT_CODE  # an error that follows from it
+    if code == interrupts.EXIT_CODE:
+        _complain(interrupts.sentence(), code, as_json)
+        if argv is None:
+            os._exit(code)  # the interpreter would first wait for threads, and take torch down
+    return code
 
 
-def _explain(error: Exception) -> int:
+def _explained(error: Exception) -> tuple[str, int]:
     """One sentence for what went wrong, and its exit code."""
     if isinstance(error, USAGE_ERRORS):
         text = " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
         asked = getattr(getattr(error, "ctx", None), "command_path", PROGRAM)
-        return _complain(f"{text}; see {asked} --help.", 2)
+        return f"{text}; see {asked} --help.", 2
     if isinstance(error, BlackwellMatmulError):
-        return _complain(str(error), 1 if isinstance(error, SimulationError) else 2)
+        return str(error), 1 if isinstance(error, SimulationError) else 2
     if isinstance(error, ImportError) and not (error.name or "").startswith("blackwell_matmul"):
         told = f"a package that this command needs does not import, {spelled(error)}"
-        return _complain(f"{told}; `{PROGRAM} doctor` says what mends it.", 2)
+        return f"{told}; `{PROGRAM} doctor` says what mends it.", 2
     if isinstance(error, MemoryError):
-        return _complain("this machine's memory is too small for it; choose a smaller size.", 2)
+        return "this machine's memory is too small for it; choose a smaller size.", 2
     if isinstance(error, OSError) and error.strerror:
-        return _complain(f"{error.strerror}{f': {error.filename}' if error.filename else ''}.", 2)
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}.", 2
     kind, text = type(error).__name__, " ".join(str(error).split())
     more = f"set {TRACEBACK_VARIABLE}=1 to see where; `{PROGRAM} doctor` looks at what is installed"
-    return _complain(f"a fault of {PROGRAM} itself, {kind}: {text} ({more}).", 2)
+    return f"a fault of {PROGRAM} itself, {kind}: {text} ({more}).", 2
 
 
-def _complain(sentence: str, code: int) -> int:
+def _complain(sentence: str, code: int, as_json: bool) -> int:
+    """On stderr for people; with --json also on stdout, in place of the result."""
     screen.complain(sentence)
+    if as_json:
+        with suppress(typer.Exit):
+            _print(_json({"error": sentence}))
     return code
+
+
+def _complain_at_once(as_json: bool) -> None:
+    """Of an interrupt, while the main thread is anywhere, perhaps within print or a spinner that hides the cursor."""
+    sentence = interrupts.sentence()
+    os.write(2, f"{SHOW_CURSOR if os.isatty(2) else ''}error: {sentence}\n".encode())
+    if as_json:
+        os.write(1, f"{_json({'error': sentence})}\n".encode())
+
+
+SHOW_CURSOR = "\r\x1b[K\x1b[?25h"
 
 
 def _print_version(wanted: bool) -> None:
@@ -111,10 +135,51 @@ def _root(
 ) -> None:
     """Blackwell matmul kernels, and kernels of your own, run and checked on this machine, with or without a GPU.
 
-    Results go to stdout, as text or (with --json) as one JSON object; errors and progress to stderr.
+    Results go to stdout, as text or (with --json) as one JSON object; errors and progress to stderr. With --json an
+    error is a JSON object on stdout, too: {"error": "..."}.
     """
     if context.invoked_subcommand is None:
         print(context.get_help())
+
+
+# --- arguments: what can be refused is, before torch and tilus are loaded
+
+
+def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
+    return lambda value: None if value is None else check(value)
+
+
+def _kernel(name: str) -> str:
+    from blackwell_matmul.harness.foreign import check_name
+
+    check_name(name)
+    return name
+
+
+def _target(name: str) -> str:
+    from blackwell_matmul.gpus import target_named
+
+    return target_named(name)
+
+
+def _gpu_name(name: str) -> str:
+    """As it is: a name may say more than its target."""
+    from blackwell_matmul.gpus import gpu_named
+
+    gpu_named(name)
+    return name
+
+
+def _dtype(name: str) -> str:
+    from blackwell_matmul.problem import plain_dtype
+
+    return plain_dtype(name)
+
+
+def _policy(name: str) -> str:
+    from blackwell_matmul.problem import plain_policy
+
+    return plain_policy(name)
 
 
 Size = Annotated[
@@ -125,11 +190,21 @@ Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result
 
 Kernel = Annotated[
     str,
-    typer.Argument(metavar="KERNEL", help="A rung (v0–v2, h0–h6, g0), or a script of your own: my_kernel.py:MyScript."),
+    typer.Argument(
+        metavar="KERNEL",
+        help="A rung (v0–v2, h0–h6, g0), or a script of your own: my_kernel.py:MyScript.",
+        callback=_checked(_kernel),
+    ),
 ]
 Dtype = Annotated[
     str | None,
-    typer.Option("--dtype", metavar="fp16|bf16", help="Element type of A, B and C.", show_default="fp16"),
+    typer.Option(
+        "--dtype",
+        metavar="fp16|bf16",
+        help="Element type of A, B and C.",
+        show_default="fp16",
+        callback=_checked(_dtype),
+    ),
 ]
 Pins = Annotated[
     str,
@@ -137,7 +212,13 @@ Pins = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option("--target", metavar="sm_...", help="The GPU, as the compiler calls it.", show_default=OWN_TARGET),
+    typer.Option(
+        "--target",
+        metavar="GPU",
+        help="B200, or as the compiler calls it, sm_100a.",
+        show_default=OWN_TARGET,
+        callback=_checked(_target),
+    ),
 ]
 Workers = Annotated[
     str | None,
@@ -174,6 +255,7 @@ def run(
             "--policy",
             metavar="POLICY",
             help="When asynchronous operations complete: adversarial (as late as is legal), eager or random.",
+            callback=_checked(_policy),
         ),
     ] = "adversarial",
     workers: Workers = None,
@@ -185,10 +267,10 @@ def run(
     """
     from blackwell_matmul.harness.foreign import names_a_file
 
-    options: dict[str, Any] = {"target": target, "policy": policy, "seed": _integer("--seed", seed)}
+    options: dict[str, Any] = {"target": target, "policy": policy, "seed": _seed(seed)}
     options["workers"] = _processes(workers)
     start = _script_run if names_a_file(kernel) else _rung_run
-    what, compute = start(kernel, None if size is None else _sizes(size), dtype, schedule, options)
+    what, compute = start(kernel, _sizes(size), dtype, schedule, options)
     prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON
     with screen.progress(what, quiet=as_json) as tell, redirect_stdout(prints_to):
         result = compute(progress=tell)
@@ -261,17 +343,17 @@ def check(
     """
     from blackwell_matmul import screen_check
 
-    options: dict[str, Any] = {"orders": _integer("--orders", orders), "seed": _integer("--seed", seed)}
-    options |= {"strict": strict, "target": target}
+    options: dict[str, Any] = {"orders": _orders(orders), "seed": _seed(seed), "strict": strict, "target": target}
     options["workers"] = _processes(workers)
+    sizes = _sizes(size)
+    _require_knobs(kernel, schedule)
     with screen.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr if as_json else sys.stdout):
         from blackwell_matmul.harness.checking import check_kernel
 
         try:
-            sizes = None if size is None else _sizes(size)
             report = check_kernel(kernel, sizes, dtype, schedule, progress=tell, **options)
         except SimulationError as error:
-            raise typer.Exit(_complain(str(error), 2)) from None
+            raise typer.Exit(_complain(str(error), 2, as_json)) from None
     replay = screen_check.replay(kernel, size, dtype, schedule, target)
     _print(_named(kernel, report.as_dict()) if as_json else screen.rendered(screen_check.report_lines(report, replay)))
     raise typer.Exit(0 if report.ok else 1)
@@ -287,7 +369,12 @@ SCHEDULES_EXAMPLES = """Examples:
 
 @app.command(epilog=SCHEDULES_EXAMPLES)
 def schedules(
-    rung: Annotated[str, typer.Argument(metavar="RUNG", help="A rung (v0–v2, h0–h6, g0), or my_kernel.py:MyMatmul.")],
+    rung: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUNG", help="A rung (v0–v2, h0–h6, g0), or my_kernel.py:MyMatmul.", callback=_checked(_kernel)
+        ),
+    ],
     size: Size = None,
     dtype: Dtype = None,
     gpu: Annotated[
@@ -296,7 +383,7 @@ def schedules(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="sm_...", help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu."),
+        typer.Option(metavar="GPU", help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu."),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", metavar="", help="Give each rejected schedule a row of its own.")
@@ -311,7 +398,7 @@ def schedules(
     """
     if gpu is not None and target is not None:
         raise InputError("--gpu and --target name the same thing; give one of the two.")
-    problem = _problem(None if size is None else _sizes(size), dtype)
+    problem = _problem(_sizes(size), dtype)
     with redirect_stdout(sys.stderr):  # whatever a file of the user's prints while it is loaded
         from blackwell_matmul import harness
 
@@ -350,10 +437,11 @@ def compile(
     """
     from blackwell_matmul.compiler.report import bundle_lines, bundle_record
 
+    sizes = _sizes(size)
+    _require_knobs(kernel, schedule)
     with screen.progress(kernel, quiet=as_json), redirect_stdout(sys.stderr):
         from blackwell_matmul.harness.compiled import compile_kernel
 
-        sizes = None if size is None else _sizes(size)
         bundle = compile_kernel(kernel, sizes, dtype, schedule, target=target)
     if output is not None:
         bundle.save(output)
@@ -416,7 +504,9 @@ def bench(
     compile_only: Annotated[
         bool, typer.Option("--compile-only", metavar="", help="Fill the folder of compiled kernels; needs no GPU.")
     ] = False,
-    target: Annotated[str, typer.Option(metavar="GPU", help="Of --compile-only: H200, or sm_90a.")] = "sm_100a",
+    target: Annotated[
+        str, typer.Option(metavar="GPU", help="Of --compile-only: H200, or sm_90a.", callback=_checked(_gpu_name))
+    ] = "sm_100a",
     draw: Annotated[str | None, typer.Option(metavar="FOLDER", help="Draw what is there, and measure nothing.")] = None,
     quick: Annotated[
         bool, typer.Option("--quick", metavar="", help="Of a study, the few trials that say most.")
@@ -432,7 +522,7 @@ def bench(
 
     limit_s = _integer("--limit", limit)
     options = {
-        "suite": suite, "size": None if size is None else _sizes(size), "rungs": _words(rungs), "dtypes": _words(dtype),
+        "suite": suite, "size": _sizes(size), "rungs": _words(rungs), "dtypes": _words(dtype),
         "baselines": baselines, "rounds": _integer("--rounds", rounds), "limit_s": limit_s,
         "repetitions": _integer("--repetitions", repetitions), "out": out, "bundles": bundles, "again": again,
     }  # fmt: skip
@@ -465,7 +555,12 @@ of your own says its candidates with tilus.autotune. `schedules` lists what a ru
 
 @app.command(epilog=TUNE_EXAMPLES)
 def tune(
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A rung, or a script: my_kernel.py:MyMatmul.")],
+    kernel: Annotated[
+        str,
+        typer.Argument(
+            metavar="KERNEL", help="A rung, or a script: my_kernel.py:MyMatmul.", callback=_checked(_kernel)
+        ),
+    ],
     size: Size = None,
     dtype: Dtype = None,
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")] = "120",
@@ -481,7 +576,7 @@ def tune(
     """
     from blackwell_matmul import detect, screen_tune
 
-    problem = _problem(None if size is None else _sizes(size), dtype)
+    problem = _problem(_sizes(size), dtype)
     figures = {"budget_s": budget, "top": top, "limit_s": limit}
     options = {name: _integer(f"--{name.removesuffix('_s')}", text) for name, text in figures.items()}
     detect.require_gpu()  # before torch and tilus are loaded
@@ -545,9 +640,9 @@ def verify(
 
 
 def _gpu(gpu: str | None, target: str | None) -> Any:
-    from blackwell_matmul.gpus import gpu_for_target
+    from blackwell_matmul.gpus import gpu_named
 
-    return gpu if target is None else gpu_for_target(target)
+    return gpu if target is None else gpu_named(target)
 
 
 def _problem(size: Sizes | None, dtype: str | None) -> Problem:
@@ -557,9 +652,34 @@ def _problem(size: Sizes | None, dtype: str | None) -> Problem:
     return Problem(m, n, k, "fp16" if dtype is None else dtype)
 
 
-def _sizes(size: tuple[str, str, str]) -> Sizes:
-    m, n, k = (_integer(f"{name} of --size", text) for name, text in zip("mnk", size))
+def _sizes(size: tuple[str, str, str] | None) -> Sizes | None:
+    from blackwell_matmul.problem import positive
+
+    if size is None:
+        return None
+    m, n, k = (positive(name, _integer(f"{name} of --size", text)) for name, text in zip("mnk", size))
     return m, n, k
+
+
+def _require_knobs(kernel: str, schedule: str) -> None:
+    """Of a rung, that some rung has them; what a script has says its class."""
+    from blackwell_matmul.harness.foreign import names_a_file
+    from blackwell_matmul.problem import Schedule
+
+    if not names_a_file(kernel):
+        Schedule.parse(schedule)
+
+
+def _seed(text: str) -> int:
+    from blackwell_matmul.problem import plain_seed
+
+    return plain_seed(_integer("--seed", text))
+
+
+def _orders(text: str) -> int:
+    from blackwell_matmul.problem import MAX_ORDERS
+
+    return _between("--orders", text, MAX_ORDERS)
 
 
 def _integer(name: str, text: str) -> int:
@@ -573,11 +693,14 @@ def _processes(text: str | None) -> int | None:
     """Those of --workers; None for one a core."""
     from blackwell_matmul.problem import MAX_WORKERS
 
-    if text is None:
-        return None
-    count = _integer("--workers", text)
-    if not 1 <= count <= MAX_WORKERS:
-        raise InputError(f"--workers is {text[:100]}; it must be an integer from 1 to {MAX_WORKERS}.")
+    return None if text is None else _between("--workers", text, MAX_WORKERS)
+
+
+def _between(name: str, text: str, most: int) -> int:
+    """From 1."""
+    count = _integer(name, text)
+    if not 1 <= count <= most:
+        raise InputError(f"{name} is {text[:100]}; it must be an integer from 1 to {most}.")
     return count
 
 

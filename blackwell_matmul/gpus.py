@@ -176,10 +176,27 @@ def gpu_for_target(target: str) -> Gpu:
     return found
 
 
+OTHER_TARGETS = (
+    *("sm_70", "sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_100", "sm_100f", "sm_103", "sm_103f"),
+    *("sm_110", "sm_110f", "sm_110a", "sm_120", "sm_120f", "sm_121", "sm_121f"),
+)
+"""What tilus compiles for besides."""
+
+
+def by_name(text: object) -> Gpu | None:
+    """The GPU of this name, such as "H200" or "h200"; None for anything else."""
+    name = (plain_text(text) or "").casefold()
+    return next((gpu for gpu in _ALL if gpu.name.casefold() == name), None)
+
+
+def target_named(text: str) -> str:
+    """The target of the GPU of this name, or a target as it is; InputError for anything else."""
+    return text if text in OTHER_TARGETS else gpu_named(text).arch
+
+
 def gpu_named(text: str) -> Gpu:
     """The GPU of this name, such as "H200", or the one that stands for this target; InputError for anything else."""
-    known = plain_text(text) or ""
-    found = GPUS.get(known) or _OF_TARGET.get(known)
+    found = by_name(text) or _OF_TARGET.get(plain_text(text) or "")
     if found is None:
         names, targets = ", ".join(GPUS), ", ".join(_OF_TARGET)
         raise InputError(f"target is {shown(text)}; it must be a GPU ({names}) or a target ({targets}).")

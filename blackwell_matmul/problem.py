@@ -37,8 +37,31 @@ def plain_seed(value: object) -> int:
     return found
 
 
+POLICIES = ("adversarial", "eager", "random")
+"""When the simulator completes asynchronous operations."""
+
+
+def plain_policy(value: object) -> str:
+    """`value` as the name of a policy; InputError if it is none."""
+    found = plain_text(value)
+    if found is None or found not in POLICIES:
+        raise InputError(f"policy is {shown(value)}; it must be one of {', '.join(POLICIES)}.")
+    return found
+
+
+def plain_dtype(value: object) -> str:
+    """`value` as a key of `DTYPES`; InputError if it is none."""
+    found = plain_text(value)
+    if found is None or found not in DTYPES:
+        raise InputError(f"dtype is {shown(value)}; it must be one of {', '.join(DTYPES)}.")
+    return found
+
+
 MAX_WORKERS = 1024
 """Processes that simulate, at most."""
+
+MAX_ORDERS = 10_000
+"""Of warps and completions that one check runs, at most."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +79,7 @@ class Problem:
     def __post_init__(self) -> None:
         for name in ("m", "n", "k"):
             object.__setattr__(self, name, positive(name, getattr(self, name)))
-        dtype = plain_text(self.dtype)
-        if dtype is None or dtype not in DTYPES:
-            raise InputError(f"dtype is {shown(self.dtype)}; it must be one of {', '.join(DTYPES)}.")
-        object.__setattr__(self, "dtype", dtype)
+        object.__setattr__(self, "dtype", plain_dtype(self.dtype))
 
     @property
     def element_bytes(self) -> int:

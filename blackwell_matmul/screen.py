@@ -172,7 +172,7 @@ def _finding_lines(finding: Finding) -> Iterator[RenderableType]:
     style = "bold red" if finding.severity.value == "error" else "bold yellow"
     yield Text.assemble("  ", (f"{finding.severity.value} {finding.code}", style), f"  {_sightings(finding)}")
     yield Padding(Text(printable(finding.message)), (0, 0, 0, 4))
-    for location in dict.fromkeys(filter(None, (finding.location, finding.other))):
+    for location in dict.fromkeys(filter(None, (finding.at_fault, finding.location, finding.other))):
         yield Padding(_source(location), (0, 0, 0, 4))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,6 +14,7 @@ from blackwell_matmul.screen import duration, printable, telling
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from blackwell_matmul.harness.bench.contenders import Contender
     from blackwell_matmul.harness.bench.request import Request
     from blackwell_matmul.harness.bench.results import Book, Machine, Row
 
@@ -29,20 +31,26 @@ class Outcome:
 def measured(options: Mapping[str, Any], tuned: bool, quiet: bool) -> Outcome:
     """Run, and draw where that can be done."""
     from blackwell_matmul.harness.bench import chart, session
-    from blackwell_matmul.tuner.winners import winners
 
     with telling(quiet) as tell:
-        book = _request({**options, "extra": winners if tuned else None}).run(tell)
+        book = _request({**options, "extra": _winners if tuned else None}).run(tell)
     if chart.available():
         chart.draw(book, book.file.parent)
     return Outcome(book.as_dict(), [*book_lines(book), _line(f"Written: {book.file}")], session.ok(book))
 
 
+def _winners(*asked: Any) -> Iterable[Contender]:
+    from blackwell_matmul.tuner.winners import winners  # after the request, which is refused without torch
+
+    return winners(*asked)
+
+
 def compiled(options: Mapping[str, Any], target: str, quiet: bool) -> Outcome:
     with telling(quiet) as tell:
-        folder, refused = _request(options).compile(target, tell)
-    what = "What was not refused is compiled" if refused else "Compiled"
-    lines = [*map(_line, refused), _line(f"{what} for {target} in {folder}; carry it and run bench with --bundles.")]
+        folder, refused, count = _request(options).compile(target, tell)
+    some = f"The other {'kernel is' if count == 1 else f'{count} kernels are'} compiled" if refused else "Compiled"
+    where = f"{some} for {target} in {folder}; copy this folder to the machine with the GPU, for bench --bundles there."
+    lines = map(_line, [*refused, where if count else "Nothing is compiled."])
     return Outcome({"folder": str(folder), "target": target, "refused": refused}, lines, not refused)
 
 
@@ -58,7 +66,9 @@ def _request(options: Mapping[str, Any]) -> Request:
     from blackwell_matmul.harness.bench.request import Request
 
     folders = {name: Path(options[name]) for name in ("out", "bundles") if options[name] is not None}
-    return Request(**{**options, **folders})
+    request = Request(**{**options, **folders})
+    importlib.import_module("torch")  # what is wrong with the request is said first; then, once, that torch is missing
+    return request
 
 
 def _line(text: str) -> RenderableType:

@@ -41,10 +41,15 @@ def assert_clean(
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     from blackwell_matmul.harness.checking import call_of
+    from blackwell_matmul.harness.result import blamed
 
     call = call_of(kernel, _size(m, n, k), dtype, schedule)
     report = call.check(orders=orders, seed=seed, strict=strict, target=target, workers=workers)
-    wrong = [f"{report.kernel} is {verdict.message}" for verdict in call.verdicts() if not verdict.ok]
+    wrong = [
+        f"{report.kernel} is {blamed(verdict.message, report.disagreements)}"
+        for verdict in call.verdicts()
+        if not verdict.ok
+    ]
     if wrong or not report.ok:
         raise AssertionError(
             "\n".join(["its ordering is not clean." if not report.ok else "", *wrong, str(report)]).strip()

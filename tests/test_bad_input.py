@@ -164,7 +164,7 @@ def test_a_pin_and_a_schedule_that_disagree_get_one_sentence():
     assert "block_n" in one_sentence(caught.value)
 
 
-@pytest.mark.parametrize("target", ["sm_100", "sm_90a", "sm_120a", "B200", "", "ＳＭ", 100])
+@pytest.mark.parametrize("target", ["sm_100", "sm_90a", "sm_120a", "H100", "", "ＳＭ", 100])
 def test_a_target_that_cannot_run_it_gets_one_sentence(target):
     with pytest.raises(BlackwellMatmulError) as caught:
         simulate(BlackwellMatmulV1, *operands().values(), target=target)
@@ -172,11 +172,11 @@ def test_a_target_that_cannot_run_it_gets_one_sentence(target):
 
 
 @pytest.mark.parametrize("name", kernels.RUNGS)
-def test_a_target_that_there_is_not_is_answered_with_those_that_the_rung_runs_on(name, capsys):
+def test_a_target_is_answered_with_those_there_are_or_with_those_that_the_rung_runs_on(name, capsys):
     rung = kernels.rung(name)
-    for target in ("sm_999", "sm_80"):
+    for target, known in (("sm_999", dict.fromkeys(gpu.arch for gpu in GPUS.values())), ("sm_80", rung.targets)):
         assert cli.main(["compile", name, "--target", target]) == 2
-        assert re.search(r"sm_\w+(, sm_\w+)*(?=\.$)", capsys.readouterr().err.strip())[0] == ", ".join(rung.targets)
+        assert re.search(r"sm_\w+(, sm_\w+)*(?=\)?\.$)", capsys.readouterr().err.strip())[0] == ", ".join(known)
     for arch in {gpu.arch for gpu in GPUS.values()}:
         some = any(not why_not(each, Problem(128, 128, 64), gpu_for_target(arch)) for each in projection(rung))
         assert some == (arch in rung.targets)
@@ -186,15 +186,22 @@ def test_every_message_lists_the_knobs_of_a_rung_in_one_order(capsys):
     told = [
         capsys.readouterr().err
         for command in ("run", "check", "compile")
-        if cli.main([command, "v1", "--schedule", "bogus=1"])
+        if cli.main([command, "v1", "--schedule", "stages=1"])
     ]
-    for pins, schedule in (({"bogus": 1}, None), ({}, {"bogus": 1})):
+    for pins, schedule in (({"stages": 1}, None), ({}, {"stages": 1})):
         with pytest.raises(InputError) as caught:
             simulate(BlackwellMatmulV1(**pins), *operands().values(), schedule=schedule)
         told.append(str(caught.value))
     lists = {re.search(r"knobs are (.*)\.", text)[1] for text in told}
     (row, *_) = schedules("v1", Problem(128, 128, 64)).rows
     assert len(told) == 5 and lists == {", ".join(dict(row.schedule))} == {"block_m, block_n, block_k, e_block_n"}
+
+
+@pytest.mark.parametrize("command", ["run", "check", "compile"])
+def test_a_knob_of_no_rung_is_answered_with_all_knobs(command, capsys):
+    assert cli.main([command, "v1", "--schedule", "bogus=1"]) == 2
+    told = re.search(r"names 'bogus'; the knobs are (.*)\.", capsys.readouterr().err)[1]
+    assert told == ", ".join(Schedule.knob_names())
 
 
 def test_schedules_called_like_a_kernel_gets_one_sentence():
@@ -234,7 +241,7 @@ class Copy(tilus.Script):
         (numpy.ones((16, 8), "float16")[::2], "is not contiguous"),
         (numpy.ones((8, 8), "float16")[::-1], "is not contiguous"),
         (numpy.ones((8, 8), ">f2"), "another byte order"),
-        (numpy.array([[None] * 8] * 8), "must have numbers"),
+        (numpy.array([[None] * 8] * 8), "is an array of object and the kernel takes ~float16"),
         (numpy.array(1, "float16"), "must have numbers and a dimension"),
         (half(8, 8).to_sparse(), "without memory of its own; pass a dense tensor"),
         (half(8, 8, device="meta"), "the simulator runs CPU tensors"),

@@ -134,7 +134,10 @@ def test_json_is_one_object_on_one_line(command, simulator):
 @pytest.mark.parametrize(
     "argv, sentence",
     [
-        (["run", "v9"], "'v9' is no rung; the rungs are v1."),
+        (["run", "v9"], "rung is 'v9'; the rungs are v0, v1, v2, h0"),
+        (["run", "v1", "--target", "B100"], "target is 'B100'; it must be a GPU (B200, "),
+        (["run", "v1", "--policy", "lazy"], "policy is 'lazy'; it must be one of adversarial, eager, random."),
+        (["check", "v1", "--orders", "0"], "--orders is 0; it must be an integer from 1 to 10000."),
         (["run", "v1", "--dtype", "fp64"], "dtype is 'fp64'; it must be one of fp16, bf16."),
         (["run", "v1", "--size", "0", "1", "1"], "m is 0; it must be an integer from 1 to 2147483647."),
         (["run", "v1", "--size", "1", "-5", "1"], "n is -5; it must be an integer from 1 to 2147483647."),
@@ -152,10 +155,10 @@ def test_json_is_one_object_on_one_line(command, simulator):
         (["run", "v1", "--seed", "x"], "--seed is 'x'; it must be an integer."),
         (["run", "v1", "--workers", "x"], "--workers is 'x'; it must be an integer."),
         (["run", "v1", "--workers", "0"], "--workers is 0; it must be an integer from 1 to 1024."),
-        (["check", "none.py:X", "--workers", "1025"], "--workers is 1025; it must be an integer from 1 to 1024."),
+        (["check", "v1", "--workers", "1025"], "--workers is 1025; it must be an integer from 1 to 1024."),
         (["run", "none.py:X"], "cannot read 'none.py': there is no such file."),
         (["schedules", "v1", "--gpu", "B100"], "gpu is 'B100'; the GPUs are B200, GB200, B300"),
-        (["schedules", "v1", "--target", "sm_1"], "target is 'sm_1'; the targets with a known GPU are sm_100a"),
+        (["schedules", "v1", "--target", "sm_1"], "target is 'sm_1'; it must be a GPU (B200, "),
         (["schedules", "v1", "--target", "sm_100a", "--gpu", "B200"], "give one of the two."),
         (["schedules", "v1", "--size", "1", "x", "1"], "n of --size is 'x'; it must be an integer."),
         (["schedules", "x.py"], "cannot read 'x.py': there is no such file."),
@@ -249,7 +252,64 @@ def test_a_reader_who_left_is_no_traceback():
         assert (process.returncode, err) == (2, b"")
 
 
+@pytest.mark.parametrize(
+    "argv, code", [(["run", "v9"], 2), (["check", "v1", "--size", "0", "1", "1"], 2), (["fly"], 2), (["run", "v1"], 1)]
+)
+def test_with_json_an_error_is_an_object_on_stdout_too(command, simulator, argv, code):
+    simulator.error = SimulationError("deadlock: warp 0 waits.")
+    got, out, err = command(*argv, "--json")
+    assert got == code and out.count("\n") == 1
+    assert f"error: {json.loads(out)['error']}\n" == err
+
+
+def test_a_gpu_is_given_by_name_or_by_target(command, simulator):
+    for named in ("B300", "b300", "sm_103a"):
+        command("run", "v1", *SMALL, "--target", named)
+    assert {options["target"] for *_, options in simulator.calls} == {"sm_103a"}
+
+
 SLOW_MODULES = ("torch", "tilus", "numpy")
+
+REFUSED = """
+fly
+run v9
+run v1 --sise 1
+run v1 --policy x
+run v1 --seed -1
+run v1 --size 0 0 0
+run v1 --schedule block_x=1
+run v1 --workers 0
+run x.py:Y
+check v9
+check v1 --target x
+check v1 --orders 0
+check v1 --schedule stages=x
+compile v9
+compile v1 --dtype x
+compile v1 --size a 1 1
+schedules v9
+schedules v1 --gpu B100
+schedules v1 --target sm_1
+tune v9
+tune v1 --size 0 1 1
+verify x
+bench --suite x
+bench --rungs v9
+bench --dtype x
+bench --rounds 0
+bench --compile-only --target x
+"""
+
+
+def test_what_can_be_refused_is_without_torch_and_tilus():
+    code = (
+        "import sys; from blackwell_matmul.cli import main\n"
+        f"for line in {REFUSED.strip()!r}.splitlines():\n"
+        f"    assert main(line.split()) == 2 and not {set(SLOW_MODULES)} & set(sys.modules), line"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("error: ") == len(REFUSED.split("\n")) - 2
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["schedules", "--help"], ["--version"]])
@@ -285,7 +345,8 @@ def test_no_line_of_arguments_ends_in_a_traceback(command, words, runs):
     argv = ["run", "v1", "--size", "8", "8", "8", *words] if runs else words
     code, out, err = command(*argv)
     assert code in (0, 2)
-    assert (err.startswith("error: ") and out == "") if code == 2 else err == ""
+    assert err.startswith("error: ") if code == 2 else err == ""
+    assert code != 2 or (list(json.loads(out)) == ["error"] if "--json" in argv else out == "")
     assert err.count("\n") <= 1
     assert "a fault of" not in err
 

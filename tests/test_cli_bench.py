@@ -139,7 +139,7 @@ def test_a_gpu_without_rungs_is_named_unless_somebody_brings_one(command: Comman
         (["--compile-only", "--target", "sm_1"], "target is 'sm_1'; it must be a GPU (B200, "),
         (["--compile-only", "--target", "sm_90a", "--rungs", "v9"], "rung is 'v9'; the rungs are"),
         (["--rungs", "v1,v9"], "rung is 'v9'; the rungs are"),
-        (["--rungs", "my.py:X"], "cannot read 'my.py:X': there is no such file."),
+        (["--rungs", "my.py:X"], "cannot read 'my.py': there is no such file."),
     ],
 )
 def test_bad_input_is_one_sentence(command: Command, h200, argv: list[str], words: str) -> None:
@@ -154,6 +154,22 @@ def test_compiling_ahead_fills_a_folder_without_a_gpu(command: Command) -> None:
     assert (Path("o") / "bundles" / "index.json").is_file()
     code, _, err = command(*argv)
     assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("count", "sentence"),
+    [
+        (0, "Nothing is compiled."),
+        (1, "The other kernel is compiled for H200 in o; copy this folder to the machine with the GPU, for bench"),
+        (5, "The other 5 kernels are compiled for H200 in o; copy this folder"),
+    ],
+)
+def test_what_was_refused_is_told_beside_what_is_there(
+    command: Command, monkeypatch, count: int, sentence: str
+) -> None:
+    monkeypatch.setattr(request.Request, "compile", lambda *_: (Path("o"), ["h2 8x8x7 fp16: no."], count))
+    code, out, _ = command("--compile-only", "--target", "H200")
+    assert code == 1 and out.startswith(f"h2 8x8x7 fp16: no.\n{sentence}") and "carry" not in out
 
 
 def test_drawing_needs_no_gpu(command: Command) -> None:

@@ -108,6 +108,19 @@ def command(capsys):
     return run
 
 
+def test_a_wrong_result_names_a_tensor_that_is_not_what_the_kernel_takes_it_as(write):
+    args = ARGS.replace("torch.randn(m, n)", "torch.randn(n, m).T").replace("empty_like(x)", "empty(m, n)")
+    result = run_script(write(DOUBLE + args + REFERENCE), (16, 16, 1))
+    assert not result.ok
+    blamed = (
+        "x_ptr is a transposed view of shape [16, 16] with strides (1, 16); the kernel takes it as row-major [16, 16]"
+    )
+    assert result.message.endswith(f"; {blamed}: pass x_ptr.contiguous().")
+    assert blamed in str(result) and blamed in result.as_dict()["verdict"]
+    unchecked = run_script(write(DOUBLE + args), (16, 16, 1))
+    assert unchecked.ok and unchecked.message.startswith(f"not checked: no reference; {blamed}")
+
+
 def refused(*args, **options):
     with pytest.raises(InputError) as caught:
         run_script(*args, **options)
@@ -327,7 +340,10 @@ def odd(member="x = 0", blocks="1", statement="self.sync()"):
         (odd("_autotune_space = {'x': []}"), "The autotune space of Odd has no schedule."),
         (odd("complete = lambda *args: 3"), "complete of Odd returned 3; it must return a dict."),
         (odd("complete = lambda *args: 1 / 0"), "complete of Odd raises ZeroDivisionError: division by zero."),
-        (odd(statement="assert m > 9"), "Odd does not compile for sm_100a: tilus has no translation for a statement"),
+        (
+            odd(statement="assert m > 9"),
+            "Odd does not compile for sm_100a: a kernel cannot have assert; do that in __init__",
+        ),
         (odd(blocks="[m, 65535, 65535]"), "a grid of 8x65535x65535 CTAs; the simulator runs 4194304 at most"),
         (odd(blocks="0"), "Odd asks for a grid of 0x1x1 CTAs; each extent must be at least 1"),
     ],

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.frontend import target_for
 from blackwell_matmul.frontend.tilus_compat import target, target_names
-from blackwell_matmul.gpus import FEATURES, GPUS, Gpu, gpu_for_target, gpu_named
+from blackwell_matmul.gpus import FEATURES, GPUS, OTHER_TARGETS, Gpu, by_name, gpu_for_target, gpu_named, target_named
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
@@ -38,11 +39,17 @@ def test_a_gpu_stands_for_each_target(arch: str, name: str) -> None:
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
 def test_a_gpu_is_named_by_itself_or_by_its_target(gpu: Gpu) -> None:
-    assert gpu_named(gpu.name) is gpu
+    assert gpu_named(gpu.name) is gpu_named(gpu.name.lower()) is by_name(gpu.name) is gpu
+    assert target_named(gpu.name) == target_named(gpu.arch) == target_for(object(), gpu.name) == gpu.arch
     assert gpu_named(gpu.arch) is gpu_for_target(gpu.arch)
 
 
-@pytest.mark.parametrize("text", ["h200", "", None, 7])
+def test_the_targets_are_those_of_tilus() -> None:
+    assert sorted((*OTHER_TARGETS, *{gpu.arch for gpu in GPUS.values()})) == sorted(target_names())
+    assert target_named("sm_80") == "sm_80"
+
+
+@pytest.mark.parametrize("text", ["H20", "", None, 7])
 def test_any_other_name_is_refused_with_those_that_work(text: Any) -> None:
     with pytest.raises(InputError, match=r"it must be a GPU \(B200, .*H200.*\) or a target \(sm_100a, .*sm_90a"):
         gpu_named(text)

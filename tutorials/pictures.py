@@ -391,7 +391,7 @@ def tma_multicast() -> Canvas:
         "Each CTA's mbarrier expects the bytes of both halves. A half may be overwritten once both CTAs have used it."
     )
     canvas.text(left, top + 2 * size + 0.3, told)
-    canvas.text(left, top + 2 * size + 0.52, "Not from a run: the simulator does not run clusters.")
+    canvas.text(left, top + 2 * size + 0.52, "Not from a run.")
     return canvas
 
 

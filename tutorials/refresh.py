@@ -147,7 +147,8 @@ def wrapped(text: str) -> str:
     for line in text.splitlines():
         fits = len(line) <= WIDTH or _EXCERPT.match(line)
         below = " " * (len(line) - len(line.lstrip()) + 2)
-        lines += [line] if fits else textwrap.wrap(line, WIDTH, subsequent_indent=below, break_long_words=False)
+        whole = {"break_long_words": False, "break_on_hyphens": False}  # a reader compares words
+        lines += [line] if fits else textwrap.wrap(line, WIDTH, subsequent_indent=below, **whole)
     return "\n".join(lines) + "\n"
 
 

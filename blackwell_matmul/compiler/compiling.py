@@ -13,7 +13,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for, tilus_compat
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.problem import Schedule
 from blackwell_matmul.wording import shown
 
@@ -250,7 +251,7 @@ def _in_processes(
     with tilus_compat.lock:  # a child must not inherit it locked, nor another call's job
         _job = job
         try:
-            with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
+            with Pool(processes, multiprocessing.get_context("fork")) as pool:
                 futures = {pool.submit(_inherited, each): index for index, each in enumerate(pins)}
                 for done, future in enumerate(as_completed(futures), 1):
                     results[futures[future]] = future.result()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from tilus.hidet.ir import expr as ir
 from tilus.hidet.ir import stmt as st
 from tilus.hidet.ir.tools import TypeInfer
 from tilus.hidet.ir.type import DataType, OpaqueType, PointerType, TensorType
+from tilus.ir.instructions.cuda.cp_async_tensor import CopyAsyncTensorSharedToGlobalInst
 
 from blackwell_matmul.compiler.plan import (
     Argument,
@@ -29,7 +31,11 @@ from blackwell_matmul.compiler.plan import (
     parameters_of,
 )
 from blackwell_matmul.errors import CompileError, UnsupportedError
+from blackwell_matmul.frontend.bind import pointee
 from blackwell_matmul.frontend.program import Program
+from blackwell_matmul.frontend.recording import instructions
+from blackwell_matmul.frontend.tma_coordinates import misplaced
+from blackwell_matmul.frontend.wide_views import BY_COORDINATES, MOST_OFFSET, TOO_WIDE, counted_views, last_offset
 
 TENSOR_MAP = "CUtensorMap"
 
@@ -95,6 +101,9 @@ class _Planner:
         )
 
     def plan(self) -> LaunchPlan:
+        self._refuse_other_signs()
+        self._refuse_wide_views()
+        self._refuse_coordinates()
         self._walk(self._host.body, 1)
         launch = self._launch
         if launch is None:
@@ -126,7 +135,7 @@ class _Planner:
 
     def _parameter(self, var: Any, name: str) -> Parameter:
         self._values[var] = name
-        return Parameter(name, _type_name(var.type))
+        return Parameter(name, _type_name(var.type), pointee(var.type))
 
     def _kernel_params(self) -> list[Any]:
         return list(self._functions[self._launch.func_var.name].params)
@@ -136,6 +145,39 @@ class _Planner:
             if isinstance(value, ir.Var) and value in known:
                 return Argument(kind, _type_name(param.type), list(known).index(value))
         return Argument("value", _type_name(param.type), self._expr(value))
+
+    def _refuse_other_signs(self) -> None:
+        """tilus has compiled as if the parameters that it knows a divisor of were >= 0 (`of_any_sign`)."""
+        for name, var in self._program.params:
+            if var in self._program.final.metadata.param2divisibility and _is_signed(var.type):
+                wanted = f"it was compiled for {name} >= 0; compile it again with a negative {name} as the example"
+                self._require((">=", name, 0), wanted)
+
+    def _refuse_wide_views(self) -> None:
+        """Views whose size is known from the parameters; one with another layout goes unchecked (`wide_views`)."""
+        self._values.update((var, name) for name, var in self._program.params)
+        for view in counted_views(self._program.tile):
+            with suppress(UnsupportedError):
+                last = self._expr(last_offset(view))
+                name = self._program.name_of(view.output) or "a view"
+                self._require(("<=", last, MOST_OFFSET), f"{name} {TOO_WIDE}")
+
+    def _refuse_coordinates(self) -> None:
+        """Boxes that begin where none can; coordinates that are no constants go unchecked (`tma_coordinates`)."""
+        for inst in instructions(self._program.tile):
+            if isinstance(inst, BY_COORDINATES):
+                store = isinstance(inst, CopyAsyncTensorSharedToGlobalInst)
+                tensor = inst.inputs[0 if store else 1]
+                name = self._program.name_of(tensor) or "a tensor"
+                wrong = misplaced(name, [self._known(each) for each in inst.offsets], tensor.dtype.nbits, store)
+                self._require(int(not wrong), f"{wrong} ({self._program.location_of(inst)})")
+
+    def _known(self, value: Any) -> int | None:
+        """A constant; None for what only the device or the launch knows."""
+        with suppress(UnsupportedError):
+            found = self._expr(value)
+            return found if isinstance(found, int) else None
+        return None
 
     # --- statements
 
@@ -228,7 +270,9 @@ class _Planner:
         self._require(
             ("==", ("&", described.pointer, 15), 0), f"{name} does not start at a multiple of 16 bytes, as TMA needs it"
         )
-        self._require(_box_fits(described), f"TMA cannot copy boxes of {described.box} elements of {described.dtype}")
+        box = f"boxes of {described.box} elements of {described.dtype} with swizzle {described.swizzle}"
+        rule = "an extent is 1 to 256, and a row a multiple of 16 bytes and no longer than the swizzle"
+        self._require(_box_fits(described), f"TMA cannot copy {box}; {rule}")
         for stride in described.strides_bytes:
             self._require(
                 ("==", ("&", stride, 15), 0), f"the rows of {name} are no multiple of 16 bytes apart, as TMA needs them"
@@ -311,11 +355,14 @@ class _Planner:
 
 
 def _box_fits(described: TensorMap) -> Expr:
-    """At most 256 elements a dimension, and rows of a multiple of 16 bytes ("cuTensorMapEncodeTiled", boxDim)."""
+    """At most 256 elements a dimension, and rows of a multiple of 16 bytes, no longer than a swizzle
+    ("cuTensorMapEncodeTiled", boxDim and swizzle)."""
     known = [extent for extent in described.box if isinstance(extent, int)]
     bits = re.match(r"(?:B|T)?(?:UINT|INT|FLOAT)(\d+)", described.dtype)  # not so are packed types of 4 and 6 bits
     row = described.box[0]
-    whole_rows = bits is None or not isinstance(row, int) or row * int(bits[1]) % 128 == 0
+    span = re.match(r"\d+", described.swizzle)
+    row_bits = row * int(bits[1]) if bits and isinstance(row, int) else 0
+    whole_rows = row_bits % 128 == 0 and (span is None or row_bits <= int(span[0]) * 8)
     return int(whole_rows and all(1 <= extent <= 256 for extent in known))
 
 
@@ -343,6 +390,10 @@ def _short(kind: DataType) -> str:
 
 def _same(a: Any, b: Any) -> bool:
     return isinstance(a, DataType) and isinstance(b, DataType) and a.name == b.name
+
+
+def _is_signed(kind: Any) -> bool:
+    return isinstance(kind, DataType) and kind.name.startswith("int")
 
 
 def _is_float(kind: Any) -> bool:

@@ -126,10 +126,14 @@ def parameters_of(expr: Expr) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Parameter:
-    """An argument of the call. type: "pointer", "int32", "uint32", "int64", "float32" and so on."""
+    """An argument of the call. type: "pointer", "int32", "uint32", "int64", "float32" and so on.
+
+    element: what a pointer points to, such as "float16"; "" where the kernel does not say.
+    """
 
     name: str
     type: str
+    element: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +400,7 @@ def _verify(plan: LaunchPlan) -> None:
 
 
 def _verify_names(plan: LaunchPlan) -> None:
-    names = [plan.kernel, *(name for parameter in plan.parameters for name in (parameter.name, parameter.type))]
+    names = [plan.kernel, *(name for each in plan.parameters for name in (each.name, each.type, each.element))]
     names += [check.message for check in plan.checks]
     names += [getattr(each, name) for each in plan.tensor_maps for name in _fields(TensorMap) if _is_enum(name)]
     for name in names:

@@ -30,6 +30,7 @@ from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.recording import declared_vars, instructions, walk
+from blackwell_matmul.frontend.tilus_arithmetic import sound_arithmetic
 
 KERNEL, INTERNAL = "cuda_kernel", "cuda_internal"
 """tilus's words for a function that is launched, and one that device code calls."""
@@ -113,7 +114,12 @@ def lower(program: Program) -> LoweredModule:
     locations: list[Location] = []
     with tilus_compat.target(program.target):
         try:
-            with tilus_compat.without_hidet_passes(UNNEEDED_PASSES):
+            with (
+                tilus_compat.without_hidet_passes(UNNEEDED_PASSES),
+                tilus_compat.hidet_by_name(),
+                tilus_compat.declared_copies(),
+                sound_arithmetic(),
+            ):
                 return LoweredModule(optimize_ir_module(_marked(program, locations), Path()), tuple(locations))
         except Exception as error:
             reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300].rstrip('.')}"
@@ -262,6 +268,7 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         self._target = target
         self._tcgen05 = False
         self._in_flight = False
+        self._bulk_stores = False
         self._lone_cta = False
         self.early_start = False
 
@@ -271,6 +278,7 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         templates = [stmt.template_string for function in nodes for stmt in collect(function.body, AsmStmt)]
         self._tcgen05 = tilus_faults.uses_tcgen05(templates)
         self._in_flight = tilus_faults.keeps_wgmma_in_flight(templates)
+        self._bulk_stores = tilus_faults.stores_unseen(templates)
         self._lone_cta = all(lone_cta.is_lone(node.attrs) for node in nodes if node.kind == KERNEL)
         self.early_start = prologue.may_start_early(self._target, self._tcgen05)
         functions = "\n".join(str(self(function)) for function in nodes) + "\n"
@@ -293,8 +301,24 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         attrs = tilus_faults.without_lone_cluster(function.attrs)
         return Function(function.name, function.params, body, function.ret_type, function.kind, attrs)
 
+    def param_declare_v2(self, func_kind: str, v: Any) -> Any:
+        text = super().param_declare_v2(func_kind, v)
+        return Text(str(text).replace(" __restrict__ ", " ")) if self._bulk_stores else text
+
+    def binary_arith_op(self, e: Any, op: str) -> Any:
+        return tilus_faults.in_parentheses(super().binary_arith_op(e, op))
+
+    def visit_Add(self, e: Any) -> Any:
+        return tilus_faults.in_parentheses(super().visit_Add(e))
+
+    def visit_Cast(self, e: Any) -> Any:
+        return super().visit_Cast(tilus_faults.through_float(e, self.type_infer(e.expr)))
+
+    def scalar_literal(self, value: Any, dtype: Any) -> Any:
+        return Text(tilus_faults.not_finite(value, dtype.name) or str(super().scalar_literal(value, dtype)))
+
     def visit_AsmStmt(self, stmt: AsmStmt) -> Any:
-        template = tilus_faults.without_cta_group(stmt.template_string, self._target)
+        template = tilus_faults.rounded(tilus_faults.without_cta_group(stmt.template_string, self._target))
         clobbered = stmt.memory_fence or tilus_faults.memory_clobbered(template)
         if self._lone_cta:
             template = lone_cta.at_home(template)

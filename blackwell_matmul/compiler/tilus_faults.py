@@ -3,6 +3,10 @@
 - `memory_clobbered`: inline assembly that touches memory or synchronises, without telling the compiler.
 - `fenced`: tcgen05 operations next to synchronisation of threads, without the fences that PTX asks for.
 - `isolated_wait`: registers of a wgmma that are read before the wait for it (a fault of ptxas, which tilus meets).
+- `stores_unseen`: a promise that a pointer is the only way to its memory, where TMA stores there too.
+- `in_parentheses`, `through_float`: casts that are no C++.
+- `rounded`: products that ptxas takes for flushed ones.
+- `not_finite`: infinity and NaN as literals.
 - `without_cta_group`: a qualifier that only sm_10x has, on every target.
 - `without_lone_cluster`: clusters of one CTA, where a kernel has none.
 - `fastdiv_m` and `fastdiv_s` in `plan`: a multiplier of 33 bits, truncated to 32. It is host code in tilus, so that
@@ -15,7 +19,9 @@ Each has a test that shows the fault in what tilus itself generates.
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -101,6 +107,79 @@ def isolated_wait(template: str) -> str:
         return template
     condition = "activemask.b32 lanes; setp.eq.u32 again, lanes, 0;"
     return f"{{ .reg .pred again; .reg .u32 lanes; WAIT: {wait[1]} {condition} @again bra WAIT; }}"
+
+
+# --- pointers
+
+_BULK_STORE = re.compile(r"\bcp\.(reduce\.)?async\.bulk\b[^;]*\.global\.shared")
+
+
+def stores_unseen(templates: Iterable[str]) -> bool:
+    """Whether a kernel stores to global memory by bulk copies, which the compiler does not see.
+
+    tilus declares every pointer `__restrict__`, a promise that what is read through it is written through no other way.
+    A kernel that stores a tile by TMA and reads it back gets `ld.global.nc` for that, which may give what was there
+    before (PTX, "ld.global.nc"). Without the promise it is an ordinary load. Removable when tilus leaves it out.
+    """
+    return any(_BULK_STORE.search(template) for template in templates)
+
+
+# --- casts
+
+
+def in_parentheses(text: Any) -> Any:
+    """A sum or product that tilus casts back to a narrow type, `(int8_t)(a + b)`, in parentheses of its own.
+
+    Where an expression stands alone tilus strips its first and last parenthesis, and leaves `int8_t)(a + b`. Removable
+    when it looks whether the two belong together.
+    """
+    from tilus.hidet.utils.doc import Text
+
+    return Text("(") + text + ")" if _CAST.match(str(text)) else text
+
+
+_CAST = re.compile(r"\(\w+\)\(")
+
+
+def through_float(cast: Any, source: Any) -> Any:
+    """A cast between the two 8-bit floats by way of float, which is exact; C++ has none from one to the other.
+    Removable when tilus casts so itself."""
+    from tilus.hidet.ir.dtypes import float32
+    from tilus.hidet.ir.expr import Cast
+
+    names = {getattr(source, "name", ""), getattr(cast.target_type, "name", "")}
+    return Cast(Cast(cast.expr, float32), cast.target_type) if names == {"float8_e4m3", "float8_e5m2"} else cast
+
+
+def rounded(template: str) -> str:
+    """A product of float32 that says how it rounds.
+
+    tilus decodes numbers below a byte with `mul.f32`, whose operand is a denormal number, and not a flushed one. Where
+    the product becomes a float64 (cvt.ftz.f64.f32) ptxas 13.0 flushes that operand: 0.1875 of a float6_e3m2 was 0 on an
+    H200, and is right with .rn. Removable when tilus writes the rounding.
+    """
+    return template.replace("mul.f32 ", "mul.rn.f32 ")
+
+
+# --- literals
+
+
+def not_finite(value: object, dtype: str) -> str:
+    """Infinity and NaN as CUDA C++; "" for any other literal.
+
+    tilus prints Python's spelling with an f behind it, `inff` and `nanf`, which NVRTC takes for names that nobody
+    declared. Removable when its `scalar_literal` knows them.
+    """
+    if not isinstance(value, float) or math.isfinite(value) or dtype not in _FLOAT_NAMES:
+        return ""
+    bits = struct.pack(">f", value).hex()
+    return f"({_FLOAT_NAMES[dtype]})__int_as_float(0x{bits})"
+
+
+_FLOAT_NAMES = {
+    "float64": "double", "float32": "float", "tfloat32": "float", "float16": "half", "bfloat16": "bfloat16_t",
+    "float8_e4m3": "float8_e4m3", "float8_e5m2": "float8_e5m2",
+}  # fmt: skip
 
 
 # --- .cta_group

@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from blackwell_matmul.elements import require_element
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.frontend.phrases import told
 from blackwell_matmul.frontend.tilus_compat import check_target, import_tilus, target_names
+from blackwell_matmul.gpus import by_name
 from blackwell_matmul.problem import Schedule, as_pins
 from blackwell_matmul.wording import attribute, integer, number, plain_text, same, shown, spelled
 
@@ -24,7 +27,8 @@ class Bound:
 
     init_kwargs: for `__init__`. args: aligned with the parameters of `__call__`, defaults applied.
     consts: the parameters annotated int, float, bool or str. kernel_args: the others, with their values.
-    divisibility: for each integer kernel argument, the divisor that tilus compiles for.
+    divisibility: for each integer kernel argument that is not negative, the divisor that tilus compiles for. tilus
+    takes what it knows a divisor of to be >= 0 (`analyze_scalar`), so that it is told nothing of the others.
     """
 
     script_cls: type
@@ -65,14 +69,16 @@ DEFAULT_TARGET = "sm_100a"
 
 
 def target_for(script: Any, target: object = None) -> str:
-    """The target to build for: the given one, else the one that the script's class names, else `DEFAULT_TARGET`.
+    """The target to build for: the given one, also as a GPU's name, or the one that the script's class names, or
+    `DEFAULT_TARGET`.
 
     A class may say in `targets`, a tuple, which there are for it, for the sentence that refuses any other.
     """
     script_cls = attribute(script, "script_cls") or script
     if target is not None:
         offered = attribute(script_cls, "targets")
-        return check_target(target, offered if isinstance(offered, tuple) else ())
+        named_gpu = by_name(target)
+        return check_target(named_gpu.arch if named_gpu else target, offered if isinstance(offered, tuple) else ())
     named = plain_text(attribute(script_cls, "target"))
     return named if named is not None and named in target_names() else DEFAULT_TARGET
 
@@ -228,7 +234,7 @@ def _bind_call(script_cls: type, args: tuple[Any, ...]) -> dict[str, Any]:
         "args": tuple(values),
         "consts": dict(named[i] for i in params.const_params),
         "kernel_args": dict(named[i] for i in params.kernel_params),
-        "divisibility": {named[i][0]: _divisibility(named[i][1]) for i in params.tuning_params},
+        "divisibility": {named[i][0]: _divisibility(named[i][1]) for i in params.tuning_params if named[i][1] >= 0},
     }
 
 
@@ -239,7 +245,7 @@ def _call_parameters(script_cls: type) -> Any:
     try:
         return CallParameters(script_cls)
     except ValueError as error:
-        text = str(error).rstrip(".").replace(". ", "; ")
+        text = told(str(error)).replace(". ", "; ")
         raise InputError(f"{script_cls.__name__}.__call__ cannot be a kernel: {text}.") from error
 
 
@@ -265,9 +271,20 @@ def _check(kernel: str, name: str, annotation: Any, value: Any) -> Any:
     if isinstance(annotation, type):
         return _check_const(kernel, name, annotation, value)
     address = integer(value, 0, 2**64 - 1)
-    if address is None and not _is_tensor(value):
+    if address is not None:
+        return address
+    if not _is_tensor(value):
         raise InputError(f"{name} of {kernel} is {shown(value)}; it must be a tensor, an array or an address.")
-    return value if address is None else address
+    require_element(kernel, name, pointee(annotation), value)
+    return value
+
+
+def pointee(annotation: Any) -> str:
+    """The name of the type that a pointer's annotation says it points to; "" for void_p."""
+    from tilus.hidet.ir.type import DataType
+
+    base = getattr(annotation, "base_type", None)
+    return str(base.name) if isinstance(base, DataType) else ""
 
 
 def _is_tensor(value: object) -> bool:
@@ -307,10 +324,12 @@ def _check_integer(kernel: str, name: str, annotation: Any, value: Any) -> int:
     # tilus counts bool among the integers, and it has no limits to ask for
     flag = annotation.name == "bool"
     low, high = (0, 1) if flag else (int(annotation.min_value), int(annotation.max_value))
+    high = min(high, 2**63 - 1)  # tilus computes uint64 with other integers in int64
     found = integer(int(value) if flag and isinstance(value, bool) else value, low, high)
     if found is None:
         raise InputError(
-            f"{name} of {kernel} is {shown(value)}; it must be an integer, and {annotation.name} holds {low} to {high}."
+            f"{name} of {kernel} is {shown(value)}; it must be an integer, and {annotation.name} holds {low} to {high}"
+            f"{' in tilus, which computes with it in int64' * (annotation.name == 'uint64')}."
         )
     return found
 

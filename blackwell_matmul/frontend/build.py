@@ -14,6 +14,7 @@ from blackwell_matmul.errors import BlackwellMatmulError, CompileError
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.program import Location, Program
+from blackwell_matmul.frontend.tilus_arithmetic import sound_arithmetic
 
 if TYPE_CHECKING:
     from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen
@@ -92,6 +93,10 @@ class _Build:
                     tilus_compat.wgmma_fragments(),
                     tilus_compat.widest_wgmma(),
                     tilus_compat.workspace_bytes(),
+                    sound_arithmetic(),
+                    tilus_compat.signed_bounds(),
+                    tilus_compat.boxes_of_full_rank(),
+                    tilus_compat.exact_casts(),
                     tilus_compat.observe_rewrites(self.recorder),
                 ):
                     return self._program()
@@ -116,8 +121,10 @@ class _Build:
         with PassContext():
             program = _apply(passes[:assumes_end], program)
             assumes = self._assumes(program)
-            tile = _apply(passes[assumes_end:tile_end], program)
-            self._refuse_misread_slices(_function(tile))
+            program = passes[assumes_end](program)
+            program = tilus_compat.of_any_sign(program, self._negative(program))
+            tile = _apply(passes[assumes_end + 1 : tile_end], program)
+            self._refuse(_function(tile))
             final = _apply(passes[tile_end:], tile)
         return self._assemble(_function(tile), _function(final), assumes)
 
@@ -136,6 +143,12 @@ class _Build:
         function = function.with_name(to_snake_case(script_cls.__name__))
         return TilusProgram.create(functions={function.name: function})
 
+    def _negative(self, program: Any) -> list[Any]:
+        """The integer parameters with a negative argument."""
+        pairs = zip(self.bound.kernel_args, _function(program).params, strict=True)
+        told = self.bound.divisibility
+        return [var for name, var in pairs if name not in told and tilus_compat.is_integer(var.type)]
+
     def _assumes(self, program: Any) -> tuple[tuple[Any, Location], ...]:
         from tilus.ir.instructions import AssumeInst
 
@@ -145,17 +158,12 @@ class _Build:
         lines = [self.recorder.line_of(inst) for inst in found]
         return tuple((inst.condition, line) for inst, line in zip(found, lines, strict=True) if line is not None)
 
-    def _refuse_misread_slices(self, tile: Any) -> None:
-        from blackwell_matmul.frontend.recording import instructions
-        from blackwell_matmul.frontend.register_slices import misread
+    def _refuse(self, tile: Any) -> None:
+        from blackwell_matmul.frontend.refusals import refusals
 
-        for inst in misread(instructions(tile)):
-            name = self.recorder.names(tile).get(inst.register_input, "a register tensor")
-            raise CompileError(
-                f"{self.bound.script_cls.__name__} does not compile for {self.target}: tilus 0.2.0 reads this slice of "
-                f"{name} from other registers than its own; slice leading dimensions alone, of a view whose layout has "
-                f"them first ({self.recorder.line_of(inst)})."
-            )
+        for inst, why in refusals(tile, self.recorder.names(tile)):
+            name, line = self.bound.script_cls.__name__, self.recorder.line_of(inst)
+            raise CompileError(f"{name} does not compile for {self.target}: {why} ({line}).")
 
     def _lower(self, final: Any) -> Any:
         from tilus.hidet.ir.tools.verifier import verify

@@ -6,38 +6,45 @@ assertion. The reason is dug out here; the original stays the cause.
 
 from __future__ import annotations
 
+import difflib
 import sys
 import traceback
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilus.backends.codegen import CodeGenerationFailed
 from tilus.ir.inst import Instruction
+from tilus.ir.instructions import DotInst
 from tilus.ir.layout.inference import verify_layouts
 from tilus.ir.layout.inference.inference import LayoutInferenceError
 from tilus.ir.tensor import RegisterTensor, SharedTensor, TMemoryTensor
 from tilus.ir.tools.verifier import Diagnostic, VerificationError
+from tilus.lang.script import Script
 from tilus.lang.transpiler.common import TilusProgramError
 
+from blackwell_matmul.frontend import phrases
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen, instructions, operands
 from blackwell_matmul.wording import said
 
 LONGEST_REASON = 400
-"""Characters kept of what tilus says."""
-
-DRAWING = "┌"
-"""Where tilus begins to draw a layout."""
+"""Characters of a whole reason."""
 
 
 def sentence(
     script_cls: type, target: str, error: BaseException, recorder: Recorder, codegen: RecordingCodegen | None
 ) -> str:
     """What the user reads: <Script> does not compile for <target>: <reason> (file:line)."""
-    reason, line = _explain(error, recorder, codegen)
-    line = line or recorder.line_of_failure(_chain(error)) or _line_in_script(script_cls, error)
-    text = " ".join(reason.partition(DRAWING)[0].split()).rstrip(".:")
+    try:
+        reason, line = _explain(error, recorder, codegen)
+    except Exception:  # what a script put into tilus's tensors can make any word about them fail
+        reason, line = _plain_reason(error), None
+    if _forgot_super(error):
+        reason, line = "its __init__ does not call super().__init__(), which must come first", _line_of_init(script_cls)
+    errors = _chain(error)
+    line = line or recorder.line_of_failure(errors) or _line_in_frames(errors, recorder)
+    line = line or recorder.line_of_attribute(reason) or _line_in_script(script_cls, error)
+    text = " ".join(reason.split()).rstrip(".:")
     text = text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 1] + "…"
     return f"{script_cls.__name__} does not compile for {target}: {text} ({line})."
 
@@ -65,15 +72,37 @@ def _explain(error: BaseException, recorder: Recorder, codegen: RecordingCodegen
     return _plain_reason(error), None
 
 
+def _forgot_super(error: BaseException) -> bool:
+    return any(isinstance(each, AttributeError) and each.name == "_attrs" for each in _chain(error))
+
+
+def _line_of_init(script_cls: Any) -> Location:
+    code = script_cls.__init__.__code__
+    return Location(code.co_filename, code.co_firstlineno)
+
+
+def _line_in_frames(errors: Sequence[BaseException], recorder: Recorder) -> Location | None:
+    """The line of the instruction that tilus held where it raised: the rules of layouts are no visitors."""
+    frames = [frame for error in errors for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for frame in reversed(frames):
+        for value in list(frame.f_locals.values()):
+            line = recorder.line_of(value) if isinstance(value, Instruction) else None
+            if line is not None:
+                return line
+    return None
+
+
 def _script_reason(error: TilusProgramError) -> str:
     """The message, or that of the exception behind tilus's one phrase for all others."""
     causes = _chain(error)
     if error.msg.startswith("Internal exception") and len(causes) > 1:
         last = causes[-1]
-        return str(last.msg) if isinstance(last, TilusProgramError) else _plain_reason(last)
+        if isinstance(last, NotImplementedError) and not said(last):
+            return phrases.untranslated(error.obj)
+        return phrases.told(str(last.msg)) if isinstance(last, TilusProgramError) else _plain_reason(last)
     if error.msg.startswith("Unexpected assignee"):
         return _assignee_reason(error)
-    return str(error.msg)
+    return phrases.told(str(error.msg))
 
 
 def _assignee_reason(error: TilusProgramError) -> str:
@@ -85,7 +114,7 @@ def _assignee_reason(error: TilusProgramError) -> str:
                 return f"`{name}` is also a global name of this file; tilus cannot assign it, so rename one of them"
             what = f"a Python {type(value).__name__}, which tilus cannot assign again"
             return f"`{name}` is {what}; declare it as a variable of the kernel, as in `{name}: int32 = ...`"
-    return str(error.msg)
+    return phrases.told(str(error.msg))
 
 
 def _is_global_of(file: str, name: str, value: object) -> bool:
@@ -100,7 +129,7 @@ def _script_line(error: TilusProgramError) -> Location | None:
 
 def _diagnostic_reason(diagnostic: Diagnostic) -> str:
     items = [", ".join(map(str, item)) if isinstance(item, (list, tuple)) else item for item in diagnostic.items]
-    return str(diagnostic.message).format(*items)
+    return phrases.told(str(diagnostic.message).format(*items))
 
 
 def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str, Location | None]:
@@ -108,13 +137,21 @@ def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str
     function = recorder.function
     if function is not None and str(error).startswith("Layout verification failed"):
         for inst in verify_layouts(function):
+            if isinstance(inst, DotInst) and inst.inputs[0].dtype != inst.inputs[1].dtype:
+                a, b = (_named(recorder, tensor) for tensor in inst.inputs[:2])
+                return f"dot multiplies one type, and here {a} and {b}; convert one with .to(dtype)", recorder.line_of(
+                    inst
+                )
             values = ", ".join(_named(recorder, tensor) for tensor in operands(inst))
-            return f"{type(inst).__name__} cannot work with the layouts of {values}", recorder.line_of(inst)
+            way_out = "pass one of them through shared memory (store_shared, sync, load_shared)"
+            what = type(inst).__name__.removesuffix("Inst")
+            return f"{what} cannot work with the layouts of {values}; {way_out}", recorder.line_of(inst)
     if function is not None and "could infer" in str(error):
         missing = list(_without_layout(instructions(function)))
         if missing:
             values = ", ".join(dict.fromkeys(_named(recorder, tensor) for _, tensor in missing))
-            return f"no rule can infer a layout for {values}", recorder.line_of(missing[0][0])
+            way_out = "use it with a tensor that was loaded or multiplied, or give it one with self.annotate_layout"
+            return f"no rule can infer a layout for {values}; {way_out}", recorder.line_of(missing[0][0])
     return _plain_reason(error), None
 
 
@@ -128,7 +165,8 @@ def _without_layout(insts: list[Instruction]) -> Iterator[tuple[Instruction, Any
 
 def _named(recorder: Recorder, tensor: Any) -> str:
     shape = "x".join(str(extent) for extent in tensor.shape)
-    return f"{recorder.name_of(tensor) or 'a tensor'} ({tensor.dtype.name} {shape})"
+    dtype = getattr(tensor.dtype, "name", tensor.dtype)
+    return f"{recorder.name_of(tensor) or 'a tensor'} ({dtype} {shape})"
 
 
 def _emitter_reason(
@@ -149,16 +187,25 @@ def _tensor_memory_reason(recorder: Recorder, codegen: RecordingCodegen) -> tupl
 
 
 def _plain_reason(error: BaseException) -> str:
+    if isinstance(error, AttributeError) and error.name is not None:
+        return _attribute_reason(error)
     text = said(error)
-    if text and type(error).__module__ == "builtins" and isinstance(error, (KeyError, AttributeError, TypeError)):
-        return f"{type(error).__name__}: {text}"
+    if text and type(error).__module__ == "builtins" and isinstance(error, (KeyError, TypeError)):
+        return phrases.told(f"{type(error).__name__}: {text}")
     if text:
-        return text
+        return phrases.told(text)
     if isinstance(error, NotImplementedError):
-        return "tilus has no translation for a statement of this kind"
+        return phrases.untranslated(None)
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno} ({frames[-1].line})" if frames else ""
-    return f"{type(error).__name__}{where}"
+    rule = (frames[-1].line or "").removeprefix("assert ") if frames else ""
+    return phrases.told(f"tilus wants `{rule}`, which does not hold" if rule else type(error).__name__)
+
+
+def _attribute_reason(error: AttributeError) -> str:
+    """What has no such attribute, and which are near."""
+    owner = "self" if isinstance(error.obj, Script) else f"a {type(error.obj).__name__}"
+    near = difflib.get_close_matches(str(error.name), dir(error.obj), n=2)
+    return f"{owner} has no {error.name}" + (f"; it has {' and '.join(near)}" if near else "")
 
 
 def _line_in_script(script_cls: type, error: BaseException) -> Location:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tilus.backends.codegen import FunctionCodegen
 from tilus.hidet.ir.expr import Var
+from tilus.hidet.ir.type import DataType
 from tilus.ir.func import Function
 from tilus.ir.inst import Instruction
 from tilus.ir.instructions import AllocBarrierInst
@@ -26,6 +27,7 @@ from tilus.lang.transpiler.builder import Scope
 
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.program import Location, SharedAllocation
+from blackwell_matmul.wording import shown
 
 BARRIER_BYTES = 8
 
@@ -77,6 +79,7 @@ class Recorder:
         self._texts: IdentityMap[tuple[ast.AST, str]] = IdentityMap()
         self._item_of: IdentityMap[Tensor] = IdentityMap()
         self._parent: IdentityMap[Any] = IdentityMap()
+        self._attributes: dict[str, Location] = {}
         self._failure: tuple[Exception, Any] | None = None
         self.function: Function | None = None
 
@@ -108,6 +111,10 @@ class Recorder:
     def text(self, value: Any, node: ast.AST, owner: str) -> None:
         """Note the source text behind a value, to stand in should no name be bound to it."""
         self._texts.setdefault(value, (node, owner))
+
+    def attribute(self, text: str, line: Location) -> None:
+        """Note where `self.attrs.warps` and its like are set."""
+        self._attributes[text] = line
 
     def item(self, var: Var, tensor: Tensor) -> None:
         self._item_of[var] = tensor
@@ -175,6 +182,10 @@ class Recorder:
         if self._failure is None or not any(self._failure[0] is error for error in errors):
             return None
         return self.line_of(self._failure[1])
+
+    def line_of_attribute(self, reason: str) -> Location | None:
+        """Where the attribute that a reason names was set."""
+        return next((line for text, line in self._attributes.items() if text in reason), None)
 
     def lines(self, function: Function) -> IdentityMap[Location]:
         found: IdentityMap[Location] = IdentityMap()
@@ -280,6 +291,8 @@ class NamingTranspiler(Transpiler):
         super().append(inst_or_stmt)
         self._recorder.locate(self._stack[-1][-1], self._places[-1].line)
         output = getattr(inst_or_stmt, "output", None)
+        if output is not None and not isinstance(output.dtype, DataType):
+            raise ValueError(f"{shown(output.dtype)} stands where tilus takes a type, as in float16 without quotes")
         if output is not None:
             self._recorder.text(output, self._places[-1].node, self._owner())
 
@@ -306,6 +319,8 @@ class NamingTranspiler(Transpiler):
     def process_attribute_assign(self, lhs: ast.Attribute, rhs: Any, type_annotation: ast.expr | None = None) -> None:
         text = ast.unparse(lhs)
         owned = source_text(lhs, self._owner())
+        if text.startswith("self.attrs."):
+            self._recorder.attribute(text, self._places[-1].line)
         # tilus binds `self.full` as `self_full`
         self._aliases[text.replace(".", "_")] = owned
         try:

@@ -1,30 +1,72 @@
-"""Slices of register tensors that tilus 0.2.0 reads from the wrong place.
+"""Slices of register tensors that tilus 0.2.0 reads from the wrong place, or writes there.
 
-For element l of a slice its code generation asks where element l of the *whole* tensor is, and adds the offsets
-(`SliceRegisterInstEmitter._emit_default`). That is the same place only if the slice's elements come first in a thread's
-registers: for leading dimensions, as a rule. Otherwise the kernel computes with the wrong registers, without a word:
-seen on an H200 with the strips of a wgmma accumulator of 128 rows. Removable when the emitter asks the slice's layout.
+No slice moves anything between threads, and its code generation takes for granted that none has to:
+
+- For element l of a slice it asks where element l of the *whole* tensor is, and adds the offsets
+  (`SliceRegisterInstEmitter._emit_default`). That is the same place only if the slice's elements come first in a
+  thread's registers: for leading dimensions, as a rule. Seen on an H200 with the strips of a wgmma accumulator.
+- What one index picks may be in some of the threads alone. Each thread takes a register of its own nevertheless, and
+  which of them is stored last is chance: seen on an H200. An assignment writes one in each: `x[3, 2] = 5` sets column 2
+  of all rows, where each thread has a row.
+- Nor does an assignment ask whether a thread that has an element of the right side has the place for it on the left.
+
+The kernel computes with the wrong registers, without a word. Removable, each for itself, when the emitter asks the
+slice's layout, and when tilus refuses the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
+from tilus.hidet.ir.expr import Constant
 from tilus.ir.inst import Instruction
-from tilus.ir.instructions import SliceRegisterInst
+from tilus.ir.instructions import SliceAssignInst, SliceRegisterInst
 from tilus.ir.layout import RegisterLayout
+from tilus.ir.tensor import RegisterTensor
 
 
-def misread(insts: list[Instruction]) -> Iterator[SliceRegisterInst]:
-    """The slices among these instructions whose generated code reads other registers than they name."""
-    return (inst for inst in insts if isinstance(inst, SliceRegisterInst) and not _reads_right(inst))
+def fault(inst: Instruction, name: str) -> str | None:
+    """What is wrong with this slice of the tensor of that name, and what works; None: nothing, or it is no slice."""
+    if not isinstance(inst, (SliceRegisterInst, SliceAssignInst)):
+        return None
+    whole = inst.inputs[0].as_register_tensor()
+    dims = tuple(range(len(whole.shape)) if inst.dims is None else inst.dims)
+    spread = _spread(whole.layout, dims)
+    if spread is not None:
+        return (
+            f"this slice of {name} is in some of the threads, and tilus 0.2.0 takes a register of each; give {name} a "
+            f"layout in which each thread has all of dimension {spread}, or go through shared memory"
+        )
+    if isinstance(inst, SliceAssignInst) and not _writes_right(inst, whole, dims):
+        return (
+            f"tilus 0.2.0 writes to this slice of {name} in other threads than have it; give the right side the layout "
+            f"of a slice of {name}"
+        )
+    if isinstance(inst, SliceRegisterInst) and not _reads_right(inst, whole, dims):
+        return (
+            f"tilus 0.2.0 reads this slice of {name} from other registers than its own; slice leading dimensions "
+            "alone, of a view whose layout has them first"
+        )
+    return None
 
 
-def _reads_right(inst: SliceRegisterInst) -> bool:
-    whole, part = inst.register_input.layout, inst.register_output.layout
-    dims = range(len(whole.shape)) if inst.dims is None else inst.dims
-    return not dims or _same_place(_modes(part), _modes(whole), tuple(dims))
+def _spread(layout: RegisterLayout, dims: tuple[int, ...]) -> int | None:
+    """The first dimension of which one index is taken although it lies over threads."""
+    over_threads = {mode for mode in layout.spatial_modes if mode >= 0 and layout.mode_shape[mode] > 1}
+    groups = enumerate(layout.grouped_modes)
+    return next((dim for dim, modes in groups if dim not in dims and over_threads.intersection(modes)), None)
+
+
+def _reads_right(inst: SliceRegisterInst, whole: RegisterTensor, dims: tuple[int, ...]) -> bool:
+    return not dims or _same_place(_modes(inst.register_output.layout), _modes(whole.layout), dims)
+
+
+def _writes_right(inst: SliceAssignInst, whole: RegisterTensor, dims: tuple[int, ...]) -> bool:
+    starts = [inst.offsets[dim] for dim in dims]
+    first = tuple(int(start.value) if isinstance(start, Constant) else 0 for start in starts)
+    return not dims or _same_threads(
+        _modes(inst.inputs[1].as_register_tensor().layout), _modes(whole.layout), dims, first
+    )
 
 
 Modes = tuple[tuple[int, ...], ...]
@@ -44,6 +86,18 @@ def _same_place(part_modes: Modes, whole_modes: Modes, dims: tuple[int, ...]) ->
         for thread in {0, 1, part.spatial_size - 1}
         for local in range(part.local_size)
     )
+
+
+@lru_cache(maxsize=1024)
+def _same_threads(part_modes: Modes, whole_modes: Modes, dims: tuple[int, ...], first: tuple[int, ...]) -> bool:
+    """Each thread has the same elements of the right side, from `first` on, and of the left."""
+    part, whole = RegisterLayout(*part_modes), RegisterLayout(*whole_modes)
+    for thread in {0, 1, part.spatial_size - 1}:
+        new = {tuple(map(sum, zip(_indices(part, local, thread), first))) for local in range(part.local_size)}
+        all_ = {tuple(_indices(whole, local, thread)[dim] for dim in dims) for local in range(whole.local_size)}
+        if new != {each for each in all_ if all(a <= i < a + n for i, a, n in zip(each, first, part.shape))}:
+            return False
+    return True
 
 
 def _indices(layout: RegisterLayout, local: int, thread: int) -> list[int]:

@@ -6,14 +6,16 @@ context manager, under one lock, and put back.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import math
 import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Protocol
 
 from blackwell_matmul.errors import InputError
@@ -259,6 +261,228 @@ def workspace_bytes() -> Iterator[None]:
             yield
         finally:
             context.allocate_global_memory = allocate
+
+
+_NAMELESS = ("float16", "int64")
+"""Modules of `tilus.hidet.ir.primitives.cuda.math` that use `hidet`."""
+
+
+@contextmanager
+def hidet_by_name() -> Iterator[None]:
+    """Let max and min of float16, and int64 to float16, be compiled.
+
+    Their modules use `hidet.option` and `hidet.ir` and import neither, so that tilus ends in a NameError. Every target
+    here is newer than the sm_80 that they ask for. Removable when they import what they use.
+    """
+    math: Any = importlib.import_module("tilus.hidet.ir.primitives.cuda.math")
+    cuda = SimpleNamespace(get_arch_pair=lambda: (9, 0))
+    hidet = SimpleNamespace(option=SimpleNamespace(cuda=cuda), ir=importlib.import_module("tilus.hidet.ir"))
+    modules = [getattr(math, name) for name in _NAMELESS]
+    with lock:
+        for module in modules:
+            module.hidet = hidet
+        try:
+            yield
+        finally:
+            for module in modules:
+                del module.hidet
+
+
+@contextmanager
+def boxes_of_full_rank() -> Iterator[None]:
+    """Describe the whole view to TMA, with extent 1 in the dimensions of the box that `dims` leaves out.
+
+    tilus describes the dimensions in `dims` alone and gives the instruction a coordinate for each of the view: a map of
+    rank 2 and `cp.async.bulk.tensor.3d`, an illegal instruction (PTX, "cp.async.bulk.tensor": the ranks are equal).
+    Removable when `create_tensor_map` and the coordinates have one rank.
+    """
+    tensors: Any = importlib.import_module("tilus.backends.emitters.cuda.cp_async_tensor")
+    emitter = tensors.CopyAsyncTensorBaseEmitter
+    boxed: dict[Any, list[int]] = {}
+    with lock:
+        resolve, create = emitter.resolve_global_tensor_info, emitter.create_tensor_map
+
+        def resolve_whole(self: Any, view: Any, offsets: Sequence[Any], dims: Sequence[int]) -> Any:
+            info = resolve(self, view, offsets, range(len(view.shape)))
+            boxed[info] = sorted(dims)
+            return info
+
+        def create_whole(self: Any, info: Any, shared: Any, dtype: Any) -> Any:
+            extents = dict(zip(boxed.pop(info), shared.shape, strict=True))
+            box = tuple(extents.get(dim, 1) for dim in range(len(info.shape)))
+            return create(self, info, dataclasses.replace(shared, shape=box), dtype)
+
+        emitter.resolve_global_tensor_info, emitter.create_tensor_map = resolve_whole, create_whole
+        try:
+            yield
+        finally:
+            emitter.resolve_global_tensor_info, emitter.create_tensor_map = resolve, create
+
+
+@contextmanager
+def exact_casts() -> Iterator[None]:
+    """Cast vectors of small types as their formats say, and leave what is cast as it was.
+
+    Three faults of `NvgpuCastInstEmitter`: `extract_bits_to_uint32` puts the second part of an element that crosses a
+    byte 16 - nbits too low, if it extracts to the high bits (float6_e3m2: elements 5 and 6 of 8); int8 and int4 to
+    float16 flip the sign bits of the source itself, which later readers get; nan of float8_e4m3 becomes 480. Removable
+    when these are mended.
+    """
+    emitter: Any = importlib.import_module("tilus.backends.emitters.cast").NvgpuCastInstEmitter
+    mended: dict[str, Callable[[Any], Any]] = {
+        "extract_bits_to_uint32": _extracted_low,
+        "cast_i8_to_f16": _cast_of_a_copy,
+        "cast_i4_to_f16": _cast_of_a_copy,
+        "cast_f8e4m3_to_f16": lambda _: emitter.cast_generic,
+        "cast_f8e4m3_to_bf16": lambda _: emitter.cast_generic,
+    }
+    with lock:
+        before = {name: emitter.__dict__[name] for name in mended}
+        for name, mend in mended.items():
+            setattr(emitter, name, mend(before[name]))
+        try:
+            yield
+        finally:
+            for name, method in before.items():
+                setattr(emitter, name, method)
+
+
+def _extracted_low(extract: Any) -> Any:
+    """Extract to the low bits, which is right, and shift: two elements of a word, in 16 bits each."""
+
+    def extracted(self: Any, src_uint8: Any, i: int, size: int, nbits: int, pos: str) -> Any:
+        low = extract(self, src_uint8, i, size, nbits, "low")
+        return low if pos == "low" else self.declare_var("p", low.type, init=low << (16 - nbits))
+
+    return extracted
+
+
+def _cast_of_a_copy(method: Any) -> Any:
+    """A method that writes to its source, where it takes whole words; its source is a copy."""
+    emitters: Any = importlib.import_module("tilus.backends.emitters.cast")
+
+    def cast_copy(self: Any, src: Any, dst: Any) -> None:
+        words, rest = divmod(self.size * emitters.get_data_type(src.type).nbits, 32)
+        if rest:
+            method(self, src, dst)
+            return
+        pointer = emitters.tensor_pointer_var("source", shape=[words], dtype="uint32")
+        source = self.declare(pointer, init=emitters.cast(src, ~emitters.uint32))
+        copied = self.declare(emitters.tensor_var("copied", shape=[words], dtype=emitters.uint32))
+        with self.for_range(extent=words) as i:
+            self.buffer_store(buf=copied, indices=[i], value=source[i])
+        method(self, copied, dst)
+
+    return cast_copy
+
+
+def is_integer(kind: Any) -> bool:
+    """Whether a type of tilus is one of its integers, of whatever width and sign."""
+    return bool(kind.is_data_type() and kind.is_integer())
+
+
+def of_any_sign(program: Any, params: Collection[Any]) -> Any:
+    """The tilus program, in which nothing is taken for granted of these parameters.
+
+    `analyze_scalar` takes each parameter that it has a divisor of to be >= 0, whatever its type: tilus then drops
+    conditions and the lower bound of `load_global` and `store_global`, which reach the row before. A parameter gets a
+    divisor with the call or by `self.assume`. Removable when it takes unsigned types alone to be >= 0.
+    """
+    (function,) = program.functions.values()
+    divisors = {var: divisor for var, divisor in function.metadata.param2divisibility.items() if var not in params}
+    return program.with_function(function.with_metadata(function.metadata.with_param2divisibility(divisors)))
+
+
+@contextmanager
+def signed_bounds() -> Iterator[None]:
+    """Bound what products, quotients and remainders of negative numbers can be, as C computes them.
+
+    tilus's `ScalarSet` takes `x % 4` to be >= 0, x times a negative number to be >= 0 for x >= 0, and divides as if all
+    were positive: conditions that hold for negative numbers vanish. Removable when it looks at the signs.
+    """
+    scalars: Any = importlib.import_module("tilus.ir.analyzers.scalar_analyzer")
+    kind = scalars.ScalarSet
+    names = ("__mul__", "__floordiv__", "__mod__")
+    with lock:
+        before = {name: kind.__dict__[name] for name in names}
+        for name, bounds in zip(names, (_product, _quotient, _remainder)):
+            setattr(kind, name, _bounded(before[name], bounds))
+        try:
+            yield
+        finally:
+            for name in names:
+                setattr(kind, name, before[name])
+
+
+Range = tuple[float, float]
+"""The least and the greatest of some integers, infinite where there is no such limit."""
+
+
+def _bounded(method: Callable[[Any, Any], Any], bounds: Callable[[Range, Range], Range]) -> Callable[[Any, Any], Any]:
+    """A method of ScalarSet with other bounds."""
+
+    def bounded(a: Any, b: Any) -> Any:
+        found = method(a, b)
+        if not a.is_empty() and not b.is_empty():
+            limits = bounds(_range(a), _range(b))
+            found.lower_bound, found.upper_bound = (int(each) if math.isfinite(each) else None for each in limits)
+        return found
+
+    return bounded
+
+
+def _range(scalars: Any) -> Range:
+    low, high = scalars.lower_bound, scalars.upper_bound
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
+def _product(a: Range, b: Range) -> Range:
+    corners = [x * y if x and y else 0 for x in a for y in b]  # infinity times zero is nan
+    return min(corners), max(corners)
+
+
+def _quotient(a: Range, b: Range) -> Range:
+    """Toward zero, by a positive divisor; by any other, whatever is no further from zero than the dividend."""
+    if b[0] < 0:
+        most = max(abs(a[0]), abs(a[1]))
+        return -most, most
+    corners = [_toward_zero(x, max(y, 1)) for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _toward_zero(a: float, b: float) -> float:
+    if math.isinf(b):
+        return 0
+    return a if math.isinf(a) else math.copysign(abs(int(a)) // int(b), a)
+
+
+def _remainder(a: Range, b: Range) -> Range:
+    """Of the dividend's sign, and closer to zero than the divisor."""
+    if -b[0] < a[0] and a[1] < b[0]:
+        return a
+    most = max(abs(b[0]), abs(b[1])) - 1
+    return (0 if a[0] >= 0 else -most), (0 if a[1] <= 0 else most)
+
+
+@contextmanager
+def declared_copies() -> Iterator[None]:
+    """Keep a copy of a copy of registers, whose source goes away.
+
+    `InlineRegisterTensorPass` drops y where it is a copy of x, and puts x wherever y is read, but for the copies of y
+    that it puts elsewhere: after `squeeze` of `unsqueeze`, what reads the second reads the first, which nothing
+    declares. Removable when its rewriter follows one copy to the next.
+    """
+    inlining: Any = importlib.import_module("tilus.backends.transforms.inline_register_tensor")
+    rewriter = inlining.InlineRegisterTensorRewriter
+    with lock:
+        init = rewriter.__init__
+        rewriter.__init__ = lambda self, copies: init(
+            self, {copy: of for copy, of in copies.items() if of.rhs not in copies}
+        )
+        try:
+            yield
+        finally:
+            rewriter.__init__ = init
 
 
 @contextmanager

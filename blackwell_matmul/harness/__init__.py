@@ -1,11 +1,20 @@
-"""Is the product right? The reference, the verdict, and the one line that says what was computed, how, and where."""
+"""Is the product right? The reference, the verdict, and the one line that says what was computed, how, and where.
 
-from blackwell_matmul.harness.listing import ScheduleList, ScheduleRow, schedules
-from blackwell_matmul.harness.outputs import OutputVerdict
-from blackwell_matmul.harness.reference import exact_product, torch_product
-from blackwell_matmul.harness.result import Result, ScriptResult
-from blackwell_matmul.harness.run import make_inputs, report, run_matmul, run_script
-from blackwell_matmul.harness.verdict import Verdict, check_matmul
+Each name is imported when it is first used: what needs neither torch nor tilus, as to refuse an option, loads neither.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blackwell_matmul.harness.listing import ScheduleList, ScheduleRow, schedules
+    from blackwell_matmul.harness.outputs import OutputVerdict
+    from blackwell_matmul.harness.reference import exact_product, torch_product
+    from blackwell_matmul.harness.result import Result, ScriptResult
+    from blackwell_matmul.harness.run import make_inputs, report, run_matmul, run_script
+    from blackwell_matmul.harness.verdict import Verdict, check_matmul
 
 __all__ = [
     "OutputVerdict",
@@ -23,3 +32,20 @@ __all__ = [
     "schedules",
     "torch_product",
 ]
+
+_HOMES = {
+    "listing": ("ScheduleList", "ScheduleRow", "schedules"),
+    "outputs": ("OutputVerdict",),
+    "reference": ("exact_product", "torch_product"),
+    "result": ("Result", "ScriptResult"),
+    "run": ("make_inputs", "report", "run_matmul", "run_script"),
+    "verdict": ("Verdict", "check_matmul"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return value

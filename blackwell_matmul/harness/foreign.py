@@ -24,14 +24,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.frontend.bind import check_functions
-from blackwell_matmul.harness.outputs import Tolerance
+from blackwell_matmul.kernels import known_rung
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.wording import number, plain_text, shown, spelled
+
+if TYPE_CHECKING:
+    from blackwell_matmul.harness.outputs import Tolerance
 
 EXAMPLE = "my_kernel.py:MyScript"
 DEFAULT_SIZE = (1024, 1024, 1024)
@@ -61,6 +64,15 @@ class Foreign:
 def names_a_file(text: str) -> bool:
     """Whether a kernel is given as `my_kernel.py` or `my_kernel.py:MyScript`, and not as the name of a rung."""
     return _FILE.fullmatch(text) is not None
+
+
+def check_name(kernel: str) -> None:
+    """InputError for what is neither a rung's name nor a file that can be read; nothing is loaded."""
+    named = _FILE.fullmatch(kernel)
+    if named is None:
+        known_rung(kernel)
+    else:
+        _existing(named["file"])
 
 
 def load(script: str | type) -> Foreign:

@@ -9,7 +9,7 @@ from typing import Any, Never
 from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import target_for
-from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
+from blackwell_matmul.gpus import GPUS, Gpu, by_name, gpu_for_target
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.kernels import space
 from blackwell_matmul.kernels.case import case_of, shared_bytes, tensor_memory_columns
@@ -120,12 +120,13 @@ def schedules(rung: str | type, problem: Problem, gpu: str | Gpu | None = None, 
     "B200", a target such as "sm_100a", a Gpu, or None for one that the rung is for. Raises InputError for what is none
     of these.
     """
-    script_cls = _script_cls(rung)
     if not isinstance(problem, Problem):
         raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
     if surplus:
         raise InputError(f"schedules takes a rung, a Problem and a GPU; it got {shown(surplus[0])} as well.")
-    found = gpu_for_target(target_for(script_cls)) if gpu is None else _gpu(gpu)
+    named = None if gpu is None else _gpu(gpu)
+    script_cls = _script_cls(rung)
+    found = named or gpu_for_target(target_for(script_cls))
     rows = tuple(_row(schedule, problem, found) for schedule in space.projection(script_cls))
     chosen = space.choose(script_cls, problem, found) if any(row.ok for row in rows) else None
     return ScheduleList(script_cls.__name__, problem, found, rows, chosen)
@@ -157,9 +158,8 @@ def _script_cls(rung: str | type) -> Any:
 def _gpu(gpu: str | Gpu) -> Gpu:
     if isinstance(gpu, Gpu):
         return gpu
-    for name, known in GPUS.items():
-        if isinstance(gpu, str) and gpu.casefold() == name.casefold():
-            return known
+    if known := by_name(gpu):
+        return known
     if isinstance(gpu, str) and gpu.startswith("sm_"):
         return gpu_for_target(gpu)
     raise InputError(f"gpu is {shown(gpu)}; the GPUs are {', '.join(GPUS)}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from blackwell_matmul.harness.outputs import OutputVerdict
@@ -12,13 +12,13 @@ from blackwell_matmul.problem import Problem
 from blackwell_matmul.simulator.findings import Finding, Severity
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """One kernel, run once and checked.
 
     kernel: the name of its class.
     seconds: host time of the simulation when `simulated`, the kernel's own time on `device` when not.
-    schedule: the knobs it ran with, chosen or pinned. findings: what the simulator saw.
+    schedule: the knobs it ran with, chosen or pinned. findings: what the simulator saw. disagreements: those of `Run`.
     """
 
     kernel: str
@@ -31,6 +31,7 @@ class Result:
     simulated: bool = True
     device: str = "cpu"
     findings: tuple[Finding, ...] = ()
+    disagreements: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -42,14 +43,21 @@ class Result:
         return self.verdict.ok and not self.errors
 
     @property
+    def message(self) -> str:
+        """One sentence on C, with what a wrong one may come from."""
+        return self.verdict.message if self.verdict.ok else blamed(self.verdict.message, self.disagreements)
+
+    @property
     def time(self) -> str:
         """The time and where it was spent: a simulation's time is never a GPU's."""
         how = f"simulated in {self.seconds:.2f} s on the CPU"
         return how if self.simulated else f"measured {self.seconds * 1e6:.1f} us on {self.device}"
 
     def __str__(self) -> str:
-        verdict = _with_errors(self.verdict.message, self.errors)
+        verdict = _with_errors(self.message, self.errors)
         return _line(self.kernel, str(self.problem), _spell(self.schedule), verdict, self.time)
+
+    __repr__ = __str__
 
     def as_dict(self) -> dict[str, object]:
         """The result with plain values and stable keys; a number that is not finite becomes None."""
@@ -65,7 +73,7 @@ class Result:
             "seed": self.seed,
             "ok": self.ok,
             "correct": verdict.ok,
-            "verdict": verdict.message,
+            "verdict": self.message,
             "max_abs_error": _finite(verdict.max_abs_error),
             "reference_error": _finite(verdict.reference_error),
             "ratio": _finite(verdict.ratio),
@@ -81,7 +89,7 @@ class Result:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ScriptResult:
     """A script that is no matmul of the ladder's kind, run once, and compared with what its file expects.
 
@@ -98,6 +106,7 @@ class ScriptResult:
     outputs: tuple[OutputVerdict, ...]
     seconds: float
     findings: tuple[Finding, ...] = ()
+    disagreements: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -117,14 +126,18 @@ class ScriptResult:
     def message(self) -> str:
         """One sentence on all outputs; the wrong ones where there are some."""
         if not self.outputs:
-            return "not checked: no reference."
-        shown = [output for output in self.outputs if not output.ok] or list(self.outputs)
-        return f"{'correct' if self.correct else 'wrong'}: {'; '.join(output.message for output in shown)}."
+            return blamed("not checked: no reference", self.disagreements)
+        if self.correct:
+            return f"correct: {'; '.join(output.message for output in self.outputs)}."
+        wrong = "; ".join(output.message for output in self.outputs if not output.ok)
+        return blamed(f"wrong: {wrong}.", self.disagreements)
 
     def __str__(self) -> str:
         size = "x".join(map(str, self.size)) if self.size else ""
         verdict = _with_errors(self.message, self.errors)
         return _line(self.kernel, size, _spell(self.schedule), verdict, f"simulated in {self.seconds:.2f} s on the CPU")
+
+    __repr__ = __str__
 
     def as_dict(self) -> dict[str, object]:
         """The keys of `Result.as_dict` that apply, None for what is not known, and `outputs`."""
@@ -147,6 +160,11 @@ class ScriptResult:
             "seconds": self.seconds,
             "findings": [_finding_as_dict(finding) for finding in self.findings],
         }
+
+
+def blamed(message: str, disagreements: Iterable[str]) -> str:
+    """The sentence on a result that is not right, and where tensors are not what the kernel takes them as."""
+    return "; ".join([message.rstrip("."), *disagreements]) + "."
 
 
 def _errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

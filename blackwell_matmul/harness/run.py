@@ -134,8 +134,9 @@ def _run_beside(
     outputs = [compare(names[at], args[at], value, foreign.tolerance) for at, value in expected.items()]
     schedule = plain_values(run.schedule)
     return ScriptResult(
-        foreign.name, size, schedule, run.target, options["seed"], tuple(outputs), run.seconds, run.findings
-    )
+        foreign.name, size, schedule, run.target, options["seed"], tuple(outputs), run.seconds, run.findings,
+        run.disagreements,
+    )  # fmt: skip
 
 
 def _expected(foreign: Foreign, args: tuple[Any, ...], seed: int) -> dict[int, Any]:
@@ -178,7 +179,10 @@ def report(run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, seed:
     tile_m, tile_n = (_tile(schedule.get(name)) for name in ("block_m", "block_n"))
     verdict = check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
     problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(c.dtype))
-    return Result(run.kernel, problem, schedule, run.target, seed, verdict, run.seconds, findings=run.findings)
+    return Result(
+        run.kernel, problem, schedule, run.target, seed, verdict, run.seconds,
+        findings=run.findings, disagreements=run.disagreements,
+    )  # fmt: skip
 
 
 def make_inputs(problem: Problem, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -43,16 +43,23 @@ LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """For each architecture the rungs to try on it, best first."""
 
 
-def rung(name: str) -> type[MatmulScript]:
-    """The class of a rung such as "v1" or "V1"; InputError, with the names that exist, for any other name."""
+def known_rung(name: str) -> str:
+    """The name in `RUNGS` of a rung such as "v1" or "V1"; InputError, with the names that exist, for any other name."""
     known = plain_text(name)
     if known is None or known.lower() not in RUNGS:
         raise InputError(f"rung is {shown(name)}; the rungs are {', '.join(RUNGS)}.")
-    module, _, class_name = RUNGS[known.lower()].partition(":")
+    return known.lower()
+
+
+def rung(name: str) -> type[MatmulScript]:
+    """The class of a rung, which is imported here; InputError for a name that is none."""
+    module, _, class_name = RUNGS[known_rung(name)].partition(":")
     found: type[MatmulScript] = getattr(importlib.import_module(module), class_name)
     return found
 
 
 def parse_schedule(name: str, text: str) -> Schedule:
     """What `text` pins of a rung, such as "block_m=128,stages=3"; InputError names the knobs that the rung has."""
+    known_rung(name)
+    Schedule.parse(text)  # what fits no rung is refused before this one is imported
     return Schedule.parse(text, rung(name).knobs)

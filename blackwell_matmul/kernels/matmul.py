@@ -70,7 +70,7 @@ class MatmulScript(Script):
         element_type = getattr(tilus, _TILUS_NAMES[dtype])
         knobs = dict(pins)
         pinned_type = knobs.pop("dtype", element_type)
-        if not same(pinned_type, element_type):
+        if not same(pinned_type, element_type) and not same(pinned_type, element_type.name):
             name = getattr(pinned_type, "name", "") if isinstance(pinned_type, tilus.DataType) else shown(pinned_type)
             raise InputError(f"dtype is pinned to {name} and the tensors are {a.dtype}; leave dtype out.")
         gpu = gpu or cls._gpu(target)

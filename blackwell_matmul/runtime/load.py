@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from blackwell_matmul.elements import require_element
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.runtime import driver, torch_cuda
 from blackwell_matmul.runtime.calls import Calls, address
@@ -73,8 +74,12 @@ class Loaded:
         return Prepared(self.bundle.name, function, launch, device, stream)
 
     def _check_types(self, arguments: Sequence[object]) -> None:
-        """A tensor behind a tensor map has the type of the map; about what plain loads read, the plan says nothing."""
-        given = {parameter.name: each for parameter, each in zip(self.bundle.plan.parameters, arguments)}
+        """A tensor has the type that its parameter is annotated with, and one behind a tensor map that of the map."""
+        given: dict[str, object] = {}
+        for parameter, each in zip(self.bundle.plan.parameters, arguments):
+            given[parameter.name] = each
+            if isinstance(each, Tensor):
+                require_element(self.bundle.name, parameter.name, parameter.element, each)
         for described in self.bundle.plan.tensor_maps:
             tensor = given.get(described.pointer) if isinstance(described.pointer, str) else None
             expected = MAP_TYPES.get(described.dtype)

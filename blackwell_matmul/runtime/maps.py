@@ -100,7 +100,8 @@ def _refused(described: TensorMap, code: int) -> DriverError:
         f"describe a tensor of {described.dtype} with dimensions {_list(described.dims)} (innermost first), "
         f"strides of {_list(described.strides_bytes)} bytes, boxes of {_list(described.box)}, swizzle "
         f"{described.swizzle}, at address {described.pointer:#x} (addresses and strides must be multiples of 16 bytes, "
-        "a box at most 256 in each dimension, and its rows no longer than the swizzle)",
+        "strides below 2**40, dimensions 1 to 2**32, a box 1 to 256 in each, and its rows multiples of 16 bytes and no "
+        "longer than the swizzle)",
         code,
     )
 

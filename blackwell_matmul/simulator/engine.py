@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Stop
@@ -21,8 +21,41 @@ from blackwell_matmul.simulator.memory import Region
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.machine import Cta, Mbarrier, Rendezvous, Warp
 
-POLICIES = ("adversarial", "eager", "random")
 RANDOM_COMPLETION = 0.4  # policy "random": the chance, at each issue, that one more operation completes
+
+
+class TooNew(NamedTuple):
+    """A wait for groups that has passed and left one in flight: the wait's name, line and n, how many groups there
+    were, and which one this is, counted from the newest. reads: it waits for reads alone, and for those of this one."""
+
+    wait: str
+    location: Location | None
+    n: int
+    groups: int
+    newest: int
+    reads: bool = False
+
+    @property
+    def advice(self) -> str:
+        if self.reads:
+            return f"{self.wait}({self.n}, read=True) at {self.location} waits for its reads alone: without read"
+        needed = "newest" if self.newest == 1 else f"{_ordinal(self.newest)} newest"
+        left = f"the newest {self.n} of {self.groups} groups in flight, and the one needed is the {needed}"
+        if self.n >= self.groups:
+            left = "its only group in flight" if self.groups == 1 else f"all {self.groups} groups in flight"
+        enough = f"wait_group({self.newest - 1}) does not"
+        return f"{self.wait}({self.n}) at {self.location} leaves {left}: {enough}"
+
+
+def _ordinal(number: int) -> str:
+    return f"{number}{({2: 'nd', 3: 'rd'}).get(number, 'th')}"
+
+
+def pass_over(groups: Sequence[Sequence[AsyncOperation]], wait: str, location: Location | None, n: int) -> None:
+    """A wait is about to leave the newest n of these groups in flight."""
+    for newest, group in enumerate(itertools.islice(reversed(groups), n), 1):
+        for op in group:
+            op.too_new = TooNew(wait, location, n, len(groups), newest)
 
 
 class AsyncOperation:
@@ -34,12 +67,13 @@ class AsyncOperation:
     this one is (a commit's mma and cp). done: it has completed; but nobody may know it yet.
     event, source, after, steps, lanes, turn, generic: its place in the order of things (`HappensBefore.issue`).
     tells, phase: the barrier that its end will be known by, and the phase of it; during: the phase at issue.
+    too_new: the last wait that passed, and that its group was too new for.
     """
 
     __slots__ = (
         "after", "agent", "barrier", "complete", "covers", "cta", "done", "during", "event", "generic", "lanes",
         "location", "name", "phase", "pipe", "read_phase", "reads", "remedy", "signal", "source", "source_free",
-        "steps", "tells", "turn", "warp",
+        "steps", "tells", "too_new", "turn", "warp",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +103,7 @@ class AsyncOperation:
         self.lanes: Any = None
         self.tells: Mbarrier | None = barrier
         self.phase: int | None = None
+        self.too_new: TooNew | None = None
         self.during = 0 if barrier is None else barrier.phase
 
     def take(self) -> None:
@@ -99,6 +134,10 @@ class AsyncOperation:
     def advice(self, warp: Warp, location: Location | None) -> str:
         """The wait that lets `warp` go on at `location`."""
         return self.remedy
+
+    def passed_over(self, warp: Warp) -> TooNew | None:
+        """The wait that should have covered it, before `warp` went on."""
+        return self.too_new
 
     def let_go_early(self, warp: Warp) -> bool:
         """Its issuer told `warp` to go on before it had waited for it."""

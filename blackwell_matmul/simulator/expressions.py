@@ -1,119 +1,42 @@
-"""hidet expressions as Python source: scalar code for control flow, numpy code for elementwise work.
+"""hidet expressions as Python source, with the types that the generated C has.
 
-Integers are Python integers. Unsigned results wrap at their width; division and remainder truncate as in C.
+tilus's own pass picks functions and casts operands by type (`as_generated`), and what it refuses is refused here. The
+rest is C: narrow integers become int, of two as wide the unsigned one wins, signed overflow is undefined and told.
+`ScalarWriter` is for control flow: integers are Python's, floats are numpy scalars of their type. `VectorWriter` is for
+elementwise work on arrays of the types themselves, `IndexWriter` for offsets, which are int64 and never leave it.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.simulator.types import convert, element
+from blackwell_matmul.frontend import tilus_compat
+from blackwell_matmul.simulator.arithmetic import (
+    Told,
+    c_div,
+    c_mod,
+    common,
+    conversion,
+    floats,
+    integers,
+    known_function,
+    limits,
+    nobody,
+    promoted,
+    quotient,
+    remainder,
+    shifted,
+    wrapped,
+)  # fmt: skip
+from blackwell_matmul.simulator.types import Element, convert, element, element_by_name
 
-
-def c_div(a: Any, b: Any) -> Any:
-    """C's integer division: towards zero."""
-    if (a >= 0) == (b > 0):
-        return a // b
-    return -(-a // b)
-
-
-def c_mod(a: Any, b: Any) -> Any:
-    """C's remainder: the sign of the dividend."""
-    return a - b * c_div(a, b)
-
-
-def v_div(a: Any, b: Any) -> Any:
-    """Elementwise division, by the types of the operands."""
-    a, b = np.asarray(a), np.asarray(b)
-    if a.dtype.kind in "iub" and b.dtype.kind in "iub":
-        with np.errstate(divide="ignore", over="ignore"):
-            down = a // b
-            return (down + ((down * b != a) & ((a < 0) != (b < 0)))).astype(np.result_type(a, b))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return a / b
-
-
-def v_mod(a: Any, b: Any) -> Any:
-    a, b = np.asarray(a), np.asarray(b)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.fmod(a, b).astype(np.result_type(a, b))
-
-
-def round_to(value: float, bits: int) -> float:
-    """A scalar float variable holds what its type can hold."""
-    return float(np.float32(value)) if bits == 32 else float(np.float16(value)) if bits == 16 else float(value)
-
-
-def wrap_int(value: int, bits: int, signed: bool) -> int:
-    """An integer variable keeps the low bits of what is assigned to it."""
-    value = int(value)
-    if 0 <= value < 1 << (bits - 1):
-        return value
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if signed and value >> (bits - 1) else value
-
-
-def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
-
-
-def _same(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Compute in float32 (or wider) and give back the operand's type."""
-
-    def call(*args: Any) -> Any:
-        first = np.asarray(args[0])
-        wide = [np.asarray(x).astype(np.float32) if np.asarray(x).dtype.itemsize < 4 else x for x in args]
-        with np.errstate(all="ignore"):
-            return np.asarray(f(*wide)).astype(first.dtype if first.dtype.kind in "fV" else np.float32)
-
-    return call
-
-
-def _round(x: Any) -> Any:
-    """Halves go away from zero in float32 and float64 (roundf), to the even neighbour in narrower types (hrint)."""
-    narrow = np.asarray(x).dtype.itemsize < 4
-    return _same(np.rint if narrow else lambda v: np.trunc(v + np.copysign(np.nextafter(v.dtype.type(0.5), 0), v)))(x)
-
-
-VECTOR_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "exp": _same(np.exp),
-    "exp2": _same(np.exp2),
-    "expm1": _same(np.expm1),
-    "log": _same(np.log),
-    "log2": _same(np.log2),
-    "log10": _same(np.log10),
-    "log1p": _same(np.log1p),
-    "sqrt": _same(np.sqrt),
-    "rsqrt": _same(lambda x: 1.0 / np.sqrt(x)),
-    "sin": _same(np.sin),
-    "cos": _same(np.cos),
-    "tan": _same(np.tan),
-    "tanh": _same(np.tanh),
-    "sinh": _same(np.sinh),
-    "cosh": _same(np.cosh),
-    "asin": _same(np.arcsin),
-    "acos": _same(np.arccos),
-    "atan": _same(np.arctan),
-    "erf": _same(_erf),
-    "round": _round,
-    "floor": _same(np.floor),
-    "ceil": _same(np.ceil),
-    "trunc": _same(np.trunc),
-    "pow": _same(np.power),
-    "fma": _same(lambda a, b, c: a * b + c),
-    "abs": np.abs,
-    "max": np.fmax,
-    "min": np.fmin,
-    "mod": v_mod,
-    "isnan": lambda x: np.isnan(x),
-    "isinf": lambda x: np.isinf(x),
-    "isfinite": lambda x: np.isfinite(x),
-}
+BOOL, INT64 = element_by_name("bool", 8), element_by_name("int64", 64)
 
 _INFIX = {
     "Add": "+",
@@ -129,233 +52,479 @@ _INFIX = {
     "Equal": "==",
     "NotEqual": "!=",
 }
+_DIVISIONS = ("Div", "FloorDiv", "Mod")
 _COMPARISONS = ("LessThan", "LessEqual", "Equal", "NotEqual")
-_ARITHMETIC = ("Add", "Sub", "Multiply", "Div", "FloorDiv", "Mod", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
-_MAY_LEAVE_RANGE = ("Add", "Sub", "Multiply", "LeftShift", "BitwiseNot", "Neg", "BitwiseOr", "BitwiseXor")
+_SHIFTS = ("LeftShift", "RightShift")
+_CAST_BACK = ("Add", "Sub", "Multiply", "Div")
+"""Operators whose result tilus casts back to a type narrower than int."""
 
-NAMESPACE: dict[str, Any] = {
-    "_div": c_div,
-    "_mod": c_mod,
-    "_wrap": wrap_int,
-    "_round": round_to,
-    "_vdiv": v_div,
-    "_vmod": v_mod,
-    "_vf": VECTOR_FUNCTIONS,
-    "_np": np,
-}
+MAX_BITS = 256
+"""A chain of sums and products is kept in range once its Python integer could become longer than this."""
+
+NAMESPACE: dict[str, Any] = {"_div": c_div, "_mod": c_mod, "_wrap": wrapped, "_np": np}
 """What generated code finds under its private names."""
 
 
+class Typed(NamedTuple):
+    """Python text and its C type (None: an address). low, high: what the text may be before it is brought in range."""
+
+    text: str
+    type: Element | None
+    low: float = -math.inf
+    high: float = math.inf
+
+
 def function_name(name: str) -> str:
-    """`generic_exp`, `cuda_f32_exp`, `cuda_fp16_exp`… are all `exp`."""
-    return name.rsplit("_", 1)[-1] if name.startswith(("generic_", "cuda_", "cpu_")) else name
+    """`generic_exp`, `cuda_f32_exp`, `cuda_f16_max_sm80`… are `exp` and `max`."""
+    plain = name.removesuffix("_sm80")
+    return plain.rsplit("_", 1)[-1] if name.startswith(("generic_", "cuda_", "cpu_")) else plain
 
 
-def _promoted(kind: tuple[bool, int]) -> tuple[bool, int]:
-    return kind if kind[1] >= 32 else (False, 32)
+def as_generated(expression: Any) -> Any:
+    """The expression with the casts and functions that tilus's code has; UnsupportedError where it refuses."""
+    from tilus.hidet.ir.expr import Expr
+    from tilus.hidet.ir.tools import infer_type
+    from tilus.hidet.transforms.resolve_generic_primitive_function import ResolveGenericPrimitiveFuncRewriter
+
+    if not isinstance(expression, Expr):
+        return expression
+    try:
+        with tilus_compat.hidet_by_name():
+            resolved = ResolveGenericPrimitiveFuncRewriter("cuda")(expression)
+            infer_type(resolved)  # refuses a conditional of two types
+            return resolved
+    except Exception as error:
+        raise UnsupportedError(_refusal(expression)) from error
 
 
-def _common(a: tuple[bool, int], b: tuple[bool, int]) -> tuple[bool, int]:
-    """C's usual arithmetic conversions: the wider type; of two as wide, the unsigned one."""
-    a, b = _promoted(a), _promoted(b)
-    return max(a, b, key=lambda kind: (kind[1], kind[0]))
+def _refusal(expression: Any) -> str:
+    from tilus.hidet.ir.expr import Call, IfThenElse
+    from tilus.hidet.ir.tools import collect, infer_type
+
+    for each in collect(expression, IfThenElse):
+        yes, no = infer_type(each.then_expr).name, infer_type(each.else_expr).name
+        if yes != no:
+            return f"`x if c else y` gives {yes} or {no}, and C has one type for it: cast one."
+    for call in collect(expression, Call):
+        types = " and ".join(dict.fromkeys(infer_type(a).name for a in call.args if hasattr(infer_type(a), "name")))
+        name = function_name(call.func_var.name)
+        wide = "int32" if name in ("max", "min") and "int" in types else "float32"
+        return f"tilus 0.2.0 generates no code for {name} of {types}: cast to {wide} first."
+    return "tilus 0.2.0 generates no code for operands of these types: cast them to one type first."
 
 
-def c_type(e: Any) -> tuple[bool, int] | None:
-    """(unsigned, bits) of an integer expression as the generated C computes it, which hidet's own types do not say:
-    uint32 minus int32 is int64 to hidet and uint32 to C. None: not an integer."""
+def pointer_step(e: Any) -> int:
+    """Bytes that a pointer moves by when one is added to it, as in C; 0 for any other expression."""
     from tilus.hidet.ir.tools import infer_type
 
-    kind, inferred = type(e).__name__, infer_type(e)
-    if not hasattr(inferred, "is_float") or inferred.is_float():
-        return None
-    if kind in _ARITHMETIC and inferred.nbits >= 32:
-        a, b = c_type(e.a), c_type(e.b)
-        return None if a is None or b is None else _common(a, b)
-    if kind in ("LeftShift", "RightShift", "Neg", "BitwiseNot"):
-        a = c_type(e.a)
-        return None if a is None else _promoted(a)
-    return inferred.name.startswith("uint"), (32 if inferred.name == "bool" else inferred.nbits)
+    base = getattr(infer_type(e), "base_type", None)
+    return getattr(base, "nbits", 0) // 8
 
 
-def _may_be_negative(e: Any) -> bool:
+def _is_address(e: Any) -> bool:
     from tilus.hidet.ir.tools import infer_type
 
-    if type(e).__name__ == "Constant":
-        return bool(e.value < 0)
-    kind = c_type(e)
-    return kind is not None and not kind[0] and infer_type(e).name != "bool"
+    return not hasattr(infer_type(e), "nbits")
 
 
-class ExpressionWriter:
-    """Writes one hidet expression as Python; `names` gives the Python name of a variable.
+class ExpressionWriter(ABC):
+    """Writes one hidet expression as Python; `names` gives the Python name of a variable, `constants` keeps a value
+    under a name. Subclasses say how values are held."""
 
-    vector: operands are numpy arrays; otherwise they are Python scalars. Constants that Python cannot spell
-    (types for a cast) go to `constants`.
-    """
+    told: Told = staticmethod(nobody)
 
-    def __init__(self, names: Callable[[Any], str], vector: bool, constants: Callable[[Any], str]) -> None:
+    def __init__(self, names: Callable[[Any], str], constants: Callable[[Any], str]) -> None:
         self.names = names
-        self.vector = vector
         self.constants = constants
 
-    def write(self, e: Any) -> str:
+    def write(self, expression: Any) -> str:
+        return self.typed(expression).text
+
+    def typed(self, expression: Any) -> Typed:
+        """Its value, in the range of its C type."""
+        return self.fitted(self.visit(as_generated(expression)))
+
+    def write_as(self, expression: Any, target: Element) -> str:
+        """What a variable of the type holds once the expression is assigned to it."""
+        return self.converted(self.visit(as_generated(expression)), target).text
+
+    def visit(self, e: Any) -> Typed:
         kind = type(e).__name__
-        if kind in ("Add", "Sub") and not self.vector and (step := self._pointer_step(e)) > 1:
-            return f"({self._scaled(e.a, step)} {_INFIX[kind]} {self._scaled(e.b, step)})"
-        if kind in _COMPARISONS:
-            a, b = self._operands(e)
-            return f"({a} {_INFIX[kind]} {b})"
-        if kind in _INFIX:
-            return self._wrapped(e, kind, f"({self.write(e.a)} {_INFIX[kind]} {self.write(e.b)})")
+        if kind in _INFIX or kind in _DIVISIONS:
+            return self._binary(kind, e)
         method = getattr(self, f"_{kind}", None)
         if method is None:
             raise UnsupportedError(f"The simulator does not evaluate {kind} expressions; `{e}` is one.")
-        return method(e)
+        result: Typed = method(e)
+        return result
 
-    @staticmethod
-    def _pointer_step(e: Any) -> int:
-        """Bytes that a pointer moves by when one is added to it, as in C; 0 for any other expression."""
-        from tilus.hidet.ir.tools import infer_type
+    # leaves
 
-        base = getattr(infer_type(e), "base_type", None)
-        return getattr(base, "nbits", 0) // 8
-
-    def _scaled(self, operand: Any, step: int) -> str:
-        """An operand of pointer arithmetic; addresses are bytes."""
-        text = self.write(operand)
-        return text if self._pointer_step(operand) else f"{text} * {step}"
-
-    def _wrapped(self, e: Any, kind: str, text: str) -> str:
-        """Unsigned scalars wrap; numpy wraps by itself."""
-        if self.vector or kind not in _MAY_LEAVE_RANGE:
-            return text
-        unsigned, bits = c_type(e) or (False, 64)
-        if kind in ("BitwiseOr", "BitwiseXor") and not (_may_be_negative(e.a) or _may_be_negative(e.b)):
-            return text
-        return f"({text} & {(1 << bits) - 1})" if unsigned else text
-
-    def _operands(self, e: Any) -> tuple[str, str]:
-        """Both operands after C's usual conversions: with an unsigned one, the other becomes unsigned too."""
-        a, b = self.write(e.a), self.write(e.b)
-        types = (None, None) if self.vector else (c_type(e.a), c_type(e.b))
-        if types[0] is None or types[1] is None:
-            return a, b
-        unsigned, bits = _common(types[0], types[1])
-        if not unsigned:
-            return a, b
-        mask = (1 << bits) - 1
-        return tuple(f"({text} & {mask})" if _may_be_negative(x) else text for text, x in ((a, e.a), (b, e.b)))  # type: ignore[return-value]
-
-    @staticmethod
-    def _is_integer(e: Any) -> bool:
-        from tilus.hidet.ir.tools import infer_type
-
-        tp = infer_type(e)
-        return not hasattr(tp, "is_float") or not tp.is_float()
-
-    def _Var(self, e: Any) -> str:
-        return self.names(e)
+    def _Var(self, e: Any) -> Typed:
+        return self.variable(self.names(e), e.type)
 
     _SymbolVar = _Var
 
-    def _Constant(self, e: Any) -> str:
+    def variable(self, text: str, kind: Any) -> Typed:
+        if not hasattr(kind, "nbits"):
+            return Typed(text, None)
+        item = element(kind)
+        return Typed(text, item) if item.is_float else Typed(text, item, *limits(item))
+
+    def _Constant(self, e: Any) -> Typed:
         value = e.value
-        if isinstance(value, (bool, int, str)):
-            return repr(value)
-        if isinstance(value, float) and math.isfinite(value):
-            return repr(value)
-        return self.constants(float(value) if not isinstance(value, np.ndarray) else value)
+        if isinstance(value, str) or not hasattr(e.type, "nbits"):
+            return Typed(repr(value), None)
+        item = element(e.type)
+        return (
+            Typed(self.constants(_float_literal(value, item)), item)
+            if item.is_float
+            else self.literal(int(value), item)
+        )
 
-    def _Div(self, e: Any) -> str:
-        a, b = self._operands(e)
-        if self.vector:
-            return f"_vdiv({a}, {b})"
-        return f"_div({a}, {b})" if self._is_integer(e) else f"({a} / {b})"
+    def literal(self, value: int, item: Element) -> Typed:
+        return Typed(repr(bool(value)) if item.name == "bool" else repr(value), item, value, value)
 
-    _FloorDiv = _Div
+    # operators
 
-    def _Mod(self, e: Any) -> str:
-        return f"{'_vmod' if self.vector else '_mod'}({', '.join(self._operands(e))})"
+    def _binary(self, kind: str, e: Any) -> Typed:
+        if kind in ("Add", "Sub") and _is_address(e):
+            return self._moved(kind, e)
+        a, b = self.visit(e.a), self.visit(e.b)
+        if a.type is None or b.type is None:
+            return Typed(f"({a.text} {_INFIX[kind]} {b.text})", BOOL, 0, 1)
+        if a.type.is_float or b.type.is_float:
+            return self._of_floats(kind, a, b, e)
+        if kind in _SHIFTS:
+            return self.integer(kind, promoted(a.type), self.converted(a, promoted(a.type)), self.fitted(b))
+        both = common(a.type, b.type)
+        result = self.integer(kind, both, self._operand(a, both), self._operand(b, both))
+        return self._cast_back(kind, e, result)
 
-    def _LogicalAnd(self, e: Any) -> str:
-        return self._logical(e, "_np.logical_and", "and")
+    def _operand(self, x: Typed, item: Element) -> Typed:
+        return x if x.type == item else self.converted(x, item)
 
-    def _LogicalOr(self, e: Any) -> str:
-        return self._logical(e, "_np.logical_or", "or")
-
-    def _logical(self, e: Any, function: str, word: str) -> str:
-        a, b = self.write(e.a), self.write(e.b)
-        return f"{function}({a}, {b})" if self.vector else f"(bool({a}) {word} bool({b}))"
-
-    def _LogicalNot(self, e: Any) -> str:
-        return f"_np.logical_not({self.write(e.a)})" if self.vector else f"(not {self.write(e.a)})"
-
-    def _Neg(self, e: Any) -> str:
-        return self._wrapped(e, "Neg", f"(-{self.write(e.a)})")
-
-    def _BitwiseNot(self, e: Any) -> str:
-        return self._wrapped(e, "BitwiseNot", f"(~{self.write(e.a)})")
-
-    def _IfThenElse(self, e: Any) -> str:
-        cond, yes, no = self.write(e.cond), self.write(e.then_expr), self.write(e.else_expr)
-        return f"_np.where({cond}, {yes}, {no})" if self.vector else f"({yes} if {cond} else {no})"
-
-    def _Cast(self, e: Any) -> str:
-        inner = self.write(e.expr)
-        if type(e.target_type).__name__ != "DataType" and not hasattr(e.target_type, "nbits"):
-            return inner  # a cast between pointers: addresses are bytes
-        if self.vector:
-            return self._vector_cast(e, inner)
-        name, bits = e.target_type.name, e.target_type.nbits
-        if name == "bool":
-            return f"bool({inner})"
-        return f"_round({inner}, {bits})" if e.target_type.is_float() else self._int_cast(inner, name, bits)
-
-    @staticmethod
-    def _int_cast(inner: str, name: str, bits: int) -> str:
-        return f"_wrap({inner}, {bits}, {not name.startswith('u')})"
-
-    def _vector_cast(self, e: Any, inner: str) -> str:
+    def _cast_back(self, kind: str, e: Any, result: Typed) -> Typed:
         from tilus.hidet.ir.tools import infer_type
 
-        source, target = element(infer_type(e.expr)), element(e.target_type)
-        cast = self.constants(lambda x: convert(np.asarray(x).astype(source.dtype, copy=False), source, target))
-        return f"{cast}({inner})"
+        narrow = element(infer_type(e)) if kind in _CAST_BACK else BOOL
+        return self.converted(result, narrow) if kind in _CAST_BACK and narrow.nbits < 32 else result
 
-    def _Call(self, e: Any) -> str:
-        name = function_name(e.func_var.name)
-        args = [self.write(a) for a in e.args]
-        if self.vector and name in VECTOR_FUNCTIONS:
-            return f"_vf[{name!r}]({', '.join(args)})"
+    def _of_floats(self, kind: str, a: Typed, b: Typed, e: Any) -> Typed:
+        assert a.type is not None
+        if a.type != b.type or kind not in ("Add", "Sub", "Multiply", "Div", *_COMPARISONS):
+            sign = {**_INFIX, "Mod": "%", "FloorDiv": "//", "Div": "/"}[kind]
+            raise UnsupportedError(
+                f"`{e}` has no code in C: {sign} of {_type_name(a)} and {_type_name(b)}; cast both to one type first."
+            )
+        return self.float_call(kind, a.type, [a, b], BOOL if kind in _COMPARISONS else a.type)
+
+    def _moved(self, kind: str, e: Any) -> Typed:
+        """Pointer arithmetic; addresses are bytes."""
+        step = pointer_step(e) or 1
+        parts = [
+            self.fitted(self.visit(x)).text + ("" if _is_address(x) or step == 1 else f" * {step}") for x in (e.a, e.b)
+        ]
+        return Typed(f"({parts[0]} {_INFIX[kind]} {parts[1]})", None)
+
+    def _Neg(self, e: Any) -> Typed:
+        a = self.visit(e.a)
+        if a.type is not None and a.type.is_float:
+            return self.float_call("Neg", a.type, [a], a.type)
+        assert a.type is not None
+        item = promoted(a.type)
+        return self.integer("Sub", item, self.literal(0, item), self._operand(a, item))
+
+    def _BitwiseNot(self, e: Any) -> Typed:
+        a = self.visit(e.a)
+        assert a.type is not None
+        item = promoted(a.type)
+        return self.integer(
+            "BitwiseXor", item, self._operand(a, item), self.literal(-1 if item.signed else limits(item)[1], item)
+        )
+
+    def _LogicalAnd(self, e: Any) -> Typed:
+        return self.logical("and", self.truth(e.a), self.truth(e.b))
+
+    def _LogicalOr(self, e: Any) -> Typed:
+        return self.logical("or", self.truth(e.a), self.truth(e.b))
+
+    def _LogicalNot(self, e: Any) -> Typed:
+        return self.logical("not", self.truth(e.a))
+
+    def truth(self, e: Any) -> str:
+        return self.converted(self.visit(e), BOOL).text
+
+    def _IfThenElse(self, e: Any) -> Typed:
+        yes, no = self.visit(e.then_expr), self.visit(e.else_expr)
+        if yes.type is not None and no.type is not None and yes.type != no.type:
+            both = common(yes.type, no.type)
+            yes, no = self.converted(yes, both), self.converted(no, both)
+        yes, no = self.fitted(yes), self.fitted(no)
+        return Typed(
+            self.choice(self.truth(e.cond), yes.text, no.text), yes.type, min(yes.low, no.low), max(yes.high, no.high)
+        )
+
+    def _Cast(self, e: Any) -> Typed:
+        inner = self.visit(e.expr)
+        if not hasattr(e.target_type, "nbits"):
+            return Typed(self.fitted(inner).text, None)  # a cast between pointers
+        return self.converted(inner, element(e.target_type))
+
+    def _Call(self, e: Any) -> Typed:
+        name, args = function_name(e.func_var.name), [self.fitted(self.visit(a)) for a in e.args]
         if name == "fastdiv":  # fast_divmod means the exact quotient, whatever constants tilus computes for it
-            return f"{'_vdiv' if self.vector else '_div'}({', '.join(args)})"
-        if not self.vector and name in ("max", "min", "abs"):
-            return f"{name}({', '.join(args)})"
-        if not self.vector and name in VECTOR_FUNCTIONS:
-            return f"float(_vf[{name!r}](_np.float32({args[0]}){''.join(', ' + a for a in args[1:])}))"
-        raise UnsupportedError(f"The simulator has no meaning for the function {e.func_var.name} in `{e}`.")
+            item = common(args[0].type or INT64, args[1].type or INT64)
+            return self.fitted(self.integer("Div", item, self._operand(args[0], item), self._operand(args[1], item)))
+        types = [a.type for a in args if a.type is not None]
+        if name in ("max", "min") and types and not any(t.is_float for t in types):
+            item = element(e.func_var.type.param_types[0])
+            return self.integer(name, item, *[self._operand(a, item) for a in args])
+        if name == "f16" and len(args) == 1:  # cuda_i64_to_f16
+            return self.converted(args[0], element_by_name("float16", 16))
+        return self._function(e, name, args)
+
+    def _function(self, e: Any, name: str, args: list[Typed]) -> Typed:
+        kind = e.func_var.type
+        target = element(kind.param_types[0]) if getattr(kind, "param_types", None) else None
+        if target is None or not target.is_float or not known_function(name):
+            raise UnsupportedError(f"The simulator has no meaning for the function {e.func_var.name} in `{e}`.")
+        return self.float_call(name, target, [self.converted(a, target) for a in args], element(kind.ret_type))
+
+    # how values are held
+
+    def fitted(self, x: Typed) -> Typed:
+        """In the range of its type."""
+        return x
+
+    def converted(self, x: Typed, target: Element) -> Typed:
+        if x.type == target:
+            return self.fitted(x)
+        source = x.type or INT64
+        change = self.constants(conversion(source, target, self.told))
+        return Typed(f"{change}({self.fitted(x).text})", target)
+
+    @abstractmethod
+    def integer(self, kind: str, item: Element, *operands: Typed) -> Typed:
+        """An operator of integers of the type `item`, which is int or wider."""
+
+    def float_call(self, kind: str, item: Element, args: Sequence[Typed], result: Element) -> Typed:
+        return Typed(f"{self.constants(floats(kind, item))}({', '.join(a.text for a in args)})", result)
+
+    @abstractmethod
+    def logical(self, word: str, *operands: str) -> Typed:
+        """and, or, not."""
+
+    @abstractmethod
+    def choice(self, condition: str, yes: str, no: str) -> str:
+        """`yes if condition else no`."""
+
+
+def _float_literal(value: float, item: Element) -> Any:
+    """tilus writes a double, or a float and a cast of it."""
+    if item.name == "float64":
+        return np.float64(value)
+    with np.errstate(over="ignore"):
+        return convert(np.asarray(value, np.float32), element_by_name("float32", 32), item)[()]
+
+
+def _type_name(x: Typed) -> str:
+    return "an address" if x.type is None else x.type.name
+
+
+# --- scalars
+
+
+class ScalarWriter(ExpressionWriter):
+    """Python integers, brought in range where C would look at them: sums and products wrap alike before and after.
+
+    told: what is called when C leaves a result undefined; as text, a call of it needs `w`.
+    """
+
+    def __init__(self, names: Callable[[Any], str], constants: Callable[[Any], str], told: str = "") -> None:
+        super().__init__(names, constants)
+        self.teller = told
+
+    def fitted(self, x: Typed) -> Typed:
+        if x.type is None or x.type.is_float:
+            return x
+        low, high = limits(x.type)
+        if low <= x.low and x.high <= high:
+            return x
+        if not x.type.signed:
+            return Typed(f"({x.text} & {high})", x.type, low, high)
+        beyond = f"_wrap(_x, {x.type.nbits}, True)"
+        if self.teller:
+            beyond = f"{self.teller}(w, 'integer-overflow', {beyond})"
+        return Typed(f"(_x if {low} <= (_x := {x.text}) <= {high} else {beyond})", x.type, low, high)
+
+    def converted(self, x: Typed, target: Element) -> Typed:
+        if x.type is None or x.type.is_float or target.is_float:
+            return self._through_numpy(x, target)
+        low, high = limits(target)
+        exact = self.fitted(x)
+        if exact.type == target:
+            return exact
+        if target.name == "bool":
+            return Typed(f"bool({exact.text})", target, 0, 1)
+        if low <= exact.low and exact.high <= high:
+            return exact._replace(type=target, text=f"int({exact.text})" if x.type.name == "bool" else exact.text)
+        return Typed(f"_wrap({exact.text}, {target.nbits}, {target.signed})", target, low, high)
+
+    def _through_numpy(self, x: Typed, target: Element) -> Typed:
+        if x.type == target or x.type is None:
+            return Typed(x.text, target)
+        change = self.constants(_scalar_conversion(x.type, target))
+        told = f"{self.teller}.of(w)" if self.teller else "None"
+        text = f"{change}({self.fitted(x).text}, {told})"
+        return Typed(text, target) if target.is_float else Typed(text, target, *limits(target))
+
+    def integer(self, kind: str, item: Element, *operands: Typed) -> Typed:
+        if kind in ("Add", "Sub", "Multiply"):
+            return self._ring(kind, item, *operands)
+        a, b = (self.fitted(x) for x in operands)
+        low, high = limits(item)
+        if kind in _COMPARISONS:
+            return Typed(f"({a.text} {_INFIX[kind]} {b.text})", BOOL, 0, 1)
+        if kind in ("max", "min"):
+            return Typed(f"{kind}({a.text}, {b.text})", item, low, high)
+        if kind in _DIVISIONS or kind in _SHIFTS:
+            return self._partial(kind, item, a, b)
+        return Typed(f"({a.text} {_INFIX[kind]} {b.text})", item, low, high)
+
+    def _ring(self, kind: str, item: Element, a: Typed, b: Typed) -> Typed:
+        if kind == "Multiply":
+            ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+        else:
+            low, high = (b.low, b.high) if kind == "Add" else (-b.high, -b.low)
+            ends = [a.low + low, a.high + high]
+        if max(map(abs, ends)) >= 1 << MAX_BITS:
+            return self._ring(kind, item, self.fitted(a), self.fitted(b))
+        return Typed(f"({a.text} {_INFIX[kind]} {b.text})", item, min(ends), max(ends))
+
+    def _partial(self, kind: str, item: Element, a: Typed, b: Typed) -> Typed:
+        """What C leaves undefined for some operands."""
+        low, high = limits(item)
+        told = f"{self.teller}.of(w)" if self.teller else self.constants(nobody)
+        if kind in _SHIFTS:
+            left, known = kind == "LeftShift", b.low >= 0 and b.high < item.nbits
+            call = self.constants(shifted)
+            text = (
+                f"({a.text} {_INFIX[kind]} {b.text})"
+                if known
+                else f"{call}({told}, {left}, {item.nbits}, {a.text}, {b.text})"
+            )
+            return Typed(f"_wrap({text}, {item.nbits}, {item.signed})" if left else text, item, low, high)
+        rest, zero = kind == "Mod", b.low <= 0 <= b.high
+        call = self.constants(remainder if rest else quotient)
+        plain = f"({a.text} {'%' if rest else '//'} {b.text})" if a.low >= 0 and b.low > 0 else ""
+        text = plain or (
+            f"{call}({told}, {a.text}, {b.text})" if zero else f"{'_mod' if rest else '_div'}({a.text}, {b.text})"
+        )
+        if zero and not item.signed:
+            return Typed(f"({text} & {high})", item, low, high)
+        return Typed(text, item, *self._quotient_range(rest, a, b, item))
+
+    @staticmethod
+    def _quotient_range(rest: bool, a: Typed, b: Typed, item: Element) -> tuple[float, float]:
+        """The smallest integer over -1 is the one quotient that leaves its type."""
+        low, high = limits(item)
+        if not rest:
+            return low, max(high, -a.low if b.low <= -1 <= b.high else 0)
+        most = max(abs(b.low), abs(b.high)) - 1
+        return max(low, -most if a.low < 0 else 0), min(high, most) if not b.low <= 0 <= b.high else high
+
+    def float_call(self, kind: str, item: Element, args: Sequence[Typed], result: Element) -> Typed:
+        array = super().float_call(kind, item, args, result)
+        return array._replace(text=f"{array.text}[()]")
+
+    def logical(self, word: str, *operands: str) -> Typed:
+        return Typed(f"(not {operands[0]})" if word == "not" else f"({operands[0]} {word} {operands[1]})", BOOL, 0, 1)
+
+    def choice(self, condition: str, yes: str, no: str) -> str:
+        return f"({yes} if {condition} else {no})"
+
+
+def _scalar_conversion(source: Element, target: Element) -> Callable[[Any, Told | None], Any]:
+    """Between a Python integer and a numpy scalar, or two numpy scalars."""
+    silent = conversion(source, target, nobody)
+
+    def change(value: Any, told: Told | None) -> Any:
+        x = np.asarray(value).astype(source.dtype)
+        result = silent(x) if told is None else conversion(source, target, told)(x)
+        return result[()] if target.is_float else result.item()
+
+    return change
+
+
+# --- arrays
+
+
+class VectorWriter(ExpressionWriter):
+    """Arrays of the C types themselves. told: called with the code of what C leaves undefined."""
+
+    def __init__(self, names: Callable[[Any], str], constants: Callable[[Any], str], told: Told) -> None:
+        super().__init__(names, constants)
+        self.told = told
+
+    def literal(self, value: int, item: Element) -> Typed:
+        return Typed(self.constants(np.asarray(value, np.int64).astype(item.dtype)), item)
+
+    def integer(self, kind: str, item: Element, *operands: Typed) -> Typed:
+        call = self.constants(integers(kind, self.told))
+        return Typed(f"{call}({', '.join(x.text for x in operands)})", BOOL if kind in _COMPARISONS else item)
+
+    def logical(self, word: str, *operands: str) -> Typed:
+        return Typed(f"_np.logical_{word}({', '.join(operands)})", BOOL)
+
+    def choice(self, condition: str, yes: str, no: str) -> str:
+        return f"_np.where({condition}, {yes}, {no})"
+
+
+class IndexWriter(VectorWriter):
+    """Offsets of elements: int64 all through, with Python's operators."""
+
+    def literal(self, value: int, item: Element) -> Typed:
+        return Typed(repr(value), item)
+
+    def converted(self, x: Typed, target: Element) -> Typed:
+        return x._replace(type=target)
+
+    def integer(self, kind: str, item: Element, *operands: Typed) -> Typed:
+        texts = [x.text for x in operands]
+        if kind in _INFIX:
+            return Typed(f"({texts[0]} {_INFIX[kind]} {texts[1]})", BOOL if kind in _COMPARISONS else item)
+        return super().integer(kind, item, *operands)
 
 
 def free_variables(body: Any, bound: Sequence[Any] = ()) -> list[Any]:
     """The variables of an expression that are not in `bound`, in order of appearance."""
-    from tilus.hidet.ir.expr import Var
+    from tilus.hidet.ir.expr import Call, Var
     from tilus.hidet.ir.tools import collect
 
-    called = {id(call.func_var) for call in collect(body, _call_class())}
+    called = {id(call.func_var) for call in collect(body, Call)}
     skip = {id(v) for v in bound} | called
     unique = {id(v): v for v in collect(body, Var) if id(v) not in skip}
     return list(unique.values())
 
 
-def _call_class() -> Any:
-    from tilus.hidet.ir.expr import Call
+def vector_function(args: Sequence[Any], body: Any, told: Told = nobody) -> Callable[..., Any]:
+    """`body` as a numpy function of the given hidet variables: arrays, or scalars that broadcast, of their types."""
+    function = _compiled(args, body, lambda names, keep: VectorWriter(names, keep, told))
+    dtypes = [element(var.type).dtype if hasattr(var.type, "nbits") else None for var in args]
 
-    return Call
+    def call(*values: Any) -> Any:
+        return function(*[np.asarray(x).astype(t, copy=False) if t else x for x, t in zip(values, dtypes, strict=True)])
+
+    return call
 
 
-def vector_function(args: Sequence[Any], body: Any) -> Callable[..., Any]:
-    """`body` as a numpy function of the given hidet variables (arrays, or scalars that broadcast)."""
+def index_function(args: Sequence[Any], body: Any) -> Callable[..., Any]:
+    """`body`, an offset or a mask, as a function of int64 arrays or Python integers."""
+    return _compiled(args, body, lambda names, keep: IndexWriter(names, keep, nobody))
+
+
+def _compiled(args: Sequence[Any], body: Any, writer: Callable[..., ExpressionWriter]) -> Callable[..., Any]:
     namespace: dict[str, Any] = dict(NAMESPACE)
 
     def keep(value: Any) -> str:
@@ -370,5 +539,6 @@ def vector_function(args: Sequence[Any], body: Any) -> Callable[..., Any]:
             raise UnsupportedError(f"The simulator cannot use the variable {var} inside an elementwise expression.")
         return names[id(var)]
 
-    text = ExpressionWriter(name_of, True, keep).write(body)
-    return eval(f"lambda {', '.join(f'x{i}' for i in range(len(args)))}: {text}", namespace)
+    text = writer(name_of, keep).write(body)
+    function: Callable[..., Any] = eval(f"lambda {', '.join(f'x{i}' for i in range(len(args)))}: {text}", namespace)
+    return function

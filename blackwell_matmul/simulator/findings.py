@@ -11,11 +11,14 @@ from blackwell_matmul.frontend.program import Location
 
 Code = Literal[
     "assumption-false",
+    "conversion-range",
     "data-race",
     "deadlock",
     "dealloc-in-flight",
+    "division-by-zero",
     "exit-before-peer",
     "in-flight-at-exit",
+    "integer-overflow",
     "livelock",
     "mbarrier-count",
     "mbarrier-not-initialised",
@@ -31,12 +34,14 @@ Code = Literal[
     "read-before-complete",
     "read-of-another-cta",
     "relaxed-wait",
+    "shift-range",
     "tensor-map",
     "tensor-memory-exhausted",
     "tensor-memory-leak",
     "tensor-memory-not-allocated",
     "tensor-memory-permit",
     "thread-dependent-scalar",
+    "tma-coordinate",
     "too-few-bytes",
     "tx-count-overflow",
     "tx-pending-at-exit",
@@ -64,6 +69,10 @@ class Finding:
     fatal: the CTA could not go on after it, so that part of the output is missing.
     missing: the edge that would have made it right ("wait", "commit", "sync", "arrive", "fence", "phase", "bytes",
     "acquire", "release"), or "".
+    at_fault: the line to look at where it is neither side: a wait that passed too early or that covers too little, an
+    arrival that is too weak, a count that is too small. follows: the line of the finding that this one comes from;
+    mend that one first.
+    in_loop: the line at which it showed comes again, in the next round of a loop.
     tensor, box: what it is about, with the rectangle in the tensor's own coordinates. agents: who, both sides.
     advice: the end of the message, what would have made it right. notes: more sentences, as on who could have ended a
     deadlock. `check` adds seeds, the orders that showed it, of which the first replays it, and timeline, the events
@@ -79,6 +88,9 @@ class Finding:
     count: int = 1
     fatal: bool = False
     missing: str = ""
+    at_fault: Location | None = None
+    follows: Location | None = None
+    in_loop: bool = False
     tensor: str = ""
     box: tuple[tuple[int, int], ...] = ()
     agents: tuple[str, ...] = ()
@@ -107,6 +119,8 @@ class Finding:
             "advice": self.advice or None,
             "location": str(self.location) if self.location else None,
             "other": str(self.other) if self.other else None,
+            "at_fault": str(self.at_fault) if self.at_fault else None,
+            "follows": str(self.follows) if self.follows else None,
             "tensor": self.tensor or None,
             "box": [list(span) for span in self.box],
             "agents": list(self.agents),
@@ -151,13 +165,15 @@ class Event:
         return {"step": self.step, "agent": self.agent, "kind": self.kind, "what": self.what, "location": where}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """The result of `simulate`. Outputs were written in place.
 
-    findings: errors and unguaranteed facts, repeats merged. events: the first CTA's steps (see `simulate`).
-    schedule: the script's __init__ arguments. seconds: host time of the simulation, not of any GPU.
-    counts: how often each instruction was executed, by a warp.
+    findings: errors, then unguaranteed facts, causes first; repeats merged. events: the first CTA's steps (see
+    `simulate`).
+    schedule: the script's __init__ arguments, types by name. seconds: host time of the simulation, not of any GPU.
+    counts: how often each instruction was executed, by a warp. disagreements: clauses on tensors that differ in type,
+    shape or strides from what the kernel takes them as; no faults by themselves, but why a result is wrong.
     """
 
     kernel: str
@@ -169,8 +185,18 @@ class Run:
     events: tuple[Event, ...] = ()
     printed: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
+    disagreements: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """True when no finding is an error."""
         return not any(f.severity is Severity.ERROR for f in self.findings)
+
+    def __str__(self) -> str:
+        where = f"{self.kernel} on {'x'.join(map(str, self.grid))} CTAs of {self.target}"
+        schedule = ",".join(f"{name}={value}" for name, value in self.schedule.items())
+        codes = ", ".join(dict.fromkeys(finding.code for finding in self.findings))
+        found = f"findings: {codes}" if codes else "no findings"
+        return "  ".join(filter(None, (where, schedule, found, f"simulated in {self.seconds:.2f} s on the CPU")))
+
+    __repr__ = __str__

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.simulator.disagreement import disagreement
 from blackwell_matmul.simulator.findings import Finding, Severity
 from blackwell_matmul.simulator.memory import Box, Region, Storage
 from blackwell_matmul.simulator.types import Element, from_bits, to_bits, to_image
@@ -79,7 +80,7 @@ class GlobalStorage(Storage):
         super().__init__("global", key.name, key.item, data, True)
         self.segment, self.key, self.address, self.declared = segment, key, key.address, key.shape
         self.constant = segment.constant
-        self.maps: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()  # the (dims, box) that TMA can address it with
+        self.maps: set[tuple[Any, ...]] = set()  # the (dims, box, span of the swizzle) that TMA can address it with
 
     @functools.cached_property
     def image(self) -> np.ndarray | None:
@@ -141,7 +142,7 @@ class Write:
 class GlobalMemory:
     """All segments of a launch. views: a cache for the kernel's global_view statements. writes: what each CTA stored
     where. reads: what each CTA loaded of what the program may also write. read: addresses of the segments that some
-    CTA loaded from."""
+    CTA loaded from. tensors: the arguments that are some, by name. seen: all views there were."""
 
     segments: list[Segment] = field(default_factory=list)
     storages: dict[ViewKey, GlobalStorage] = field(default_factory=dict)
@@ -149,6 +150,8 @@ class GlobalMemory:
     writes: dict[Any, Write] = field(default_factory=dict)
     reads: dict[Any, Write] = field(default_factory=dict)
     read: set[int] = field(default_factory=set)
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+    seen: dict[ViewKey, None] = field(default_factory=dict)
 
     def segment_at(self, address: int) -> Segment | None:
         for segment in self.segments:
@@ -163,7 +166,13 @@ class GlobalMemory:
             if segment is None:
                 return None
             self.storages[key] = self._make(segment, key)
+            self.seen[key] = None
         return self.storages[key]
+
+    def disagreements(self) -> tuple[str, ...]:
+        """Where the kernel's views and the tensors themselves differ in type, shape or strides."""
+        found = (disagreement(self.tensors, key) for key in self.seen)
+        return tuple(dict.fromkeys(each for each in found if each is not None))
 
     def _make(self, segment: Segment, key: ViewKey) -> GlobalStorage:
         size = key.item.dtype.itemsize

@@ -8,30 +8,43 @@ control flow and scalars alone, and tells which steps a warp takes (`repeat.py`)
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import linecache
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
-from blackwell_matmul.simulator.expressions import NAMESPACE, ExpressionWriter, free_variables
+from blackwell_matmul.simulator.arithmetic import Told, Undefined
+from blackwell_matmul.simulator.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
 from blackwell_matmul.simulator.machine import BARRIER_BYTES, Warp
 from blackwell_matmul.simulator.registers import ThreadGroup
 from blackwell_matmul.simulator.repeat import SCAN_NAMESPACE
+from blackwell_matmul.simulator.sanitizer.lines import Lines
 from blackwell_matmul.simulator.semantics import description_of
 from blackwell_matmul.simulator.semantics.description import Again
 from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
-from blackwell_matmul.simulator.site import Moved, Site
+from blackwell_matmul.simulator.site import Moved, Site, report_undefined
 from blackwell_matmul.simulator.tape import taping
+from blackwell_matmul.simulator.types import Element, element
+from blackwell_matmul.simulator.unwritten import Unwritten
 
 _OF_GRID = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
 _OF_CLUSTER = [f"{name}_{axis}" for name in ("clusterBlockIdx", "clusterDim", "clusterIdx") for axis in "xyz"]
 _BUILT_IN = {**_OF_GRID, **{name: name for name in (*_OF_CLUSTER, "clusterBlockRank", "clusterSize")}}
 """hidet's variables, and what `main` calls them."""
+
+
+class Source(NamedTuple):
+    """A global tensor with tiles at a place. multiple: of what TMA needs the last coordinate of each to be one."""
+
+    number: int
+    rank: int
+    multiple: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +55,8 @@ class Lowered:
     cluster: its extents; its CTAs run together. interacts: all CTAs talk to each other (semaphores, global workspaces)
     and must run together.
     scan(warp, log, places): what a warp does, without doing it; None where that is not known before. taped: `main`,
-    with each call that moves values written to the CTA's tape. sources: the rank of each tensor that `places` has a
-    list for.
+    with each call that moves values written to the CTA's tape. sources: the tensors that `places` has a list
+    for.
     """
 
     program: Program
@@ -57,8 +70,12 @@ class Lowered:
     lines: dict[int, Location]
     scan: Callable[[Any, list[Any], list[list[int]]], None] | None
     taped: Callable[[Warp], Iterator[Any]]
-    sources: tuple[int, ...]
+    sources: tuple[Source, ...]
     counts: dict[str, int] = field(default_factory=dict)
+
+    @functools.cached_property
+    def text(self) -> Lines:
+        return Lines(self.program)
 
     def location_of_error(self, error: BaseException) -> Location | None:
         """The kernel's line behind the innermost generated line of a traceback."""
@@ -102,12 +119,14 @@ class Lowering:
         self.barriers: dict[int, tuple[int, int]] = {}  # by tensor of barriers: the first one's address, and how many
         self.addresses: dict[int, str] = {}  # by tensor that holds one barrier: its address, as Python
         self.accumulators = _accumulators(program)
+        self.unwritten = Unwritten(program, self.constant)
         self.operands = {id(t) for node in walk(program.tile.body) for t in getattr(node, "inputs", ())}
         self.instructions: list[Any] = []
-        self.sources: dict[int, tuple[int, int]] = {}  # number and rank of the global tensors with tiles at a place
+        self.sources: dict[int, Source] = {}  # the global tensors with tiles at a place
         self.values: dict[str, Moved | None] = {}  # the callables that move values
         self.repeatable = True
         self.here: Location | None = None
+        self.tellers: dict[Location | None, str] = {}
 
     # names
 
@@ -132,14 +151,21 @@ class Lowering:
         self.namespace[name] = value
         return name
 
-    def scalar(self, expression: Any) -> str:
-        """Python source of a scalar expression."""
+    def scalar(self, expression: Any, target: Element | None = None) -> str:
+        """Python source of a scalar expression, or of what a variable of the type `target` holds of it."""
         if isinstance(expression, (bool, int, float, str)):
             return repr(expression)
+        writer = ScalarWriter(self.variable, self.constant, self._teller())
         try:
-            return ExpressionWriter(self.variable, False, self.constant).write(expression)
+            return writer.write(expression) if target is None else writer.write_as(expression, target)
         except UnsupportedError as error:
             raise self._located(error) from None
+
+    def _teller(self) -> str:
+        """The name of what reports undefined arithmetic at this line."""
+        if self.here not in self.tellers:
+            self.tellers[self.here] = self.constant(Teller(self.here))
+        return self.tellers[self.here]
 
     def _located(self, error: UnsupportedError) -> UnsupportedError:
         """The same sentence with the line, unless it names it already."""
@@ -160,8 +186,10 @@ class Lowering:
             self.keep.append(tensor)
         return self.tensors[id(tensor)]
 
-    def source_of(self, tensor: Any, rank: int) -> int:
-        return self.sources.setdefault(id(tensor), (len(self.sources), rank))[0]
+    def source_of(self, tensor: Any, rank: int, multiple: int) -> int:
+        known = self.sources.get(id(tensor), Source(len(self.sources), rank, 1))
+        self.sources[id(tensor)] = known._replace(multiple=math.lcm(known.multiple, multiple))
+        return known.number
 
     # lines
 
@@ -200,12 +228,28 @@ class Lowering:
     def visit_ForStmt(self, stmt: Any) -> None:
         extent = self.scalar(stmt.extent)
         name = self.declare(stmt.iter_var)
-        self.block(f"for {name} in range({extent}):", stmt.body, f"for {name} in _turns(log, {extent}):")
+        if self._changes(stmt.body, stmt.extent, stmt.iter_var):
+            self._loop_that_reads_again(name, extent, stmt.body)
+        else:
+            self.block(f"for {name} in range({extent}):", stmt.body, f"for {name} in _turns(log, {extent}):")
+
+    def _changes(self, body: Any, extent: Any, index: Any) -> bool:
+        """Whether a loop's body assigns to its index or to a variable of its bounds."""
+        from blackwell_matmul.frontend.recording import walk
+
+        used = {id(index), *(() if isinstance(extent, int) else map(id, free_variables(extent)))}
+        return any(id(getattr(node, "var", None)) in used for node in walk(body) if type(node).__name__ == "AssignStmt")
+
+    def _loop_that_reads_again(self, name: str, extent: str, body: Any) -> None:
+        """C's loop: its bound is computed before every round, where Python's range is computed once."""
+        self.emit(f"{name} = -1")
+        condition = f"({name} := {name} + 1) < {extent}"
+        self.block(f"while {condition}:", body, f"while _taken(log, {condition}):")
 
     def visit_WhileStmt(self, stmt: Any) -> None:
         turns, stop = f"n{len(self.lines)}", self.constant(endless_loop(self.here))
         self.emit(f"{turns} = 0")
-        condition = self.scalar(stmt.cond)
+        condition = self.scalar(stmt.cond, BOOL)
         self.emit(f"while {condition}:", f"while _taken(log, {condition}):")
         self.emit(f"    {turns} += 1")
         self.emit(f"    if {turns} > {MAX_TURNS}: {stop}(w)")
@@ -214,7 +258,7 @@ class Lowering:
         self.depth -= 1
 
     def visit_IfStmt(self, stmt: Any) -> None:
-        condition = self.scalar(stmt.cond)
+        condition = self.scalar(stmt.cond, BOOL)
         self.block(f"if {condition}:", stmt.then_body, f"if _taken(log, {condition}):")
         if stmt.else_body is not None:
             self.block("else:", stmt.else_body)
@@ -243,11 +287,7 @@ class Lowering:
 
     def typed(self, var: Any, value: Any) -> str:
         """The value as the variable's type holds it."""
-        text = self.scalar(value)
-        kind = getattr(var.type, "name", "")
-        if kind.startswith(("int", "uint")) and not text.isdigit():
-            return f"_wrap({text}, {var.type.nbits}, {not kind.startswith('u')})"
-        return f"_round({text}, {var.type.nbits})" if kind.startswith("float") else text
+        return self.scalar(value, element(var.type) if hasattr(var.type, "nbits") else None)
 
     def visit_EvaluateStmt(self, stmt: Any) -> None:
         from tilus.ir.instructions import ClusterSyncThreadsInst
@@ -275,12 +315,14 @@ class Lowering:
         self.emit(f"{self.declare(stmt.ptr_var)} = {call}(w, {self.value_of(stmt.tensor)})")
 
     def visit_TensorItemValueStmt(self, stmt: Any) -> None:
-        from blackwell_matmul.simulator.semantics.views import item_value
+        from blackwell_matmul.simulator.semantics.views import ITEM, Statement, item_value
 
         if id(stmt.tensor) in self.addresses:
             self.emit(f"{self.declare(stmt.var)} = {self.addresses[id(stmt.tensor)]}")
             return
         self.repeatable = False
+        for line in self.unwritten.read(stmt.tensor, Statement(ITEM, self.groups[-1], self.here)):
+            self.emit(line, "")
         call = self.constant(item_value(stmt.tensor, self.groups[-1], self.here))
         self.emit(f"{self.declare(stmt.var)} = {call}(w, {self.value_of(stmt.tensor)})")
 
@@ -304,6 +346,7 @@ class Lowering:
             return
         self._check_loaded(inst, site)
         self._watch_accumulators(inst, site)
+        self._follow_unwritten(inst, site, function)
         constant = self.constant(function)
         self._note(constant, site)
         call = f"{constant}({', '.join(['w', *site.arguments])})"
@@ -358,6 +401,12 @@ class Lowering:
         use = self.constant(ordinary_use(site, site.name(tensor, "the accumulator"), write))
         self.emit(f"if w.wgmma: {use}(w, {self.value_of(tensor)})", "")
 
+    def _follow_unwritten(self, inst: Any, site: Site, function: Callable[..., Any]) -> None:
+        """Registers that nothing has written are carried along, and found where something depends on them."""
+        for line in self.unwritten.lines(inst, site, function):
+            self.emit(line, "")
+            self.repeatable &= type(inst).__name__ != "WhereInst"  # values decide what it depends on
+
     def _target(self, output: Any) -> str:
         """Where a result goes: to its name, or into the registers that an earlier view of the tensor shares."""
         again = self.is_defined(output) and id(output) in self.viewed
@@ -410,7 +459,7 @@ class Lowering:
             self.program, source, self.namespace["main"], self._grid(metadata), self.num_warps,
             self._cluster(), self.interacts,
             self.written(), self.locations, self._scan(), taped["main"],
-            tuple(rank for _, rank in self.sources.values()), counts,
+            tuple(self.sources.values()), counts,
         )  # fmt: skip
 
     def _scan(self) -> Callable[[Any, list[Any], list[list[int]]], None] | None:
@@ -451,11 +500,11 @@ class Lowering:
         return x, y, z
 
     def _head(self) -> list[str]:
-        return ["def main(w):", *self._names(), "    if False: yield"]
+        return ["def main(w):", *self._names(), *self.unwritten.head(), "    if False: yield"]
 
     def _names(self) -> list[str]:
         arguments = [
-            f"    {self.variables[id(var)]} = w.cta.grid.arguments[{name!r}]" for name, var in self.program.params
+            f"    {self.variables[id(var)]} = {self._argument(name, var)}" for name, var in self.program.params
         ]
         return [
             "    wi = w.index",
@@ -464,6 +513,12 @@ class Lowering:
             *self._cluster_names(),
             *arguments,
         ]
+
+    def _argument(self, name: str, var: Any) -> str:
+        """An argument as the kernel has it: a float in its type."""
+        text = f"w.cta.grid.arguments[{name!r}]"
+        floating = hasattr(var.type, "nbits") and var.type.is_float()
+        return f"{self.constant(element(var.type).dtype.type)}({text})" if floating else text
 
     def _cluster_names(self) -> list[str]:
         """PTX ISA, "Special Registers": %cluster_ctaid, %cluster_ctarank, %cluster_nctaid, %clusterid."""
@@ -475,6 +530,7 @@ class Lowering:
         return lines
 
     def _grid(self, metadata: Any) -> Callable[[dict[str, Any]], tuple[int, int, int]]:
+        self.tellers[self.here] = ""  # a grid has no warp to report for
         texts = [self.scalar(e) for e in metadata.grid_blocks]
         used = {id(v) for e in metadata.grid_blocks if not isinstance(e, int) for v in free_variables(e)}
         head = "".join(
@@ -509,6 +565,20 @@ def barrier_address(first: int, count: int, name: str | None, location: Location
         return first + BARRIER_BYTES * index
 
     return address
+
+
+class Teller:
+    """Reports arithmetic that C leaves undefined, at one line."""
+
+    def __init__(self, location: Location | None) -> None:
+        self.location = location
+
+    def __call__(self, warp: Warp, code: Undefined, value: int) -> int:
+        report_undefined(warp, code, self.location)
+        return value
+
+    def of(self, warp: Warp) -> Told:
+        return lambda code: report_undefined(warp, code, self.location)
 
 
 MAX_TURNS = 1_000_000

@@ -112,13 +112,17 @@ class Mbarrier:
             self._maybe_complete()
 
     def _report_over_arrival(self, count: int, location: Location | None) -> None:
-        self.cta.report(
-            "mbarrier-over-arrival",
+        message = (
             f"{self.name} gets {count} arrival(s) where phase {self.phase} lacked {self.pending}; it was initialised"
-            f" with a count of {self.expected}",
-            location,
-            self.location,
+            f" with a count of {self.expected}"
         )
+        alone = self.location if count > self.expected else None  # else it came too early, and that has a cause
+        self.cta.grid.report(
+            Finding(
+                "mbarrier-over-arrival", Severity.ERROR, message, self.cta.position, location, self.location,
+                at_fault=alone,
+            )
+        )  # fmt: skip
 
     def expect_tx(self, count_bytes: int, location: Location | None) -> None:
         """expect-tx: the phase also waits for that many bytes."""
@@ -498,9 +502,10 @@ class Cta:
         if op.source_free:
             return  # its writes may outlive the CTA (PTX ISA, cp.async.bulk.wait_group)
         lost = any(region.storage.space == "shared" for region in op.reads)
+        wait = op.too_new.advice if op.too_new else op.remedy
         self.report(
             "in-flight-at-exit",
-            f"{op.name} was not waited for: {op.remedy}, and the CTA exits while it is in flight",
+            f"{op.name} was not waited for: {wait}, and the CTA exits while it is in flight",
             op.location,
             severity=Severity.ERROR if lost else Severity.UNGUARANTEED,
         )

@@ -31,11 +31,12 @@ class Storage:
 
     written: True once every element was written, else a mask of the elements that were. complete: rectangles that
     were written as a whole, so that nobody looks at the mask again. tape: where the work of its CTA is written down.
-    in_cta: of a shared tensor, gives the one of another CTA.
+    in_cta, address_of: of a shared tensor, give the one of another CTA, and the address of an element.
     """
 
     tape: Tape | None = None
     in_cta: Callable[[Cta], Storage]
+    address_of: Callable[[tuple[int, ...]], int]
 
     def __init__(self, space: str, name: str, item: Element, data: np.ndarray, written: np.ndarray | bool) -> None:
         self.space, self.name, self.item, self.data = space, name, item, data
@@ -223,7 +224,8 @@ def _of_elements(storage: Storage, data: np.ndarray, index: np.ndarray) -> View:
     """The view of the elements with these numbers: as a rectangle of the root, where they are one."""
     found = _rectangle(index, storage.shape)
     if found is None:
-        return View(storage, data, (0,) * len(storage.shape), (), index)
+        first = int(index.flat[0]) if index.size else 0
+        return View(storage, data, tuple(int(begin) for begin in np.unravel_index(first, storage.shape)), (), index)
     return View(storage, data, *found)
 
 

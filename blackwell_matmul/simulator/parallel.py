@@ -8,7 +8,6 @@ import gc
 import itertools
 import multiprocessing
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import Any
 from threadpoolctl import ThreadpoolController
 
 from blackwell_matmul.errors import SimulationError, UnsupportedError
+from blackwell_matmul.interrupts import held, leave_with_parent
 from blackwell_matmul.simulator.machine import Grid, Position
 from blackwell_matmul.simulator.repeat import Repeats
 from blackwell_matmul.wording import spelled
@@ -146,7 +146,8 @@ def _run_forked(grid: Grid, rest: list[list[Position]], processes: int, tell: Ca
         for index in range(1, processes):
             receiver, sender = context.Pipe(duplex=False)
             child = context.Process(target=_child, args=(grid, rest[index::processes], sender), daemon=True)
-            child.start()
+            with held():
+                child.start()
             sender.close()
             children.append((child, receiver))
         with closing(Repeats(grid)) as repeats:  # on the memory that they share
@@ -163,7 +164,7 @@ def _run_forked(grid: Grid, rest: list[list[Position]], processes: int, tell: Ca
 
 
 def _child(grid: Grid, mine: list[list[Position]], sender: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent answers it
+    leave_with_parent()
     grid.findings.clear()
     grid.printed.clear()
     grid.memory.writes.clear()

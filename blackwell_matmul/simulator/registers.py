@@ -222,3 +222,17 @@ def _broadcast_index(out: _Hashable, operand: _Hashable, group: ThreadGroup, war
 def pick(registers: np.ndarray, index: np.ndarray | None) -> np.ndarray:
     """Registers in the order that `broadcast_index` asks for."""
     return registers if index is None else registers[_LANES, index]
+
+
+# what nothing has written (unwritten.py): each byte of an element holds a number, 0 where it was written
+
+
+def numbers(origins: np.ndarray) -> np.ndarray:
+    """The number of each element: of one that was written in part, that of the rest."""
+    parts = np.ascontiguousarray(origins).view(np.uint8)
+    return np.asarray(parts.reshape(*origins.shape, origins.dtype.itemsize).max(axis=-1))
+
+
+def spread(each: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The inverse of `numbers`, for elements of this type."""
+    return np.repeat(each, dtype.itemsize, axis=1).view(f"u{dtype.itemsize}")

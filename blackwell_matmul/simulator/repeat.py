@@ -70,6 +70,9 @@ class _Seat:
     def stop(self, *_: Any) -> Unrepeatable:
         return Unrepeatable()
 
+    def report(self, *_: Any, **__: Any) -> None:
+        raise Unrepeatable
+
 
 @dataclass(frozen=True)
 class _SeatedWarp:
@@ -78,7 +81,8 @@ class _SeatedWarp:
 
 
 class Course:
-    """The steps that a CTA takes. key: equal for CTAs that take the same ones, wherever in global memory.
+    """The steps that a CTA takes. key: equal for CTAs that take the same ones, wherever in global memory; but TMA's
+    tiles must be as far past a multiple of 16 bytes.
 
     places: for each tensor there, the offsets of its tiles, in the order of the warps' programs.
     """
@@ -92,10 +96,12 @@ class Course:
         for index in range(lowered.num_warps):
             lowered.scan(_SeatedWarp(seat, index), log, lists)
             log.append(None)
-        if float in {*map(type, log)}:  # 0.0 and -0.0 are equal, and not the same
+        if {*map(type, log)} - {int, bool, type(None)}:  # 0.0 and -0.0 are equal, and not the same
             log = [repr(entry) for entry in log]
-        self.places = [np.array(n, np.int64).reshape(-1, r) for n, r in zip(lists, lowered.sources, strict=True)]
-        self.key = tuple(log), tuple((places - places[:1]).tobytes() for places in self.places)
+        pairs = list(zip(lists, lowered.sources, strict=True))
+        self.places = [np.array(n, np.int64).reshape(-1, source.rank) for n, source in pairs]
+        past = tuple([n[source.rank - 1] % source.multiple if n else 0 for n, source in pairs])
+        self.key = tuple(log), past, tuple([(places - places[:1]).tobytes() for places in self.places])
 
     def distances(self, other: Course) -> list[Distance]:
         """How far this CTA's tiles lie from the other's, in each tensor."""

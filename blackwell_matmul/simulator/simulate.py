@@ -12,16 +12,17 @@ import numpy as np
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
-from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_seed
-from blackwell_matmul.simulator.engine import POLICIES, Engine
+from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
+from blackwell_matmul.simulator.engine import Engine
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
 from blackwell_matmul.simulator.globals import GlobalMemory, Segment, merge, segment_of
 from blackwell_matmul.simulator.lower import Lowered, lower
 from blackwell_matmul.simulator.machine import Grid
 from blackwell_matmul.simulator.parallel import run_ctas
+from blackwell_matmul.simulator.sanitizer.causes import in_order
 from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
 from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS as MAX_CTAS_OF_A_CLUSTER
-from blackwell_matmul.wording import accepts, attribute, has_memory, integer, plain_text, shown, spelled
+from blackwell_matmul.wording import accepts, attribute, has_memory, integer, shown, spelled
 
 import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
 
@@ -95,20 +96,27 @@ def run_grid(
         complete = not any(finding.fatal for finding in grid.findings.values())
         for finding in merge(grid.memory, grid.dimensions, lowered.cluster, complete):
             grid.report(finding)
+    disagreements = grid.memory.disagreements()
     grid.memory.close()
     for text in grid.printed:
         print(text)
     return Run(
-        program.name, program.target, dict(bound.init_kwargs), grid.dimensions, time.perf_counter() - start,
-        findings=_sorted(grid.findings.values()), events=tuple(grid.events), printed=tuple(grid.printed), counts=counts,
+        program.name, program.target, _types_named(bound.init_kwargs), grid.dimensions, time.perf_counter() - start,
+        findings=in_order(grid.findings.values()), events=tuple(grid.events), printed=tuple(grid.printed),
+        counts=counts, disagreements=disagreements,
     )  # fmt: skip
+
+
+def _types_named(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A type of tilus prints as hidet.bfloat16."""
+    from tilus.hidet.ir.type import DataType
+
+    return {name: value.name if isinstance(value, DataType) else value for name, value in values.items()}
 
 
 def plain_options(policy: str, seed: int, workers: int | None) -> tuple[str, int, int | None]:
     """The options that do not reach tilus, as plain text and integers."""
-    known = plain_text(policy)
-    if known is None or known not in POLICIES:
-        raise InputError(f"policy is {shown(policy)}; it must be one of {', '.join(POLICIES)}.")
+    known = plain_policy(policy)
     processes = integer(workers, 1, MAX_WORKERS)
     if workers is not None and processes is None:
         raise InputError(
@@ -138,13 +146,13 @@ def _told(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
 
 def _arguments(bound: Bound, lowered: Lowered) -> tuple[GlobalMemory, dict[str, Any]]:
     """The tensors' memory, and each parameter's value as the kernel sees it (an address, or a number)."""
-    memory, arguments = GlobalMemory(), dict(bound.kernel_args)
-    for name, value in bound.kernel_args.items():
-        if attribute(value, "dtype") is not None:
-            segment = _segment(lowered.program.name, name, value)
-            arguments[name] = segment.address
-            if all(s.address != segment.address or s.nbytes < segment.nbytes for s in memory.segments):
-                memory.segments.insert(0, segment)
+    tensors = {name: value for name, value in bound.kernel_args.items() if attribute(value, "dtype") is not None}
+    memory, arguments = GlobalMemory(tensors=tensors), dict(bound.kernel_args)
+    for name, value in tensors.items():
+        segment = _segment(lowered.program.name, name, value)
+        arguments[name] = segment.address
+        if all(s.address != segment.address or s.nbytes < segment.nbytes for s in memory.segments):
+            memory.segments.insert(0, segment)
     _find_constants(memory, lowered.written)
     return memory, arguments
 
@@ -232,8 +240,3 @@ def _check_barriers(grid: Grid, program: Program) -> None:
                 )
                 where = program.location_of(inst)
                 grid.report(Finding("mbarrier-overlaps-tensor", Severity.ERROR, message, None, where))
-
-
-def _sorted(findings: Any) -> tuple[Finding, ...]:
-    """Errors first; otherwise in the order in which they were found."""
-    return tuple(sorted(findings, key=lambda f: f.severity is not Severity.ERROR))

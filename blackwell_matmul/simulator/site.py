@@ -13,6 +13,7 @@ import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
+from blackwell_matmul.simulator.arithmetic import Undefined
 from blackwell_matmul.simulator.engine import AsyncOperation
 from blackwell_matmul.simulator.findings import Finding, Severity
 from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
@@ -40,8 +41,12 @@ def _tuple(texts: list[str]) -> str:
 
 class Site:
     """What a lowering may know. `kind` says how the generated code calls it: "plain" (a call), "blocking" (a call that
-    may return something to wait for) or "steps" (a generator that waits by itself and returns the result). logged: the
-    scalars that the callable gets; moved: those that are a place."""
+    may return something to wait for) or "steps" (a generator that waits by itself and returns the result). operands:
+    the tensors among the arguments. logged: the scalars that the callable gets; moved: those that are a place.
+
+    carry(warp, arguments, *arguments with origins in the place of registers): the origins of the result, where they do
+    not move as the elements do (unwritten.py). chosen(warp, *arguments): which elements of its registers the
+    instruction reads; None: all."""
 
     def __init__(self, lowering: Lowering, inst: Any, description: Description, group: ThreadGroup) -> None:
         self._lowering = lowering
@@ -51,9 +56,12 @@ class Site:
         self.program: Program = lowering.program
         self.location: Location | None = lowering.program.location_of(inst)
         self.arguments: list[str] = []
+        self.operands: dict[int, Any] = {}
         self.kind = "plain"
         self.logged: list[str] = []
         self.moved: Moved | None = None
+        self.carry: Callable[..., np.ndarray] | None = None
+        self.chosen: Callable[..., np.ndarray] | None = None
         self._reads = [e.operand for e in description.touching(Access.READ, When.COMPLETION)]
         self._writes = [e.operand for e in description.touching(Access.WRITE, When.COMPLETION)]
 
@@ -61,6 +69,7 @@ class Site:
 
     def use(self, tensor: Any) -> None:
         """Pass the tensor's value (registers, or a view) to the callable, as its next argument."""
+        self.operands[len(self.arguments)] = tensor
         self.arguments.append(self._lowering.value_of(tensor))
 
     def scalar(self, expression: Any) -> None:
@@ -74,12 +83,18 @@ class Site:
         self.arguments.append(_tuple(texts))
         self.logged += texts
 
-    def place(self, tensor: Any, offsets: Any, dims: tuple[int, ...], shape: tuple[int, ...]) -> None:
-        """Pass the offsets of a tile, of `shape` over `dims`, in a global tensor (which `use` named) as one tuple."""
+    def place(
+        self, tensor: Any, offsets: Any, dims: tuple[int, ...], shape: tuple[int, ...], multiple: int = 1
+    ) -> None:
+        """Pass the offsets of a tile, of `shape` over `dims`, in a global tensor (which `use` named) as one tuple.
+
+        multiple: what the last offset must be a multiple of: CTAs whose remainders differ are not alike (repeat.py).
+        """
         extents = dict(zip(sorted(dims), shape, strict=True))
         view, texts = self.arguments.index(self._lowering.value_of(tensor)), [self._lowering.scalar(e) for e in offsets]
         ones = tuple(extents.get(dim, 1) for dim in range(len(texts)))
-        self.moved = Moved(view, len(self.arguments), self._lowering.source_of(tensor, len(ones)), ones)
+        source = self._lowering.source_of(tensor, len(ones), multiple)
+        self.moved = Moved(view, len(self.arguments), source, ones)
         self.arguments.append(_tuple(texts))
 
     def defined(self, tensor: Any) -> bool:
@@ -208,12 +223,38 @@ class _Layouts(dict[int, WarpLayout]):
 
 
 def report_uninitialised(warp: Warp, region: Region, what: str, location: Location | None) -> None:
-    warp.cta.report(
-        "uninitialised-read",
-        f"{what} reads {region}, part of which nothing has written",
-        location,
-        severity=Severity.ERROR,
-    )
+    message = f"{what} reads {region}, part of which nothing has written"
+    warp.cta.grid.report(
+        Finding(
+            "uninitialised-read", Severity.ERROR, message, warp.cta.position, location, tensor=region.name,
+            box=region.box,
+        )
+    )  # fmt: skip
+
+
+_UNDEFINED: dict[Undefined, tuple[Severity, str]] = {
+    "integer-overflow": (
+        Severity.ERROR,
+        "a sum or product of signed integers leaves its type, which C leaves undefined (the GPU wraps it, as a rule); "
+        "compute it in int64, or in an unsigned type where it may wrap",
+    ),
+    "division-by-zero": (Severity.ERROR, "an integer is divided by zero, which C leaves undefined"),
+    "shift-range": (
+        Severity.ERROR,
+        "a shift by less than 0 bits or by the width of the type or more, which C leaves undefined",
+    ),
+    "conversion-range": (
+        Severity.UNGUARANTEED,
+        "a float that the integer type cannot hold is converted to it, which C leaves undefined (PTX's cvt saturates "
+        "to 32 and 64 bits); clip it first",
+    ),
+}
+
+
+def report_undefined(warp: Warp, code: Undefined, location: Location | None) -> None:
+    """Arithmetic that C leaves undefined; the value is what the hardware gives."""
+    severity, message = _UNDEFINED[code]
+    warp.cta.report(code, message, location, severity=severity)
 
 
 def poisoned(shape: tuple[int, ...], item: Any) -> np.ndarray:

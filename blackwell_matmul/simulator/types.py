@@ -30,7 +30,7 @@ _FLOATS: dict[str, Any] = {
 }
 _INTEGERS: dict[str, Any] = {f"{u}int{n}": np.dtype(f"{u}int{n}") for u in ("", "u") for n in (8, 16, 32, 64)}
 _INTEGERS |= {f"{u}int{n}b": np.dtype(f"{u}int8") for u in ("", "u") for n in range(1, 8)}
-_EIGHT_BITS = ("float8_e4m3", "float8_e5m2")
+EIGHT_BITS = ("float8_e4m3", "float8_e5m2")
 _NARROW = re.compile(r"float([3-7])_e([1-5])m([1-4])")  # tilus's sub-byte floats; numpy lacks most of them
 
 
@@ -84,22 +84,75 @@ def known() -> list[str]:
 def convert(values: np.ndarray, source: Element, target: Element) -> np.ndarray:
     """`values` as the target type, by the rules of PTX cvt: round to nearest even, truncate to integers,
     saturate to the narrow floats (cvt.rn.satfinite is the only form that PTX has for them; below eight bits, what
-    tilus generates: see `_encode`)."""
+    tilus generates: see `_encode`). Between float32 and float64 denormals of float32 are zero (.ftz)."""
     if source.name == target.name:
         return values.copy()
+    if (source.name, target.name) in _BY_WAY_OF_FLOAT32:
+        values = flushed(values.astype(np.float32, copy=False))
     if target.name == "bool":
         return values != 0
     if target.is_float and target.packed:
         return _decode(_encode(values.astype(np.float32), target), target)
-    if target.name in _EIGHT_BITS:
-        limit = float(ml_dtypes.finfo(target.dtype).max)
-        return np.clip(values.astype(np.float32), -limit, limit).astype(target.dtype)
+    if target.name in EIGHT_BITS:
+        return canonical(_saturated(values, target))
     if not target.is_float and source.is_float:
         return wrap(_truncate(values, target), target)
     if source.is_float and source.dtype.kind == "V":  # ml_dtypes convert to float32 exactly, and from there on
         values = values.astype(np.float32)
+    if target.name == "bfloat16" and values.dtype.itemsize > 2 and values.dtype != np.float32:
+        values = _to_odd(values)
     with np.errstate(over="ignore", invalid="ignore"):
-        return wrap(values.astype(target.dtype), target)
+        narrow = wrap(values.astype(target.dtype), target)
+    return flushed(narrow) if source.name == "float64" else canonical(narrow)
+
+
+_BY_WAY_OF_FLOAT32 = {("float32", "float64"), ("float32", "bool"), ("bfloat16", "float64")}
+
+
+def flushed(values: np.ndarray) -> np.ndarray:
+    """Denormal float32 as zeros of the same sign (PTX ISA, .ftz); any other type as it is."""
+    if values.dtype != np.float32:
+        return values
+    small = (np.abs(values) < _SMALLEST_NORMAL) & (values != 0)
+    return np.where(small, np.copysign(np.float32(0), values), values) if small.any() else values
+
+
+_SMALLEST_NORMAL = np.float32(2.0**-126)
+_NAN: dict[Any, tuple[Any, int]] = {
+    np.dtype(np.float64): (np.uint64, 0x7FFFFFFFE0000000),
+    np.dtype(np.float32): (np.uint32, 0x7FFFFFFF),
+    np.dtype(np.float16): (np.uint16, 0x7FFF),
+    np.dtype(ml_dtypes.bfloat16): (np.uint16, 0x7FFF),
+    np.dtype(ml_dtypes.float8_e4m3fn): (np.uint8, 0x7F),
+    np.dtype(ml_dtypes.float8_e5m2): (np.uint8, 0x7F),
+}
+
+
+def canonical(values: np.ndarray) -> np.ndarray:
+    """NaN with the bits that instructions give it, whatever NaN they got (PTX ISA, "Floating Point Instructions": the
+    canonical NaN; in float64, that of float32 converted, as an H200 gives it). Other types as they are."""
+    if values.dtype not in _NAN or not (nan := np.isnan(values)).any():
+        return values
+    bits, pattern = _NAN[values.dtype]
+    return np.where(nan, bits(pattern), np.ascontiguousarray(values).view(bits)).astype(bits).view(values.dtype)
+
+
+def _saturated(values: np.ndarray, target: Element) -> np.ndarray:
+    limit = float(ml_dtypes.finfo(target.dtype).max)
+    narrow = values.astype(np.float32) if values.dtype != np.float64 else _to_odd(values)
+    return np.clip(narrow, -limit, limit).astype(target.dtype)
+
+
+def _to_odd(values: np.ndarray) -> np.ndarray:
+    """float32 from which rounding to a narrower type gives what one rounding of `values` gives: where float32 is not
+    exact, the neighbour whose last bit is set."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = values.astype(np.float32)
+    wide, back = values.astype(np.longdouble), near.astype(np.longdouble)
+    bits = near.view(np.uint32)
+    inexact = np.isfinite(near) & (back != wide) & (bits & 1 == 0)
+    away = (np.abs(back) < np.abs(wide)) if inexact.any() else inexact
+    return np.where(inexact, np.where(away, bits + 1, bits - 1), bits).astype(np.uint32).view(np.float32)
 
 
 def _truncate(values: np.ndarray, target: Element) -> np.ndarray:

@@ -22,6 +22,7 @@ from blackwell_matmul.harness.bench.results import Book, Row
 from blackwell_matmul.harness.bench.session import Plan
 from blackwell_matmul.harness.bench.suites import Case
 from blackwell_matmul.harness.bench.workers import Workers
+from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.tuner import store
 from blackwell_matmul.tuner.candidates import Candidates, Kernel, Pins, candidates, find, spelled
@@ -94,7 +95,7 @@ def tune(
     found = candidates(kernel, problem, gpu)
     start = time.monotonic()
     tried = found.ordered[:top]
-    with tempfile.TemporaryDirectory() as folder:
+    with keeping(lambda: "no winner is kept"), tempfile.TemporaryDirectory() as folder:
         book = _measure(kernel, problem, gpu, tried, Path(folder), (budget_s, limit_s), progress or (lambda what: None))
     made = _tuning(kernel, problem, gpu, found, tried, book, time.monotonic() - start)
     return _kept(made, kernel, problem, gpu)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from blackwell_matmul import kernels
 from blackwell_matmul.compiler import Bundle, compile
 from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first
+from blackwell_matmul.frontend.bind import pointee
 from blackwell_matmul.kernels import rung
 
 ARRAY = np.zeros(4, dtype=np.float32)
@@ -41,16 +43,23 @@ def rung_bundle(name: str, **pins: int) -> Bundle:
     return compile(rung(name)(**pins), *matmul_arguments(), cache=False)
 
 
+def _filled(script: type, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with an array of the annotated type for each "array"."""
+    parameters = list(inspect.signature(script.__call__).parameters.values())[1:]
+    pairs = zip(parameters, args, strict=False)
+    return tuple(np.zeros(4, pointee(p.annotation) or "float32") if v == "array" else v for p, v in pairs)
+
+
 @functools.cache
 def script_program(name: str, *args: Any, target: str = "sm_90a", **schedule: Any) -> Program:
     script = getattr(compiler_scripts, name)
-    filled = tuple(ARRAY if each == "array" else each for each in args)
+    filled = _filled(script, args)
     return build_first(bind_all(script, filled, schedule=schedule, target=target), target)[1]
 
 
 def script_bundle(name: str, *args: Any, target: str = "sm_90a", **schedule: Any) -> Bundle:
     script = getattr(compiler_scripts, name)
-    filled = tuple(ARRAY if each == "array" else each for each in args)
+    filled = _filled(script, args)
     return compile(script, *filled, schedule=schedule, target=target, cache=False)
 
 

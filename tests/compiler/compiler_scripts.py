@@ -1,7 +1,9 @@
 """Small scripts for the tests of the compiler, each for one thing that the rungs lack or that other targets have."""
 
 import tilus
-from tilus import float16, float32, int32, uint32, void_p
+from tilus import float8_e4m3, float8_e5m2, float16, float32, int8, int16, int32, int64, uint32, void_p
+from tilus.ir.layout.ops.shared_ops import shared_row_major
+from tilus.ir.layout.shared_layout import Swizzle
 from tilus.utils import cdiv
 
 
@@ -210,3 +212,120 @@ class RowStride(tilus.Script):
                 self.mbarrier.arrive_and_expect_tx(barrier, transaction_bytes=s.nbytes)
             self.tma.global_to_shared(src=g_x, dst=s, offsets=[self.blockIdx.x * 64, 0], mbarrier=barrier)
         self.mbarrier.wait(barrier, phase=0)
+
+
+class Signed(tilus.Script):
+    """y[0] = a < 0, y[1] = a % 4 < 0, and y[2 + shift]: what depends on the sign of a parameter."""
+
+    def __call__(self, a: int32, n: int32, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        self.assume(a % 2 == 0)
+        first: int32 = 0
+        second: int32 = 0
+        if a < 0:
+            first = 1
+        if a % 4 < 0:
+            second = 1
+        y = self.global_view(y_ptr, dtype=int32, shape=[n])
+        self.store_global(y, self.register_tensor(dtype=int32, shape=[1], init=lambda i: first), offsets=[0])
+        self.store_global(y, self.register_tensor(dtype=int32, shape=[1], init=lambda i: second), offsets=[1])
+        self.store_global(y, self.register_tensor(dtype=int32, shape=[1], init=lambda i: 1), offsets=[a])
+
+
+class Signs(tilus.Script):
+    """A condition on the sign of a parameter of each type."""
+
+    def __call__(self, a: int8, b: int16, c: int32, d: int64, u: uint32, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        found: int32 = 0
+        if a < 0:
+            found += 1
+        if b < 0:
+            found += 2
+        if c < 0:
+            found += 4
+        if d < 0:
+            found += 8
+        y = self.global_view(y_ptr, dtype=int32, shape=[1])
+        self.store_global(y, self.register_tensor(dtype=int32, shape=[1], init=lambda i: found), offsets=[0])
+
+
+class PlaneCopy(tilus.Script):
+    """One plane of x to one of y, by TMA over two dimensions of three."""
+
+    def __call__(self, plane: int32, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[4, 10, 16])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[10, 4, 16])
+        s = self.shared_tensor(dtype=float32, shape=[8, 8])
+        full = self.mbarrier.alloc(counts=[1])
+        self.sync()
+        with self.single_warp():
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(full[0], transaction_bytes=s.nbytes)
+            self.tma.global_to_shared(src=g_x, dst=s, offsets=[plane, 1, 4], dims=[1, 2], mbarrier=full[0])
+        self.mbarrier.wait(full[0], phase=0)
+        self.fence.proxy_async(space="shared")
+        self.sync()
+        with self.single_warp():
+            self.tma.shared_to_global(s, g_y, offsets=[2, plane, 8], dims=[0, 2])
+            self.tma.commit_group()
+            self.tma.wait_group(n=0)
+
+
+class Boxes(tilus.Script):
+    """Eight rows of x to y by TMA, each from and to a place of its own; through a swizzle of 128 bytes, if swizzled."""
+
+    def __init__(self, load_at: list, store_at: list, columns: int = 32, swizzled: bool = False):
+        super().__init__()
+        self.load_at = load_at
+        self.store_at = store_at
+        self.columns = columns
+        plain = shared_row_major(8, columns)
+        self.layout = plain.apply_swizzle(Swizzle(base=2, bits=3, shift=3)) if swizzled else plain
+
+    def __call__(self, row: int32, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[16, 64])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[16, 64])
+        s = self.shared_tensor(dtype=float32, shape=[8, self.columns])
+        self.annotate_layout(s, self.layout)
+        full = self.mbarrier.alloc(counts=1)
+        self.sync()
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s.nbytes)
+        self.tma.global_to_shared(src=g_x, dst=s, offsets=[row + self.load_at[0], self.load_at[1]], mbarrier=full)
+        self.mbarrier.wait(full, phase=0)
+        self.tma.shared_to_global(s, g_y, offsets=self.store_at)
+        self.tma.commit_group()
+        self.tma.wait_group(n=0)
+
+
+class Rows(tilus.Script):
+    """The first elements of a view of m rows."""
+
+    def __call__(self, m: int32, n: int32, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        y = self.global_view(y_ptr, dtype=int32, shape=[m, n])
+        self.store_global(y, self.register_tensor(dtype=int32, shape=[1, 32], init=1), offsets=[0, 0])
+
+
+class NarrowNumbers(tilus.Script):
+    """Sums cast back to a narrow type, NaN as a literal, and a cast between the 8-bit floats."""
+
+    def __call__(self, a: int8, y_ptr: ~int32, x_ptr: ~float8_e4m3, z_ptr: ~float8_e5m2, w_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        if a + a:
+            y = self.register_tensor(dtype=int32, shape=[1], init=1)
+            self.store_global(self.global_view(y_ptr, dtype=int32, shape=[1]), y, offsets=[0])
+        x = self.load_global(self.global_view(x_ptr, dtype=float8_e4m3, shape=[32]), offsets=[0], shape=[32])
+        z = self.cast(x, dtype=float8_e5m2)
+        self.store_global(self.global_view(z_ptr, dtype=float8_e5m2, shape=[32]), z, offsets=[0])
+        w = self.register_tensor(dtype=float32, shape=[32], init=float("nan"))
+        self.store_global(self.global_view(w_ptr, dtype=float32, shape=[32]), w, offsets=[0])

@@ -15,7 +15,7 @@ import compiler_scripts
 import pytest
 import tilus
 import torch
-from compiler_samples import ARRAY, RUNGS, TARGETS, matmul_arguments, rung_bundle, script_bundle
+from compiler_samples import ARRAY, EVERY_RUNG, RUNGS, TARGETS, matmul_arguments, rung_bundle, script_bundle
 
 from blackwell_matmul.compiler import Bundle, cache, compile, compile_many, compiling, nvrtc, resources
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
@@ -51,6 +51,15 @@ def test_bf16_rung() -> None:
 def test_real_types(dtype: str) -> None:
     made = script_bundle("Elementwise", 100, "array", "array", dtype=getattr(tilus, dtype))
     assert "#include" in made.source
+
+
+def test_the_plan_has_what_each_pointer_points_to() -> None:
+    typed, untyped = (
+        script_bundle("Scratch", 100, "array", "array"),
+        script_bundle("TmaCopy", 100, 128, "array", "array"),
+    )
+    assert [each.element for each in typed.plan.parameters if each.type == "pointer"] == ["float32", "float32"]
+    assert [each.element for each in untyped.plan.parameters if each.type == "pointer"] == ["", ""]
 
 
 def test_a_target_that_nvrtc_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +146,13 @@ def test_resources_are_those_of_the_cubin(name: str) -> None:
     assert made.resources.registers == attribute(made.cubin, REGISTERS)
     assert made.resources.stack_bytes == attribute(made.cubin, FRAME_BYTES)
     assert made.resources.dynamic_shared_bytes == made.plan.dynamic_shared_bytes
+
+
+@pytest.mark.parametrize("name", EVERY_RUNG)
+def test_no_rung_keeps_registers_in_memory(name: str) -> None:
+    """As happens when the index of a register is left to run time, for want of a simplification."""
+    made = rung_bundle(name).resources
+    assert made is not None and (made.stack_bytes, made.spill_bytes) == (0, 0)
 
 
 def test_a_log_without_a_report_gives_no_resources() -> None:

@@ -21,7 +21,7 @@ from blackwell_matmul.errors import InputError
 MAP = TensorMap("FLOAT16", "a_ptr", (1024, ("u64", "m")), (2048,), (16, 128), (1, 1), "NONE", "32B", "L2_128B", "NONE")
 PLAN = LaunchPlan(
     kernel="k",
-    parameters=(Parameter("m", "int32"), Parameter("a_ptr", "pointer"), Parameter("scale", "float32")),
+    parameters=(Parameter("m", "int32"), Parameter("a_ptr", "pointer", "float16"), Parameter("scale", "float32")),
     checks=(Check(("==", ("&", "a_ptr", 15), 0), "a_ptr does not start at a multiple of 16 bytes"),),
     grid=(("//", ("+", "m", 127), 128), 16, 1),
     block=(128, 1, 1),

@@ -23,7 +23,7 @@ def source_of(program: Program) -> DeviceSource:
 def plain(text: str) -> list[str]:
     """The lines of a kernel without comments, fences and the qualifiers that are corrected."""
     body = text[text.index("__global__") :]
-    body = re.sub(r"/\*.*?\*/|//[^\n]*|__cluster_dims__\(1, 1, 1\)", "", body, flags=re.DOTALL)
+    body = re.sub(r"/\*.*?\*/|//[^\n]*|__cluster_dims__\(1, 1, 1\)|__restrict__", "", body, flags=re.DOTALL)
     lines = [" ".join(line.split()) for line in body.splitlines()]
     return [line for line in lines if line and not line.startswith('asm volatile ("tcgen05.fence')]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from compiler_samples import RUNGS, rung_bundle, rung_program, sass, script_bundle, script_program
 from tilus.drivers import optimize_ir_module
 from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
@@ -25,6 +26,25 @@ def theirs(program: Program) -> str:
 
 def asm_of(text: str, mnemonic: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if "asm" in line and mnemonic in line]
+
+
+# --- narrow numbers
+
+
+def test_narrow_sums_nan_and_casts_between_8_bit_floats() -> None:
+    """tilus leaves half a parenthesis, writes nanf, and casts as C++ cannot; ours assembles."""
+    args = (3, *(torch.zeros(n, dtype=t) for n, t in ((1, torch.int32), (32, torch.float8_e4m3fn))))
+    args += (torch.zeros(32, dtype=torch.float8_e5m2), torch.zeros(32))
+    program = script_program("NarrowNumbers", *args)
+    wrong = theirs(program)
+    assert "if (int8_t)(a + a) {" in wrong
+    assert "= nanf;" in wrong
+    assert "((float8_e5m2)(regs" in wrong
+    right = script_bundle("NarrowNumbers", *args)
+    assert "if ((int8_t)(a + a)) {" in right.source
+    assert "(float)__int_as_float(0x7fc00000)" in right.source
+    assert "((float8_e5m2)(((float)(regs" in right.source
+    assert right.cubin
 
 
 # --- fast_divmod

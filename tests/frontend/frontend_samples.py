@@ -12,12 +12,13 @@ from blackwell_matmul.frontend import Program, bind_all, build_first, import_til
 import_tilus()
 
 ARRAY = np.zeros(4, dtype=np.float32)
+HALF = np.zeros(4, dtype=np.float16)
 
 CALLS: dict[str, tuple[Any, ...]] = {
     "TmaMatmul": (256, 256, 128, ARRAY, ARRAY, ARRAY),
     "Arithmetic": (256, 8, ARRAY, ARRAY),
     "Inlined": (256, ARRAY, ARRAY),
-    "CpAsync": (64, ARRAY, ARRAY, ARRAY),
+    "CpAsync": (64, HALF, HALF, ARRAY),
     "TensorMemory": (1,),
 }
 """Arguments for each of the scripts that compile."""

@@ -4,8 +4,8 @@ tilus reads the source of a script with `inspect` and refuses postponed annotati
 """
 
 import tilus
-from tilus import RegisterTensor, boolean, float16, float32, int32, uint32, void_p
-from tilus.ir.layout.ops import local
+from tilus import DataType, RegisterLayout, RegisterTensor, boolean, float16, float32, int32, uint32, void_p
+from tilus.ir.layout.ops import column_local, local, replicated
 from tilus.utils import cdiv
 
 
@@ -343,3 +343,86 @@ class Sliced(tilus.Script):
         else:
             g_z = self.global_view(y_ptr, dtype=float32, shape=[2, 32])
             self.store_global(g_z, whole[:, :, 1], offsets=[0, 0])
+
+
+class Registers(tilus.Script):
+    """A tile of 16 x 32 in the registers of a warp, a part of it read or written, and what comes of it stored."""
+
+    def __init__(self, layout: RegisterLayout, part: str = ""):
+        super().__init__()
+        self.layout = layout
+        self.part = part
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=int32, shape=[16, 32])
+        x = self.load_global(g_x, offsets=[0, 0], shape=[16, 32])
+        self.annotate_layout(x, self.layout)
+        if self.part == "element":
+            x[3, 2] = 5
+        if self.part == "wrong threads":
+            column = self.squeeze(self.load_global(g_x, offsets=[0, 3], shape=[16, 1]), dim=1)
+            self.annotate_layout(column, replicated(16, num_workers=32))
+            x[:, 1] = column
+        if self.part == "row":
+            self.store_global(self.global_view(y_ptr, dtype=int32, shape=[32]), x[3], offsets=[0])
+        elif self.part == "column":
+            self.store_global(self.global_view(y_ptr, dtype=int32, shape=[16]), x[:, 5], offsets=[0])
+        elif self.part == "squeezed":
+            y = self.squeeze(self.unsqueeze(x, dim=1), dim=1)
+            self.store_global(self.global_view(y_ptr, dtype=int32, shape=[16, 32]), y, offsets=[0, 0])
+        else:
+            self.store_global(self.global_view(y_ptr, dtype=int32, shape=[16, 32]), x, offsets=[0, 0])
+
+
+class Reduced(tilus.Script):
+    """One reduction along the second dimension of a tile."""
+
+    def __init__(self, op: str, dtype: DataType, shape: list, layout, warps: int):
+        super().__init__()
+        self.op = op
+        self.dtype = dtype
+        self.shape = shape
+        self.layout = layout
+        self.warps = warps
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = self.warps
+        g_x = self.global_view(x_ptr, dtype=self.dtype, shape=self.shape)
+        x = self.load_global(g_x, offsets=[0, 0], shape=self.shape)
+        self.annotate_layout(x, self.layout)
+        if self.op == "sum":
+            y = self.sum(x, dim=1)
+        elif self.op == "max":
+            y = self.max(x, dim=1)
+        else:
+            y = self.min(x, dim=1)
+        self.store_global(self.global_view(y_ptr, dtype=self.dtype, shape=y.shape), y, offsets=[0])
+
+
+class PairedDot(tilus.Script):
+    """mma.sync of operands of which each thread holds four neighbours along k, for two instructions."""
+
+    def __init__(self, in_place: bool = True):
+        super().__init__()
+        self.in_place = in_place
+
+    def __call__(self, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        a = self.load_global(self.global_view(a_ptr, dtype=float16, shape=[16, 32]), offsets=[0, 0], shape=[16, 32])
+        b = self.load_global(self.global_view(b_ptr, dtype=float16, shape=[32, 8]), offsets=[0, 0], shape=[32, 8])
+        c = self.load_global(self.global_view(c_ptr, dtype=float16, shape=[16, 8]), offsets=[0, 0], shape=[16, 8])
+        self.annotate_layout(a, column_local(2, 2).spatial(8, 4).local(1, 4))
+        self.annotate_layout(b, local(2, 1).column_spatial(4, 8).local(4, 1))
+        self.annotate_layout(c, local(2, 1).spatial(8, 4).local(1, 2))
+        g_d = self.global_view(d_ptr, dtype=float16, shape=[16, 8])
+        if self.in_place:
+            self.dot(a, b, c, out=c)
+            self.store_global(g_d, c, offsets=[0, 0])
+        else:
+            d = self.dot(a, b, c)
+            self.annotate_layout(d, local(2, 1).spatial(8, 4).local(1, 2))
+            self.store_global(g_d, d, offsets=[0, 0])

@@ -112,6 +112,7 @@ def test_refusals_name_what_is_wrong_and_what_would_work() -> None:
         (4, 2**31, "int32 holds -2147483648 to 2147483647"),
         (5, 2, "bool holds 0 to 1"),
         (6, 1.5, "p of Scalars is 1.5; it must be a tensor, an array or an address"),
+        (6, ARRAY.astype("float64"), "p of Scalars is an array of float64 and the kernel takes ~float32"),
         (7, "x", "must be a tensor, an array or an address"),
         (7, True, "must be a tensor, an array or an address"),
     ],

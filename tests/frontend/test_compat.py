@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ import pytest
 import tilus.target
 from frontend_samples import CALLS
 from tilus.ir.functors.functor import IRFunctor
+from tilus.ir.layout.ops import local
 
+from blackwell_matmul.compiler import compile
+from blackwell_matmul.compiler.plan import c_div, c_mod
 from blackwell_matmul.errors import CompileError, InputError
-from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names
-from blackwell_matmul.frontend.tilus_compat import wgmma_fragments, widest_wgmma, workspace_bytes
+from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names, tilus_compat
+from blackwell_matmul.frontend.tilus_compat import signed_bounds, wgmma_fragments, widest_wgmma, workspace_bytes
 from blackwell_matmul.simulator.registers import coordinates
 
+Limits = tuple[int | None, int | None]
 ROOT = Path(__file__).parents[2]
 
 
@@ -37,7 +42,7 @@ import numpy as np
 from blackwell_matmul.frontend import bind, build, import_tilus
 import_tilus()
 import frontend_scripts
-array = np.zeros(4)
+array = np.zeros(4, np.float32)
 print(build(bind(frontend_scripts.Inlined, (256, array, array), target="sm_100a"), "sm_100a").name)
 """
 
@@ -145,6 +150,35 @@ def test_a_workspace_is_as_large_as_its_tensor() -> None:
     assert asked(16 * 4 * 32) == 2048
 
 
+@pytest.mark.parametrize("operator", ["*", "//", "%"])
+def test_bounds_hold_for_negative_numbers(operator: str) -> None:
+    """Every pair of small ranges: what C computes lies within the bounds, and tilus's own bounds miss some of it."""
+    limits = [None, -7, -2, 0, 3, 8]
+    ranges = [(low, high) for low in limits for high in limits if None in (low, high) or low <= high]
+    pairs = [(a, b) for a in ranges for b in ranges if operator == "*" or b != (0, 0)]  # x // 0 is refused
+    assert sum(_escapes(operator, a, b) for a, b in pairs) > 0
+    with signed_bounds():
+        assert [(a, b) for a, b in pairs if _escapes(operator, a, b)] == []
+    assert sum(_escapes(operator, a, b) for a, b in pairs) > 0
+
+
+def _escapes(operator: str, a: Limits, b: Limits) -> bool:
+    """Whether a value is out of the bounds that tilus has for it."""
+    from tilus.ir.analyzers.scalar_analyzer import ScalarSet
+
+    compute: Any = {"*": lambda x, y: x * y, "//": c_div, "%": c_mod}[operator]
+    sets = [ScalarSet(lower_bound=low, upper_bound=high) for low, high in (a, b)]
+    found = {"*": ScalarSet.__mul__, "//": ScalarSet.__floordiv__, "%": ScalarSet.__mod__}[operator](*sets)
+    values = [compute(x, y) for x in _samples(a) for y in _samples(b) if operator == "*" or y != 0]
+    low, high = found.lower_bound, found.upper_bound
+    return any((low is not None and value < low) or (high is not None and value > high) for value in values)
+
+
+def _samples(limits: Limits) -> range:
+    low, high = limits
+    return range(-20 if low is None else low, 21 if high is None else high + 1)
+
+
 def columns(layout: Any) -> list[int]:
     """Of the first four registers of the first thread."""
     return coordinates(layout, np.zeros(1, int))[1][0, :4].tolist()
@@ -153,3 +187,19 @@ def columns(layout: Any) -> list[int]:
 def test_an_unknown_target_is_refused_with_those_that_work() -> None:
     with pytest.raises(InputError, match=r"target is 'B200'; it must be one of .*sm_100a"), target("B200"):
         pass
+
+
+def squeezed(layout: Any) -> Any:
+    x = np.zeros((16, 32), np.int32)
+    return compile(scripts.Registers(layout, "squeezed"), x, x.copy(), target="sm_90a", cache=False)
+
+
+def test_a_copy_of_a_copy_of_registers() -> None:
+    source = squeezed(local(16, 1).spatial(1, 32)).source
+    assert "int32_t regs_1[16];" in source and "] = regs_1[" in source
+
+
+def test_a_copy_of_a_copy_is_not_declared_by_tilus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tilus_compat, "declared_copies", nullcontext)
+    with pytest.raises(CompileError, match='identifier "regs_1" is undefined'):
+        squeezed(local(16, 1).spatial(1, 32))

@@ -33,6 +33,11 @@ def a_run(**changes):
     return dataclasses.replace(run, **changes)
 
 
+def test_a_run_names_the_codes_of_its_findings_once() -> None:
+    run = a_run(findings=(a_finding(), a_finding(), dataclasses.replace(a_finding(), code="deadlock")))
+    assert "  findings: race, deadlock  simulated in 0.41 s on the CPU" in str(run)
+
+
 def a_finding(severity=Severity.ERROR):
     return Finding("race", severity, "two at once.", (0, 1, 0), Location("v1.py", 30), None, 3)
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tilus import float16
 
-from blackwell_matmul import BlackwellMatmulV1, InputError, SimulationError, cli
-from blackwell_matmul.harness import make_inputs, run_matmul
+from blackwell_matmul import BlackwellMatmulV1, InputError, SimulationError, cli, simulate
+from blackwell_matmul.harness import make_inputs, report, run_matmul
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.script import Script
 
@@ -34,6 +34,17 @@ def test_a_class_and_a_kernel_do_as_well():
     for script in (BlackwellMatmulV1, BlackwellMatmulV1(block_n=64)):
         result = run_matmul(script, Problem(8, 8, 8))
         assert result.ok and result.kernel == "BlackwellMatmulV1"
+
+
+def test_a_run_prints_as_one_line_and_its_schedule_can_be_pinned() -> None:
+    a, b, c = make_inputs(Problem(8, 8, 8, "bf16"))
+    run = simulate(BlackwellMatmulV1, 8, 8, 8, a, b, c, schedule={"block_n": 64}, target="b200")
+    assert run.schedule["dtype"] == "bfloat16" and run.target == "sm_100a"
+    assert repr(run).startswith("BlackwellMatmulV1 on 1x1x1 CTAs of sm_100a  dtype=bfloat16,block_m=128,block_n=64,")
+    assert "  no findings  simulated in " in repr(run) and str(run) == repr(run)
+    assert simulate(BlackwellMatmulV1, 8, 8, 8, a, b, c, schedule=run.schedule).schedule == run.schedule
+    result = report(run, a, b, c)
+    assert repr([result]) == f"[{result}]"
 
 
 class WritesHalf(Script):

@@ -178,6 +178,16 @@ def test_a_gpu_without_a_target_is_named(gpu, source, target):
         load(bundle())(1000, source, target)
 
 
+def test_a_typed_pointer_takes_tensors_of_its_type_alone(gpu, source, target):
+    parameters = (*PLAN.parameters[:2], dataclasses.replace(PLAN.parameters[2], element="float16"))
+    typed = load(bundle(dataclasses.replace(PLAN, parameters=parameters)))
+    with pytest.raises(InputError, match="target of Copy is a tensor of float32 and the kernel takes ~float16: pass"):
+        typed(1000, source, OnGpu.of(target.float()))
+    assert not gpu.calls("cuLaunchKernelEx")
+    typed(1000, source, target)
+    assert len(gpu.calls("cuLaunchKernelEx")) == 1
+
+
 def test_too_much_shared_memory_is_refused_with_the_numbers(gpu, source, target):
     plan = dataclasses.replace(PLAN, dynamic_shared_bytes=300000)
     with pytest.raises(

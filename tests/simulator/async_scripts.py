@@ -6,6 +6,8 @@ tilus reads the source of a script with `inspect` and refuses postponed annotati
 
 import tilus
 from tilus import float16, float32, int32, uint32, void_p
+from tilus.ir.layout.ops.shared_ops import shared_row_major
+from tilus.ir.layout.shared_layout import Swizzle
 
 ROWS, COLUMNS = 32, 64
 
@@ -123,6 +125,45 @@ class TmaLoad(tilus.Script):
         if self.wait:
             self.mbarrier.wait(full, phase=self.phase)
         self.store_global(g_y, self.load_shared(s_x), offsets=[0 for _ in self.box])
+
+
+class TmaPart(tilus.Script):
+    """y = x: by TMA ("load" or "store") into a part of the shared tensor s or out of it, and by ordinary accesses.
+
+    swizzled: s has rows of 128 bytes, permuted in groups of eight.
+    """
+
+    def __init__(self, rows: int, columns: int, part: int, by_tma: str, swizzled: bool = False):
+        super().__init__()
+        self.box = [rows, columns]
+        self.parts = [4, rows, columns]
+        self.part = part
+        self.by_tma = by_tma
+        plain = shared_row_major(4, rows, columns)
+        self.layout = plain.apply_swizzle(Swizzle(base=2, bits=3, shift=3)) if swizzled else plain
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float32, shape=self.box)
+        g_y = self.global_view(y_ptr, dtype=float32, shape=self.box)
+        s = self.shared_tensor(dtype=float32, shape=self.parts)
+        self.annotate_layout(s, self.layout)
+        full = self.mbarrier.alloc(counts=1)
+        self.sync()
+        if self.by_tma == "load":
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s[0].nbytes)
+            self.tma.global_to_shared(src=g_x, dst=s[self.part], offsets=[0, 0], mbarrier=full)
+            self.mbarrier.wait(full, phase=0)
+            self.store_global(g_y, self.load_shared(s[self.part]), offsets=[0, 0])
+        else:
+            self.store_shared(s[self.part], self.load_global(g_x, offsets=[0, 0], shape=self.box))
+            self.fence.proxy_async(space="shared")
+            self.sync()
+            self.tma.shared_to_global(s[self.part], g_y, offsets=[0, 0])
+            self.tma.commit_group()
+            self.tma.wait_group(0)
 
 
 class TmaStore(tilus.Script):
@@ -377,12 +418,19 @@ class AcrossCtas(tilus.Script):
 
 
 class LinearCopy(tilus.Script):
-    """y = x by linear bulk copies (cp.async.bulk), which only the builder under the language offers."""
+    """y = x by linear bulk copies (cp.async.bulk), which only the builder under the language offers.
 
-    def __init__(self, warps: int = 1, wait: bool = True):
+    Each thread announces what it copies, so that the arrival comes after the copy. again: the arrival announces the
+    bytes once more. early: it comes before the copy. row: where the tile begins.
+    """
+
+    def __init__(self, warps: int = 1, wait: bool = True, again: bool = False, early: bool = False, row: int = 0):
         super().__init__()
         self.warps = warps
         self.wait = wait
+        self.again = again
+        self.early = early
+        self.row = row
 
     def __call__(self, x_ptr: void_p, y_ptr: void_p):
         self.attrs.blocks = 1
@@ -392,9 +440,18 @@ class LinearCopy(tilus.Script):
         s_x = self.shared_tensor(dtype=float32, shape=[4, 64])
         full = self.mbarrier.alloc(counts=1)
         self.sync()
-        with self.single_thread():
-            self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s_x.nbytes)
-        self._builder.copy_async_bulk_global_to_shared(g_x, s_x, [0, 0], [0, 1], full.item())
+        if self.early:
+            with self.single_thread():
+                self.mbarrier.arrive(full)
+            self.sync()
+        self._builder.copy_async_bulk_global_to_shared(g_x, s_x, [self.row, 0], [0, 1], full.item())
+        self.sync()
+        if self.again:
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s_x.nbytes)
+        elif not self.early:
+            with self.single_thread():
+                self.mbarrier.arrive(full)
         if self.wait:
             self.mbarrier.wait(full, phase=0)
         self._builder.copy_async_bulk_shared_to_global(s_x, g_y, [0, 0], [0, 1])

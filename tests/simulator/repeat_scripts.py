@@ -187,3 +187,47 @@ class Ring(tilus.Script):
             self.tma.commit_group()
             self.tma.wait_group(n=0)
             self.sync()
+
+
+class Shifted(tilus.Script):
+    """Four columns of y are those of x, by TMA, for each CTA; they are `step` columns apart."""
+
+    def __init__(self, step: int):
+        super().__init__()
+        self.step = step
+
+    def __call__(self, ctas: int, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = ctas
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[ROWS, 64])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[ROWS, 64])
+        s = self.shared_tensor(dtype=float32, shape=[ROWS, 4])
+        full = self.mbarrier.alloc(counts=1)
+        self.sync()
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s.nbytes)
+        self.tma.global_to_shared(src=g_x, dst=s, offsets=[0, self.blockIdx.x * self.step], mbarrier=full)
+        self.mbarrier.wait(full, phase=0)
+        self.store_global(g_y, self.load_shared(s), offsets=[0, self.blockIdx.x * self.step])
+
+
+class Chosen(tilus.Script):
+    """y is x where x is not negative, and elsewhere registers that nothing has written; or, filled, 32 rows of x."""
+
+    def __init__(self, filled: bool = False):
+        super().__init__()
+        self.filled = filled
+
+    def __call__(self, ctas: int, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = ctas
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[ctas * ROWS, COLUMNS])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[ctas * ROWS, COLUMNS])
+        row: int32 = self.blockIdx.x * ROWS
+        x = self.load_global(g_x, offsets=[row, 0], shape=[ROWS, COLUMNS])
+        y = self.register_tensor(dtype=float32, shape=[ROWS, COLUMNS])
+        if self.filled:
+            self.assign(y, x)
+            self.store_global(g_y, y, offsets=[row, 0])
+        else:
+            self.store_global(g_y, self.where(x >= 0.0, x, y), offsets=[row, 0])

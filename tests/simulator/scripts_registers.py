@@ -271,8 +271,8 @@ class ThreadDependent(tilus.Script):
         self.attrs.warps = 1
         x = self.register_tensor(dtype=int32, shape=[32], init=lambda i: i)
         self.annotate_layout(x, tilus.ir.layout.ops.spatial(32))
-        index: int32 = 7
-        value: int32 = x[index].item()
+        mine = self.view(x, layout=tilus.ir.layout.ops.replicated(1, num_workers=32))
+        value: int32 = mine[0].item()
         self.printf("%d\n", value)
 
 

@@ -8,6 +8,8 @@ import torch
 from clean import clean
 from scripts_control import Floats, Loops, Scalars
 
+from blackwell_matmul.simulator import simulate
+
 
 def wrap(value: int) -> int:
     return (value + 2**31) % 2**32 - 2**31
@@ -21,14 +23,18 @@ def c_division(a: int, b: int) -> tuple[int, int]:
 @pytest.mark.parametrize(("a", "b"), [(7, 3), (-7, 3), (7, -3), (-7, -3), (2**31 - 1, 2), (12, 12), (-(2**31), 5)])
 @pytest.mark.parametrize("u", [0, 1, 2000000000, 2**32 - 1])
 def test_scalars(a: int, b: int, u: int) -> None:
+    """int32 with uint32 is int64 in tilus's code; what overflows is told."""
     y = torch.zeros(15, dtype=torch.int32)
-    clean(Scalars(), a, b, u, y)
+    run = simulate(Scalars(), a, b, u, y, workers=1)
     quotient, rest = c_division(a, b)
+    wide_quotient, wide_rest = c_division(u, a)
     assert y.tolist() == [
-        wrap(a + b), wrap(a * b), quotient, rest, (u << 4 & 0xFFFFFFFF) >> 8, (u - 2000000000) % 2**32 >> 1,
+        wrap(a + b), wrap(a * b), quotient, rest, (u << 4 & 0xFFFFFFFF) >> 8, wrap((u - 2000000000) >> 1),
         wrap(wrap(a + b) * 3), (a < b) + 2 * (a == b) + 4 * (a >= b), min(a, b), max(a, b), a if a % 2 == 0 else b,
-        (a & 12) | (b ^ 3), a % 2**32 < u, u // (a % 2**32) >> 1, u % (a % 2**32) >> 1,
+        (a & 12) | (b ^ 3), a < u, wrap(wide_quotient >> 1), wrap(wide_rest >> 1),
     ]  # fmt: skip
+    overflows = any(wrap(each) != each for each in (a + b, a * b, wrap(a + b) * 3))
+    assert {finding.code for finding in run.findings} == ({"integer-overflow"} if overflows else set())
 
 
 def test_float_scalars() -> None:

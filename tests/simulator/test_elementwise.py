@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 import torch
@@ -21,6 +23,8 @@ from scripts_registers import (
 )
 from tilus import bfloat16, boolean, float16, float32, int4b, int8, int16, int32, uint4b, uint8, uint32
 
+from blackwell_matmul.compiler import compile
+from blackwell_matmul.errors import CompileError, UnsupportedError
 from blackwell_matmul.simulator import simulate
 
 TORCH = {
@@ -49,8 +53,15 @@ CLOSE = {
 }
 
 
-@pytest.mark.parametrize("dtype", [float32, float16, bfloat16, int32])
-@pytest.mark.parametrize("op", EXACT)
+NO_CODE = [("abs", bfloat16), ("abs", int32), ("exp2", bfloat16), ("maximum", int8)]
+"""Functions that tilus has no code for, on tensors of these types."""
+
+
+def with_code(ops: Iterable[str], *dtypes) -> list[tuple]:
+    return [(op, dtype) for op in ops for dtype in dtypes if (op, dtype) not in NO_CODE]
+
+
+@pytest.mark.parametrize(("op", "dtype"), with_code(EXACT, float32, float16, bfloat16, int32))
 def test_exact_unary(op: str, dtype) -> None:
     x = tile(dtype.name, 1, -9, 9)
     y = torch.empty_like(x)
@@ -58,13 +69,23 @@ def test_exact_unary(op: str, dtype) -> None:
     assert torch.equal(y, EXACT[op](x))
 
 
-@pytest.mark.parametrize("dtype", [float32, float16, bfloat16])
-@pytest.mark.parametrize("op", CLOSE)
+@pytest.mark.parametrize(("op", "dtype"), with_code(CLOSE, float32, float16, bfloat16))
 def test_transcendental(op: str, dtype) -> None:
     x = tile(dtype.name, 2, 0.25, 4)
     y = torch.empty_like(x)
     clean(Unary(op, dtype), x, y)
     torch.testing.assert_close(y, CLOSE[op](x.double()).to(x.dtype), rtol=2 * torch.finfo(x.dtype).eps, atol=0)
+
+
+@pytest.mark.parametrize(("op", "dtype"), NO_CODE)
+def test_what_has_no_code_is_refused_by_both(op: str, dtype) -> None:
+    x = tile(dtype.name, 2, 1, 4)
+    script, args = (Binary(op, dtype), (x, x, x)) if op == "maximum" else (Unary(op, dtype), (x, x))
+    name, wide = op.replace("maximum", "max"), "int32" if op == "maximum" else "float32"
+    with pytest.raises(UnsupportedError, match=f"no code for {name} of {dtype.name}: cast to {wide} first"):
+        simulate(script, *args, workers=1)
+    with pytest.raises(CompileError):
+        compile(script, *args)
 
 
 @pytest.mark.parametrize("dtype", [float32, float16, bfloat16])
@@ -104,8 +125,7 @@ COMPARISONS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [float32, float16, bfloat16, int32, int8])
-@pytest.mark.parametrize("op", ARITHMETIC)
+@pytest.mark.parametrize(("op", "dtype"), with_code(ARITHMETIC, float32, float16, bfloat16, int32, int8))
 def test_arithmetic(op: str, dtype) -> None:
     x, y = tile(dtype.name, 3, -50, 50), tile(dtype.name, 4, -50, 50)
     z = torch.empty_like(x)
@@ -193,8 +213,10 @@ def test_cast(source, target) -> None:
 
 
 def test_cast_of_a_large_float_saturates() -> None:
-    x = torch.tensor([3e9, -3e9, float("nan"), float("inf")] * 64)
-    assert cast(float32, int32, x)[:4].tolist() == [2**31 - 1, -(2**31), 0, 2**31 - 1]
+    x, y = torch.tensor([3e9, -3e9, float("nan"), float("inf")] * 64), torch.zeros(256, dtype=torch.int32)
+    run = simulate(Cast(float32, int32), x, y, workers=1)
+    assert y[:4].tolist() == [2**31 - 1, -(2**31), 0, 2**31 - 1]
+    assert [f.code for f in run.findings] == ["conversion-range"]
 
 
 def test_cast_rounds_to_nearest_even() -> None:

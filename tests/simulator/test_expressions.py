@@ -14,7 +14,8 @@ from tilus.hidet.ir.expr import BitwiseNot, Var, cast, if_then_else, logical_and
 from tilus.hidet.ir.type import PointerType
 
 from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.simulator.expressions import NAMESPACE, ExpressionWriter, c_div, c_mod, v_div, vector_function
+from blackwell_matmul.simulator.arithmetic import c_div, c_mod, integers, nobody
+from blackwell_matmul.simulator.expressions import NAMESPACE, ScalarWriter, vector_function
 
 
 def scalar(expression: Any, **values: Any) -> Any:
@@ -22,10 +23,15 @@ def scalar(expression: Any, **values: Any) -> Any:
     namespace = dict(NAMESPACE)
 
     def keep(value: Any) -> str:
-        namespace["_kept"] = value
-        return "_kept"
+        name = f"_kept{len(namespace)}"
+        namespace[name] = value
+        return name
 
-    return eval(ExpressionWriter(lambda var: var.hint, False, keep).write(expression), namespace, values)
+    text = ScalarWriter(lambda var: var.hint, keep).write(expression)
+    return eval(text, {**namespace, **values})
+
+
+v_div = integers("Div", nobody)
 
 
 A, B = Var("a", type=int32), Var("b", type=int32)
@@ -49,21 +55,25 @@ def test_division_of_the_smallest_integer() -> None:
 @pytest.mark.parametrize(
     ("expression", "value"),
     [
-        (U - 1, 2**32 - 1),
-        (U - B, 2**32 - 3),
-        ((U - B) >> 1, (2**32 - 3) >> 1),
-        (-cast(U, uint32) - 1, 2**32 - 1),
+        (U - 1, -1),
+        (U - B, -3),
+        ((U - B) >> 1, -2),
+        (U - uint32(1), 2**32 - 1),
+        ((U - uint32(3)) >> 1, (2**32 - 3) >> 1),
+        (-cast(U, uint32) - uint32(1), 2**32 - 1),
         (BitwiseNot(U), 2**32 - 1),
         (BitwiseNot(U) << 4, 2**32 - 16),
-        (U | A, 2**32 - 5),
+        (U | A, -5),
+        (U | cast(A, uint32), 2**32 - 5),
         (L - U, 7),
-        (A < U, False),
+        (A < U, True),
+        (cast(A, uint32) < U, False),
         (A < 0, True),
-        ((A // 2) + U, 2**32 - 2),
+        ((A // 2) + U, -2),
         (cast(A, uint8), 251),
         (cast(A, uint32), 2**32 - 5),
         (cast(L * 1000000000, int32), (7 * 10**9 + 2**31) % 2**32 - 2**31),
-        (if_then_else(A < 0, L, B), 7),
+        (if_then_else(A < 0, L, cast(B, int64)), 7),
         (logical_and(A < 0, logical_not(B == 3)), False),
         (logical_or(A < 0, B // 0 == 3), True),
         (primitives.max(A, B), 3),

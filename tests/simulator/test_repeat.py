@@ -15,12 +15,14 @@ from orders import ORDERS, line_of
 from repeat_scripts import (
     COLUMNS,
     ROWS,
+    Chosen,
     Crossing,
     FromMemory,
     Numbered,
     Relay,
     Ring,
     SameTile,
+    Shifted,
     Signed,
     Turns,
     TwoTiles,
@@ -235,6 +237,15 @@ def test_each_cta_finds_its_memory_unwritten() -> None:
     assert both(Unwritten, 4, nothing(4 * 256, 32)).repeated == 0
 
 
+def test_a_box_between_multiples_of_16_bytes() -> None:
+    """CTAs whose boxes TMA takes are like one another, and those in between like none of them."""
+    seen = both(Shifted(6), 5, numbers(ROWS, 64), nothing(ROWS, 64))
+    found = next(each for each in seen.run.findings if each.code == "tma-coordinate")
+    assert (found.cta, found.count) == ((1, 0, 0), 2)
+    assert seen.repeated == 2
+    assert both(Shifted(8), 5, numbers(ROWS, 64), nothing(ROWS, 64)).repeated == 4
+
+
 def test_zeros_of_either_sign() -> None:
     seen = both(Signed, 6, nothing(6 * ROWS))
     signs = np.signbit(np.frombuffer(seen.outputs[0], np.float32).reshape(6, -1))
@@ -246,6 +257,20 @@ def test_scalars_from_memory() -> None:
     seen = both(FromMemory, 4, turns, nothing(4 * ROWS))
     assert seen.run.ok and seen.repeated == 0
     assert np.frombuffer(seen.outputs[1], np.float32)[:: ROWS * COLUMNS].tolist() == turns.tolist()
+
+
+def test_registers_that_are_written_later() -> None:
+    seen = both(Chosen(filled=True), 5, numbers(5 * ROWS), nothing(5 * ROWS))
+    assert seen.run.ok and seen.repeated == 4
+
+
+def test_values_that_decide_whether_unwritten_registers_are_taken() -> None:
+    """Only the last CTA takes one."""
+    x = numbers(5 * ROWS)
+    x[-1, -1] = -1
+    seen = both(Chosen, 5, x, nothing(5 * ROWS))
+    assert seen.repeated == 0
+    assert [(f.code, f.cta, f.count) for f in seen.run.findings] == [("uninitialised-read", (4, 0, 0), 1)]
 
 
 def test_views_of_one_tensor_that_move_apart() -> None:

@@ -12,7 +12,7 @@ from orders import ORDERS, codes, faulty, finding, line_of, lines, never_ok, run
 from tensor_core_scripts import CopyToTensorMemory, LastMma, Product, TensorMemory, Twice
 
 from blackwell_matmul.errors import CompileError
-from blackwell_matmul.simulator.semantics.tcgen05 import multiply
+from blackwell_matmul.simulator.semantics.tcgen05 import accumulate, multiply, products
 from blackwell_matmul.simulator.types import element_by_name
 
 
@@ -247,3 +247,17 @@ def test_an_mma_in_flight_at_the_end() -> None:
     message = finding(faulty(LastMma(commit=False), a), "deadlock").message
     assert "warps 1, 2, 3 wait" in message and "for warp(s) 0 at sync()" in message
     assert "in flight, but telling none of these barriers: tcgen05.mma" in message
+
+
+@pytest.mark.parametrize(("name", "nbits", "k"), [("float16", 16, 16), ("float8_e4m3", 8, 32)])
+def test_float16_is_rounded_by_each_mma(name: str, nbits: int, k: int) -> None:
+    """2048 and 1 is 2048; rounded once, 2048 and 1 and -2048 are 1."""
+    half, item = element_by_name("float16", 16), element_by_name(name, nbits)
+    a, b = np.zeros((1, 3 * k), np.float32), np.ones((3 * k, 1), np.float32)
+    a[0, :k], a[0, k], a[0, 2 * k :] = 2048 / k, 1, -2048 / k
+    cells = np.full((1, 1), 7, np.float16)
+    accumulate(cells, products(a, b, item, half), keep=False)
+    assert cells == 0
+    wide = np.zeros((1, 1), np.float32)
+    accumulate(wide, products(a, b, item, element_by_name("float32", 32)), keep=True)
+    assert wide == 1

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
-from async_scripts import LinearCopy, StoreThenReload, StripStore, TmaLoad, TmaStore
+from async_scripts import LinearCopy, StoreThenReload, StripStore, TmaLoad, TmaPart, TmaStore
 from orders import ORDERS, codes, faulty, finding, line_of, lines, never_ok, run_in, silent
+from tilus.ir.layout.ops.shared_ops import shared_row_major
+from tilus.ir.layout.shared_layout import Swizzle
 
+from blackwell_matmul.compiler import compile
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.simulator import simulate
 from blackwell_matmul.simulator.semantics.tma import tensor_map_fault
+from blackwell_matmul.simulator.semantics.views import offset_in
 
 Slices = tuple[slice, ...]
 
@@ -24,18 +31,26 @@ def overlap(shape: list[int], extents: list[int], offsets: list[int]) -> tuple[S
 
 BOXES = [
     ([100], [32], [96]),
-    ([100], [32], [-16]),
     ([40, 24], [16, 8], [8, 4]),
-    ([40, 24], [16, 8], [-3, 20]),
-    ([40, 24], [16, 8], [36, -7]),
+    ([40, 24], [16, 8], [37, 20]),
     ([40, 24], [16, 8], [40, 0]),  # wholly outside
-    ([5, 12, 16], [2, 8, 8], [4, 6, -2]),
-    ([3, 4, 6, 8], [2, 2, 4, 4], [-1, 3, 4, 6]),
-    ([2, 3, 4, 5, 8], [1, 2, 2, 4, 4], [1, 2, -1, 3, 5]),
+    ([5, 12, 16], [2, 8, 8], [4, 6, 12]),
+    ([3, 4, 6, 8], [2, 2, 4, 4], [1, 3, 4, 4]),
+    ([2, 3, 4, 5, 8], [1, 2, 2, 4, 4], [1, 2, 1, 3, 4]),
 ]
+BEFORE = [
+    ([100], [32], [-16]),
+    ([40, 24], [16, 8], [-3, 20]),
+    ([40, 24], [16, 8], [36, -4]),
+    ([40, 24], [16, 8], [-16, -8]),  # wholly outside
+    ([5, 12, 16], [2, 8, 8], [-1, 6, -4]),
+    ([3, 4, 6, 8], [2, 2, 4, 4], [-1, 3, 4, 4]),
+    ([2, 3, 4, 5, 8], [1, 2, 2, 4, 4], [1, 2, -1, 3, 4]),
+]
+"""Boxes that begin before the tensor: TMA loads such, and stores none."""
 
 
-@pytest.mark.parametrize("shape, box, offsets", BOXES)
+@pytest.mark.parametrize("shape, box, offsets", BOXES + BEFORE)
 def test_a_load_fills_with_zeros_what_lies_outside(shape: list[int], box: list[int], offsets: list[int]) -> None:
     x = np.arange(1, 1 + np.prod(shape), dtype=np.float32).reshape(shape)
     y, expected = np.zeros(box, np.float32), np.zeros(box, np.float32)
@@ -54,6 +69,39 @@ def test_a_store_drops_what_lies_outside(shape: list[int], box: list[int], offse
         run = run_in(order, TmaStore(shape, box, offsets), x, y)
         assert run.ok and codes(run) <= {"never-written"}
         np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize(
+    "shape, box, offsets, told",
+    [
+        ([100], [32], [6], "[6]: its innermost coordinate, 6 elements of 4 bytes = 24 bytes, is no multiple of 16"),
+        ([100], [32], [-2], "-2 elements of 4 bytes = -8 bytes"),
+        ([40, 24], [16, 8], [8, 5], "[8, 5]: its innermost coordinate, 5 elements"),
+        ([40, 24], [16, 8], [-3, 2], "[-3, 2]: its innermost coordinate, 2 elements"),
+        ([40, 24], [16, 8], [48, 21], "[48, 21]: its innermost"),  # wholly outside
+        ([2, 3, 4, 5, 8], [1, 2, 2, 4, 4], [1, 2, 0, 3, 7], "[1, 2, 0, 3, 7]: its innermost"),
+    ],
+)
+def test_an_innermost_coordinate_between_multiples_of_16_bytes(
+    shape: list[int], box: list[int], offsets: list[int], told: str
+) -> None:
+    whole, part = np.ones(shape, np.float32), np.ones(box, np.float32)
+    for script, way, other in ((TmaLoad, "load of g_x", "load_global"), (TmaStore, "store to g_y", "store_global")):
+        inputs = (whole, part) if script is TmaLoad else (part, whole)
+        found = finding(faulty(script(shape, box, offsets), *inputs), "tma-coordinate")
+        assert found.fatal and f"TMA {way} at [" in found.message and told in found.message
+        assert found.message.endswith(f"; move the box to a multiple of 4 elements, or use {other}")
+        assert lines(found) == (line_of(script, "self.tma."), None)
+
+
+@pytest.mark.parametrize("shape, box, offsets", BEFORE)
+def test_a_store_before_the_tensor(shape: list[int], box: list[int], offsets: list[int]) -> None:
+    x, y = np.ones(box, np.float32), np.zeros(shape, np.float32)
+    found = finding(faulty(TmaStore(shape, box, offsets), x, y), "tma-coordinate")
+    dim = next(dim for dim, offset in enumerate(offsets) if offset < 0)
+    assert f"at {offsets}: a store takes no negative coordinate, as that of dimension {dim} is" in found.message
+    assert found.message.endswith("; start the box at 0 or later, or use store_global")
+    assert not y.any()
 
 
 def test_a_box_over_some_dimensions() -> None:
@@ -169,6 +217,14 @@ def test_what_no_tensor_map_can_say() -> None:
     assert "extent of 512" in tensor_map_fault(4096, (1024, 8), (16, 2), (512, 8, 2))
     assert "row of the tile is 8 bytes" in tensor_map_fault(4096, (40, 24), (48, 2), (16, 4, 2))
     assert "stride of 8 bytes" in tensor_map_fault(4096, (40, 24), (192, 8), (16, 8, 4))
+    assert "row of the tile is 256 bytes, and its swizzle permutes 128" in tensor_map_fault(
+        4096, (40, 64), (256, 4), (16, 64, 4), 128
+    )
+    assert tensor_map_fault(4096, (40, 64), (256, 4), (16, 32, 4), 128) == ""
+    assert "stride is 1099511627776 bytes, and TMA has strides below 2**40" in tensor_map_fault(
+        4096, (2, 8), (2**40, 4), (2, 8, 4)
+    )
+    assert "extents from 1 to 2**32" in tensor_map_fault(4096, (0, 8), (32, 4), (2, 8, 4))
     assert "6 dimensions" in tensor_map_fault(4096, (1,) * 6, (4,) * 6, (1,) * 6 + (4,))
 
 
@@ -180,6 +236,44 @@ def test_a_tensor_that_tma_cannot_address() -> None:
     assert lines(found)[0] == line_of(TmaLoad, "global_to_shared")
 
 
+@pytest.mark.parametrize("way", ["load", "store"])
+def test_a_box_between_multiples_of_128_bytes_of_shared_memory(way: str) -> None:
+    x = np.arange(16, dtype=np.float32).reshape(2, 8)
+    y = np.zeros_like(x)
+    silent(TmaPart(2, 8, 2, way), (x, y), y, x)
+    found = finding(faulty(TmaPart(2, 8, 3, way), x, y), "tensor-map")
+    assert "s[3:4, 0:2, 0:8]: it starts 64 bytes past a multiple of 128 in shared memory" in found.message
+    assert lines(found)[0] == line_of(TmaPart, "self.tma.", 0 if way == "load" else 1)
+
+
+def test_a_swizzled_box_where_the_pattern_does_not_begin() -> None:
+    """128 bytes a row, swizzled over eight of them: a part of four rows is half a pattern, and the
+    first element of its second half is not at its start."""
+    x = np.arange(4 * 32, dtype=np.float32).reshape(4, 32)
+    y = np.zeros_like(x)
+    silent(TmaPart(4, 32, 2, "load", swizzled=True), (x, y), y, x)
+    found = finding(faulty(TmaPart(4, 32, 3, "load", swizzled=True), x, y), "tensor-map")
+    assert "starts 576 bytes past a multiple of 1024" in found.message
+
+
+def test_the_address_of_an_element_is_the_layouts() -> None:
+    for swizzle in (None, Swizzle(base=3, bits=3, shift=3), Swizzle(base=2, bits=2, shift=4)):
+        layout = shared_row_major(2, 16, 64)
+        layout = layout if swizzle is None else layout.apply_swizzle(swizzle)
+        grid = layout.as_numpy_grid()
+        for place in ((0, 0, 0), (1, 5, 8), (0, 15, 63), (1, 8, 16)):
+            assert offset_in(layout, place) == grid[place]
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_linear_copies_between_multiples_of_16_bytes(end: int) -> None:
+    buffers = [np.zeros(4 * 64 + 4, np.float32) for _ in range(2)]
+    tensors = [buffer[int(i == end) : 256 + int(i == end)].reshape(4, 64) for i, buffer in enumerate(buffers)]
+    found = finding(faulty(LinearCopy(), *tensors), "tensor-map")
+    name = ("g_x", "g_y")[end]
+    assert f"a bulk copy cannot address {name}: it starts 4 bytes past a multiple of 16" in found.message
+
+
 @pytest.mark.parametrize("warps", [1, 4])
 def test_linear_copies(warps: int) -> None:
     x = np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)
@@ -188,3 +282,38 @@ def test_linear_copies(warps: int) -> None:
     found = finding(faulty(LinearCopy(warps, wait=False), x, y), "read-before-complete")
     assert lines(found) == (line_of(LinearCopy, "shared_to_global"), line_of(LinearCopy, "global_to_shared"))
     assert np.isnan(y).all()
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+def test_a_linear_copy_announces_its_bytes_itself(warps: int) -> None:
+    x, y = np.ones((4, 64), np.float32), np.zeros((4, 64), np.float32)
+    found = finding(faulty(LinearCopy(warps, again=True), x, y), "deadlock")
+    assert "still lacks 1024 bytes" in found.message
+    (note,) = [note for note in found.notes if note.startswith("announcements of bytes on full come from")]
+    copy, arrival = line_of(LinearCopy, "global_to_shared"), line_of(LinearCopy, "arrive_and_expect_tx")
+    assert re.search(
+        rf"cp\.async\.bulk \(load\) at \S+:{copy} by .*mbarrier\.arrive\.expect_tx at \S+:{arrival} by", note
+    )
+
+
+@pytest.mark.parametrize("warps", [1, 4])
+def test_what_tilus_emits_for_a_linear_copy_announces_each_piece(warps: int) -> None:
+    x = np.ones((4, 64), np.float32)
+    source = compile(LinearCopy(warps), x, x.copy(), target="sm_90a", cache=False).source
+    announcement = r"\w+_mbarrier_expect_tx_shared\((\w+), uint32_t\(256u\)\);"
+    copy = r"\w+_bulk_shared_global\(.*, 256, \1\);"
+    piece = rf"if \(\(int\)threadIdx\.x < 4\) {{\s*{announcement}\s*{copy}"
+    assert len(re.findall(piece, source)) == 1
+
+
+def test_an_arrival_before_a_linear_copy_ends_the_phase_without_its_bytes() -> None:
+    x, y = np.ones((4, 64), np.float32), np.zeros((4, 64), np.float32)
+    found = finding(faulty(LinearCopy(early=True), x, y), "too-few-bytes")
+    assert "it announces them itself, and the arrivals have to come after it" in found.message
+
+
+@pytest.mark.parametrize("row", [-1, 1])
+def test_a_linear_copy_neither_fills_nor_clips(row: int) -> None:
+    x = np.ones((4, 64), np.float32)
+    with pytest.raises(UnsupportedError, match=r"that reaches beyond the shape \[4, 64\] of g_x; one that lies inside"):
+        simulate(LinearCopy(row=row), x, x.copy())

@@ -4,7 +4,7 @@ blackwell-matmul tune bench/gpu/kernels/faulty.py:FaultyMatmul --size 1024 1024 
 """
 
 import tilus
-from tilus import float16, float32, int32, uint32, void_p
+from tilus import float16, float32, int32, int64, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul import Script
@@ -24,7 +24,7 @@ class FaultyMatmul(Script):
         self.block_n = block_n
         self.block_k = block_k
 
-    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: ~float16):
         self.attrs.blocks = cdiv(m, self.block_m), cdiv(n, self.block_n)
         self.attrs.warps = 4
         offset_m: int32 = self.block_m * self.blockIdx.x
@@ -58,6 +58,7 @@ class FaultyMatmul(Script):
             if self.fault == 2:
                 self.mbarrier.wait(never, phase=0)
         if self.fault == 3:
-            g_far = self.global_view(c_ptr, dtype=float16, shape=[m, 1 << 30])
-            self.store_global(g_far, acc.to(float16), offsets=[offset_m + self.block_m, 1 << 29])
+            far: int64 = 1 << 30
+            g_far = self.global_view(c_ptr + far * 32768, dtype=float16, shape=[m, n])  # no memory there
+            self.store_global(g_far, acc.to(float16), offsets=[offset_m, offset_n])
         self.store_global(g_c, acc.to(float16), offsets=[offset_m, offset_n])

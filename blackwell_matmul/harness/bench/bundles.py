@@ -14,14 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.harness.bench.contenders import Contender
-from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.kernels.digest import code_digest
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.wording import plain_values
@@ -122,6 +119,10 @@ def _schedule(script: Any, pins: Mapping[str, object], arguments: Sequence[Any],
 
 def _arguments(problem: Problem) -> tuple[Any, ...]:
     """(m, n, k, a, b, c); the tensors are address space that nobody fills."""
+    import torch
+
+    from blackwell_matmul.harness.reference import TORCH_DTYPES
+
     m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
     return (m, n, k, *(torch.empty(shape, dtype=dtype) for shape in ((m, k), (n, k), (m, n))))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import queue
+import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -16,11 +18,11 @@ MARK = "blackwell-matmul: "
 
 def main() -> None:
     out = _own_stdout()
+    given: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(given,), daemon=True).start()
     from blackwell_matmul.harness.bench import tasks  # the imports that take seconds, before there is work
 
-    given = json.loads(sys.stdin.readline() or "[]")
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
-    for task in given:
+    for task in given.get():
         ended, broken = _ended(tasks.TASKS, task, lambda what: _say(out, {"step": what}))
         _say(out, ended)
         if broken:
@@ -73,9 +75,14 @@ def _say(pipe: TextIO, message: Mapping[str, Any]) -> None:
     pipe.flush()
 
 
-def _leave_with_parent() -> None:
-    """A parent that was killed cannot end its children; their stdin ends with it."""
-    sys.stdin.read()
+def _listen(given: queue.SimpleQueue[list[dict[str, Any]]]) -> None:
+    """Pass on the tasks. A parent that was killed cannot end its children; their stdin ends with it, at any time."""
+    line = sys.stdin.readline()
+    if line:
+        given.put(json.loads(line))
+        sys.stdin.read()
+    if hasattr(os, "getsid") and os.getsid(0) == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # with the processes that a compiler has started here
     os._exit(1)
 
 

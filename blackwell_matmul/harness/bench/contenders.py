@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
-from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.bench.devices import Call
-from blackwell_matmul.harness.foreign import load_module, names_a_file
+from blackwell_matmul.harness.foreign import check_name, load_module
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.wording import shown
+
+if TYPE_CHECKING:
+    import torch
+
+    from blackwell_matmul.harness.bench.devices import Call
 
 CUBLAS = "cublas"
 BASELINES = Path(__file__).resolve().parents[3] / "bench" / "baselines"
@@ -77,10 +78,7 @@ def named(name: str) -> Contender:
     """A rung or a script, or a baseline by its name; InputError for what there is not."""
     if name in BASELINE_FILES:
         return baseline(name)
-    if not names_a_file(name):
-        kernels.rung(name)
-    elif not Path(name.rpartition(".py")[0] + ".py").is_file():
-        raise InputError(f"cannot read {shown(name)}: there is no such file.")
+    check_name(name)
     return kernel(name)
 
 
@@ -121,4 +119,6 @@ def _picked(arguments: Sequence[Any], places: Sequence[int]) -> list[Any]:
 
 
 def _cublas(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+    import torch
+
     torch.mm(a, b.T, out=c)

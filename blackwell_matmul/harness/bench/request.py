@@ -16,6 +16,7 @@ from blackwell_matmul.harness.bench.results import Book, require_writable
 from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
 from blackwell_matmul.harness.bench.suites import Case
 from blackwell_matmul.harness.studies import STUDIES
+from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.wording import shown
 
 OUT = "bench_results"
@@ -104,12 +105,15 @@ class Request:
         book.save()
         return book
 
-    def compile(self, target: str, tell: Tell) -> tuple[Path, list[str]]:
-        """Without a GPU, for the one of this name or this target: the folder to carry, and what was refused."""
+    def compile(self, target: str, tell: Tell) -> tuple[Path, list[str], int]:
+        """Without a GPU, for the one of this name or this target: the folder to carry, what was refused, and how many
+        kernels are there."""
         gpu = gpu_named(target)
         index, plan = self.index(gpu), self.plan(gpu)
         require_writable(index.folder)
-        return index.folder, session.compile_missing(plan, None, index, gpu, tell)
+        with keeping(lambda: session.kept(plan, index)):
+            refused = session.compile_missing(plan, None, index, gpu, tell)
+        return index.folder, refused, session.compiled(plan, index)
 
 
 def _require(name: str, value: float, low: int, high: int) -> None:

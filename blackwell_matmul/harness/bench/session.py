@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 import os
+import queue
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -19,11 +21,11 @@ from typing import Any
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.bench.bundles import Index, code_of, described
 from blackwell_matmul.harness.bench.contenders import CUBLAS, Contender
-from blackwell_matmul.harness.bench.devices import DATA
 from blackwell_matmul.harness.bench.protocol import Settings, Timing
 from blackwell_matmul.harness.bench.results import Book, Row, Status
 from blackwell_matmul.harness.bench.suites import Case
 from blackwell_matmul.harness.bench.workers import Ended, Task, Workers
+from blackwell_matmul.interrupts import keeping
 
 Pair = tuple[Contender, Case]
 Tell = Callable[[str], None]
@@ -58,8 +60,9 @@ class Plan:
 def run(plan: Plan, book: Book, bundles: Index, gpu: Gpu, tell: Tell = lambda what: None) -> None:
     """Do what the book lacks; it is saved after each step."""
     forget_old(plan, book)
-    compile_missing(plan, book, bundles, gpu, tell)
-    with Workers(plan.limit_s) as workers:
+    with keeping(lambda: kept(plan, bundles)):
+        compile_missing(plan, book, bundles, gpu, tell)
+    with keeping(lambda: f"{len(list(book))} rows are kept in {book.file}"), Workers(plan.limit_s) as workers:
         check_missing(plan, book, bundles, workers, tell)
         if plan.repetitions:
             stress_missing(plan, book, bundles, workers, tell)
@@ -84,10 +87,8 @@ def compile_missing(
     time.monotonic; what has not begun by then is left."""
     missing = [
         (contender, case)
-        for contender, case in plan.pairs()
-        if contender.kind == "kernel"
-        and bundles.find(contender, case.problem) is None
-        and not (book and book.get(contender.name, case.problem))
+        for contender, case in _kernels(plan)
+        if bundles.find(contender, case.problem) is None and not (book and book.get(contender.name, case.problem))
     ]
     reasons, done = [], 0
     task = _compile_task(bundles.folder, gpu)
@@ -97,13 +98,26 @@ def compile_missing(
         tell(f"{what} {done} of {len(missing)}: {contender.name} {case.problem}")
         if ended.result is not None:
             bundles.add(contender, case.problem, ended.result)
+            bundles.save()
             continue
         reasons.append(f"{contender.name} {case.problem}: {_reason(ended)}")
         if book is not None:
             book.put(_row(contender, case, ended))
-    if missing:
-        bundles.save()
     return reasons
+
+
+def compiled(plan: Plan, bundles: Index) -> int:
+    """How many kernels are there, each for a problem."""
+    return sum(bundles.find(contender, case.problem) is not None for contender, case in _kernels(plan))
+
+
+def kept(plan: Plan, bundles: Index) -> str:
+    """What there is to say of it when an interrupt comes."""
+    return f"{compiled(plan, bundles)} of {len(_kernels(plan))} kernels are compiled and kept in {bundles.folder}"
+
+
+def _kernels(plan: Plan) -> list[Pair]:
+    return [pair for pair in plan.pairs() if pair[0].kind == "kernel"]
 
 
 def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Contender, Case], Task]:
@@ -117,18 +131,25 @@ def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Contender, Case], Task]:
 def _on_all_cores(
     pairs: Sequence[Pair], task: Callable[[Contender, Case], Task], limit_s: float, until_s: float
 ) -> Iterator[tuple[Pair, Ended]]:
-    """Each core has a child and a share; a share is reported when it is done."""
+    """Each core has a child and a share; each end is reported as it comes."""
     cores = max(1, min(len(pairs), os.cpu_count() or 1, MOST_COMPILERS))
-    shares = [pairs[first::cores] for first in range(cores)]
+    ended: queue.SimpleQueue[tuple[Pair, Ended] | None] = queue.SimpleQueue()
 
-    def work(share: Sequence[Pair]) -> list[tuple[Pair, Ended]]:
-        with Workers(limit_s, ahead=0) as workers:
-            ends = workers.run([task(*pair) for pair in share])
-            return list(zip(takewhile(lambda pair: time.monotonic() < until_s, share), ends))
+    def work(crew: Workers, share: Sequence[Pair]) -> None:
+        ends = crew.run([task(*pair) for pair in share])
+        try:
+            for each in zip(takewhile(lambda pair: time.monotonic() < until_s, share), ends):
+                ended.put(each)
+        finally:
+            ended.put(None)
 
-    with ThreadPoolExecutor(cores) as pool:
-        for done in pool.map(work, shares):
-            yield from done
+    with ThreadPoolExecutor(cores) as threads, ExitStack() as stack:  # the crews end first, also of broken off shares
+        crews = [stack.enter_context(Workers(limit_s, ahead=0)) for _ in range(cores)]
+        shares = [threads.submit(work, crew, pairs[first::cores]) for first, crew in enumerate(crews)]
+        for _ in shares:
+            yield from iter(ended.get, None)
+        for share in shares:
+            share.result()
 
 
 # --- check
@@ -245,6 +266,8 @@ def _keep(ended: Ended, case: Case, able: Sequence[Contender], plan: Plan, book:
 
 
 def _keep_times(result: Mapping[str, Any], case: Case, plan: Plan, book: Book) -> None:
+    from blackwell_matmul.harness.bench.devices import DATA
+
     taken = time.strftime("%Y-%m-%d %H:%M:%S")
     session = f"{case.problem} {taken}"
     about = {name: result[name] for name in ("warmup", "telemetry", "sets")}

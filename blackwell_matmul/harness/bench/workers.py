@@ -55,19 +55,27 @@ class Workers:
         self._environment = {**os.environ, **(environment or {})}
         self._ahead = max(1, min(MOST_AHEAD, (os.cpu_count() or 1) // 2)) if ahead is None else ahead
         self._spares: list[_Child] = []
+        self._at_work: _Child | None = None
+        self._lock, self._over = threading.Lock(), False
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for child in self._spares:
+        self.end()
+
+    def end(self) -> None:
+        """End the children, from any thread; `run` begins nothing more."""
+        with self._lock:
+            self._over = True
+            children = [*self._spares, *filter(None, (self._at_work,))]
+        for child in children:
             child.end()
 
     def run(self, tasks: Sequence[Task], step: Callable[[str], None] | None = None) -> Generator[Ended]:
         """One `Ended` for each task, in order. step: is told what a child is about to do."""
         done = 0
-        while done < len(tasks):
-            child = self._take()
+        while done < len(tasks) and (child := self._take()):
             try:
                 for ended in child.work(tasks[done:], self.limit_s, step or (lambda what: None)):
                     done += 1
@@ -80,10 +88,14 @@ class Workers:
         if not self._spares:
             self._spares.append(_Child(self._environment))
 
-    def _take(self) -> _Child:
-        while len(self._spares) <= self._ahead:
-            self._spares.append(_Child(self._environment))
-        return self._spares.pop(0)
+    def _take(self) -> _Child | None:
+        with self._lock:
+            if self._over:
+                return None
+            while len(self._spares) <= self._ahead:
+                self._spares.append(_Child(self._environment))
+            self._at_work = self._spares.pop(0)
+            return self._at_work
 
 
 class _Child:
@@ -96,6 +108,7 @@ class _Child:
             text=True, errors="replace", start_new_session=True, env=environment,
         )  # fmt: skip
         self._said: queue.Queue[str | None] = queue.Queue()
+        self._lock, self._ended = threading.Lock(), False
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -147,7 +160,11 @@ class _Child:
         return f"its process ended with code {code}{''.join(f': {line[:300]}' for line in last)}"
 
     def end(self) -> None:
-        """With all that it has started."""
+        """With all that it has started; once, since the number of a process that has ended may be another's."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
         with suppress(ProcessLookupError):
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -10,6 +10,7 @@ from functools import partial
 from blackwell_matmul.harness.bench.workers import Ended, Workers
 from blackwell_matmul.harness.studies.sheet import Row, Sheet, Status
 from blackwell_matmul.harness.studies.trial import Trial
+from blackwell_matmul.interrupts import keeping
 
 Tell = Callable[[str], None]
 """Takes what is being done, in a few words."""
@@ -18,7 +19,8 @@ Tell = Callable[[str], None]
 def run(trials: Sequence[Trial], sheet: Sheet, limit_s: float, tell: Tell = lambda what: None) -> None:
     """limit_s: the longest silence of a process, times its trial's patience; each step breaks the silence."""
     missing = [trial for trial in trials if trial.name not in sheet]
-    with ExitStack() as stack:
+    kept = lambda: f"{sum(trial.name in sheet for trial in trials)} of {len(trials)} trials are kept in {sheet.file}"  # noqa: E731
+    with keeping(kept), ExitStack() as stack:
         children = _children(missing, limit_s, stack)
         for number, (trial, child) in enumerate(zip(missing, children), 1):
             about = f"{number} of {len(missing)}: {trial.name}"

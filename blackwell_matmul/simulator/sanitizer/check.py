@@ -13,18 +13,18 @@ import numpy as np
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import Bound, target_for
-from blackwell_matmul.problem import Schedule
-from blackwell_matmul.simulator.findings import Event, Finding, Run, Severity
+from blackwell_matmul.problem import MAX_ORDERS, Schedule
+from blackwell_matmul.simulator.findings import Event, Finding, Run
 from blackwell_matmul.simulator.lower import Lowered
 from blackwell_matmul.simulator.machine import Grid
 from blackwell_matmul.simulator.parallel import cluster_at, positions
+from blackwell_matmul.simulator.sanitizer.causes import in_order
 from blackwell_matmul.simulator.sanitizer.report import Report, coverage
 from blackwell_matmul.simulator.sanitizer.timeline import around
 from blackwell_matmul.simulator.simulate import new_grid, plain_options, prepare, run_grid
 from blackwell_matmul.wording import plain_values, shown
 
 POLICY = "adversarial"
-MAX_ORDERS = 10_000
 MAX_TIMELINES = 8
 """Findings that get a timeline; each costs one more run of a CTA."""
 
@@ -62,6 +62,7 @@ def check(
     return Report(
         runs[0].kernel, target, plain_values(runs[0].schedule), runs[0].grid, orders, seed, strict,
         time.perf_counter() - start, findings, coverage(lowered.program, ran, orders, lowered.interacts),
+        runs[0].disagreements,
     )  # fmt: skip
 
 
@@ -138,10 +139,10 @@ class _Study:
 
 
 def _merged(runs: list[Run], seed: int) -> list[Finding]:
-    """Each fault once, as the first order that showed it has it; errors first."""
+    """Each fault once, as the first order that showed it has it; errors first, and causes before what follows."""
     found: dict[object, Finding] = {}
     for i, run in enumerate(runs):
         for finding in run.findings:
             first = found.setdefault(finding.key, finding)
             found[finding.key] = replace(first, seeds=(*first.seeds, seed + i))
-    return sorted(found.values(), key=lambda finding: finding.severity is not Severity.ERROR)
+    return list(in_order(found.values()))

@@ -18,6 +18,7 @@ from blackwell_matmul.simulator.sanitizer.frontier import Lanes, union
 from blackwell_matmul.simulator.sanitizer.shadow import Access
 from blackwell_matmul.simulator.semantics.description import Access as Kind
 from blackwell_matmul.simulator.semantics.description import Effect, Proxy
+from blackwell_matmul.simulator.semantics.tma import LINEAR_LOAD
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.machine import Cta, LastWait, Mbarrier, Warp, Weak
@@ -37,12 +38,13 @@ EXIT: Final = "exit-before-peer"
 
 @dataclass(frozen=True)
 class Missing:
-    """The edge that would have ordered the two. edge: as in `Finding.missing`."""
+    """The edge that would have ordered the two. edge, at_fault: as in `Finding`."""
 
     edge: str
     advice: str
     code: Code | None = None
     severity: Severity = Severity.ERROR
+    at_fault: Location | None = None
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,12 @@ class Conflict:
     def barriers(self) -> Iterator[Mbarrier]:
         yield from self.warp.cta.barriers.values()
 
+    @property
+    def here(self) -> str:
+        """The line of the access; in the next round, where it comes after the other one by a loop alone."""
+        text, location = self.warp.cta.grid.lowered.text, self.site.location
+        return f"{location}{' of the next round' if text.by_loop(self.other_location, location) else ''}"
+
 
 # the candidates, most specific first
 
@@ -115,7 +123,7 @@ def lanes_of_one_warp(c: Conflict) -> Missing | None:
         if lanes is not c.lanes and c.known_to(lanes):
             knows = lanes.name or "the other lanes"
             return Missing("sync", f"{knows} of warp {c.warp.index} may rely on it, {_lanes(c.lanes)} may not: the"
-                           f" missing sync: self.sync() before {c.site.location}")  # fmt: skip
+                           f" missing sync: self.sync() before {c.here}")  # fmt: skip
     return None
 
 
@@ -142,7 +150,7 @@ def _too_weak(c: Conflict, what: str, weak: Weak, edge: str) -> Missing:
     is_so, better = (f"has scope {weak.scope}", 'scope="cluster"') if weak.scope else ("is relaxed", f'sem="{edge}"')
     advice = f"{what} at {weak.location} {is_so}; with {better} it would order the two"
     lost = c.other.write and c.culprit.cta is not c.lanes.cta
-    return Missing(edge, advice, RELAXED, Severity.ERROR if lost else Severity.UNGUARANTEED)
+    return Missing(edge, advice, RELAXED, Severity.ERROR if lost else Severity.UNGUARANTEED, weak.location)
 
 
 def wrong_phase(c: Conflict) -> Missing | None:
@@ -154,11 +162,13 @@ def wrong_phase(c: Conflict) -> Missing | None:
     if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
         return None
     passed = f"the wait on {op.tells.name} at {wait.location} passed on {_phase(wait.phase)}"
-    if wait.phase >= op.during or _unannounced(op):
-        advice = f"{passed}, which ended without the bytes of {op.name}: arrive_and_expect_tx announces too few"
-        return Missing("bytes", advice, BYTES)
+    if op.barrier is not None and (wait.phase >= op.during or _unannounced(op)):
+        of_itself = "it announces them itself, and the arrivals have to come after it"
+        why = of_itself if op.name == LINEAR_LOAD else "arrive_and_expect_tx announces too few"
+        advice = f"{passed}, which ended without the bytes of {op.name}: {why}"
+        return Missing("bytes", advice, BYTES, at_fault=wait.location)
     advice = f"{passed}, and {op.name} is part of phase {phase}: the parity that it waits for is wrong"
-    return Missing("phase", advice, PHASE)
+    return Missing("phase", advice, PHASE, at_fault=wait.location)
 
 
 def _unannounced(op: AsyncOperation) -> bool:
@@ -178,7 +188,7 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
                 f"one lane of {c.culprit} arrives on {barrier.name} at {where} and publishes what it did itself: the"
                 f" missing sync: self.sync() inside of {c.culprit} before that, or an arrival of all its lanes"
             )
-            return Missing("sync", advice)
+            return Missing("sync", advice, at_fault=where)
     return None
 
 
@@ -198,7 +208,7 @@ def another_warp_knows(c: Conflict) -> Missing | None:
             if warp is not c.warp and c.known_to(lanes) and not made_it:
                 done = "waited for it" if c.operation is not None else "may rely on it"
                 sync = _sync(lanes.cta, c.warp.cta)
-                advice = f"{lanes} has {done}: the missing sync: {sync} between that and {c.site.location}"
+                advice = f"{lanes} has {done}: the missing sync: {sync} between that and {c.here}"
                 return Missing("sync", advice.replace("has may", "may"))
     return None
 
@@ -222,7 +232,8 @@ def another_cta_was_told(c: Conflict) -> Missing | None:
     for barrier, where in _told(c):
         if barrier.cta is not c.warp.cta and _carried(barrier) & c.other.event:
             who = f"{c.culprit} tells {barrier} at {where}"
-            return Missing("arrive", f"the missing arrive: {who}, and not CTA {c.warp.cta.position}")
+            advice = f"the missing arrive: {who}, and not CTA {c.warp.cta.position}"
+            return Missing("arrive", advice, at_fault=where)
     return None
 
 
@@ -236,17 +247,32 @@ def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
                 yield barrier, barrier.alone[c.culprit.cta, c.culprit.warp]
 
 
+def waited_for_later(c: Conflict) -> Missing | None:
+    """A read too early of what only the threads that issued the operation can wait for, and they did."""
+    op = c.operation
+    if op is None or not c.early or op.tells is not None or op in op.cta.in_flight:
+        return None
+    sync = f"the missing sync: {_sync(op.cta, c.warp.cta)} between that and {c.site.location}"
+    return Missing("sync", f"{c.culprit} waits for it: {sync}")
+
+
 def completion(c: Conflict) -> Missing | None:
-    """Nobody waited for the operation."""
+    """Nobody waited for the operation, or a wait for its group covers only groups before it."""
     op = c.operation
     if op is None:
         return None
-    advice = op.advice(c.warp, c.site.location)
+    there, advice = op.passed_over(c.warp), op.advice(c.warp, c.site.location)
+    if there is not None:
+        return Missing("wait", there.advice, at_fault=there.location)
     return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 
 
 def threads(c: Conflict) -> Missing:
-    where, sync = f"{c.other_location} and {c.site.location}", _sync(c.culprit.cta, c.warp.cta)
+    if c.culprit.cta.cluster is not c.lanes.cta.cluster:
+        where = f"release_semaphore after {c.other_location}, and lock_semaphore before {c.site.location}"
+        return Missing("sync", f"the missing sync: {where}, or two launches")
+    sync = _sync(c.culprit.cta, c.warp.cta)
+    where = c.warp.cta.grid.lowered.text.between(c.other_location, c.site.location)
     return Missing("sync", f"the missing sync: {sync} between {where}, or an arrive and a wait on an mbarrier")
 
 
@@ -256,7 +282,7 @@ def _sync(one: Cta, other: Cta) -> str:
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
     proxy_fence, lanes_of_one_warp, relaxed_wait, relaxed_arrival, wrong_phase, one_lane_arrived, barrier_carries_it,
-    another_cta_was_told, another_warp_knows, completion,
+    another_cta_was_told, another_warp_knows, waited_for_later, completion,
 )  # fmt: skip
 
 
@@ -306,8 +332,8 @@ class Diagnosis:
             read.warp.cta.grid.report(
                 Finding(
                     PHASE, Severity.ERROR, f"{what}; {advice}", read.warp.cta.position, read.site.location,
-                    wait.location, missing="phase", tensor=read.region.name, box=read.region.box,
-                    agents=(str(read.lanes),), advice=advice,
+                    wait.location, missing="phase", at_fault=wait.location, tensor=read.region.name,
+                    box=read.region.box, agents=(str(read.lanes),), advice=advice,
                 )
             )  # fmt: skip
 
@@ -335,11 +361,12 @@ class Diagnosis:
 
     def overrun(self, barrier: Mbarrier, warp: int, wait: LastWait) -> None:
         """The phase that `barrier` is in ends, and nothing says that `warp` has seen the end of the one before."""
-        advice = f"the missing sync: between the wait at {wait.location} and the arrival at {barrier.last}"
+        later = " of the next round" if barrier.cta.grid.lowered.text.by_loop(wait.location, barrier.last) else ""
+        between = f"between the wait at {wait.location} and the arrival at {barrier.last}{later}"
+        advice = f"the missing sync: {between}, self.sync() or another barrier"
         message = (
             f"phase {barrier.phase} of {barrier.name} may end before warp {warp} has seen that {_phase(wait.phase)}"
-            f" did, whose parity it waits for: it would wait for ever, or for the wrong phase; {advice}, self.sync()"
-            " or another barrier"
+            f" did, whose parity it waits for: it would wait for ever, or for the wrong phase; {advice}"
         )
         barrier.cta.grid.report(
             Finding(
@@ -359,6 +386,8 @@ def finding_of(c: Conflict) -> Finding:
         c.site.location,
         c.other_location,
         missing=missing.edge,
+        at_fault=missing.at_fault,
+        in_loop=c.warp.cta.grid.lowered.text.in_loop(c.site.location),
         tensor=c.region.name,
         box=c.region.box,
         agents=(str(c.lanes), str(c.culprit)),

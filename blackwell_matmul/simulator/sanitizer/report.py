@@ -34,7 +34,7 @@ class Report:
 
     schedule: the arguments of the script's `__init__`, as JSON has them. orders: how many were run, with the seeds
     `seed` to `seed + orders - 1`. strict: findings that nothing guarantees count, too. seconds: host time of all
-    orders. findings: errors first; each with the seeds that showed it.
+    orders. findings: errors first; each with the seeds that showed it. disagreements: those of `Run`.
     """
 
     kernel: str
@@ -47,6 +47,7 @@ class Report:
     seconds: float
     findings: tuple[Finding, ...]
     coverage: Coverage
+    disagreements: tuple[str, ...] = ()
 
     @property
     def counted(self) -> tuple[Finding, ...]:
@@ -82,7 +83,6 @@ class Report:
 NEVER_COVERED = (
     "values: only the order of accesses is checked",
     "paths that these arguments do not take",
-    "registers that nothing has written, but for tcgen05.ld",
 )
 
 

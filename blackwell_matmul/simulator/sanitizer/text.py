@@ -110,11 +110,13 @@ def _edge(finding: Finding) -> Iterator[Paragraph]:
     text = f"missing {finding.missing}: {what}" if found and finding.advice.startswith(marker) else finding.advice
     yield Paragraph("")
     yield Paragraph(f"==> {_with_lines(text, finding)}", "edge", 2, 4)
+    if finding.at_fault not in (None, finding.location, finding.other):
+        yield from _line(finding.at_fault)
 
 
 def _with_lines(text: str, finding: Finding) -> str:
     """`line 21` for what the message calls by its whole path; the excerpt has the path."""
-    for location in filter(None, (finding.location, finding.other)):
+    for location in filter(None, (finding.location, finding.other, finding.at_fault)):
         text = re.sub(rf"{re.escape(location.file)}:(?=[0-9])", "line ", text)
     return text
 
@@ -183,6 +185,11 @@ def _excerpt(location: Location, marked: dict[int, str], told: Told) -> Iterator
         mark = ">" if number in marked else " "
         role = "marked" if number in marked else "code"
         yield Paragraph(f"{mark} {number:>{width}} | {line}", role, 2, width + 5)
+
+
+def _line(location: Location) -> Iterator[Paragraph]:
+    """The line at fault, alone."""
+    yield Paragraph(f"> {location.line} | {_source(location.file, location.line).strip()}", "marked", 6, 4)
 
 
 def _source(file: str, line: int) -> str:

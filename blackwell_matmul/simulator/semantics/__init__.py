@@ -8,6 +8,7 @@ from blackwell_matmul.simulator.semantics import (  # noqa: F401
     elementwise,
     mbarrier,
     memory,
+    reduce,
     sync,
     tcgen05,
     tma,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.simulator.deferred import Patch, SharedStorage
-from blackwell_matmul.simulator.engine import AsyncOperation
-from blackwell_matmul.simulator.expressions import free_variables, vector_function
+from blackwell_matmul.simulator.engine import AsyncOperation, pass_over
+from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.globals import GlobalStorage
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.memory import Box, Region, View
@@ -141,8 +141,8 @@ def copy_async_generic(inst: Any, site: Site) -> Any:
     shape, item, location, group = tuple(dst.shape), element(dst.dtype), site.location, site.group
     free = free_variables(inst.offset, inst.axes)
     mask_free = [] if inst.mask is None else free_variables(inst.mask, inst.axes)
-    offset = vector_function([*inst.axes, *free], inst.offset)
-    mask = None if inst.mask is None else vector_function([*inst.axes, *mask_free], inst.mask)
+    offset = index_function([*inst.axes, *free], inst.offset)
+    mask = None if inst.mask is None else index_function([*inst.axes, *mask_free], inst.mask)
     site.use(dst)
     site.scalar(inst.ptr)
     site.scalars(free)
@@ -191,6 +191,8 @@ def _end(warp: Warp, site: Site, ops: list[AsyncOperation]) -> None:
 def _finish(warp: Warp, site: Site, keep: int) -> None:
     if warp.cta.detailed:
         warp.event("wait", f"its cp.async groups{f' but {keep}' if keep else ''}", site.location)
+    if keep and warp.cta.order is not None:
+        pass_over(warp.cp_groups, "copy_async_wait_group", site.location, keep)
     while len(warp.cp_groups) > keep:
         _end(warp, site, warp.cp_groups.popleft())
 

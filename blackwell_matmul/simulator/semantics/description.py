@@ -112,7 +112,8 @@ class Description:
     """One instruction family. ptx: the PTX ISA section that defines it. completes_by: the wait that ends it.
 
     conflict: the code of a finding about an access of it, where it has one of its own. approximation: what the checks
-    of the order leave out, in a few words; "": nothing. again: None where each CTA must execute it in full.
+    of the order leave out, in a few words; "": nothing. again: None where each CTA must execute it in full. carries: it
+    moves or combines elements of registers inside each thread; what nothing wrote is carried along (unwritten.py).
     """
 
     name: str
@@ -126,6 +127,7 @@ class Description:
     conflict: Code | None = None
     approximation: str = ""
     again: Again | None = None
+    carries: bool = False
 
     @functools.cached_property
     def generic(self) -> bool:

@@ -1,4 +1,9 @@
-"""Matrix products of register tensors: mma.sync, and its SIMT counterpart."""
+"""Matrix products of register tensors: mma.sync.
+
+Code generation runs through k one mma.sync at a time (`DotInstEmitter`), and each rounds its sum to the type of the
+accumulator. Inside of one, PTX leaves order and precision of the additions open ("at least half precision" for .f16,
+PTX ISA, "mma"): here it is a float32 sum.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,16 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.simulator.machine import Warp
-from blackwell_matmul.simulator.registers import WarpLayout
+from blackwell_matmul.simulator.registers import WARP, WarpLayout, coordinates
 from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Space, describe
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import Element, element
 
+REGISTER_BITS = 32
+
 
 @describe(
     "DotInst",
-    "SimtDotInst",
     name="dot",
     ptx="mma.sync",
     effects=(
@@ -33,28 +39,44 @@ def dot(inst: Any, site: Site) -> Any:
     for tensor in (a, b, c):
         site.use(tensor)
     left, right, acc, out = (site.layouts(t) for t in (a, b, c, inst.output))
-    items = element(a.dtype), element(c.dtype), element(inst.output.dtype)
+    item, total_item = element(a.dtype), element(c.dtype)
+    parts = _columns(inst) if total_item.is_float else [slice(None)]
 
     def run(warp: Warp, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
         w = warp.index
-        product = _product(left[w], right[w], out[w], x, y, items[0])
-        tile = np.zeros(out[w].shape, items[1].dtype)
+        tile = np.zeros(out[w].shape, total_item.dtype)
         acc[w].place(z, tile)
-        total = tile.astype(product.dtype) + product
-        return out[w].load(total.astype(items[2].dtype))
+        wide_a, wide_b = _operand(left[w], x, item), _operand(right[w], y, item)
+        (m0, m1), (n0, n1) = out[w].box
+        total = tile[m0:m1, n0:n1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in parts:
+                total[...] = _narrowed(total + wide_a[m0:m1, part] @ wide_b[part, n0:n1], total_item)
+        return out[w].load(tile)
 
     return run
 
 
-def _product(
-    left: WarpLayout, right: WarpLayout, out: WarpLayout, x: np.ndarray, y: np.ndarray, item: Element
-) -> np.ndarray:
-    """The warp's rectangle of a @ b inside a tile of zeros; float32, or float64 for integers (exact below 2**53)."""
+def _columns(inst: Any) -> list[slice | np.ndarray]:
+    """For each mma.sync that comes after another, the columns of a, and rows of b, that it multiplies."""
+    from tilus.backends.emitters.cuda.mma_dot import DotInstEmitter
+
+    config, (outer_a, *_) = DotInstEmitter.resolve_mma_config(*inst.inputs, inst.output)
+    per_register = REGISTER_BITS // inst.inputs[0].dtype.nbits
+    across = coordinates(config.la, np.arange(WARP))[1].reshape(WARP, -1, config.vec_k, per_register)
+    block = config.la.shape[1]
+    found = [k * block + np.unique(across[:, :, v]) for k in range(outer_a.shape[1]) for v in range(config.vec_k)]
+    return [slice(c[0], c[-1] + 1) if len(c) == c[-1] + 1 - c[0] else c for c in found]
+
+
+def _operand(layout: WarpLayout, registers: np.ndarray, item: Element) -> np.ndarray:
+    """What the warp holds of an operand; float32, or float64 for integers (exact below 2**53)."""
     wide = np.float32 if item.is_float else np.float64
-    a, b = np.full(left.shape, np.nan, wide), np.full(right.shape, np.nan, wide)
-    left.place(x.astype(wide), a)
-    right.place(y.astype(wide), b)
-    (m0, m1), (n0, n1) = out.box
-    tile = np.zeros(out.shape, wide)
-    tile[m0:m1, n0:n1] = a[m0:m1] @ b[:, n0:n1]
+    tile = np.full(layout.shape, np.nan, wide)
+    layout.place(registers.astype(wide), tile)
     return tile
+
+
+def _narrowed(total: np.ndarray, item: Element) -> np.ndarray:
+    """Integers wrap (PTX ISA, mma: without .satfinite)."""
+    return total.astype(item.dtype) if item.is_float else total.astype(np.int64).astype(item.dtype)

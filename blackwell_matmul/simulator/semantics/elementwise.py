@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.simulator.arithmetic import Undefined, conversion
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.machine import Warp
-from blackwell_matmul.simulator.registers import WARP, broadcast_index, coordinates, local_index, pick
+from blackwell_matmul.simulator.registers import WARP, broadcast_index, local_index, numbers, pick, spread
 from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Space, describe
-from blackwell_matmul.simulator.site import Site, poisoned
-from blackwell_matmul.simulator.types import convert, element, from_bits, to_bits, wrap
+from blackwell_matmul.simulator.site import Site, poisoned, report_undefined
+from blackwell_matmul.simulator.types import convert, element, from_bits, to_bits
 
 _IN_OUT = (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE))
 _FACTS: dict[str, Any] = {
@@ -20,6 +23,7 @@ _FACTS: dict[str, Any] = {
     "effects": _IN_OUT,
     "resources": ("ALU",),
     "again": Again.VALUES,
+    "carries": True,
 }
 
 
@@ -36,12 +40,12 @@ def allocate_register(inst: Any, site: Site) -> Any:
         return lambda warp: poisoned(shape, item)
     free = free_variables(inst.init, inst.axes)
     site.scalars(free)
-    layouts, function = site.layouts(tensor), vector_function([*inst.axes, *free], inst.init)
+    layouts, function = site.layouts(tensor), _watched(site, [*inst.axes, *free], inst.init, inst.output.dtype)
 
     def run(warp: Warp, values: tuple[Any, ...]) -> np.ndarray:
         layout = layouts[warp.index]
         out = poisoned(shape, item)
-        out[layout.lane : layout.lane + layout.lanes] = wrap(np.asarray(function(*layout.coords, *values)), item)
+        out[layout.lane : layout.lane + layout.lanes] = function(warp, *layout.coords, *values)
         return out
 
     return run
@@ -60,23 +64,62 @@ def assign(inst: Any, site: Site) -> Any:
 @describe("CastInst", name="cast", **_FACTS)
 def cast(inst: Any, site: Site) -> Any:
     site.use(inst.inputs[0])
-    source, target = element(inst.inputs[0].dtype), element(inst.output.dtype)
-    return lambda warp, x: convert(x, source, target)
+    source, target, seen = element(inst.inputs[0].dtype), element(inst.output.dtype), list[Undefined]()
+    site.carry = lambda warp, arguments, origins: spread(numbers(origins), target.dtype)
+    return _reporting(site, conversion(source, target, seen.append), seen)
 
 
-def _combine(inst: Any, site: Site, function: Callable[..., Any]) -> Any:
-    """An elementwise function of register tensors that broadcast to the output's shape."""
+def _watched(site: Site, args: Sequence[Any], body: Any, dtype: Any) -> Callable[..., Any]:
+    """`body` cast to the type, as a function of the warp and arrays, which reports what C leaves undefined."""
+    from tilus.hidet.ir.expr import cast as cast_to
+
+    seen: list[Undefined] = []
+    try:
+        function = vector_function(args, cast_to(body, dtype), seen.append)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{error} ({site.location})") from error
+    return _reporting(site, function, seen)
+
+
+def _reporting(site: Site, function: Callable[..., Any], seen: list[Undefined]) -> Callable[..., Any]:
+    location = site.location
+
+    def call(warp: Warp, *arrays: Any) -> Any:
+        result = function(*arrays)
+        if seen:
+            for code in dict.fromkeys(seen):
+                report_undefined(warp, code, location)
+            seen.clear()
+        return result
+
+    return call
+
+
+def _all_numbers(values: Sequence[np.ndarray], each: Sequence[np.ndarray]) -> np.ndarray:
+    return functools.reduce(np.maximum, each)
+
+
+def _combine(
+    inst: Any, site: Site, function: Callable[..., Any], numbers_of: Callable[..., np.ndarray] = _all_numbers
+) -> Any:
+    """An elementwise function of the warp and of register tensors that broadcast to the output's shape.
+    numbers_of(operands, their numbers): which of what nothing wrote the result depends on (unwritten.py)."""
     use_all(site, inst.inputs)
     item, group, out = element(inst.output.dtype), site.group, inst.output.layout
     indices: dict[int, tuple[np.ndarray | None, ...]] = {}
 
-    def run(warp: Warp, *operands: np.ndarray) -> np.ndarray:
+    def align(warp: Warp, operands: Iterable[np.ndarray]) -> list[np.ndarray]:
         if warp.index not in indices:
             indices[warp.index] = tuple(broadcast_index(out, t.layout, group, warp.index) for t in inst.inputs)
-        aligned = [pick(x, index) for x, index in zip(operands, indices[warp.index], strict=True)]
-        with np.errstate(all="ignore"):
-            return wrap(np.asarray(function(*aligned)), item)
+        return [pick(x, index) for x, index in zip(operands, indices[warp.index], strict=True)]
 
+    def run(warp: Warp, *operands: np.ndarray) -> np.ndarray:
+        return np.asarray(function(warp, *align(warp, operands)))
+
+    def carry(warp: Warp, operands: tuple[np.ndarray, ...], *origins: np.ndarray) -> np.ndarray:
+        return spread(numbers_of(align(warp, operands), align(warp, map(numbers, origins))), item.dtype)
+
+    site.carry = carry
     return run
 
 
@@ -98,12 +141,21 @@ def _pointwise(inst: Any, site: Site) -> Any:
     free = free_variables(body, args)
     if free:
         raise site.fail(f"an elementwise function that reads the variable {free[0].hint}")
-    return _combine(inst, site, vector_function(args, body))
+    return _combine(inst, site, _watched(site, args, body, inst.output.dtype))
 
 
 @describe("WhereInst", name="where", **_FACTS)
 def where(inst: Any, site: Site) -> Any:
-    return _combine(inst, site, lambda c, x, y: np.where(c.astype(bool), x, y))
+    item, (_, yes, no) = element(inst.output.dtype), (element(t.dtype) for t in inst.inputs)
+
+    def chosen(warp: Warp, c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.where(c.astype(bool), convert(x, yes, item), convert(y, no, item))
+
+    return _combine(inst, site, chosen, _chosen_numbers)
+
+
+def _chosen_numbers(values: Sequence[np.ndarray], each: Sequence[np.ndarray]) -> np.ndarray:
+    return np.maximum(each[0], np.where(values[0].astype(bool), each[1], each[2]))
 
 
 def _regather(inst: Any, site: Site, source_of: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]) -> Any:
@@ -159,6 +211,14 @@ def view(inst: Any, site: Site) -> Any:
             return part.view(target.dtype)
         return from_bits(to_bits(part, source)[:, : size * target.nbits], target)
 
+    def carry(warp: Warp, arguments: tuple[Any, ...], origins: np.ndarray, offset: int) -> np.ndarray:
+        part = origins[:, offset : offset + -(-size * target.nbits // source.nbits)]
+        if not source.packed and not target.packed:
+            return part.view(f"u{target.dtype.itemsize}")
+        bits = np.repeat(numbers(part), source.nbits, axis=1)[:, : size * target.nbits]
+        return spread(bits.reshape(WARP, size, target.nbits).max(axis=2), target.dtype)
+
+    site.carry = carry
     return run
 
 
@@ -212,32 +272,18 @@ def _check_register_bounds(warp: Warp, position: list[np.ndarray], tensor: Any, 
 
 @describe("SliceAssignInst", name="slice_assign", **_FACTS)
 def slice_assign(inst: Any, site: Site) -> Any:
+    """As the generated code has it: each thread writes to its own registers, which the frontend knows to be right."""
     dst, src = inst.inputs
     use_all(site, inst.inputs)
     site.scalars(inst.offsets)
     dims = range(len(dst.shape)) if inst.dims is None else inst.dims
-    layouts, location, name, group = site.layouts(src), site.location, site.name(dst, "register tensor"), site.group
+    layouts, location, name = site.layouts(src), site.location, site.name(dst, "register tensor")
 
     def run(warp: Warp, target: np.ndarray, x: np.ndarray, offsets: tuple[int, ...]) -> None:
         layout = layouts[warp.index]
-        position = [np.broadcast_to(p, (layout.lanes, layout.local_size)) for p in _moved(offsets, dims, layout.coords)]
+        position = _moved(offsets, dims, layout.coords)
         _check_register_bounds(warp, position, dst, name, location)
         lanes = np.arange(layout.lane, layout.lane + layout.lanes)[:, None]
-        holds = _holds(dst.layout, group, warp.index, position)
-        index = local_index(dst.layout, position)
-        rows = np.broadcast_to(lanes, holds.shape)
-        target[rows[holds], index[holds]] = x[layout.lane : layout.lane + layout.lanes][holds]
+        target[lanes, local_index(dst.layout, position)] = x[layout.lane : layout.lane + layout.lanes]
 
     return run
-
-
-def _holds(layout: Any, group: Any, warp: int, position: Sequence[np.ndarray]) -> np.ndarray:
-    """Which threads really hold the element at `position` in their own registers."""
-    lane, lanes = group.lanes(warp)
-    threads = np.arange(warp * WARP + lane, warp * WARP + lane + lanes) - group.begin
-    index = local_index(layout, position)
-    held = coordinates(layout, threads)
-    same = np.ones(index.shape, bool)
-    for have, want in zip(held, position, strict=True):
-        same &= np.take_along_axis(have, index, axis=1) == want
-    return same

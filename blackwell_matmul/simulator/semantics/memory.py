@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.expressions import free_variables, vector_function
+from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.memory import AliasedStorage, Region, View
 from blackwell_matmul.simulator.registers import WARP, WarpLayout
@@ -144,6 +144,11 @@ def store_global(inst: Any, site: Site) -> Any:
         else:
             _store_elements(warp, view, layout, registers, offsets, dims, region.box)
 
+    def chosen(warp: Warp, view: GlobalView, registers: np.ndarray, offsets: tuple[int, ...]) -> np.ndarray:
+        return _inside(view, layouts[warp.index], offsets, dims)[1]
+
+    site.chosen = chosen
+
     def _window(
         view: GlobalView, base: list[int], dims: tuple[int, ...], lo: tuple[int, ...], shape: tuple[int, ...]
     ) -> np.ndarray:
@@ -241,7 +246,7 @@ def _generic(inst: Any, site: Site) -> tuple[Any, Any]:
     site.scalar(inst.ptr)
     site.scalars(free)
     site.scalars(mask_free)
-    return vector_function([*inst.axes, *free], inst.offset), vector_function([*inst.axes, *mask_free], inst.mask)
+    return index_function([*inst.axes, *free], inst.offset), index_function([*inst.axes, *mask_free], inst.mask)
 
 
 @describe(

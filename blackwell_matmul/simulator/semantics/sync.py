@@ -1,12 +1,10 @@
-"""Barriers of threads, and what code generation builds on them: reductions, shuffles, semaphores."""
+"""Barriers of threads, and what code generation builds on them: shuffles, semaphores; reductions are in reduce.py."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Generator
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from blackwell_matmul.simulator.engine import Blocked
@@ -21,7 +19,6 @@ from blackwell_matmul.simulator.semantics.description import (
     describe,
 )
 from blackwell_matmul.simulator.site import Site
-from blackwell_matmul.simulator.types import Element, element
 
 
 def meet(site: Site, purpose: str) -> Callable[[Warp, Any], Generator[Blocked, None, dict[int, Any]]]:
@@ -86,47 +83,15 @@ def sync_reduce(inst: Any, site: Site) -> Any:
     return run
 
 
-_COLLECTIVE: dict[str, Any] = {
+COLLECTIVE: dict[str, Any] = {
     "effects": (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     "waits": (Wait("threads"),),
     "resources": ("ALU", "LSU"),
     "approximation": "accesses to the scratch memory that code generation adds are not looked at",
 }
-_REDUCTIONS = {"sum": np.add, "max": np.fmax, "min": np.fmin, "any": np.logical_or, "all": np.logical_and}
 
 
-def _reduction(op: str, item: Element) -> Callable[..., Any]:
-    """max and min pass NaN over, as PTX's do, and start from the largest finite value, as the generated code does."""
-    function = _REDUCTIONS[op]
-    if op not in ("max", "min") or not item.is_float:
-        return function.reduce
-    limits = ml_dtypes.finfo(item.dtype)
-    return functools.partial(function.reduce, initial=limits.min if op == "max" else limits.max)
-
-
-@describe("ReduceInst", name="reduce", ptx="shfl.sync", **_COLLECTIVE)
-def reduce(inst: Any, site: Site) -> Any:
-    """Along one dimension, inside threads, then lanes, then warps; every thread gets the result it holds."""
-    source, target = inst.inputs[0], inst.output
-    site.kind = "steps"
-    site.use(source)
-    inputs, outputs, gather = site.layouts(source), site.layouts(target), meet(site, f"{inst.op}()")
-    item, dim = element(source.dtype), inst.dim
-    function, shape, out_item = _reduction(inst.op, item), tuple(source.shape), element(target.dtype)
-
-    def run(warp: Warp, x: np.ndarray) -> Any:
-        brought = yield from gather(warp, x.copy())
-        tile = np.zeros(shape, item.dtype)
-        for index, registers in brought.items():
-            inputs[index].place(registers, tile)
-        with np.errstate(all="ignore"):
-            result = function(tile, axis=dim, keepdims=inst.keepdim)
-        return outputs[warp.index].load(np.asarray(result).astype(out_item.dtype).reshape(target.shape))
-
-    return run
-
-
-@describe("ShuffleDownInst", "ShuffleUpInst", name="shuffle", ptx="bar{.cta}", **_COLLECTIVE)
+@describe("ShuffleDownInst", "ShuffleUpInst", name="shuffle", ptx="bar{.cta}", **COLLECTIVE)
 def shuffle(inst: Any, site: Site) -> Any:
     """tilus shuffles between warps: warp w takes the registers of warp w + delta (down) or w - delta (up)."""
     site.kind = "steps"

@@ -8,7 +8,7 @@ a pipe: they complete in the order of their issue ("tcgen05 Memory Consistency M
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -347,11 +347,23 @@ def multiply(a: np.ndarray, b: np.ndarray, item: Element) -> np.ndarray:
     return np.matmul(_as_float(a), _as_float(b))
 
 
-def accumulate(cells: np.ndarray, product: np.ndarray, keep: bool) -> None:
-    if keep:
-        cells += product.astype(cells.dtype, copy=False)
-    else:
-        cells[...] = product
+def products(a: np.ndarray, b: np.ndarray, item: Element, total: Element) -> Iterator[np.ndarray]:
+    """a @ b in the parts that are rounded one after the other: each instruction's, where the accumulator is narrower
+    than float32; its k is 32 bytes (PTX ISA, "Matrix Shape"; elements below a byte take one each). What hardware adds
+    inside of one, and how, is as little known as for mma.sync (dot.py)."""
+    extent = a.shape[1]
+    step = 256 // max(item.nbits, 8) if total.is_float and total.nbits < 32 else extent
+    return (multiply(a[:, k : k + step], b[k : k + step], item) for k in range(0, extent, step))
+
+
+def accumulate(cells: np.ndarray, parts: Iterator[np.ndarray], keep: bool) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        for product in parts:
+            if keep:
+                np.add(cells, product, out=cells, casting="unsafe")
+            else:
+                cells[...] = product
+            keep = True
 
 
 def multiply_add(left: View, right: View, acc: TensorView, item: Element, keep: bool) -> bool:
@@ -362,7 +374,7 @@ def multiply_add(left: View, right: View, acc: TensorView, item: Element, keep: 
         if a is not None and b is not None:
             acc.cta.tensor_memory.multiply(acc.box, a, b, keep)
             return True
-    accumulate(acc.cells(), multiply(left.read(), right.read(), item), keep)
+    accumulate(acc.cells(), products(left.read(), right.read(), item, acc.item), keep)
     return False
 
 
@@ -441,7 +453,7 @@ def mma_ts(inst: Any, site: Site) -> Any:
         keep, region = bool(enable), acc.region(location)
 
         def complete() -> None:
-            accumulate(acc.cells(), multiply(left.cells(), right.read(), item), keep)
+            accumulate(acc.cells(), products(left.cells(), right.read(), item, acc.item), keep)
 
         regions = {"a": left.region(location), "b": right.region(), "d": region}
         if keep:

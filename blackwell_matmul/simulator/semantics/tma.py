@@ -1,7 +1,9 @@
 """Bulk copies: TMA tensor copies and linear bulk copies (async proxy, issued by one elected lane).
 
 A load completes on an mbarrier's tx-count with the bytes of the whole box, also when part of it lies outside of the
-tensor and is filled with zeros; a store is tracked in the issuing thread's bulk groups and clipped at the edge.
+tensor and is filled with zeros; a store is tracked in the issuing thread's bulk groups and clipped at the far edge.
+What tilus emits for a linear load announces its bytes too (mbarrier.expect_tx), and what it emits for a linear copy
+neither fills nor clips.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.frontend.tma_coordinates import misplaced, step_of
+from blackwell_matmul.simulator.engine import AsyncOperation, TooNew, pass_over
 from blackwell_matmul.simulator.globals import GlobalStorage
 from blackwell_matmul.simulator.machine import Mbarrier, Warp
 from blackwell_matmul.simulator.memory import View
@@ -58,14 +62,28 @@ _STORE: dict[str, Any] = {
 
 
 MAP_BYTES, MAP_BOX_EXTENT, MAP_RANK = 16, 256, 5  # CUDA driver API, cuTensorMapEncodeTiled
+MAP_STRIDE_BYTES, MAP_EXTENT = 2**40, 2**32  # the same
+BOX_BYTES = 128
+"""What a box in shared memory starts at a multiple of (PTX, "cp.async.bulk.tensor")."""
+
+LINEAR_LOAD = "cp.async.bulk (load)"
+LINEAR_BYTES = 16
+"""What both ends of a linear copy start at a multiple of (PTX, "cp.async.bulk")."""
 
 
 @functools.cache
-def tensor_map_fault(address: int, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> str:
-    """Why the driver refuses a tensor map: strides in bytes, box in elements and, at its end, the element's bytes."""
+def tensor_map_fault(
+    address: int, shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...], span: int = 0
+) -> str:
+    """Why the driver refuses a tensor map: strides in bytes, box in elements and, at its end, the element's bytes.
+
+    span: the bytes of a row that the swizzle permutes; 0 without one.
+    """
     *extents, size = box
     if not 1 <= len(shape) <= MAP_RANK:
         return f"it has {len(shape)} dimensions, and a tensor map 1 to {MAP_RANK}"
+    if not all(1 <= extent <= MAP_EXTENT for extent in shape):
+        return f"its shape is {shape}, and a tensor map has extents from 1 to 2**32"
     if address % MAP_BYTES:
         return f"it starts {address % MAP_BYTES} bytes past a multiple of {MAP_BYTES}"
     if strides[-1] != size:
@@ -73,26 +91,89 @@ def tensor_map_fault(address: int, shape: tuple[int, ...], strides: tuple[int, .
     odd = [stride for stride in strides[:-1] if stride % MAP_BYTES]
     if odd:
         return f"a stride is {odd[0]} bytes, and TMA needs multiples of {MAP_BYTES}"
+    if max(strides) >= MAP_STRIDE_BYTES:
+        return f"a stride is {max(strides)} bytes, and TMA has strides below 2**40"
     if max(extents) > MAP_BOX_EXTENT:
         return f"the tile has an extent of {max(extents)}, and a box at most {MAP_BOX_EXTENT}"
     if extents[-1] * size % MAP_BYTES:
         return f"a row of the tile is {extents[-1] * size} bytes, and TMA needs a multiple of {MAP_BYTES}"
+    if span and extents[-1] * size > span:
+        return f"a row of the tile is {extents[-1] * size} bytes, and its swizzle permutes {span}; take narrower tiles"
     return ""
 
 
-def _require_map(warp: Warp, view: GlobalView, dims: tuple[int, ...], shape: tuple[int, ...], site: Site) -> None:
+def _require_map(
+    warp: Warp, view: GlobalView, dims: tuple[int, ...], shape: tuple[int, ...], span: int, site: Site
+) -> None:
     """A tensor copy needs a tensor map, which the host makes at the launch."""
     storage = view.storage
     assert isinstance(storage, GlobalStorage)
-    if (dims, shape) in storage.maps:
+    if (dims, shape, span) in storage.maps:
         return
     size, rank = storage.item.dtype.itemsize, len(view.declared)
     extents = dict(zip(sorted(dims), shape, strict=True))
     box = (*(extents.get(dim, 1) for dim in range(rank)), size)
-    fault = tensor_map_fault(storage.address, storage.declared, storage.data.strides, box)
+    fault = tensor_map_fault(storage.address, storage.declared, storage.data.strides, box, span)
     if fault:
         raise warp.cta.stop("tensor-map", f"TMA cannot address {storage.name}: {fault}", site.location)
-    storage.maps.add((dims, shape))
+    storage.maps.add((dims, shape, span))
+
+
+def _require_address(warp: Warp, view: View, multiple: int, site: Site) -> None:
+    """Where a copy starts in shared memory."""
+    past = view.storage.address_of(view.base) % multiple
+    if past:
+        where = f"it starts {past} bytes past a multiple of {multiple} in shared memory"
+        message = f"TMA cannot address {view.region()}: {where}; give the parts of {view.storage.name} multiples of it"
+        raise warp.cta.stop("tensor-map", message, site.location)
+
+
+def _require_linear(site: Site, warp: Warp, shared: View, view: GlobalView, offsets: tuple[int, ...]) -> None:
+    """What a copy without a tensor map needs; that its pieces are multiples of 16 bytes, tilus sees to."""
+    storage = view.storage
+    assert isinstance(storage, GlobalStorage)
+    past = storage.address % LINEAR_BYTES
+    if past:
+        message = f"a bulk copy cannot address {storage.name}: it starts {past} bytes past a multiple of {LINEAR_BYTES}"
+        raise warp.cta.stop("tensor-map", message, site.location)
+    _require_address(warp, shared, LINEAR_BYTES, site)
+
+
+def _require_whole(place: Placement, view: GlobalView, dims: tuple[int, ...], site: Site) -> None:
+    """tilus 0.2.0 asks of each piece of a linear copy whether its first element is inside, and adds the indices in the
+    tile to those of the first dimensions, whatever `dims` says."""
+    name = view.storage.name
+    if dims != tuple(range(len(dims))):
+        what = f"over dimensions {list(dims)} of {name}; the first ones work"
+    elif not place.whole:
+        what = f"that reaches beyond the shape {list(view.declared)} of {name}; one that lies inside works"
+    else:
+        return
+    raise UnsupportedError(f"The simulator does not run the linear copy at {site.location}, {what}.")
+
+
+def _repeat_bytes(shared: Any) -> int:
+    """What a box in this shared tensor starts at a multiple of: TMA swizzles by bits of the address (PTX, "Swizzling
+    Modes"), so that the pattern has to begin anew there."""
+    swizzle = shared.layout.optional_swizzle
+    repeat = 0 if swizzle is None else 2 ** (swizzle.base + swizzle.bits + swizzle.shift) * shared.dtype.nbits // 8
+    return max(BOX_BYTES, repeat)
+
+
+def _requirements(tensor: Any, dims: tuple[int, ...], site: Site, store: bool) -> Callable[..., None]:
+    """What a copy between this shared tensor and a box in global memory needs, checked as it is issued."""
+    shape, swizzle = tuple(tensor.shape), tensor.layout.optional_swizzle
+    span = 0 if swizzle is None else min(MAP_BYTES << swizzle.bits, BOX_BYTES)
+    step, multiple = step_of(tensor.dtype.nbits), _repeat_bytes(tensor)
+
+    def require(warp: Warp, shared: View, view: GlobalView, offsets: tuple[int, ...]) -> None:
+        _require_map(warp, view, dims, shape, span, site)
+        _require_address(warp, shared, multiple, site)
+        if offsets[-1] % step or (store and min(offsets) < 0):
+            message = misplaced(view.storage.name, offsets, view.item.nbits, store)
+            raise warp.cta.stop("tma-coordinate", message, site.location)
+
+    return require
 
 
 def _load(inst: Any, site: Site) -> Any:
@@ -102,9 +183,10 @@ def _load(inst: Any, site: Site) -> Any:
     box_bytes = int(np.prod(shape)) * item.nbits // 8
     box = tuple((0, e) for e in shape)
     mapped, first = "Tensor" in type(inst).__name__, site.group.warps.start
+    require = _requirements(dst, dims, site, store=False) if mapped else functools.partial(_require_linear, site)
     site.use(dst)
     site.use(src)
-    site.place(src, inst.offsets, dims, shape)
+    site.place(src, inst.offsets, dims, shape, step_of(item.nbits) if mapped else 1)
     site.scalar(inst.mbarrier)
     if getattr(inst, "multicast_mask", None) is not None:
         site.scalar(inst.multicast_mask)
@@ -114,10 +196,11 @@ def _load(inst: Any, site: Site) -> Any:
     ) -> None:
         if not mapped and warp.index != first:
             return  # the threads of the group share a linear copy; here the first warp makes all of it
-        if mapped:
-            _require_map(warp, source, dims, shape, site)
+        require(warp, target, source, offsets)
         barrier = warp.cta.barrier_at(address, location)
         place = Placement(source, offsets, dims, shape)
+        if not mapped:
+            _require_whole(place, source, dims, site)
         place.check_exists(warp, source, site.description.name, location)
         if mask is None:
             load(warp, target, source, place, barrier)
@@ -127,6 +210,8 @@ def _load(inst: Any, site: Site) -> Any:
 
     def load(warp: Warp, target: View, source: GlobalView, place: Placement, barrier: Mbarrier) -> None:
         regions = {"dst": target.region()}
+        if not mapped:
+            barrier.expect_tx(box_bytes, location)
         read_source(warp, regions, source, place)
 
         def complete() -> bool:
@@ -160,10 +245,10 @@ _ONE_WARP = "the first warp of the group makes all of the copy"
 
 @describe(
     "CopyAsyncBulkGlobalToSharedInst",
-    name="cp.async.bulk (load)",
+    name=LINEAR_LOAD,
     ptx="cp.async.bulk",
     approximation=_ONE_WARP,
-    **_LOAD,
+    **_LOAD | {"signals": (Signal("expect_tx"), *_LOAD["signals"])},
 )
 def bulk_load(inst: Any, site: Site) -> Any:
     return _load(inst, site)
@@ -177,16 +262,18 @@ def _store(inst: Any, site: Site) -> Any:
     shape, item, location = tuple(src.shape), element(src.dtype), site.location
     dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
     mapped, first = "Tensor" in type(inst).__name__, site.group.warps.start
+    require = _requirements(src, dims, site, store=True) if mapped else functools.partial(_require_linear, site)
     site.use(dst)
     site.use(src)
-    site.place(dst, inst.offsets, dims, shape)
+    site.place(dst, inst.offsets, dims, shape, step_of(item.nbits) if mapped else 1)
 
     def run(warp: Warp, target: GlobalView, source: View, offsets: tuple[int, ...]) -> None:
         if not mapped and warp.index != first:
             return
-        if mapped:
-            _require_map(warp, target, dims, shape, site)
+        require(warp, source, target, offsets)
         place = Placement(target, offsets, dims, shape)
+        if not mapped:
+            _require_whole(place, target, dims, site)
         place.check_exists(warp, target, site.description.name, location)
         region = place.region(target)
         taken: list[np.ndarray] = []
@@ -255,6 +342,11 @@ def commit_group(inst: Any, site: Site) -> Callable[[Warp], None]:
     return run
 
 
+def _in_flight(group: list[AsyncOperation]) -> bool:
+    """Nobody has waited for its reads; an empty group counts."""
+    return not group or not all(op.source_free for op in group)
+
+
 @describe(
     "CopyAsyncTensorWaitGroupInst",
     "CopyAsyncBulkWaitGroupInst",
@@ -271,6 +363,8 @@ def wait_group(inst: Any, site: Site) -> Any:
 
     def run(warp: Warp, n: int) -> None:
         warp.event("wait", f"bulk groups but {n}{' (reads)' if read else ''}", location)
+        if n and warp.cta.order is not None:
+            pass_over([group for group in warp.bulk_groups if _in_flight(group)], "tma.wait_group", location, n)
         for group in list(warp.bulk_groups)[: max(len(warp.bulk_groups) - n, 0)]:
             for op in group:
                 if warp.cta.order is not None:
@@ -280,6 +374,7 @@ def wait_group(inst: Any, site: Site) -> Any:
                     op.settle()
                 elif not op.source_free:
                     op.settle_reads()
+                    op.too_new = TooNew("tma.wait_group", location, n, 0, 0, reads=True)
         while not read and len(warp.bulk_groups) > n:
             warp.bulk_groups.popleft()
 

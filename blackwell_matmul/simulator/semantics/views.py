@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.frontend.wide_views import MOST_OFFSET, TOO_WIDE, counted_views
 from blackwell_matmul.simulator.deferred import SharedStorage
-from blackwell_matmul.simulator.expressions import free_variables, vector_function
+from blackwell_matmul.simulator.disagreement import disagreement
+from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.globals import GlobalStorage, ViewKey, segment_of
 from blackwell_matmul.simulator.machine import Cta, Warp
 from blackwell_matmul.simulator.memory import AliasedStorage, Box, Region, Storage, View
@@ -36,13 +39,24 @@ def allocate_shared(inst: Any, site: Site) -> Any:
         data = np.full(shape, item.poison, item.image)
         return SharedStorage(name, item, data, cta.tape)
 
+    @functools.cache
+    def address_of(place: tuple[int, ...]) -> int:
+        return int(placement.address) + offset_in(tensor.layout, place) * item.nbits // 8
+
     def in_cta(cta: Cta) -> Storage:
         if key not in cta.shared:
             cta.shared[key] = make(cta)
-            cta.shared[key].in_cta = in_cta
+            cta.shared[key].in_cta, cta.shared[key].address_of = in_cta, address_of
         return cta.shared[key]
 
     return lambda warp: in_cta(warp.cta).root
+
+
+def offset_in(layout: Any, place: tuple[int, ...]) -> int:
+    """Where a shared layout has an element, in elements; of one place, which takes much less than `as_numpy_grid`."""
+    swizzle = layout.optional_swizzle
+    offset = int(dataclasses.replace(layout, optional_swizzle=None)(*place))
+    return offset if swizzle is None else offset ^ offset >> swizzle.shift & (2**swizzle.bits - 1) << swizzle.base
 
 
 def _meet(a: Any, b: Any) -> bool:
@@ -149,7 +163,7 @@ def _strides(tensor: Any) -> tuple[list[Any], Callable[..., Any]]:
     """Variables, and a function of (axes…, variables…) that gives the element offset."""
     layout = tensor.layout
     free = free_variables(layout.offset, layout.axes)
-    return free, vector_function([*layout.axes, *free], layout.offset)
+    return free, index_function([*layout.axes, *free], layout.offset)
 
 
 def _probe(offset: Callable[..., Any], shape: tuple[int, ...], free: tuple[Any, ...]) -> tuple[int, tuple[int, ...]]:
@@ -170,6 +184,7 @@ def _probe(offset: Callable[..., Any], shape: tuple[int, ...], free: tuple[Any, 
 def global_view(inst: Any, site: Site) -> Any:
     tensor = inst.output
     name, item, location = site.name(tensor, "global tensor"), element(tensor.dtype), site.location
+    counted = any(each is inst for each in counted_views(site.program.tile))
     free, offset = _strides(tensor)
     site.scalar(inst.ptr)
     site.scalars(tensor.shape)
@@ -187,6 +202,9 @@ def global_view(inst: Any, site: Site) -> Any:
             origin, strides = _probe(offset, shape, values)
         except ValueError:
             raise site.fail(f"the layout of {name} is not strided") from None
+        last = origin + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+        if counted and last > MOST_OFFSET:
+            raise site.fail(f"{name} {TOO_WIDE}")
         if origin * item.nbits % 8:
             raise site.fail(f"{name} starts inside a byte")
         key = ViewKey(address + origin * item.nbits // 8, item, shape, strides, name)
@@ -291,10 +309,12 @@ class Placement:
             if self.inside and hi > view.data.shape[dim]:
                 storage = view.storage
                 assert isinstance(storage, GlobalStorage)
+                why = disagreement(warp.cta.grid.memory.tensors, storage.key)
+                because = f": {why}" if why else ""
                 raise warp.cta.stop(
                     "out-of-bounds",
                     f"{what} touches {storage.name} up to index {hi - 1} of dimension {dim}, but the memory of"
-                    f" {storage.segment.name} ({storage.segment.nbytes} bytes) ends before it",
+                    f" {storage.segment.name} ({storage.segment.nbytes} bytes) ends before it{because}",
                     location,
                 )
 
@@ -328,7 +348,7 @@ class Statement:
     location: Location | None
 
 
-_ITEM = Description("item()", "ld")
+ITEM = Description("item()", "ld")
 _ITEM_READS = {
     "shared": Effect("tensor", Space.SHARED, Access.READ),
     "global": Effect("tensor", Space.GLOBAL, Access.READ),
@@ -337,7 +357,7 @@ _ITEM_READS = {
 
 def item_value(tensor: Any, group: ThreadGroup, location: Location | None) -> Callable[[Warp, Any], Any]:
     """tensor.item(): the one element, which all active lanes must agree on, because scalars belong to the warp."""
-    here = Statement(_ITEM, group, location)
+    here = Statement(ITEM, group, location)
 
     def run(warp: Warp, value: Any) -> Any:
         if isinstance(value, View):

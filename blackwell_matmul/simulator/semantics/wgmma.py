@@ -18,13 +18,13 @@ import numpy as np
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.deferred import Patch, Product
-from blackwell_matmul.simulator.engine import AsyncOperation, Blocked
+from blackwell_matmul.simulator.engine import AsyncOperation, Blocked, TooNew, pass_over
 from blackwell_matmul.simulator.findings import Finding, Severity
 from blackwell_matmul.simulator.machine import Cta, Mbarrier, Rendezvous, Warp
 from blackwell_matmul.simulator.memory import View
 from blackwell_matmul.simulator.registers import WARP, WarpLayout
 from blackwell_matmul.simulator.semantics.description import Access, Effect, Proxy, Space, Wait, When, describe
-from blackwell_matmul.simulator.semantics.tcgen05 import multiply
+from blackwell_matmul.simulator.semantics.tcgen05 import products
 from blackwell_matmul.simulator.site import Site
 from blackwell_matmul.simulator.types import Element, element
 
@@ -66,6 +66,9 @@ class Mma(AsyncOperation):
         if self.group is None or committed <= self.group:
             return f"{REMEDY_UNCOMMITTED} before {where}"
         return f"wgmma.wait_group({committed - self.group - 1}) before {where}"
+
+    def passed_over(self, warp: Warp) -> TooNew | None:
+        return None if self.let_go_early(warp) else self.too_new
 
     def let_go_early(self, warp: Warp) -> bool:
         return self._let_go(warp) is not None
@@ -168,6 +171,12 @@ class Sum:
         self._perform()
         self.total = values if self.total is None else self.total + values
 
+    def round(self, values: np.ndarray) -> None:
+        """Into the registers at once, which are narrower than the sum of the values and what they hold."""
+        for warp, registers in self.parts.items():
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.add(registers, self.layouts[warp].load(values), out=registers, casting="unsafe")
+
     def _perform(self) -> None:
         if self.product is not None:
             product, self.product = self.product, None
@@ -207,13 +216,15 @@ def settle(cta: Cta, warp: int, registers: np.ndarray) -> None:
         found.flush()
 
 
-def multiply_add(left: View, right: View, total: Sum, item: Element, deferrable: bool) -> None:
-    """D += A @ B."""
+def multiply_add(left: View, right: View, total: Sum, items: tuple[Element, Element], deferrable: bool) -> None:
+    """D += A @ B. items: the types of A and of D, which is rounded after each instruction (tcgen05.products)."""
+    add = total.round if items[1].nbits < 32 else total.add
     a, b = (left.storage.patch(left), right.storage.patch(right)) if deferrable else (None, None)
     if a is not None and b is not None:
         total.defer(a, b)
     else:
-        total.add(multiply(left.read(), right.read(), item))
+        for product in products(left.read(), right.read(), *items):
+            add(product)
     if total.at_once:
         total.flush()
 
@@ -277,11 +288,11 @@ def mma(inst: Any, site: Site) -> Any:
     a, b, d = inst.inputs
     for tensor in (a, b, d):
         site.use(tensor)
-    item, layouts, shape = element(a.dtype), site.layouts(d), instruction_shape(inst)
+    items, layouts, shape = (element(a.dtype), element(d.dtype)), site.layouts(d), instruction_shape(inst)
     _check_tile(inst, site, layouts)
     used = f"{site.description.name} of another shape has used"
     needed, name, first = frozenset(site.group.warps), site.name(d, "the accumulator"), site.group.begin
-    deferrable = item.is_float and item.nbits < 32 and element(d.dtype).name == "float32"
+    deferrable = items[0].is_float and items[0].nbits < 32 and items[1].name == "float32"
 
     def run(warp: Warp, left: View, right: View, registers: np.ndarray) -> None:
         queue = queue_of(warp)
@@ -290,7 +301,7 @@ def mma(inst: Any, site: Site) -> Any:
         op = _take_part(warp, site, key, needed, left, right)
         parts = op.meeting.brought
         if not parts:
-            op.complete = lambda: multiply_add(left, right, sum_of(warp.cta, parts, layouts), item, deferrable)
+            op.complete = lambda: multiply_add(left, right, sum_of(warp.cta, parts, layouts), items, deferrable)
         parts[warp.index] = registers
         queue.issued += 1
         queue.open.append(op)
@@ -371,14 +382,15 @@ def _report_in_flight(warp: Warp, site: Site, op: Mma, name: str, write: bool) -
     who = f"warp {warp.index}"
     queue = queue_of(warp)
     after = "" if op.group is None else f"wgmma.wait_group({queue.committed - op.group - 1})"
-    advice = f"the missing wait: {after or REMEDY_UNCOMMITTED} before {site.location}"
+    missing = f"the missing wait: {after or REMEDY_UNCOMMITTED} before {site.location}"
+    advice, at_fault = (op.too_new.advice, op.too_new.location) if op.too_new else (missing, None)
     verb, doing = ("overwrites", "still accesses") if write else ("reads", "has not finished writing")
     message = f"{site.description.name} by {who} {verb} {name}, which {op.name} {doing}; {advice}"
     warp.cta.grid.report(
         Finding(
             "overwritten-in-flight" if write else "read-before-complete", Severity.ERROR, message, warp.cta.position,
-            site.location, op.location, missing="wait" if after else "commit", tensor=name, agents=(who, who),
-            advice=advice,
+            site.location, op.location, missing="wait" if after else "commit", at_fault=at_fault, tensor=name,
+            agents=(who, who), advice=advice,
         )
     )  # fmt: skip
 
@@ -452,6 +464,8 @@ def wait_group(inst: Any, site: Site) -> Any:
         queue = queue_of(warp)
         if warp.cta.detailed:
             warp.event("wait", f"its wgmma groups{f' but {n}' if n else ''}", location)
+        if n and warp.cta.order is not None:
+            pass_over(queue.groups, "wgmma.wait_group", location, n)
         count = max(len(queue.groups) - n, 0)
         ops = [op for group in itertools.islice(queue.groups, count) for op in group]
         last = ops[-1] if ops else None

@@ -135,7 +135,7 @@ PAIRS = [
     Pair(CpAsyncThenTma, "no fence", FENCE, "fence", "copy", "store"),
     Pair(CpAsyncThenTma, "wait for one less", READ, "wait", "copy", "store"),
     Pair(CpAsyncThenTma, "wait by the reader", READ, "wait", "copy", "store"),
-    Pair(CpAsyncThenTma, SYNC, WRITTEN, "sync", "store", "copy", every=False),
+    Pair(CpAsyncThenTma, SYNC, READ, "sync", "copy", "store", every=False),
     Pair(GlobalThenTma, "no fence", FENCE, "fence", "copy", "store", says='space="global"'),
     Pair(GlobalThenTma, "fence of the wrong space", FENCE, "fence", "copy", "store", says='space="global"'),
     Pair(Semaphores, "released before the write", RACE, "sync", "load", "store", every=False),

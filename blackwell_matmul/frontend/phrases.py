@@ -1,0 +1,188 @@
+"""What tilus says, and what a user reads in its place: what is wrong, with the numbers, and what would work.
+
+A text that is not in the table is cleaned of tilus's own names and kept short.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+
+LONGEST = 200
+"""Characters kept of what tilus says."""
+
+_TEMPLATES: tuple[tuple[str, str], ...] = (
+    (
+        r"Cannot auto local spatial layout with shape (\(.*?\)) and num_threads (\d+)",
+        r"a tile of shape \1 cannot be spread evenly over \2 threads; take extents whose product is a multiple of them "
+        "(a load is zero beyond its view), or another number of warps",
+    ),
+    (
+        r'.*requires either "c" or "acc_dtype" to be specified',
+        "dot needs its accumulator: dot(a, b, acc), or dot(a, b, acc_dtype=float32) for one that starts at zero",
+    ),
+    (
+        r"The shapes of a, b, and c must match for dot: a: (\(.*?\)), b: (\(.*?\)), c: (\(.*?\)).*",
+        r"dot takes a of shape (m, k), b of (k, n) and c of (m, n), and these have \1, \2 and \3; a transposed b is "
+        "b.transpose()",
+    ),
+    (
+        r"A, B, and D must have compatible shapes, but got (\(.*?\)), (\(.*?\)), and (\(.*?\))",
+        r"mma takes A of shape (m, k), B of (k, n) and D of (m, n), and these have \1, \2 and \3; a transposed B is "
+        "b.transpose()",
+    ),
+    (
+        r"Cannot broadcast shape (\(.*?\)) and (\(.*?\)) \(op=(\w+?)(?:Inst)?\)",
+        r"\3 has tiles of shape \1 and \2; their extents must be equal, or 1 in one of them",
+    ),
+    (r"Trying to access variable without definition: (\w+)", r"the name `\1` is not defined"),
+    (
+        r".*(?:does not|not) support pythonic logical operations.*",
+        "a value that is known only when the kernel runs stands where one must be known before, as in a shape of a "
+        "shared or register tensor or the filter of a list; make it a constant (annotate it with int, not int32)",
+    ),
+    (
+        r"(Register|Shared|Global|TMemory)Tensor\(.*",
+        r"a tensor stands where one number must, as in a condition; choose between tiles with self.where, or take "
+        "the .item() of a tensor of one element",
+    ),
+    (
+        r"Then and else expression must be hidet expression",
+        "`a if c else b` in a kernel is for scalars alone; use self.where on tiles, or an if statement",
+    ),
+    (
+        r"Assignment between Var is only accepted for hidet_ir\.Expr",
+        "a scalar variable is assigned something that is no scalar; give that another name",
+    ),
+    (
+        r"Different types of RegisterValue are not allowed to be assigned to each other",
+        "a register tensor is assigned one of another type or shape; convert it with .to(dtype), or give it another "
+        "name",
+    ),
+    (
+        r"Layout shape does not match tensor shape: (\(.*?\)) vs (\(.*?\)) for rule AssignRule",
+        r"a register tensor is assigned one of another shape, \1 and \2; give it another name",
+    ),
+    (
+        r"The script\.attrs\.(blocks|warps) is not set",
+        r"self.attrs.\1 is not set; set it in __call__, as in self.attrs.\1 = 1",
+    ),
+    (r"The script\.attrs\.warps must be in \[1, 32\], got (-?\d+)", r"self.attrs.warps is \1; it must be 1 to 32"),
+    (
+        r"The length of blocks_per_cluster should not be greater than 3",
+        "self.attrs.blocks or cluster_blocks has more than three extents",
+    ),
+    (r"For loop iterable must be a one of .*", "a for loop goes over range(...) or self.range(...) alone"),
+    (
+        r'.*do not support calling python builtin function "(\w+)"',
+        r"Python's \1 does not work on values of a kernel; compute it in __init__, or from self's own operations",
+    ),
+    (
+        r".*(?:could not get source code|source code not available|could not find class definition).*",
+        "tilus reads a kernel's source, and what is typed into Python or python -c has none; put the class into a file "
+        "or a notebook's cell",
+    ),
+    (
+        r"block_m, block_n, block_k (\(.*?\)) must be multiples are illegal",
+        r"dot has M, N and K \1, and an instruction works on M = 16, N = 8 and K = 16 (32 of int8); take multiples of "
+        "these",
+    ),
+    (
+        r"Can not find a proper spatial repeat for block_m, block_n, block_k (\(.*?\))",
+        r"the M, N and K of this dot, \1, cannot be shared out evenly among the warps; take fewer warps or larger "
+        "powers of two",
+    ),
+    (
+        r"Unsupported MMA config for operand dtype (\w+) and accumulator dtype (\w+)",
+        r"dot has no instruction that multiplies \1 into \2; float16 and bfloat16 go into float32, int8 into int32",
+    ),
+    (
+        r"Instruction (\w+)\(.*\) requires exactly one warp-aligned warp.*",
+        r"\1 is for one whole warp; put it under `with self.single_warp():`",
+    ),
+    (
+        r"The lane range (\d+) to (\d+) does not match the thread range (\d+) to (\d+)",
+        r"the lanes \1 to \2 of tensor memory are for as many threads, and here are threads \3 to \4; do it with four "
+        "warps, outside of single_warp",
+    ),
+    (
+        r"thread_begin must be in .* num_threads=(\d+), parent_num_threads=(\d+)",
+        r"a group of \1 threads is asked for among \2; self.attrs.warps is set once, before all else",
+    ),
+    (
+        r"Cannot canonicalize the layout of (a|b) tensor.*",
+        r"the shared tensor \1 has no layout that the tensor core reads; it must be two-dimensional, K-major (\1 as "
+        "[rows, k], used as it is for A and transposed for B), with k of a multiple of 16 bytes",
+    ),
+    (r"(\w*Error: )?list (?:assignment )?index out of range", "an index or a dimension is out of range"),
+    (r"unknown binary operator .*", "an operand or an index is no number of the kernel"),
+    (
+        r'Parameter "(\w+)" has no type annotation.*',
+        r"the parameter \1 of a method has no annotation; annotate it, as in \1: int32 or \1: RegisterTensor",
+    ),
+    (r"(?:A python string as parameter type annotation detected|The parameter annotation is a string).*",
+     "a parameter is annotated with text; leave out the quotes and `from __future__ import annotations`"),
+)  # fmt: skip
+_PHRASES = tuple((re.compile(pattern), template) for pattern, template in _TEMPLATES)
+
+_CLEANED: tuple[tuple[str, str], ...] = (
+    (r"┌.*", ""),  # the drawing of a layout
+    (r"\b\w*Layout\(.*", ""),
+    (r"\b\w+InstructionGroup\.(\w+)\(\)", r"self.\1()"),
+    (r"<class 'tilus\.[\w.]*\.(\w+)'>", r"\1"),
+    (r"\b(?:tilus\.)?hidet\.(?:ir\.)?", ""),
+    (r"\btilus\.ir\.[\w.]*\.", ""),
+    (r"\bat 0x[0-9a-f]+", ""),
+    (r"^TypeError: (?=self\.)", ""),
+)
+
+_SYNTAX = {
+    "Try": "try",
+    "TryStar": "try",
+    "JoinedStr": "an f-string",
+    "Delete": "del",
+    "Raise": "raise",
+    "Assert": "assert",
+    "Import": "an import",
+    "ImportFrom": "an import",
+    "NamedExpr": "the operator :=",
+    "Global": "global",
+    "Nonlocal": "nonlocal",
+    "FunctionDef": "a function inside of it",
+    "ClassDef": "a class inside of it",
+    "Yield": "yield",
+    "YieldFrom": "yield",
+    "Await": "await",
+    "Match": "match",
+    "SetComp": "a set",
+    "Set": "a set",
+    "GeneratorExp": "a generator",
+    "Starred": "a starred name",
+}
+
+
+def told(text: str) -> str:
+    """A sentence without its end for what tilus says."""
+    text = " ".join(text.split())
+    unknown = re.match(r"The AST node (\w+) is not supported", text)
+    if unknown:
+        return _no_syntax(unknown[1])
+    for pattern, replacement in _CLEANED:
+        text = re.sub(pattern, replacement, text)
+    text = text.rstrip(" .:,")
+    for phrase, template in _PHRASES:
+        found = phrase.fullmatch(text)
+        if found:
+            return found.expand(template)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"
+
+
+def untranslated(node: object) -> str:
+    """What to say of a node of the script's syntax that tilus refuses without a word."""
+    return _no_syntax(type(node).__name__) if isinstance(node, ast.AST) else _no_syntax("")
+
+
+def _no_syntax(name: str) -> str:
+    if name not in _SYNTAX:
+        return "tilus has no translation for a statement of this kind"
+    return f"a kernel cannot have {_SYNTAX[name]}; do that in __init__ or outside of the class"

@@ -1,0 +1,80 @@
+"""Reductions of register tensors that tilus 0.2.0 has no code for, or wrong code, refused before a pass meets them.
+
+- It combines in the type to which those of the tile and of the result promote: none, where one is below eight bits or
+  fp8 meets another type. Six types have max and min (float16's by `tilus_compat.hidet_by_name`).
+- A sum over lanes shuffles, and no overload of `__shfl_down_sync` takes fp8.
+- Which lanes to add is asked bit by bit (`check_whether_spatial_bit_reduced`), as if every extent were a power of two:
+  with another one among the lanes of a warp it adds the wrong ones, without a word.
+
+The first two fail in a pass of hidet or in NVRTC, hence only when a script is compiled. Removable, each for itself,
+when the test of `tests/frontend/test_reductions.py` that shows its fault fails.
+"""
+
+from __future__ import annotations
+
+from tilus.backends.emitters.reduce import ReduceInstEmitter
+from tilus.hidet.ir.type import DataType
+from tilus.hidet.ir.utils.type_utils import numeric_promotion
+from tilus.ir.instructions import ReduceInst
+from tilus.ir.layout import RegisterLayout
+
+WARP = 32
+EXTREMES = ("float64", "float32", "float16", "bfloat16", "int32", "int64")
+"""The types of which hidet has max and min."""
+
+
+def refusal(inst: ReduceInst) -> str | None:
+    """Why there is no such reduction, and what works; None: there is."""
+    x, y = inst.register_input, inst.register_output
+    common = combining_type(inst)
+    if common is None or (inst.op in ("max", "min") and common.name not in EXTREMES):
+        into = "" if x.dtype == y.dtype else f" into {y.dtype.name}"
+        return f"tilus 0.2.0 has no {inst.op} of {x.dtype.name}{into}; cast it to {_wider(x.dtype)} first"
+    if y.dtype.is_float() and y.dtype.nbits == 8 and reduced_lane_bits(inst):
+        return (
+            f"this {inst.op} runs over the lanes of a warp, which cannot exchange {y.dtype.name}; cast it to float16 "
+            "first"
+        )
+    if _over_threads(inst) and not _splits_at_warps(x.layout):
+        return (
+            f"tilus 0.2.0 adds the wrong lanes where a tile of {list(x.shape)} lies over {x.layout.spatial_size} "
+            "threads by other numbers than powers of two; annotate_layout with powers of two inside of a warp works"
+        )
+    return None
+
+
+def combining_type(inst: ReduceInst) -> DataType | None:
+    """The type in which an element is combined with what there is so far; None: tilus finds none."""
+    types = inst.register_output.dtype, inst.register_input.dtype
+    try:
+        return types[0] if types[0] == types[1] and types[0].nbits >= 8 else numeric_promotion(*types)
+    except ValueError:
+        return None
+
+
+def reduced_lane_bits(inst: ReduceInst) -> list[int]:
+    """The bits of a lane's number along which the dimension lies."""
+    reduced = ReduceInstEmitter.check_whether_spatial_bit_reduced
+    return [bit for bit in range(5) if reduced(bit, inst.register_input.layout, inst.dim)]
+
+
+def _wider(dtype: DataType) -> str:
+    if dtype.is_float():
+        return "float32"
+    return "int64" if dtype.name in ("uint32", "uint64") else "int32"
+
+
+def _over_threads(inst: ReduceInst) -> bool:
+    layout = inst.register_input.layout
+    return any(mode in layout.grouped_modes[inst.dim] for mode in layout.spatial_modes)
+
+
+def _splits_at_warps(layout: RegisterLayout) -> bool:
+    """True when the extents inside of a warp are powers of two."""
+    lanes = 1
+    for mode in reversed(layout.spatial_modes):
+        extent = layout.mode_shape[mode] if mode >= 0 else -mode
+        if lanes < WARP and extent & (extent - 1) and lanes * extent % WARP:
+            return False
+        lanes *= extent
+    return True

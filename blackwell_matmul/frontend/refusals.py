@@ -1,0 +1,52 @@
+"""What tilus 0.2.0 compiles into wrong code, or into none, found in the tile view: each fault has a file of its own,
+which says what it is, and a sentence here or there that says what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilus.ir.instructions import DotInst, ReduceInst
+
+from blackwell_matmul.frontend import products, raw_copies, reductions, register_layouts, register_slices
+from blackwell_matmul.frontend.recording import instructions
+
+
+def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
+    """The instructions with a fault, and why; layouts first, for the others follow from them. names: of tensors."""
+    for inst, tensor, threads in register_layouts.beyond(tile):
+        yield inst, _short_layout(tensor, names.get(tensor, "a register tensor"), threads)
+    for inst in instructions(tile):
+        for why in (_slice(inst, names), _copy(inst, names), _combination(inst)):
+            if why is not None:
+                yield inst, why
+
+
+def _short_layout(tensor: Any, name: str, threads: int) -> str:
+    size, ones = tensor.layout.spatial_size, "1, " * len(tensor.shape)
+    return (
+        f"the layout of {name} is for {size} threads, and with the {threads} that execute this tilus 0.2.0 goes beyond "
+        f"{name}; one for {threads} works, such as replicated({ones}num_workers={-(-threads // size)}) * this one, "
+        "made in __init__"
+    )
+
+
+def _slice(inst: Any, names: Mapping[Any, str]) -> str | None:
+    return register_slices.fault(inst, names.get(inst.inputs[0], "a register tensor")) if inst.inputs else None
+
+
+def _copy(inst: Any, names: Mapping[Any, str]) -> str | None:
+    copy = raw_copies.changed(inst)
+    if copy is None:
+        return None
+    source, target = (
+        f"{names.get(tensor, 'a tensor')} ({kind.name})"
+        for tensor, kind in ((copy.source, copy.source_type), (copy.target, copy.target_type))
+    )
+    return f"{copy.name} from {source} to {target} copies raw bytes in tilus 0.2.0; {copy.remedy}"
+
+
+def _combination(inst: Any) -> str | None:
+    if isinstance(inst, ReduceInst):
+        return reductions.refusal(inst)
+    return products.refusal(inst) if isinstance(inst, DotInst) else None

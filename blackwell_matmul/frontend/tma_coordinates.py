@@ -1,0 +1,39 @@
+"""Where a box of TMA can begin. Anywhere else the copy is an illegal instruction, and no driver tells.
+
+The innermost coordinate is a multiple of 16 bytes, also a negative one (so it was on an H200; Triton, Gluon tutorial
+04-tma: "The innermost coordinate must be 16-byte aligned"). Of a store, no coordinate is negative; a load may begin
+before its tensor (CUDA Programming Guide, "Using TMA to Transfer Multi-Dimensional Arrays").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+INNERMOST_BYTES = 16
+
+
+def step_of(nbits: int) -> int:
+    """What the innermost coordinate is a multiple of, in elements of so many bits."""
+    return INNERMOST_BYTES * 8 // math.gcd(INNERMOST_BYTES * 8, nbits)
+
+
+def misplaced(name: str, offsets: Sequence[int | None], nbits: int, store: bool) -> str:
+    """What is wrong with a box of the tensor `name` at these coordinates, None where they are not known; "" if nothing
+    is."""
+    verb, other = ("store to", "store_global") if store else ("load of", "load_global")
+    places = ", ".join(".." if offset is None else str(offset) for offset in offsets)
+    where, step, inner = f"TMA {verb} {name} at [{places}]", step_of(nbits), offsets[-1]
+    if inner is not None and inner % step:
+        length = f"{inner} elements of {nbits // 8} bytes = {inner * nbits // 8} bytes"
+        return (
+            f"{where}: its innermost coordinate, {length}, is no multiple of {INNERMOST_BYTES}; move the box to a "
+            f"multiple of {step} elements, or use {other}"
+        )
+    negative = [dim for dim, offset in enumerate(offsets) if store and offset is not None and offset < 0]
+    if not negative:
+        return ""
+    return (
+        f"{where}: a store takes no negative coordinate, as that of dimension {negative[0]} is; start the box at 0 or "
+        f"later, or use {other}"
+    )

@@ -1,0 +1,227 @@
+"""What a user reads where tilus refuses a script: what is wrong, what would work, and the statement's line."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blackwell_matmul.errors import CompileError
+from blackwell_matmul.frontend import bind, build, import_tilus, phrases
+from blackwell_matmul.harness import foreign
+
+import_tilus()
+
+SCRIPT = """
+import tilus
+from tilus import RegisterTensor, boolean, float16, float32, int8, int32, uint32, void_p
+
+class Bad(tilus.Script):
+    def __init__(self):
+        super().__init__()
+
+    def __call__(self, n: int32, m: int, x_ptr: ~float16, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[n, m])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[n, m])
+"""
+
+LOAD = "a = self.load_global(g_x, offsets=[0, 0], shape=[64, 32])"
+PRODUCT = """
+a = self.load_global(g_x, offsets=[0, 0], shape=[{m}, {k}])
+b = self.load_global({b}, offsets=[0, 0], shape=[{k}, {n}])
+acc = self.register_tensor(dtype={acc}, shape=[{m}, {n}], init=0)
+c = self.dot(a, b, acc)  # here
+self.store_global(g_y, c.to(float32), offsets=[0, 0])
+"""
+MMA = """
+s_a = self.shared_tensor(dtype=float16, shape=[128, {k}])
+s_b = self.shared_tensor(dtype=float16, shape=[64, {k}])
+t_acc = self.tcgen05.alloc(dtype=float32, shape=[128, 64])
+with self.single_warp():
+    self.tcgen05.mma(s_a, {b}, t_acc, enable_input_d=False)  # here
+self.tcgen05.dealloc(t_acc)
+"""
+
+
+def product(m: int = 64, n: int = 64, k: int = 32, b: str = "g_x", acc: str = "float32") -> str:
+    return PRODUCT.format(m=m, n=n, k=k, b=b, acc=acc)
+
+
+CASES: list[tuple[str, str]] = [
+    # tiles and products
+    (product(k=33), "dot has M, N and K (64, 64, 33), and an instruction works on M = 16, N = 8 and K = 16"),
+    (
+        "a = self.load_global(g_x, offsets=[0, 0], shape=[64, 33])  # here\n"
+        "self.store_global(g_y, a.to(float32), offsets=[0, 0])",
+        "a tile of shape (64, 33) cannot be spread evenly over 128 threads; take extents whose product is a multiple",
+    ),
+    (product(k=40), "dot has M, N and K (64, 64, 40), and an instruction works on M = 16, N = 8 and K = 16"),
+    (product(m=16, n=8), "the M, N and K of this dot, (16, 8, 32), cannot be shared out evenly among the warps"),
+    (product(acc="int32"), "no instruction that multiplies float16 into int32; float16 and bfloat16 go into float32"),
+    (product(b="g_y"), "dot multiplies one type, and here a (float16 64x32) and b (float32 32x64); convert one"),
+    (
+        f"{LOAD}\nc = self.dot(a, a)  # here",
+        "dot needs its accumulator: dot(a, b, acc), or dot(a, b, acc_dtype=float32)",
+    ),
+    (
+        f"{LOAD}\nc = self.dot(a, a, self.register_tensor(dtype=float32, shape=[64, 64], init=0.0))  # here",
+        "these have (64, 32), (64, 32) and (64, 64); a transposed b is b.transpose()",
+    ),
+    (
+        f"{LOAD}\nb = self.load_global(g_x, offsets=[0, 0], shape=[64, 64])\nc = a * b  # here",
+        "(64, 32) and (64, 64); their",
+    ),
+    (
+        f"self.attrs.warps = 3\n{LOAD}  # here\nself.store_global(g_y, a.to(float32), offsets=[0, 0])",
+        "a tile of shape (64, 32) cannot be spread evenly over 96 threads",
+    ),
+    (
+        "a = self.load_global(g_x, offsets=[0, 0], shape=[64, 64])\n"
+        "b = self.load_global(g_x, offsets=[0, 0], shape=[64, 64])\n"
+        "acc = self.register_tensor(dtype=float32, shape=[64, 64], init=0.0)\n"
+        "c = self.dot(a, b, acc)\nd = self.dot(c.to(float16), b, acc)  # here\n"
+        "self.store_global(g_y, d * c, offsets=[0, 0])",
+        "cannot work with the layouts of c (float32 64x64), c.to(float16) (float16 64x64); pass one of them",
+    ),
+    (
+        "r = self.register_tensor(dtype=float32, shape=[64], init=0.0)  # here\n"
+        "s = self.shared_tensor(dtype=float32, shape=[64])\nself.store_shared(s, r)",
+        "no rule can infer a layout for r (float32 64); use it with a tensor that was loaded or multiplied",
+    ),
+    (
+        "s = self.shared_tensor(dtype=float16, shape=[n, 64])  # here",
+        "make it a constant (annotate it with",
+    ),
+    # tensor cores of Blackwell
+    (MMA.format(k=33, b="s_b.transpose()"), "the shared tensor a has no layout that the tensor core reads; it must be"),
+    (MMA.format(k=32, b="s_b"), "(128, 32), (64, 32) and (128, 64); a transposed B is b.transpose()"),
+    ("t = self.tcgen05.alloc(dtype=float32, shape=[100, 64])  # here", "must be 32, 64, or 128, got 100"),
+    ("t = self.tcgen05.alloc(dtype=float32, shape=[128, 700])  # here", "must be in the range [32, 512]"),
+    (
+        "t = self.tcgen05.alloc(dtype=float32, shape=[128, 64])\nwith self.single_warp():\n"
+        "    r = self.tcgen05.load(t)  # here\nself.tcgen05.dealloc(t)",
+        "lanes 0 to 128 of tensor memory are for as many threads, and here are threads 0 to 32",
+    ),
+    (
+        "s = self.shared_tensor(dtype=float16, shape=[64, 32])\nb = self.mbarrier.alloc([1])\n"
+        "with self.single_thread():\n"
+        "    self.tma.global_to_shared(src=g_x, dst=s, offsets=[0, 0], mbarrier=b[0])  # here",
+        "is for one whole warp; put it under `with self.single_warp():`",
+    ),
+    # names, calls and types
+    (f"{LOAD}\nb = a * scale  # here", "the name `scale` is not defined"),
+    ("a = self.load_globl(g_x, offsets=[0, 0], shape=[64, 32])  # here", "self has no load_globl; it has load_global"),
+    (f"{LOAD}\nb = a.relu()  # here", "a RegisterTensor has no relu"),
+    (
+        "a = self.load_global(g_x, offset=[0, 0], shape=[64, 32])  # here",
+        "self.load_global() got an unexpected keyword",
+    ),
+    (
+        "a = self.load_global(g_x, shape=[64, 32])  # here",
+        "self.load_global() missing 1 required keyword-only argument",
+    ),
+    ("a = self.load_global(g_x, offsets=[0], shape=[64, 32])  # here", "number of offsets must be equal to the number"),
+    (
+        "a = self.load_global(g_x, offsets=[0, 0], shape=[64])  # here",
+        "tilus wants `len(x.shape) == len(output.shape)`",
+    ),
+    (f"{LOAD}.to('float32')  # here", "'float32' stands where tilus takes a type"),
+    ("s = self.shared_tensor(dtype='float16', shape=[64, 64])  # here", "'float16' stands where tilus takes a type"),
+    (
+        "s = self.shared_tensor(dtype=float16, shape=[64, 64])\n"
+        "self.store_shared(s, self.register_tensor(dtype=float32, shape=[64, 64], init=0.0))  # here",
+        "Cannot store shared tensor float16[64, 64] from register tensor float32[64, 64]: dtype mismatch",
+    ),
+    (f"{LOAD}\nb = self.sum(a, dim=2, keepdim=True)  # here", "an index or a dimension is out of range"),
+    ("self.copy_async_wait_group(n)  # here", "allow_on_fly_groups must be an integer, got Var"),
+    ("b = abs(n)  # here", "Python's abs does not work on values of a kernel"),
+    # statements
+    ("try:  # here\n    pass\nexcept Exception:\n    pass", "a kernel cannot have try"),
+    ("self.printf(f'{n}')  # here", "a kernel cannot have an f-string"),
+    ("a = 3\ndel a  # here", "a kernel cannot have del"),
+    ("if n > 3:\n    raise ValueError('x')  # here", "a kernel cannot have raise"),
+    ("assert n > 3  # here", "a kernel cannot have assert"),
+    ("import math  # here", "a kernel cannot have an import"),
+    ("def f(x):  # here\n    return x", "a kernel cannot have a function inside of it"),
+    ("if (q := n) > 3:  # here\n    self.sync()", "a kernel cannot have the operator :="),
+    ("a = [i for i in range(3) if i > n]  # here", "the filter of a list; make it a constant"),
+    (f"{LOAD}\nif a > 0:  # here\n    self.sync()", "a tensor stands where one number must, as in a condition"),
+    (f"{LOAD}\nb = a if a else a  # here", "`a if c else b` in a kernel is for scalars alone"),
+    ("for i in [1, 2]:  # here\n    self.sync()", "a for loop goes over range(...) or self.range(...) alone"),
+    (
+        f"i: int32 = 0\n{LOAD.replace('a =', 'i =')}  # here",
+        "a scalar variable is assigned something that is no scalar",
+    ),
+    (
+        f"{LOAD}\na = self.register_tensor(dtype=float16, shape=[64, 64], init=0.0)  # here",
+        "a register tensor is assigned one of another shape, (64, 64) and (64, 32)",
+    ),
+    (
+        "i = 0\nfor j in range(n):\n    i = i + 1  # here",
+        "declare it as a variable of the kernel, as in `i: int32 = ...`",
+    ),
+    # attributes of the launch
+    ("self.attrs.blocks = None  # here", "self.attrs.blocks is not set; set it in __call__"),
+    ("self.attrs.warps = 0  # here", "self.attrs.warps is 0; it must be 1 to 32"),
+    ("self.attrs.warps = 33  # here", "self.attrs.warps is"),
+    ("self.attrs.blocks = (1, 1, 1, 1)  # here", "more than three extents"),
+]
+
+
+def refusal(script: type) -> str:
+    arguments = (64, 64, np.zeros(4, np.float16), np.zeros(4, np.float32))
+    with pytest.raises(CompileError) as caught:
+        build(bind(script, arguments, target="sm_100a"), "sm_100a")
+    text = str(caught.value)
+    assert text.startswith("Bad does not compile for sm_100a: ") and "\n" not in text
+    assert not re.search(r"Layout\(|<class|hidet|InstructionGroup|0x[0-9a-f]{6}|site-packages", text), text
+    return text
+
+
+def written(folder: Path, text: str) -> Any:
+    file = folder / "bad.py"
+    file.write_text(text)
+    return foreign.load(f"{file}:Bad").script_cls
+
+
+@pytest.mark.parametrize(("body", "words"), CASES, ids=[words[:40] for _, words in CASES])
+def test_a_refusal_says_what_is_wrong_and_the_statement(tmp_path: Path, body: str, words: str) -> None:
+    text = SCRIPT + textwrap.indent(body, " " * 8) + "\n"
+    told = refusal(written(tmp_path, text))
+    assert words in told
+    assert len(told) - len(str(tmp_path)) < 340
+    (line,) = [number for number, each in enumerate(text.splitlines(), 1) if each.endswith("# here")]
+    assert told.endswith(f"bad.py:{line}).")
+
+
+def test_a_script_that_forgot_super(tmp_path: Path) -> None:
+    text = SCRIPT.replace("super().__init__()", "self.block = 3")
+    told = refusal(written(tmp_path, text))
+    assert "its __init__ does not call super().__init__(), which must come first" in told
+    assert told.endswith(f"bad.py:{text.splitlines().index('    def __init__(self):') + 1}).")
+
+
+def test_a_class_without_source_is_told_to_move_to_a_file() -> None:
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(SCRIPT, "<string>", "exec", dont_inherit=True), space)  # not with this file's own annotations
+    assert "put the class into a file or a notebook's cell (<string>:" in refusal(space["Bad"])
+
+
+def test_what_no_phrase_covers_is_short_and_has_no_layouts() -> None:
+    assert phrases.told("Odd thing: SharedLayout(shape=[128, 33], mode_shape=[128, 33])") == "Odd thing"
+    assert phrases.told("takes ┌───┐\n│ 0 │") == "takes"
+    assert phrases.told("<class 'tilus.hidet.ir.expr.Var'> of tilus.hidet.ir.dtypes") == "Var of dtypes"
+    assert len(phrases.told("word " * 200)) <= phrases.LONGEST
+
+
+def test_every_phrase_is_one_sentence() -> None:
+    for _, template in phrases._TEMPLATES:
+        assert not template.endswith(".") and not re.search(r"[.?!] [A-Z]", template)
+    assert inspect.getdoc(phrases)

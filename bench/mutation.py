@@ -45,10 +45,10 @@ from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.simulator import Run
-from blackwell_matmul.simulator.machine import Cta
-from blackwell_matmul.simulator.memory import Region
-from blackwell_matmul.simulator.sanitizer.frontier import Frontier, union
-from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
+from blackwell_matmul.simulator.machine.cta import Cta
+from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.order.frontier import Frontier, union
+from blackwell_matmul.simulator.order.happens_before import HappensBefore
 from blackwell_matmul.simulator.semantics.description import Access
 from blackwell_matmul.simulator.simulate import new_grid, prepare, run_grid
 

@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from blackwell_matmul.script import Script
     from blackwell_matmul.simulator import simulate
     from blackwell_matmul.simulator.findings import Finding, Run
-    from blackwell_matmul.simulator.sanitizer.check import check
-    from blackwell_matmul.simulator.sanitizer.report import Report
+    from blackwell_matmul.simulator.check import check
+    from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.testing import assert_clean
     from blackwell_matmul.torch_op import matmul
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.simulator.sanitizer.report import Report
-    from blackwell_matmul.simulator.sanitizer.text import Paragraph, Replay
+    from blackwell_matmul.simulator.report import Report
+    from blackwell_matmul.simulator.text import Paragraph, Replay
 
 STYLES = {
     "title": "bold", "good": "bold green", "bad": "bold red", "error": "bold red", "unguaranteed": "bold yellow",
@@ -30,7 +30,7 @@ def replay(kernel: str, size: Sequence[str] | None, dtype: str | None, schedule:
 
 
 def report_lines(report: Report, replay: Replay) -> Iterator[RenderableType]:
-    from blackwell_matmul.simulator.sanitizer.text import paragraphs
+    from blackwell_matmul.simulator.text import paragraphs
 
     return (_wrapped(each) for each in paragraphs(report, replay))
 

@@ -15,7 +15,7 @@ from blackwell_matmul.errors import InputError
 
 if TYPE_CHECKING:
     from blackwell_matmul.problem import Schedule
-    from blackwell_matmul.simulator.sanitizer.report import Report
+    from blackwell_matmul.simulator.report import Report
 
 
 def assert_clean(

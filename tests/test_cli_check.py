@@ -13,7 +13,7 @@ from test_testing import REFERENCE, SCALE, written
 from blackwell_matmul import SimulationError, cli
 from blackwell_matmul.harness import checking
 from blackwell_matmul.kernels import RUNGS
-from blackwell_matmul.simulator.sanitizer import text as texts
+from blackwell_matmul.simulator.order import text as texts
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -17,7 +17,7 @@ from blackwell_matmul.problem import Schedule, as_pins
 from blackwell_matmul.wording import shown
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.sanitizer.report import Report
+    from blackwell_matmul.simulator.report import Report
 
 INPUT_SEED = 0
 """The inputs are always the same: the seed of a check gives the order alone, so that it replays."""
@@ -35,7 +35,7 @@ class Call:
     expected: Mapping[int, Any] | None
 
     def check(self, **options: Any) -> Report:
-        from blackwell_matmul.simulator.sanitizer.check import check
+        from blackwell_matmul.simulator.check import check
 
         with foreign_scripts.importable(self.foreign.folder):
             return check(self.script, *self.args, schedule=self.pins or None, **options)

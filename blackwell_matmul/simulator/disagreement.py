@@ -15,7 +15,7 @@ import numpy as np
 from blackwell_matmul.elements import dtype_name, fits
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.globals import ViewKey
+    from blackwell_matmul.simulator.machine.global_memory import ViewKey
 
 
 def disagreement(tensors: Mapping[str, Any], key: ViewKey) -> str | None:

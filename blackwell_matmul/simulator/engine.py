@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Stop
-from blackwell_matmul.simulator.memory import Region
+from blackwell_matmul.simulator.machine.memory import Region
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import Cta, Mbarrier, Rendezvous, Warp
+    from blackwell_matmul.simulator.machine.cta import Cta, Mbarrier, Rendezvous, Warp
 
 RANDOM_COMPLETION = 0.4  # policy "random": the chance, at each issue, that one more operation completes
 

@@ -15,12 +15,12 @@ from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, imp
 from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
 from blackwell_matmul.simulator.engine import Engine
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
-from blackwell_matmul.simulator.globals import GlobalMemory, Segment, merge, segment_of
-from blackwell_matmul.simulator.lower import Lowered, lower
-from blackwell_matmul.simulator.machine import Grid
+from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, Segment, merge, segment_of
+from blackwell_matmul.simulator.lowering.lower import Lowered, lower
+from blackwell_matmul.simulator.machine.cta import Grid
 from blackwell_matmul.simulator.parallel import run_ctas
-from blackwell_matmul.simulator.sanitizer.causes import in_order
-from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
+from blackwell_matmul.simulator.order.causes import in_order
+from blackwell_matmul.simulator.order.happens_before import HappensBefore
 from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS as MAX_CTAS_OF_A_CLUSTER
 from blackwell_matmul.wording import accepts, attribute, has_memory, integer, shown, spelled
 
@@ -215,7 +215,7 @@ def _check_clusters(name: str, grid: tuple[int, int, int], cluster: tuple[int, i
 
 def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any]) -> None:
     """self.assume(p % c == 0) is a promise to the compiler; a broken one makes wrong code."""
-    from blackwell_matmul.simulator.expressions import free_variables, vector_function
+    from blackwell_matmul.simulator.lowering.expressions import free_variables, vector_function
 
     names = {id(var): name for name, var in program.params}
     for condition, location in program.assumes:

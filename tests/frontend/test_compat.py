@@ -22,7 +22,7 @@ from blackwell_matmul.compiler.plan import c_div, c_mod
 from blackwell_matmul.errors import CompileError, InputError
 from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names, tilus_compat
 from blackwell_matmul.frontend.tilus_compat import signed_bounds, wgmma_fragments, widest_wgmma, workspace_bytes
-from blackwell_matmul.simulator.registers import coordinates
+from blackwell_matmul.simulator.machine.registers import coordinates
 
 Limits = tuple[int | None, int | None]
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from orders import line_of
 
 from blackwell_matmul import InputError, Report, check, simulate
 from blackwell_matmul.simulator import Severity
-from blackwell_matmul.simulator.sanitizer.text import AROUND, paragraphs
+from blackwell_matmul.simulator.text import AROUND, paragraphs
 
 
 def handoff(rounds: int = 5) -> tuple[int, np.ndarray, np.ndarray]:

@@ -13,8 +13,8 @@ from tensor_core_scripts import Product
 
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.simulator import globals as global_memory
-from blackwell_matmul.simulator.deferred import Patch, SharedStorage, TensorStorage, tiling
-from blackwell_matmul.simulator.memory import View
+from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage, TensorStorage, tiling
+from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.types import element_by_name
 
 ALWAYS, NEVER = 0, 2**62

@@ -31,8 +31,8 @@ from repeat_scripts import (
 
 from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, check
 from blackwell_matmul.simulator import Run, parallel, repeat, simulate, tape
-from blackwell_matmul.simulator.globals import GlobalMemory, GlobalStorage
-from blackwell_matmul.simulator.machine import Cta
+from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, GlobalStorage
+from blackwell_matmul.simulator.machine.cta import Cta
 
 RUNGS = (BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2)
 SMALL = {"block_m": 128, "block_n": 64, "block_k": 32}

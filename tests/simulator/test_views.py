@@ -9,7 +9,7 @@ from clean import clean, only
 from scripts_memory import Items, SharedParts, SliceRow
 
 from blackwell_matmul.simulator import simulate
-from blackwell_matmul.simulator.deferred import SharedStorage
+from blackwell_matmul.simulator.machine.deferred import SharedStorage
 from blackwell_matmul.simulator.types import element_by_name
 
 

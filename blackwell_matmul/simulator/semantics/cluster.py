@@ -6,11 +6,11 @@ from typing import Any
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.machine import Cta, Rendezvous, Warp
-from blackwell_matmul.simulator.registers import WARP
-from blackwell_matmul.simulator.sanitizer.deadlock import spell
+from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp
+from blackwell_matmul.simulator.machine.registers import WARP
+from blackwell_matmul.simulator.order.deadlock import spell
 from blackwell_matmul.simulator.semantics.description import Again, Wait, describe
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.lowering.context import Site
 
 MAX_CTAS = 8  # CUDA Programming Guide, "Thread Block Clusters": the largest portable size, and tilus's largest
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.deferred import Patch, SharedStorage
+from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage
 from blackwell_matmul.simulator.engine import AsyncOperation, pass_over
-from blackwell_matmul.simulator.expressions import free_variables, index_function
-from blackwell_matmul.simulator.globals import GlobalStorage
-from blackwell_matmul.simulator.machine import Warp
-from blackwell_matmul.simulator.memory import Box, Region, View
-from blackwell_matmul.simulator.registers import ThreadGroup
+from blackwell_matmul.simulator.lowering.expressions import free_variables, index_function
+from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.memory import Box, Region, View
+from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Proxy, Space, Wait, When, describe
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import element, to_image
 
 _COPY: dict[str, Any] = {
@@ -135,7 +135,7 @@ def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
     },
 )
 def copy_async_generic(inst: Any, site: Site) -> Any:
-    from blackwell_matmul.simulator.semantics.memory import _pointer
+    from blackwell_matmul.simulator.semantics.load_store import _pointer
 
     dst = inst.inputs[0]
     shape, item, location, group = tuple(dst.shape), element(dst.dtype), site.location, site.group

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.machine import Warp
-from blackwell_matmul.simulator.memory import View
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.semantics.description import Wait, describe
 from blackwell_matmul.simulator.semantics.sync import meet
 from blackwell_matmul.simulator.semantics.tcgen05 import TensorView
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.lowering.context import Site
 
 _FORMATS = {"float32": "%6.3f", "bfloat16": "%5.3f", "int32": "%5d", "uint32": "%3d", "uint8": "%3d", "int8": "%3d"}
 _FORMATS |= {"bool": "%1d"}

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.machine import Warp
-from blackwell_matmul.simulator.registers import WARP, WarpLayout, coordinates
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout, coordinates
 from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Space, describe
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import Element, element
 
 REGISTER_BITS = 32

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.machine import BARRIER_BYTES, Cta, Mbarrier, Warp
-from blackwell_matmul.simulator.registers import WARP, ThreadGroup
-from blackwell_matmul.simulator.sanitizer.happens_before import Place
+from blackwell_matmul.simulator.machine.cta import BARRIER_BYTES, Cta, Mbarrier, Warp
+from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
+from blackwell_matmul.simulator.order.happens_before import Place
 from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS, named, ranked
 from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Signal, Space, Wait, describe
 from blackwell_matmul.simulator.semantics.views import Statement
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.lowering.context import Site
 
 
 @describe(

@@ -16,11 +16,11 @@ import numpy as np
 from blackwell_matmul.frontend.reductions import combining_type, reduced_lane_bits
 from blackwell_matmul.simulator.arithmetic import floats, integers, nobody
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.machine import Warp
-from blackwell_matmul.simulator.registers import WARP
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.semantics.description import describe
 from blackwell_matmul.simulator.semantics.sync import COLLECTIVE, meet
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import Element, convert, element
 
 Operation = Callable[[np.ndarray, np.ndarray], np.ndarray]

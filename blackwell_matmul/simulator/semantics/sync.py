@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.machine import Rendezvous, Warp
-from blackwell_matmul.simulator.registers import WARP
+from blackwell_matmul.simulator.machine.cta import Rendezvous, Warp
+from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.semantics.description import (
     Access,
     Again,
@@ -18,7 +18,7 @@ from blackwell_matmul.simulator.semantics.description import (
     Wait,
     describe,
 )
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.lowering.context import Site
 
 
 def meet(site: Site, purpose: str) -> Callable[[Warp, Any], Generator[Blocked, None, dict[int, Any]]]:

@@ -16,9 +16,9 @@ import numpy as np
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import AsyncOperation, Blocked
-from blackwell_matmul.simulator.machine import TENSOR_MEMORY_LANES, Allocation, Cta, Mbarrier, Warp
-from blackwell_matmul.simulator.memory import Box, Region, View
-from blackwell_matmul.simulator.registers import WARP
+from blackwell_matmul.simulator.machine.cta import TENSOR_MEMORY_LANES, Allocation, Cta, Mbarrier, Warp
+from blackwell_matmul.simulator.machine.memory import Box, Region, View
+from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.semantics.cluster import named
 from blackwell_matmul.simulator.semantics.description import (
     Access,
@@ -32,7 +32,7 @@ from blackwell_matmul.simulator.semantics.description import (
     When,
     describe,
 )
-from blackwell_matmul.simulator.site import Site, poisoned
+from blackwell_matmul.simulator.lowering.context import Site, poisoned
 from blackwell_matmul.simulator.types import Element, element
 
 COLUMN_BITS = 32

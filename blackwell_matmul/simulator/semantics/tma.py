@@ -17,9 +17,9 @@ import numpy as np
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.tma_coordinates import misplaced, step_of
 from blackwell_matmul.simulator.engine import AsyncOperation, TooNew, pass_over
-from blackwell_matmul.simulator.globals import GlobalStorage
-from blackwell_matmul.simulator.machine import Mbarrier, Warp
-from blackwell_matmul.simulator.memory import View
+from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
+from blackwell_matmul.simulator.machine.cta import Mbarrier, Warp
+from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.semantics.cluster import named
 from blackwell_matmul.simulator.semantics.cp_async import copy_in, read_source
 from blackwell_matmul.simulator.semantics.description import (
@@ -35,7 +35,7 @@ from blackwell_matmul.simulator.semantics.description import (
     describe,
 )
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_write
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import element, from_image
 
 _LOAD: dict[str, Any] = {

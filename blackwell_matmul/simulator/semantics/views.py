@@ -12,15 +12,15 @@ import numpy as np
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.wide_views import MOST_OFFSET, TOO_WIDE, counted_views
-from blackwell_matmul.simulator.deferred import SharedStorage
+from blackwell_matmul.simulator.machine.deferred import SharedStorage
 from blackwell_matmul.simulator.disagreement import disagreement
-from blackwell_matmul.simulator.expressions import free_variables, index_function
-from blackwell_matmul.simulator.globals import GlobalStorage, ViewKey, segment_of
-from blackwell_matmul.simulator.machine import Cta, Warp
-from blackwell_matmul.simulator.memory import AliasedStorage, Box, Region, Storage, View
-from blackwell_matmul.simulator.registers import ThreadGroup
+from blackwell_matmul.simulator.lowering.expressions import free_variables, index_function
+from blackwell_matmul.simulator.machine.global_memory import GlobalStorage, ViewKey, segment_of
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
+from blackwell_matmul.simulator.machine.memory import AliasedStorage, Box, Region, Storage, View
+from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.description import Access, Again, Description, Effect, Space, describe
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import element
 
 # shared memory

@@ -17,15 +17,15 @@ import numpy as np
 
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.deferred import Patch, Product
+from blackwell_matmul.simulator.machine.deferred import Patch, Product
 from blackwell_matmul.simulator.engine import AsyncOperation, Blocked, TooNew, pass_over
 from blackwell_matmul.simulator.findings import Finding, Severity
-from blackwell_matmul.simulator.machine import Cta, Mbarrier, Rendezvous, Warp
-from blackwell_matmul.simulator.memory import View
-from blackwell_matmul.simulator.registers import WARP, WarpLayout
+from blackwell_matmul.simulator.machine.cta import Cta, Mbarrier, Rendezvous, Warp
+from blackwell_matmul.simulator.machine.memory import View
+from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
 from blackwell_matmul.simulator.semantics.description import Access, Effect, Proxy, Space, Wait, When, describe
 from blackwell_matmul.simulator.semantics.tcgen05 import products
-from blackwell_matmul.simulator.site import Site
+from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import Element, element
 
 MMA_M = 64  # PTX ISA, "wgmma: Matrix Shape": M is 64

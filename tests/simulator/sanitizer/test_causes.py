@@ -22,8 +22,8 @@ from wgmma_scripts import Twice, TwoGroups
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator import Finding, Severity
 from blackwell_matmul.simulator.engine import TooNew
-from blackwell_matmul.simulator.sanitizer.causes import in_order
-from blackwell_matmul.simulator.sanitizer.lines import Lines
+from blackwell_matmul.simulator.order.causes import in_order
+from blackwell_matmul.simulator.order.lines import Lines
 
 INPUTS: dict[Any, Any] = {
     **test_barrier_pairs.INPUTS, **test_cluster_pairs.INPUTS, **test_thread_pairs.INPUTS, **test_wgmma_pairs.INPUTS,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blackwell_matmul.simulator.memory import Region, Storage
-from blackwell_matmul.simulator.sanitizer.frontier import Events, Frontier, union
-from blackwell_matmul.simulator.sanitizer.shadow import MANY, Shadow
+from blackwell_matmul.simulator.machine.memory import Region, Storage
+from blackwell_matmul.simulator.order.frontier import Events, Frontier, union
+from blackwell_matmul.simulator.order.shadow import MANY, Shadow
 from blackwell_matmul.simulator.types import element_by_name
 
 ITEM = element_by_name("float32", 32)

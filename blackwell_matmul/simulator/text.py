@@ -18,7 +18,7 @@ from blackwell_matmul.simulator.findings import Event, Finding
 from blackwell_matmul.wording import near
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.sanitizer.report import Report
+    from blackwell_matmul.simulator.report import Report
 
 AROUND = 2
 """Source lines shown before and after a marked one."""

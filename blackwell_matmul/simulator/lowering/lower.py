@@ -20,18 +20,18 @@ from typing import Any, NamedTuple
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.arithmetic import Told, Undefined
-from blackwell_matmul.simulator.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
-from blackwell_matmul.simulator.machine import BARRIER_BYTES, Warp
-from blackwell_matmul.simulator.registers import ThreadGroup
-from blackwell_matmul.simulator.repeat import SCAN_NAMESPACE
-from blackwell_matmul.simulator.sanitizer.lines import Lines
+from blackwell_matmul.simulator.lowering.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
+from blackwell_matmul.simulator.machine.cta import BARRIER_BYTES, Warp
+from blackwell_matmul.simulator.machine.registers import ThreadGroup
+from blackwell_matmul.simulator.replay.alike import SCAN_NAMESPACE
+from blackwell_matmul.simulator.order.lines import Lines
 from blackwell_matmul.simulator.semantics import description_of
 from blackwell_matmul.simulator.semantics.description import Again
 from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
-from blackwell_matmul.simulator.site import Moved, Site, report_undefined
-from blackwell_matmul.simulator.tape import taping
+from blackwell_matmul.simulator.lowering.context import Moved, Site, report_undefined
+from blackwell_matmul.simulator.replay.log import taping
 from blackwell_matmul.simulator.types import Element, element
-from blackwell_matmul.simulator.unwritten import Unwritten
+from blackwell_matmul.simulator.lowering.unwritten import Unwritten
 
 _OF_GRID = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
 _OF_CLUSTER = [f"{name}_{axis}" for name in ("clusterBlockIdx", "clusterDim", "clusterIdx") for axis in "xyz"]

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import AsyncOperation
 from blackwell_matmul.simulator.findings import Code, Finding, Severity
-from blackwell_matmul.simulator.memory import Region
-from blackwell_matmul.simulator.sanitizer.frontier import Lanes, union
-from blackwell_matmul.simulator.sanitizer.shadow import Access
+from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.order.frontier import Lanes, union
+from blackwell_matmul.simulator.order.shadow import Access
 from blackwell_matmul.simulator.semantics.description import Access as Kind
 from blackwell_matmul.simulator.semantics.description import Effect, Proxy
 from blackwell_matmul.simulator.semantics.tma import LINEAR_LOAD
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import Cta, LastWait, Mbarrier, Warp, Weak
-    from blackwell_matmul.simulator.sanitizer.happens_before import EarlyRead, HappensBefore, Place
+    from blackwell_matmul.simulator.machine.cta import Cta, LastWait, Mbarrier, Warp, Weak
+    from blackwell_matmul.simulator.order.happens_before import EarlyRead, HappensBefore, Place
 
 READ: Final = "read-before-complete"
 WRITTEN: Final = "overwritten-in-flight"

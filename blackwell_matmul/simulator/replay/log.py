@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from blackwell_matmul.simulator.globals import GlobalStorage
+from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.deferred import Held, Patch, Product
+    from blackwell_matmul.simulator.machine.deferred import Held, Patch, Product
     from blackwell_matmul.simulator.engine import AsyncOperation
-    from blackwell_matmul.simulator.machine import Cta, Warp
+    from blackwell_matmul.simulator.machine.cta import Cta, Warp
     from blackwell_matmul.simulator.semantics.views import GlobalView
-    from blackwell_matmul.simulator.site import Moved
+    from blackwell_matmul.simulator.lowering.context import Moved
 
 Distance = tuple[int, ...]
 

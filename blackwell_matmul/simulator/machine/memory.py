@@ -18,10 +18,10 @@ import numpy as np
 from blackwell_matmul.simulator.types import Element, from_image, to_image
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.deferred import Patch
-    from blackwell_matmul.simulator.machine import Cta
-    from blackwell_matmul.simulator.registers import WarpLayout
-    from blackwell_matmul.simulator.tape import Tape
+    from blackwell_matmul.simulator.machine.deferred import Patch
+    from blackwell_matmul.simulator.machine.cta import Cta
+    from blackwell_matmul.simulator.machine.registers import WarpLayout
+    from blackwell_matmul.simulator.replay.log import Tape
 
 Box = tuple[tuple[int, int], ...]
 

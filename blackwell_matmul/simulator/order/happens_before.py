@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Severity
-from blackwell_matmul.simulator.machine import Weak
-from blackwell_matmul.simulator.memory import Region, Storage
-from blackwell_matmul.simulator.registers import WARP, ThreadGroup
-from blackwell_matmul.simulator.sanitizer.diagnosis import Diagnosis
-from blackwell_matmul.simulator.sanitizer.frontier import Events, Frontier, Lanes, union
-from blackwell_matmul.simulator.sanitizer.shadow import Access, Shadow, covers
+from blackwell_matmul.simulator.machine.cta import Weak
+from blackwell_matmul.simulator.machine.memory import Region, Storage
+from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
+from blackwell_matmul.simulator.order.diagnosis import Diagnosis
+from blackwell_matmul.simulator.order.frontier import Events, Frontier, Lanes, union
+from blackwell_matmul.simulator.order.shadow import Access, Shadow, covers
 from blackwell_matmul.simulator.semantics.description import Access as Kind
 from blackwell_matmul.simulator.semantics.description import Description, Effect, Space
 from blackwell_matmul.simulator.semantics.description import Lanes as Who
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.engine import AsyncOperation
-    from blackwell_matmul.simulator.machine import Cta, LastWait, Mbarrier, Warp
+    from blackwell_matmul.simulator.machine.cta import Cta, LastWait, Mbarrier, Warp
 
 
 class Place(Protocol):

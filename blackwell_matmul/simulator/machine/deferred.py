@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blackwell_matmul.simulator.memory import Box, Storage, View, meet
+from blackwell_matmul.simulator.machine.memory import Box, Storage, View, meet
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.tape import Tape
+    from blackwell_matmul.simulator.replay.log import Tape
     from blackwell_matmul.simulator.types import Element
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.frontend.program import Location, Program
-from blackwell_matmul.simulator.registers import ThreadGroup
+from blackwell_matmul.simulator.machine.registers import ThreadGroup
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.engine import Agent
-    from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
+    from blackwell_matmul.simulator.machine.cta import Cta, Mbarrier, Warp
 
 BARRIER_OPERANDS = ("barrier", "mbarrier")
 """The attribute of tilus's instructions that holds the address of an mbarrier."""
@@ -81,7 +81,7 @@ class _Walk:
             self.variables[id(var)] = self.variables.get(id(var), frozenset()) | barriers
 
     def _meant_by(self, expression: Any) -> Barriers:
-        from blackwell_matmul.simulator.expressions import free_variables
+        from blackwell_matmul.simulator.lowering.expressions import free_variables
 
         if expression is None or isinstance(expression, (bool, int, float, str)):
             return frozenset()

@@ -14,7 +14,7 @@ import numpy as np
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.simulator.disagreement import disagreement
 from blackwell_matmul.simulator.findings import Finding, Severity
-from blackwell_matmul.simulator.memory import Box, Region, Storage
+from blackwell_matmul.simulator.machine.memory import Box, Region, Storage
 from blackwell_matmul.simulator.types import Element, from_bits, to_bits, to_image
 
 

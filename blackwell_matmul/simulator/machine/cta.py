@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.deferred import TensorStorage
+from blackwell_matmul.simulator.machine.deferred import TensorStorage
 from blackwell_matmul.simulator.engine import explain_deadlock, likely_cause
 from blackwell_matmul.simulator.findings import Code, Event, Finding, Severity, Stop
-from blackwell_matmul.simulator.memory import Region, Storage
-from blackwell_matmul.simulator.sanitizer.deadlock import deadlock_notes
-from blackwell_matmul.simulator.sanitizer.frontier import Frontier
+from blackwell_matmul.simulator.machine.memory import Region, Storage
+from blackwell_matmul.simulator.order.deadlock import deadlock_notes
+from blackwell_matmul.simulator.order.frontier import Frontier
 from blackwell_matmul.simulator.types import element_by_name
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.engine import Agent, AsyncOperation, Blocked, Engine
-    from blackwell_matmul.simulator.globals import GlobalMemory
-    from blackwell_matmul.simulator.lower import Lowered
-    from blackwell_matmul.simulator.sanitizer.happens_before import HappensBefore
+    from blackwell_matmul.simulator.machine.global_memory import GlobalMemory
+    from blackwell_matmul.simulator.lowering.lower import Lowered
+    from blackwell_matmul.simulator.order.happens_before import HappensBefore
     from blackwell_matmul.simulator.semantics.wgmma import Queue
-    from blackwell_matmul.simulator.tape import Stage, Tape
+    from blackwell_matmul.simulator.replay.log import Stage, Tape
 
 TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS = 128, 512  # PTX ISA, "Tensor Memory": 128 lanes x 512 columns of 32 bits
 BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"

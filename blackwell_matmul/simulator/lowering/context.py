@@ -16,13 +16,13 @@ from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.arithmetic import Undefined
 from blackwell_matmul.simulator.engine import AsyncOperation
 from blackwell_matmul.simulator.findings import Finding, Severity
-from blackwell_matmul.simulator.machine import Cta, Mbarrier, Warp
-from blackwell_matmul.simulator.memory import Region
-from blackwell_matmul.simulator.registers import ThreadGroup, WarpLayout, warp_layout
+from blackwell_matmul.simulator.machine.cta import Cta, Mbarrier, Warp
+from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.machine.registers import ThreadGroup, WarpLayout, warp_layout
 from blackwell_matmul.simulator.semantics.description import Access, Description, Effect, When
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.lower import Lowering
+    from blackwell_matmul.simulator.lowering.lower import Lowering
 
 
 class Moved(NamedTuple):

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.tape import Distance, Stage, Tape
+from blackwell_matmul.simulator.replay.log import Distance, Stage, Tape
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import Grid, Position
+    from blackwell_matmul.simulator.machine.cta import Grid, Position
 
 MAX_LOG = 100_000
 """Entries of the log of a CTA's steps, and turns of a loop; one with more runs in full."""

@@ -15,12 +15,12 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import Bound, target_for
 from blackwell_matmul.problem import MAX_ORDERS, Schedule
 from blackwell_matmul.simulator.findings import Event, Finding, Run
-from blackwell_matmul.simulator.lower import Lowered
-from blackwell_matmul.simulator.machine import Grid
+from blackwell_matmul.simulator.lowering.lower import Lowered
+from blackwell_matmul.simulator.machine.cta import Grid
 from blackwell_matmul.simulator.parallel import cluster_at, positions
-from blackwell_matmul.simulator.sanitizer.causes import in_order
-from blackwell_matmul.simulator.sanitizer.report import Report, coverage
-from blackwell_matmul.simulator.sanitizer.timeline import around
+from blackwell_matmul.simulator.order.causes import in_order
+from blackwell_matmul.simulator.report import Report, coverage
+from blackwell_matmul.simulator.trace.timeline import around
 from blackwell_matmul.simulator.simulate import new_grid, plain_options, prepare, run_grid
 from blackwell_matmul.wording import plain_values, shown
 

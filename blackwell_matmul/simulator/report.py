@@ -75,7 +75,7 @@ class Report:
         }
 
     def __str__(self) -> str:
-        from blackwell_matmul.simulator.sanitizer.text import plain
+        from blackwell_matmul.simulator.text import plain
 
         return plain(self)
 

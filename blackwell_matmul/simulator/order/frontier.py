@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine import Cta
+    from blackwell_matmul.simulator.machine.cta import Cta
 
 
 class Frontier:

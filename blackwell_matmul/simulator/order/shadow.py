@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blackwell_matmul.simulator.memory import Box, Region
+from blackwell_matmul.simulator.machine.memory import Box, Region
 
 MANY = 24
 """Accesses above which boxes are compared by numpy, all at once."""

@@ -45,12 +45,13 @@ from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.simulator import Run
+from blackwell_matmul.simulator.description import Access
 from blackwell_matmul.simulator.machine.cta import Cta
 from blackwell_matmul.simulator.machine.memory import Region
-from blackwell_matmul.simulator.order.frontier import Frontier, union
+from blackwell_matmul.simulator.order.frontier import Frontier
 from blackwell_matmul.simulator.order.happens_before import HappensBefore
-from blackwell_matmul.simulator.semantics.description import Access
-from blackwell_matmul.simulator.simulate import new_grid, prepare, run_grid
+from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.simulate import new_simulation, prepare, run_simulation
 
 HOPPER = {"wgmma": "WgmmaMatmul", "wgmma_pipelined": "WgmmaPipelined", "wgmma_specialised": "WgmmaSpecialised"}
 """File and class of the kernels in bench/gpu/kernels that are mutated too."""
@@ -358,16 +359,18 @@ def cases(name: str) -> list[Case]:
     return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in SIZES]
 
 
-def execute(cls: Any, case: Case, order: Callable[[], HappensBefore] | None = None) -> tuple[Run, bool]:
+def execute(cls: Any, case: Case, order: Callable[[Lines], HappensBefore] | None = None) -> tuple[Run, bool]:
     """The run, and whether C is right."""
     m, n, k = case.size
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
     c = torch.full((m, n), float("nan")).half()
     bound, lowered = prepare(cls, (m, n, k, a, b, c), dict(case.schedule), case.target)
-    grid = new_grid(bound, lowered, "adversarial", 0, False, True)
-    grid.new_order = order or grid.new_order
-    run = run_grid(bound, grid, 1, None, time.perf_counter())
+    simulation = new_simulation(bound, lowered, "adversarial", 0)
+    if order is not None:
+        lines = Lines(lowered.program)
+        simulation.checks = lambda: (order(lines),)
+    run = run_simulation(bound, simulation, 1, None, time.perf_counter())
     return run, check_matmul(a, b, c).ok
 
 
@@ -393,15 +396,15 @@ class Step:
 class Recorder(HappensBefore):
     """Writes down every step. Its name is what is done by whom, and not where the source says so."""
 
-    def __init__(self, log: dict[Name, Step]) -> None:
-        super().__init__()
+    def __init__(self, lines: Lines, log: dict[Name, Step]) -> None:
+        super().__init__(lines)
         self.sweep_at = sys.maxsize  # events keep their meaning to the end
         self.log = log
         self.names: dict[int, list[Name]] = defaultdict(list)
         self.again: Counter[Name] = Counter()
 
-    def _step(self, lanes: Any, site: Any, *facts: str, **about: Any) -> Name:
-        name = (lanes.cta.position, str(lanes), site.description.name, *facts)
+    def _step(self, lanes: Any, instruction: Any, *facts: str, **about: Any) -> Name:
+        name = (lanes.cta.position, str(lanes), instruction.description.name, *facts)
         self.again[name] += 1
         return self._write((*name, self.again[name]), lanes, **about)
 
@@ -412,58 +415,59 @@ class Recorder(HappensBefore):
     def _names(self, events: int) -> frozenset[Name]:
         return frozenset(itertools.chain.from_iterable(self.names.get(bit, ()) for bit in bits(events)))
 
-    def access(self, warp: Any, site: Any, effect: Any, region: Any) -> None:
+    def accessed(self, warp: Any, instruction: Any, effect: Any, region: Any) -> None:
         write = effect.access is Access.WRITE
-        lanes = self.acting(warp, site)
-        name = self._step(lanes, site, effect.operand, str(region), touches=((effect.path, region, write),))
-        super().access(warp, site, effect, region)
+        lanes = self.acting(warp, instruction)
+        name = self._step(lanes, instruction, effect.operand, str(region), touches=((effect.path, region, write),))
+        super().accessed(warp, instruction, effect, region)
         self.names[lanes.own].append(name)
 
-    def issue(self, op: Any, warp: Any, site: Any, regions: Any) -> None:
-        self._issue(super().issue, op, warp, site, regions)
+    def issued(self, op: Any, warp: Any, instruction: Any, regions: Any) -> None:
+        self._issue(super().issued, op, warp, instruction, regions)
 
-    def join(self, op: Any, warp: Any, site: Any, regions: Any) -> None:
-        self._issue(super().join, op, warp, site, regions)
+    def joined(self, op: Any, warp: Any, instruction: Any, regions: Any) -> None:
+        self._issue(super().joined, op, warp, instruction, regions)
 
-    def _issue(self, ordered: Callable[..., None], op: Any, warp: Any, site: Any, regions: Any) -> None:
-        effects = [effect for effect in site.description.effects if effect.operand in regions]
+    def _issue(self, ordered: Callable[..., None], op: Any, warp: Any, instruction: Any, regions: Any) -> None:
+        effects = [effect for effect in instruction.description.effects if effect.operand in regions]
         touches = tuple((e.path, regions[e.operand], e.access is Access.WRITE) for e in effects)
         told = None if op.barrier is None else (str(op.barrier), op.barrier.phase)
         facts = (*(f"{e.operand} {regions[e.operand]}" for e in effects), str(told))
-        name = self._step(self.acting(warp, site), site, *facts, touches=touches, signals=told)
-        ordered(op, warp, site, regions)
-        self.names[op.source].append(name)
-        if op.event != op.source:
-            self.names[op.event].append((*name, END))
+        name = self._step(self.acting(warp, instruction), instruction, *facts, touches=touches, signals=told)
+        ordered(op, warp, instruction, regions)
+        operation = self.operations[op]
+        self.names[operation.source].append(name)
+        if operation.event != operation.source:
+            self.names[operation.event].append((*name, END))
 
-    def arrive(self, barrier: Any, warp: Any, site: Any, release: str) -> None:
+    def arrived(self, barrier: Any, warp: Any, instruction: Any, scope: str, count_bytes: int) -> None:
         told = (str(barrier), barrier.phase)
-        self._step(self.acting(warp, site), site, str(told), signals=told)
-        super().arrive(barrier, warp, site, release)
+        self._step(self.acting(warp, instruction), instruction, str(told), signals=told)
+        super().arrived(barrier, warp, instruction, scope, count_bytes)
 
-    def passed(self, barrier: Any, warp: Any, site: Any, acquire: str) -> None:
+    def passed(self, barrier: Any, warp: Any, instruction: Any, scope: str) -> None:
         seen = (str(barrier), barrier.phase - 1)
-        name = self._step(self.acting(warp, site), site, str(seen), waits=seen)
-        super().passed(barrier, warp, site, acquire)
-        self.names[barrier.waits[warp.index].event].append(name)
+        name = self._step(self.acting(warp, instruction), instruction, str(seen), waits=seen)
+        super().passed(barrier, warp, instruction, scope)
+        self.names[self.of(barrier).waits[warp.index].event].append(name)
 
     # the life of a CTA in a cluster: what reaches into it comes after its start and before its end
 
-    def enter(self, cta: Any) -> None:
-        super().enter(cta)
-        if cta in self.started:
+    def started(self, cta: Any) -> None:
+        super().started(cta)
+        if cta in self.beginnings:
             name = self._write((cta.position, "starts"), Frontier(), touches=(("generic", life(cta), True),))
-            self.names[self.started[cta]].append(name)
+            self.names[self.beginnings[cta]].append(name)
 
-    def _reach(self, warp: Any, site: Any, cta: Any, event: int) -> None:
+    def reaches(self, warp: Any, instruction: Any, cta: Any, event: int) -> None:
         touches = (("generic", life(cta), False),)
-        self.names[event].append(self._step(self.acting(warp, site), site, f"into {cta.position}", touches=touches))
-        super()._reach(warp, site, cta, event)
+        self.names[event].append(self._step(self.acting(warp, instruction), instruction, f"into {cta.position}", touches=touches))
+        super().reaches(warp, instruction, cta, event)
 
     def exits(self, cta: Any) -> None:
-        if cta in self.started:
+        if cta in self.beginnings:
             known = Frontier()
-            known.steps = union(self._lanes_of(cta)).steps
+            known.steps = self.known_steps(cta)
             self._write((cta.position, "exits"), known, touches=(("steps", life(cta), True),))
         super().exits(cta)
 
@@ -485,7 +489,7 @@ def bits(mask: int) -> Iterator[int]:
 
 def steps(cls: Any, case: Case) -> dict[Name, Step]:
     log: dict[Name, Step] = {}
-    execute(cls, case, lambda: Recorder(log))
+    execute(cls, case, lambda lines: Recorder(lines, log))
     return log
 
 

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from blackwell_matmul.runtime import Loaded, load
     from blackwell_matmul.script import Script
     from blackwell_matmul.simulator import simulate
-    from blackwell_matmul.simulator.findings import Finding, Run
     from blackwell_matmul.simulator.check import check
+    from blackwell_matmul.simulator.findings import Finding, Run
     from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.testing import assert_clean
     from blackwell_matmul.torch_op import matmul

@@ -30,9 +30,7 @@ def replay(kernel: str, size: Sequence[str] | None, dtype: str | None, schedule:
 
 
 def report_lines(report: Report, replay: Replay) -> Iterator[RenderableType]:
-    from blackwell_matmul.simulator.text import paragraphs
-
-    return (_wrapped(each) for each in paragraphs(report, replay))
+    return (_wrapped(each) for each in report.paragraphs(replay))
 
 
 def _wrapped(paragraph: Paragraph) -> RenderableType:

@@ -84,11 +84,11 @@ def _resources(bundle: Bundle) -> Iterator[tuple[str, str]]:
         yield "occupancy", f"{found.ctas_per_sm} {noun} of {found.warps} warps an SM, limited by {found.limited_by}"
 
 
-def _matter(bundle: Bundle) -> list[sass.Instruction]:
+def _matter(bundle: Bundle) -> list[sass.SassInstruction]:
     return sass.instructions_that_matter(bundle.cubin)
 
 
-def _instruction_record(instruction: sass.Instruction) -> dict[str, Any]:
+def _instruction_record(instruction: sass.SassInstruction) -> dict[str, Any]:
     places = [f"{file}:{line}" for file, line in instruction.places]
     return {"opcode": instruction.opcode, "is": instruction.meaning, "count": instruction.count, "at": places}
 
@@ -106,7 +106,7 @@ def _sass_table(bundle: Bundle) -> RenderableType:
     return table
 
 
-def _places(instruction: sass.Instruction) -> str:
+def _places(instruction: sass.SassInstruction) -> str:
     """`v2.py:62, 63, 85`, of one file after the other."""
     texts, file = [], ""
     for path, line in instruction.places[:PLACES_SHOWN]:

@@ -41,7 +41,7 @@ _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?(?P<opcode>[A
 
 
 @dataclass(frozen=True)
-class Instruction:
+class SassInstruction:
     """An opcode of the kernel: how often it stands there, and at which lines of the Python kernel."""
 
     opcode: str
@@ -50,13 +50,13 @@ class Instruction:
     places: tuple[tuple[str, int], ...]
 
 
-def instructions_that_matter(cubin: bytes) -> list[Instruction]:
+def instructions_that_matter(cubin: bytes) -> list[SassInstruction]:
     """Those of `FAMILIES`, in order of appearance. Raises UnsupportedError where there is no disassembler."""
     found: dict[str, list[tuple[str, int]]] = {}
     for opcode, place in _instructions(disassembled(cubin)):
         if _family(opcode):
             found.setdefault(opcode, []).append(place)
-    return [Instruction(op, _family(op), len(all_), tuple(sorted(set(all_)))) for op, all_ in found.items()]
+    return [SassInstruction(op, _family(op), len(all_), tuple(sorted(set(all_)))) for op, all_ in found.items()]
 
 
 def disassembled(cubin: bytes) -> str:

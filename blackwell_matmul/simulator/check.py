@@ -16,12 +16,13 @@ from blackwell_matmul.frontend import Bound, target_for
 from blackwell_matmul.problem import MAX_ORDERS, Schedule
 from blackwell_matmul.simulator.findings import Event, Finding, Run
 from blackwell_matmul.simulator.lowering.lower import Lowered
-from blackwell_matmul.simulator.machine.cta import Grid
-from blackwell_matmul.simulator.parallel import cluster_at, positions
 from blackwell_matmul.simulator.order.causes import in_order
+from blackwell_matmul.simulator.parallel import cluster_at, positions
 from blackwell_matmul.simulator.report import Report, coverage
+from blackwell_matmul.simulator.simulate import new_simulation, plain_options, prepare, run_simulation
+from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.trace.timeline import around
-from blackwell_matmul.simulator.simulate import new_grid, plain_options, prepare, run_grid
+from blackwell_matmul.simulator.trace.tracer import Tracer
 from blackwell_matmul.wording import plain_values, shown
 
 POLICY = "adversarial"
@@ -83,7 +84,7 @@ Saved = Mapping[int, np.ndarray]
 
 
 def _saved(bound: Bound, lowered: Lowered) -> Saved:
-    memory = new_grid(bound, lowered, POLICY, 0, trace=False, checks=False).memory
+    memory = new_simulation(bound, lowered, POLICY, 0, checks=False).grid.memory
     return {segment.address: segment.cells.copy() for segment in memory.segments if not segment.constant}
 
 
@@ -99,17 +100,17 @@ class _Study:
 
     def runs(self, workers: int | None, progress: Progress | None) -> Iterator[Run]:
         for i in range(self.orders):
-            grid = self._grid(self.seed + i, again=i > 0)
+            simulation = self._simulation(self.seed + i, again=i > 0)
             with redirect_stdout(io.StringIO()) if i else nullcontext():  # what the kernel prints, once
-                yield run_grid(self.bound, grid, workers, self._told(i, progress), time.perf_counter())
+                yield run_simulation(self.bound, simulation, workers, self._told(i, progress), time.perf_counter())
 
-    def _grid(self, seed: int, again: bool) -> Grid:
+    def _simulation(self, seed: int, again: bool) -> Simulation:
         """again: on a copy of the memory as it was, at the same addresses."""
-        grid = new_grid(self.bound, self.lowered, POLICY, seed, trace=False, checks=True)
-        for segment in grid.memory.segments:
+        simulation = new_simulation(self.bound, self.lowered, POLICY, seed)
+        for segment in simulation.grid.memory.segments:
             if again and segment.address in self.saved:
                 segment.cells = self.saved[segment.address].copy()
-        return grid
+        return simulation
 
     def _told(self, order: int, progress: Progress | None) -> Progress | None:
         if progress is None:
@@ -131,11 +132,11 @@ class _Study:
 
     def _traced(self, seed: int, position: tuple[int, int, int]) -> list[Event]:
         """The events of one CTA, in detail. Its cluster runs alone, unless all CTAs signal each other."""
-        grid = self._grid(seed, again=True)
-        grid.tracing = grid.detailed = True
-        grid.traced = position
-        grid.run(list(positions(grid)) if self.lowered.interacts else cluster_at(grid, position))
-        return grid.events
+        simulation = self._simulation(seed, again=True)
+        simulation.tracer = Tracer(position, detailed=True)
+        grid = simulation.grid
+        simulation.run(list(positions(grid)) if self.lowered.interacts else cluster_at(grid, position))
+        return simulation.tracer.events
 
 
 def _merged(runs: list[Run], seed: int) -> list[Finding]:

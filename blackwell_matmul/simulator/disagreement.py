@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from blackwell_matmul.elements import dtype_name, fits
+from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, ViewKey
 
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine.global_memory import ViewKey
+
+def disagreements(memory: GlobalMemory) -> tuple[str, ...]:
+    """Where the kernel's views and the tensors themselves differ in type, shape or strides."""
+    found = (disagreement(memory.tensors, key) for key in memory.seen)
+    return tuple(dict.fromkeys(each for each in found if each is not None))
 
 
 def disagreement(tensors: Mapping[str, Any], key: ViewKey) -> str | None:

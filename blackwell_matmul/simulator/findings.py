@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from blackwell_matmul.frontend.program import Location
@@ -135,6 +135,28 @@ class Finding:
         where = f" ({self.location})" if self.location else ""
         again = f" [seen {self.count} times]" if self.count > 1 else ""
         return f"{self.severity.value} {self.code}: {self.message}{where}{again}"
+
+
+def _nobody(finding: Finding) -> None:
+    """Who hears of a finding."""
+
+
+class Findings:
+    """Those of a launch, by fault. told: who hears of each one as it is found."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[object, Finding] = {}
+        self.told: Callable[[Finding], None] = _nobody
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.by_key.values())
+
+    def add(self, finding: Finding) -> None:
+        """Repeats (same code and lines) are counted, and the first message is kept."""
+        known = self.by_key.get(finding.key)
+        total = finding.count + (known.count if known else 0)
+        self.by_key[finding.key] = replace(known or finding, count=total)
+        self.told(finding)
 
 
 class Stop(Exception):

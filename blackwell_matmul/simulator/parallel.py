@@ -18,8 +18,9 @@ from threadpoolctl import ThreadpoolController
 
 from blackwell_matmul.errors import SimulationError, UnsupportedError
 from blackwell_matmul.interrupts import held, leave_with_parent
-from blackwell_matmul.simulator.machine.cta import Grid, Position
-from blackwell_matmul.simulator.replay.alike import Repeats
+from blackwell_matmul.simulator.machine.grid import Grid, Position
+from blackwell_matmul.simulator.replay.alike import Replays
+from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.wording import spelled
 
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
@@ -37,30 +38,30 @@ def positions(grid: Grid) -> Iterator[Position]:
 
 def cluster_at(grid: Grid, position: Position) -> list[Position]:
     """The block indices of the cluster of a CTA, by rank."""
-    first = [at // extent * extent for at, extent in zip(position, grid.lowered.cluster, strict=True)]
-    x, y, z = (range(begin, begin + extent) for begin, extent in zip(first, grid.lowered.cluster, strict=True))
+    first = [at // extent * extent for at, extent in zip(position, grid.cluster, strict=True)]
+    x, y, z = (range(begin, begin + extent) for begin, extent in zip(first, grid.cluster, strict=True))
     return [(i, j, k) for k, j, i in itertools.product(z, y, x)]
 
 
 def clusters(grid: Grid) -> list[list[Position]]:
     """The block indices of each cluster, in launch order."""
-    if grid.lowered.cluster == (1, 1, 1):
+    if grid.cluster == (1, 1, 1):
         return [[position] for position in positions(grid)]
-    leaders = (at for at in positions(grid) if not any(i % e for i, e in zip(at, grid.lowered.cluster, strict=True)))
+    leaders = (at for at in positions(grid) if not any(i % e for i, e in zip(at, grid.cluster, strict=True)))
     return [cluster_at(grid, leader) for leader in leaders]
 
 
-def run_ctas(grid: Grid, workers: int | None, progress: Progress | None = None) -> dict[str, int]:
+def run_ctas(simulation: Simulation, workers: int | None, progress: Progress | None = None) -> dict[str, int]:
     """Run every CTA; returns how often each instruction was executed by a warp."""
-    counts = grid.lowered.counts
+    counts = simulation.lowered.counts
     try:
         with _blas().limit(limits=1, user_api="blas"), _heap_set_aside():
-            if grid.lowered.interacts:
-                grid.run(list(positions(grid)))
+            if simulation.lowered.interacts:
+                simulation.run(list(positions(simulation.grid)))
             else:
-                _run_independent(grid, workers, progress or _tell_nobody)
+                _run_independent(simulation, workers, progress or _tell_nobody)
     except (ArithmeticError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise _as_sentence(grid, error) from error
+        raise _as_sentence(simulation, error) from error
     return dict(counts)
 
 
@@ -88,22 +89,22 @@ def _heap_set_aside() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _as_sentence(grid: Grid, error: Exception) -> SimulationError:
-    where = grid.lowered.location_of_error(error)
-    return SimulationError(f"{grid.lowered.program.name} cannot go on at {where}: {spelled(error)}.")
+def _as_sentence(simulation: Simulation, error: Exception) -> SimulationError:
+    where = simulation.lowered.location_of_error(error)
+    return SimulationError(f"{simulation.lowered.program.name} cannot go on at {where}: {spelled(error)}.")
 
 
-def _run_independent(grid: Grid, workers: int | None, progress: Progress) -> None:
-    with closing(Repeats(grid)) as repeats:
-        _run_repeatedly(grid, repeats, workers, progress)
+def _run_independent(simulation: Simulation, workers: int | None, progress: Progress) -> None:
+    with closing(Replays(simulation)) as replays:
+        _run_repeatedly(simulation, replays, workers, progress)
 
 
-def _run_repeatedly(grid: Grid, repeats: Repeats, workers: int | None, progress: Progress) -> None:
-    rest = clusters(grid)
+def _run_repeatedly(simulation: Simulation, replays: Replays, workers: int | None, progress: Progress) -> None:
+    rest = clusters(simulation.grid)
     size, total = len(rest[0]), len(rest) * len(rest[0])
     times = [time.perf_counter()]
     for done, cluster in enumerate(rest, 1):
-        repeats.run(cluster)
+        replays.run(cluster)
         progress(done * size, total)
         times.append(time.perf_counter())
         if times[-1] - times[0] > FORK_PAYS_SECONDS / 4:
@@ -111,17 +112,17 @@ def _run_repeatedly(grid: Grid, repeats: Repeats, workers: int | None, progress:
     done = len(times) - 1
     rest = rest[done:]
     ahead = min(times[-1] - times[-2], (times[-1] - times[0]) / done) * len(rest)  # the first of a kind takes longer
-    processes = min(workers or _cores(), len(rest))
+    processes = 1 if simulation.listeners else min(workers or _cores(), len(rest))  # they hear of it here
     if processes < 2 or not _can_fork() or (workers is None and ahead < FORK_PAYS_SECONDS):
-        _run_each(repeats, rest, lambda count: progress((done + count) * size, total))
+        _run_each(replays, rest, lambda count: progress((done + count) * size, total))
     else:
         tell: Callable[[int], None] = lambda count: progress(min((done + count * processes) * size, total), total)  # noqa: E731
-        _run_forked(grid, rest, processes, tell)
+        _run_forked(simulation, rest, processes, tell)
 
 
-def _run_each(repeats: Repeats, mine: list[list[Position]], tell: Callable[[int], None]) -> None:
+def _run_each(replays: Replays, mine: list[list[Position]], tell: Callable[[int], None]) -> None:
     for count, cluster in enumerate(mine, 1):
-        repeats.run(cluster)
+        replays.run(cluster)
         tell(count)
 
 
@@ -137,23 +138,25 @@ def _can_fork() -> bool:
     return "fork" in multiprocessing.get_all_start_methods() and sys.platform == "linux"
 
 
-def _run_forked(grid: Grid, rest: list[list[Position]], processes: int, tell: Callable[[int], None]) -> None:
+def _run_forked(
+    simulation: Simulation, rest: list[list[Position]], processes: int, tell: Callable[[int], None]
+) -> None:
     """Each process takes every n-th cluster and writes into memory that all share; findings come back by pipe."""
     context = multiprocessing.get_context("fork")
-    moved = grid.memory.share()
+    moved = simulation.grid.memory.share()
     children = []
     try:
         for index in range(1, processes):
             receiver, sender = context.Pipe(duplex=False)
-            child = context.Process(target=_child, args=(grid, rest[index::processes], sender), daemon=True)
+            child = context.Process(target=_child, args=(simulation, rest[index::processes], sender), daemon=True)
             with held():
                 child.start()
             sender.close()
             children.append((child, receiver))
-        with closing(Repeats(grid)) as repeats:  # on the memory that they share
-            _run_each(repeats, rest[::processes], tell)
+        with closing(Replays(simulation)) as replays:  # on the memory that they share
+            _run_each(replays, rest[::processes], tell)
         for child, receiver in children:
-            _collect(grid, child, receiver)
+            _collect(simulation, child, receiver)
     finally:
         for child, _ in children:
             child.kill()
@@ -163,42 +166,42 @@ def _run_forked(grid: Grid, rest: list[list[Position]], processes: int, tell: Ca
             segment.cells = original
 
 
-def _child(grid: Grid, mine: list[list[Position]], sender: Any) -> None:
+def _child(simulation: Simulation, mine: list[list[Position]], sender: Any) -> None:
     leave_with_parent()
-    grid.findings.clear()
-    grid.printed.clear()
-    grid.memory.writes.clear()
-    grid.memory.reads.clear()
-    grid.lowered.counts.clear()
+    simulation.grid.findings.by_key.clear()
+    simulation.grid.printed.clear()
+    simulation.grid.memory.writes.clear()
+    simulation.grid.memory.reads.clear()
+    simulation.lowered.counts.clear()
     failure = None
     try:
-        _run_each(Repeats(grid), mine, lambda count: None)
+        _run_each(Replays(simulation), mine, lambda count: None)
     except UnsupportedError as error:
         failure = str(error)
     except Exception as error:
-        failure = str(_as_sentence(grid, error))
-    writes = [(tag, w) for tag, w in grid.memory.writes.items()]
+        failure = str(_as_sentence(simulation, error))
+    grid, counts = simulation.grid, dict(simulation.lowered.counts)
     seen = (grid.memory.read, grid.memory.reads)
-    sender.send((failure, grid.findings, grid.printed, writes, dict(grid.lowered.counts), seen))
+    sender.send((failure, list(grid.findings), grid.printed, list(grid.memory.writes.items()), counts, seen))
     sender.close()
 
 
-def _collect(grid: Grid, child: Any, receiver: Any) -> None:
+def _collect(simulation: Simulation, child: Any, receiver: Any) -> None:
     try:
         failure, findings, printed, writes, counts, (read, reads) = receiver.recv()
     except EOFError:
         child.join()
         raise SimulationError(
-            f"A process that ran part of {grid.lowered.program.name} died (exit code {child.exitcode});"
+            f"A process that ran part of {simulation.lowered.program.name} died (exit code {child.exitcode});"
             " workers=1 runs everything in this one."
         ) from None
     if failure is not None:
         raise SimulationError(failure)
-    for finding in findings.values():
-        grid.report(finding)
-    grid.printed += printed
-    grid.memory.writes.update(writes)
-    grid.memory.read |= read
-    grid.memory.reads.update(reads)
+    for finding in findings:
+        simulation.grid.findings.add(finding)
+    simulation.grid.printed += printed
+    simulation.grid.memory.writes.update(writes)
+    simulation.grid.memory.read |= read
+    simulation.grid.memory.reads.update(reads)
     for name, count in counts.items():
-        grid.lowered.counts[name] = grid.lowered.counts.get(name, 0) + count
+        simulation.lowered.counts[name] = simulation.lowered.counts.get(name, 0) + count

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from blackwell_matmul.frontend.program import Program
+from blackwell_matmul.simulator.description import DESCRIPTIONS, Access, Description, Space
 from blackwell_matmul.simulator.findings import Finding, Severity
 from blackwell_matmul.simulator.semantics import description_of
-from blackwell_matmul.simulator.semantics.description import DESCRIPTIONS, Description, Space
+from blackwell_matmul.simulator.text import Paragraph, Replay, Told, of_finding, plain
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,56 @@ class Report:
             "coverage": self.coverage.as_dict(),
         }
 
-    def __str__(self) -> str:
-        from blackwell_matmul.simulator.text import plain
+    def paragraphs(self, replay: Replay | None = None) -> Iterator[Paragraph]:
+        """The whole report in words. replay: what to type, to see an order again."""
+        yield _title(self)
+        told = Told()
+        for finding in self.findings:
+            yield Paragraph("")
+            yield from of_finding(finding, self.orders, replay or (lambda seed: f"seed={seed}"), told)
+        yield Paragraph("")
+        yield _verdict(self)
+        yield from _coverage(self.coverage)
 
-        return plain(self)
+    def __str__(self) -> str:
+        return plain(self.paragraphs())
+
+
+def _title(report: Report) -> Paragraph:
+    schedule = ",".join(f"{name}={value}" for name, value in report.schedule.items() if name != "dtype")
+    x, y, z = report.grid
+    ctas = "1 CTA" if x * y * z == 1 else f"{x}x{y}{f'x{z}' if z > 1 else ''} CTAs"
+    return Paragraph("  ".join(filter(None, (report.kernel, report.target, schedule, ctas))), "title", hanging=2)
+
+
+def _verdict(report: Report) -> Paragraph:
+    errors = sum(f.severity.value == "error" for f in report.findings)
+    others = len(report.findings) - errors
+    counts = [_count(errors, "error")] * bool(errors)
+    counts += [f"{others} unguaranteed" + (" (counted: strict)" if report.strict else "")] * bool(others)
+    ran = "program order" if report.orders == 1 and not report.seed else _count(report.orders, "order")
+    last = report.seed + report.orders - 1
+    seeds = f" (seed {report.seed})" if report.orders == 1 else f" (seeds {report.seed} to {last})"
+    text = f"{'clean' if not report.findings else ', '.join(counts)} in {ran}{seeds}"
+    role = "good" if report.ok else "bad"
+    return Paragraph(f"{text}, simulated in {report.seconds:.2f} s on the CPU", role, hanging=2)
+
+
+def _coverage(covered: Coverage) -> Iterator[Paragraph]:
+    for label, items in (
+        ("exact", [", ".join(covered.exact)] if covered.exact else []),
+        ("approximated", [f"{', '.join(names)}: {what}" for what, names in covered.approximated.items()]),
+        ("not covered", list(covered.not_covered)),
+    ):
+        for i, item in enumerate(items):
+            yield Paragraph(f"{label + ':' if i == 0 else '':<14}{item}", "dim", 2, 14)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+# --- how far it looked
 
 
 NEVER_COVERED = (
@@ -121,6 +168,6 @@ def _in_program(program: Program) -> set[str]:
 
 def _orders(description: Description) -> bool:
     """Whether it has to do with order: it accesses memory, signals, waits, or makes one of these count."""
-    memory = any(effect.space is not Space.REGISTER for effect in description.effects)
+    memory = any(e.space is not Space.REGISTER and e.access is not Access.ALLOCATE for e in description.effects)
     helps = "fence" in description.name or description.name.endswith("commit_group")
     return memory or helps or bool(description.signals or description.waits)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,21 @@ import numpy as np
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
 from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
-from blackwell_matmul.simulator.engine import Engine
+from blackwell_matmul.simulator.disagreement import disagreements
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
-from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, Segment, merge, segment_of
+from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered, lower
-from blackwell_matmul.simulator.machine.cta import Grid
-from blackwell_matmul.simulator.parallel import run_ctas
+from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, Segment, segment_of
+from blackwell_matmul.simulator.machine.grid import Grid
+from blackwell_matmul.simulator.order.across_ctas import merge
 from blackwell_matmul.simulator.order.causes import in_order
 from blackwell_matmul.simulator.order.happens_before import HappensBefore
+from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.register_use import RegisterUse
+from blackwell_matmul.simulator.parallel import run_ctas
 from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS as MAX_CTAS_OF_A_CLUSTER
+from blackwell_matmul.simulator.simulation import Simulation
+from blackwell_matmul.simulator.trace.tracer import Tracer
 from blackwell_matmul.wording import accepts, attribute, has_memory, integer, shown, spelled
 
 import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
@@ -44,6 +50,7 @@ def simulate(
     trace: bool = True,
     checks: bool = True,
     progress: Callable[[int, int], None] | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Run:
     """Run `script` (a tilus.Script class, or what calling one returns) on CPU tensors; outputs are written in place.
 
@@ -55,15 +62,18 @@ def simulate(
     workers: processes to spread the CTAs over (None: one for each core). trace: keep the first CTA's events.
     checks: follow what orders what, and report accesses that nothing orders; False computes the values alone.
     progress: called with (CTAs done, CTAs in all) as the run goes on; with several processes the first is an estimate.
+    listeners: hear what happens (see `listener.Listener`); then every CTA runs in full, and all in this process.
 
     Raises InputError, CompileError or UnsupportedError when the script cannot run; faults of the kernel itself are
     findings of the returned Run.
     """
     policy, seed, workers = plain_options(policy, seed, workers)
-    _check_switches(trace, progress)
+    _check_switches(trace, progress, listeners)
     bound, lowered = prepare(script, args, schedule, target_for(script, target))
     start = time.perf_counter()
-    return run_grid(bound, new_grid(bound, lowered, policy, seed, trace, checks), workers, progress, start)
+    simulation = new_simulation(bound, lowered, policy, seed, checks)
+    simulation.tracer, simulation.listeners = Tracer((0, 0, 0)) if trace else None, tuple(listeners)
+    return run_simulation(bound, simulation, workers, progress, start)
 
 
 def prepare(
@@ -74,36 +84,42 @@ def prepare(
     return bound, _lowered.get(program) or _lowered.setdefault(program, lower(program))
 
 
-def new_grid(bound: Bound, lowered: Lowered, policy: str, seed: int, trace: bool, checks: bool) -> Grid:
+def new_simulation(bound: Bound, lowered: Lowered, policy: str, seed: int, checks: bool = True) -> Simulation:
     """A launch that is ready to run, on the memory of the arguments."""
     memory, arguments = _arguments(bound, lowered)
     dimensions = _dimensions(lowered, arguments)
-    new_order = HappensBefore if checks else lambda: None
-    return Grid(lowered, memory, arguments, dimensions, lambda: Engine(policy, seed), trace, new_order)
+    grid = Grid(memory, arguments, dimensions, lowered.cluster, lowered.num_warps, follow_unwritten=checks)
+    lines = Lines(lowered.program)
+
+    def follow() -> tuple[Listener, ...]:
+        return (RegisterUse(), HappensBefore(lines)) if checks else ()
+
+    return Simulation(lowered, grid, policy, seed, follow)
 
 
-def run_grid(
-    bound: Bound, grid: Grid, workers: int | None, progress: Callable[[int, int], None] | None, start: float
+def run_simulation(
+    bound: Bound, simulation: Simulation, workers: int | None, progress: Callable[[int, int], None] | None, start: float
 ) -> Run:
     """Run every CTA, and look at the whole. start: since when `Run.seconds` counts (time.perf_counter)."""
-    lowered, program = grid.lowered, grid.lowered.program
+    lowered, program, grid = simulation.lowered, simulation.lowered.program, simulation.grid
     lowered.counts.clear()
     _check_assumptions(grid, program, grid.arguments)
     _check_barriers(grid, program)
     with np.errstate(all="ignore"):  # a GPU says nothing of infinities and NaN
-        counts = run_ctas(grid, workers, progress and _told(progress))
+        counts = run_ctas(simulation, workers, progress and _told(progress))
     if not lowered.interacts:
-        complete = not any(finding.fatal for finding in grid.findings.values())
+        complete = not any(finding.fatal for finding in grid.findings)
         for finding in merge(grid.memory, grid.dimensions, lowered.cluster, complete):
-            grid.report(finding)
-    disagreements = grid.memory.disagreements()
+            grid.findings.add(finding)
+    differing = disagreements(grid.memory)
     grid.memory.close()
     for text in grid.printed:
         print(text)
+    events = simulation.tracer.events if simulation.tracer is not None else ()
     return Run(
         program.name, program.target, _types_named(bound.init_kwargs), grid.dimensions, time.perf_counter() - start,
-        findings=in_order(grid.findings.values()), events=tuple(grid.events), printed=tuple(grid.printed),
-        counts=counts, disagreements=disagreements,
+        findings=in_order(grid.findings), events=tuple(events), printed=tuple(grid.printed),
+        counts=counts, disagreements=differing,
     )  # fmt: skip
 
 
@@ -125,11 +141,15 @@ def plain_options(policy: str, seed: int, workers: int | None) -> tuple[str, int
     return known, plain_seed(seed), processes
 
 
-def _check_switches(trace: object, progress: object) -> None:
+def _check_switches(trace: object, progress: object, listeners: object) -> None:
     if not isinstance(trace, bool):
         raise InputError(f"trace is {shown(trace)}; it must be True or False.")
     if progress is not None and not accepts(progress, 2):
         raise InputError(f"progress is {shown(progress)}; it must be a function of (CTAs done, CTAs in all), or None.")
+    if not isinstance(listeners, (tuple, list)) or not all(isinstance(each, Listener) for each in listeners):
+        raise InputError(
+            f"listeners is {shown(listeners)}; it must be a list of objects of simulator.listener.Listener."
+        )
 
 
 def _told(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
@@ -224,7 +244,7 @@ def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any
         if not bool(vector_function(free, condition)(*values)):
             told = ", ".join(f"{names[id(v)]} = {x}" for v, x in zip(free, values, strict=True))
             message = f"assume() does not hold for {told}, for every warp of every CTA"
-            grid.report(Finding("assumption-false", Severity.ERROR, message, (0, 0, 0), location))
+            grid.findings.add(Finding("assumption-false", Severity.ERROR, message, (0, 0, 0), location))
 
 
 def _check_barriers(grid: Grid, program: Program) -> None:
@@ -239,4 +259,4 @@ def _check_barriers(grid: Grid, program: Program) -> None:
                     " them: tilus reuses freed shared memory for barriers; do not free it before the kernel ends"
                 )
                 where = program.location_of(inst)
-                grid.report(Finding("mbarrier-overlaps-tensor", Severity.ERROR, message, None, where))
+                grid.findings.add(Finding("mbarrier-overlaps-tensor", Severity.ERROR, message, None, where))

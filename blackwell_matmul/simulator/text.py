@@ -1,7 +1,7 @@
 """A `Report` in words: paragraphs, each with a role that a terminal may colour, and the same as plain text.
 
-The layout is decided here, once: `plain` joins the paragraphs for a log or an assertion, `screen_check` colours and
-wraps them.
+The layout is decided here, once: `plain` joins the paragraphs for a log or an assertion; a terminal colours and wraps
+them.
 """
 
 from __future__ import annotations
@@ -9,16 +9,12 @@ from __future__ import annotations
 import linecache
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Event, Finding
 from blackwell_matmul.wording import near
-
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.report import Report
 
 AROUND = 2
 """Source lines shown before and after a marked one."""
@@ -52,33 +48,14 @@ class Paragraph:
     hanging: int = 0
 
 
-def paragraphs(report: Report, replay: Replay | None = None) -> Iterator[Paragraph]:
-    """The whole report."""
-    yield _title(report)
-    told = Told()
-    for finding in report.findings:
-        yield Paragraph("")
-        yield from _finding(finding, report, replay or (lambda seed: f"seed={seed}"), told)
-    yield Paragraph("")
-    yield from _verdict(report)
-    yield from _coverage(report)
-
-
-def plain(report: Report, replay: Replay | None = None) -> str:
-    return "\n".join(f"{' ' * each.indent}{each.text}".rstrip() for each in paragraphs(report, replay))
-
-
-def _title(report: Report) -> Paragraph:
-    schedule = ",".join(f"{name}={value}" for name, value in report.schedule.items() if name != "dtype")
-    x, y, z = report.grid
-    ctas = "1 CTA" if x * y * z == 1 else f"{x}x{y}{f'x{z}' if z > 1 else ''} CTAs"
-    return Paragraph("  ".join(filter(None, (report.kernel, report.target, schedule, ctas))), "title", hanging=2)
+def plain(paragraphs: Iterable[Paragraph]) -> str:
+    return "\n".join(f"{' ' * each.indent}{each.text}".rstrip() for each in paragraphs)
 
 
 # --- a finding
 
 
-def _finding(finding: Finding, report: Report, replay: Replay, told: Told) -> Iterator[Paragraph]:
+def of_finding(finding: Finding, orders: int, replay: Replay, told: Told) -> Iterator[Paragraph]:
     severity = finding.severity.value
     yield Paragraph(f"{severity} {finding.code}", severity)
     yield from (Paragraph(sentence, indent=2) for sentence in _sentences(finding))
@@ -89,7 +66,7 @@ def _finding(finding: Finding, report: Report, replay: Replay, told: Told) -> It
         yield from _timeline(finding)
     told.edges.add(edge)
     yield Paragraph("")
-    yield Paragraph(_sightings(finding, report), "dim", 2, 2)
+    yield Paragraph(_sightings(finding, orders), "dim", 2, 2)
     if finding.seed is not None:
         yield Paragraph(f"replay: {replay(finding.seed)}", "dim", 2, 2)
 
@@ -130,10 +107,10 @@ def _notes(finding: Finding) -> Iterator[Paragraph]:
         yield from (Paragraph(f"{part}{';' if part is not rest[-1] else '.'}", "text", 4, 2) for part in rest)
 
 
-def _sightings(finding: Finding, report: Report) -> str:
+def _sightings(finding: Finding, all_orders: int) -> str:
     cta = f"CTA ({', '.join(map(str, finding.cta))})" if finding.cta else ""
     seen = f"seen {finding.count} times{', first in ' if cta else ''}{cta}" if finding.count > 1 else f"seen in {cta}"
-    orders = f"{len(finding.seeds)} of {report.orders} orders" if report.orders > 1 else ""
+    orders = f"{len(finding.seeds)} of {all_orders} orders" if all_orders > 1 else ""
     return "; ".join(filter(None, (seen if cta or finding.count > 1 else "", orders))) or "seen once"
 
 
@@ -237,35 +214,3 @@ def _row(event: Event, finding: Finding) -> tuple[str, str, str]:
         return "", "", f"... {event.what}"
     verb = VERBS.get(event.kind, ("", ""))[event.agent.startswith("warps ")]
     return event.agent, line, f"{verb}{event.what}"
-
-
-# --- the end
-
-
-def _verdict(report: Report) -> Iterator[Paragraph]:
-    errors = sum(f.severity.value == "error" for f in report.findings)
-    others = len(report.findings) - errors
-    counts = [_count(errors, "error")] * bool(errors)
-    counts += [f"{others} unguaranteed" + (" (counted: strict)" if report.strict else "")] * bool(others)
-    ran = "program order" if report.orders == 1 and not report.seed else _count(report.orders, "order")
-    last = report.seed + report.orders - 1
-    seeds = f" (seed {report.seed})" if report.orders == 1 else f" (seeds {report.seed} to {last})"
-    text = f"{'clean' if not report.findings else ', '.join(counts)} in {ran}{seeds}"
-    yield Paragraph(
-        f"{text}, simulated in {report.seconds:.2f} s on the CPU", "good" if report.ok else "bad", hanging=2
-    )
-
-
-def _coverage(report: Report) -> Iterator[Paragraph]:
-    covered = report.coverage
-    for label, items in (
-        ("exact", [", ".join(covered.exact)] if covered.exact else []),
-        ("approximated", [f"{', '.join(names)}: {what}" for what, names in covered.approximated.items()]),
-        ("not covered", list(covered.not_covered)),
-    ):
-        for i, item in enumerate(items):
-            yield Paragraph(f"{label + ':' if i == 0 else '':<14}{item}", "dim", 2, 14)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tilus
@@ -10,33 +12,27 @@ from orders import ORDERS, codes, faults, finding, line_of, lines, run_in
 from tensor_core_scripts import Product
 
 from blackwell_matmul.simulator import simulate
-from blackwell_matmul.simulator.engine import AsyncOperation, Engine
+from blackwell_matmul.simulator.engine import Engine
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
 
 
-class FakeCta:
-    """What an operation needs of a CTA."""
-
-    tracing = False
-    tape = None
-
-    def __init__(self) -> None:
-        self.in_flight: dict[AsyncOperation, None] = {}
-
-    def event(self, *_: object) -> None:
-        pass
+def cta() -> Any:
+    """The engine only asks which one it is."""
+    return object()
 
 
-def operation(done: list[str], name: str, cta: FakeCta, pipe: object = None) -> AsyncOperation:
-    return AsyncOperation(cta, 0, name, "agent", None, lambda: done.append(name), pipe=pipe)  # type: ignore[arg-type]
+def operation(done: list[str], name: str, cta: Any, pipe: object = None) -> AsyncOperation:
+    warp: Any = None
+    return AsyncOperation(cta, warp, name, "agent", None, lambda: done.append(name), pipe=pipe)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("policy", ["adversarial", "eager", "random"])
 def test_a_pipe_completes_in_the_order_of_issue(policy: str) -> None:
     for seed in range(20):
         done: list[str] = []
-        cta, engine = FakeCta(), Engine(policy, seed)
+        here, engine = cta(), Engine(policy, seed)
         names = [f"{pipe}{i}" for i in range(4) for pipe in "ab"]
-        ops = {name: operation(done, name, cta, pipe=name[0]) for name in names}
+        ops = {name: operation(done, name, here, pipe=name[0]) for name in names}
         for op in ops.values():
             engine.start(op)
         for name in ("b2", "a3", "b3"):
@@ -48,22 +44,22 @@ def test_a_pipe_completes_in_the_order_of_issue(policy: str) -> None:
 
 def test_adversarial_completes_nothing_by_itself() -> None:
     done: list[str] = []
-    cta, engine = FakeCta(), Engine("adversarial", 0)
-    ops = [operation(done, str(i), cta) for i in range(3)]
+    here, engine = cta(), Engine("adversarial", 0)
+    ops = [operation(done, str(i), here) for i in range(3)]
     for op in ops:
         engine.start(op)
     engine.finish(ops[1])
     engine.finish(ops[1])
-    assert done == ["1"] and list(cta.in_flight) == ops
+    assert done == ["1"] and list(engine.in_flight(here)) == ops
 
 
 def test_an_operation_is_in_flight_until_somebody_waited() -> None:
-    cta, engine = FakeCta(), Engine("eager", 0)
-    op = operation([], "x", cta)
+    here, engine = cta(), Engine("eager", 0)
+    op = operation([], "x", here)
     engine.start(op)
-    assert op.done and op in cta.in_flight
-    op.settle()
-    assert not cta.in_flight
+    assert op.done and op in engine.in_flight(here)
+    engine.settle(op)
+    assert not engine.in_flight(here)
 
 
 def test_one_cta_that_cannot_go_on_leaves_the_others_alone() -> None:

@@ -7,7 +7,7 @@ import typing
 from pathlib import Path
 
 from blackwell_matmul.simulator import findings, semantics  # noqa: F401  # semantics fills DESCRIPTIONS
-from blackwell_matmul.simulator.semantics.description import DESCRIPTIONS
+from blackwell_matmul.simulator.description import DESCRIPTIONS
 
 ROOT = Path(__file__).parents[2]
 CODES = typing.get_args(findings.Code)

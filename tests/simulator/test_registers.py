@@ -8,7 +8,14 @@ from tilus.ir.instructions.cuda.mma_dot import AtomicMmaConfig
 from tilus.ir.layout.ops import column_local, column_spatial, local, replicated, spatial
 from tilus.ir.layout.ops.register_ops import auto_local_spatial, permute, reduce
 
-from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup, WarpLayout, broadcast_index, local_index, pick
+from blackwell_matmul.simulator.machine.registers import (
+    WARP,
+    ThreadGroup,
+    WarpLayout,
+    broadcast_index,
+    local_index,
+    pick,
+)
 
 LAYOUTS = {
     "spatial": spatial(8, 4),

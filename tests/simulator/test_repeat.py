@@ -30,19 +30,20 @@ from repeat_scripts import (
 )
 
 from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, check
-from blackwell_matmul.simulator import Run, parallel, repeat, simulate, tape
-from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, GlobalStorage
+from blackwell_matmul.simulator import Run, parallel, simulate
 from blackwell_matmul.simulator.machine.cta import Cta
+from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, GlobalStorage
+from blackwell_matmul.simulator.replay import alike, log
 
 RUNGS = (BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2)
 SMALL = {"block_m": 128, "block_n": 64, "block_k": 32}
 
 
-class InFull(repeat.Repeats):
+class InFull(alike.Replays):
     """Runs each CTA in full."""
 
-    def __init__(self, grid: Any) -> None:
-        super().__init__(grid)
+    def __init__(self, simulation: Any) -> None:
+        super().__init__(simulation)
         self.looking = False
 
 
@@ -79,7 +80,7 @@ def launch(script: Any, args: tuple[Any, ...], full: bool, **options: Any) -> Se
     copies = tuple(arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args)
     kept: list[Any] = []
     repeated = 0
-    run_again = tape.Stage.run
+    run_again = log.Replayed.run
 
     def count(stage: Any, *where: Any) -> None:
         nonlocal repeated
@@ -87,8 +88,8 @@ def launch(script: Any, args: tuple[Any, ...], full: bool, **options: Any) -> Se
         run_again(stage, *where)
 
     with pytest.MonkeyPatch.context() as patch, records(kept):
-        patch.setattr(tape.Stage, "run", count)
-        patch.setattr(parallel, "Repeats", InFull if full else repeat.Repeats)
+        patch.setattr(log.Replayed, "run", count)
+        patch.setattr(parallel, "Replays", InFull if full else alike.Replays)
         run = simulate(script, *copies, **{"workers": 1, **options})
     outputs = tuple(copy.numpy().tobytes() for copy in copies if isinstance(copy, torch.Tensor))
     return Seen(run, outputs, kept[0], repeated)

@@ -1,0 +1,1 @@
+"""From a Program's tile view to Python, once."""

@@ -1,28 +1,53 @@
-"""`Site`: one instruction at its place in one program, as its lowering sees it.
+"""`LoweringContext`: one instruction at its place in one program, as its lowering sees it.
 
 A lowering names the operands and scalars that its callable needs (`use`, `scalar`), gets the warp layouts of its
-register tensors, and reaches memory only through `touch` and `launch`, which derive every check from the effects.
+register tensors, and reaches memory, barriers and other warps only through what its description says: `touch` and
+`launch` perform its effects, `signal` its signals, `wait_on`, `end` and `meet` its waits. What these do is told to the
+listeners, so that every check follows from the description.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.arithmetic import Undefined
-from blackwell_matmul.simulator.engine import AsyncOperation
-from blackwell_matmul.simulator.findings import Finding, Severity
-from blackwell_matmul.simulator.machine.cta import Cta, Mbarrier, Warp
+from blackwell_matmul.simulator.description import (
+    Access,
+    Description,
+    Effect,
+    Instruction,
+    SignalKind,
+    WaitKind,
+    When,
+)
+from blackwell_matmul.simulator.engine import Blocked, Engine
+from blackwell_matmul.simulator.findings import Severity
+from blackwell_matmul.simulator.machine.barrier import Mbarrier
+from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp
 from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_of
 from blackwell_matmul.simulator.machine.registers import ThreadGroup, WarpLayout, warp_layout
-from blackwell_matmul.simulator.semantics.description import Access, Description, Effect, When
 
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.lowering.lower import Lowering
+
+class Names(Protocol):
+    """What the generated code calls things."""
+
+    program: Program
+
+    def value_of(self, tensor: Any) -> str: ...
+
+    def scalar(self, expression: Any) -> str: ...
+
+    def is_defined(self, tensor: Any) -> bool: ...
+
+    def source_of(self, tensor: Any, rank: int, multiple: int) -> int: ...
 
 
 class Moved(NamedTuple):
@@ -39,47 +64,53 @@ def _tuple(texts: list[str]) -> str:
     return f"({''.join(f'{text}, ' for text in texts)})"
 
 
-class Site:
-    """What a lowering may know. `kind` says how the generated code calls it: "plain" (a call), "blocking" (a call that
-    may return something to wait for) or "steps" (a generator that waits by itself and returns the result). operands:
-    the tensors among the arguments. logged: the scalars that the callable gets; moved: those that are a place.
+class LoweringContext:
+    """What a lowering may know. operands: the tensors among the arguments. logged: the scalars that the callable gets;
+    moved: those that are a place.
 
+    A lowering sets kind, how the generated code calls it: "plain" (a call), "blocking" (a call that may return
+    something to wait for), "steps" (a generator that waits by itself and returns the result) or "exit" (the warp
+    returns after it). result: the scalar variable that it gives. by_value: values decide what its result depends on.
     carry(warp, arguments, *arguments with origins in the place of registers): the origins of the result, where they do
     not move as the elements do (unwritten.py). chosen(warp, *arguments): which elements of its registers the
     instruction reads; None: all."""
 
-    def __init__(self, lowering: Lowering, inst: Any, description: Description, group: ThreadGroup) -> None:
-        self._lowering = lowering
+    def __init__(
+        self, names: Names, inst: Any, description: Description, group: ThreadGroup, location: Location | None
+    ) -> None:
+        self._names = names
         self.inst = inst
-        self.description = description
-        self.group = group
-        self.program: Program = lowering.program
-        self.location: Location | None = lowering.program.location_of(inst)
+        self.instruction = Instruction(description, group, location)
+        self.description, self.group, self.location = description, group, location
+        self.program = names.program
         self.arguments: list[str] = []
         self.operands: dict[int, Any] = {}
         self.kind = "plain"
+        self.result: Any = None
+        self.by_value = False
         self.logged: list[str] = []
         self.moved: Moved | None = None
         self.carry: Callable[..., np.ndarray] | None = None
         self.chosen: Callable[..., np.ndarray] | None = None
         self._reads = [e.operand for e in description.touching(Access.READ, When.COMPLETION)]
-        self._writes = [e.operand for e in description.touching(Access.WRITE, When.COMPLETION)]
+        self._at_issue = description.signalling(When.ISSUE)
+        self._at_completion = description.signalling(When.COMPLETION)
 
     # operands
 
     def use(self, tensor: Any) -> None:
         """Pass the tensor's value (registers, or a view) to the callable, as its next argument."""
         self.operands[len(self.arguments)] = tensor
-        self.arguments.append(self._lowering.value_of(tensor))
+        self.arguments.append(self._names.value_of(tensor))
 
     def scalar(self, expression: Any) -> None:
         """Pass the value of a scalar expression as the next argument."""
-        self.arguments.append(self._lowering.scalar(expression))
+        self.arguments.append(self._names.scalar(expression))
         self.logged.append(self.arguments[-1])
 
     def scalars(self, expressions: Any) -> None:
         """Pass several scalar expressions as one tuple."""
-        texts = [self._lowering.scalar(e) for e in expressions]
+        texts = [self._names.scalar(e) for e in expressions]
         self.arguments.append(_tuple(texts))
         self.logged += texts
 
@@ -88,18 +119,18 @@ class Site:
     ) -> None:
         """Pass the offsets of a tile, of `shape` over `dims`, in a global tensor (which `use` named) as one tuple.
 
-        multiple: what the last offset must be a multiple of: CTAs whose remainders differ are not alike (repeat.py).
+        multiple: what the last offset must be a multiple of: CTAs whose remainders differ are not alike (replay/).
         """
         extents = dict(zip(sorted(dims), shape, strict=True))
-        view, texts = self.arguments.index(self._lowering.value_of(tensor)), [self._lowering.scalar(e) for e in offsets]
+        view, texts = self.arguments.index(self._names.value_of(tensor)), [self._names.scalar(e) for e in offsets]
         ones = tuple(extents.get(dim, 1) for dim in range(len(texts)))
-        source = self._lowering.source_of(tensor, len(ones), multiple)
+        source = self._names.source_of(tensor, len(ones), multiple)
         self.moved = Moved(view, len(self.arguments), source, ones)
         self.arguments.append(_tuple(texts))
 
     def defined(self, tensor: Any) -> bool:
         """True when the tensor already has a value, which the instruction then updates in place."""
-        return self._lowering.is_defined(tensor)
+        return self._names.is_defined(tensor)
 
     def name(self, tensor: Any, fallback: str = "tensor") -> str:
         return self.program.name_of(tensor) or fallback
@@ -111,52 +142,22 @@ class Site:
     def fail(self, why: str) -> UnsupportedError:
         return UnsupportedError(f"The simulator cannot run {self.description.name} at {self.location}: {why}.")
 
-    # memory
+    # effects
 
-    def _effect(self, operand: str) -> Effect:
+    def effect(self, operand: str) -> Effect:
         for effect in self.description.effects:
             if effect.operand == operand:
                 return effect
         raise AssertionError(f"{self.description.name} declares no effect on {operand}")
 
     def touch(self, operand: str) -> Callable[[Warp, Region], None]:
-        """The check for an access that is over when the instruction is: to be called with the region."""
-        effect = self._effect(operand)
-        write, what, location = effect.access is Access.WRITE, self.description.name, self.location
+        """An access that is over when the instruction is: to be called with the region."""
+        effect, instruction = self.effect(operand), self.instruction
 
-        def check(warp: Warp, region: Region) -> None:
-            order, storage = warp.cta.order, region.storage
-            if order is None or storage.constant:
-                return
-            if warp.cta.detailed:
-                warp.event("access", f"{what} {'to' if write else 'of'} {region}", location)
-            order.access(warp, self, effect, region)
-            if write:
-                storage.mark(region)
-            elif storage.written is not True and storage.unwritten(region):
-                report_uninitialised(warp, region, what, location)
-                order.read_too_early(warp, self, effect, region)
+        def access(warp: Warp, region: Region) -> None:
+            warp.cta.engine.tell.accessed(warp, instruction, effect, region)
 
-        return check
-
-    def check_ready(self, name: str) -> Callable[[Warp, np.ndarray], None]:
-        """The check for registers that an asynchronous load may still be filling."""
-        what, location = self.description.name, self.location
-
-        def check(warp: Warp, registers: np.ndarray) -> None:
-            _, op = warp.unready.get(id(registers), (None, None))
-            if op is not None:
-                advice = f"the missing wait: {op.remedy}"
-                who = f"warp {warp.index}"
-                message = f"{what} by {who} reads {name}, which {op.name} has not finished writing; {advice}"
-                warp.cta.grid.report(
-                    Finding(
-                        "read-before-complete", Severity.ERROR, message, warp.cta.position, location, op.location,
-                        missing="wait", tensor=name, agents=(who, who), advice=advice,
-                    )
-                )  # fmt: skip
-
-        return check
+        return access
 
     def launch(
         self,
@@ -165,49 +166,157 @@ class Site:
         complete: Callable[[], bool | None],
         *,
         agent: str,
-        signal: Callable[[], None] | None = None,
         barrier: Mbarrier | None = None,
+        count_bytes: int = 0,
         pipe: Any = None,
         read_phase: Callable[[], None] | None = None,
-        remedy: str = "",
         covers: tuple[AsyncOperation, ...] = (),
         cta: Cta | None = None,
+        registers: Mapping[int, np.ndarray] | None = None,
     ) -> AsyncOperation:
-        """Start an asynchronous operation: check it against those in flight, and hand it to the engine.
+        """Start an asynchronous operation; at its end it does to the barrier what the description's signals say.
 
-        cta: the one whose shared memory it writes, where that is another one of the cluster.
+        count_bytes: of complete-tx. cta: the one whose shared memory it writes, where that is another one of the
+        cluster. The other arguments are those of `AsyncOperation`.
         """
-        if warp.cta.stage is not None:
-            return cast(AsyncOperation, warp.cta.stage.launch(complete, read_phase))
-        reads = tuple([regions[name] for name in self._reads if name in regions])
-        if warp.cta.detailed and regions:
-            told = ", ".join(dict.fromkeys(map(str, regions.values())))
-            warp.event("issue", f"{self.description.name} on {told}", self.location)
         op = AsyncOperation(
-            cta or warp.cta, warp.index, self.description.name, agent, self.location, complete,
-            signal=signal, reads=reads, barrier=barrier, pipe=pipe, read_phase=read_phase, remedy=remedy, covers=covers,
+            cta or warp.cta, warp, self.description.name, agent, self.location, complete,
+            signal=None if barrier is None else partial(self._signal_end, warp.cta.engine, barrier, count_bytes),
+            reads=tuple([regions[name] for name in self._reads if name in regions]), barrier=barrier, pipe=pipe,
+            read_phase=read_phase, remedy=self.description.completes_by if barrier is None else barrier.remedy,
+            covers=covers, registers=registers,
         )  # fmt: skip
-        self.issue(op, warp, regions)
-        if barrier is not None and barrier.cta is not warp.cta and warp.cta.order is not None:
-            warp.cta.order.tells(op, barrier, warp, self)
-        if warp.cta.tape is not None:
-            warp.cta.tape.launched(op)
-        warp.cta.engine.start(op)
+        warp.cta.engine.issue(op, warp, self.instruction, regions)
         return op
 
-    def issue(self, op: AsyncOperation, warp: Warp, regions: Mapping[str, Region], joining: bool = False) -> None:
-        """Check an operation against those in flight. joining: other warps have issued it before this one."""
-        order = warp.cta.order
-        if order is not None:
-            for name in self._reads:
-                region = regions.get(name)
-                if region is not None and region.storage.written is not True and region.storage.unwritten(region):
-                    report_uninitialised(warp, region, self.description.name, self.location)
-                    order.read_too_early(warp, self, self._effect(name), region)
-            (order.join if joining else order.issue)(op, warp, self, regions)
-            for name in self._writes:
-                if name in regions:
-                    regions[name].storage.mark(regions[name])
+    # signals
+
+    def _signal_end(self, engine: Engine, barrier: Mbarrier, count_bytes: int) -> None:
+        for kind in self._at_completion:
+            if kind == "complete_tx":
+                engine.complete_tx(barrier, count_bytes, self.location)
+            elif kind == "arrive":
+                engine.arrive(barrier, 1, self.location)
+
+    def signal(
+        self,
+        warp: Warp,
+        barrier: Mbarrier,
+        *,
+        instruction: Instruction | None = None,
+        scope: str = "",
+        count: int = 1,
+        count_bytes: int = 0,
+    ) -> None:
+        """What it tells an mbarrier when it is executed. instruction: the lanes that do, where not all of the group's.
+        count: of arrivals by each lane. count_bytes: by each lane."""
+        engine: Engine = warp.cta.engine
+        here = instruction or self.instruction
+        _, lanes = here.group.lanes(warp.index)
+        for kind in self._at_issue:
+            if kind == "expect_tx":
+                engine.expect_tx(barrier, lanes * count_bytes, self.location)
+            elif kind == "arrive":
+                engine.tell.arrived(barrier, warp, here, scope, lanes * count_bytes)
+                engine.arrive(barrier, lanes * count, self.location)
+
+    def release(self, warp: Warp, address: int) -> None:
+        """st.release to a semaphore in global memory, by one thread."""
+        self._declared("release" in self._at_issue, "release")
+        warp.cta.engine.tell.released(warp, address)
+
+    # waits
+
+    def _declared(self, there: bool, kind: SignalKind | WaitKind) -> None:
+        assert there, f"{self.description.name} declares no {kind}"
+
+    def wait_on(self, warp: Warp, barrier: Mbarrier, parity: int, scope: str) -> Blocked | None:
+        """Until the phase of this parity is over. None: it is."""
+        self._declared(self.description.waits_for("mbarrier"), "mbarrier")
+        warp.cta.engine.tell.waits(warp, self.instruction, f"{barrier.name}, parity {parity & 1}")
+        if self._passed(warp, barrier, parity, scope):
+            return None
+        why = partial(_explain, barrier, parity)
+        return Blocked(
+            partial(self._passed, warp, barrier, parity, scope), why, self.location, barrier=barrier
+        )  # fmt: skip
+
+    def _passed(self, warp: Warp, barrier: Mbarrier, parity: int, scope: str) -> bool:
+        engine: Engine = warp.cta.engine
+        if not engine.passed(barrier, parity):
+            return False
+        engine.tell.passed(barrier, warp, self.instruction, scope)
+        return True
+
+    def commit(self, warp: Warp, family: str) -> None:
+        """The warp's open operations of the family are a group from now on."""
+        warp.cta.engine.tell.committed(warp, self.instruction, family)
+        groups_of(warp, family).commit(self.description.completes_by)
+
+    def end(self, warp: Warp, ops: Iterable[AsyncOperation], kind: WaitKind = "group") -> None:
+        """The warp waits for operations of its own, which complete at the latest now."""
+        self._declared(self.description.waits_for(kind), kind)
+        for op in ops:
+            warp.cta.engine.wait_for(op, warp, self.instruction, kind == "group.read")
+
+    def come_to_groups(self, warp: Warp, family: str, n: int, reads: bool = False) -> deque[list[AsyncOperation]]:
+        """The warp is about to wait for all of its groups but the newest n: these groups."""
+        tell, groups = warp.cta.engine.tell, groups_of(warp, family).groups
+        tell.waits(
+            warp, self.instruction, f"its {family} groups{f' but {n}' if n else ''}{' (reads)' if reads else ''}"
+        )
+        if n or reads:
+            tell.left_in_flight(warp, self.instruction, groups, n, reads)
+        return groups
+
+    def end_groups(self, warp: Warp, family: str, n: int) -> None:
+        groups = self.come_to_groups(warp, family, n)
+        while len(groups) > n:
+            self.end(warp, groups.popleft())
+
+    def meet(self, warp: Warp, key: Any = None, brought: Any = None) -> Rendezvous:
+        """Arrive at the barrier of the thread group, or of the group's warps that come for this key."""
+        self._declared(self.description.waits_for("threads"), "threads")
+        group = self.group
+        needed = frozenset(group.warps)
+        engine: Engine = warp.cta.engine
+        return engine.meet(warp, self.instruction, key or (group.begin, group.count), needed, brought)
+
+    def meet_cluster(self, warp: Warp) -> Rendezvous:
+        """Arrive at the barrier of the cluster."""
+        self._declared(self.description.waits_for("cluster"), "cluster")
+        engine: Engine = warp.cta.engine
+        return engine.meet_cluster(warp, self.instruction)
+
+    def gather(self, purpose: str) -> Callable[[Warp, Any], Generator[Blocked, None, dict[int, Any]]]:
+        """A generator that waits until every warp of the thread group is here; it returns what they brought."""
+        single = len(self.group.warps) == 1
+
+        def run(warp: Warp, brought: Any) -> Any:
+            if single:
+                return {warp.index: brought}
+            meeting = self.meet(warp, brought=brought)
+            if not meeting.over:
+                yield self.absent(meeting, purpose)
+            return meeting.brought
+
+        return run
+
+    def absent(self, meeting: Rendezvous, purpose: str) -> Blocked:
+        """Until the others have come, too."""
+
+        def why() -> str:
+            absent = sorted(meeting.needed - meeting.brought.keys())
+            return f"warp(s) {', '.join(map(str, absent))} at {purpose}"
+
+        return Blocked(meeting.complete, why, self.location, meeting=meeting)
+
+
+def _explain(barrier: Mbarrier, phase: int) -> str:
+    return (
+        f"parity {phase & 1} of {barrier.name}, which is in phase {barrier.phase} (parity {barrier.phase & 1})"
+        f" and still lacks {barrier.missing()}"
+    )
 
 
 class _Layouts(dict[int, WarpLayout]):
@@ -220,16 +329,6 @@ class _Layouts(dict[int, WarpLayout]):
     def __missing__(self, warp: int) -> WarpLayout:
         self[warp] = warp_layout(self.layout, self.group, warp)
         return self[warp]
-
-
-def report_uninitialised(warp: Warp, region: Region, what: str, location: Location | None) -> None:
-    message = f"{what} reads {region}, part of which nothing has written"
-    warp.cta.grid.report(
-        Finding(
-            "uninitialised-read", Severity.ERROR, message, warp.cta.position, location, tensor=region.name,
-            box=region.box,
-        )
-    )  # fmt: skip
 
 
 _UNDEFINED: dict[Undefined, tuple[Severity, str]] = {

@@ -2,13 +2,12 @@
 
 Control flow and scalars become Python statements; each instruction becomes a call of the closure that its lowering
 returned. The generated lines are mapped back to the kernel's, for errors. A second function, `scan`, has the same
-control flow and scalars alone, and tells which steps a warp takes (`repeat.py`).
+control flow and scalars alone, and tells which steps a warp takes (`replay/`).
 """
 
 from __future__ import annotations
 
 import ast
-import functools
 import itertools
 import linecache
 import math
@@ -20,23 +19,25 @@ from typing import Any, NamedTuple
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.arithmetic import Told, Undefined
+from blackwell_matmul.simulator.description import Again, Description, Instruction
+from blackwell_matmul.simulator.lowering.context import LoweringContext, Moved, report_undefined
 from blackwell_matmul.simulator.lowering.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
-from blackwell_matmul.simulator.machine.cta import BARRIER_BYTES, Warp
-from blackwell_matmul.simulator.machine.registers import ThreadGroup
-from blackwell_matmul.simulator.replay.alike import SCAN_NAMESPACE
-from blackwell_matmul.simulator.order.lines import Lines
-from blackwell_matmul.simulator.semantics import description_of
-from blackwell_matmul.simulator.semantics.description import Again
-from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
-from blackwell_matmul.simulator.lowering.context import Moved, Site, report_undefined
-from blackwell_matmul.simulator.replay.log import taping
-from blackwell_matmul.simulator.types import Element, element
+from blackwell_matmul.simulator.lowering.scan import SCAN_NAMESPACE
 from blackwell_matmul.simulator.lowering.unwritten import Unwritten
+from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.registers import ThreadGroup
+from blackwell_matmul.simulator.semantics import description_of
+from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
+from blackwell_matmul.simulator.types import Element, element
 
 _OF_GRID = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
 _OF_CLUSTER = [f"{name}_{axis}" for name in ("clusterBlockIdx", "clusterDim", "clusterIdx") for axis in "xyz"]
 _BUILT_IN = {**_OF_GRID, **{name: name for name in (*_OF_CLUSTER, "clusterBlockRank", "clusterSize")}}
 """hidet's variables, and what `main` calls them."""
+
+
+Main = Callable[[Warp], Iterator[Any]]
 
 
 class Source(NamedTuple):
@@ -54,14 +55,14 @@ class Lowered:
     written: names of the parameters whose memory the program may write, or None when that is not known.
     cluster: its extents; its CTAs run together. interacts: all CTAs talk to each other (semaphores, global workspaces)
     and must run together.
-    scan(warp, log, places): what a warp does, without doing it; None where that is not known before. taped: `main`,
-    with each call that moves values written to the CTA's tape. sources: the tensors that `places` has a list
-    for.
+    scan(warp, log, places): what a warp does, without doing it; None where that is not known before. values: the names
+    of the callables that move values, and what says where in global memory. sources: the tensors that `places` has a
+    list for.
     """
 
     program: Program
     source: str
-    main: Callable[[Warp], Iterator[Any]]
+    main: Main
     grid: Callable[[dict[str, Any]], tuple[int, int, int]]
     num_warps: int
     cluster: tuple[int, int, int]
@@ -69,13 +70,17 @@ class Lowered:
     written: frozenset[str] | None
     lines: dict[int, Location]
     scan: Callable[[Any, list[Any], list[list[int]]], None] | None
-    taped: Callable[[Warp], Iterator[Any]]
+    values: dict[str, Moved | None]
     sources: tuple[Source, ...]
     counts: dict[str, int] = field(default_factory=dict)
 
-    @functools.cached_property
-    def text(self) -> Lines:
-        return Lines(self.program)
+    def main_with(self, wrap: Callable[[Callable[..., Any], Moved | None], Callable[..., Any]]) -> Main:
+        """`main`, in which whatever moves values is called by way of `wrap`."""
+        names: dict[str, Any] = dict(self.main.__globals__)
+        names |= {name: wrap(names[name], moved) for name, moved in self.values.items()}
+        exec(compile(self.source, self.main.__code__.co_filename, "exec"), names)
+        main: Main = names["main"]
+        return main
 
     def location_of_error(self, error: BaseException) -> Location | None:
         """The kernel's line behind the innermost generated line of a traceback."""
@@ -87,10 +92,7 @@ class Lowered:
         return found
 
 
-_INTERACTING = ("LockSemaphoreInst", "ReleaseSemaphoreInst", "AllocateGlobalInst")
 _CLUSTER_SYNC = "this_cluster.sync"
-_STORES = ("StoreGlobalInst", "CopyAsyncTensorSharedToGlobalInst", "CopyAsyncBulkSharedToGlobalInst")
-_POINTER_STORES = ("StoreGlobalGenericInst", "ReleaseSemaphoreInst")
 _numbers = itertools.count()
 
 
@@ -112,16 +114,15 @@ class Lowering:
         self.num_warps = program.tile.metadata.num_warps
         self.groups = [ThreadGroup(0, self.num_warps * 32)]
         self.interacts = False
-        self.loaded: set[int] = set()
         self.viewed: set[int] = set()
         self.lets: dict[int, Any] = {}
         self.literals: set[str] = set()  # names that lets bind to a number
         self.barriers: dict[int, tuple[int, int]] = {}  # by tensor of barriers: the first one's address, and how many
         self.addresses: dict[int, str] = {}  # by tensor that holds one barrier: its address, as Python
-        self.accumulators = _accumulators(program)
+        self.used_later = _used_later(program)
         self.unwritten = Unwritten(program, self.constant)
         self.operands = {id(t) for node in walk(program.tile.body) for t in getattr(node, "inputs", ())}
-        self.instructions: list[Any] = []
+        self.instructions: list[tuple[Any, Description]] = []
         self.sources: dict[int, Source] = {}  # the global tensors with tiles at a place
         self.values: dict[str, Moved | None] = {}  # the callables that move values
         self.repeatable = True
@@ -315,13 +316,13 @@ class Lowering:
         self.emit(f"{self.declare(stmt.ptr_var)} = {call}(w, {self.value_of(stmt.tensor)})")
 
     def visit_TensorItemValueStmt(self, stmt: Any) -> None:
-        from blackwell_matmul.simulator.semantics.views import ITEM, Statement, item_value
+        from blackwell_matmul.simulator.semantics.views import ITEM, item_value
 
         if id(stmt.tensor) in self.addresses:
             self.emit(f"{self.declare(stmt.var)} = {self.addresses[id(stmt.tensor)]}")
             return
         self.repeatable = False
-        for line in self.unwritten.read(stmt.tensor, Statement(ITEM, self.groups[-1], self.here)):
+        for line in self.unwritten.read(stmt.tensor, Instruction(ITEM, self.groups[-1], self.here)):
             self.emit(line, "")
         call = self.constant(item_value(stmt.tensor, self.groups[-1], self.here))
         self.emit(f"{self.declare(stmt.var)} = {call}(w, {self.value_of(stmt.tensor)})")
@@ -330,39 +331,37 @@ class Lowering:
         self.instruction(stmt.inst)
 
     def instruction(self, inst: Any) -> None:
-        self.instructions.append(inst)
         self.here = self.program.location_of(inst) or self.here
-        self.interacts |= type(inst).__name__ in _INTERACTING
         if self._is_barrier_address(inst):
             return
         description, lower = description_of(inst, str(self.here))
-        site = Site(self, inst, description, self.groups[-1])
-        site.location = self.here
+        self.instructions.append((inst, description))
+        self.interacts |= description.ties_ctas
+        context = LoweringContext(self, inst, description, self.groups[-1], self.here)
         try:
-            function = lower(inst, site)
+            function = lower(inst, context)
         except UnsupportedError as error:
             raise self._located(error) from None
         if function is None:
             return
-        self._check_loaded(inst, site)
-        self._watch_accumulators(inst, site)
-        self._follow_unwritten(inst, site, function)
+        self._watch_registers(inst, context)
+        self._follow_unwritten(inst, context, function)
         constant = self.constant(function)
-        self._note(constant, site)
-        call = f"{constant}({', '.join(['w', *site.arguments])})"
-        self._emit_call(call, site, inst)
+        self._note(constant, context)
+        call = f"{constant}({', '.join(['w', *context.arguments])})"
+        self._emit_call(call, context, inst)
 
-    def _note(self, constant: str, site: Site) -> None:
+    def _note(self, constant: str, context: LoweringContext) -> None:
         """What an instruction does for other CTAs, and in `scan`: its scalars that are not constants, and its place."""
-        self.repeatable &= site.description.again is not None
-        if site.description.again is Again.VALUES:
-            self.values[constant] = site.moved
-        for text in site.logged:
+        self.repeatable &= context.description.again is not None
+        if context.description.again is Again.VALUES:
+            self.values[constant] = context.moved
+        for text in context.logged:
             if not (_is_literal(text) or text in self.literals):
                 self.scan.append("    " * self.depth + f"note({text})")
-        if site.moved is not None:
-            offsets = site.arguments[site.moved.offsets]
-            self.scan.append("    " * self.depth + f"place{site.moved.source}({offsets})")
+        if context.moved is not None:
+            offsets = context.arguments[context.moved.offsets]
+            self.scan.append("    " * self.depth + f"place{context.moved.source}({offsets})")
 
     def _is_barrier_address(self, inst: Any) -> bool:
         """Barriers lie where code generation put them, so `barriers[i]` is a number and needs no registers."""
@@ -381,31 +380,24 @@ class Lowering:
         self.addresses[id(inst.output)] = self.value_of(inst.output)
         return True
 
-    def _check_loaded(self, inst: Any, site: Site) -> None:
-        """Registers that a tcgen05.ld fills may be used only after its wait."""
-        for tensor in inst.inputs:
-            if id(tensor) in self.loaded:
-                check = self.constant(site.check_ready(site.name(tensor, "the loaded registers")))
-                self.emit(f"if w.unready: {check}(w, {self.value_of(tensor)})", "")
-        if type(inst).__name__ == "Tcgen05LoadInst":
-            self.loaded.add(id(inst.output))
-
-    def _watch_accumulators(self, inst: Any, site: Site) -> None:
-        """Registers that are an accumulator of wgmma may be used only after its wait."""
-        kind = type(inst).__name__
+    def _watch_registers(self, inst: Any, context: LoweringContext) -> None:
+        """Registers that an asynchronous operation fills or adds to may be used only after its wait."""
+        if context.description.registers_later:
+            return
+        in_place = inst.output is None and context.description.writes_registers
         for i, tensor in enumerate(inst.inputs):
-            if id(tensor) in self.accumulators and kind != "WgmmaMmaSSInst":
-                self._watch(tensor, site, write=i == 0 and kind in ("AssignInst", "SliceAssignInst"))
+            if id(tensor) in self.used_later:
+                self._watch(tensor, context, write=in_place and i == 0)
 
-    def _watch(self, tensor: Any, site: Site, write: bool) -> None:
-        use = self.constant(ordinary_use(site, site.name(tensor, "the accumulator"), write))
-        self.emit(f"if w.wgmma: {use}(w, {self.value_of(tensor)})", "")
+    def _watch(self, tensor: Any, context: LoweringContext, write: bool) -> None:
+        use = self.constant(ordinary_use(context, context.name(tensor, "the registers"), write))
+        self.emit(f"if w.filling or w.warpgroup: {use}(w, {self.value_of(tensor)})", "")
 
-    def _follow_unwritten(self, inst: Any, site: Site, function: Callable[..., Any]) -> None:
+    def _follow_unwritten(self, inst: Any, context: LoweringContext, function: Callable[..., Any]) -> None:
         """Registers that nothing has written are carried along, and found where something depends on them."""
-        for line in self.unwritten.lines(inst, site, function):
+        for line in self.unwritten.lines(inst, context, function):
             self.emit(line, "")
-            self.repeatable &= type(inst).__name__ != "WhereInst"  # values decide what it depends on
+            self.repeatable &= not context.by_value
 
     def _target(self, output: Any) -> str:
         """Where a result goes: to its name, or into the registers that an earlier view of the tensor shares."""
@@ -413,26 +405,25 @@ class Lowering:
         self.repeatable &= not again
         return f"{self.define(output)}{'[...]' if again else ''} = "
 
-    def _emit_call(self, call: str, site: Site, inst: Any) -> None:
-        name = site.description.name
+    def _emit_call(self, call: str, context: LoweringContext, inst: Any) -> None:
+        name = context.description.name
         self.emit(f"counts[{name!r}] += 1", "")
         target = self._target(inst.output) if inst.output is not None else ""
-        var = getattr(inst, "var", None)  # sync_reduce gives a scalar
-        if var is not None and name == "SyncReduceThreadsInst":
-            target = f"{self.declare(var)} = "
-        if site.kind == "steps":
+        if context.result is not None:
+            target = f"{self.declare(context.result)} = "
+        if context.kind == "steps":
             self.emit(f"{target}yield from {call}", "")
-        elif site.kind == "blocking":
+        elif context.kind == "blocking":
             self.emit(f"b = {call}", "")
             self.emit("if b is not None:", "")
             self.emit("    yield b", "")
         else:
             self.emit(f"{target}{call}", "")
-        if id(inst.output) in self.accumulators:
-            self._watch(inst.output, site, write=True)
-        if type(inst).__name__ == "ExitInst":
+        if id(inst.output) in self.used_later and not context.description.registers_later:
+            self._watch(inst.output, context, write=True)
+        if context.kind == "exit":
             self.emit("return")
-        if type(inst).__name__ == "ViewInst":
+        if context.description.shares:
             self.viewed |= {id(inst.output), id(inst.inputs[0])}
 
     # the whole
@@ -450,15 +441,10 @@ class Lowering:
         linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
         counts: dict[str, int] = defaultdict(int)
         self.namespace["counts"] = counts
-        code = compile(source, filename, "exec")
-        exec(code, self.namespace)
-        tapes = {name: taping(self.namespace[name], moved) for name, moved in self.values.items()}
-        taped = {**self.namespace, **tapes}
-        exec(code, taped)
+        exec(compile(source, filename, "exec"), self.namespace)
         return Lowered(
             self.program, source, self.namespace["main"], self._grid(metadata), self.num_warps,
-            self._cluster(), self.interacts,
-            self.written(), self.locations, self._scan(), taped["main"],
+            self._cluster(), self.interacts, self.written(), self.locations, self._scan(), self.values,
             tuple(self.sources.values()), counts,
         )  # fmt: skip
 
@@ -474,19 +460,19 @@ class Lowering:
 
     def written(self) -> frozenset[str] | None:
         """The parameters behind every store; None when a pointer is computed, so that any may be meant."""
+        from tilus.ir.tensor import GlobalTensor
+
         names = {id(var): name for name, var in self.program.params}
         roots: dict[int, str | None] = {}
         stored: set[str | None] = set()
-        for inst in self.instructions:
-            kind = type(inst).__name__
-            if kind == "GlobalViewInst":
+        for inst, description in self.instructions:
+            globals_ = [tensor for tensor in inst.inputs if isinstance(tensor, GlobalTensor)]
+            if description.stores:
+                stored |= {roots.get(id(tensor)) for tensor in globals_} or {None}
+            elif hasattr(inst, "ptr") and isinstance(inst.output, GlobalTensor):
                 roots[id(inst.output)] = names.get(id(self.origin(inst.ptr)))
-            elif kind == "SliceGlobalInst":
-                roots[id(inst.output)] = roots.get(id(inst.inputs[0]))
-            elif kind in _STORES:
-                stored.add(roots.get(id(inst.inputs[0])))
-            elif kind in _POINTER_STORES:
-                stored.add(None)
+            elif isinstance(inst.output, GlobalTensor):
+                roots[id(inst.output)] = roots.get(id(globals_[0])) if globals_ else None
         return None if None in stored else frozenset(name for name in stored if name is not None)
 
     def origin(self, pointer: Any) -> Any:
@@ -540,11 +526,19 @@ class Lowering:
         return self.namespace["grid"]
 
 
-def _accumulators(program: Program) -> frozenset[int]:
-    """The tensors that a wgmma accumulates into. tilus 0.2.0 infers no layout through a view, so they have none."""
+def _used_later(program: Program) -> frozenset[int]:
+    """The register tensors that asynchronous operations fill, or use in place. tilus 0.2.0 infers no layout through a
+    view, so that none of them is seen in two ways."""
+    from tilus.ir.tensor import RegisterTensor
+
     from blackwell_matmul.frontend.recording import instructions
 
-    return frozenset(id(i.inputs[-1]) for i in instructions(program.tile) if type(i).__name__ == "WgmmaMmaSSInst")
+    found = set[int]()
+    for inst in instructions(program.tile):
+        if description_of(inst, str(program.location_of(inst)))[0].registers_later:
+            tensors = inst.inputs if inst.output is None else [inst.output]
+            found |= {id(tensor) for tensor in tensors if isinstance(tensor, RegisterTensor)}
+    return frozenset(found)
 
 
 def _is_literal(text: str) -> bool:

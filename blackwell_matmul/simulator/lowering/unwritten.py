@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.frontend.program import Program
+from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import Box
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout, numbers, spread, warp_layout
 from blackwell_matmul.simulator.semantics import description_of
-from blackwell_matmul.simulator.semantics.views import Statement
-from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import Element, element
 
 MAX_NUMBER = 255
@@ -44,61 +44,61 @@ class Unwritten:
     def head(self) -> list[str]:
         return [f"    {' = '.join(self.names.values())} = None"] if self.names else []
 
-    def lines(self, inst: Any, site: Site, function: Callable[..., Any]) -> Iterator[str]:
+    def lines(self, inst: Any, context: LoweringContext, function: Callable[..., Any]) -> Iterator[str]:
         """What comes before the call of an instruction, whose function this is."""
         own = self.names.get(id(inst.output))
-        arguments = f"({''.join(f'{text}, ' for text in site.arguments)})"
+        arguments = f"({''.join(f'{text}, ' for text in context.arguments)})"
         if makes_unwritten(inst):
             number = min(self.made.index(inst) + 1, MAX_NUMBER)
             yield f"{own} = {self.constant(fresh(inst.output, number))}(w)"
-        elif site.description.carries and any(id(tensor) in self.names for tensor in inst.inputs):
-            yield self._carry(inst, site, function, arguments)
+        elif context.description.carries and any(id(tensor) in self.names for tensor in inst.inputs):
+            yield self._carry(inst, context, function, arguments)
         else:
             for tensor in {id(tensor): tensor for tensor in inst.inputs}.values():
-                yield from self.read(tensor, site, arguments)
+                yield from self.read(tensor, context, arguments)
             if own is not None:
                 yield f"{own} = {self.constant(written)}({own}, None)"
 
-    def _carry(self, inst: Any, site: Site, function: Callable[..., Any], arguments: str) -> str:
-        target, carry = self.names[id(_target(inst))], carried(site.carry or moved(function), site.operands)
-        new = f"{self.constant(carry)}(w, {arguments}, [{', '.join(self._origins(site))}])"
-        shares = type(inst).__name__ == "ViewInst"
+    def _carry(self, inst: Any, context: LoweringContext, function: Callable[..., Any], arguments: str) -> str:
+        target, carry = self.names[id(_target(inst))], carried(context.carry or moved(function), context.operands)
+        new = f"{self.constant(carry)}(w, {arguments}, [{', '.join(self._origins(context))}])"
+        shares = context.description.shares
         return f"{target} = {new if shares else f'{self.constant(written)}({target}, {new})'}"
 
-    def _origins(self, site: Site) -> Iterator[str]:
+    def _origins(self, context: LoweringContext) -> Iterator[str]:
         """The arguments, with origins in the place of registers."""
-        for i, text in enumerate(site.arguments):
-            yield self.names.get(id(site.operands[i]), "None") if i in site.operands else text
+        for i, text in enumerate(context.arguments):
+            yield self.names.get(id(context.operands[i]), "None") if i in context.operands else text
 
-    def read(self, tensor: Any, site: Site | Statement, arguments: str = "()") -> Iterator[str]:
+    def read(self, tensor: Any, context: LoweringContext | Instruction, arguments: str = "()") -> Iterator[str]:
         """The check before the tensor is read."""
         name = self.names.get(id(tensor))
         if name is not None:
-            check = self.constant(self._check(tensor, site))
+            check = self.constant(self._check(tensor, context))
             yield f"if {name} is not None: {name} = {check}(w, {name}, {arguments})"
 
     def _check(
-        self, tensor: Any, site: Site | Statement
+        self, tensor: Any, context: LoweringContext | Instruction
     ) -> Callable[[Warp, np.ndarray, tuple[Any, ...]], np.ndarray | None]:
-        chosen = getattr(site, "chosen", None)
+        chosen = getattr(context, "chosen", None)
 
         def check(warp: Warp, origins: np.ndarray, arguments: tuple[Any, ...]) -> np.ndarray | None:
-            layout = warp_layout(tensor.layout, site.group, warp.index)
+            layout = warp_layout(tensor.layout, context.group, warp.index)
             active = numbers(origins)[layout.lane : layout.lane + layout.lanes]
             if chosen is not None:
                 active = np.where(chosen(warp, *arguments), active, 0)
             if not active.any():
                 return origins
-            warp.cta.grid.report(self._finding(warp, tensor, site, layout, active))
+            warp.cta.grid.findings.add(self._finding(warp, tensor, context, layout, active))
             return None
 
         return check
 
     def _finding(
-        self, warp: Warp, tensor: Any, site: Site | Statement, layout: WarpLayout, active: np.ndarray
+        self, warp: Warp, tensor: Any, context: LoweringContext | Instruction, layout: WarpLayout, active: np.ndarray
     ) -> Finding:
         """active: the number of each register that is read, or 0."""
-        what, location = site.description.name, site.location
+        what, location = context.description.name, context.location
         made = self.made[active[active > 0][0] - 1]
         start, source = self.program.location_of(made), self.program.name_of(made.output) or "a register tensor"
         name, box, who = self.program.name_of(tensor) or "registers", _box(layout, active), f"warp {warp.index}"
@@ -146,7 +146,7 @@ def filled(tensor: Any, number: int) -> np.ndarray:
 
 
 def fresh(tensor: Any, number: int) -> Callable[[Warp], Origins]:
-    return lambda warp: None if warp.cta.order is None else filled(tensor, number)
+    return lambda warp: filled(tensor, number) if warp.cta.grid.follow_unwritten else None
 
 
 def written(old: Origins, new: Origins) -> Origins:

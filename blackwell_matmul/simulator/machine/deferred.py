@@ -12,15 +12,11 @@ the products of a kernel without races alike, and gives the same bits.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from blackwell_matmul.simulator.machine.memory import Box, Storage, View, meet
-
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.replay.log import Tape
-    from blackwell_matmul.simulator.types import Element
+from blackwell_matmul.simulator.types import Element
 
 
 def joined(a: Box, b: Box, dim: int) -> Box | None:
@@ -103,9 +99,8 @@ def tiling(place: Box, pieces: list[Box]) -> list[tuple[Box, int]]:
 class SharedStorage(Storage):
     """A shared tensor. held: by rectangle of the root, disjoint ones, what is still as constant memory has it."""
 
-    def __init__(self, name: str, item: Element, data: np.ndarray, tape: Tape | None = None) -> None:
-        super().__init__("shared", name, item, data, np.zeros(data.shape, bool))
-        self.tape = tape
+    def __init__(self, name: str, item: Element, data: np.ndarray) -> None:
+        super().__init__("shared", name, item, data)
         self.held: dict[Box, Held] = {}
         self.tilings: dict[Box, list[tuple[Box, int]]] = {}  # as long as `held` has the same keys
         self.late = False
@@ -125,8 +120,8 @@ class SharedStorage(Storage):
             self.late = False
 
     def _fill(self, held: Held) -> None:
-        if self.tape is not None and held.late:
-            self.tape.filled(held)
+        if held.late:
+            self.performed(held)
         held.fill()
 
     def forget(self, box: Box) -> None:
@@ -196,10 +191,15 @@ class Product:
 class TensorStorage(Storage):
     """A CTA's tensor memory. products: by the accumulator's rectangle, what is still to be added."""
 
-    def __init__(self, item: Element, data: np.ndarray, tape: Tape | None = None) -> None:
-        super().__init__("tensor", "tensor memory", item, data, np.zeros(data.shape, bool))
-        self.tape = tape
+    def __init__(self, item: Element, data: np.ndarray) -> None:
+        super().__init__("tensor", "tensor memory", item, data)
         self.products: dict[Box, Product] = {}
+
+    def poison(self, box: Box) -> None:
+        """What new columns hold is not known."""
+        (top, bottom), (left, right) = box
+        self.flush(box)
+        self.data[top:bottom, left:right] = np.nan
 
     def multiply(self, box: Box, a: Patch, b: Patch, keep: bool) -> None:
         """D = A @ B (+ D), for the float32 accumulator in that rectangle of (lane, column)."""
@@ -219,6 +219,5 @@ class TensorStorage(Storage):
     def flush(self, box: Box) -> None:
         for place in [b for b in self.products if meet(b, box)]:
             product = self.products.pop(place)
-            if self.tape is not None:
-                self.tape.performed(product)
+            self.performed(product)
             product.perform()

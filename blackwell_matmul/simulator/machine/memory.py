@@ -11,39 +11,35 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.simulator.machine.registers import WarpLayout
 from blackwell_matmul.simulator.types import Element, from_image, to_image
 
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine.deferred import Patch
-    from blackwell_matmul.simulator.machine.cta import Cta
-    from blackwell_matmul.simulator.machine.registers import WarpLayout
-    from blackwell_matmul.simulator.replay.log import Tape
-
 Box = tuple[tuple[int, int], ...]
+
+
+def _nobody(work: Any) -> None:
+    """Who hears of work that was put off."""
 
 
 class Storage:
     """One allocation. `data` is its root array.
 
-    written: True once every element was written, else a mask of the elements that were. complete: rectangles that
-    were written as a whole, so that nobody looks at the mask again. tape: where the work of its CTA is written down.
-    in_cta, address_of: of a shared tensor, give the one of another CTA, and the address of an element.
+    in_cta, address_of: of a shared tensor, give the one of another CTA, and the address of an element. performed: told
+    of work that was put off, when it is done (deferred.py).
     """
 
-    tape: Tape | None = None
-    in_cta: Callable[[Cta], Storage]
+    in_cta: Callable[[Any], Storage]
     address_of: Callable[[tuple[int, ...]], int]
 
-    def __init__(self, space: str, name: str, item: Element, data: np.ndarray, written: np.ndarray | bool) -> None:
+    def __init__(self, space: str, name: str, item: Element, data: np.ndarray) -> None:
         self.space, self.name, self.item, self.data = space, name, item, data
-        self.written: np.ndarray | bool = written
-        self.complete: set[Box] = set()
         self.family: list[Storage] = [self]  # storages that share memory with this one
         self.constant = False  # nothing writes it
+        self.performed: Callable[[Any], None] = _nobody
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -67,13 +63,13 @@ class Storage:
         """The rectangle is about to be written: for who does it in another way than through a view's `write`."""
 
     def clear(self) -> None:
-        """As it was before anything was written (see repeat.py)."""
+        """As it was before anything was written (see replay/)."""
 
     def close(self) -> None:
         """Its CTA has ended: let go of other memory."""
 
-    def patch(self, view: View) -> Patch | None:
-        """The constant memory that holds what the view does, if that is known."""
+    def patch(self, view: View) -> Any:
+        """The constant memory that holds what the view does (`deferred.Patch`), if that is known."""
         return None
 
     def read(self, data: np.ndarray) -> np.ndarray:
@@ -82,44 +78,12 @@ class Storage:
     def write(self, data: np.ndarray, values: Any) -> None:
         data[...] = values
 
-    def mark(self, region: Region) -> None:
-        """Remember that the region was written."""
-        if self.written is True or region.box in self.complete:
-            return
-        mask = self.written
-        assert isinstance(mask, np.ndarray)
-        if not region.dense:
-            mask.reshape(-1)[region.flat()] = True
-        else:
-            mask[tuple(slice(lo, hi) for lo, hi in region.box)] = True
-            self.complete.add(region.box)
-        if mask.all():
-            self.written = True
-
-    def unmark(self, box: Box) -> None:
-        """Forget that anything was written there."""
-        if self.written is True:
-            self.written = np.ones(self.shape, bool)
-        assert isinstance(self.written, np.ndarray)
-        self.written[tuple([slice(lo, hi) for lo, hi in box])] = False
-        self.complete.clear()
-
-    def unwritten(self, region: Region) -> bool:
-        """True when some element of the region was never written."""
-        if self.written is True or region.box in self.complete:
-            return False
-        mask = self.written
-        assert isinstance(mask, np.ndarray)
-        if not region.dense:
-            return not mask.reshape(-1)[region.flat()].all()
-        return not mask[tuple(slice(lo, hi) for lo, hi in region.box)].all()
-
 
 class AliasedStorage(Storage):
     """A shared tensor whose bytes another one reuses: `data` holds element offsets into the CTA's bytes."""
 
     def __init__(self, name: str, item: Element, offsets: np.ndarray, buffer: np.ndarray, address: int) -> None:
-        super().__init__("shared", name, item, offsets, np.zeros(offsets.shape, bool))
+        super().__init__("shared", name, item, offsets)
         self.address = address
         self.cells = buffer[address:].view(np.uint8)
         usable = len(self.cells) // item.dtype.itemsize * item.dtype.itemsize
@@ -330,7 +294,7 @@ class View:
             self._slices[key].origin = self, View.reshape, (shape,)
         return self._slices[key]
 
-    def in_cta(self, cta: Cta) -> View:
+    def in_cta(self, cta: Any) -> View:
         """The same part of the same shared tensor, of another CTA."""
         if self.origin is None:
             return self.storage.in_cta(cta).root

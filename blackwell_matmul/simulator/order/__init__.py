@@ -1,1 +1,1 @@
-"""Happens-before over the instructions' descriptions: races, missing fences and waits, each with the missing edge."""
+"""What orders what: listeners that find races, missing fences and waits, each with the missing edge, and deadlocks."""

@@ -6,16 +6,17 @@ What signals a barrier is read from the program, by the descriptions' signals, b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blackwell_matmul.frontend.program import Location, Program
+from blackwell_matmul.simulator.engine import Agent
+from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
+from blackwell_matmul.simulator.machine.cta import Cluster, Warp, spell
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
-
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.engine import Agent
-    from blackwell_matmul.simulator.machine.cta import Cta, Mbarrier, Warp
 
 BARRIER_OPERANDS = ("barrier", "mbarrier")
 """The attribute of tilus's instructions that holds the address of an mbarrier."""
@@ -139,10 +140,59 @@ def signallers(program: Program) -> list[Signaller]:
 # --- the explanation
 
 
-Waits = Mapping["Warp", "Agent"]
+def deadlock(
+    program: Program, cluster: Cluster, stuck: Sequence[Agent], in_flight: Sequence[AsyncOperation]
+) -> Finding:
+    """These warps of the cluster wait for ever. in_flight: its operations that have not completed."""
+    stuck = sorted(stuck, key=_likely_cause)
+    first, cta = stuck[0].wait, stuck[0].warp.cta
+    assert first is not None
+    made = first.barrier.location if first.barrier is not None else None
+    text = _explain(stuck, [f"{op.name} ({op.location}){_unannounced(op)}" for op in in_flight])
+    for each in [barrier for cta in cluster.ctas for barrier in barriers_of(cta)]:
+        if each.tx_bytes < 0 and each is not first.barrier:
+            text += f"; {each} has got {-each.tx_bytes} bytes that nobody announced"
+    notes = _notes(program, stuck)
+    return Finding("deadlock", Severity.ERROR, text, cta.position, first.location, made, fatal=True, notes=notes)
 
 
-def deadlock_notes(program: Program, stuck: Sequence[Agent]) -> tuple[str, ...]:
+def _likely_cause(agent: Agent) -> tuple[int, int, int]:
+    """Where to look first: a barrier that lacks bytes, then other barriers, then threads that wait for threads."""
+    barrier = agent.wait.barrier if agent.wait is not None else None
+    return 2 if barrier is None else int(barrier.tx_bytes == 0), agent.warp.cta.rank, agent.warp.index
+
+
+def _explain(waiting: Sequence[Agent], others: list[str]) -> str:
+    """Who waits, where, for what, and what is missing; `others` are the cluster's operations still in flight."""
+    lines: dict[tuple[str, str], list[int]] = {}
+    for agent in waiting:
+        assert agent.wait is not None
+        where = f"at {agent.wait.location} " if agent.wait.location else ""
+        key = agent.warp.cta.among_others, f"{where}for {agent.wait.why()}"
+        lines.setdefault(key, []).append(agent.warp.index)
+    waits = "; ".join(f"{_warps(who, cta)} {why}" for (cta, why), who in lines.items())
+    rest = f"; in flight, but telling none of these barriers: {', '.join(others[:3])}" if others else ""
+    return f"{waits}; nobody is left who could deliver it{rest}"
+
+
+def _warps(indices: list[int], cta: str) -> str:
+    indices = sorted(indices)
+    if len(indices) == 1:
+        return f"warp {indices[0]}{cta} waits"
+    return f"warps {', '.join(map(str, indices))}{cta} wait"
+
+
+def _unannounced(op: AsyncOperation) -> str:
+    """Where a copy will bring bytes that no expect_tx announced."""
+    if op.agent != "TMA" or op.barrier is None or op.barrier.tx_bytes > 0:
+        return ""
+    return f", which tells {op.barrier.name}, where nobody has announced bytes"
+
+
+Waits = Mapping[Warp, Agent]
+
+
+def _notes(program: Program, stuck: Sequence[Agent]) -> tuple[str, ...]:
     """For each barrier that is waited for, who could have ended the wait; then the cycle."""
     found = signallers(program)
     waits = {agent.warp: agent for agent in stuck}
@@ -185,23 +235,6 @@ def _whereabouts(warps: Sequence[Warp], waits: Waits) -> str:
     if len(waiting) == len(warps):
         return f"{who}, which {'waits itself' if one else 'wait themselves'}"
     return f"{who}, of which {spell(waiting)} {'waits' if len(waiting) == 1 else 'wait'} and the rest returned"
-
-
-def spell(warps: Iterable[Warp]) -> str:
-    """`warps 0..7`; `warp 3 of CTA (0, 0, 0), warps 0, 2 of CTA (1, 0, 0)` where there is a choice of CTAs."""
-    by_cta: dict[Cta, list[int]] = {}
-    for warp in warps:
-        by_cta.setdefault(warp.cta, []).append(warp.index)
-    return ", ".join(f"{spell_warps(sorted(indices))}{cta.among_others}" for cta, indices in by_cta.items())
-
-
-def spell_warps(indices: Sequence[int]) -> str:
-    """`warp 3`, `warps 0, 2`, `warps 0..7`."""
-    if len(indices) == 1:
-        return f"warp {indices[0]}"
-    if len(indices) > 2 and indices[-1] - indices[0] == len(indices) - 1:
-        return f"warps {indices[0]}..{indices[-1]}"
-    return f"warps {', '.join(map(str, indices))}"
 
 
 def _wanted(agent: Agent, found: list[Signaller]) -> list[Warp]:

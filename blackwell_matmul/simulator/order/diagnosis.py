@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.engine import AsyncOperation
+from blackwell_matmul.simulator.description import Access, Effect, Instruction, Proxy, When
 from blackwell_matmul.simulator.findings import Code, Finding, Severity
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.memory import Region
-from blackwell_matmul.simulator.order.frontier import Lanes, union
-from blackwell_matmul.simulator.order.shadow import Access
-from blackwell_matmul.simulator.semantics.description import Access as Kind
-from blackwell_matmul.simulator.semantics.description import Effect, Proxy
-from blackwell_matmul.simulator.semantics.tma import LINEAR_LOAD
-
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine.cta import Cta, LastWait, Mbarrier, Warp, Weak
-    from blackwell_matmul.simulator.order.happens_before import EarlyRead, HappensBefore, Place
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.order.frontier import Lanes
+from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, Weak
+from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.shadow import PastAccess
+from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 
 READ: Final = "read-before-complete"
 WRITTEN: Final = "overwritten-in-flight"
@@ -34,6 +33,30 @@ BYTES: Final = "too-few-bytes"
 OVERRUN: Final = "phase-overrun"
 NOT_STARTED: Final = "mbarrier-not-initialised"
 EXIT: Final = "exit-before-peer"
+
+
+class Knows(Protocol):
+    """Who knows the order: `HappensBefore`."""
+
+    lanes: dict[Warp, dict[Any, Lanes]]
+    carried: dict[Mbarrier, Carried]
+    operations: dict[AsyncOperation, Operation]
+    warpgroups: Warpgroups
+
+    def of(self, barrier: Mbarrier) -> Carried: ...
+
+
+class EarlyRead(NamedTuple):
+    """A read of on-chip memory that nothing had written. writer: the operation that came to write it later. wait: the
+    last one of the warp, on a barrier of this name."""
+
+    warp: Warp
+    instruction: Instruction
+    lanes: Lanes
+    effect: Effect
+    region: Region
+    wait: tuple[str, LastWait] | None
+    writer: Operation | None = None
 
 
 @dataclass(frozen=True)
@@ -49,55 +72,60 @@ class Missing:
 
 @dataclass(frozen=True)
 class Conflict:
-    """An access (of `lanes`, at `site`) and an earlier one (`other`) that nothing orders before it."""
+    """An access (of `lanes`, by `instruction`) and an earlier one (`other`) that nothing orders before it."""
 
-    order: HappensBefore
+    order: Knows
+    lines: Lines
     warp: Warp
-    site: Place
+    instruction: Instruction
     lanes: Lanes
     effect: Effect
     region: Region
-    other: Access
+    other: PastAccess
     early: bool = False  # the "earlier" one came later, but was meant to come first
 
     @property
     def write(self) -> bool:
-        return self.effect.access is Kind.WRITE
+        return self.effect.access is Access.WRITE
 
     @property
-    def operation(self) -> AsyncOperation | None:
+    def operation(self) -> Operation | None:
         """The earlier access, if an asynchronous operation made it."""
-        return self.other.who if isinstance(self.other.who, AsyncOperation) else None
+        return self.other.who if isinstance(self.other.who, Operation) else None
 
     @property
     def culprit(self) -> Lanes:
         """Who made the earlier access, or issued the operation that did."""
         who = self.other.who
-        lanes: Lanes = who.lanes if isinstance(who, AsyncOperation) else who[1]
+        lanes: Lanes = who.lanes if isinstance(who, Operation) else who[1]
         return lanes
 
     @property
-    def other_location(self) -> Location | None:
+    def other_instruction(self) -> Instruction:
         who = self.other.who
-        return who.location if isinstance(who, AsyncOperation) else who[0].location
+        found: Instruction = who.instruction if isinstance(who, Operation) else who[0]
+        return found
+
+    @property
+    def other_location(self) -> Location | None:
+        return self.other_instruction.location
 
     @property
     def other_name(self) -> str:
-        who = self.other.who
-        return who.name if isinstance(who, AsyncOperation) else who[0].description.name
+        return self.other_instruction.name
 
     def known_to(self, lanes: Lanes) -> bool:
         """With a barrier of threads between these lanes and the access, would it be ordered?"""
         return bool(getattr(lanes, self.effect.path) & self.other.event)
 
-    def barriers(self) -> Iterator[Mbarrier]:
-        yield from self.warp.cta.barriers.values()
+    def barriers(self) -> Iterator[Carried]:
+        yield from map(self.order.of, barriers_of(self.warp.cta))
 
     @property
     def here(self) -> str:
         """The line of the access; in the next round, where it comes after the other one by a loop alone."""
-        text, location = self.warp.cta.grid.lowered.text, self.site.location
-        return f"{location}{' of the next round' if text.by_loop(self.other_location, location) else ''}"
+        location = self.instruction.location
+        return f"{location}{' of the next round' if self.lines.by_loop(self.other_location, location) else ''}"
 
 
 # the candidates, most specific first
@@ -111,7 +139,7 @@ def proxy_fence(c: Conflict) -> Missing | None:
     if c.effect.proxy is not Proxy.ASYNC or not c.other.event & c.lanes.generic:
         return None
     space = c.effect.space.value
-    where = f"after {c.other_location} by {c.culprit}, or before {c.site.location} by {c.lanes}"
+    where = f"after {c.other_location} by {c.culprit}, or before {c.instruction.location} by {c.lanes}"
     advice = f'the missing fence: fence.proxy_async(space="{space}") {where}'
     only_read = c.write and not c.other.write
     return Missing("fence", advice, FENCE, Severity.UNGUARANTEED if only_read else Severity.ERROR)
@@ -129,19 +157,19 @@ def lanes_of_one_warp(c: Conflict) -> Missing | None:
 
 def relaxed_wait(c: Conflict) -> Missing | None:
     """A wait that was too weak passed on a barrier that carries the knowledge; else it would have taken it along."""
-    for barrier in c.barriers():
-        weak = barrier.relaxed.get(c.warp.index)
+    for carried in c.barriers():
+        weak = carried.relaxed.get(c.warp.index)
         if weak is not None and weak.left & c.other.event:
-            return _too_weak(c, f"the wait on {barrier.name}", weak, "acquire")
+            return _too_weak(c, f"the wait on {carried.barrier.name}", weak, "acquire")
     return None
 
 
 def relaxed_arrival(c: Conflict) -> Missing | None:
     """The knowledge came to a barrier that this warp waited on, with an arrival that is too weak to publish it."""
-    for barrier in c.barriers():
-        if getattr(barrier.loose, c.effect.path) & c.other.event and c.warp.index in barrier.waits:
-            if barrier.loosened is not None:
-                return _too_weak(c, f"the arrival on {barrier.name}", barrier.loosened, "release")
+    for carried in c.barriers():
+        if getattr(carried.loose, c.effect.path) & c.other.event and c.warp.index in carried.waits:
+            if carried.loosened is not None:
+                return _too_weak(c, f"the arrival on {carried.barrier.name}", carried.loosened, "release")
     return None
 
 
@@ -158,22 +186,23 @@ def wrong_phase(c: Conflict) -> Missing | None:
     op = c.operation
     if op is None or op.tells is None or op.tells.cta is not c.warp.cta:
         return None
-    wait, phase = op.tells.waits.get(c.warp.index), op.tells.phase if op.phase is None else op.phase
+    wait, phase = c.order.of(op.tells).waits.get(c.warp.index), op.tells.phase if op.phase is None else op.phase
     if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
         return None
     passed = f"the wait on {op.tells.name} at {wait.location} passed on {_phase(wait.phase)}"
-    if op.barrier is not None and (wait.phase >= op.during or _unannounced(op)):
+    if op.op.barrier is not None and (wait.phase >= op.during or _unannounced(op)):
         of_itself = "it announces them itself, and the arrivals have to come after it"
-        why = of_itself if op.name == LINEAR_LOAD else "arrive_and_expect_tx announces too few"
-        advice = f"{passed}, which ended without the bytes of {op.name}: {why}"
+        announces = "expect_tx" in op.instruction.description.signalling(When.ISSUE)
+        why = of_itself if announces else "arrive_and_expect_tx announces too few"
+        advice = f"{passed}, which ended without the bytes of {op.op.name}: {why}"
         return Missing("bytes", advice, BYTES, at_fault=wait.location)
-    advice = f"{passed}, and {op.name} is part of phase {phase}: the parity that it waits for is wrong"
+    advice = f"{passed}, and {op.op.name} is part of phase {phase}: the parity that it waits for is wrong"
     return Missing("phase", advice, PHASE, at_fault=wait.location)
 
 
-def _unannounced(op: AsyncOperation) -> bool:
+def _unannounced(op: Operation) -> bool:
     """Too few bytes ended the phase that a copy was meant for before its issue: nobody has arrived in this one."""
-    barrier = op.barrier
+    barrier = op.op.barrier
     return barrier is not None and op.during == barrier.phase and barrier.pending == barrier.expected
 
 
@@ -181,12 +210,12 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
     """The whole warp made the access, and one lane of it arrived: that publishes what this lane did, and no more."""
     if c.operation is not None or c.culprit.name or _another_lane_knows(c):
         return None
-    for barrier in c.barriers():
-        if (c.culprit.cta, c.culprit.warp) in barrier.alone and c.warp.index in barrier.waits:
-            where = barrier.alone[c.culprit.cta, c.culprit.warp]
+    for carried in c.barriers():
+        if (c.culprit.cta, c.culprit.warp) in carried.alone and c.warp.index in carried.waits:
+            where = carried.alone[c.culprit.cta, c.culprit.warp]
             advice = (
-                f"one lane of {c.culprit} arrives on {barrier.name} at {where} and publishes what it did itself: the"
-                f" missing sync: self.sync() inside of {c.culprit} before that, or an arrival of all its lanes"
+                f"one lane of {c.culprit} arrives on {carried.barrier.name} at {where} and publishes what it did"
+                f" itself: the missing sync: self.sync() inside of {c.culprit} before that, or an arrival of all its lanes"
             )
             return Missing("sync", advice, at_fault=where)
     return None
@@ -194,17 +223,17 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
 
 def _another_lane_knows(c: Conflict) -> bool:
     """A sync inside of the warp that made the access came after it."""
-    lanes = c.order.lanes[c.culprit.cta.warps[c.culprit.warp]].values()
+    lanes = c.order.lanes[c.culprit.warp].values()
     return any(c.other.event & each.generic for each in lanes if each is not c.culprit)
 
 
 def another_warp_knows(c: Conflict) -> Missing | None:
     """Another warp waited for it, or made it: a barrier between the two warps is missing."""
-    if c.operation is not None and c.operation.let_go_early(c.warp):
+    if _let_go_early(c):
         return None
     for warp, sets in c.order.lanes.items():
         for lanes in sets.values():
-            made_it = c.operation is None and lanes.warp == c.culprit.warp and lanes.cta is c.culprit.cta
+            made_it = c.operation is None and lanes.warp is c.culprit.warp
             if warp is not c.warp and c.known_to(lanes) and not made_it:
                 done = "waited for it" if c.operation is not None else "may rely on it"
                 sync = _sync(lanes.cta, c.warp.cta)
@@ -213,24 +242,26 @@ def another_warp_knows(c: Conflict) -> Missing | None:
     return None
 
 
+def _let_go_early(c: Conflict) -> bool:
+    """Who issued the operation told this warp to go on before it had waited for it."""
+    op = c.operation
+    return op is not None and c.order.warpgroups.let_go_early(op, c.warp, c.order.carried) is not None
+
+
 def barrier_carries_it(c: Conflict) -> Missing | None:
     """Whoever made the access arrived on a barrier afterwards; nobody here waited on that."""
     told = c.operation.tells if c.operation is not None else None
-    for barrier in sorted(c.barriers(), key=lambda barrier: (barrier is told) is c.write):
-        if _carried(barrier) & c.other.event:
-            return Missing("wait", f"the missing wait: mbarrier.wait on {barrier.name} before {c.site.location}")
+    for carried in sorted(c.barriers(), key=lambda carried: (carried.barrier is told) is c.write):
+        if carried.known & c.other.event:
+            wait = f"the missing wait: {carried.barrier.remedy} before {c.instruction.location}"
+            return Missing("wait", wait)
     return None
-
-
-def _carried(barrier: Mbarrier) -> int:
-    each = barrier.past, barrier.coming, barrier.past_afar, barrier.coming_afar
-    return union(each).generic
 
 
 def another_cta_was_told(c: Conflict) -> Missing | None:
     """Who made the access tells its own CTA of that, on an mbarrier, and not the one that relies on it."""
     for barrier, where in _told(c):
-        if barrier.cta is not c.warp.cta and _carried(barrier) & c.other.event:
+        if barrier.cta is not c.warp.cta and c.order.of(barrier).known & c.other.event:
             who = f"{c.culprit} tells {barrier} at {where}"
             advice = f"the missing arrive: {who}, and not CTA {c.warp.cta.position}"
             return Missing("arrive", advice, at_fault=where)
@@ -240,19 +271,19 @@ def another_cta_was_told(c: Conflict) -> Missing | None:
 def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
     """The mbarriers of the cluster that the end of an operation is told to, or that a lane of its warp arrived on."""
     if c.operation is not None and c.operation.tells is not None and not c.other.write:
-        yield c.operation.tells, c.operation.tells.last
+        yield c.operation.tells, c.order.of(c.operation.tells).last
     for cta in c.warp.cta.cluster.ctas:
-        for barrier in cta.barriers.values():
-            if (c.culprit.cta, c.culprit.warp) in barrier.alone:
-                yield barrier, barrier.alone[c.culprit.cta, c.culprit.warp]
+        for carried in map(c.order.of, barriers_of(cta)):
+            if (c.culprit.cta, c.culprit.warp) in carried.alone:
+                yield carried.barrier, carried.alone[c.culprit.cta, c.culprit.warp]
 
 
 def waited_for_later(c: Conflict) -> Missing | None:
     """A read too early of what only the threads that issued the operation can wait for, and they did."""
     op = c.operation
-    if op is None or not c.early or op.tells is not None or op in op.cta.in_flight:
+    if op is None or not c.early or op.tells is not None or op.op in c.order.operations:
         return None
-    sync = f"the missing sync: {_sync(op.cta, c.warp.cta)} between that and {c.site.location}"
+    sync = f"the missing sync: {_sync(op.op.cta, c.warp.cta)} between that and {c.instruction.location}"
     return Missing("sync", f"{c.culprit} waits for it: {sync}")
 
 
@@ -261,18 +292,18 @@ def completion(c: Conflict) -> Missing | None:
     op = c.operation
     if op is None:
         return None
-    there, advice = op.passed_over(c.warp), op.advice(c.warp, c.site.location)
-    if there is not None:
-        return Missing("wait", there.advice, at_fault=there.location)
+    if op.too_new is not None and not _let_go_early(c):
+        return Missing("wait", op.too_new.advice, at_fault=op.too_new.location)
+    advice = c.order.warpgroups.advice(op, c.warp, c.instruction.location, c.order.carried)
     return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 
 
 def threads(c: Conflict) -> Missing:
     if c.culprit.cta.cluster is not c.lanes.cta.cluster:
-        where = f"release_semaphore after {c.other_location}, and lock_semaphore before {c.site.location}"
+        where = f"release_semaphore after {c.other_location}, and lock_semaphore before {c.instruction.location}"
         return Missing("sync", f"the missing sync: {where}, or two launches")
     sync = _sync(c.culprit.cta, c.warp.cta)
-    where = c.warp.cta.grid.lowered.text.between(c.other_location, c.site.location)
+    where = c.lines.between(c.other_location, c.instruction.location)
     return Missing("sync", f"the missing sync: {sync} between {where}, or an arrive and a wait on an mbarrier")
 
 
@@ -297,97 +328,130 @@ def missing_edge(conflict: Conflict) -> Missing:
 class Diagnosis:
     """Turns conflicts into findings, once for each pair of lines."""
 
-    def __init__(self, order: HappensBefore) -> None:
-        self.order = order
+    def __init__(self, order: Knows, lines: Lines) -> None:
+        self.order, self.lines = order, lines
         self.known: dict[Any, Finding] = {}
 
     def report(
         self,
         warp: Warp,
-        site: Place,
+        instruction: Instruction,
         lanes: Lanes,
         effect: Effect,
         region: Region,
-        other: Access,
+        other: PastAccess,
     ) -> Severity:
         """Report the conflict; how severe it is."""
-        conflict = Conflict(self.order, warp, site, lanes, effect, region, other, early=other.event == 0)
-        key = (site, conflict.other_location, conflict.other_name, other.write, effect.operand)
+        conflict = Conflict(
+            self.order, self.lines, warp, instruction, lanes, effect, region, other, early=other.event == 0
+        )
+        key = (instruction, conflict.other_location, conflict.other_name, other.write, effect.operand)
         if key not in self.known:
             self.known[key] = finding_of(conflict)
-        warp.cta.grid.report(self.known[key])
+        warp.cta.grid.findings.add(self.known[key])
         return self.known[key].severity
 
     def too_early(self, read: EarlyRead) -> None:
         """A read of what nobody had written: its writer came later, or a wait passed before anything had happened."""
         if read.writer is not None:
-            other = Access(read.region.box, 0, True, read.writer, read.region)
-            self.report(read.warp, read.site, read.lanes, read.effect, read.region, other)
+            other = PastAccess(read.region.box, 0, True, read.writer, read.region)
+            self.report(read.warp, read.instruction, read.lanes, read.effect, read.region, other)
         elif read.wait is not None and read.wait[1].phase < 0:
             name, wait = read.wait
             advice = (
                 f"the wait on {name} at {wait.location} passed on {_phase(-1)}: the parity that it waits for is wrong"
             )
-            what = f"{read.site.description.name} by {read.lanes} reads {read.region}, which nobody has written"
-            read.warp.cta.grid.report(
+            what = f"{read.instruction.name} by {read.lanes} reads {read.region}, which nobody has written"
+            read.warp.cta.grid.findings.add(
                 Finding(
-                    PHASE, Severity.ERROR, f"{what}; {advice}", read.warp.cta.position, read.site.location,
+                    PHASE, Severity.ERROR, f"{what}; {advice}", read.warp.cta.position, read.instruction.location,
                     wait.location, missing="phase", at_fault=wait.location, tensor=read.region.name,
                     box=read.region.box, agents=(str(read.lanes),), advice=advice,
                 )
             )  # fmt: skip
 
-    def not_started(self, warp: Warp, site: Place, lanes: Lanes, cta: Cta) -> None:
+    def not_started(self, warp: Warp, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
         """The lanes reach into a CTA that may not have started yet."""
-        advice = f"the missing sync: self.cluster.sync() before {site.location}"
+        advice = f"the missing sync: self.cluster.sync() before {instruction.location}"
         message = (
-            f"{site.description.name} by {lanes} signals an mbarrier of CTA {cta.position}, which that may not have"
+            f"{instruction.name} by {lanes} signals an mbarrier of CTA {cta.position}, which that may not have"
             f" initialised yet; {advice}"
         )
-        self._tell(NOT_STARTED, message, warp.cta, site, str(lanes), advice)
+        self._tell(NOT_STARTED, message, warp.cta, instruction, str(lanes), advice)
 
-    def exits_before(self, site: Place, lanes: Lanes, cta: Cta) -> None:
+    def exits_before(self, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
         """A CTA may exit before these lanes of another one, or what they started, have reached into it."""
-        advice = f"the missing sync: self.cluster.sync() after {site.location}, by all CTAs, before they exit"
-        message = f"CTA {cta.position} may exit before {site.description.name} by {lanes} has signalled it; {advice}"
-        self._tell(EXIT, message, cta, site, str(lanes), advice)
+        advice = f"the missing sync: self.cluster.sync() after {instruction.location}, by all CTAs, before they exit"
+        message = f"CTA {cta.position} may exit before {instruction.name} by {lanes} has signalled it; {advice}"
+        self._tell(EXIT, message, cta, instruction, str(lanes), advice)
 
     @staticmethod
-    def _tell(code: Code, message: str, cta: Cta, site: Place, who: str, advice: str) -> None:
-        severity, where = Severity.ERROR, site.location
-        cta.grid.report(
+    def _tell(code: Code, message: str, cta: Cta, instruction: Instruction, who: str, advice: str) -> None:
+        severity, where = Severity.ERROR, instruction.location
+        cta.grid.findings.add(
             Finding(code, severity, message, cta.position, where, missing="sync", agents=(who,), advice=advice)
         )
 
-    def overrun(self, barrier: Mbarrier, warp: int, wait: LastWait) -> None:
-        """The phase that `barrier` is in ends, and nothing says that `warp` has seen the end of the one before."""
-        later = " of the next round" if barrier.cta.grid.lowered.text.by_loop(wait.location, barrier.last) else ""
-        between = f"between the wait at {wait.location} and the arrival at {barrier.last}{later}"
+    def overrun(self, carried: Carried, phase: int, warp: int, wait: LastWait) -> None:
+        """A phase ends, and nothing says that `warp` has seen the end of the one before."""
+        barrier, last = carried.barrier, carried.last
+        later = " of the next round" if self.lines.by_loop(wait.location, last) else ""
+        between = f"between the wait at {wait.location} and the arrival at {last}{later}"
         advice = f"the missing sync: {between}, self.sync() or another barrier"
         message = (
-            f"phase {barrier.phase} of {barrier.name} may end before warp {warp} has seen that {_phase(wait.phase)}"
+            f"phase {phase} of {barrier.name} may end before warp {warp} has seen that {_phase(wait.phase)}"
             f" did, whose parity it waits for: it would wait for ever, or for the wrong phase; {advice}"
         )
-        barrier.cta.grid.report(
+        barrier.cta.grid.findings.add(
             Finding(
-                OVERRUN, Severity.ERROR, message, barrier.cta.position, wait.location, barrier.last, missing="sync",
+                OVERRUN, Severity.ERROR, message, barrier.cta.position, wait.location, last, missing="sync",
                 agents=(f"warp {warp}",), advice=advice,
             )
         )  # fmt: skip
+
+    @staticmethod
+    def uninitialised(warp: Warp, instruction: Instruction, region: Region) -> None:
+        message = f"{instruction.name} reads {region}, part of which nothing has written"
+        warp.cta.grid.findings.add(
+            Finding(
+                "uninitialised-read", Severity.ERROR, message, warp.cta.position, instruction.location,
+                tensor=region.name, box=region.box,
+            )
+        )  # fmt: skip
+
+    @staticmethod
+    def left_at_exit(operation: Operation) -> None:
+        """Nobody has waited for it, and its CTA exits."""
+        op = operation.op
+        if op.source_free:
+            return  # its writes may outlive the CTA (PTX ISA, cp.async.bulk.wait_group)
+        lost = any(region.storage.space == "shared" for region in op.reads)
+        wait = operation.too_new.advice if operation.too_new else operation.remedy
+        op.cta.report(
+            "in-flight-at-exit",
+            f"{op.name} was not waited for: {wait}, and the CTA exits while it is in flight",
+            op.location,
+            severity=Severity.ERROR if lost else Severity.UNGUARANTEED,
+        )
+
+    @staticmethod
+    def bytes_at_exit(barrier: Mbarrier) -> None:
+        message = f"{barrier.name} still lacks {barrier.missing()} when the CTA exits, and no copy brings them"
+        barrier.cta.report("tx-pending-at-exit", message, barrier.location, severity=Severity.UNGUARANTEED)
 
 
 def finding_of(c: Conflict) -> Finding:
     missing = missing_edge(c)
     return Finding(
-        c.site.description.conflict or missing.code or _code(c),
+        c.instruction.description.conflict or missing.code or _code(c),
         missing.severity,
         f"{_sentence(c, missing)}; {missing.advice}",
         c.warp.cta.position,
-        c.site.location,
+        c.instruction.location,
         c.other_location,
         missing=missing.edge,
         at_fault=missing.at_fault,
-        in_loop=c.warp.cta.grid.lowered.text.in_loop(c.site.location),
+        in_loop=c.lines.in_loop(c.instruction.location),
         tensor=c.region.name,
         box=c.region.box,
         agents=(str(c.lanes), str(c.culprit)),
@@ -402,8 +466,8 @@ def _code(c: Conflict) -> Code:
 
 
 def _sentence(c: Conflict, missing: Missing) -> str:
-    verb = "frees" if c.site.description.conflict else "writes" if c.write else "reads"
-    what = f"{c.site.description.name} by {c.lanes} {verb} {c.region}{_whose(c)}"
+    verb = "frees" if c.instruction.description.conflict else "writes" if c.write else "reads"
+    what = f"{c.instruction.name} by {c.lanes} {verb} {c.region}{_whose(c)}"
     apart = c.culprit.cta.cluster is not c.lanes.cta.cluster and not c.culprit.cta.among_others
     who = f"{c.culprit} of CTA {c.culprit.cta.position}" if apart else str(c.culprit)
     if missing.edge == "fence":
@@ -420,7 +484,7 @@ def _whose(c: Conflict) -> str:
     return next((cta.among_others for cta in peers if c.region.storage in cta.shared.values()), "")
 
 
-def _past(access: Access) -> str:
+def _past(access: PastAccess) -> str:
     return "wrote" if access.write else "read"
 
 

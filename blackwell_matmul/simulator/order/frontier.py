@@ -10,10 +10,8 @@ order").
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine.cta import Cta
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
 
 
 class Frontier:
@@ -67,22 +65,26 @@ class Frontier:
 class Lanes(Frontier):
     """Lanes of one warp that execute together: all of them, the elected one, or part of them.
 
-    warp: its number. name: as reports call it. own: the event of its accesses since it last published, or 0.
+    name: as reports call it. own: the event of its accesses since it last published, or 0.
     issued: operations of the tensor core that it issued; those complete in order (PTX ISA, tcgen05 "Pipelined
     Instructions"), so that one need not wait for the others.
     """
 
-    __slots__ = ("cta", "issued", "name", "own", "warp")
+    __slots__ = ("issued", "name", "own", "warp")
 
-    def __init__(self, cta: Cta, warp: int, name: str) -> None:
+    def __init__(self, warp: Warp, name: str) -> None:
         super().__init__()
-        self.cta, self.warp, self.name = cta, warp, name
+        self.warp, self.name = warp, name
         self.own = 0
         self.issued = 0
 
     def __str__(self) -> str:
-        who = f"{self.name} of warp {self.warp}" if self.name else f"warp {self.warp}"
+        who = f"{self.name} of warp {self.warp.index}" if self.name else f"warp {self.warp.index}"
         return f"{who}{self.cta.among_others}"
+
+    @property
+    def cta(self) -> Cta:
+        return self.warp.cta
 
     def forget(self, kept: int) -> None:
         super().forget(kept)

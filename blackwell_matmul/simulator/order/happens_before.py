@@ -1,57 +1,30 @@
 """Happens-before: what orders what, kept up as the kernel runs.
 
-The semantics of instructions tell this object of accesses, issues, completions, arrivals, waits, fences and barriers;
-it knows no instruction by name. What an access is (space, proxy, when) comes from the instruction's description.
+It hears of accesses, issues, completions, arrivals, waits, fences and barriers, and knows no instruction by name: what
+an access is (space, proxy, when) comes from the instruction's description.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.description import Access, Effect, ExecutedBy, Instruction, Space
 from blackwell_matmul.simulator.findings import Severity
-from blackwell_matmul.simulator.machine.cta import Weak
+from blackwell_matmul.simulator.listener import Listener
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.memory import Region, Storage
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
-from blackwell_matmul.simulator.order.diagnosis import Diagnosis
+from blackwell_matmul.simulator.order.diagnosis import Diagnosis, EarlyRead
 from blackwell_matmul.simulator.order.frontier import Events, Frontier, Lanes, union
-from blackwell_matmul.simulator.order.shadow import Access, Shadow, covers
-from blackwell_matmul.simulator.semantics.description import Access as Kind
-from blackwell_matmul.simulator.semantics.description import Description, Effect, Space
-from blackwell_matmul.simulator.semantics.description import Lanes as Who
-
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.engine import AsyncOperation
-    from blackwell_matmul.simulator.machine.cta import Cta, LastWait, Mbarrier, Warp
-
-
-class Place(Protocol):
-    """Where an instruction stands in the program: a `Site`, or what is like one."""
-
-    @property
-    def description(self) -> Description: ...
-
-    @property
-    def group(self) -> ThreadGroup: ...
-
-    @property
-    def location(self) -> Location | None: ...
-
-
-class EarlyRead(NamedTuple):
-    """A read of on-chip memory that nothing had written. writer: the operation that came to write it later. wait: the
-    last one of the warp, on a barrier of this name."""
-
-    warp: Warp
-    site: Place
-    lanes: Lanes
-    effect: Effect
-    region: Region
-    wait: tuple[str, LastWait] | None
-    writer: AsyncOperation | None = None
-
+from blackwell_matmul.simulator.order.initialised import Initialised
+from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, Weak, left_by
+from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.shadow import PastAccess, Shadow, covers
+from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 
 SWEEP_AT = 512
 """Events that exist at once before those that nothing refers to are given out again."""
@@ -61,55 +34,56 @@ EVERY = -1
 """A mask of all events."""
 
 
-class HappensBefore:
+class HappensBefore(Listener):
     """The order of one run of some CTAs."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: Lines) -> None:
         self.events = Events()
         self.sweep_at = SWEEP_AT
         self.shadows: dict[Storage, Shadow] = {}
+        self.initialised: dict[Storage, Initialised] = {}
         self.lanes: dict[Warp, dict[Any, Lanes]] = {}
-        self.actors: dict[tuple[Warp, Place], Lanes] = {}  # who executes what, once asked
-        self.others: list[Frontier] = []  # of barriers and semaphores
+        self.actors: dict[tuple[Warp, Instruction], Lanes] = {}  # who executes what, once asked
+        self.carried: dict[Mbarrier, Carried] = {}
+        self.operations: dict[AsyncOperation, Operation] = {}  # in flight
         self.semaphores: dict[int, Frontier] = {}
-        self.ctas: list[Cta] = []
-        self.early: dict[tuple[Place, Storage], EarlyRead] = {}
-        self.started: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
-        self.reaching: dict[tuple[Place, Lanes, Cta], int] = {}  # events that the CTA is to know of before it exits
+        self.early: dict[tuple[Instruction, Storage], EarlyRead] = {}
+        self.beginnings: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
+        self.reaching: dict[tuple[Instruction, Lanes, Cta], int] = {}  # what the CTA is to know of before it exits
         self.stored = 0  # events with stores of threads, which another CTA sees only if somebody makes sure of it
         self.turn = 0  # counts issues and waits
-        self.diagnosis = Diagnosis(self)
+        self.warpgroups = Warpgroups()
+        self.diagnosis = Diagnosis(self, lines)
 
     # who acts
 
-    def enter(self, cta: Cta) -> None:
-        self.ctas.append(cta)
+    def started(self, cta: Cta) -> None:
         for warp in cta.warps:
-            self.lanes[warp] = {ALL: Lanes(cta, warp.index, ALL), ELECTED: Lanes(cta, warp.index, ELECTED)}
+            self.lanes[warp] = {ALL: Lanes(warp, ALL), ELECTED: Lanes(warp, ELECTED)}
         if math.prod(cta.cluster.shape) > 1:
-            self.started[cta] = self._new_event()
+            self.beginnings[cta] = self._new_event()
             for lanes in self._lanes_of(cta):
-                lanes.learn(self.started[cta])
+                lanes.learn(self.beginnings[cta])
 
     def _lanes_of(self, cta: Cta) -> Iterator[Lanes]:
         return (lanes for warp in cta.warps for lanes in self.lanes[warp].values())
 
-    def acting(self, warp: Warp, site: Place) -> Lanes:
-        """The lanes that execute the instruction at `site`."""
-        lanes = self.actors.get((warp, site))
+    def acting(self, warp: Warp, instruction: Instruction) -> Lanes:
+        """The lanes that execute the instruction."""
+        lanes = self.actors.get((warp, instruction))
         if lanes is None:
-            lanes = self.actors[warp, site] = self._acting(warp, site)
+            lanes = self.actors[warp, instruction] = self._acting(warp, instruction)
         return lanes
 
-    def _acting(self, warp: Warp, site: Place) -> Lanes:
-        if site.description.lanes is Who.ELECTED:
+    def _acting(self, warp: Warp, instruction: Instruction) -> Lanes:
+        if instruction.description.lanes is ExecutedBy.ELECTED:
             return self.lanes[warp][ELECTED]
-        name = _lanes_name(site.group, warp.index)
+        name = _lanes_name(instruction.group, warp.index)
         return self.lanes[warp].get(name) or self._part(warp, name)
 
     def _part(self, warp: Warp, name: str) -> Lanes:
         """A part of a warp that has not acted before knows what each lane was told, and not what other lanes did."""
-        part = Lanes(warp.cta, warp.index, name)
+        part = Lanes(warp, name)
         part.join(self.lanes[warp][ALL])
         part.keep(self.lanes[warp][ELECTED])
         self.lanes[warp][name] = part
@@ -121,23 +95,28 @@ class HappensBefore:
 
     # accesses
 
-    def access(self, warp: Warp, site: Place, effect: Effect, region: Region) -> None:
-        """An access that is over when its instruction is."""
-        lanes = self.acting(warp, site)
-        write = effect.access is Kind.WRITE
+    def accessed(self, warp: Warp, instruction: Instruction, effect: Effect, region: Region) -> None:
+        if region.storage.constant:
+            return
+        lanes = self.acting(warp, instruction)
+        write = effect.access is Access.WRITE
         event = self._own(lanes, write)
         known = getattr(lanes, effect.path) | event
-        _, racing = self._record(region, write, event, known, (site, lanes))
+        _, racing = self._record(region, write, event, known, (instruction, lanes))
         for other in racing:
-            if self.diagnosis.report(warp, site, lanes, effect, region, other) is Severity.UNGUARANTEED:
+            if self.diagnosis.report(warp, instruction, lanes, effect, region, other) is Severity.UNGUARANTEED:
                 _assume(lanes, effect.path, other.event)
+        if not write:
+            self._look_for_unwritten(warp, instruction, effect, region)
+        elif not instruction.description.conflict:
+            self._initialised(region.storage).mark(region)
 
     def _own(self, lanes: Lanes, write: bool) -> int:
         """The event of their accesses. In a cluster stores have one of their own: `stored` is about those alone."""
-        if self.started and bool(lanes.own & self.stored) is not write:
+        if self.beginnings and bool(lanes.own & self.stored) is not write:
             lanes.own = 0
         event = lanes.own or self._begin(lanes)
-        if write and self.started:
+        if write and self.beginnings:
             self.stored |= event
         return event
 
@@ -147,7 +126,7 @@ class HappensBefore:
         lanes.tensor |= event
         return event
 
-    def _record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[Access]]:
+    def _record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[PastAccess]]:
         """The events that the access was ordered after, and the accesses that it races with."""
         storage = region.storage
         shadow = self.shadows.get(storage)
@@ -160,157 +139,238 @@ class HappensBefore:
                 seen, racing = seen | more, racing + found
         return seen, racing
 
-    def read_too_early(self, warp: Warp, site: Place, effect: Effect, region: Region) -> None:
-        """Nothing had written it: whoever does so later was meant to come first."""
-        if (site, region.storage) not in self.early:
-            waits = [(b.name, b.waits[warp.index]) for b in warp.cta.barriers.values() if warp.index in b.waits]
-            wait = max(waits, key=lambda wait: wait[1].turn, default=None)
-            read = EarlyRead(warp, site, self.acting(warp, site), effect, region, wait)
-            self.early[site, region.storage] = read
-
-    def _meets_early(self, op: AsyncOperation, region: Region) -> None:
-        for key, read in self.early.items():
-            itself = op.lanes is read.lanes and op.location == read.site.location
-            if read.writer is None and not itself and key[1] is region.storage and read.region.meets(region):
-                self.early[key] = read._replace(writer=op)
-
-    def finish(self) -> None:
-        """Every warp has returned or waits for ever: now it is known what would have told of each operation."""
-        for read in self.early.values():
-            self.diagnosis.too_early(read)
-        self.early.clear()
-
-    def close(self) -> None:
-        """Break the cycles through this object, so that what it knows of is free now."""
-        self.ctas.clear()
-        self.started.clear()
-        self.reaching.clear()
-        self.lanes.clear()
-        self.actors.clear()
-        self.shadows.clear()
-
     def freed(self, region: Region) -> None:
-        """The memory is nobody's any more; what was done to it cannot race with what its next owner does."""
+        """What was done to the memory cannot race with what its next owner does."""
         shadow = self.shadows.get(region.storage)
         if shadow is not None:
             shadow.drop(lambda access: covers(region.box, access.box))
 
+    def allocated(self, region: Region) -> None:
+        self.freed(region)
+        self._initialised(region.storage).forget(region.box)
+
+    # what nothing has written
+
+    def _initialised(self, storage: Storage) -> Initialised:
+        found = self.initialised.get(storage)
+        if found is None:
+            found = self.initialised[storage] = Initialised(storage)
+        return found
+
+    def _look_for_unwritten(self, warp: Warp, instruction: Instruction, effect: Effect, region: Region) -> None:
+        if self._initialised(region.storage).lacks(region):
+            self.diagnosis.uninitialised(warp, instruction, region)
+            self._read_too_early(warp, instruction, effect, region)
+
+    def _read_too_early(self, warp: Warp, instruction: Instruction, effect: Effect, region: Region) -> None:
+        """Nothing had written it: whoever does so later was meant to come first."""
+        if (instruction, region.storage) not in self.early:
+            carried = [self.of(barrier) for barrier in barriers_of(warp.cta)]
+            waits = [(each.barrier.name, each.waits[warp.index]) for each in carried if warp.index in each.waits]
+            wait = max(waits, key=lambda wait: wait[1].turn, default=None)
+            read = EarlyRead(warp, instruction, self.acting(warp, instruction), effect, region, wait)
+            self.early[instruction, region.storage] = read
+
+    def _meets_early(self, operation: Operation, region: Region) -> None:
+        for key, read in self.early.items():
+            itself = operation.lanes is read.lanes and operation.op.location == read.instruction.location
+            if read.writer is None and not itself and key[1] is region.storage and read.region.meets(region):
+                self.early[key] = read._replace(writer=operation)
+
+    def finished(self) -> None:
+        """Now it is known what would have told of each operation."""
+        for read in self.early.values():
+            self.diagnosis.too_early(read)
+        self.early.clear()
+
     # asynchronous operations
 
-    def issue(self, op: AsyncOperation, warp: Warp, site: Place, regions: Mapping[str, Region]) -> None:
-        """An operation starts: it happens after what its issuer knows now, and before nothing until it is waited for.
-
-        op.event: its end. op.source: the end of its reads, where that is told apart (bulk stores). op.after: what it
-        was ordered after where it reads and writes; whoever learns of its end learns of that too.
-        """
-        lanes = op.lanes = self.acting(warp, site)
-        op.generic = site.description.generic
-        op.steps = lanes.steps
+    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        """An operation happens after what its issuer knows now, and before nothing until it is waited for."""
+        lanes = self.acting(warp, instruction)
         self.turn += 1
-        op.turn = self.turn
-        if not regions:  # a commit: it ends when all that its thread issued before has
-            op.after = lanes.issued
-            return
-        op.event = self._new_event()
-        op.source = self._new_event() if op.read_phase is not None else op.event
-        self._touches(op, warp, site, lanes, regions)
-        if op.pipe is not None:
-            lanes.issued |= op.event | op.after
+        covers = tuple(self.operations[each] for each in op.covers)
+        operation = self.operations[op] = Operation(op, instruction, lanes, self.turn, covers)
+        self.warpgroups.issued(operation, warp)
+        if regions:
+            self._look_before(operation, warp, instruction, regions)
+            operation.event = self._new_event()
+            operation.source = self._new_event() if op.read_phase is not None else operation.event
+            self._touches(operation, warp, instruction, lanes, regions)
+            if op.pipe is not None:
+                lanes.issued |= operation.event | operation.after
+        else:  # a commit: it ends when all that its thread issued before has
+            operation.after = lanes.issued
+        if op.barrier is not None and op.barrier.cta is not warp.cta:
+            self._tells_another_cta(operation, op.barrier, warp, instruction)
 
-    def join(self, op: AsyncOperation, warp: Warp, site: Place, regions: Mapping[str, Region]) -> None:
-        """Another warp takes part in an operation of its warpgroup, which must be ordered after what it knows too."""
-        lanes = self.acting(warp, site)
-        op.steps |= lanes.steps
-        self._touches(op, warp, site, lanes, regions)
+    def joined(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        """The operation must be ordered after what the other warp knows, too."""
+        lanes, operation = self.acting(warp, instruction), self.operations[op]
+        operation.steps |= lanes.steps
+        self.warpgroups.issued(operation, warp)
+        self._look_before(operation, warp, instruction, regions)
+        self._touches(operation, warp, instruction, lanes, regions)
+
+    def _look_before(
+        self, operation: Operation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]
+    ) -> None:
+        for effect in instruction.description.reads_later:
+            region = regions.get(effect.operand)
+            if region is not None:
+                self._look_for_unwritten(warp, instruction, effect, region)
 
     def _touches(
-        self, op: AsyncOperation, warp: Warp, site: Place, lanes: Lanes, regions: Mapping[str, Region]
+        self,
+        operation: Operation,
+        warp: Warp,
+        instruction: Instruction,
+        lanes: Lanes,
+        regions: Mapping[str, Region],
     ) -> None:
-        for effect in site.description.effects:
+        for effect in instruction.description.effects:
             region = regions.get(effect.operand)
             if region is not None and not region.storage.constant:
-                self._touch(op, warp, site, lanes, effect, region)
+                self._touch(operation, warp, instruction, lanes, effect, region)
 
-    def _touch(self, op: AsyncOperation, warp: Warp, site: Place, lanes: Lanes, effect: Effect, region: Region) -> None:
-        write, known = effect.access is Kind.WRITE, getattr(lanes, effect.path) | op.source | op.event
-        if op.pipe is not None and effect.space is Space.TENSOR:
+    def _touch(
+        self,
+        operation: Operation,
+        warp: Warp,
+        instruction: Instruction,
+        lanes: Lanes,
+        effect: Effect,
+        region: Region,
+    ) -> None:
+        write, mine = effect.access is Access.WRITE, operation.source | operation.event
+        known = getattr(lanes, effect.path) | mine
+        if operation.op.pipe is not None and effect.space is Space.TENSOR:
             known |= lanes.issued
-        seen, racing = self._record(region, write, op.event if write else op.source, known, op)
-        op.after |= seen & ~(op.source | op.event)
-        if write and self.early:
-            self._meets_early(op, region)
+        event = operation.event if write else operation.source
+        seen, racing = self._record(region, write, event, known, operation)
+        operation.after |= seen & ~mine
+        if write:
+            if self.early:
+                self._meets_early(operation, region)
+            self._initialised(region.storage).mark(region)
         for other in racing:
-            if self.diagnosis.report(warp, site, lanes, effect, region, other) is Severity.UNGUARANTEED:
-                op.after |= other.event  # it holds on today's hardware: report it once, and not all that follows
+            if self.diagnosis.report(warp, instruction, lanes, effect, region, other) is Severity.UNGUARANTEED:
+                operation.after |= other.event  # it holds on today's hardware: report it once, and not all that follows
 
-    def waited(self, warp: Warp, site: Place, op: AsyncOperation, source: bool = False) -> None:
-        """The lanes waited for an operation of their own; `source`: for its reads alone."""
-        events = op.after | op.source | (0 if source else op.event)
-        for lanes in self._each(warp, self.acting(warp, site)):
-            lanes.steps |= op.steps
-            if op.generic:  # cp.async writes as its thread would
+    def completed(self, op: AsyncOperation, put_off: bool) -> None:
+        if op.barrier is not None:
+            self.of(op.barrier).tell(self.operations[op])
+
+    def committed(self, warp: Warp, instruction: Instruction, family: str) -> None:
+        self.warpgroups.committed(warp, family)
+
+    def left_in_flight(
+        self, warp: Warp, instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool
+    ) -> None:
+        for op, too_new in left_by(instruction, groups, n, reads):
+            self.operations[op].too_new = too_new
+
+    def waited(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool) -> None:
+        operation = self.operations.get(op)
+        if operation is None:
+            return
+        events = operation.after | operation.source | (0 if reads else operation.event)
+        for lanes in self._each(warp, self.acting(warp, instruction)):
+            lanes.steps |= operation.steps
+            if operation.instruction.description.generic:  # cp.async writes as its thread would
                 lanes.generic |= events
             else:
                 lanes.learn(events)
 
+    def settled(self, op: AsyncOperation) -> None:
+        self.operations.pop(op, None)
+
     # other CTAs of the cluster
 
-    def tells(self, op: AsyncOperation, barrier: Mbarrier, warp: Warp, site: Place) -> None:
-        """An operation of this warp will tell an mbarrier of another CTA."""
-        op.event = op.event or self._new_event()  # a commit has no accesses
-        op.steps |= op.event
-        self._reach(warp, site, barrier.cta, op.event)
+    def _tells_another_cta(self, operation: Operation, barrier: Mbarrier, warp: Warp, instruction: Instruction) -> None:
+        operation.event = operation.event or self._new_event()  # a commit has no accesses
+        operation.steps |= operation.event
+        self.reaches(warp, instruction, barrier.cta, operation.event)
 
-    def signals(self, barrier: Mbarrier, warp: Warp, site: Place) -> None:
-        """The lanes are about to arrive on an mbarrier of another CTA."""
-        event = self._new_event()
-        self.acting(warp, site).steps |= event
-        self._reach(warp, site, barrier.cta, event)
-
-    def _reach(self, warp: Warp, site: Place, cta: Cta, event: int) -> None:
-        lanes = self.acting(warp, site)
-        if not lanes.generic & self.started[cta]:
-            self.diagnosis.not_started(warp, site, lanes, cta)
-        self.reaching[site, lanes, cta] = self.reaching.get((site, lanes, cta), 0) | event
+    def reaches(self, warp: Warp, instruction: Instruction, cta: Cta, event: int) -> None:
+        """The lanes do something in another CTA, which is known to be over by this event."""
+        lanes = self.acting(warp, instruction)
+        if not lanes.generic & self.beginnings[cta]:
+            self.diagnosis.not_started(warp, instruction, lanes, cta)
+        self.reaching[instruction, lanes, cta] = self.reaching.get((instruction, lanes, cta), 0) | event
 
     def exits(self, cta: Cta) -> None:
-        """The CTA has exited: what reaches into it must be over, and some warp of it must know (CUDA Programming Guide,
-        "Distributed Shared Memory": a CTA must not exit while others access its shared memory)."""
+        """What reaches into the CTA must be over, and some warp of it must know (CUDA Programming Guide, "Distributed
+        Shared Memory": a CTA must not exit while others access its shared memory)."""
         self._forget_reached()
-        for (site, lanes, reached), events in self.reaching.items():
+        for (instruction, lanes, reached), events in self.reaching.items():
             if events and reached is cta:
-                self.diagnosis.exits_before(site, lanes, cta)
+                self.diagnosis.exits_before(instruction, lanes, cta)
+        for left in cta.columns.allocated.values():
+            cta.report("tensor-memory-leak", f"{left.name} is still allocated when the CTA exits", left.location)
+        for operation in [each for each in self.operations.values() if each.op.cta is cta]:
+            self.diagnosis.left_at_exit(operation)
+
+    def exited(self, cta: Cta) -> None:
+        for barrier in barriers_of(cta):
+            if barrier.tx_bytes:
+                self.diagnosis.bytes_at_exit(barrier)
+
+    def closed(self) -> None:
+        """Break the cycles through this object, so that what it knows of is free now."""
+        self.beginnings.clear()
+        self.reaching.clear()
+        self.lanes.clear()
+        self.actors.clear()
+        self.shadows.clear()
+        self.carried.clear()
+        self.operations.clear()
+        self.warpgroups = Warpgroups()
 
     def _forget_reached(self) -> None:
         """What a CTA knows of will be over when it exits."""
-        known = {cta: union(self._lanes_of(cta)).steps for _, _, cta in self.reaching}
+        known = {cta: self.known_steps(cta) for _, _, cta in self.reaching}
         self.reaching = {key: events & ~known[key[2]] for key, events in self.reaching.items()}
+
+    def known_steps(self, cta: Cta) -> int:
+        """Of waits and of other CTAs, as far as some warp of the CTA knows of them."""
+        return union(self._lanes_of(cta)).steps
 
     # synchronisation
 
-    def arrive(self, barrier: Mbarrier, warp: Warp, site: Place, release: str) -> None:
-        """The arriving lanes publish what they know, each lane its own (PTX ISA, mbarrier.arrive: .release), to the CTA
-        or the cluster: `release` is the scope, "" if relaxed.
+    def of(self, barrier: Mbarrier) -> Carried:
+        found = self.carried.get(barrier)
+        if found is None:
+            found = self.carried[barrier] = Carried(barrier)
+        return found
+
+    def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str, count_bytes: int) -> None:
+        """The arriving lanes publish what they know, each lane its own (PTX ISA, mbarrier.arrive: .release).
 
         A relaxed arrival publishes tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
         tcgen05.fence::before_thread_sync).
         """
-        lanes, afar = self.acting(warp, site), barrier.cta is not warp.cta
-        wide = release == "cluster" or (release != "" and not afar)
+        lanes, afar, carried = self.acting(warp, instruction), barrier.cta is not warp.cta, self.of(barrier)
+        self.warpgroups.arrived(barrier, warp, instruction)
+        if afar:
+            event = self._new_event()
+            lanes.steps |= event
+            self.reaches(warp, instruction, barrier.cta, event)
+        wide = scope == "cluster" or (scope != "" and not afar)
         for each in self._each(warp, lanes):
-            barrier.coming.tensor |= each.tensor
-            barrier.coming.steps |= each.steps
-            if release and afar:
-                self._tell(barrier.coming, each, ~self.stored)
+            carried.coming.tensor |= each.tensor
+            carried.coming.steps |= each.steps
+            if scope and afar:
+                self._tell(carried.coming, each, ~self.stored)
             if not wide:
-                self._tell(barrier.loose, each, self.stored if release else EVERY)
+                self._tell(carried.loose, each, self.stored if scope else EVERY)
         if wide:
-            self._publish(barrier.coming_afar if afar else barrier.coming, self._each(warp, lanes))
+            self._publish(carried.coming_afar if afar else carried.coming, self._each(warp, lanes))
         else:
-            barrier.loosened = Weak(site.location, release)
-        barrier.last = site.location
+            carried.loosened = Weak(instruction.location, scope)
+        carried.last = instruction.location
         if lanes.name:
-            barrier.alone[warp.cta, warp.index] = site.location
+            carried.alone[warp.cta, warp] = instruction.location
 
     @staticmethod
     def _tell(frontier: Frontier, lanes: Lanes, events: int) -> None:
@@ -324,37 +384,40 @@ class HappensBefore:
         frontier.global_ |= lanes.global_ & events
         lanes.own = 0
 
-    def passed(self, barrier: Mbarrier, warp: Warp, site: Place, acquire: str) -> None:
-        """The lanes saw that a phase is over. acquire: from the CTA or from the cluster; "" if the wait is relaxed.
+    def passed(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str) -> None:
+        """The lanes saw that a phase is over.
 
         A relaxed wait orders tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
         tcgen05.fence::after_thread_sync, which the compiler adds).
         """
-        event, acting = self._new_event(), self.acting(warp, site)
+        event, acting, carried = self._new_event(), self.acting(warp, instruction), self.of(barrier)
+        past, past_afar = carried.past, carried.past_afar
         for lanes in self._each(warp, acting):
-            if acquire:
-                lanes.join(barrier.past)
-                if acquire == "cluster":
-                    lanes.join(barrier.past_afar)
+            if scope:
+                lanes.join(past)
+                if scope == "cluster":
+                    lanes.join(past_afar)
             else:
-                lanes.tensor |= barrier.past.tensor
-                lanes.steps |= barrier.past.steps
+                lanes.tensor |= past.tensor
+                lanes.steps |= past.steps
             lanes.steps |= event
-        if acquire != "cluster":
-            left = (barrier.past.generic | barrier.past_afar.generic) & ~acting.generic
-            barrier.relaxed[warp.index] = Weak(site.location, acquire, left)
+        if scope != "cluster":
+            left = (past.generic | past_afar.generic) & ~acting.generic
+            carried.relaxed[warp.index] = Weak(instruction.location, scope, left)
         self.turn += 1
-        barrier.waited(warp.index, site.location, self.turn, event)
+        carried.waits[warp.index] = LastWait(instruction.location, barrier.phase - 1, self.turn, event)
 
-    def completes(self, barrier: Mbarrier) -> None:
-        """A phase ends. Whoever waited for the one before must be known to have done so: else the parity that it waits
-        for may come back before it looks (PTX ISA, mbarrier.try_wait.parity: the current or the preceding phase)."""
-        for warp, wait in barrier.waits.items():
-            if wait.phase == barrier.phase - 1 and not barrier.coming.steps & wait.event:
-                self.diagnosis.overrun(barrier, warp, wait)
+    def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
+        """Whoever waited for the phase before must be known to have done so: else the parity that it waits for may come
+        back before it looks (PTX ISA, mbarrier.try_wait.parity: the current or the preceding phase)."""
+        carried = self.of(barrier)
+        for index, wait in carried.waits.items():
+            if wait.phase == phase - 1 and not carried.coming.steps & wait.event:
+                self.diagnosis.overrun(carried, phase, index, wait)
+        carried.end_phase()
 
-    def meet(self, warps: Iterable[Warp]) -> None:
-        """A barrier of all lanes of these warps (bar.sync, bar.warp.sync): each learns what any of them knows."""
+    def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
+        """Each learns what any of them knows."""
         everybody = [lanes for warp in warps for lanes in self.lanes[warp].values()]
         whole = union(everybody)
         for lanes in everybody:
@@ -362,24 +425,22 @@ class HappensBefore:
             lanes.global_, lanes.tensor, lanes.steps = whole.global_, whole.tensor, whole.steps
             lanes.own = 0
 
-    def fence_proxy(self, warp: Warp, site: Place, shared: bool, global_: bool) -> None:
-        """fence.proxy.async: what is ordered for the generic proxy is from now on ordered for the async proxy too."""
-        for lanes in self._each(warp, self.acting(warp, site)):
-            if shared:
+    def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
+        """What is ordered for the generic proxy is from now on ordered for the async proxy too."""
+        if space not in ("shared", "global", ""):
+            return
+        for lanes in self._each(warp, self.acting(warp, instruction)):
+            if space != "global":
                 lanes.shared |= lanes.generic
-            if global_:
+            if space != "shared":
                 lanes.global_ |= lanes.generic
             lanes.own = 0  # what follows is not covered
 
-    def release(self, address: int, warp: Warp) -> None:
-        """st.release by one thread to a semaphore in global memory."""
-        if address not in self.semaphores:
-            self.semaphores[address] = Frontier()
-            self.others.append(self.semaphores[address])
-        self._publish(self.semaphores[address], (self.lanes[warp][ELECTED],))
+    def released(self, warp: Warp, address: int) -> None:
+        self._publish(self.semaphores.setdefault(address, Frontier()), (self.lanes[warp][ELECTED],))
 
-    def acquire(self, address: int, warp: Warp) -> None:
-        """ld.acquire of a semaphore that has the awaited value, by the lanes that spin on it."""
+    def acquired(self, warp: Warp, address: int) -> None:
+        """By the lanes that spin on it."""
         if address in self.semaphores:
             for lanes in self.lanes[warp].values():
                 lanes.join(self.semaphores[address])
@@ -405,29 +466,28 @@ class HappensBefore:
             common &= lanes.generic & lanes.shared & lanes.global_ & lanes.tensor
         self._forget_reached()
         kept = 0
-        for event in (*self.started.values(), *self.reaching.values()):
+        for event in (*self.beginnings.values(), *self.reaching.values()):
             kept |= event
         for lanes in everybody:
             kept |= lanes.own
-        barriers = [barrier for cta in self.ctas for barrier in cta.barriers.values()]
-        for barrier in barriers:
-            for wait in barrier.waits.values():
+        for carried in self.carried.values():
+            for wait in carried.waits.values():
                 kept |= wait.event
-        operations = [each for cta in self.ctas for op in cta.in_flight for each in (*op.covers, op)]
-        for op in operations:
-            kept |= op.event | op.source
+        operations = [each for o in self.operations.values() for each in (*o.covers, o)]
+        for operation in operations:
+            kept |= operation.event | operation.source
         common &= ~kept
         for shadow in self.shadows.values():
             shadow.drop(lambda access: bool(access.event & common))
             kept |= shadow.events()
-        for frontier in (*everybody, *self.others):
+        for frontier in (*everybody, *self.semaphores.values()):
             frontier.forget(kept)
-        for barrier in barriers:
-            barrier.relaxed = {warp: weak._replace(left=weak.left & kept) for warp, weak in barrier.relaxed.items()}
+        for carried in self.carried.values():
+            carried.forget(kept)
         self.stored &= kept
-        for op in operations:
-            op.after &= kept
-            op.steps &= kept
+        for operation in operations:
+            operation.after &= kept
+            operation.steps &= kept
         self.events.sweep(kept)
         self.sweep_at = max(SWEEP_AT, 2 * self.events.live)
 

@@ -18,7 +18,7 @@ MANY = 24
 """Accesses above which boxes are compared by numpy, all at once."""
 
 
-class Access(NamedTuple):
+class PastAccess(NamedTuple):
     """One access: the box it lies in, its event, whether it writes, who made it (see `happens_before`)."""
 
     box: Box
@@ -34,7 +34,7 @@ class Shadow:
     __slots__ = ("_table", "accesses")
 
     def __init__(self) -> None:
-        self.accesses: list[Access] = []
+        self.accesses: list[PastAccess] = []
         self._table: np.ndarray | None = None
 
     def events(self) -> int:
@@ -43,7 +43,7 @@ class Shadow:
             found |= access.event
         return found
 
-    def record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[Access]]:
+    def record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[PastAccess]]:
         """Add an access. Returns the events that it was ordered after here, and the accesses that it races with."""
         seen, racing, replaced = 0, [], []
         for i in self._near(region.box):
@@ -59,10 +59,10 @@ class Shadow:
                     replaced.append(i)
             elif not _copies(access, region, who) and access.region.meets(region):
                 racing.append(access)
-        self._replace(replaced, Access(region.box, event, write, who, region))
+        self._replace(replaced, PastAccess(region.box, event, write, who, region))
         return seen, racing
 
-    def elsewhere(self, region: Region, write: bool, known: int) -> tuple[int, list[Access]]:
+    def elsewhere(self, region: Region, write: bool, known: int) -> tuple[int, list[PastAccess]]:
         """The same for an access to another storage that shares bytes with this one; it is recorded there."""
         met = [a for a in self.accesses if (write or a.write) and a.region.meets(region)]
         seen = 0
@@ -83,7 +83,7 @@ class Shadow:
         hits: list[int] = np.flatnonzero(meet).tolist()
         return hits
 
-    def _replace(self, old: list[int], new: Access) -> None:
+    def _replace(self, old: list[int], new: PastAccess) -> None:
         """The new access takes the place of the first of the old ones; the last accesses take those of the others."""
         if not old:
             self._put(len(self.accesses), new)
@@ -94,30 +94,30 @@ class Shadow:
             if i < len(self.accesses):
                 self._put(i, last)
 
-    def _put(self, i: int, access: Access) -> None:
+    def _put(self, i: int, access: PastAccess) -> None:
         self.accesses[i : i + 1] = [access]
         if self._table is not None and i < len(self._table):
             self._table[i] = access.box
         else:
             self._table = None
 
-    def drop(self, unneeded: Callable[[Access], bool]) -> None:
+    def drop(self, unneeded: Callable[[PastAccess], bool]) -> None:
         """Remove accesses that nothing can race with any more."""
         self.accesses = [access for access in self.accesses if not unneeded(access)]
         self._table = None
 
 
-def _same(access: Access, who: Any) -> bool:
+def _same(access: PastAccess, who: Any) -> bool:
     """Reads of one box take each other's place when they fill it, or touch the same elements of it."""
     return bool(access.region.dense) or access.who == who
 
 
-def _copies(access: Access, region: Region, who: Any) -> bool:
+def _copies(access: PastAccess, region: Region, who: Any) -> bool:
     """Warps of a CTA that hold copies of the same elements all store them, in one instruction: the same values."""
     if not type(who) is tuple is type(access.who) or access.box != region.box:
         return False
-    (site, lanes), (other_site, others) = who, access.who
-    return site is other_site and lanes.cta is others.cta
+    (instruction, lanes), (other, others) = who, access.who
+    return instruction is other and lanes.cta is others.cta
 
 
 def touch(one: Box, other: Box) -> bool:

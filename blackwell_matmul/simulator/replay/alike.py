@@ -5,7 +5,7 @@ instructions, and the places of its tiles in global memory. `Lowered.scan` finds
 whose steps are those of an earlier one, with all places in a tensor moved by one distance and clipped alike at its
 edges, meets the same waits in the same order and makes the same accesses relative to each other; so when the first had
 no finding, it has none. What is left are its values: the first one's work on memory and registers was written to a
-`Tape`, in the order in which it was done, and is done again on the other's tiles.
+`ReplayLog`, in the order in which it was done, and is done again on the other's tiles.
 
 A CTA with findings is not repeated, nor is a program that reads a scalar from memory, or whose CTAs talk to each other,
 as those of a cluster do.
@@ -14,52 +14,27 @@ as those of a cluster do.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.replay.log import Distance, Stage, Tape
-
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine.cta import Grid, Position
-
-MAX_LOG = 100_000
-"""Entries of the log of a CTA's steps, and turns of a loop; one with more runs in full."""
+from blackwell_matmul.simulator.lowering.lower import Lowered
+from blackwell_matmul.simulator.lowering.scan import Unrepeatable
+from blackwell_matmul.simulator.machine.grid import Grid, Position
+from blackwell_matmul.simulator.replay.log import Distance, Replayed, ReplayLog, logging
+from blackwell_matmul.simulator.simulation import Simulation
 
 MAX_KINDS = 16
-"""Tapes that are kept; each holds a CTA's memory."""
+"""Logs that are kept; each holds a CTA's memory."""
 
 MAX_MISSED = 64
 """CTAs that were like no earlier one, less those that were, after which nobody looks any more."""
 
 
-class Unrepeatable(Exception):
-    """The steps of this CTA are not known before it runs, or are too many."""
-
-
 # --- the steps of a CTA
 
 
-def _turns(log: list[Any], extent: int) -> range:
-    """range(extent), written to the log."""
-    log.append(extent)
-    if max(len(log), extent) > MAX_LOG:
-        raise Unrepeatable
-    return range(extent)
-
-
-def _taken(log: list[Any], condition: Any) -> bool:
-    log.append(bool(condition))
-    if len(log) > MAX_LOG:
-        raise Unrepeatable
-    return bool(condition)
-
-
-SCAN_NAMESPACE: dict[str, Any] = {"_turns": _turns, "_taken": _taken}
-"""What `scan` has beyond the names of `main`."""
-
-
-class _Seat:
+class _ScannedCta:
     """A CTA that only its position is known of, for `scan`."""
 
     rank = 0
@@ -75,12 +50,12 @@ class _Seat:
 
 
 @dataclass(frozen=True)
-class _SeatedWarp:
-    cta: _Seat
+class _ScannedWarp:
+    cta: _ScannedCta
     index: int
 
 
-class Course:
+class ControlPath:
     """The steps that a CTA takes. key: equal for CTAs that take the same ones, wherever in global memory; but TMA's
     tiles must be as far past a multiple of 16 bytes.
 
@@ -89,12 +64,12 @@ class Course:
 
     __slots__ = ("key", "places")
 
-    def __init__(self, grid: Grid, position: Position) -> None:
-        lowered, seat, log = grid.lowered, _Seat(grid, position), list[Any]()
+    def __init__(self, lowered: Lowered, grid: Grid, position: Position) -> None:
+        cta, log = _ScannedCta(grid, position), list[Any]()
         lists: list[list[int]] = [[] for _ in lowered.sources]
         assert lowered.scan is not None
         for index in range(lowered.num_warps):
-            lowered.scan(_SeatedWarp(seat, index), log, lists)
+            lowered.scan(_ScannedWarp(cta, index), log, lists)
             log.append(None)
         if {*map(type, log)} - {int, bool, type(None)}:  # 0.0 and -0.0 are equal, and not the same
             log = [repr(entry) for entry in log]
@@ -103,7 +78,7 @@ class Course:
         past = tuple([n[source.rank - 1] % source.multiple if n else 0 for n, source in pairs])
         self.key = tuple(log), past, tuple([(places - places[:1]).tobytes() for places in self.places])
 
-    def distances(self, other: Course) -> list[Distance]:
+    def distances(self, other: ControlPath) -> list[Distance]:
         """How far this CTA's tiles lie from the other's, in each tensor."""
         pairs = zip(self.places, other.places, strict=True)
         return [tuple((mine[0] - theirs[0]).tolist()) if len(mine) else () for mine, theirs in pairs]
@@ -119,63 +94,63 @@ class Course:
 
 
 class Kind:
-    """CTAs of one key. rooms: see `Course.clipped`; None: not known, and each CTA runs in full. stages: the first CTA
-    by what of its tiles lies outside; None: it had a finding."""
+    """CTAs of one key. rooms: see `ControlPath.clipped`; None: not known, and each CTA runs in full. replayed: the
+    first CTA by what of its tiles lies outside; None: it had a finding."""
 
     def __init__(self, rooms: list[np.ndarray] | None) -> None:
         self.rooms = rooms
-        self.stages: dict[tuple[bytes, ...], tuple[Course, Stage] | None] = {}
+        self.replayed: dict[tuple[bytes, ...], tuple[ControlPath, Replayed] | None] = {}
 
 
-class Repeats:
+class Replays:
     """Runs the clusters of a grid, one after the other; a cluster of several CTAs always in full."""
 
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
         self.kinds: dict[Any, Kind] = {}
-        self.tapes = self.missed = 0
-        x, y, z = grid.dimensions
-        alone = grid.lowered.cluster == (1, 1, 1)
-        self.looking = alone and grid.lowered.scan is not None and x * y * z > 1
+        self.logs = self.missed = 0
+        x, y, z = simulation.grid.dimensions
+        alone = simulation.lowered.cluster == (1, 1, 1) and not simulation.listeners
+        self.looking = alone and simulation.lowered.scan is not None and x * y * z > 1
 
     def run(self, cluster: list[Position]) -> None:
         position = cluster[0]
-        course = self._course(position) if self.looking else None
-        if course is None:
-            self.grid.run(cluster)
+        path = self._path(position) if self.looking else None
+        if path is None:
+            self.simulation.run(cluster)
             return
-        kind = self.kinds.get(course.key)
+        kind = self.kinds.get(path.key)
         if kind is None:
-            self._record(position, course, None)
+            self._record(position, path, None)
         elif kind.rooms is None:
-            self.grid.run([position])
+            self.simulation.run([position])
         else:
-            self._run(position, course, kind, kind.rooms)
+            self._run(position, path, kind, kind.rooms)
 
     def close(self) -> None:
-        """Break the cycles through the stages, so that their memory is free now."""
+        """Break the cycles through the CTAs that are kept, so that their memory is free now."""
         for kind in self.kinds.values():
-            for known in kind.stages.values():
+            for known in kind.replayed.values():
                 if known is not None:
                     known[1].close()
 
-    def _run(self, position: Position, course: Course, kind: Kind, rooms: list[np.ndarray]) -> None:
-        clipped = course.clipped(rooms)
-        if clipped not in kind.stages:
-            self._record(position, course, kind)
+    def _run(self, position: Position, path: ControlPath, kind: Kind, rooms: list[np.ndarray]) -> None:
+        clipped = path.clipped(rooms)
+        if clipped not in kind.replayed:
+            self._record(position, path, kind)
             return
-        known = kind.stages[clipped]
+        known = kind.replayed[clipped]
         if known is None:
-            self.grid.run([position])
+            self.simulation.run([position])
         else:
-            first, stage = known
-            stage.run(position, course.distances(first))
+            first, replayed = known
+            replayed.run(position, path.distances(first))
             self.missed -= 1
 
-    def _course(self, position: Position) -> Course | None:
+    def _path(self, position: Position) -> ControlPath | None:
         """What goes wrong here goes wrong again when the CTA runs, and is reported then."""
         try:
-            return Course(self.grid, position)
+            return ControlPath(self.simulation.lowered, self.simulation.grid, position)
         except Exception:
             self._miss()
             return None
@@ -184,20 +159,20 @@ class Repeats:
         self.missed += 1
         self.looking = self.missed < MAX_MISSED
 
-    def _record(self, position: Position, course: Course, kind: Kind | None) -> None:
+    def _record(self, position: Position, path: ControlPath, kind: Kind | None) -> None:
         """Run in full, and keep what was done for those that do the same."""
         self._miss()
-        if self.tapes >= MAX_KINDS:
-            self.grid.run([position])
+        if self.logs >= MAX_KINDS:
+            self.simulation.run([position])
             return
-        self.tapes += 1
-        tape, counts, reports = Tape(), self.grid.lowered.counts, self.grid.reports
+        self.logs += 1
+        log, counts = ReplayLog(), self.simulation.lowered.counts
         before = dict(counts)
-        (cta,) = self.grid.run([position], tape)
-        done = {name: count - before.get(name, 0) for name, count in counts.items()}
-        kind = kind or self.kinds.setdefault(course.key, Kind(tape.rooms_of(course.places, len(cta.warps))))
-        clean = tape.usable and kind.rooms is not None and self.grid.reports == reports
+        (cta,) = self.simulation.run([position], log, self.simulation.lowered.main_with(logging(log)))
+        executed = {name: count - before.get(name, 0) for name, count in counts.items()}
+        kind = kind or self.kinds.setdefault(path.key, Kind(log.rooms_of(path.places, len(cta.warps))))
+        clean = log.usable and kind.rooms is not None and not log.findings
         if kind.rooms is not None:
-            kind.stages[course.clipped(kind.rooms)] = (course, Stage(cta, tape, done)) if clean else None
+            kind.replayed[path.clipped(kind.rooms)] = (path, Replayed(cta, log, executed, counts)) if clean else None
         if not clean:
             cta.close()

@@ -1,34 +1,37 @@
-"""The work of a CTA on memory and registers: written down while it runs, and done again for another (`repeat.py`)."""
+"""The work of a CTA on memory and registers: logged while it runs, and done again for another (`alike.py`)."""
 
 from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.findings import Finding
+from blackwell_matmul.simulator.listener import Broadcast, Listener
+from blackwell_matmul.simulator.lowering.context import Moved
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
+from blackwell_matmul.simulator.machine.deferred import Held, Patch, Product
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
-
-if TYPE_CHECKING:
-    from blackwell_matmul.simulator.machine.deferred import Held, Patch, Product
-    from blackwell_matmul.simulator.engine import AsyncOperation
-    from blackwell_matmul.simulator.machine.cta import Cta, Warp
-    from blackwell_matmul.simulator.semantics.views import GlobalView
-    from blackwell_matmul.simulator.lowering.context import Moved
+from blackwell_matmul.simulator.machine.grid import Position
+from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.semantics.views import GlobalView
 
 Distance = tuple[int, ...]
 
 MAX_STEPS = 20_000
-"""Steps of a tape."""
+"""Steps of a log."""
 
 
 class Step(Protocol):
     """Something that moves values."""
 
-    def again(self, stage: Stage) -> None:
-        """Do it for the CTA that is on the stage."""
+    def again(self, replayed: Replayed) -> None:
+        """Do it for the CTA that is on the replayed."""
 
 
 class Call:
@@ -50,20 +53,20 @@ class Call:
         """It is the same for each CTA, so that the operations it started can be used again."""
         return not self.registers and self.moved is None and self.out is None
 
-    def again(self, stage: Stage) -> None:
+    def again(self, replayed: Replayed) -> None:
         args = self.args.copy()
         for i, number in self.registers:
-            args[i] = stage.registers[number]
+            args[i] = replayed.registers[number]
         if self.moved is not None:
-            by = stage.distances[self.moved.source]
+            by = replayed.distances[self.moved.source]
             args[self.moved.offsets] = tuple([o + d for o, d in zip(args[self.moved.offsets], by, strict=True)])
         if self.launches:
-            stage.next = self.launches[0]
+            replayed.next = self.launches[0]
         result = self.function(self.warp, *args)
         if self.out is not None:
-            stage.registers[self.out] = result
+            replayed.registers[self.out] = result
         for number in self.ended:
-            stage.registers[number] = None
+            replayed.registers[number] = None
 
 
 class Part:
@@ -74,25 +77,25 @@ class Part:
     def __init__(self, number: int, end: bool) -> None:
         self.number, self.end = number, end
 
-    def again(self, stage: Stage) -> None:
-        launched = stage.launched[self.number]
+    def again(self, replayed: Replayed) -> None:
+        launched = replayed.launched[self.number]
         assert launched is not None
         if self.end:
             launched.complete()
-            stage.launched[self.number] = None
+            replayed.launched[self.number] = None
         elif launched.read_phase is not None:
             launched.read_phase()
 
 
 class Fixed:
-    """The same function for each CTA, on the memory of the stage."""
+    """The same function for each CTA, on the memory of the replayed."""
 
     __slots__ = ("function",)
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
 
-    def again(self, stage: Stage) -> None:
+    def again(self, replayed: Replayed) -> None:
         self.function()
 
 
@@ -104,8 +107,8 @@ class Filled:
     def __init__(self, cells: np.ndarray, patch: Patch, source: int) -> None:
         self.cells, self.patch, self.source = cells, patch, source
 
-    def again(self, stage: Stage) -> None:
-        self.cells[...] = self.patch.moved(stage.distances[self.source]).values()
+    def again(self, replayed: Replayed) -> None:
+        self.cells[...] = self.patch.moved(replayed.distances[self.source]).values()
 
 
 class Multiplied:
@@ -116,8 +119,8 @@ class Multiplied:
     def __init__(self, product: Product, sources: tuple[int, int]) -> None:
         self.product, self.sources = product, sources
 
-    def again(self, stage: Stage) -> None:
-        by_a, by_b = (stage.distances[source] for source in self.sources)
+    def again(self, replayed: Replayed) -> None:
+        by_a, by_b = (replayed.distances[source] for source in self.sources)
         self.product.moved(by_a, by_b).perform()
 
 
@@ -133,14 +136,15 @@ class Done(NamedTuple):
         return Fixed(self.function) if self.call.fixed else Part(self.number, self.end)
 
 
-class Tape:
+class ReplayLog(Listener):
     """Written while a CTA runs in full: its work, in the order in which it is done.
 
     An instruction comes before the operations that it starts, and after what it has others do first.
     """
 
     def __init__(self) -> None:
-        self.usable = True
+        self.usable = self.columns_unused = True
+        self.findings: list[Finding] = []
         self.steps: list[Step | Done] = []
         self.results: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
         self.numbers, self.launches = itertools.count(), itertools.count()
@@ -203,20 +207,29 @@ class Tape:
         if self.usable:
             self.steps.append(step)
 
-    # what the machine tells
+    # what happens
 
-    def launched(self, op: AsyncOperation) -> None:
+    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
         number = next(self.launches)
         self.ops[op] = number, self.current
         if self.current is not None:
             self.current.launches.append(number)
             self._enter(self.current)
 
-    def taken(self, op: AsyncOperation) -> None:
+    def source_read(self, op: AsyncOperation) -> None:
         self._part(op, op.read_phase, end=False)
 
-    def completed(self, op: AsyncOperation) -> None:
-        self._part(op, op.complete, end=True)
+    def completed(self, op: AsyncOperation, put_off: bool) -> None:
+        if not put_off:
+            self._part(op, op.complete, end=True)
+
+    def found(self, finding: Finding) -> None:
+        self.findings.append(finding)
+
+    def allocated(self, region: Region) -> None:
+        """What columns hold that somebody has used is not known."""
+        self.usable &= self.columns_unused
+        self.columns_unused = False
 
     def _part(self, op: AsyncOperation, function: Any, end: bool) -> None:
         number, call = self.ops[op]
@@ -225,14 +238,16 @@ class Tape:
         else:
             self._add(Done(number, call, function, end))
 
-    def filled(self, held: Held) -> None:
+    def performed(self, work: Held | Product) -> None:
+        if isinstance(work, Held):
+            self._filled(work)
+        elif self.usable:
+            self._add(Multiplied(work, (self._source(work.a), self._source(work.b))))
+
+    def _filled(self, held: Held) -> None:
         if self.usable:
             cells = held.view.data[tuple([slice(lo, hi) for lo, hi in held.box])]
             self._add(Filled(cells, held.patch, self._source(held.patch)))
-
-    def performed(self, product: Product) -> None:
-        if self.usable:
-            self._add(Multiplied(product, (self._source(product.a), self._source(product.b))))
 
     def _source(self, patch: Patch) -> int:
         return self.images[id(patch.image)][1]
@@ -268,60 +283,52 @@ def _forget_results(steps: list[Step]) -> None:
             later |= used
 
 
-def taping(function: Callable[..., Any], moved: Moved | None) -> Callable[..., Any]:
-    """The function, called by way of the CTA's tape."""
+def logging(log: ReplayLog) -> Callable[[Callable[..., Any], Moved | None], Callable[..., Any]]:
+    """For `Lowered.main_with`: an instruction's function, called by way of the log."""
 
-    def call(warp: Warp, *args: Any) -> Any:
-        tape = warp.cta.tape
-        assert tape is not None
-        return tape.call(function, moved, warp, args)
+    def wrap(function: Callable[..., Any], moved: Moved | None) -> Callable[..., Any]:
+        return lambda warp, *args: log.call(function, moved, warp, args)
 
-    return call
+    return wrap
 
 
 # --- once more
 
 
-class Launched:
-    """An operation as far as its values go."""
-
-    __slots__ = ("complete", "read_phase")
-
-    def __init__(self, complete: Callable[[], Any], read_phase: Callable[[], None] | None) -> None:
-        self.complete, self.read_phase = complete, read_phase
-
-
-class Stage:
-    """A CTA that has run, whose memory others use after it. distances: how far away the present one's tiles are.
+class Replayed:
+    """A CTA that has run, whose memory others use after it; it takes the place of its engine. distances: how far away
+    the present one's tiles are.
 
     registers, launched: by number, results of instructions and operations. next: the number of the next operation.
     """
 
-    def __init__(self, cta: Cta, tape: Tape, counts: dict[str, int]) -> None:
-        self.cta, self.counts = cta, counts
-        self.steps = tape.cut()
-        self.registers: list[np.ndarray | None] = [None] * next(tape.numbers)
-        self.launched: list[Launched | None] = [None] * next(tape.launches)
+    tell: Listener = Broadcast(())
+
+    def __init__(self, cta: Cta, log: ReplayLog, executed: dict[str, int], counts: dict[str, int]) -> None:
+        self.cta, self.executed, self.counts = cta, executed, counts
+        self.steps = log.cut()
+        self.registers: list[np.ndarray | None] = [None] * next(log.numbers)
+        self.launched: list[AsyncOperation | None] = [None] * next(log.launches)
         self.next = 0
         self.distances: list[Distance] = []
-        cta.leave(self)
+        cta.engine = self
+        cta.columns.revive()
+        for storage in (cta.tensor_memory, *cta.shared.values()):
+            storage.performed = self.tell.performed
 
-    def launch(self, complete: Callable[[], Any], read_phase: Callable[[], None] | None) -> Launched:
-        launched = self.launched[self.next] = Launched(complete, read_phase)
+    def issue(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        self.launched[self.next] = op
         self.next += 1
-        return launched
 
-    def run(self, position: tuple[int, int, int], distances: list[Distance]) -> None:
+    def run(self, position: Position, distances: list[Distance]) -> None:
         """Compute the values of the CTA at this position."""
         self.distances = distances
         self.cta.clear(position)
         for step in self.steps:
             step.again(self)
-        counts = self.cta.grid.lowered.counts
-        for name, count in self.counts.items():
-            counts[name] += count
+        for name, count in self.executed.items():
+            self.counts[name] += count
 
     def close(self) -> None:
         self.steps.clear()
-        self.cta.stage = None
         self.cta.close()

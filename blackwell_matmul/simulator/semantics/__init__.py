@@ -1,13 +1,14 @@
 """One description per instruction. Importing this package registers them all."""
 
+from blackwell_matmul.simulator.description import DESCRIPTIONS, Description, description_of
 from blackwell_matmul.simulator.semantics import (  # noqa: F401
     cluster,
     cp_async,
     debug,
     dot,
     elementwise,
+    load_store,
     mbarrier,
-    memory,
     reduce,
     sync,
     tcgen05,
@@ -15,6 +16,5 @@ from blackwell_matmul.simulator.semantics import (  # noqa: F401
     views,
     wgmma,
 )
-from blackwell_matmul.simulator.semantics.description import DESCRIPTIONS, Description, description_of
 
 __all__ = ["DESCRIPTIONS", "Description", "description_of"]

@@ -5,32 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.simulator.description import Again, Wait, describe
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp
+from blackwell_matmul.simulator.lowering.context import LoweringContext
+from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp, spell
 from blackwell_matmul.simulator.machine.registers import WARP
-from blackwell_matmul.simulator.order.deadlock import spell
-from blackwell_matmul.simulator.semantics.description import Again, Wait, describe
-from blackwell_matmul.simulator.lowering.context import Site
 
 MAX_CTAS = 8  # CUDA Programming Guide, "Thread Block Clusters": the largest portable size, and tilus's largest
 
 
-def named(warp: Warp, mask: int, site: Site) -> list[Cta]:
+def named(warp: Warp, mask: int, context: LoweringContext) -> list[Cta]:
     """The CTAs of the warp's cluster whose bits are set in the mask."""
     ctas = warp.cta.cluster.ctas
     if mask >> len(ctas):
         ranks = ", ".join(str(rank) for rank in range(len(ctas), mask.bit_length()) if mask >> rank & 1)
-        message = f"the mask {mask:#b} of {site.description.name} names CTA rank {ranks}; {_sizes(len(ctas))}"
-        warp.cta.report("no-such-cta", message, site.location)
+        message = f"the mask {mask:#b} of {context.description.name} names CTA rank {ranks}; {_sizes(len(ctas))}"
+        warp.cta.report("no-such-cta", message, context.location)
     return [cta for cta in ctas if mask >> cta.rank & 1]
 
 
-def ranked(warp: Warp, rank: int, site: Site) -> Cta:
+def ranked(warp: Warp, rank: int, context: LoweringContext) -> Cta:
     """The CTA of the warp's cluster with this rank."""
     ctas = warp.cta.cluster.ctas
     if not 0 <= rank < len(ctas):
-        message = f"{site.description.name} names CTA rank {rank}; {_sizes(len(ctas))}"
-        raise warp.cta.stop("no-such-cta", message, site.location)
+        message = f"{context.description.name} names CTA rank {rank}; {_sizes(len(ctas))}"
+        raise warp.cta.stop("no-such-cta", message, context.location)
     return ctas[rank]
 
 
@@ -39,20 +38,18 @@ def _sizes(ctas: int) -> str:
 
 
 @describe(
-    "ClusterSyncThreadsInst", name="cluster.sync", ptx="barrier.cluster", waits=(Wait("threads"),), again=Again.NOTHING
+    "ClusterSyncThreadsInst", name="cluster.sync", ptx="barrier.cluster", waits=(Wait("cluster"),), again=Again.NOTHING
 )
-def cluster_sync(inst: Any, site: Site) -> Any:
+def cluster_sync(inst: Any, context: LoweringContext) -> Any:
     """barrier.cluster.arrive (release) and wait (acquire): all threads of all CTAs that have not exited."""
-    site.kind, location = "blocking", site.location
-    if site.group.begin % WARP or site.group.count % WARP:
-        raise site.fail("a part of a warp executes it, and it waits for all threads of the cluster")
+    context.kind, location = "blocking", context.location
+    if context.group.begin % WARP or context.group.count % WARP:
+        raise context.fail("a part of a warp executes it, and it waits for all threads of the cluster")
 
     def run(warp: Warp) -> Blocked | None:
-        if warp.cta.detailed:
-            warp.event("wait", "the others at cluster.sync()", location)
-        meeting = warp.cta.cluster.meet(warp)
+        warp.cta.engine.tell.waits(warp, context.instruction, "the others at cluster.sync()")
+        meeting = context.meet_cluster(warp)
         if meeting.over:
-            warp.event("resume", "cluster.sync: all warps are here", location)
             return None
         return Blocked(meeting.complete, lambda: _missing_in_cluster(meeting), location, meeting=meeting)
 
@@ -65,8 +62,8 @@ def _missing_in_cluster(meeting: Rendezvous) -> str:
 
 
 @describe("MapSharedAddrInst", ptx="mapa")
-def map_shared_addr(inst: Any, site: Site) -> Any:
+def map_shared_addr(inst: Any, context: LoweringContext) -> Any:
     raise UnsupportedError(
-        f"The simulator does not run map_shared_addr, used at {site.location}; multicast TMA loads and"
+        f"The simulator does not run map_shared_addr, used at {context.location}; multicast TMA loads and"
         " arrive_and_expect_tx_multicast and _remote reach the other CTAs of a cluster."
     )

@@ -8,18 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage
-from blackwell_matmul.simulator.engine import AsyncOperation, pass_over
+from blackwell_matmul.simulator.description import Access, Again, Effect, Proxy, Space, Wait, When, describe
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.lowering.expressions import free_variables, index_function
-from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage
+from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.memory import Box, Region, View
+from blackwell_matmul.simulator.machine.operation import groups_of
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
-from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Proxy, Space, Wait, When, describe
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read
-from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import element, to_image
 
+_FAMILY = "cp.async"
+_REMEDY = "copy_async_wait_group (or copy_async_wait_all) by the threads that copied"
 _COPY: dict[str, Any] = {
     "name": "cp.async",
     "ptx": "Data Movement / Non-bulk copy: cp.async",
@@ -27,13 +29,10 @@ _COPY: dict[str, Any] = {
         Effect("src", Space.GLOBAL, Access.READ, Proxy.GENERIC, When.COMPLETION),
         Effect("dst", Space.SHARED, Access.WRITE, Proxy.GENERIC, When.COMPLETION),
     ),
-    "resources": ("LSU", "L2"),
-    "completes_by": "group",
+    "completes_by": f"copy_async_commit_group and {_REMEDY}",
     "approximation": "a warp copies its rows as one: which lane copies and waits for what is not looked at",
     "again": Again.VALUES,
 }
-_REMEDY = "copy_async_wait_group (or copy_async_wait_all) by the threads that copied"
-_REMEDY_UNCOMMITTED = f"copy_async_commit_group and {_REMEDY}"
 
 
 def _rows(group: ThreadGroup, warp: int, extent: int) -> tuple[int, int]:
@@ -49,14 +48,14 @@ def _part(group: ThreadGroup, warp: int, shape: tuple[int, ...]) -> tuple[Box, t
 
 
 @describe("CopyAsyncInst", **_COPY)
-def copy_async(inst: Any, site: Site) -> Any:
+def copy_async(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
-    shape, item, location, group = tuple(dst.shape), element(dst.dtype), site.location, site.group
+    shape, item, location, group = tuple(dst.shape), element(dst.dtype), context.location, context.group
     dims = tuple(range(len(shape))) if inst.dims is None else tuple(inst.dims)
     rows, parts = min(dims), dict[int, tuple[Box, tuple[int, ...]]]()
-    site.use(dst)
-    site.use(src)
-    site.place(src, inst.offsets, dims, shape)
+    context.use(dst)
+    context.use(src)
+    context.place(src, inst.offsets, dims, shape)
 
     def run(warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...]) -> None:
         if warp.index not in parts:
@@ -75,7 +74,7 @@ def copy_async(inst: Any, site: Site) -> Any:
         def complete() -> bool:
             return copy_in(target, regions["dst"], box, source, place, item)
 
-        warp.cp_async.append(site.launch(warp, regions, complete, agent="cp.async", remedy=_REMEDY_UNCOMMITTED))
+        groups_of(warp, _FAMILY).open.append(context.launch(warp, regions, complete, agent="cp.async"))
 
     return run
 
@@ -134,19 +133,19 @@ def _block(source: GlobalView, place: Placement, item: Any) -> np.ndarray:
         "again": None,
     },
 )
-def copy_async_generic(inst: Any, site: Site) -> Any:
+def copy_async_generic(inst: Any, context: LoweringContext) -> Any:
     from blackwell_matmul.simulator.semantics.load_store import _pointer
 
     dst = inst.inputs[0]
-    shape, item, location, group = tuple(dst.shape), element(dst.dtype), site.location, site.group
+    shape, item, location, group = tuple(dst.shape), element(dst.dtype), context.location, context.group
     free = free_variables(inst.offset, inst.axes)
     mask_free = [] if inst.mask is None else free_variables(inst.mask, inst.axes)
     offset = index_function([*inst.axes, *free], inst.offset)
     mask = None if inst.mask is None else index_function([*inst.axes, *mask_free], inst.mask)
-    site.use(dst)
-    site.scalar(inst.ptr)
-    site.scalars(free)
-    site.scalars(mask_free)
+    context.use(dst)
+    context.scalar(inst.ptr)
+    context.scalars(free)
+    context.scalars(mask_free)
 
     def run(warp: Warp, target: View, address: int, values: tuple[Any, ...], mask_values: tuple[Any, ...]) -> None:
         top, bottom = _rows(group, warp.index, shape[0])
@@ -164,37 +163,20 @@ def copy_async_generic(inst: Any, site: Site) -> Any:
             target.write(tile, box)
 
         regions: dict[str, Region] = {"dst": target.region(box)}
-        warp.cp_async.append(site.launch(warp, regions, complete, agent="cp.async", remedy=_REMEDY_UNCOMMITTED))
+        groups_of(warp, _FAMILY).open.append(context.launch(warp, regions, complete, agent="cp.async"))
 
     return run
 
 
-@describe("CopyAsyncCommitGroupInst", name="cp.async.commit_group", ptx="cp.async.commit_group", again=Again.NOTHING)
-def commit_group(inst: Any, site: Site) -> Callable[[Warp], None]:
-    def run(warp: Warp) -> None:
-        for op in warp.cp_async:
-            op.remedy = _REMEDY
-        warp.cp_groups.append(warp.cp_async)
-        warp.cp_async = []
-
-    return run
-
-
-def _end(warp: Warp, site: Site, ops: list[AsyncOperation]) -> None:
-    for op in ops:
-        warp.cta.engine.finish(op)
-        if warp.cta.order is not None:
-            warp.cta.order.waited(warp, site, op)
-        op.settle()
-
-
-def _finish(warp: Warp, site: Site, keep: int) -> None:
-    if warp.cta.detailed:
-        warp.event("wait", f"its cp.async groups{f' but {keep}' if keep else ''}", site.location)
-    if keep and warp.cta.order is not None:
-        pass_over(warp.cp_groups, "copy_async_wait_group", site.location, keep)
-    while len(warp.cp_groups) > keep:
-        _end(warp, site, warp.cp_groups.popleft())
+@describe(
+    "CopyAsyncCommitGroupInst",
+    name="cp.async.commit_group",
+    ptx="cp.async.commit_group",
+    completes_by=_REMEDY,
+    again=Again.NOTHING,
+)
+def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
+    return lambda warp: context.commit(warp, _FAMILY)
 
 
 @describe(
@@ -204,10 +186,10 @@ def _finish(warp: Warp, site: Site, keep: int) -> None:
     waits=(Wait("group"),),
     again=Again.NOTHING,
 )
-def wait_group(inst: Any, site: Site) -> Any:
+def wait_group(inst: Any, context: LoweringContext) -> Any:
     """All but the newest n groups of the executing threads are complete afterwards."""
-    site.scalar(inst.n)
-    return lambda warp, n: _finish(warp, site, int(n))
+    context.scalar(inst.n)
+    return lambda warp, n: context.end_groups(warp, _FAMILY, int(n))
 
 
 @describe(
@@ -217,12 +199,13 @@ def wait_group(inst: Any, site: Site) -> Any:
     waits=(Wait("group"),),
     again=Again.NOTHING,
 )
-def wait_all(inst: Any, site: Site) -> Callable[[Warp], None]:
+def wait_all(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     """Every prior cp.async of the executing threads is complete afterwards, committed or not."""
 
     def run(warp: Warp) -> None:
-        _finish(warp, site, 0)
-        _end(warp, site, warp.cp_async)
-        warp.cp_async = []
+        groups = groups_of(warp, _FAMILY)
+        context.end_groups(warp, _FAMILY, 0)
+        context.end(warp, groups.open)
+        groups.open = []
 
     return run

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.simulator.description import Wait, describe
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import View
-from blackwell_matmul.simulator.semantics.description import Wait, describe
-from blackwell_matmul.simulator.semantics.sync import meet
 from blackwell_matmul.simulator.semantics.tcgen05 import TensorView
-from blackwell_matmul.simulator.lowering.context import Site
 
 _FORMATS = {"float32": "%6.3f", "bfloat16": "%5.3f", "int32": "%5d", "uint32": "%3d", "uint8": "%3d", "int8": "%3d"}
 _FORMATS |= {"bool": "%1d"}
@@ -25,14 +24,14 @@ def python_format(text: str) -> str:
 
 
 @describe("PrintTensorInst", name="print_tensor", ptx="", waits=(Wait("threads"),))
-def print_tensor(inst: Any, site: Site) -> Any:
+def print_tensor(inst: Any, context: LoweringContext) -> Any:
     tensor = inst.inputs[0]
-    site.kind = "steps"
-    site.use(tensor)
-    site.scalar(inst.cond)
-    gather, first, location = meet(site, "print_tensor"), site.group.warps.start, site.location
+    context.kind = "steps"
+    context.use(tensor)
+    context.scalar(inst.cond)
+    gather, first, location = context.gather("print_tensor"), context.group.warps.start, context.location
     is_register = type(tensor).__name__.startswith("Register")
-    layouts = site.layouts(tensor) if is_register else {}
+    layouts = context.layouts(tensor) if is_register else {}
     default = _FORMATS.get(tensor.dtype.name, "%5.2f" if tensor.dtype.is_float() else "%2d")
     pattern = python_format(inst.fmt) if inst.fmt else default
 
@@ -69,12 +68,12 @@ def _spell(tile: np.ndarray, pattern: str) -> str:
 
 
 @describe("FormatPrintInst", name="printf", ptx="", waits=(Wait("threads"),))
-def printf(inst: Any, site: Site) -> Any:
+def printf(inst: Any, context: LoweringContext) -> Any:
     """Printed once by the first thread of the group, as in the generated code."""
-    site.kind = "steps"
-    site.scalar(inst.cond)
-    site.scalars(inst.expressions)
-    gather, first, location = meet(site, "printf"), site.group.warps.start, site.location
+    context.kind = "steps"
+    context.scalar(inst.cond)
+    context.scalars(inst.expressions)
+    gather, first, location = context.gather("printf"), context.group.warps.start, context.location
     pattern = python_format(inst.fstring)
 
     def run(warp: Warp, cond: Any, values: tuple[Any, ...]) -> Any:

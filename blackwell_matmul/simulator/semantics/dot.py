@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.simulator.description import Access, Again, Effect, Space, describe
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout, coordinates
-from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Space, describe
-from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import Element, element
 
 REGISTER_BITS = 32
@@ -30,15 +30,14 @@ REGISTER_BITS = 32
         Effect("c", Space.REGISTER, Access.READ),
         Effect("d", Space.REGISTER, Access.WRITE),
     ),
-    resources=("tensor core",),
     again=Again.VALUES,
 )
-def dot(inst: Any, site: Site) -> Any:
+def dot(inst: Any, context: LoweringContext) -> Any:
     """d = a @ b + c; each warp computes the part of d that it holds, from the parts of a and b that it holds."""
     a, b, c = inst.inputs
     for tensor in (a, b, c):
-        site.use(tensor)
-    left, right, acc, out = (site.layouts(t) for t in (a, b, c, inst.output))
+        context.use(tensor)
+    left, right, acc, out = (context.layouts(t) for t in (a, b, c, inst.output))
     item, total_item = element(a.dtype), element(c.dtype)
     parts = _columns(inst) if total_item.is_float else [slice(None)]
 

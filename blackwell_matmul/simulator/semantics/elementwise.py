@@ -10,37 +10,36 @@ import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.arithmetic import Undefined, conversion
+from blackwell_matmul.simulator.description import Access, Again, Effect, Space, describe
+from blackwell_matmul.simulator.lowering.context import LoweringContext, poisoned, report_undefined
 from blackwell_matmul.simulator.lowering.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import WARP, broadcast_index, local_index, numbers, pick, spread
-from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Space, describe
-from blackwell_matmul.simulator.lowering.context import Site, poisoned, report_undefined
 from blackwell_matmul.simulator.types import convert, element, from_bits, to_bits
 
 _IN_OUT = (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE))
 _FACTS: dict[str, Any] = {
     "ptx": "State Spaces / Register State Space",
     "effects": _IN_OUT,
-    "resources": ("ALU",),
     "again": Again.VALUES,
     "carries": True,
 }
 
 
-def use_all(site: Site, tensors: Sequence[Any]) -> None:
+def use_all(context: LoweringContext, tensors: Sequence[Any]) -> None:
     for tensor in tensors:
-        site.use(tensor)
+        context.use(tensor)
 
 
 @describe("AllocateRegisterInst", name="register_tensor", **_FACTS)
-def allocate_register(inst: Any, site: Site) -> Any:
+def allocate_register(inst: Any, context: LoweringContext) -> Any:
     tensor, item = inst.output, element(inst.output.dtype)
     shape = (WARP, tensor.layout.local_size)
     if inst.init is None:
         return lambda warp: poisoned(shape, item)
     free = free_variables(inst.init, inst.axes)
-    site.scalars(free)
-    layouts, function = site.layouts(tensor), _watched(site, [*inst.axes, *free], inst.init, inst.output.dtype)
+    context.scalars(free)
+    layouts, function = context.layouts(tensor), _watched(context, [*inst.axes, *free], inst.init, inst.output.dtype)
 
     def run(warp: Warp, values: tuple[Any, ...]) -> np.ndarray:
         layout = layouts[warp.index]
@@ -52,8 +51,8 @@ def allocate_register(inst: Any, site: Site) -> Any:
 
 
 @describe("AssignInst", name="assign", **_FACTS)
-def assign(inst: Any, site: Site) -> Any:
-    use_all(site, inst.inputs)
+def assign(inst: Any, context: LoweringContext) -> Any:
+    use_all(context, inst.inputs)
 
     def run(warp: Warp, dst: np.ndarray, src: np.ndarray) -> None:
         dst[...] = src
@@ -62,14 +61,14 @@ def assign(inst: Any, site: Site) -> Any:
 
 
 @describe("CastInst", name="cast", **_FACTS)
-def cast(inst: Any, site: Site) -> Any:
-    site.use(inst.inputs[0])
+def cast(inst: Any, context: LoweringContext) -> Any:
+    context.use(inst.inputs[0])
     source, target, seen = element(inst.inputs[0].dtype), element(inst.output.dtype), list[Undefined]()
-    site.carry = lambda warp, arguments, origins: spread(numbers(origins), target.dtype)
-    return _reporting(site, conversion(source, target, seen.append), seen)
+    context.carry = lambda warp, arguments, origins: spread(numbers(origins), target.dtype)
+    return _reporting(context, conversion(source, target, seen.append), seen)
 
 
-def _watched(site: Site, args: Sequence[Any], body: Any, dtype: Any) -> Callable[..., Any]:
+def _watched(context: LoweringContext, args: Sequence[Any], body: Any, dtype: Any) -> Callable[..., Any]:
     """`body` cast to the type, as a function of the warp and arrays, which reports what C leaves undefined."""
     from tilus.hidet.ir.expr import cast as cast_to
 
@@ -77,12 +76,12 @@ def _watched(site: Site, args: Sequence[Any], body: Any, dtype: Any) -> Callable
     try:
         function = vector_function(args, cast_to(body, dtype), seen.append)
     except UnsupportedError as error:
-        raise UnsupportedError(f"{error} ({site.location})") from error
-    return _reporting(site, function, seen)
+        raise UnsupportedError(f"{error} ({context.location})") from error
+    return _reporting(context, function, seen)
 
 
-def _reporting(site: Site, function: Callable[..., Any], seen: list[Undefined]) -> Callable[..., Any]:
-    location = site.location
+def _reporting(context: LoweringContext, function: Callable[..., Any], seen: list[Undefined]) -> Callable[..., Any]:
+    location = context.location
 
     def call(warp: Warp, *arrays: Any) -> Any:
         result = function(*arrays)
@@ -100,12 +99,15 @@ def _all_numbers(values: Sequence[np.ndarray], each: Sequence[np.ndarray]) -> np
 
 
 def _combine(
-    inst: Any, site: Site, function: Callable[..., Any], numbers_of: Callable[..., np.ndarray] = _all_numbers
+    inst: Any,
+    context: LoweringContext,
+    function: Callable[..., Any],
+    numbers_of: Callable[..., np.ndarray] = _all_numbers,
 ) -> Any:
     """An elementwise function of the warp and of register tensors that broadcast to the output's shape.
     numbers_of(operands, their numbers): which of what nothing wrote the result depends on (unwritten.py)."""
-    use_all(site, inst.inputs)
-    item, group, out = element(inst.output.dtype), site.group, inst.output.layout
+    use_all(context, inst.inputs)
+    item, group, out = element(inst.output.dtype), context.group, inst.output.layout
     indices: dict[int, tuple[np.ndarray | None, ...]] = {}
 
     def align(warp: Warp, operands: Iterable[np.ndarray]) -> list[np.ndarray]:
@@ -119,50 +121,53 @@ def _combine(
     def carry(warp: Warp, operands: tuple[np.ndarray, ...], *origins: np.ndarray) -> np.ndarray:
         return spread(numbers_of(align(warp, operands), align(warp, map(numbers, origins))), item.dtype)
 
-    site.carry = carry
+    context.carry = carry
     return run
 
 
 @describe("ElementwiseUnaryBaseInst", name="elementwise", **_FACTS)
-def unary(inst: Any, site: Site) -> Any:
-    return _pointwise(inst, site)
+def unary(inst: Any, context: LoweringContext) -> Any:
+    return _pointwise(inst, context)
 
 
 @describe("ElementwiseBinaryBaseInst", name="elementwise", **_FACTS)
-def binary(inst: Any, site: Site) -> Any:
-    return _pointwise(inst, site)
+def binary(inst: Any, context: LoweringContext) -> Any:
+    return _pointwise(inst, context)
 
 
-def _pointwise(inst: Any, site: Site) -> Any:
+def _pointwise(inst: Any, context: LoweringContext) -> Any:
     from tilus.hidet.ir.expr import Var
 
     args = [Var(f"x{i}", type=t.dtype) for i, t in enumerate(inst.inputs)]
     body = inst.f_compute(*args)
     free = free_variables(body, args)
     if free:
-        raise site.fail(f"an elementwise function that reads the variable {free[0].hint}")
-    return _combine(inst, site, _watched(site, args, body, inst.output.dtype))
+        raise context.fail(f"an elementwise function that reads the variable {free[0].hint}")
+    return _combine(inst, context, _watched(context, args, body, inst.output.dtype))
 
 
 @describe("WhereInst", name="where", **_FACTS)
-def where(inst: Any, site: Site) -> Any:
+def where(inst: Any, context: LoweringContext) -> Any:
+    context.by_value = True
     item, (_, yes, no) = element(inst.output.dtype), (element(t.dtype) for t in inst.inputs)
 
     def chosen(warp: Warp, c: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.where(c.astype(bool), convert(x, yes, item), convert(y, no, item))
 
-    return _combine(inst, site, chosen, _chosen_numbers)
+    return _combine(inst, context, chosen, _chosen_numbers)
 
 
 def _chosen_numbers(values: Sequence[np.ndarray], each: Sequence[np.ndarray]) -> np.ndarray:
     return np.maximum(each[0], np.where(values[0].astype(bool), each[1], each[2]))
 
 
-def _regather(inst: Any, site: Site, source_of: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]) -> Any:
+def _regather(
+    inst: Any, context: LoweringContext, source_of: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+) -> Any:
     """Each thread takes, for each element of the output, the element of the source that `source_of` names."""
     source, target = inst.inputs[0], inst.output
-    site.use(source)
-    layouts = site.layouts(target)
+    context.use(source)
+    layouts = context.layouts(target)
 
     def run(warp: Warp, x: np.ndarray) -> np.ndarray:
         layout = layouts[warp.index]
@@ -174,33 +179,33 @@ def _regather(inst: Any, site: Site, source_of: Callable[[Sequence[np.ndarray]],
 
 
 @describe("RepeatInst", name="repeat", **_FACTS)
-def repeat(inst: Any, site: Site) -> Any:
+def repeat(inst: Any, context: LoweringContext) -> Any:
     """repeat(): the tile is laid down again and again, so indices wrap."""
     shape = inst.inputs[0].shape
     repeats = [a // b for a, b in zip(inst.output.shape, shape, strict=True)]
-    return _regather(inst, site, lambda coords: [c // r for c, r in zip(coords, repeats, strict=True)])
+    return _regather(inst, context, lambda coords: [c // r for c, r in zip(coords, repeats, strict=True)])
 
 
 @describe("RepeatInterleaveInst", name="repeat_interleave", **_FACTS)
-def repeat_interleave(inst: Any, site: Site) -> Any:
+def repeat_interleave(inst: Any, context: LoweringContext) -> Any:
     shape = inst.inputs[0].shape
-    return _regather(inst, site, lambda coords: [c % s for c, s in zip(coords, shape, strict=True)])
+    return _regather(inst, context, lambda coords: [c % s for c, s in zip(coords, shape, strict=True)])
 
 
 @describe("SqueezeInst", "UnsqueezeInst", "TransposeInst", name="reshape_registers", **_FACTS)
-def rename(inst: Any, site: Site) -> Any:
+def rename(inst: Any, context: LoweringContext) -> Any:
     """The registers stay; only their names change."""
-    site.use(inst.inputs[0])
+    context.use(inst.inputs[0])
     return lambda warp, x: x.copy()
 
 
-@describe("ViewInst", name="view", **_FACTS)
-def view(inst: Any, site: Site) -> Any:
+@describe("ViewInst", name="view", shares=True, **_FACTS)
+def view(inst: Any, context: LoweringContext) -> Any:
     """The same bits under another type and layout (an alias of the thread's registers, as in the generated code)."""
-    site.use(inst.inputs[0])
+    context.use(inst.inputs[0])
     source, target = element(inst.inputs[0].dtype), element(inst.output.dtype)
     size = inst.output.layout.local_size
-    site.scalar(inst.local_offset)
+    context.scalar(inst.local_offset)
 
     def run(warp: Warp, x: np.ndarray, offset: int) -> np.ndarray:
         used = -(-size * target.nbits // source.nbits)
@@ -218,18 +223,18 @@ def view(inst: Any, site: Site) -> Any:
         bits = np.repeat(numbers(part), source.nbits, axis=1)[:, : size * target.nbits]
         return spread(bits.reshape(WARP, size, target.nbits).max(axis=2), target.dtype)
 
-    site.carry = carry
+    context.carry = carry
     return run
 
 
 @describe("SliceRegisterInst", name="slice_register", **_FACTS)
-def slice_register(inst: Any, site: Site) -> Any:
+def slice_register(inst: Any, context: LoweringContext) -> Any:
     """As the generated code has it: thread t takes the element at offsets + (its own index in the output's layout)."""
     source, target = inst.inputs[0], inst.output
-    site.use(source)
-    site.scalars(inst.offsets)
+    context.use(source)
+    context.scalars(inst.offsets)
     dims = range(len(source.shape)) if inst.dims is None else inst.dims
-    layouts, location, name = site.layouts(target), site.location, site.name(source, "register tensor")
+    layouts, location, name = context.layouts(target), context.location, context.name(source, "register tensor")
 
     plans: dict[tuple[int, tuple[int, ...]], np.ndarray | slice] = {}
 
@@ -271,13 +276,13 @@ def _check_register_bounds(warp: Warp, position: list[np.ndarray], tensor: Any, 
 
 
 @describe("SliceAssignInst", name="slice_assign", **_FACTS)
-def slice_assign(inst: Any, site: Site) -> Any:
+def slice_assign(inst: Any, context: LoweringContext) -> Any:
     """As the generated code has it: each thread writes to its own registers, which the frontend knows to be right."""
     dst, src = inst.inputs
-    use_all(site, inst.inputs)
-    site.scalars(inst.offsets)
+    use_all(context, inst.inputs)
+    context.scalars(inst.offsets)
     dims = range(len(dst.shape)) if inst.dims is None else inst.dims
-    layouts, location, name = site.layouts(src), site.location, site.name(dst, "register tensor")
+    layouts, location, name = context.layouts(src), context.location, context.name(dst, "register tensor")
 
     def run(warp: Warp, target: np.ndarray, x: np.ndarray, offsets: tuple[int, ...]) -> None:
         layout = layouts[warp.index]

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.simulator.description import LANES_TOGETHER, Access, Again, Effect, Space, describe
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.lowering.expressions import free_variables, index_function
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import AliasedStorage, Region, View
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
-from blackwell_matmul.simulator.semantics.description import LANES_TOGETHER, Access, Again, Effect, Space, describe
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
-from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import element, from_image, to_image
 
 
@@ -21,13 +21,12 @@ from blackwell_matmul.simulator.types import element, from_image, to_image
     name="load_shared",
     ptx="ld.shared",
     effects=(Effect("src", Space.SHARED, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
-    resources=("LSU",),
     approximation=LANES_TOGETHER,
     again=Again.VALUES,
 )
-def load_shared(inst: Any, site: Site) -> Any:
-    layouts, check, item = site.layouts(inst.output), site.touch("src"), element(inst.output.dtype)
-    site.use(inst.inputs[0])
+def load_shared(inst: Any, context: LoweringContext) -> Any:
+    layouts, check, item = context.layouts(inst.output), context.touch("src"), element(inst.output.dtype)
+    context.use(inst.inputs[0])
 
     def run(warp: Warp, view: View) -> np.ndarray:
         layout = layouts[warp.index]
@@ -43,15 +42,14 @@ def load_shared(inst: Any, site: Site) -> Any:
     name="store_shared",
     ptx="st.shared",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.SHARED, Access.WRITE)),
-    resources=("LSU",),
     approximation=LANES_TOGETHER,
     again=Again.VALUES,
 )
-def store_shared(inst: Any, site: Site) -> Any:
+def store_shared(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
-    layouts, check, item = site.layouts(src), site.touch("dst"), element(src.dtype)
-    site.use(dst)
-    site.use(src)
+    layouts, check, item = context.layouts(src), context.touch("dst"), element(src.dtype)
+    context.use(dst)
+    context.use(src)
 
     def run(warp: Warp, view: View, registers: np.ndarray) -> None:
         layout = layouts[warp.index]
@@ -72,16 +70,15 @@ def store_shared(inst: Any, site: Site) -> Any:
     name="load_global",
     ptx="ld.global",
     effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
-    resources=("LSU", "L2"),
     approximation=LANES_TOGETHER,
     again=Again.VALUES,
 )
-def load_global(inst: Any, site: Site) -> Any:
+def load_global(inst: Any, context: LoweringContext) -> Any:
     """tilus masks a load by the declared shape: what lies outside reads as zero."""
-    layouts, check, item = site.layouts(inst.output), site.touch("src"), element(inst.output.dtype)
-    shape, dims, location = tuple(inst.output.shape), tuple(inst.dims), site.location
-    site.use(inst.inputs[0])
-    site.place(inst.inputs[0], inst.offsets, dims, shape)
+    layouts, check, item = context.layouts(inst.output), context.touch("src"), element(inst.output.dtype)
+    shape, dims, location = tuple(inst.output.shape), tuple(inst.dims), context.location
+    context.use(inst.inputs[0])
+    context.place(inst.inputs[0], inst.offsets, dims, shape)
 
     def run(warp: Warp, view: GlobalView, offsets: tuple[int, ...]) -> np.ndarray:
         layout = layouts[warp.index]
@@ -115,18 +112,17 @@ def _clip(
     name="store_global",
     ptx="st.global",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
-    resources=("LSU", "L2"),
     approximation=LANES_TOGETHER,
     again=Again.VALUES,
 )
-def store_global(inst: Any, site: Site) -> Any:
+def store_global(inst: Any, context: LoweringContext) -> Any:
     """tilus masks a store by the declared shape."""
     dst, src = inst.inputs
-    layouts, check, shape, dims = site.layouts(src), site.touch("dst"), tuple(src.shape), tuple(inst.dims)
-    location, item = site.location, element(src.dtype)
-    site.use(dst)
-    site.use(src)
-    site.place(dst, inst.offsets, dims, shape)
+    layouts, check, shape, dims = context.layouts(src), context.touch("dst"), tuple(src.shape), tuple(inst.dims)
+    location, item = context.location, element(src.dtype)
+    context.use(dst)
+    context.use(src)
+    context.place(dst, inst.offsets, dims, shape)
 
     def run(warp: Warp, view: GlobalView, registers: np.ndarray, offsets: tuple[int, ...]) -> None:
         layout = layouts[warp.index]
@@ -147,7 +143,7 @@ def store_global(inst: Any, site: Site) -> Any:
     def chosen(warp: Warp, view: GlobalView, registers: np.ndarray, offsets: tuple[int, ...]) -> np.ndarray:
         return _inside(view, layouts[warp.index], offsets, dims)[1]
 
-    site.chosen = chosen
+    context.chosen = chosen
 
     def _window(
         view: GlobalView, base: list[int], dims: tuple[int, ...], lo: tuple[int, ...], shape: tuple[int, ...]
@@ -239,13 +235,13 @@ def _region(
 _BY_POINTER = "accesses by pointer and offset are checked for bounds, not for order"
 
 
-def _generic(inst: Any, site: Site) -> tuple[Any, Any]:
+def _generic(inst: Any, context: LoweringContext) -> tuple[Any, Any]:
     """Vector functions of (axes…, free scalars…) for offset and mask; the free scalars become one argument each."""
     free = free_variables(inst.offset, inst.axes)
     mask_free = free_variables(inst.mask, inst.axes)
-    site.scalar(inst.ptr)
-    site.scalars(free)
-    site.scalars(mask_free)
+    context.scalar(inst.ptr)
+    context.scalars(free)
+    context.scalars(mask_free)
     return index_function([*inst.axes, *free], inst.offset), index_function([*inst.axes, *mask_free], inst.mask)
 
 
@@ -254,12 +250,11 @@ def _generic(inst: Any, site: Site) -> tuple[Any, Any]:
     name="load_global_generic",
     ptx="ld.global",
     effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
-    resources=("LSU", "L2"),
     approximation=_BY_POINTER,
 )
-def load_global_generic(inst: Any, site: Site) -> Any:
-    layouts, item, location = site.layouts(inst.output), element(inst.output.dtype), site.location
-    offset, mask = _generic(inst, site)
+def load_global_generic(inst: Any, context: LoweringContext) -> Any:
+    layouts, item, location = context.layouts(inst.output), element(inst.output.dtype), context.location
+    offset, mask = _generic(inst, context)
 
     def run(warp: Warp, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]) -> np.ndarray:
         layout = layouts[warp.index]
@@ -278,14 +273,13 @@ def load_global_generic(inst: Any, site: Site) -> Any:
     name="store_global_generic",
     ptx="st.global",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
-    resources=("LSU", "L2"),
     approximation=_BY_POINTER,
 )
-def store_global_generic(inst: Any, site: Site) -> Any:
+def store_global_generic(inst: Any, context: LoweringContext) -> Any:
     src = inst.inputs[0]
-    layouts, item, location = site.layouts(src), element(src.dtype), site.location
-    site.use(src)
-    offset, mask = _generic(inst, site)
+    layouts, item, location = context.layouts(src), element(src.dtype), context.location
+    context.use(src)
+    offset, mask = _generic(inst, context)
 
     def run(warp: Warp, registers: np.ndarray, address: int, free: tuple[Any, ...], mask_free: tuple[Any, ...]) -> None:
         layout = layouts[warp.index]

@@ -8,14 +8,22 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.simulator.description import (
+    Access,
+    Again,
+    Effect,
+    Instruction,
+    Signal,
+    Space,
+    Wait,
+    describe,
+)
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.machine.cta import BARRIER_BYTES, Cta, Mbarrier, Warp
+from blackwell_matmul.simulator.lowering.context import LoweringContext
+from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES, Mbarrier, barrier_at
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
-from blackwell_matmul.simulator.order.happens_before import Place
 from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS, named, ranked
-from blackwell_matmul.simulator.semantics.description import Access, Again, Effect, Signal, Space, Wait, describe
-from blackwell_matmul.simulator.semantics.views import Statement
-from blackwell_matmul.simulator.lowering.context import Site
 
 
 @describe(
@@ -25,14 +33,14 @@ from blackwell_matmul.simulator.lowering.context import Site
     effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
     again=Again.NOTHING,
 )
-def alloc_barrier(inst: Any, site: Site) -> Any:
+def alloc_barrier(inst: Any, context: LoweringContext) -> Any:
     """Initialised at the kernel's entry, before a fence and a CTA-wide barrier, which code generation adds."""
-    counts = [site.group.count if c is None else c for c in inst.counts]
-    site.scalars(counts)
-    name, location = site.name(inst.output, "mbarrier"), site.location
-    first = site.program.barriers.get(inst)
+    counts = [context.group.count if c is None else c for c in inst.counts]
+    context.scalars(counts)
+    name, location = context.name(inst.output, "mbarrier"), context.location
+    first = context.program.barriers.get(inst)
     if first is None:  # nothing uses it, so code generation drops it: any address will do
-        first = (site.program.barrier_address or 0) + BARRIER_BYTES * 2**16 + 2**20
+        first = (context.program.barrier_address or 0) + BARRIER_BYTES * 2**16 + 2**20
 
     def make(cta: Cta, values: tuple[int, ...]) -> None:
         for i, count in enumerate(values):
@@ -48,7 +56,7 @@ def alloc_barrier(inst: Any, site: Site) -> Any:
         if first not in warp.cta.barriers:
             make(warp.cta, values)
         elif warp.cta.barriers[first].expected != values[0]:  # made by another CTA that signals it
-            raise site.fail(f"the arrival counts of {name} differ between the CTAs of a cluster")
+            raise context.fail(f"the arrival counts of {name} differ between the CTAs of a cluster")
         addresses = first + BARRIER_BYTES * np.arange(len(values))
         return np.broadcast_to(addresses.astype(np.uint32), (WARP, len(values)))
 
@@ -68,21 +76,14 @@ def _scope(inst: Any) -> str:
     signals=(Signal("arrive"),),
     again=Again.NOTHING,
 )
-def arrive(inst: Any, site: Site) -> Any:
+def arrive(inst: Any, context: LoweringContext) -> Any:
     """Every active lane arrives, each `count` times."""
-    site.scalar(inst.barrier)
-    site.scalar(inst.count)
-    group, location, release = site.group, site.location, _scope(inst)
+    context.scalar(inst.barrier)
+    context.scalar(inst.count)
+    location, scope = context.location, _scope(inst)
 
     def run(warp: Warp, address: int, count: int) -> None:
-        _, lanes = group.lanes(warp.index)
-        barrier = warp.cta.barrier_at(address, location)
-        warp.event("arrive", barrier.name, location)
-        if warp.wgmma is not None:
-            warp.wgmma.arrive(barrier, location)
-        if warp.cta.order is not None:
-            warp.cta.order.arrive(barrier, warp, site, release)
-        barrier.arrive(lanes * count, location)
+        context.signal(warp, barrier_at(warp.cta, address, location), scope=scope, count=count)
 
     return run
 
@@ -95,21 +96,14 @@ def arrive(inst: Any, site: Site) -> Any:
     signals=(Signal("expect_tx"), Signal("arrive")),
     again=Again.NOTHING,
 )
-def arrive_expect_tx(inst: Any, site: Site) -> Any:
+def arrive_expect_tx(inst: Any, context: LoweringContext) -> Any:
     """expect-tx, then one arrival, by every active lane."""
-    site.scalar(inst.barrier)
-    site.scalar(inst.transaction_bytes)
-    group, location, release = site.group, site.location, _scope(inst)
+    context.scalar(inst.barrier)
+    context.scalar(inst.transaction_bytes)
+    location, scope = context.location, _scope(inst)
 
     def run(warp: Warp, address: int, count_bytes: int) -> None:
-        _, lanes = group.lanes(warp.index)
-        barrier = warp.cta.barrier_at(address, location)
-        if warp.cta.tracing:
-            warp.event("arrive", f"{barrier.name} expects {lanes * count_bytes} bytes", location)
-        barrier.expect_tx(lanes * count_bytes, location)
-        if warp.cta.order is not None:
-            warp.cta.order.arrive(barrier, warp, site, release)
-        barrier.arrive(lanes, location)
+        context.signal(warp, barrier_at(warp.cta, address, location), scope=scope, count_bytes=count_bytes)
 
     return run
 
@@ -124,52 +118,37 @@ _IN_CLUSTER: dict[str, Any] = {
 
 
 @describe("ArriveExpectTxMulticastBarrierInst", name="mbarrier.arrive.expect_tx (multicast)", **_IN_CLUSTER)
-def arrive_multicast(inst: Any, site: Site) -> Any:
+def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
     """For each bit that is set in the mask, the thread of that number in the group tells the CTA of that rank."""
-    site.scalar(inst.barrier)
-    site.scalar(inst.transaction_bytes)
-    location, mask, release = site.location, int(inst.multicast), _scope(inst)
-    threads = [Statement(site.description, ThreadGroup(site.group.begin + i, 1), location) for i in range(MAX_CTAS)]
+    context.scalar(inst.barrier)
+    context.scalar(inst.transaction_bytes)
+    location, mask, scope, first = context.location, int(inst.multicast), _scope(inst), context.group.begin
+    threads = [Instruction(context.description, ThreadGroup(first + i, 1), location) for i in range(MAX_CTAS)]
 
     def run(warp: Warp, address: int, count_bytes: int) -> None:
-        barrier = warp.cta.barrier_at(address, location)
-        for cta in named(warp, mask, site):
-            if warp.index in threads[cta.rank].group.warps:
-                _arrive_at(barrier.in_cta(cta), warp, threads[cta.rank], count_bytes, release)
+        barrier = barrier_at(warp.cta, address, location)
+        for cta in named(warp, mask, context):
+            thread = threads[cta.rank]
+            if warp.index in thread.group.warps:
+                to = barrier.in_cta(cta)
+                context.signal(warp, to, instruction=thread, scope=scope, count_bytes=count_bytes)
 
     return run
 
 
 @describe("ArriveExpectTxRemoteBarrierInst", name="mbarrier.arrive.expect_tx (remote)", **_IN_CLUSTER)
-def arrive_remote(inst: Any, site: Site) -> Any:
+def arrive_remote(inst: Any, context: LoweringContext) -> Any:
     """Every active lane tells the CTA of the given rank."""
-    site.scalar(inst.barrier)
-    site.scalar(inst.transaction_bytes)
-    site.scalar(inst.target_rank)
-    location, release = site.location, _scope(inst)
+    context.scalar(inst.barrier)
+    context.scalar(inst.transaction_bytes)
+    context.scalar(inst.target_rank)
+    location, scope = context.location, _scope(inst)
 
     def run(warp: Warp, address: int, count_bytes: int, rank: int) -> None:
-        barrier = warp.cta.barrier_at(address, location).in_cta(ranked(warp, rank, site))
-        _arrive_at(barrier, warp, site, count_bytes, release)
+        barrier = barrier_at(warp.cta, address, location).in_cta(ranked(warp, rank, context))
+        context.signal(warp, barrier, scope=scope, count_bytes=count_bytes)
 
     return run
-
-
-def _arrive_at(barrier: Mbarrier, warp: Warp, place: Place, count_bytes: int, release: str) -> None:
-    """expect-tx, then one arrival, by the lanes at `place`, on a barrier of their CTA or of another one."""
-    _, lanes = place.group.lanes(warp.index)
-    if warp.cta.tracing:
-        told = f" expects {lanes * count_bytes} bytes" if count_bytes else ""
-        warp.event("arrive", f"{barrier}{told}", place.location)
-    barrier.expect_tx(lanes * count_bytes, place.location)
-    if warp.wgmma is not None:
-        warp.wgmma.arrive(barrier, place.location)
-    order = warp.cta.order
-    if order is not None:
-        if barrier.cta is not warp.cta:
-            order.signals(barrier, warp, place)
-        order.arrive(barrier, warp, place, release)
-    barrier.arrive(lanes, place.location)
 
 
 @describe(
@@ -180,52 +159,24 @@ def _arrive_at(barrier: Mbarrier, warp: Warp, place: Place, count_bytes: int, re
     waits=(Wait("mbarrier"),),
     again=Again.NOTHING,
 )
-def wait(inst: Any, site: Site) -> Any:
+def wait(inst: Any, context: LoweringContext) -> Any:
     """Blocks until the phase of the given parity is over (mbarrier.try_wait.parity in a loop)."""
-    site.kind = "blocking"
-    site.scalar(inst.barrier)
-    site.scalar(inst.phase)
-    location, acquire = site.location, _scope(inst)
-
-    def passed(warp: Warp, barrier: Mbarrier, phase: int) -> bool:
-        if not barrier.passed(phase):
-            return False
-        if warp.cta.detailed:
-            warp.event("resume", f"phase {barrier.phase - 1} of {barrier.name} is over", location)
-        if warp.cta.order is not None:
-            warp.cta.order.passed(barrier, warp, site, acquire)
-        return True
+    context.kind = "blocking"
+    context.scalar(inst.barrier)
+    context.scalar(inst.phase)
+    location, scope = context.location, _scope(inst)
 
     def run(warp: Warp, address: int, phase: int) -> Blocked | None:
-        barrier = warp.cta.barrier_at(address, location)
-        if warp.cta.tracing:
-            warp.event("wait", f"{barrier.name}, parity {phase & 1}", location)
-        if passed(warp, barrier, phase):
-            return None
-        why = partial(_explain, barrier, phase)
-        return Blocked(partial(passed, warp, barrier, phase), why, location, barrier=barrier)
+        return context.wait_on(warp, barrier_at(warp.cta, address, location), phase, scope)
 
     return run
-
-
-def _explain(barrier: Mbarrier, phase: int) -> str:
-    return (
-        f"parity {phase & 1} of {barrier.name}, which is in phase {barrier.phase} (parity {barrier.phase & 1})"
-        f" and still lacks {barrier.missing()}"
-    )
 
 
 @describe("FenceProxyAsync", name="fence.proxy.async", ptx="membar / fence: fence.proxy.async", again=Again.NOTHING)
-def fence_proxy_async(inst: Any, site: Site) -> Callable[[Warp], None]:
+def fence_proxy_async(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     """Orders generic against async accesses of the executing threads; it moves no data and waits for nobody."""
-    location, space = site.location, str(getattr(inst, "space", ""))
-
-    def run(warp: Warp) -> None:
-        warp.event("issue", "fence.proxy.async", location)
-        if warp.cta.order is not None:
-            warp.cta.order.fence_proxy(warp, site, shared=space != "global", global_=space != "shared")
-
-    return run
+    space = str(getattr(inst, "space", ""))
+    return lambda warp: warp.cta.engine.tell.fenced(warp, context.instruction, space)
 
 
 @describe(
@@ -235,6 +186,5 @@ def fence_proxy_async(inst: Any, site: Site) -> Callable[[Warp], None]:
     approximation="it orders nothing here",
     again=Again.NOTHING,
 )
-def fence_proxy_async_release(inst: Any, site: Site) -> Callable[[Warp], None]:
-    location = site.location
-    return lambda warp: warp.event("issue", "fence.proxy.async.release", location)
+def fence_proxy_async_release(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
+    return lambda warp: warp.cta.engine.tell.fenced(warp, context.instruction, "nothing")

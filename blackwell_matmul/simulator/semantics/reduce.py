@@ -15,12 +15,12 @@ import numpy as np
 
 from blackwell_matmul.frontend.reductions import combining_type, reduced_lane_bits
 from blackwell_matmul.simulator.arithmetic import floats, integers, nobody
+from blackwell_matmul.simulator.description import describe
 from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import WARP
-from blackwell_matmul.simulator.semantics.description import describe
-from blackwell_matmul.simulator.semantics.sync import COLLECTIVE, meet
-from blackwell_matmul.simulator.lowering.context import Site
+from blackwell_matmul.simulator.semantics.sync import COLLECTIVE
 from blackwell_matmul.simulator.types import Element, convert, element
 
 Operation = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -29,14 +29,14 @@ _LANES = np.arange(WARP)
 
 
 @describe("ReduceInst", name="reduce", ptx="shfl.sync", **COLLECTIVE)
-def reduce(inst: Any, site: Site) -> Any:
+def reduce(inst: Any, context: LoweringContext) -> Any:
     """Along one dimension, inside threads, then lanes, then warps; every thread gets the result it holds."""
     from tilus.backends.emitters.reduce import ReduceInstEmitter
 
-    site.use(inst.inputs[0])
+    context.use(inst.inputs[0])
     inside = _inside_warp(inst)
     if ReduceInstEmitter.requires_inter_warp_reduction(inst):
-        return _across_warps(inst, site, inside)
+        return _across_warps(inst, context, inside)
     holders = _LANES & ~sum(1 << bit for bit in reduced_lane_bits(inst))
     return lambda warp, x: inside(x)[holders]
 
@@ -67,19 +67,19 @@ def _register_order(inst: Any) -> np.ndarray:
     return np.moveaxis(registers, reduced, range(len(reduced))).reshape(-1, inst.output.layout.local_size)
 
 
-def _across_warps(inst: Any, site: Site, inside: Callable[[np.ndarray], np.ndarray]) -> Any:
+def _across_warps(inst: Any, context: LoweringContext, inside: Callable[[np.ndarray], np.ndarray]) -> Any:
     """Warp after warp adds what is in the scratch memory to its own, and stores that; then all load."""
     from tilus.backends.emitters.reduce import ReduceInstEmitter
 
-    size, threads = inst.inputs[0].layout.spatial_size, site.group.count
+    size, threads = inst.inputs[0].layout.spatial_size, context.group.count
     if size != threads:
-        raise site.fail(f"its layout spans {size} threads and {threads} execute it; one over {threads} works")
+        raise context.fail(f"its layout spans {size} threads and {threads} execute it; one over {threads} works")
     warp_shape, warp_kinds, lane_shape, lane_kinds = ReduceInstEmitter.analyze_modes(inst)
     digits = zip(lane_kinds, np.unravel_index(_LANES, lane_shape))
     holders = np.ravel_multi_index([np.where(kind == "spatial", d, 0) for kind, d in digits], lane_shape)
-    parts = _parts(site.group.warps, warp_shape, warp_kinds)
-    combine, gather = _operation(inst.op, element(inst.output.dtype)), meet(site, f"{inst.op}()")
-    site.kind = "steps"
+    parts = _parts(context.group.warps, warp_shape, warp_kinds)
+    combine, gather = _operation(inst.op, element(inst.output.dtype)), context.gather(f"{inst.op}()")
+    context.kind = "steps"
 
     def run(warp: Warp, x: np.ndarray) -> Generator[Blocked, None, np.ndarray]:
         brought = yield from gather(warp, inside(x))

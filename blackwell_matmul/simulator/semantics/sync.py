@@ -2,79 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.machine.cta import Rendezvous, Warp
-from blackwell_matmul.simulator.machine.registers import WARP
-from blackwell_matmul.simulator.semantics.description import (
+from blackwell_matmul.simulator.description import (
     Access,
     Again,
     Effect,
+    Signal,
     Space,
     Wait,
     describe,
 )
-from blackwell_matmul.simulator.lowering.context import Site
-
-
-def meet(site: Site, purpose: str) -> Callable[[Warp, Any], Generator[Blocked, None, dict[int, Any]]]:
-    """A generator that waits until every warp of the thread group is here; it returns what they brought."""
-    needed, location = frozenset(site.group.warps), site.location
-    key = (site.group.begin, site.group.count)
-
-    def run(warp: Warp, brought: Any) -> Any:
-        if len(needed) == 1:
-            return {warp.index: brought}
-        meeting = warp.cta.meet(key, needed, warp.index, brought)
-        if not meeting.over:
-            yield Blocked(meeting.complete, lambda: _missing(meeting, purpose), location, meeting=meeting)
-        return meeting.brought
-
-    return run
-
-
-def _missing(meeting: Rendezvous, purpose: str) -> str:
-    absent = sorted(meeting.needed - meeting.brought.keys())
-    return f"warp(s) {', '.join(map(str, absent))} at {purpose}"
+from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.context import LoweringContext
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.registers import WARP
 
 
 @describe("SyncThreadsInst", name="sync", ptx="bar{.cta}, bar.warp.sync", waits=(Wait("threads"),), again=Again.NOTHING)
-def sync_threads(inst: Any, site: Site) -> Any:
+def sync_threads(inst: Any, context: LoweringContext) -> Any:
     """bar.sync over the warps of the thread group; a barrier inside one warp never blocks the warp's agent."""
-    needed, location = frozenset(site.group.warps), site.location
-    key = (site.group.begin, site.group.count)
-    if len(needed) == 1:
-        return None if site.group.count < WARP else _sync_warp
-    site.kind = "blocking"
+    if len(context.group.warps) == 1:
+        return None if context.group.count < WARP else lambda warp: sync_warp(warp, context)
+    context.kind = "blocking"
 
     def run(warp: Warp) -> Blocked | None:
-        if warp.cta.detailed:
-            warp.event("wait", "the others at sync()", location)
-        meeting = warp.cta.meet(key, needed, warp.index)
-        if meeting.over:
-            warp.event("resume", "sync: all warps are here", location)
-            return None
-        return Blocked(meeting.complete, lambda: _missing(meeting, "sync()"), location, meeting=meeting)
+        warp.cta.engine.tell.waits(warp, context.instruction, "the others at sync()")
+        meeting = context.meet(warp)
+        return None if meeting.over else context.absent(meeting, "sync()")
 
     return run
 
 
-def _sync_warp(warp: Warp) -> None:
+def sync_warp(warp: Warp, context: LoweringContext) -> None:
     """bar.warp.sync: the lanes of one warp wait for each other, and learn what each other did."""
-    if warp.cta.order is not None:
-        warp.cta.order.meet((warp,))
+    warp.cta.engine.tell.met((warp,), warp, context.instruction)
 
 
 @describe("SyncReduceThreadsInst", ptx="barrier.red", waits=(Wait("threads"),))
-def sync_reduce(inst: Any, site: Site) -> Any:
+def sync_reduce(inst: Any, context: LoweringContext) -> Any:
     """bar.red.and/or of one predicate."""
-    site.kind = "steps"
-    site.scalar(inst.reduce_value)
-    gather, every = meet(site, "sync_and/sync_or"), inst.reduce_op == inst.AND
+    context.result = inst.var
+    context.kind = "steps"
+    context.scalar(inst.reduce_value)
+    gather, every = context.gather("sync_and/sync_or"), inst.reduce_op == inst.AND
 
     def run(warp: Warp, value: Any) -> Any:
         brought = yield from gather(warp, bool(value))
@@ -86,17 +60,16 @@ def sync_reduce(inst: Any, site: Site) -> Any:
 COLLECTIVE: dict[str, Any] = {
     "effects": (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     "waits": (Wait("threads"),),
-    "resources": ("ALU", "LSU"),
     "approximation": "accesses to the scratch memory that code generation adds are not looked at",
 }
 
 
 @describe("ShuffleDownInst", "ShuffleUpInst", name="shuffle", ptx="bar{.cta}", **COLLECTIVE)
-def shuffle(inst: Any, site: Site) -> Any:
+def shuffle(inst: Any, context: LoweringContext) -> Any:
     """tilus shuffles between warps: warp w takes the registers of warp w + delta (down) or w - delta (up)."""
-    site.kind = "steps"
-    site.use(inst.inputs[0])
-    gather = meet(site, "shuffle")
+    context.kind = "steps"
+    context.use(inst.inputs[0])
+    gather = context.gather("shuffle")
     step = inst.delta if type(inst).__name__ == "ShuffleDownInst" else -inst.delta
 
     def run(warp: Warp, x: np.ndarray) -> Any:
@@ -109,12 +82,13 @@ def shuffle(inst: Any, site: Site) -> Any:
 
 
 @describe("ExitInst", ptx="exit", again=Again.NOTHING)
-def leave(inst: Any, site: Site) -> Callable[[Warp], None]:
+def leave(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
+    context.kind = "exit"
     return lambda warp: None
 
 
 @describe("NopInst", "AnnotateLayoutInst", ptx="", again=Again.NOTHING)
-def nothing(inst: Any, site: Site) -> Any:
+def nothing(inst: Any, context: LoweringContext) -> Any:
     return None
 
 
@@ -131,36 +105,40 @@ def _cell(warp: Warp, address: int, location: Any) -> np.ndarray:
     return segment.cells[start : start + 4].view(np.int32)
 
 
-@describe("LockSemaphoreInst", name="lock_semaphore", ptx="ld.acquire.gpu", waits=(Wait("semaphore"), Wait("threads")))
-def lock_semaphore(inst: Any, site: Site) -> Any:
+@describe("LockSemaphoreInst", name="lock_semaphore", ptx="ld.acquire.gpu", waits=(Wait("acquire"), Wait("threads")))
+def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
     """Spins until the semaphore holds the value."""
-    site.kind = "steps"
-    site.scalar(inst.semaphore)
-    site.scalar(inst.value)
-    location, gather = site.location, meet(site, "lock_semaphore")
+    context.kind = "steps"
+    context.scalar(inst.semaphore)
+    context.scalar(inst.value)
+    location, gather = context.location, context.gather("lock_semaphore")
 
     def run(warp: Warp, address: int, value: int) -> Any:
         cell = _cell(warp, address, location)
         if cell[0] != value:
             why = lambda: f"the semaphore at {address:#x} to become {value}; it is {cell[0]}"  # noqa: E731
             yield Blocked(lambda: bool(cell[0] == value), why, location)
-        if warp.cta.order is not None:
-            warp.cta.order.acquire(address, warp)
+        warp.cta.engine.tell.acquired(warp, address)
         yield from gather(warp, None)
 
     return run
 
 
-@describe("ReleaseSemaphoreInst", name="release_semaphore", ptx="st.release.gpu")
-def release_semaphore(inst: Any, site: Site) -> Any:
-    site.scalar(inst.semaphore)
-    site.scalar(inst.value)
-    first, location = site.group.warps.start, site.location
+@describe(
+    "ReleaseSemaphoreInst",
+    name="release_semaphore",
+    ptx="st.release.gpu",
+    effects=(Effect("semaphore", Space.GLOBAL, Access.WRITE),),
+    signals=(Signal("release"),),
+)
+def release_semaphore(inst: Any, context: LoweringContext) -> Any:
+    context.scalar(inst.semaphore)
+    context.scalar(inst.value)
+    first, location = context.group.warps.start, context.location
 
     def run(warp: Warp, address: int, value: int) -> None:
         if warp.index == first:
-            if warp.cta.order is not None:
-                warp.cta.order.release(address, warp)
+            context.release(warp, address)
             _cell(warp, address, location)[0] = value
 
     return run

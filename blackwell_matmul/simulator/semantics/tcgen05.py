@@ -15,16 +15,11 @@ import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.engine import AsyncOperation, Blocked
-from blackwell_matmul.simulator.machine.cta import TENSOR_MEMORY_LANES, Allocation, Cta, Mbarrier, Warp
-from blackwell_matmul.simulator.machine.memory import Box, Region, View
-from blackwell_matmul.simulator.machine.registers import WARP
-from blackwell_matmul.simulator.semantics.cluster import named
-from blackwell_matmul.simulator.semantics.description import (
+from blackwell_matmul.simulator.description import (
     Access,
     Again,
     Effect,
-    Lanes,
+    ExecutedBy,
     Proxy,
     Signal,
     Space,
@@ -32,7 +27,15 @@ from blackwell_matmul.simulator.semantics.description import (
     When,
     describe,
 )
-from blackwell_matmul.simulator.lowering.context import Site, poisoned
+from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.context import LoweringContext, poisoned
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_at
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
+from blackwell_matmul.simulator.machine.memory import Box, Region, View
+from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_of
+from blackwell_matmul.simulator.machine.registers import WARP
+from blackwell_matmul.simulator.machine.tensor_memory import TENSOR_MEMORY_COLUMNS, Allocation, columns_region
+from blackwell_matmul.simulator.semantics.cluster import named
 from blackwell_matmul.simulator.types import Element, element
 
 COLUMN_BITS = 32
@@ -106,29 +109,27 @@ def _power_of_two(columns: int) -> int:
     "Tcgen05AllocInst",
     name="tcgen05.alloc",
     ptx="tcgen05.alloc",
-    effects=(Effect("dst", Space.REGISTER, Access.WRITE),),
+    effects=(Effect("dst", Space.TENSOR, Access.ALLOCATE, Proxy.TENSOR_MEMORY),),
     waits=(Wait("threads"),),
-    resources=("tensor memory columns",),
     again=Again.NOTHING,
 )
-def alloc(inst: Any, site: Site) -> Any:
+def alloc(inst: Any, context: LoweringContext) -> Any:
     """One warp allocates; code generation lets the whole thread group wait for the address."""
     if inst.cta_group != 1:
         raise UnsupportedError(
-            f"The simulator does not run CTA pairs yet; {site.location} allocates for two, and cta_group 1 works."
+            f"The simulator does not run CTA pairs yet; {context.location} allocates for two, and cta_group 1 works."
         )
     tensor = inst.output
-    item, shape, name, location = element(tensor.dtype), tuple(tensor.shape), site.name(tensor), site.location
+    item, shape, name, location = element(tensor.dtype), tuple(tensor.shape), context.name(tensor), context.location
     run_columns = math.ceil(shape[-1] * item.nbits / COLUMN_BITS)
     total = _power_of_two(math.prod(shape[:-2]) * run_columns)
     strides = tuple(math.prod(shape[i + 1 : -2]) * run_columns for i in range(len(shape) - 2))
-    needed = frozenset(site.group.warps)
-    site.kind = "steps"
+    context.kind = "steps"
 
     def run(warp: Warp) -> Any:
-        meeting = warp.cta.meet(("alloc", id(inst)), needed, warp.index)
+        meeting = context.meet(warp, ("alloc", id(inst)))
         if meeting.over:
-            meeting.result = warp.cta.allocate_columns(total, name, location)
+            meeting.result = _allocate(warp, total, name, location)
         else:
             why = lambda: f"the other warps at the allocation of {name}"  # noqa: E731
             yield Blocked(meeting.complete, why, location, meeting=meeting)
@@ -138,30 +139,51 @@ def alloc(inst: Any, site: Site) -> Any:
     return run
 
 
+def _allocate(warp: Warp, total: int, name: str, location: Location | None) -> Allocation:
+    """PTX ISA, tcgen05.alloc; it would block for ever when no other CTA frees columns."""
+    cta, columns = warp.cta, warp.cta.columns
+    if columns.relinquished is not None:
+        message = f"{name} is allocated after the CTA has given up the right to allocate"
+        cta.report("tensor-memory-permit", message, location, columns.relinquished)
+    used = bool(columns.allocations)
+    allocation = columns.allocate(total, name, location)
+    if allocation is None:
+        raise cta.stop(
+            "tensor-memory-exhausted",
+            f"{name} asks for {total} tensor-memory columns and {columns.left} of {TENSOR_MEMORY_COLUMNS} are free",
+            location,
+        )
+    region = columns_region(cta.tensor_memory, allocation)
+    if used:
+        cta.tensor_memory.poison(region.box)
+    cta.engine.tell.allocated(region)
+    return allocation
+
+
 @describe(
     "Tcgen05DeallocInst",
     name="tcgen05.dealloc",
     ptx="tcgen05.dealloc",
     effects=(Effect("tensor", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),),
-    resources=("tensor memory columns",),
     conflict="dealloc-in-flight",
     again=Again.NOTHING,
 )
-def dealloc(inst: Any, site: Site) -> Any:
+def dealloc(inst: Any, context: LoweringContext) -> Any:
     """One warp gives the columns back: nobody may still be using them, nor be about to."""
-    site.use(inst.inputs[0])
-    first, location, effect = site.group.warps.start, site.location, site.description.effects[0]
+    context.use(inst.inputs[0])
+    first, location, access = context.group.warps.start, context.location, context.touch("tensor")
 
     def run(warp: Warp, view: TensorView) -> None:
         if warp.index != first:
             return
-        whole = (view.allocation.begin, view.allocation.begin + view.allocation.columns)
-        if warp.cta.order is not None:
-            box = ((0, TENSOR_MEMORY_LANES), whole)
-            region = Region(view.cta.tensor_memory, box, owner=(view.name, (0, whole[0])))
-            warp.cta.order.access(warp, site, effect, region)
-            warp.cta.order.freed(region)
-        warp.cta.free(view.allocation, location)
+        region = columns_region(view.cta.tensor_memory, view.allocation)
+        access(warp, region)
+        warp.cta.engine.tell.freed(region)
+        if view.allocation.alive:
+            warp.cta.columns.free(view.allocation, location)
+        else:
+            message = f"{view.name} is freed twice"
+            warp.cta.report("tensor-memory-not-allocated", message, location, view.allocation.freed)
 
     return run
 
@@ -172,22 +194,22 @@ def dealloc(inst: Any, site: Site) -> Any:
     ptx="tcgen05.relinquish_alloc_permit",
     again=Again.NOTHING,
 )
-def relinquish(inst: Any, site: Site) -> Any:
-    first, location = site.group.warps.start, site.location
+def relinquish(inst: Any, context: LoweringContext) -> Any:
+    first, location = context.group.warps.start, context.location
 
     def run(warp: Warp) -> None:
         if warp.index == first:
-            warp.cta.relinquished = location
+            warp.cta.columns.relinquished = location
 
     return run
 
 
 @describe("Tcgen05SliceInst", name="tcgen05.slice", ptx="Tensor Memory Addressing", again=Again.NOTHING)
-def slice_tensor(inst: Any, site: Site) -> Any:
+def slice_tensor(inst: Any, context: LoweringContext) -> Any:
     source, dims, shape = inst.inputs[0], tuple(inst.slice_dims), tuple(inst.output.shape)
-    site.use(source)
-    site.scalars(inst.offsets)
-    location, bits = site.location, source.dtype.nbits
+    context.use(source)
+    context.scalars(inst.offsets)
+    location, bits = context.location, source.dtype.nbits
 
     def run(warp: Warp, view: TensorView, offsets: tuple[int, ...]) -> TensorView:
         _check_slice(warp, view, offsets, dims, shape, location)
@@ -213,8 +235,8 @@ def _check_slice(
 
 
 @describe("Tcgen05ViewInst", name="tcgen05.view", ptx="Tensor Memory Addressing", again=Again.NOTHING)
-def view_tensor(inst: Any, site: Site) -> Any:
-    site.use(inst.inputs[0])
+def view_tensor(inst: Any, context: LoweringContext) -> Any:
+    context.use(inst.inputs[0])
     item, shape = element(inst.output.dtype), tuple(inst.output.shape)
     return lambda warp, v: TensorView(v.cta, v.allocation, item, shape, v.lane, v.column, v.strides)
 
@@ -230,14 +252,13 @@ def view_tensor(inst: Any, site: Site) -> Any:
         Effect("src", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY, When.COMPLETION),
         Effect("dst", Space.REGISTER, Access.WRITE, Proxy.GENERIC, When.COMPLETION),
     ),
-    resources=("tensor memory port",),
-    completes_by="tcgen05.ld",
+    completes_by="tcgen05.wait_load by the same warp",
     again=Again.VALUES,
 )
-def load(inst: Any, site: Site) -> Any:
+def load(inst: Any, context: LoweringContext) -> Any:
     """The registers hold the values after tcgen05.wait::ld, and poison before it."""
-    site.use(inst.inputs[0])
-    layouts, item, location = site.layouts(inst.output), element(inst.output.dtype), site.location
+    context.use(inst.inputs[0])
+    layouts, item, location = context.layouts(inst.output), element(inst.output.dtype), context.location
 
     def run(warp: Warp, view: TensorView) -> np.ndarray:
         layout = layouts[warp.index]
@@ -246,12 +267,10 @@ def load(inst: Any, site: Site) -> Any:
         def complete() -> None:
             out[...] = layout.load(view.cells())
 
-        op = site.launch(
-            warp, {"src": view.region(location, layout.box[0])}, complete,
-            agent="tensor memory", remedy="tcgen05.wait_load by the same warp",
-        )  # fmt: skip
-        warp.tmem_loads.append(op)
-        warp.unready[id(out)] = (out, op)
+        regions = {"src": view.region(location, layout.box[0])}
+        op = context.launch(warp, regions, complete, agent="tensor memory", registers={warp.index: out})
+        groups_of(warp, op.name).open.append(op)
+        warp.filling[id(out)] = out
         return out
 
     return run
@@ -265,15 +284,14 @@ def load(inst: Any, site: Site) -> Any:
         Effect("src", Space.REGISTER, Access.READ),
         Effect("dst", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY, When.COMPLETION),
     ),
-    resources=("tensor memory port",),
-    completes_by="tcgen05.st",
+    completes_by="tcgen05.wait_store by the same warp",
     again=Again.VALUES,
 )
-def store(inst: Any, site: Site) -> Any:
+def store(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
-    site.use(dst)
-    site.use(src)
-    layouts, location = site.layouts(src), site.location
+    context.use(dst)
+    context.use(src)
+    layouts, location = context.layouts(src), context.location
 
     def run(warp: Warp, view: TensorView, registers: np.ndarray) -> None:
         layout, values = layouts[warp.index], registers.copy()
@@ -281,11 +299,8 @@ def store(inst: Any, site: Site) -> Any:
         def complete() -> None:
             layout.store(view.cells(), values)
 
-        op = site.launch(
-            warp, {"dst": view.region(location, layout.box[0])}, complete,
-            agent="tensor memory", remedy="tcgen05.wait_store by the same warp",
-        )  # fmt: skip
-        warp.tmem_stores.append(op)
+        op = context.launch(warp, {"dst": view.region(location, layout.box[0])}, complete, agent="tensor memory")
+        groups_of(warp, op.name).open.append(op)
 
     return run
 
@@ -294,33 +309,22 @@ def store(inst: Any, site: Site) -> Any:
     "Tcgen05WaitInst",
     name="tcgen05.wait",
     ptx="tcgen05.wait",
-    waits=(Wait("tcgen05.ld"), Wait("tcgen05.st")),
+    waits=(Wait("wait::ld"), Wait("wait::st")),
     again=Again.NOTHING,
 )
-def wait(inst: Any, site: Site) -> Callable[[Warp], None]:
-    loads, stores = inst.wait_load, inst.wait_store
-
-    location = site.location
-
+def wait(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     def run(warp: Warp) -> None:
-        if warp.cta.detailed:
-            warp.event("wait", "its tcgen05.ld" if loads else "its tcgen05.st", location)
-        if loads:
-            _end(warp, site, warp.tmem_loads)
-            warp.unready.clear()
-        if stores:
-            _end(warp, site, warp.tmem_stores)
+        tell = warp.cta.engine.tell
+        tell.waits(warp, context.instruction, "its tcgen05.ld" if inst.wait_load else "its tcgen05.st")
+        if inst.wait_load:
+            context.end(warp, groups_of(warp, "tcgen05.ld").open, "wait::ld")
+            groups_of(warp, "tcgen05.ld").open.clear()
+            warp.filling.clear()
+        if inst.wait_store:
+            context.end(warp, groups_of(warp, "tcgen05.st").open, "wait::st")
+            groups_of(warp, "tcgen05.st").open.clear()
 
     return run
-
-
-def _end(warp: Warp, site: Site, ops: list[AsyncOperation]) -> None:
-    for op in ops:
-        warp.cta.engine.finish(op)
-        if warp.cta.order is not None:
-            warp.cta.order.waited(warp, site, op)
-        op.settle()
-    ops.clear()
 
 
 # mma
@@ -378,19 +382,18 @@ def multiply_add(left: View, right: View, acc: TensorView, item: Element, keep: 
     return False
 
 
-def _check_group(inst: Any, site: Site) -> None:
+def _check_group(inst: Any, context: LoweringContext) -> None:
     if inst.cta_group != 1:
         raise UnsupportedError(
-            f"The simulator does not run CTA pairs yet; {site.location} uses cta_group 2, and cta_group 1 works."
+            f"The simulator does not run CTA pairs yet; {context.location} uses cta_group 2, and cta_group 1 works."
         )
 
 
 _MMA: dict[str, Any] = {
     "name": "tcgen05.mma",
     "ptx": "tcgen05.mma",
-    "lanes": Lanes.ELECTED,
-    "resources": ("tensor core",),
-    "completes_by": "mbarrier",
+    "lanes": ExecutedBy.ELECTED,
+    "completes_by": _MMA_REMEDY,
     "again": Again.VALUES,
 }
 
@@ -405,14 +408,14 @@ _MMA: dict[str, Any] = {
     ),
     **_MMA,
 )
-def mma_ss(inst: Any, site: Site) -> Any:
+def mma_ss(inst: Any, context: LoweringContext) -> Any:
     """D = A @ B (+ D): A [m, k] and B [k, n] in shared memory, D [m, n] in tensor memory."""
-    _check_group(inst, site)
+    _check_group(inst, context)
     a, b, d = inst.inputs
-    item, location = element(a.dtype), site.location
+    item, location = element(a.dtype), context.location
     for tensor in (a, b, d):
-        site.use(tensor)
-    site.scalar(inst.enable_input_d)
+        context.use(tensor)
+    context.scalar(inst.enable_input_d)
 
     def run(warp: Warp, left: View, right: View, acc: TensorView, enable: Any) -> None:
         keep, region = bool(enable), acc.region(location)
@@ -423,9 +426,7 @@ def mma_ss(inst: Any, site: Site) -> Any:
         regions = {"a": left.region(), "b": right.region(), "d": region}
         if keep:
             regions["d read"] = region
-        site.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core, remedy=_MMA_REMEDY)
-        if warp.cta.tracing:
-            warp.event("issue", "tcgen05.mma", location)
+        context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core)
 
     return run
 
@@ -440,14 +441,14 @@ def mma_ss(inst: Any, site: Site) -> Any:
     ),
     **_MMA,
 )
-def mma_ts(inst: Any, site: Site) -> Any:
+def mma_ts(inst: Any, context: LoweringContext) -> Any:
     """As mma_ss, with A in tensor memory."""
-    _check_group(inst, site)
+    _check_group(inst, context)
     a, b, d = inst.inputs
-    item, location = element(a.dtype), site.location
+    item, location = element(a.dtype), context.location
     for tensor in (a, b, d):
-        site.use(tensor)
-    site.scalar(inst.enable_input_d)
+        context.use(tensor)
+    context.scalar(inst.enable_input_d)
 
     def run(warp: Warp, left: TensorView, right: View, acc: TensorView, enable: Any) -> None:
         keep, region = bool(enable), acc.region(location)
@@ -458,7 +459,7 @@ def mma_ts(inst: Any, site: Site) -> Any:
         regions = {"a": left.region(location), "b": right.region(), "d": region}
         if keep:
             regions["d read"] = region
-        site.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core, remedy=_MMA_REMEDY)
+        context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core)
 
     return run
 
@@ -467,20 +468,19 @@ def mma_ts(inst: Any, site: Site) -> Any:
     "Tcgen05CopyInst",
     name="tcgen05.cp",
     ptx="tcgen05.cp",
-    lanes=Lanes.ELECTED,
+    lanes=ExecutedBy.ELECTED,
     effects=(
         Effect("src", Space.SHARED, Access.READ, Proxy.ASYNC, When.COMPLETION),
         Effect("dst", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY, When.COMPLETION),
     ),
-    resources=("tensor core",),
-    completes_by="mbarrier",
+    completes_by=_MMA_REMEDY,
     again=Again.VALUES,
 )
-def copy(inst: Any, site: Site) -> Any:
+def copy(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
-    site.use(dst)
-    site.use(src)
-    item, location, first = element(dst.dtype), site.location, site.group.warps.start
+    context.use(dst)
+    context.use(src)
+    item, location, first = element(dst.dtype), context.location, context.group.warps.start
 
     def run(warp: Warp, target: TensorView, source: View) -> None:
         if warp.index != first:
@@ -490,7 +490,7 @@ def copy(inst: Any, site: Site) -> Any:
             target.cells()[...] = source.read().astype(item.dtype)
 
         regions = {"src": source.region(), "dst": target.region(location)}
-        site.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core, remedy=_MMA_REMEDY)
+        context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core)
 
     return run
 
@@ -499,40 +499,29 @@ def copy(inst: Any, site: Site) -> Any:
     "Tcgen05CommitInst",
     name="tcgen05.commit",
     ptx="tcgen05.commit",
-    lanes=Lanes.ELECTED,
+    lanes=ExecutedBy.ELECTED,
     signals=(Signal("arrive", When.COMPLETION),),
-    resources=("tensor core",),
-    completes_by="mbarrier",
     again=Again.NOTHING,
 )
-def commit(inst: Any, site: Site) -> Any:
+def commit(inst: Any, context: LoweringContext) -> Any:
     """One arrival on the mbarrier when all prior mma and cp of the executing thread are complete; with a mask, on the
     mbarrier at this place of each CTA that it names (PTX ISA, tcgen05.commit: .multicast::cluster)."""
-    _check_group(inst, site)
-    site.scalar(inst.mbarrier)
-    location, mask = site.location, inst.multicast_mask
+    _check_group(inst, context)
+    context.scalar(inst.mbarrier)
+    location, mask = context.location, inst.multicast_mask
 
     def run(warp: Warp, address: int) -> None:
-        barrier = warp.cta.barrier_at(address, location)
-        covers = tuple(op for op in warp.cta.in_flight if op.pipe == warp.tensor_core)
+        barrier = barrier_at(warp.cta, address, location)
+        covers = tuple(op for op in warp.cta.engine.in_flight(warp.cta) if op.pipe == warp.tensor_core)
         if mask is None:
             tell(warp, barrier, covers)
             return
-        for cta in sorted(named(warp, int(mask), site), key=lambda cta: cta is not warp.cta):  # its own one first
+        for cta in sorted(named(warp, int(mask), context), key=lambda cta: cta is not warp.cta):  # its own one first
             tell(warp, barrier.in_cta(cta), covers)
 
     def tell(warp: Warp, barrier: Mbarrier, covers: tuple[AsyncOperation, ...]) -> None:
-        remedy = barrier.remedy
-        for op in covers:
-            if op.tells is None:
-                op.tells, op.during = barrier, barrier.phase
-            if op.barrier is None and op.remedy is _MMA_REMEDY:
-                op.remedy = remedy
-        if warp.cta.tracing:
-            warp.event("issue", f"tcgen05.commit to {barrier.name}", location)
-        site.launch(
-            warp, {}, lambda: True, signal=lambda: barrier.arrive(1, location),
-            agent="tensor core", barrier=barrier, pipe=warp.tensor_core, remedy=remedy, covers=covers,
+        context.launch(
+            warp, {}, lambda: True, agent="tensor core", barrier=barrier, pipe=warp.tensor_core, covers=covers
         )  # fmt: skip
 
     return run

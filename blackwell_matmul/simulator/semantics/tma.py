@@ -16,47 +16,50 @@ import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.tma_coordinates import misplaced, step_of
-from blackwell_matmul.simulator.engine import AsyncOperation, TooNew, pass_over
-from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
-from blackwell_matmul.simulator.machine.cta import Mbarrier, Warp
-from blackwell_matmul.simulator.machine.memory import View
-from blackwell_matmul.simulator.semantics.cluster import named
-from blackwell_matmul.simulator.semantics.cp_async import copy_in, read_source
-from blackwell_matmul.simulator.semantics.description import (
+from blackwell_matmul.simulator.description import (
     Access,
     Again,
     Effect,
-    Lanes,
+    ExecutedBy,
+    Instruction,
     Proxy,
     Signal,
     Space,
     Wait,
+    WaitKind,
     When,
     describe,
 )
+from blackwell_matmul.simulator.lowering.context import LoweringContext
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_at
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
+from blackwell_matmul.simulator.machine.memory import View
+from blackwell_matmul.simulator.machine.operation import groups_of
+from blackwell_matmul.simulator.machine.registers import ThreadGroup
+from blackwell_matmul.simulator.semantics.cluster import named
+from blackwell_matmul.simulator.semantics.cp_async import copy_in, read_source
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_write
-from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import element, from_image
 
+_FAMILY = "bulk"
+_REMEDY = "tma.wait_group by the thread that issued the store"
 _LOAD: dict[str, Any] = {
-    "lanes": Lanes.ELECTED,
+    "lanes": ExecutedBy.ELECTED,
     "effects": (
         Effect("src", Space.GLOBAL, Access.READ, Proxy.ASYNC, When.COMPLETION),
         Effect("dst", Space.SHARED, Access.WRITE, Proxy.ASYNC, When.COMPLETION),
     ),
     "signals": (Signal("complete_tx", When.COMPLETION),),
-    "resources": ("TMA", "L2"),
-    "completes_by": "mbarrier",
     "again": Again.VALUES,
 }
 _STORE: dict[str, Any] = {
-    "lanes": Lanes.ELECTED,
+    "lanes": ExecutedBy.ELECTED,
     "effects": (
         Effect("src", Space.SHARED, Access.READ, Proxy.ASYNC, When.COMPLETION),
         Effect("dst", Space.GLOBAL, Access.WRITE, Proxy.ASYNC, When.COMPLETION),
     ),
-    "resources": ("TMA", "L2"),
-    "completes_by": "group",
+    "completes_by": f"tma.commit_group and {_REMEDY}",
     "again": Again.VALUES,
 }
 
@@ -103,7 +106,7 @@ def tensor_map_fault(
 
 
 def _require_map(
-    warp: Warp, view: GlobalView, dims: tuple[int, ...], shape: tuple[int, ...], span: int, site: Site
+    warp: Warp, view: GlobalView, dims: tuple[int, ...], shape: tuple[int, ...], span: int, context: LoweringContext
 ) -> None:
     """A tensor copy needs a tensor map, which the host makes at the launch."""
     storage = view.storage
@@ -115,31 +118,33 @@ def _require_map(
     box = (*(extents.get(dim, 1) for dim in range(rank)), size)
     fault = tensor_map_fault(storage.address, storage.declared, storage.data.strides, box, span)
     if fault:
-        raise warp.cta.stop("tensor-map", f"TMA cannot address {storage.name}: {fault}", site.location)
+        raise warp.cta.stop("tensor-map", f"TMA cannot address {storage.name}: {fault}", context.location)
     storage.maps.add((dims, shape, span))
 
 
-def _require_address(warp: Warp, view: View, multiple: int, site: Site) -> None:
+def _require_address(warp: Warp, view: View, multiple: int, context: LoweringContext) -> None:
     """Where a copy starts in shared memory."""
     past = view.storage.address_of(view.base) % multiple
     if past:
         where = f"it starts {past} bytes past a multiple of {multiple} in shared memory"
         message = f"TMA cannot address {view.region()}: {where}; give the parts of {view.storage.name} multiples of it"
-        raise warp.cta.stop("tensor-map", message, site.location)
+        raise warp.cta.stop("tensor-map", message, context.location)
 
 
-def _require_linear(site: Site, warp: Warp, shared: View, view: GlobalView, offsets: tuple[int, ...]) -> None:
+def _require_linear(
+    context: LoweringContext, warp: Warp, shared: View, view: GlobalView, offsets: tuple[int, ...]
+) -> None:
     """What a copy without a tensor map needs; that its pieces are multiples of 16 bytes, tilus sees to."""
     storage = view.storage
     assert isinstance(storage, GlobalStorage)
     past = storage.address % LINEAR_BYTES
     if past:
         message = f"a bulk copy cannot address {storage.name}: it starts {past} bytes past a multiple of {LINEAR_BYTES}"
-        raise warp.cta.stop("tensor-map", message, site.location)
-    _require_address(warp, shared, LINEAR_BYTES, site)
+        raise warp.cta.stop("tensor-map", message, context.location)
+    _require_address(warp, shared, LINEAR_BYTES, context)
 
 
-def _require_whole(place: Placement, view: GlobalView, dims: tuple[int, ...], site: Site) -> None:
+def _require_whole(place: Placement, view: GlobalView, dims: tuple[int, ...], context: LoweringContext) -> None:
     """tilus 0.2.0 asks of each piece of a linear copy whether its first element is inside, and adds the indices in the
     tile to those of the first dimensions, whatever `dims` says."""
     name = view.storage.name
@@ -149,7 +154,7 @@ def _require_whole(place: Placement, view: GlobalView, dims: tuple[int, ...], si
         what = f"that reaches beyond the shape {list(view.declared)} of {name}; one that lies inside works"
     else:
         return
-    raise UnsupportedError(f"The simulator does not run the linear copy at {site.location}, {what}.")
+    raise UnsupportedError(f"The simulator does not run the linear copy at {context.location}, {what}.")
 
 
 def _repeat_bytes(shared: Any) -> int:
@@ -160,36 +165,37 @@ def _repeat_bytes(shared: Any) -> int:
     return max(BOX_BYTES, repeat)
 
 
-def _requirements(tensor: Any, dims: tuple[int, ...], site: Site, store: bool) -> Callable[..., None]:
+def _requirements(tensor: Any, dims: tuple[int, ...], context: LoweringContext, store: bool) -> Callable[..., None]:
     """What a copy between this shared tensor and a box in global memory needs, checked as it is issued."""
     shape, swizzle = tuple(tensor.shape), tensor.layout.optional_swizzle
     span = 0 if swizzle is None else min(MAP_BYTES << swizzle.bits, BOX_BYTES)
     step, multiple = step_of(tensor.dtype.nbits), _repeat_bytes(tensor)
 
     def require(warp: Warp, shared: View, view: GlobalView, offsets: tuple[int, ...]) -> None:
-        _require_map(warp, view, dims, shape, span, site)
-        _require_address(warp, shared, multiple, site)
+        _require_map(warp, view, dims, shape, span, context)
+        _require_address(warp, shared, multiple, context)
         if offsets[-1] % step or (store and min(offsets) < 0):
             message = misplaced(view.storage.name, offsets, view.item.nbits, store)
-            raise warp.cta.stop("tma-coordinate", message, site.location)
+            raise warp.cta.stop("tma-coordinate", message, context.location)
 
     return require
 
 
-def _load(inst: Any, site: Site) -> Any:
+def _load(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
-    shape, item, location = tuple(dst.shape), element(dst.dtype), site.location
+    shape, item, location = tuple(dst.shape), element(dst.dtype), context.location
     dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
     box_bytes = int(np.prod(shape)) * item.nbits // 8
     box = tuple((0, e) for e in shape)
-    mapped, first = "Tensor" in type(inst).__name__, site.group.warps.start
-    require = _requirements(dst, dims, site, store=False) if mapped else functools.partial(_require_linear, site)
-    site.use(dst)
-    site.use(src)
-    site.place(src, inst.offsets, dims, shape, step_of(item.nbits) if mapped else 1)
-    site.scalar(inst.mbarrier)
+    mapped, first = "Tensor" in type(inst).__name__, context.group.warps.start
+    one_thread = Instruction(context.description, ThreadGroup(context.group.begin, 1), location)
+    require = _requirements(dst, dims, context, store=False) if mapped else functools.partial(_require_linear, context)
+    context.use(dst)
+    context.use(src)
+    context.place(src, inst.offsets, dims, shape, step_of(item.nbits) if mapped else 1)
+    context.scalar(inst.mbarrier)
     if getattr(inst, "multicast_mask", None) is not None:
-        site.scalar(inst.multicast_mask)
+        context.scalar(inst.multicast_mask)
 
     def run(
         warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...], address: int, mask: int | None = None
@@ -197,47 +203,40 @@ def _load(inst: Any, site: Site) -> Any:
         if not mapped and warp.index != first:
             return  # the threads of the group share a linear copy; here the first warp makes all of it
         require(warp, target, source, offsets)
-        barrier = warp.cta.barrier_at(address, location)
+        barrier = barrier_at(warp.cta, address, location)
         place = Placement(source, offsets, dims, shape)
         if not mapped:
-            _require_whole(place, source, dims, site)
-        place.check_exists(warp, source, site.description.name, location)
+            _require_whole(place, source, dims, context)
+        place.check_exists(warp, source, context.description.name, location)
         if mask is None:
             load(warp, target, source, place, barrier)
             return
-        for cta in named(warp, mask, site):  # into each at the same offset, and each one's barrier gets its bytes
+        for cta in named(warp, mask, context):  # into each at the same offset, and each one's barrier gets its bytes
             load(warp, target.in_cta(cta), source, place, barrier.in_cta(cta))
 
     def load(warp: Warp, target: View, source: GlobalView, place: Placement, barrier: Mbarrier) -> None:
         regions = {"dst": target.region()}
-        if not mapped:
-            barrier.expect_tx(box_bytes, location)
+        context.signal(warp, barrier, instruction=one_thread, count_bytes=box_bytes)
         read_source(warp, regions, source, place)
 
         def complete() -> bool:
             return copy_in(target, regions["dst"], box, source, place, item)
 
-        def signal() -> None:
-            barrier.complete_tx(box_bytes, location)
-
-        site.launch(
-            warp, regions, complete,
-            signal=signal, agent="TMA", barrier=barrier, remedy=barrier.remedy, cta=barrier.cta,
+        context.launch(
+            warp, regions, complete, agent="TMA", barrier=barrier, count_bytes=box_bytes, cta=barrier.cta
         )  # fmt: skip
-        if warp.cta.tracing:
-            warp.event("issue", f"{site.description.name} to {regions['dst']}", location)
 
     return run
 
 
 @describe("CopyAsyncTensorGlobalToSharedInst", name="cp.async.bulk.tensor (load)", ptx="cp.async.bulk.tensor", **_LOAD)
-def tensor_load(inst: Any, site: Site) -> Any:
+def tensor_load(inst: Any, context: LoweringContext) -> Any:
     if inst.cta_group != 1:
         raise UnsupportedError(
-            f"The simulator does not run CTA pairs yet; the TMA load at {site.location} is for cta_group 2, and"
+            f"The simulator does not run CTA pairs yet; the TMA load at {context.location} is for cta_group 2, and"
             " cta_group 1 works."
         )
-    return _load(inst, site)
+    return _load(inst, context)
 
 
 _ONE_WARP = "the first warp of the group makes all of the copy"
@@ -250,22 +249,19 @@ _ONE_WARP = "the first warp of the group makes all of the copy"
     approximation=_ONE_WARP,
     **_LOAD | {"signals": (Signal("expect_tx"), *_LOAD["signals"])},
 )
-def bulk_load(inst: Any, site: Site) -> Any:
-    return _load(inst, site)
+def bulk_load(inst: Any, context: LoweringContext) -> Any:
+    return _load(inst, context)
 
 
-_STORE_REMEDY = "tma.wait_group by the thread that issued the store"
-
-
-def _store(inst: Any, site: Site) -> Any:
+def _store(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
-    shape, item, location = tuple(src.shape), element(src.dtype), site.location
+    shape, item, location = tuple(src.shape), element(src.dtype), context.location
     dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
-    mapped, first = "Tensor" in type(inst).__name__, site.group.warps.start
-    require = _requirements(src, dims, site, store=True) if mapped else functools.partial(_require_linear, site)
-    site.use(dst)
-    site.use(src)
-    site.place(dst, inst.offsets, dims, shape, step_of(item.nbits) if mapped else 1)
+    mapped, first = "Tensor" in type(inst).__name__, context.group.warps.start
+    require = _requirements(src, dims, context, store=True) if mapped else functools.partial(_require_linear, context)
+    context.use(dst)
+    context.use(src)
+    context.place(dst, inst.offsets, dims, shape, step_of(item.nbits) if mapped else 1)
 
     def run(warp: Warp, target: GlobalView, source: View, offsets: tuple[int, ...]) -> None:
         if not mapped and warp.index != first:
@@ -273,8 +269,8 @@ def _store(inst: Any, site: Site) -> Any:
         require(warp, source, target, offsets)
         place = Placement(target, offsets, dims, shape)
         if not mapped:
-            _require_whole(place, target, dims, site)
-        place.check_exists(warp, target, site.description.name, location)
+            _require_whole(place, target, dims, context)
+        place.check_exists(warp, target, context.description.name, location)
         region = place.region(target)
         taken: list[np.ndarray] = []
 
@@ -289,11 +285,8 @@ def _store(inst: Any, site: Site) -> Any:
                 record_write(warp, target, region.box)
 
         regions = {"src": source.region(), "dst": region} if place.inside else {"src": source.region()}
-        remedy = f"tma.commit_group and {_STORE_REMEDY}"
-        op = site.launch(warp, regions, complete, agent="TMA", read_phase=take, remedy=remedy)
-        warp.bulk.append(op)
-        if warp.cta.tracing:
-            warp.event("issue", f"{site.description.name} of {regions['src']}", location)
+        op = context.launch(warp, regions, complete, agent="TMA", read_phase=take)
+        groups_of(warp, _FAMILY).open.append(op)
 
     return run
 
@@ -301,8 +294,8 @@ def _store(inst: Any, site: Site) -> Any:
 @describe(
     "CopyAsyncTensorSharedToGlobalInst", name="cp.async.bulk.tensor (store)", ptx="cp.async.bulk.tensor", **_STORE
 )
-def tensor_store(inst: Any, site: Site) -> Any:
-    return _store(inst, site)
+def tensor_store(inst: Any, context: LoweringContext) -> Any:
+    return _store(inst, context)
 
 
 @describe(
@@ -312,14 +305,14 @@ def tensor_store(inst: Any, site: Site) -> Any:
     approximation=_ONE_WARP,
     **_STORE,
 )
-def bulk_store(inst: Any, site: Site) -> Any:
-    return _store(inst, site)
+def bulk_store(inst: Any, context: LoweringContext) -> Any:
+    return _store(inst, context)
 
 
 @describe("CopyAsyncBulkGlobalToClusterSharedInst", "CopyAsyncBulkSharedToClusterSharedInst", ptx="cp.async.bulk")
-def bulk_cluster(inst: Any, site: Site) -> Any:
+def bulk_cluster(inst: Any, context: LoweringContext) -> Any:
     raise UnsupportedError(
-        f"The simulator does not run the bulk copy into a cluster at {site.location}; tma.global_to_shared with a"
+        f"The simulator does not run the bulk copy into a cluster at {context.location}; tma.global_to_shared with a"
         " multicast_mask reaches the CTAs of a cluster."
     )
 
@@ -329,22 +322,12 @@ def bulk_cluster(inst: Any, site: Site) -> Any:
     "CopyAsyncBulkCommitGroupInst",
     name="cp.async.bulk.commit_group",
     ptx="cp.async.bulk.commit_group",
-    lanes=Lanes.ELECTED,
+    lanes=ExecutedBy.ELECTED,
+    completes_by=_REMEDY,
     again=Again.NOTHING,
 )
-def commit_group(inst: Any, site: Site) -> Callable[[Warp], None]:
-    def run(warp: Warp) -> None:
-        for op in warp.bulk:
-            op.remedy = _STORE_REMEDY
-        warp.bulk_groups.append(warp.bulk)
-        warp.bulk = []
-
-    return run
-
-
-def _in_flight(group: list[AsyncOperation]) -> bool:
-    """Nobody has waited for its reads; an empty group counts."""
-    return not group or not all(op.source_free for op in group)
+def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
+    return lambda warp: context.commit(warp, _FAMILY)
 
 
 @describe(
@@ -352,30 +335,21 @@ def _in_flight(group: list[AsyncOperation]) -> bool:
     "CopyAsyncBulkWaitGroupInst",
     name="cp.async.bulk.wait_group",
     ptx="cp.async.bulk.wait_group",
-    lanes=Lanes.ELECTED,
-    waits=(Wait("group"), Wait("group", read_only=True)),
+    lanes=ExecutedBy.ELECTED,
+    waits=(Wait("group"), Wait("group.read")),
     again=Again.NOTHING,
 )
-def wait_group(inst: Any, site: Site) -> Any:
+def wait_group(inst: Any, context: LoweringContext) -> Any:
     """All but the newest n bulk groups of the executing thread are complete; with `read`, only their reads are."""
-    site.scalar(inst.n)
-    read, location = bool(getattr(inst, "read", False)), site.location
+    context.scalar(inst.n)
+    read = bool(getattr(inst, "read", False))
+    kind: WaitKind = "group.read" if read else "group"
 
     def run(warp: Warp, n: int) -> None:
-        warp.event("wait", f"bulk groups but {n}{' (reads)' if read else ''}", location)
-        if n and warp.cta.order is not None:
-            pass_over([group for group in warp.bulk_groups if _in_flight(group)], "tma.wait_group", location, n)
-        for group in list(warp.bulk_groups)[: max(len(warp.bulk_groups) - n, 0)]:
-            for op in group:
-                if warp.cta.order is not None:
-                    warp.cta.order.waited(warp, site, op, source=read)
-                if not read:
-                    warp.cta.engine.finish(op)
-                    op.settle()
-                elif not op.source_free:
-                    op.settle_reads()
-                    op.too_new = TooNew("tma.wait_group", location, n, 0, 0, reads=True)
-        while not read and len(warp.bulk_groups) > n:
-            warp.bulk_groups.popleft()
+        groups = context.come_to_groups(warp, _FAMILY, n, read)
+        for group in list(groups)[: max(len(groups) - n, 0)]:
+            context.end(warp, group, kind)
+        while not read and len(groups) > n:
+            groups.popleft()
 
     return run

@@ -5,39 +5,53 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.wide_views import MOST_OFFSET, TOO_WIDE, counted_views
-from blackwell_matmul.simulator.machine.deferred import SharedStorage
+from blackwell_matmul.simulator.description import (
+    Access,
+    Again,
+    Description,
+    Effect,
+    Instruction,
+    Space,
+    describe,
+)
 from blackwell_matmul.simulator.disagreement import disagreement
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.lowering.expressions import free_variables, index_function
-from blackwell_matmul.simulator.machine.global_memory import GlobalStorage, ViewKey, segment_of
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
+from blackwell_matmul.simulator.machine.deferred import SharedStorage
+from blackwell_matmul.simulator.machine.global_memory import GlobalStorage, ViewKey, segment_of
 from blackwell_matmul.simulator.machine.memory import AliasedStorage, Box, Region, Storage, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
-from blackwell_matmul.simulator.semantics.description import Access, Again, Description, Effect, Space, describe
-from blackwell_matmul.simulator.lowering.context import Site
 from blackwell_matmul.simulator.types import element
 
 # shared memory
 
 
-@describe("AllocateSharedInst", ptx="State Spaces / Shared State Space", again=Again.NOTHING)
-def allocate_shared(inst: Any, site: Site) -> Any:
-    tensor, name = inst.output, site.name(inst.output, "shared tensor")
-    placement = site.program.shared[tensor]
-    neighbours = [t for t, p in site.program.shared.items() if t is not tensor and _meet(p, placement)]
+@describe(
+    "AllocateSharedInst",
+    ptx="State Spaces / Shared State Space",
+    effects=(Effect("dst", Space.SHARED, Access.ALLOCATE),),
+    again=Again.NOTHING,
+)
+def allocate_shared(inst: Any, context: LoweringContext) -> Any:
+    tensor, name = inst.output, context.name(inst.output, "shared tensor")
+    placement = context.program.shared[tensor]
+    neighbours = [t for t, p in context.program.shared.items() if t is not tensor and _meet(p, placement)]
     key, item, shape = id(inst), element(tensor.dtype), tuple(tensor.shape)
 
     def make(cta: Cta) -> Storage:
         if neighbours:
-            return _aliased(cta, tensor, name, placement.address, site)
+            return _aliased(cta, tensor, name, placement.address, context)
         data = np.full(shape, item.poison, item.image)
-        return SharedStorage(name, item, data, cta.tape)
+        storage = SharedStorage(name, item, data)
+        storage.performed = cta.engine.tell.performed
+        return storage
 
     @functools.cache
     def address_of(place: tuple[int, ...]) -> int:
@@ -63,9 +77,11 @@ def _meet(a: Any, b: Any) -> bool:
     return bool(a.address < b.address + b.nbytes and b.address < a.address + a.nbytes)
 
 
-def _aliased(cta: Cta, tensor: Any, name: str, address: int, site: Site) -> AliasedStorage:
+def _aliased(cta: Cta, tensor: Any, name: str, address: int, context: LoweringContext) -> AliasedStorage:
     if cta.shared_bytes is None:
-        cta.shared_bytes = np.full(site.program.dynamic_shared_bytes + 16, 0xFF, np.uint8)  # 0xFF…: NaN in every float
+        cta.shared_bytes = np.full(
+            context.program.dynamic_shared_bytes + 16, 0xFF, np.uint8
+        )  # 0xFF…: NaN in every float
     offsets = np.asarray(tensor.layout.as_numpy_grid(), np.int64)
     storage = AliasedStorage(
         name, element(tensor.dtype), np.broadcast_to(offsets, tensor.shape), cta.shared_bytes, address
@@ -78,19 +94,19 @@ def _aliased(cta: Cta, tensor: Any, name: str, address: int, site: Site) -> Alia
 
 
 @describe("FreeSharedInst", ptx="State Spaces / Shared State Space", again=Again.NOTHING)
-def free_shared(inst: Any, site: Site) -> Any:
+def free_shared(inst: Any, context: LoweringContext) -> Any:
     """Frees the addresses for a later tensor; the bytes stay what they are until that one is written."""
     return None
 
 
 @describe("SliceSharedInst", "SliceGlobalInst", ptx="Addresses as Operands", again=Again.NOTHING)
-def slice_view(inst: Any, site: Site) -> Any:
+def slice_view(inst: Any, context: LoweringContext) -> Any:
     source, shape = inst.inputs[0], tuple(inst.output.shape)
     dims = tuple(range(len(source.shape))) if inst.dims is None else tuple(inst.dims)
-    site.use(source)
-    site.scalars(inst.offsets)
-    site.scalars(shape)
-    location = site.location
+    context.use(source)
+    context.scalars(inst.offsets)
+    context.scalars(shape)
+    location = context.location
 
     def run(warp: Warp, view: View, offsets: tuple[int, ...], extents: tuple[int, ...]) -> View:
         try:
@@ -106,15 +122,15 @@ def slice_view(inst: Any, site: Site) -> Any:
 
 
 @describe("PermuteSharedInst", ptx="Addresses as Operands", again=Again.NOTHING)
-def permute_view(inst: Any, site: Site) -> Any:
-    site.use(inst.inputs[0])
+def permute_view(inst: Any, context: LoweringContext) -> Any:
+    context.use(inst.inputs[0])
     dims = tuple(inst.dims)
     return lambda warp, view: view.permute(dims)
 
 
 @describe("ReshapeSharedInst", ptx="Addresses as Operands", again=Again.NOTHING)
-def reshape_view(inst: Any, site: Site) -> Any:
-    site.use(inst.inputs[0])
+def reshape_view(inst: Any, context: LoweringContext) -> Any:
+    context.use(inst.inputs[0])
     shape = tuple(inst.output.shape)
     return lambda warp, view: view.reshape(shape)
 
@@ -181,14 +197,14 @@ def _probe(offset: Callable[..., Any], shape: tuple[int, ...], free: tuple[Any, 
 
 
 @describe("GlobalViewInst", ptx="State Spaces / Global State Space", again=Again.NOTHING)
-def global_view(inst: Any, site: Site) -> Any:
+def global_view(inst: Any, context: LoweringContext) -> Any:
     tensor = inst.output
-    name, item, location = site.name(tensor, "global tensor"), element(tensor.dtype), site.location
-    counted = any(each is inst for each in counted_views(site.program.tile))
+    name, item, location = context.name(tensor, "global tensor"), element(tensor.dtype), context.location
+    counted = any(each is inst for each in counted_views(context.program.tile))
     free, offset = _strides(tensor)
-    site.scalar(inst.ptr)
-    site.scalars(tensor.shape)
-    site.scalars(free)
+    context.scalar(inst.ptr)
+    context.scalars(tensor.shape)
+    context.scalars(free)
 
     def run(warp: Warp, address: int, shape: tuple[int, ...], values: tuple[Any, ...]) -> GlobalView:
         cache: dict[Any, GlobalView] = warp.cta.grid.memory.views
@@ -201,12 +217,12 @@ def global_view(inst: Any, site: Site) -> Any:
         try:
             origin, strides = _probe(offset, shape, values)
         except ValueError:
-            raise site.fail(f"the layout of {name} is not strided") from None
+            raise context.fail(f"the layout of {name} is not strided") from None
         last = origin + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
         if counted and last > MOST_OFFSET:
-            raise site.fail(f"{name} {TOO_WIDE}")
+            raise context.fail(f"{name} {TOO_WIDE}")
         if origin * item.nbits % 8:
-            raise site.fail(f"{name} starts inside a byte")
+            raise context.fail(f"{name} starts inside a byte")
         key = ViewKey(address + origin * item.nbits // 8, item, shape, strides, name)
         storage = warp.cta.grid.memory.view(key)
         if storage is None:
@@ -220,14 +236,18 @@ def global_view(inst: Any, site: Site) -> Any:
     return run
 
 
-@describe("AllocateGlobalInst", ptx="State Spaces / Global State Space")
-def allocate_global(inst: Any, site: Site) -> Any:
+@describe(
+    "AllocateGlobalInst",
+    ptx="State Spaces / Global State Space",
+    effects=(Effect("dst", Space.GLOBAL, Access.ALLOCATE),),
+)
+def allocate_global(inst: Any, context: LoweringContext) -> Any:
     """A workspace that all CTAs share; zeros, as code generation asks of a clean one."""
     tensor, item = inst.output, element(inst.output.dtype)
-    name = site.name(tensor, "global workspace")
+    name = context.name(tensor, "global workspace")
     free, offset = _strides(tensor)
-    site.scalars(tensor.shape)
-    site.scalars(free)
+    context.scalars(tensor.shape)
+    context.scalars(free)
 
     def run(warp: Warp, shape: tuple[int, ...], values: tuple[Any, ...]) -> GlobalView:
         memory = warp.cta.grid.memory
@@ -339,15 +359,6 @@ def record_read(warp: Warp, view: View, box: Box | None = None) -> None:
 # single elements
 
 
-@dataclass(frozen=True, eq=False)
-class Statement:
-    """Where a statement that is no instruction touches memory."""
-
-    description: Description
-    group: ThreadGroup
-    location: Location | None
-
-
 ITEM = Description("item()", "ld")
 _ITEM_READS = {
     "shared": Effect("tensor", Space.SHARED, Access.READ),
@@ -357,13 +368,12 @@ _ITEM_READS = {
 
 def item_value(tensor: Any, group: ThreadGroup, location: Location | None) -> Callable[[Warp, Any], Any]:
     """tensor.item(): the one element, which all active lanes must agree on, because scalars belong to the warp."""
-    here = Statement(ITEM, group, location)
+    here = Instruction(ITEM, group, location)
 
     def run(warp: Warp, value: Any) -> Any:
         if isinstance(value, View):
             storage = value.storage
-            if warp.cta.order is not None and not storage.constant:
-                warp.cta.order.access(warp, here, _ITEM_READS[storage.space], value.region())
+            warp.cta.engine.tell.accessed(warp, here, _ITEM_READS[storage.space], value.region())
             if storage.space == "global":
                 record_read(warp, value, value.region().box)
             return value.read().reshape(-1)[0].item()

@@ -1,0 +1,1 @@
+"""What ran when: a listener, and what a finding shows of its events."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from blackwell_matmul.simulator.findings import Event, Finding
-from blackwell_matmul.simulator.order.deadlock import spell_warps
+from blackwell_matmul.simulator.machine.cta import spell_warps
 
 LONGEST = 10
 """Rows of a timeline; the middle of one that is much longer is left out."""

@@ -18,7 +18,7 @@ A, B, C = 1, 2, 4
 
 
 def storage(rows: int = 64, columns: int = 64) -> Storage:
-    return Storage("shared", "s", ITEM, np.zeros((rows, columns), np.float32), True)
+    return Storage("shared", "s", ITEM, np.zeros((rows, columns), np.float32))
 
 
 def rectangle(memory: Storage, rows: tuple[int, int], columns: tuple[int, int] = (0, 64)) -> Region:

@@ -1,8 +1,9 @@
 """What an instruction is: one description serves its values, its ordering, its time and its reports.
 
-A `Description` says what the instruction touches (effects), whom it tells (signals), what it waits for (waits) and
-what it occupies (resources). `describe` registers it together with the function that lowers the instruction to a
-Python callable. The engine derives the in-flight checks from the effects; nothing about ordering is written twice.
+A `Description` says what the instruction touches (effects), whom it tells (signals) and what it waits for (waits).
+`describe` registers it together with the function that lowers the instruction to a Python callable. It acts: accesses,
+operations, signals and waits are executed from it (`lowering/context.py`), and what lowering must know of an
+instruction, that it stores or that it ties CTAs together, follows from it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import enum
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Code
+from blackwell_matmul.simulator.machine.registers import ThreadGroup
 
 
 class Space(enum.Enum):
@@ -28,8 +31,11 @@ class Space(enum.Enum):
 
 
 class Access(enum.Enum):
+    """ALLOCATE: it makes the memory; a workspace in global memory is one that all CTAs share."""
+
     READ = "read"
     WRITE = "write"
+    ALLOCATE = "allocate"
 
 
 class Proxy(enum.Enum):
@@ -40,7 +46,7 @@ class Proxy(enum.Enum):
     TENSOR_MEMORY = "tcgen05"
 
 
-class Lanes(enum.Enum):
+class ExecutedBy(enum.Enum):
     """Which lanes of the warp execute it: every active one, or the one that elect.sync names."""
 
     ALL = "all"
@@ -55,7 +61,7 @@ class When(enum.Enum):
 
 
 class Again(enum.Enum):
-    """How an instruction is executed once more for a CTA that is known to take the same steps as another (`repeat.py`).
+    """How an instruction is executed once more for a CTA that is known to take the same steps as another (`replay/`).
 
     NOTHING: it moves no values. VALUES: its callable is called with the registers and the places of that CTA.
     """
@@ -84,23 +90,25 @@ class Effect:
         return "generic"
 
 
+SignalKind = Literal["arrive", "expect_tx", "complete_tx", "release"]
+WaitKind = Literal["mbarrier", "group", "group.read", "wait::ld", "wait::st", "threads", "cluster", "acquire"]
+
+
 @dataclass(frozen=True)
 class Signal:
-    """Tells an mbarrier something. kind: "arrive", "expect_tx", "complete_tx" (PTX ISA, "mbarrier")."""
+    """Tells an mbarrier something (PTX ISA, "mbarrier"); "release": a semaphore in global memory."""
 
-    kind: str
+    kind: SignalKind
     when: When = When.ISSUE
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Blocks until something happened. kind: "mbarrier", "group", "tcgen05.ld", "tcgen05.st", "threads", "semaphore".
+    """Blocks until something happened. kind: "mbarrier": a phase of one. "group": the operations of groups of the
+    thread; "group.read": their reads. "wait::ld", "wait::st": tcgen05's. "threads", "cluster": these come here.
+    "acquire": a semaphore in global memory has a value."""
 
-    read_only: only the reads of the awaited operations are known to be over (bulk wait_group.read).
-    """
-
-    kind: str
-    read_only: bool = False
+    kind: WaitKind
 
 
 LANES_TOGETHER = "a warp's lanes act as one: races between lanes of one warp are not looked for"
@@ -109,30 +117,63 @@ LANES_TOGETHER = "a warp's lanes act as one: races between lanes of one warp are
 
 @dataclass(frozen=True)
 class Description:
-    """One instruction family. ptx: the PTX ISA section that defines it. completes_by: the wait that ends it.
+    """One instruction family. ptx: the PTX ISA section that defines it.
 
-    conflict: the code of a finding about an access of it, where it has one of its own. approximation: what the checks
-    of the order leave out, in a few words; "": nothing. again: None where each CTA must execute it in full. carries: it
-    moves or combines elements of registers inside each thread; what nothing wrote is carried along (unwritten.py).
+    completes_by: the wait that ends its operations, where no mbarrier does, in the words of a report; of a commit: the
+    wait that they need from then on. conflict: the code of a finding about an access of it, where it has one of its
+    own. approximation: what the checks of the order leave out, in a few words; "": nothing. again: None where each CTA
+    must execute it in full. carries: it moves or combines elements of registers inside each thread; what nothing wrote
+    is carried along (unwritten.py). shares: its result is its operand's registers, seen otherwise.
     """
 
     name: str
     ptx: str
-    lanes: Lanes = Lanes.ALL
+    lanes: ExecutedBy = ExecutedBy.ALL
     effects: tuple[Effect, ...] = ()
     signals: tuple[Signal, ...] = ()
     waits: tuple[Wait, ...] = ()
-    resources: tuple[str, ...] = ()
     completes_by: str = ""
     conflict: Code | None = None
     approximation: str = ""
     again: Again | None = None
     carries: bool = False
+    shares: bool = False
 
     @functools.cached_property
     def generic(self) -> bool:
         """Every access is one of the generic proxy, as of cp.async, which only defers what its thread would do."""
         return all(effect.proxy is Proxy.GENERIC for effect in self.effects)
+
+    @functools.cached_property
+    def stores(self) -> bool:
+        """It writes global memory: that of its global tensors, or by a pointer, anywhere."""
+        return any(e.space is Space.GLOBAL and e.access is Access.WRITE for e in self.effects)
+
+    @functools.cached_property
+    def ties_ctas(self) -> bool:
+        """CTAs that execute it depend on each other, and run together."""
+        workspace = any(e.space is Space.GLOBAL and e.access is Access.ALLOCATE for e in self.effects)
+        semaphore = any(w.kind == "acquire" for w in self.waits) or any(s.kind == "release" for s in self.signals)
+        return workspace or semaphore
+
+    @functools.cached_property
+    def registers_later(self) -> bool:
+        """Registers are filled, or used, after the next instruction has started."""
+        return any(e.space is Space.REGISTER and e.when is When.COMPLETION for e in self.effects)
+
+    @functools.cached_property
+    def reads_later(self) -> tuple[Effect, ...]:
+        return self.touching(Access.READ, When.COMPLETION)
+
+    @functools.cached_property
+    def writes_registers(self) -> bool:
+        return any(e.space is Space.REGISTER and e.access is Access.WRITE for e in self.effects)
+
+    def signalling(self, when: When) -> tuple[SignalKind, ...]:
+        return tuple(signal.kind for signal in self.signals if signal.when is when)
+
+    def waits_for(self, kind: WaitKind) -> bool:
+        return any(wait.kind == kind for wait in self.waits)
 
     def touching(self, access: Access, when: When) -> tuple[Effect, ...]:
         """The effects on addressable memory of one kind (registers belong to one warp and are checked apart)."""
@@ -140,8 +181,22 @@ class Description:
         return tuple(e for e in memory if e.access is access and e.when is when)
 
 
+@dataclass(frozen=True, eq=False)
+class Instruction:
+    """One instruction, or a statement that is like one, at its place in a program. group: the threads that execute
+    it."""
+
+    description: Description
+    group: ThreadGroup
+    location: Location | None
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+
 Lowering = Callable[[Any, Any], Any]
-"""(instruction, Site) -> a callable (warp, *operand values) that executes it, or None when there is nothing to do."""
+"""(instruction, LoweringContext) -> a callable (warp, *operand values) that executes it, or None."""
 
 DESCRIPTIONS: dict[str, tuple[Description, Lowering]] = {}
 """By the name of tilus's instruction class."""

@@ -1,0 +1,125 @@
+"""mbarrier objects (PTX ISA, "Parallel Synchronization: mbarrier")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.machine.cta import Cta
+
+BARRIER_BYTES = 8  # PTX ISA, "Size and alignment of mbarrier object"
+MAX_TX_COUNT = 2**20 - 1  # PTX ISA, "mbarrier / Tx-Count": -(2^20 - 1) to 2^20 - 1
+
+
+class Mbarrier:
+    """An mbarrier object with its full phase number.
+
+    expected: arrivals a phase needs. pending: arrivals it still lacks. tx_bytes: signed tx-count.
+    A phase completes when both are zero; the next one then starts with `expected` pending arrivals.
+    initialise: makes it, and its neighbours, in another CTA.
+    """
+
+    __slots__ = ("address", "cta", "expected", "initialise", "location", "name", "pending", "phase", "tx_bytes")
+
+    def __init__(
+        self,
+        cta: Cta,
+        name: str,
+        address: int,
+        expected: int,
+        location: Location | None,
+        initialise: Callable[[Cta], None],
+    ) -> None:
+        self.cta, self.name, self.address, self.location = cta, name, address, location
+        self.initialise = initialise
+        self.expected = self.pending = expected
+        self.phase = 0
+        self.tx_bytes = 0
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.cta.among_others}"
+
+    @property
+    def remedy(self) -> str:
+        """The wait that operations need that tell it."""
+        return f"mbarrier.wait on {self.name}"
+
+    def in_cta(self, cta: Cta) -> Mbarrier:
+        """The mbarrier at the same place of another CTA, which initialises it at its entry."""
+        if self.address not in cta.barriers:
+            self.initialise(cta)
+        found: Mbarrier = cta.barriers[self.address]
+        return found
+
+    def arrive(self, count: int, location: Location | None) -> Iterator[int]:
+        """`count` fewer arrivals are pending; yields the phases that end. More than are pending belong to the phases
+        after this one, as when 32 lanes arrive one after the other where one was expected."""
+        if count > self.pending:
+            self._report_over_arrival(count, location)
+        while count > 0 and self.pending > 0:
+            taken = min(count, self.pending)
+            self.pending -= taken
+            count -= taken
+            yield from self._maybe_end()
+
+    def _report_over_arrival(self, count: int, location: Location | None) -> None:
+        message = (
+            f"{self.name} gets {count} arrival(s) where phase {self.phase} lacked {self.pending}; it was initialised"
+            f" with a count of {self.expected}"
+        )
+        alone = self.location if count > self.expected else None  # else it came too early, and that has a cause
+        self.cta.grid.findings.add(
+            Finding(
+                "mbarrier-over-arrival", Severity.ERROR, message, self.cta.position, location, self.location,
+                at_fault=alone,
+            )
+        )  # fmt: skip
+
+    def expect_tx(self, count_bytes: int, location: Location | None) -> None:
+        """expect-tx: the phase also waits for that many bytes."""
+        self._add_tx(count_bytes, location)
+
+    def complete_tx(self, count_bytes: int, location: Location | None) -> Iterator[int]:
+        """complete-tx: a bulk copy delivered that many bytes; yields the phase that ends."""
+        self._add_tx(-count_bytes, location)
+        yield from self._maybe_end()
+
+    def _add_tx(self, count_bytes: int, location: Location | None) -> None:
+        self.tx_bytes += count_bytes
+        if abs(self.tx_bytes) > MAX_TX_COUNT:
+            message = f"the tx-count of {self.name} becomes {self.tx_bytes} bytes; it holds {MAX_TX_COUNT} at most"
+            self.cta.report("tx-count-overflow", message, location, self.location)
+
+    def _maybe_end(self) -> Iterator[int]:
+        if self.pending == 0 and self.tx_bytes == 0:
+            self.phase += 1
+            self.pending = self.expected
+            yield self.phase - 1
+
+    def passed(self, parity: int) -> bool:
+        """mbarrier.try_wait.parity: true when the phase of that parity, and not the current one, is over."""
+        return (self.phase ^ parity) & 1 == 1
+
+    def missing(self) -> str:
+        parts = []
+        if self.pending:
+            parts.append(f"{self.pending} of {self.expected} arrival(s)")
+        if self.tx_bytes:
+            parts.append(f"{self.tx_bytes} bytes" if self.tx_bytes > 0 else f"an expect_tx of {-self.tx_bytes} bytes")
+        return " and ".join(parts) or "nothing"
+
+
+def barriers_of(cta: Cta) -> list[Mbarrier]:
+    return list(cta.barriers.values())
+
+
+def barrier_at(cta: Cta, address: int, location: Location | None) -> Mbarrier:
+    barrier: Mbarrier | None = cta.barriers.get(address)
+    if barrier is None:
+        raise cta.stop(
+            "mbarrier-not-initialised",
+            f"shared address {address} holds no mbarrier; the kernel has {len(cta.barriers)} of them",
+            location,
+        )
+    return barrier

@@ -1,0 +1,84 @@
+"""Asynchronous operations, and the groups in which threads wait for them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.machine.barrier import Mbarrier
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
+from blackwell_matmul.simulator.machine.memory import Region
+
+
+class AsyncOperation:
+    """One asynchronous operation; an agent of its own, with a fresh identity.
+
+    warp: who issued it. reads: the regions that it reads. barrier: the mbarrier it will tell (or None). complete:
+    performs its reads and writes; True when there are none, or all were put off (deferred.py). signal: then tells the
+    barrier. read_phase: for bulk stores, performs the reads only. pipe: operations of one pipe complete in order.
+    covers: what is complete when this one is (a commit's mma and cp). registers: by warp, those that it fills or adds
+    to. remedy: the wait that ends it. waiters: warps yet to wait for it. done: it has completed; but nobody may know it yet. source_free: somebody waited
+    for its reads: the source may be overwritten, while the rest is still to be written.
+    """
+
+    __slots__ = (
+        "agent", "barrier", "complete", "covers", "cta", "done", "location", "name", "pipe", "read_phase", "reads",
+        "registers", "remedy", "signal", "source_free", "waiters", "warp",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        cta: Cta,
+        warp: Warp,
+        name: str,
+        agent: str,
+        location: Location | None,
+        complete: Callable[[], bool | None],
+        *,
+        signal: Callable[[], None] | None = None,
+        reads: tuple[Region, ...] = (),
+        barrier: Mbarrier | None = None,
+        pipe: Any = None,
+        read_phase: Callable[[], None] | None = None,
+        remedy: str = "",
+        covers: tuple[AsyncOperation, ...] = (),
+        registers: Mapping[int, np.ndarray] | None = None,
+        waiters: int = 1,
+    ) -> None:
+        self.cta, self.warp, self.name, self.agent, self.location = cta, warp, name, agent, location
+        self.complete, self.signal, self.read_phase = complete, signal, read_phase
+        self.reads, self.barrier, self.pipe, self.remedy, self.covers = reads, barrier, pipe, remedy, covers
+        self.registers = {} if registers is None else registers
+        self.waiters = waiters
+        self.done = self.source_free = False
+
+
+class Groups:
+    """The operations of one family that a warp has issued: those not committed, and the committed groups that it has
+    not waited for, oldest first. committed: how many groups there ever were."""
+
+    __slots__ = ("committed", "groups", "open")
+
+    def __init__(self) -> None:
+        self.open: list[AsyncOperation] = []
+        self.groups: deque[list[AsyncOperation]] = deque()
+        self.committed = 0
+
+    def commit(self, remedy: str) -> None:
+        """remedy: the wait that they need from now on."""
+        for op in self.open:
+            op.remedy = remedy
+        self.groups.append(self.open)
+        self.open = []
+        self.committed += 1
+
+
+def groups_of(warp: Warp, family: str) -> Groups:
+    found: Groups | None = warp.groups.get(family)
+    if found is None:
+        found = warp.groups[family] = Groups()
+    return found

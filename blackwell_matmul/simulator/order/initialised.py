@@ -1,0 +1,51 @@
+"""Which elements of on-chip memory something has written."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blackwell_matmul.simulator.machine.memory import Box, Region, Storage
+
+
+class Initialised:
+    """Of one storage. written: True once every element was written, else a mask of the elements that were. complete:
+    rectangles that were written as a whole, so that nobody looks at the mask again."""
+
+    __slots__ = ("complete", "shape", "written")
+
+    def __init__(self, storage: Storage) -> None:
+        self.shape = storage.shape
+        self.written: np.ndarray | bool = storage.space == "global" or np.zeros(self.shape, bool)
+        self.complete: set[Box] = set()
+
+    def mark(self, region: Region) -> None:
+        """Remember that the region was written."""
+        if self.written is True or region.box in self.complete:
+            return
+        mask = self.written
+        assert isinstance(mask, np.ndarray)
+        if not region.dense:
+            mask.reshape(-1)[region.flat()] = True
+        else:
+            mask[tuple(slice(lo, hi) for lo, hi in region.box)] = True
+            self.complete.add(region.box)
+        if mask.all():
+            self.written = True
+
+    def forget(self, box: Box) -> None:
+        """Forget that anything was written there."""
+        if self.written is True:
+            self.written = np.ones(self.shape, bool)
+        assert isinstance(self.written, np.ndarray)
+        self.written[tuple([slice(lo, hi) for lo, hi in box])] = False
+        self.complete.clear()
+
+    def lacks(self, region: Region) -> bool:
+        """True when some element of the region was never written."""
+        if self.written is True or region.box in self.complete:
+            return False
+        mask = self.written
+        assert isinstance(mask, np.ndarray)
+        if not region.dense:
+            return not mask.reshape(-1)[region.flat()].all()
+        return not mask[tuple(slice(lo, hi) for lo, hi in region.box)].all()

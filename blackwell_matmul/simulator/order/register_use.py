@@ -1,0 +1,175 @@
+"""Registers that asynchronous operations fill or add to: nobody else may use them before the wait, and an mma of a
+warpgroup may only after a wgmma.fence (PTX ISA, "wgmma.fence", "wgmma.wait_group", "tcgen05.wait")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.listener import Listener
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.order.knowledge import TooNew, left_by
+from blackwell_matmul.simulator.semantics.wgmma import FAMILY, UNCOMMITTED, Mma, root_of
+
+FENCE: Final = "missing-wgmma-fence"
+
+
+class Use(NamedTuple):
+    """Of an accumulator: by an mma of this shape, or, without one, by an ordinary instruction. what: in words."""
+
+    registers: np.ndarray  # held, so that its id stays its own
+    location: Location | None
+    what: str
+    shape: tuple[Any, ...] = ()
+    write: bool = True
+
+
+@dataclass(eq=False)
+class Registers:
+    """Those of a warp, by id. loading: the operation that fills them. latest: the last mma on them that is in flight.
+    since: their last use since the last fence. fenced: it has executed a wgmma.fence. groups: by mma, the number of its
+    group; open: those of none; committed: how many groups there were."""
+
+    loading: dict[int, AsyncOperation] = field(default_factory=dict)
+    latest: dict[int, tuple[Use, Mma]] = field(default_factory=dict)
+    since: dict[int, Use] = field(default_factory=dict)
+    fenced: bool = False
+    groups: dict[AsyncOperation, int] = field(default_factory=dict)
+    open: list[AsyncOperation] = field(default_factory=list)
+    committed: int = 0
+
+
+class RegisterUse(Listener):
+    def __init__(self) -> None:
+        self.warps: dict[Warp, Registers] = {}
+        self.too_new: dict[AsyncOperation, TooNew] = {}
+
+    def of(self, warp: Warp) -> Registers:
+        found = self.warps.get(warp)
+        if found is None:
+            found = self.warps[warp] = Registers()
+        return found
+
+    def closed(self) -> None:
+        self.warps.clear()
+        self.too_new.clear()
+
+    # what happens
+
+    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        if isinstance(op, Mma):
+            self._multiplies(op, warp, instruction)
+        elif warp.index in op.registers:
+            self.of(warp).loading[id(op.registers[warp.index])] = op
+
+    def joined(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        self.issued(op, warp, instruction, regions)
+
+    def committed(self, warp: Warp, instruction: Instruction, family: str) -> None:
+        if family == FAMILY:
+            mine = self.of(warp)
+            mine.groups |= dict.fromkeys(mine.open, mine.committed)
+            mine.open.clear()
+            mine.committed += 1
+
+    def left_in_flight(
+        self, warp: Warp, instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool
+    ) -> None:
+        self.too_new |= {op: too_new for op, too_new in left_by(instruction, groups, n, reads) if isinstance(op, Mma)}
+
+    def waited(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool) -> None:
+        if warp.index not in op.registers:
+            return
+        mine = self.of(warp)
+        if isinstance(op, Mma):
+            mine.latest = {key: (use, last) for key, (use, last) in mine.latest.items() if last is not op}
+            mine.groups.pop(op, None)
+        else:
+            mine.loading.pop(id(op.registers[warp.index]), None)
+
+    def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
+        if space == "registers":
+            mine = self.of(warp)
+            mine.fenced = True
+            mine.since.clear()
+
+    def used(self, warp: Warp, instruction: Instruction, registers: np.ndarray, name: str, write: bool) -> None:
+        mine, key = self.of(warp), id(registers)
+        if key in mine.loading:
+            _report_loading(warp, instruction, mine.loading[key], name)
+        if warp.warpgroup is None:  # no wgmma.fence yet, and the first one comes after this
+            return
+        latest, since = mine.latest.get(key), mine.since.get(key)
+        if latest is not None:
+            self._report_in_flight(warp, instruction, latest[1], name, write)
+        if since is None or since.shape or write:
+            what = f"{instruction.name} {'has written' if write else 'has read'}"
+            mine.since[key] = Use(registers, instruction.location, what, write=write)
+
+    # mma
+
+    def _multiplies(self, op: Mma, warp: Warp, instruction: Instruction) -> None:
+        """wgmma.fence is needed before the first mma of a warpgroup, and after each use of the accumulator by anything
+        but an mma of the same shape. After a mere read hardware needs none: it has read by then."""
+        mine, root = self.of(warp), root_of(op.registers[warp.index])
+        latest, since = mine.latest.get(id(root)), mine.since.get(id(root))
+        if latest is not None and latest[0].shape != op.shape:
+            self._report_in_flight(warp, instruction, latest[1], op.accumulator, write=True)
+        before = f"the missing fence: wgmma.fence() before {instruction.location}"
+        if not mine.fenced:
+            what = f"on {op.accumulator} comes before any wgmma.fence of its warpgroup; {before}"
+            _report_fence(warp, instruction, op.accumulator, what, None)
+            mine.fenced = True
+        elif since is not None and since.shape != op.shape:
+            what = f"uses {op.accumulator}, which {since.what} at {since.location} since the last wgmma.fence"
+            _report_fence(warp, instruction, op.accumulator, f"{what}; {before}", since)
+        use = Use(root, instruction.location, f"{instruction.name} of another shape has used", op.shape)
+        mine.since[id(root)], mine.latest[id(root)] = use, (use, op)
+        mine.open.append(op)
+
+    def _report_in_flight(self, warp: Warp, instruction: Instruction, op: Mma, name: str, write: bool) -> None:
+        mine, who, too_new = self.of(warp), f"warp {warp.index}", self.too_new.get(op)
+        group = mine.groups.get(op)
+        after = "" if group is None else f"wgmma.wait_group({mine.committed - group - 1})"
+        missing = f"the missing wait: {after or UNCOMMITTED} before {instruction.location}"
+        advice, at_fault = (too_new.advice, too_new.location) if too_new else (missing, None)
+        verb, doing = ("overwrites", "still accesses") if write else ("reads", "has not finished writing")
+        message = f"{instruction.name} by {who} {verb} {name}, which {op.name} {doing}; {advice}"
+        warp.cta.grid.findings.add(
+            Finding(
+                "overwritten-in-flight" if write else "read-before-complete", Severity.ERROR, message,
+                warp.cta.position, instruction.location, op.location, missing="wait" if after else "commit",
+                at_fault=at_fault, tensor=name, agents=(who, who), advice=advice,
+            )
+        )  # fmt: skip
+
+
+def _report_loading(warp: Warp, instruction: Instruction, op: AsyncOperation, name: str) -> None:
+    advice, who = f"the missing wait: {op.remedy}", f"warp {warp.index}"
+    message = f"{instruction.name} by {who} reads {name}, which {op.name} has not finished writing; {advice}"
+    warp.cta.grid.findings.add(
+        Finding(
+            "read-before-complete", Severity.ERROR, message, warp.cta.position, instruction.location, op.location,
+            missing="wait", tensor=name, agents=(who, who), advice=advice,
+        )
+    )  # fmt: skip
+
+
+def _report_fence(warp: Warp, instruction: Instruction, name: str, what: str, since: Use | None) -> None:
+    severity = Severity.ERROR if since is None or since.write else Severity.UNGUARANTEED
+    who, advice = f"warp {warp.index}", what.rpartition("; ")[2]
+    other = None if since is None else since.location
+    warp.cta.grid.findings.add(
+        Finding(
+            FENCE, severity, f"{instruction.name} by {who} {what}", warp.cta.position, instruction.location, other,
+            missing="fence", tensor=name, agents=(who,), advice=advice,
+        )
+    )  # fmt: skip

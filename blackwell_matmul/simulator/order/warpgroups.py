@@ -1,0 +1,87 @@
+"""The wait that an mma of a warpgroup lacks: how many groups had been committed after it when a warp was let go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.machine.barrier import Mbarrier
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.order.knowledge import Carried, Operation
+from blackwell_matmul.simulator.semantics.wgmma import FAMILY, UNCOMMITTED, Mma
+
+
+class Arrival(NamedTuple):
+    """On an mbarrier, by a warp that had issued and committed so many."""
+
+    issued: int
+    committed: int
+    location: Location | None
+
+
+class Warpgroups:
+    """issued, commits: of each warp. arrivals: its last one, by mbarrier. number: of an mma among those of its warps.
+    group: the number of its group, once it is committed."""
+
+    def __init__(self) -> None:
+        self.issues: Counter[Warp] = Counter()
+        self.commits: Counter[Warp] = Counter()
+        self.open: dict[Warp, list[Operation]] = {}
+        self.number: dict[Operation, int] = {}
+        self.group: dict[Operation, int] = {}
+        self.arrivals: dict[Warp, dict[Mbarrier, Arrival]] = {}
+
+    def issued(self, operation: Operation, warp: Warp) -> None:
+        if isinstance(operation.op, Mma):
+            self.number.setdefault(operation, self.issues[warp])
+            self.issues[warp] += 1
+            self.open.setdefault(warp, []).append(operation)
+
+    def committed(self, warp: Warp, family: str) -> None:
+        if family == FAMILY:
+            for operation in self.open.pop(warp, ()):
+                self.group[operation] = self.commits[warp]
+            self.commits[warp] += 1
+
+    def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction) -> None:
+        if warp.warpgroup is not None:
+            mine = self.arrivals.setdefault(warp, {})
+            mine[barrier] = Arrival(self.issues[warp], self.commits[warp], instruction.location)
+
+    # what is missing
+
+    def remedy(self, operation: Operation, committed: int, where: str) -> str:
+        """committed: how many groups had been by then."""
+        group = self.group.get(operation)
+        if group is None or committed <= group:
+            return f"{UNCOMMITTED} before {where}"
+        return f"wgmma.wait_group({committed - group - 1}) before {where}"
+
+    def advice(
+        self, operation: Operation, warp: Warp, location: Location | None, carried: Mapping[Mbarrier, Carried]
+    ) -> str:
+        """The wait that is missing before the arrival that let `warp` go on, or before it does at `location`."""
+        if not isinstance(operation.op, Mma):
+            return operation.remedy
+        arrival = self.let_go_early(operation, warp, carried)
+        if arrival is None:
+            return self.remedy(operation, self.commits[operation.op.warp], str(location))
+        return self.remedy(operation, arrival.committed, f"the arrival at {arrival.location}")
+
+    def let_go_early(self, operation: Operation, warp: Warp, carried: Mapping[Mbarrier, Carried]) -> Arrival | None:
+        """The arrival by a warp that had issued this mma and not waited for it, on the barrier that `warp` waited for
+        last."""
+        if not isinstance(operation.op, Mma):
+            return None
+        cta = operation.op.cta
+        found = [
+            (carried[barrier].waits[warp.index].turn, arrival)
+            for index in operation.op.meeting.brought
+            for barrier, arrival in self.arrivals.get(cta.warps[index], {}).items()
+            if barrier.cta is warp.cta and warp.index in carried[barrier].waits
+            and arrival.issued > self.number[operation]
+        ]  # fmt: skip
+        return max(found, key=lambda each: each[0])[1] if found else None

@@ -1,0 +1,89 @@
+"""One launch, run cluster by cluster: the engine, the listeners, and what a CTA must not leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from blackwell_matmul.simulator.engine import Agent, Engine
+from blackwell_matmul.simulator.listener import Listener
+from blackwell_matmul.simulator.lowering.lower import Lowered, Main
+from blackwell_matmul.simulator.machine.cta import Cluster, Cta
+from blackwell_matmul.simulator.machine.grid import Grid, Position
+from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.order.deadlock import deadlock
+from blackwell_matmul.simulator.trace.tracer import Tracer
+
+
+@dataclass(eq=False)
+class Simulation:
+    """checks: makes the listeners that follow the order, anew for each run. listeners: hear of all runs. tracer: hears
+    of the run of its CTA."""
+
+    lowered: Lowered
+    grid: Grid
+    policy: str
+    seed: int
+    checks: Callable[[], Sequence[Listener]]
+    listeners: tuple[Listener, ...] = ()
+    tracer: Tracer | None = None
+
+    def run(self, positions: list[Position], log: Listener | None = None, main: Main | None = None) -> list[Cta]:
+        """Run these CTAs together until all have returned or cannot go on. log: hears of it, and the CTAs are left
+        open. main: what their warps run."""
+        tracer = self.tracer if self.tracer is not None and self.tracer.position in positions else None
+        extra = [each for each in (tracer, log) if each is not None]
+        engine = Engine(self.policy, self.seed, (*self.checks(), *self.listeners, *extra))
+        self.grid.findings.told = engine.tell.found
+        clusters = self._clusters(positions, engine)
+        ctas = [cta for cluster in clusters for cta in cluster.ctas]
+        stuck = engine.run([warp for cta in ctas for warp in cta.warps], main or self.lowered.main)
+        for cluster in clusters:
+            self._end(engine, cluster, [agent for agent in stuck if agent.warp.cta.cluster is cluster])
+        engine.tell.closed()
+        if log is None:
+            for cta in ctas:
+                cta.close()
+        return ctas
+
+    def _clusters(self, positions: list[Position], engine: Engine) -> list[Cluster]:
+        """The CTAs at these positions, whole clusters in launch order (PTX ISA, %cluster_ctarank: x fastest)."""
+        found: dict[Position, Cluster] = {}
+        for position in positions:
+            x, y, z = (at // extent for at, extent in zip(position, self.grid.cluster, strict=True))
+            cluster = found.setdefault((x, y, z), Cluster(self.grid.cluster))
+            cta = Cta(self.grid, position, cluster, engine)
+            cta.tensor_memory.performed = engine.tell.performed
+            engine.tell.started(cta)
+        return list(found.values())
+
+    def _end(self, engine: Engine, cluster: Cluster, stuck: list[Agent]) -> None:
+        """Its warps have returned, or these wait for ever."""
+        if stuck:
+            left = [op for cta in cluster.ctas for op in engine.in_flight(cta) if not op.done]
+            self.grid.findings.add(deadlock(self.lowered.program, cluster, stuck, left))
+            for cta in cluster.ctas:
+                engine.abandon(cta)
+            return
+        for cta in cluster.ctas:
+            if not cta.stopped:
+                _exit(engine, cta)
+
+
+def _exit(engine: Engine, cta: Cta) -> None:
+    """A CTA returns. Its shared memory ends with it, and what is still to be read from there is lost."""
+    engine.tell.exits(cta)
+    for op in list(engine.in_flight(cta)):
+        if not op.done and not op.source_free:
+            _lose([region for region in op.reads if region.storage.space == "shared"])
+        engine.finish(op)
+        engine.settle(op)
+    engine.tell.exited(cta)
+
+
+def _lose(regions: list[Region]) -> None:
+    """Fill with poison what the regions' storages hold."""
+    for region in regions:
+        storage = region.storage
+        storage.forget(tuple([(0, extent) for extent in storage.shape]))
+        storage.write(storage.data, storage.item.poison)

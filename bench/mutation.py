@@ -461,7 +461,9 @@ class Recorder(HappensBefore):
 
     def reaches(self, warp: Any, instruction: Any, cta: Any, event: int) -> None:
         touches = (("generic", life(cta), False),)
-        self.names[event].append(self._step(self.acting(warp, instruction), instruction, f"into {cta.position}", touches=touches))
+        self.names[event].append(
+            self._step(self.acting(warp, instruction), instruction, f"into {cta.position}", touches=touches)
+        )
         super().reaches(warp, instruction, cta, event)
 
     def exits(self, cta: Any) -> None:

@@ -126,8 +126,8 @@ _HOMES = {
     "simulator": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
     "torch_op": ("matmul",),
-    "simulator.sanitizer.check": ("check",),
-    "simulator.sanitizer.report": ("Report",),
+    "simulator.check": ("check",),
+    "simulator.report": ("Report",),
     "testing": ("assert_clean",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

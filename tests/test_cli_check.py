@@ -13,7 +13,7 @@ from test_testing import REFERENCE, SCALE, written
 from blackwell_matmul import SimulationError, cli
 from blackwell_matmul.harness import checking
 from blackwell_matmul.kernels import RUNGS
-from blackwell_matmul.simulator.order import text as texts
+from blackwell_matmul.simulator import text as texts
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -134,6 +134,8 @@ def test_a_terminal_gets_lines_of_its_width(
 def test_one_layout_for_a_terminal_and_for_text(command: Command, scale: str) -> None:
     _, out, _ = command(scale, "--schedule", "wait=false")
     report = checking.check_kernel(scale, schedule="wait=false")
-    same = texts.plain(report, lambda seed: f"blackwell-matmul check {scale} --schedule wait=false --seed {seed}")
+    same = texts.plain(
+        report.paragraphs(lambda seed: f"blackwell-matmul check {scale} --schedule wait=false --seed {seed}")
+    )
     hide = re.compile(r"simulated in .*")
     assert hide.sub("", out.rstrip("\n")) == hide.sub("", same)

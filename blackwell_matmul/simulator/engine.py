@@ -82,6 +82,14 @@ class Engine:
         self.changed: dict[Cta, list[Any]] = {}  # mbarriers and meetings for which warps of the CTA may have waited
         self.polling = False  # somebody waited for what is neither mbarrier nor meeting, and is to be asked at any time
 
+    def close(self) -> None:
+        """The run is over: break the cycles through operations."""
+        self.queue.clear()
+        self.flights.clear()
+        self.telling.clear()
+        self.told.clear()
+        self.changed.clear()
+
     # asynchronous operations
 
     def issue(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
@@ -129,6 +137,7 @@ class Engine:
         self.tell.completed(op, bool(op.complete()))
         if op.signal is not None:
             op.signal()
+            op.signal = None
 
     def take(self, op: AsyncOperation) -> None:
         """Perform the reads of a bulk store, if they were not yet."""

@@ -137,7 +137,7 @@ class Finding:
         return f"{self.severity.value} {self.code}: {self.message}{where}{again}"
 
 
-def _nobody(finding: Finding) -> None:
+def nobody(finding: Finding) -> None:
     """Who hears of a finding."""
 
 
@@ -146,7 +146,7 @@ class Findings:
 
     def __init__(self) -> None:
         self.by_key: dict[object, Finding] = {}
-        self.told: Callable[[Finding], None] = _nobody
+        self.told: Callable[[Finding], None] = nobody
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.by_key.values())

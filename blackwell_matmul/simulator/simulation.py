@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from blackwell_matmul.simulator.engine import Agent, Engine
+from blackwell_matmul.simulator.findings import nobody
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered, Main
 from blackwell_matmul.simulator.machine.cta import Cluster, Cta
@@ -41,6 +42,8 @@ class Simulation:
         for cluster in clusters:
             self._end(engine, cluster, [agent for agent in stuck if agent.warp.cta.cluster is cluster])
         engine.tell.closed()
+        engine.close()
+        self.grid.findings.told = nobody
         if log is None:
             for cta in ctas:
                 cta.close()

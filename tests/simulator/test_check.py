@@ -13,7 +13,7 @@ from orders import line_of
 
 from blackwell_matmul import InputError, Report, check, simulate
 from blackwell_matmul.simulator import Severity
-from blackwell_matmul.simulator.text import AROUND, paragraphs
+from blackwell_matmul.simulator.text import AROUND
 
 
 def handoff(rounds: int = 5) -> tuple[int, np.ndarray, np.ndarray]:
@@ -170,7 +170,7 @@ def test_the_text_ends_in_the_verdict_and_what_was_covered() -> None:
 def test_the_lines_around_are_shown_once() -> None:
     report = check(CpAsyncGroups(first=2, second=2), *copied())
     texts = {
-        role: [p.text.split(" | ")[0][2:] for p in paragraphs(report) if p.role == role] for role in ("marked", "code")
+        role: [p.text.split(" | ")[0][2:] for p in report.paragraphs() if p.role == role] for role in ("marked", "code")
     }
     again = next(number for number in texts["marked"] if texts["marked"].count(number) > 1)
     before = f"{int(again) - AROUND:>{len(again)}}"

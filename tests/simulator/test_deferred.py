@@ -12,9 +12,10 @@ from orders import ORDERS, faults, run_in
 from tensor_core_scripts import Product
 
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.simulator import globals as global_memory
+from blackwell_matmul.simulator.machine import global_memory
 from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage, TensorStorage, tiling
 from blackwell_matmul.simulator.machine.memory import View
+from blackwell_matmul.simulator.order.across_ctas import tiles
 from blackwell_matmul.simulator.types import element_by_name
 
 ALWAYS, NEVER = 0, 2**62
@@ -165,4 +166,4 @@ def test_pieces_of_a_tile() -> None:
     ],
 )
 def test_rectangles_that_tile_an_output(boxes: list[Any], whole: bool) -> None:
-    assert global_memory.tiles(boxes, (4, 3)) is whole
+    assert tiles(boxes, (4, 3)) is whole

@@ -31,6 +31,7 @@ from repeat_scripts import (
 
 from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, check
 from blackwell_matmul.simulator import Run, parallel, simulate
+from blackwell_matmul.simulator.lowering import scan
 from blackwell_matmul.simulator.machine.cta import Cta
 from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, GlobalStorage
 from blackwell_matmul.simulator.replay import alike, log
@@ -289,17 +290,17 @@ def test_one_tensor_as_two_arguments() -> None:
 
 @pytest.mark.parametrize("limit, value", [("MAX_LOG", 3), ("MAX_KINDS", 0), ("MAX_MISSED", 1)])
 def test_limits(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
-    monkeypatch.setattr(repeat, limit, value)
+    monkeypatch.setattr(scan if limit == "MAX_LOG" else alike, limit, value)
     assert both(BlackwellMatmulV1, *operands(256, 128, 128), schedule=SMALL).repeated == 0
 
 
 def test_a_tape_that_becomes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tape, "MAX_STEPS", 3)
+    monkeypatch.setattr(log, "MAX_STEPS", 3)
     assert both(BlackwellMatmulV1, *operands(256, 128, 128), schedule=SMALL).repeated == 0
 
 
 def test_misses_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeat, "MAX_MISSED", 3)
+    monkeypatch.setattr(alike, "MAX_MISSED", 3)
     assert both(BlackwellMatmulV1, *operands(520, 200, 264), schedule=SMALL).repeated == 16
 
 

@@ -215,7 +215,8 @@ def one_lane_arrived(c: Conflict) -> Missing | None:
             where = carried.alone[c.culprit.cta, c.culprit.warp]
             advice = (
                 f"one lane of {c.culprit} arrives on {carried.barrier.name} at {where} and publishes what it did"
-                f" itself: the missing sync: self.sync() inside of {c.culprit} before that, or an arrival of all its lanes"
+                f" itself: the missing sync: self.sync() inside of {c.culprit} before that, or an arrival of all its"
+                " lanes"
             )
             return Missing("sync", advice, at_fault=where)
     return None

@@ -323,6 +323,7 @@ class HappensBefore(Listener):
         self.lanes.clear()
         self.actors.clear()
         self.shadows.clear()
+        self.initialised.clear()
         self.carried.clear()
         self.operations.clear()
         self.warpgroups = Warpgroups()

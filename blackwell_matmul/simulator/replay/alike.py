@@ -174,5 +174,6 @@ class Replays:
         clean = log.usable and kind.rooms is not None and not log.findings
         if kind.rooms is not None:
             kind.replayed[path.clipped(kind.rooms)] = (path, Replayed(cta, log, executed, counts)) if clean else None
+        log.close()
         if not clean:
             cta.close()

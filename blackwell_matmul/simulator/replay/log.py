@@ -264,6 +264,14 @@ class ReplayLog(Listener):
         same = all(room.shape == mine.shape for room, mine in zip(rooms, places, strict=True))
         return rooms if same and self.usable else None
 
+    def close(self) -> None:
+        """Break the cycles through the program that calls it."""
+        self.steps.clear()
+        self.ops.clear()
+        self.results.clear()
+        self.images.clear()
+        self.findings.clear()
+
     def cut(self) -> list[Step]:
         """The steps that move values."""
         needed = {id(done.call) for done in self.steps if isinstance(done, Done) and not done.call.fixed}

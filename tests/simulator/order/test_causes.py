@@ -21,8 +21,8 @@ from wgmma_scripts import Twice, TwoGroups
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator import Finding, Severity
-from blackwell_matmul.simulator.engine import TooNew
 from blackwell_matmul.simulator.order.causes import in_order
+from blackwell_matmul.simulator.order.knowledge import TooNew
 from blackwell_matmul.simulator.order.lines import Lines
 
 INPUTS: dict[Any, Any] = {

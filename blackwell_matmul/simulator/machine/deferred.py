@@ -12,10 +12,13 @@ the products of a kernel without races alike, and gives the same bits.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.machine.memory import Box, Storage, View, meet
+from blackwell_matmul.simulator.machine.memory import Box, Storage, View, meet, nobody
+from blackwell_matmul.simulator.machine.registers import WarpLayout
 from blackwell_matmul.simulator.types import Element
 
 
@@ -177,15 +180,67 @@ class Product:
         self.a, self.b = left, right
         return True
 
-    def moved(self, by_a: tuple[int, ...], by_b: tuple[int, ...]) -> Product:
-        """The same of tiles that lie so far from these."""
-        return Product(self.cells, self.a.moved(by_a), self.b.moved(by_b), self.keep)
-
     def perform(self) -> None:
         if self.keep:
             self.cells += np.matmul(self.a.values(), self.b.values())
         else:
             np.matmul(self.a.values(), self.b.values(), out=self.cells)
+
+
+class Sum:
+    """Products that are still to be added to an accumulator, each warp's part of which is in `parts`.
+
+    Products of constant memory that follow each other along k make one large one (deferred.py), and the registers get
+    the sum when an ordinary instruction is about to use them. at_once: or now, because they are part of others.
+    products: what was added since the last time; None: something else was. performed: told before that.
+    """
+
+    __slots__ = ("at_once", "layouts", "parts", "performed", "product", "products", "shape", "total")
+
+    def __init__(self, layouts: Mapping[int, WarpLayout], parts: dict[int, np.ndarray]) -> None:
+        self.layouts, self.parts = layouts, parts
+        self.shape = layouts[min(parts)].shape
+        self.at_once = any(registers.base is not None for registers in parts.values())
+        self.product: Product | None = None
+        self.products: list[Product] | None = []
+        self.total: np.ndarray | None = None
+        self.performed: Callable[[Any], None] = nobody
+
+    def defer(self, a: Patch, b: Patch) -> None:
+        if self.product is not None and self.product.extended(a, b):
+            return
+        self.perform()
+        self.product = Product(np.empty(self.shape, np.float32), a, b, keep=False)
+
+    def add(self, values: np.ndarray) -> None:
+        self.perform()
+        self.products = None
+        self.total = values if self.total is None else self.total + values
+
+    def round(self, values: np.ndarray) -> None:
+        """Into the registers at once, which are narrower than the sum of the values and what they hold."""
+        self.products = None
+        for warp, registers in self.parts.items():
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.add(registers, self.layouts[warp].load(values), out=registers, casting="unsafe")
+
+    def perform(self) -> None:
+        if self.product is not None:
+            product, self.product = self.product, None
+            product.perform()
+            self.total = product.cells if self.total is None else self.total + product.cells
+            if self.products is not None:
+                self.products.append(product)
+
+    def flush(self) -> None:
+        """Give the registers what they lack."""
+        self.perform()
+        if self.total is None:
+            return
+        self.performed(self)
+        for warp, registers in self.parts.items():
+            wide = registers.astype(self.total.dtype, copy=False) + self.layouts[warp].load(self.total)
+            registers[...] = wide.astype(registers.dtype, copy=False)
 
 
 class TensorStorage(Storage):

@@ -21,7 +21,7 @@ from blackwell_matmul.simulator.types import Element, from_image, to_image
 Box = tuple[tuple[int, int], ...]
 
 
-def _nobody(work: Any) -> None:
+def nobody(work: Any) -> None:
     """Who hears of work that was put off."""
 
 
@@ -39,7 +39,7 @@ class Storage:
         self.space, self.name, self.item, self.data = space, name, item, data
         self.family: list[Storage] = [self]  # storages that share memory with this one
         self.constant = False  # nothing writes it
-        self.performed: Callable[[Any], None] = _nobody
+        self.performed: Callable[[Any], None] = nobody
 
     @property
     def shape(self) -> tuple[int, ...]:

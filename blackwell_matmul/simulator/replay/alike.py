@@ -1,14 +1,16 @@
-"""CTAs that do the same: the first of a kind runs in full, and of the others only the values are computed.
+"""Clusters that do the same: the first of a kind runs in full, and of the others only the values are computed. A CTA of
+a grid without clusters is one by itself.
 
 Which steps a CTA takes follows from its scalars: the extents of its loops, its conditions, the operands of its
-instructions, and the places of its tiles in global memory. `Lowered.scan` finds them without executing anything. A CTA
-whose steps are those of an earlier one, with all places in a tensor moved by one distance and clipped alike at its
-edges, meets the same waits in the same order and makes the same accesses relative to each other; so when the first had
-no finding, it has none. What is left are its values: the first one's work on memory and registers was written to a
-`ReplayLog`, in the order in which it was done, and is done again on the other's tiles.
+instructions, and the places of its tiles in global memory. `Lowered.scan` finds them without executing anything. A
+cluster whose steps are those of an earlier one, with its tiles in global memory elsewhere, but equal and clipped alike
+where the other's are, and apart where the other's are, meets the same waits in the same order and makes the same
+accesses relative to each other; so it has the findings of the first one. What is left are its values: the first one's
+work on memory and registers was written to a `ReplayLog`, in the order in which it was done, and is done again on the
+other's tiles.
 
-A CTA with findings is not repeated, nor is a program that reads a scalar from memory, or whose CTAs talk to each other,
-as those of a cluster do.
+A cluster with an error is not repeated, nor is a program that reads a scalar from memory, or whose CTAs talk to each
+other beyond their clusters.
 """
 
 from __future__ import annotations
@@ -20,27 +22,26 @@ import numpy as np
 
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.lowering.scan import Unrepeatable
+from blackwell_matmul.simulator.machine.deferred import Patch, Product
 from blackwell_matmul.simulator.machine.grid import Grid, Position
-from blackwell_matmul.simulator.replay.log import Distance, Replayed, ReplayLog, logging
+from blackwell_matmul.simulator.replay.log import Place, Replayed, ReplayLog, Thread, logging
 from blackwell_matmul.simulator.simulation import Simulation
 
 MAX_KINDS = 16
-"""Logs that are kept; each holds a CTA's memory."""
+"""Logs that are kept; each holds a cluster's memory."""
 
 MAX_MISSED = 64
-"""CTAs that were like no earlier one, less those that were, after which nobody looks any more."""
+"""Clusters that were like no earlier one, less those that were, after which nobody looks any more."""
 
 
-# --- the steps of a CTA
+# --- the steps of a cluster
 
 
 class _ScannedCta:
     """A CTA that only its position is known of, for `scan`."""
 
-    rank = 0
-
-    def __init__(self, grid: Grid, position: Position) -> None:
-        self.grid, self.position = grid, position
+    def __init__(self, grid: Grid, position: Position, rank: int) -> None:
+        self.grid, self.position, self.rank = grid, position, rank
 
     def stop(self, *_: Any) -> Unrepeatable:
         return Unrepeatable()
@@ -56,32 +57,34 @@ class _ScannedWarp:
 
 
 class ControlPath:
-    """The steps that a CTA takes. key: equal for CTAs that take the same ones, wherever in global memory; but TMA's
-    tiles must be as far past a multiple of 16 bytes.
+    """The steps that a cluster takes. key: equal for those that take the same ones, wherever in global memory; but
+    tiles must be equal where the other's are, and TMA's as far past a multiple of 16 bytes.
 
-    places: for each tensor there, the offsets of its tiles, in the order of the warps' programs.
+    places: for each tensor there, the offsets of its tiles, in the order of the warps' programs. begins: for each
+    tensor, where those of each warp begin.
     """
 
-    __slots__ = ("key", "places")
+    __slots__ = ("begins", "key", "places")
 
-    def __init__(self, lowered: Lowered, grid: Grid, position: Position) -> None:
-        cta, log = _ScannedCta(grid, position), list[Any]()
+    def __init__(self, lowered: Lowered, grid: Grid, cluster: list[Position]) -> None:
+        log: list[Any] = []
         lists: list[list[int]] = [[] for _ in lowered.sources]
+        ends: dict[Thread, list[int]] = {}
         assert lowered.scan is not None
-        for index in range(lowered.num_warps):
-            lowered.scan(_ScannedWarp(cta, index), log, lists)
-            log.append(None)
+        for rank, position in enumerate(cluster):
+            cta = _ScannedCta(grid, position, rank)
+            for index in range(lowered.num_warps):
+                ends[rank, index] = list(map(len, lists))
+                lowered.scan(_ScannedWarp(cta, index), log, lists)
+                log.append(None)
         if {*map(type, log)} - {int, bool, type(None)}:  # 0.0 and -0.0 are equal, and not the same
             log = [repr(entry) for entry in log]
         pairs = list(zip(lists, lowered.sources, strict=True))
         self.places = [np.array(n, np.int64).reshape(-1, source.rank) for n, source in pairs]
-        past = tuple([n[source.rank - 1] % source.multiple if n else 0 for n, source in pairs])
-        self.key = tuple(log), past, tuple([(places - places[:1]).tobytes() for places in self.places])
-
-    def distances(self, other: ControlPath) -> list[Distance]:
-        """How far this CTA's tiles lie from the other's, in each tensor."""
-        pairs = zip(self.places, other.places, strict=True)
-        return [tuple((mine[0] - theirs[0]).tolist()) if len(mine) else () for mine, theirs in pairs]
+        ranks = [source.rank for source in lowered.sources]
+        self.begins = {thread: [n // r for n, r in zip(each, ranks, strict=True)] for thread, each in ends.items()}
+        past = [p[:, -1] % s.multiple for p, s in zip(self.places, lowered.sources, strict=True) if s.rank]
+        self.key = tuple(log), tuple(p.tobytes() for p in past), tuple(map(_pattern, self.places))
 
     def clipped(self, rooms: list[np.ndarray]) -> tuple[bytes, ...]:
         """What of each tile lies outside of its tensor. rooms: the largest offsets at which nothing does."""
@@ -89,43 +92,123 @@ class ControlPath:
         pairs = [(np.minimum(places, 0), np.maximum(places - room, 0)) for places, room in every]
         return tuple(part.tobytes() if part.any() else b"" for pair in pairs for part in pair)
 
+    def all_of(self, known: dict[tuple[int, Thread], list[tuple[int, ...]]]) -> list[np.ndarray] | None:
+        """What is known of each warp's tiles, in the order of `places`; None: others were touched, as when the CTA came
+        to a stop."""
+        found = []
+        for source, mine in enumerate(self.places):
+            seen = [each for thread in self.begins for each in known.get((source, thread), ())]
+            found.append(np.array(seen, np.int64).reshape(-1, mine.shape[1]))
+        same = all(each.shape == mine.shape for each, mine in zip(found, self.places, strict=True))
+        return found if same else None
 
-# --- the CTAs of a grid
+
+def _pattern(places: np.ndarray) -> bytes:
+    """Which tiles are equal."""
+    if not places.size:
+        return b""
+    _, first, inverse = np.unique(places, axis=0, return_index=True, return_inverse=True)
+    return bytes(first[inverse.reshape(-1)].tobytes())
+
+
+# --- where the tiles of another cluster are
+
+
+class Origins:
+    """The tiles of a cluster that was logged. near: of each patch, by id, the numbers of the tiles that it is made of.
+    changing: the tensors that the program may write. extents: of each tile."""
+
+    def __init__(self, path: ControlPath, log: ReplayLog, extents: list[np.ndarray], patches: list[Patch]) -> None:
+        self.path, self.extents, self.changing = path, extents, sorted(log.changing)
+        self.near: dict[int, tuple[int, np.ndarray]] = {}
+        for patch in patches:
+            source = log.source_of(patch)
+            lows, highs = np.array(patch.spans, np.int64).reshape(-1, 2).T
+            begins = path.places[source]
+            meet = (begins < highs) & (lows < begins + extents[source])
+            self.near[id(patch)] = source, np.flatnonzero(meet.all(axis=1))
+
+
+class Displaced:
+    """Where the tiles of another cluster are. fits: what was put together lies together, and what was apart is."""
+
+    def __init__(self, origins: Origins, path: ControlPath) -> None:
+        self.origins, self.path = origins, path
+        self.distances = [mine - first for mine, first in zip(path.places, origins.path.places, strict=True)]
+
+    def fits(self) -> bool:
+        together = all(_one(self.distances[source][near]) for source, near in self.origins.near.values())
+        return together and all(map(self._apart, self.origins.changing))
+
+    def _apart(self, source: int) -> bool:
+        """Tiles that are moved differently do not meet, neither here nor there."""
+        distances = self.distances[source]
+        if _one(distances):
+            return True
+        groups = np.unique(distances, axis=0, return_inverse=True)[1].reshape(-1)
+        extents = self.origins.extents[source]
+        return all(
+            _disjoint([(p[groups == g].min(0), (p + extents)[groups == g].max(0)) for g in range(groups.max() + 1)])
+            for p in (self.path.places[source], self.origins.path.places[source])
+        )
+
+    def at(self, place: Place) -> tuple[int, ...]:
+        begin = self.path.begins[place.thread][place.source]
+        found: tuple[int, ...] = tuple(self.path.places[place.source][begin + place.number].tolist())
+        return found
+
+    def moved(self, patch: Patch) -> Patch:
+        source, near = self.origins.near[id(patch)]
+        return patch.moved(tuple(self.distances[source][near[0]].tolist()))
+
+    def moved_product(self, product: Product) -> Product:
+        return Product(product.cells, self.moved(product.a), self.moved(product.b), product.keep)
+
+
+def _one(distances: np.ndarray) -> bool:
+    return bool((distances == distances[:1]).all())
+
+
+def _disjoint(boxes: list[tuple[np.ndarray, np.ndarray]]) -> bool:
+    return all(
+        bool((high <= lo).any() or (hi <= low).any()) for i, (low, high) in enumerate(boxes) for lo, hi in boxes[:i]
+    )
+
+
+# --- the clusters of a grid
 
 
 class Kind:
-    """CTAs of one key. rooms: see `ControlPath.clipped`; None: not known, and each CTA runs in full. replayed: the
-    first CTA by what of its tiles lies outside; None: it had a finding."""
+    """Clusters of one key. rooms: see `ControlPath.clipped`; None: not known, and each one runs in full. replayed: the
+    first by what of its tiles lies outside; None: it cannot be repeated."""
 
     def __init__(self, rooms: list[np.ndarray] | None) -> None:
         self.rooms = rooms
-        self.replayed: dict[tuple[bytes, ...], tuple[ControlPath, Replayed] | None] = {}
+        self.replayed: dict[tuple[bytes, ...], tuple[Origins, Replayed] | None] = {}
 
 
 class Replays:
-    """Runs the clusters of a grid, one after the other; a cluster of several CTAs always in full."""
+    """Runs the clusters of a grid, one after the other."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         self.kinds: dict[Any, Kind] = {}
         self.logs = self.missed = 0
-        x, y, z = simulation.grid.dimensions
-        alone = simulation.lowered.cluster == (1, 1, 1) and not simulation.listeners
-        self.looking = alone and simulation.lowered.scan is not None and x * y * z > 1
+        several = np.prod(simulation.grid.dimensions) > np.prod(simulation.grid.cluster)
+        self.looking = bool(several) and simulation.lowered.scan is not None and not simulation.listeners
 
     def run(self, cluster: list[Position]) -> None:
-        position = cluster[0]
-        path = self._path(position) if self.looking else None
+        path = self._path(cluster) if self.looking else None
         if path is None:
             self.simulation.run(cluster)
             return
         kind = self.kinds.get(path.key)
         if kind is None:
-            self._record(position, path, None)
+            self._record(cluster, path, None)
         elif kind.rooms is None:
-            self.simulation.run([position])
+            self.simulation.run(cluster)
         else:
-            self._run(position, path, kind, kind.rooms)
+            self._run(cluster, path, kind, kind.rooms)
 
     def close(self) -> None:
         """Break the cycles through the CTAs that are kept, so that their memory is free now."""
@@ -134,23 +217,23 @@ class Replays:
                 if known is not None:
                     known[1].close()
 
-    def _run(self, position: Position, path: ControlPath, kind: Kind, rooms: list[np.ndarray]) -> None:
+    def _run(self, cluster: list[Position], path: ControlPath, kind: Kind, rooms: list[np.ndarray]) -> None:
         clipped = path.clipped(rooms)
         if clipped not in kind.replayed:
-            self._record(position, path, kind)
+            self._record(cluster, path, kind)
             return
         known = kind.replayed[clipped]
-        if known is None:
-            self.simulation.run([position])
+        tiles = None if known is None else Displaced(known[0], path)
+        if known is None or tiles is None or not tiles.fits():
+            self.simulation.run(cluster)
         else:
-            first, replayed = known
-            replayed.run(position, path.distances(first))
+            known[1].run(cluster, tiles)
             self.missed -= 1
 
-    def _path(self, position: Position) -> ControlPath | None:
-        """What goes wrong here goes wrong again when the CTA runs, and is reported then."""
+    def _path(self, cluster: list[Position]) -> ControlPath | None:
+        """What goes wrong here goes wrong again when the cluster runs, and is reported then."""
         try:
-            return ControlPath(self.simulation.lowered, self.simulation.grid, position)
+            return ControlPath(self.simulation.lowered, self.simulation.grid, cluster)
         except Exception:
             self._miss()
             return None
@@ -159,21 +242,26 @@ class Replays:
         self.missed += 1
         self.looking = self.missed < MAX_MISSED
 
-    def _record(self, position: Position, path: ControlPath, kind: Kind | None) -> None:
+    def _record(self, cluster: list[Position], path: ControlPath, kind: Kind | None) -> None:
         """Run in full, and keep what was done for those that do the same."""
         self._miss()
         if self.logs >= MAX_KINDS:
-            self.simulation.run([position])
+            self.simulation.run(cluster)
             return
         self.logs += 1
-        log, counts = ReplayLog(), self.simulation.lowered.counts
-        before = dict(counts)
-        (cta,) = self.simulation.run([position], log, self.simulation.lowered.main_with(logging(log)))
-        executed = {name: count - before.get(name, 0) for name, count in counts.items()}
-        kind = kind or self.kinds.setdefault(path.key, Kind(log.rooms_of(path.places, len(cta.warps))))
-        clean = log.usable and kind.rooms is not None and not log.findings
+        log, lowered = ReplayLog(), self.simulation.lowered
+        before = dict(lowered.counts)
+        ctas = self.simulation.run(cluster, log, lowered.main_with(logging(log)))
+        executed = {name: count - before.get(name, 0) for name, count in lowered.counts.items()}
+        rooms, extents = path.all_of(log.rooms), path.all_of(log.extents)
+        kind = kind or self.kinds.setdefault(path.key, Kind(rooms))
+        kept = None
+        if log.usable and rooms is not None and extents is not None:
+            replayed = Replayed(ctas, log, executed, lowered.counts)
+            kept = Origins(path, log, extents, replayed.patches), replayed
         if kind.rooms is not None:
-            kind.replayed[path.clipped(kind.rooms)] = (path, Replayed(cta, log, executed, counts)) if clean else None
+            kind.replayed[path.clipped(kind.rooms)] = kept
         log.close()
-        if not clean:
-            cta.close()
+        if kept is None:
+            for cta in ctas:
+                cta.close()

@@ -1,65 +1,82 @@
-"""The work of a CTA on memory and registers: logged while it runs, and done again for another (`alike.py`)."""
+"""The work of a cluster on memory and registers: logged while it runs, and done again for another (`alike.py`)."""
 
 from __future__ import annotations
 
 import itertools
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from blackwell_matmul.simulator.description import Instruction
-from blackwell_matmul.simulator.findings import Finding
+from blackwell_matmul.simulator.findings import Finding, Findings, Severity
 from blackwell_matmul.simulator.listener import Broadcast, Listener
 from blackwell_matmul.simulator.lowering.context import Moved
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
-from blackwell_matmul.simulator.machine.deferred import Held, Patch, Product
+from blackwell_matmul.simulator.machine.deferred import Held, Patch, Product, Sum
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.semantics.views import GlobalView
 
-Distance = tuple[int, ...]
-
-MAX_STEPS = 20_000
+MAX_STEPS = 100_000
 """Steps of a log."""
+
+Thread = tuple[int, int]
+"""The rank of a CTA in its cluster, and the number of a warp."""
 
 
 class Step(Protocol):
-    """Something that moves values."""
+    """Something that moves values. uses: the numbers of the registers that it reads or writes."""
+
+    @property
+    def uses(self) -> Sequence[int]: ...
 
     def again(self, replayed: Replayed) -> None:
-        """Do it for the CTA that is on the replayed."""
+        """Do it for the cluster that is replayed."""
+
+
+class Place(NamedTuple):
+    """Which of a warp's tiles in a global tensor (a source of the program) it is."""
+
+    source: int
+    thread: Thread
+    number: int
 
 
 class Call:
-    """An instruction of a warp. args: as it was called. registers: which of them are results, of which number. out: the
-    number of its own. launches: numbers of the operations that it started. ended: the results that nobody uses
-    afterwards."""
+    """An instruction of a warp. args: as it was called. registers: which of them are results, of which number. place:
+    of its tile. out: the number of its own result. launches: numbers of the operations that it started. ended: the
+    results that nobody uses afterwards."""
 
-    __slots__ = ("args", "ended", "function", "launches", "moved", "out", "registers", "warp")
+    __slots__ = ("args", "ended", "function", "launches", "moved", "out", "place", "registers", "warp")
 
     def __init__(self, function: Callable[..., Any], warp: Warp, args: list[Any], moved: Moved | None) -> None:
         self.function, self.warp, self.args, self.moved = function, warp, args, moved
         self.registers: list[tuple[int, int]] = []
+        self.place: Place | None = None
         self.out: int | None = None
         self.launches: list[int] = []
         self.ended: list[int] = []
 
     @property
+    def uses(self) -> list[int]:
+        return [number for _, number in self.registers] + ([] if self.out is None else [self.out])
+
+    @property
     def fixed(self) -> bool:
-        """It is the same for each CTA, so that the operations it started can be used again."""
+        """It is the same for each cluster, so that the operations it started can be used again."""
         return not self.registers and self.moved is None and self.out is None
 
     def again(self, replayed: Replayed) -> None:
         args = self.args.copy()
         for i, number in self.registers:
             args[i] = replayed.registers[number]
-        if self.moved is not None:
-            by = replayed.distances[self.moved.source]
-            args[self.moved.offsets] = tuple([o + d for o, d in zip(args[self.moved.offsets], by, strict=True)])
+        if self.moved is not None and self.place is not None:
+            args[self.moved.offsets] = replayed.tiles.at(self.place)
         if self.launches:
             replayed.next = self.launches[0]
         result = self.function(self.warp, *args)
@@ -69,13 +86,13 @@ class Call:
             replayed.registers[number] = None
 
 
+@dataclass(slots=True)
 class Part:
     """The reads of an operation, or its end."""
 
-    __slots__ = ("end", "number")
-
-    def __init__(self, number: int, end: bool) -> None:
-        self.number, self.end = number, end
+    number: int
+    end: bool
+    uses: Sequence[int] = ()
 
     def again(self, replayed: Replayed) -> None:
         launched = replayed.launched[self.number]
@@ -87,41 +104,61 @@ class Part:
             launched.read_phase()
 
 
+@dataclass(slots=True)
 class Fixed:
-    """The same function for each CTA, on the memory of the replayed."""
+    """The same function for each cluster, on the memory of the one that was logged."""
 
-    __slots__ = ("function",)
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        self.function = function
+    function: Callable[[], Any]
+    uses: Sequence[int] = ()
 
     def again(self, replayed: Replayed) -> None:
         self.function()
 
 
+@dataclass(slots=True)
 class Filled:
     """A copy that was put off, and then had to be made."""
 
-    __slots__ = ("cells", "patch", "source")
-
-    def __init__(self, cells: np.ndarray, patch: Patch, source: int) -> None:
-        self.cells, self.patch, self.source = cells, patch, source
+    cells: np.ndarray
+    patch: Patch
+    uses: Sequence[int] = ()
 
     def again(self, replayed: Replayed) -> None:
-        self.cells[...] = self.patch.moved(replayed.distances[self.source]).values()
+        self.cells[...] = replayed.tiles.moved(self.patch).values()
 
 
+@dataclass(slots=True)
 class Multiplied:
     """A product that was put off, and then had to be made."""
 
-    __slots__ = ("product", "sources")
-
-    def __init__(self, product: Product, sources: tuple[int, int]) -> None:
-        self.product, self.sources = product, sources
+    product: Product
+    uses: Sequence[int] = ()
 
     def again(self, replayed: Replayed) -> None:
-        by_a, by_b = (replayed.distances[source] for source in self.sources)
-        self.product.moved(by_a, by_b).perform()
+        replayed.tiles.moved_product(self.product).perform()
+
+
+@dataclass(slots=True)
+class Added:
+    """Products that were put off, and then had to be added to an accumulator in registers. uses: the registers of each
+    warp's part."""
+
+    total: Sum
+    products: tuple[Product, ...]
+    warps: tuple[int, ...]
+    uses: Sequence[int] = ()
+
+    def again(self, replayed: Replayed) -> None:
+        parts = {}
+        for warp, number in zip(self.warps, self.uses, strict=True):
+            registers = replayed.registers[number]
+            assert registers is not None
+            parts[warp] = registers
+        total = Sum(self.total.layouts, parts)
+        for product in self.products:
+            total.product = replayed.tiles.moved_product(product)
+            total.perform()
+        total.flush()
 
 
 class Done(NamedTuple):
@@ -137,14 +174,14 @@ class Done(NamedTuple):
 
 
 class ReplayLog(Listener):
-    """Written while a CTA runs in full: its work, in the order in which it is done.
+    """Written while a cluster runs in full: its work, in the order in which it is done.
 
-    An instruction comes before the operations that it starts, and after what it has others do first.
+    An instruction comes before the operations that it starts, and after what it has others do first. rooms, extents:
+    of each warp's tiles in each source, the largest offsets at which nothing of it is outside, and its size.
     """
 
     def __init__(self) -> None:
         self.usable = self.columns_unused = True
-        self.findings: list[Finding] = []
         self.steps: list[Step | Done] = []
         self.results: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
         self.numbers, self.launches = itertools.count(), itertools.count()
@@ -153,10 +190,10 @@ class ReplayLog(Listener):
         self.ops: dict[AsyncOperation, tuple[int, Call | None]] = {}
         self.images: dict[int, tuple[np.ndarray | None, int]] = {}
         self.segments: dict[int, int] = {}
-        self.rooms: dict[tuple[int, int], list[tuple[int, ...]]] = {}
-
-    def give_up(self) -> None:
-        self.usable = False
+        self.changing: set[int] = set()  # sources of memory that the program may write
+        self.rooms: dict[tuple[int, Thread], list[tuple[int, ...]]] = {}
+        self.extents: dict[tuple[int, Thread], list[tuple[int, ...]]] = {}
+        self.findings = Findings()
 
     def call(self, function: Callable[..., Any], moved: Moved | None, warp: Warp, args: tuple[Any, ...]) -> Any:
         """Call an instruction's function, and remember how."""
@@ -166,7 +203,7 @@ class ReplayLog(Listener):
         self.entered = False
         self._find_registers(call)
         if moved is not None:
-            self._see(args[moved.view], moved, warp.index)
+            call.place = self._see(args[moved.view], moved, (warp.cta.rank, warp.index))
         result = function(warp, *args)
         if isinstance(result, np.ndarray):
             call.out = next(self.numbers)
@@ -178,23 +215,31 @@ class ReplayLog(Listener):
     def _find_registers(self, call: Call) -> None:
         for i, arg in enumerate(call.args):
             if isinstance(arg, np.ndarray):
-                known, number = self.results.get(id(arg), (None, 0))
-                if known is not None and known() is arg:
+                number = self._number(arg)
+                if number is not None:
                     call.registers.append((i, number))
                     call.args[i] = None
                 elif arg.flags.writeable:
-                    self.give_up()
+                    self.usable = False
 
-    def _see(self, view: GlobalView, moved: Moved, warp: int) -> None:
+    def _number(self, registers: np.ndarray) -> int | None:
+        known, number = self.results.get(id(registers), (None, 0))
+        return number if known is not None and known() is registers else None
+
+    def _see(self, view: GlobalView, moved: Moved, thread: Thread) -> Place:
         """A tile of this view is touched. Memory must be all there, and move as one: under one name."""
-        storage = view.storage
+        storage, source = view.storage, moved.source
         assert isinstance(storage, GlobalStorage)
-        _, image_of = self.images.setdefault(id(view.image), (view.image, moved.source))
-        memory_of = self.segments.setdefault(storage.segment.address, moved.source)
-        alone = (view.image is None or image_of == moved.source) and (storage.constant or memory_of == moved.source)
+        _, image_of = self.images.setdefault(id(view.image), (view.image, source))
+        memory_of = self.segments.setdefault(storage.segment.address, source)
+        alone = (view.image is None or image_of == source) and (storage.constant or memory_of == source)
         self.usable &= alone and view.data.shape == view.declared
-        room = tuple([limit - extent for limit, extent in zip(view.declared, moved.extents, strict=True)])
-        self.rooms.setdefault((moved.source, warp), []).append(room)
+        if not storage.constant:
+            self.changing.add(source)
+        rooms = self.rooms.setdefault((source, thread), [])
+        rooms.append(tuple([limit - extent for limit, extent in zip(view.declared, moved.extents, strict=True)]))
+        self.extents.setdefault((source, thread), []).append(moved.extents)
+        return Place(source, thread, len(rooms) - 1)
 
     def _enter(self, call: Call) -> None:
         if not self.entered:
@@ -203,18 +248,20 @@ class ReplayLog(Listener):
 
     def _add(self, step: Step | Done) -> None:
         if len(self.steps) >= MAX_STEPS:
-            self.give_up()
+            self.usable = False
         if self.usable:
             self.steps.append(step)
 
     # what happens
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        if self.current is None:
+            self.ops[op] = -1, None
+            return
         number = next(self.launches)
         self.ops[op] = number, self.current
-        if self.current is not None:
-            self.current.launches.append(number)
-            self._enter(self.current)
+        self.current.launches.append(number)
+        self._enter(self.current)
 
     def source_read(self, op: AsyncOperation) -> None:
         self._part(op, op.read_phase, end=False)
@@ -223,54 +270,39 @@ class ReplayLog(Listener):
         if not put_off:
             self._part(op, op.complete, end=True)
 
-    def found(self, finding: Finding) -> None:
-        self.findings.append(finding)
+    def _part(self, op: AsyncOperation, function: Any, end: bool) -> None:
+        number, call = self.ops[op]
+        if call is None:
+            self.usable = False
+        else:
+            self._add(Done(number, call, function, end))
+
+    def performed(self, work: Held | Product | Sum) -> None:
+        if isinstance(work, Held):
+            self._add(Filled(work.view.data[tuple([slice(lo, hi) for lo, hi in work.box])], work.patch))
+        elif isinstance(work, Product):
+            self._add(Multiplied(work))
+        else:
+            self._added(work)
+
+    def _added(self, total: Sum) -> None:
+        numbers = [self._number(registers) for registers in total.parts.values()]
+        known = [number for number in numbers if number is not None]
+        if total.products is None or len(known) < len(numbers):
+            self.usable = False
+        else:
+            self._add(Added(total, tuple(total.products), tuple(total.parts), known))
 
     def allocated(self, region: Region) -> None:
         """What columns hold that somebody has used is not known."""
         self.usable &= self.columns_unused
         self.columns_unused = False
 
-    def _part(self, op: AsyncOperation, function: Any, end: bool) -> None:
-        number, call = self.ops[op]
-        if call is None:
-            self.give_up()
-        else:
-            self._add(Done(number, call, function, end))
-
-    def performed(self, work: Held | Product) -> None:
-        if isinstance(work, Held):
-            self._filled(work)
-        elif self.usable:
-            self._add(Multiplied(work, (self._source(work.a), self._source(work.b))))
-
-    def _filled(self, held: Held) -> None:
-        if self.usable:
-            cells = held.view.data[tuple([slice(lo, hi) for lo, hi in held.box])]
-            self._add(Filled(cells, held.patch, self._source(held.patch)))
-
-    def _source(self, patch: Patch) -> int:
-        return self.images[id(patch.image)][1]
+    def found(self, finding: Finding) -> None:
+        self.findings.add(finding)
+        self.usable &= finding.severity is not Severity.ERROR
 
     # the end
-
-    def rooms_of(self, places: list[np.ndarray], warps: int) -> list[np.ndarray] | None:
-        """For each of these places, the largest offsets at which nothing of the tile is outside of the tensor; None:
-        other places were touched, as when the CTA came to a stop."""
-        rooms = []
-        for source, mine in enumerate(places):
-            seen = [room for warp in range(warps) for room in self.rooms.get((source, warp), ())]
-            rooms.append(np.array(seen, np.int64).reshape(-1, mine.shape[1]))
-        same = all(room.shape == mine.shape for room, mine in zip(rooms, places, strict=True))
-        return rooms if same and self.usable else None
-
-    def close(self) -> None:
-        """Break the cycles through the program that calls it."""
-        self.steps.clear()
-        self.ops.clear()
-        self.results.clear()
-        self.images.clear()
-        self.findings.clear()
 
     def cut(self) -> list[Step]:
         """The steps that move values."""
@@ -280,15 +312,24 @@ class ReplayLog(Listener):
         _forget_results(steps)
         return steps
 
+    def source_of(self, patch: Patch) -> int:
+        return self.images[id(patch.image)][1]
 
-def _forget_results(steps: list[Step]) -> None:
+    def close(self) -> None:
+        """Break the cycles through the program that calls it."""
+        self.steps.clear()
+        self.ops.clear()
+        self.results.clear()
+
+
+def _forget_results(steps: Iterable[Step]) -> None:
     """Each call is told which results nobody uses after it."""
     later: set[int] = set()
-    for step in reversed(steps):
+    for step in reversed(list(steps)):
+        used = set(step.uses)
         if isinstance(step, Call):
-            used = {number for _, number in step.registers} | (set() if step.out is None else {step.out})
             step.ended = sorted(used - later)
-            later |= used
+        later |= used
 
 
 def logging(log: ReplayLog) -> Callable[[Callable[..., Any], Moved | None], Callable[..., Any]]:
@@ -303,40 +344,67 @@ def logging(log: ReplayLog) -> Callable[[Callable[..., Any], Moved | None], Call
 # --- once more
 
 
+class Tiles(Protocol):
+    """Where the present cluster's tiles are."""
+
+    def at(self, place: Place) -> tuple[int, ...]: ...
+
+    def moved(self, patch: Patch) -> Patch: ...
+
+    def moved_product(self, product: Product) -> Product: ...
+
+
 class Replayed:
-    """A CTA that has run, whose memory others use after it; it takes the place of its engine. distances: how far away
-    the present one's tiles are.
+    """A cluster that has run, whose memory others use after it; it takes the place of its engine.
 
     registers, launched: by number, results of instructions and operations. next: the number of the next operation.
+    findings: what nothing guarantees, found anew in each.
     """
 
     tell: Listener = Broadcast(())
+    tiles: Tiles
 
-    def __init__(self, cta: Cta, log: ReplayLog, executed: dict[str, int], counts: dict[str, int]) -> None:
-        self.cta, self.executed, self.counts = cta, executed, counts
-        self.steps = log.cut()
+    def __init__(self, ctas: list[Cta], log: ReplayLog, executed: dict[str, int], counts: dict[str, int]) -> None:
+        self.ctas, self.executed, self.counts = ctas, executed, counts
+        self.steps, self.findings = log.cut(), tuple(log.findings)
         self.registers: list[np.ndarray | None] = [None] * next(log.numbers)
         self.launched: list[AsyncOperation | None] = [None] * next(log.launches)
         self.next = 0
-        self.distances: list[Distance] = []
-        cta.engine = self
-        cta.columns.revive()
-        for storage in (cta.tensor_memory, *cta.shared.values()):
-            storage.performed = self.tell.performed
+        for cta in ctas:
+            cta.engine = self
+            cta.columns.revive()
+            for storage in (cta.tensor_memory, *cta.shared.values()):
+                storage.performed = self.tell.performed
+
+    @property
+    def patches(self) -> list[Patch]:
+        """All that its steps take of constant memory."""
+        found: list[Patch] = []
+        for step in self.steps:
+            if isinstance(step, Filled):
+                found.append(step.patch)
+            elif isinstance(step, (Multiplied, Added)):
+                products = step.products if isinstance(step, Added) else (step.product,)
+                found += [patch for product in products for patch in (product.a, product.b)]
+        return found
 
     def issue(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
         self.launched[self.next] = op
         self.next += 1
 
-    def run(self, position: Position, distances: list[Distance]) -> None:
-        """Compute the values of the CTA at this position."""
-        self.distances = distances
-        self.cta.clear(position)
+    def run(self, positions: list[Position], tiles: Tiles) -> None:
+        """Compute the values of the cluster at these positions."""
+        self.tiles = tiles
+        for cta, position in zip(self.ctas, positions, strict=True):
+            cta.clear(position)
         for step in self.steps:
             step.again(self)
         for name, count in self.executed.items():
             self.counts[name] += count
+        for finding in self.findings:
+            self.ctas[0].grid.findings.add(replace(finding, cta=positions[0]))
 
     def close(self) -> None:
         self.steps.clear()
-        self.cta.close()
+        for cta in self.ctas:
+            cta.close()

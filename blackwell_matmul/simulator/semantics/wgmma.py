@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.frontend import tilus_compat
-from blackwell_matmul.simulator.description import Access, Effect, Proxy, Space, Wait, When, describe
+from blackwell_matmul.simulator.description import Access, Again, Effect, Proxy, Space, Wait, When, describe
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp
-from blackwell_matmul.simulator.machine.deferred import Patch, Product
+from blackwell_matmul.simulator.machine.deferred import Sum
 from blackwell_matmul.simulator.machine.memory import Region, View
 from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_of
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
@@ -84,54 +84,6 @@ def root_of(registers: np.ndarray) -> np.ndarray:
 # values
 
 
-class Sum:
-    """Products that are still to be added to an accumulator, each warp's part of which is in `parts`.
-
-    Products of constant memory that follow each other along k make one large one (deferred.py), and the registers get
-    the sum when an ordinary instruction is about to use them. at_once: or now, because they are part of others.
-    """
-
-    __slots__ = ("at_once", "layouts", "parts", "product", "shape", "total")
-
-    def __init__(self, layouts: Mapping[int, WarpLayout], parts: dict[int, np.ndarray]) -> None:
-        self.layouts, self.parts = layouts, parts
-        self.shape = layouts[min(parts)].shape
-        self.at_once = any(registers.base is not None for registers in parts.values())
-        self.product: Product | None = None
-        self.total: np.ndarray | None = None
-
-    def defer(self, a: Patch, b: Patch) -> None:
-        if self.product is not None and self.product.extended(a, b):
-            return
-        self._perform()
-        self.product = Product(np.empty(self.shape, np.float32), a, b, keep=False)
-
-    def add(self, values: np.ndarray) -> None:
-        self._perform()
-        self.total = values if self.total is None else self.total + values
-
-    def round(self, values: np.ndarray) -> None:
-        """Into the registers at once, which are narrower than the sum of the values and what they hold."""
-        for warp, registers in self.parts.items():
-            with np.errstate(over="ignore", invalid="ignore"):
-                np.add(registers, self.layouts[warp].load(values), out=registers, casting="unsafe")
-
-    def _perform(self) -> None:
-        if self.product is not None:
-            product, self.product = self.product, None
-            product.perform()
-            self.add(product.cells)
-
-    def flush(self) -> None:
-        """Give the registers what they lack."""
-        self._perform()
-        if self.total is None:
-            return
-        for warp, registers in self.parts.items():
-            wide = registers.astype(self.total.dtype, copy=False) + self.layouts[warp].load(self.total)
-            registers[...] = wide.astype(registers.dtype, copy=False)
-
-
 def sum_of(cta: Cta, parts: dict[int, np.ndarray], layouts: Mapping[int, WarpLayout]) -> Sum:
     """The sum for this accumulator."""
     first = min(parts)
@@ -139,6 +91,7 @@ def sum_of(cta: Cta, parts: dict[int, np.ndarray], layouts: Mapping[int, WarpLay
     if known is not None and all(known.parts.get(warp) is each for warp, each in parts.items()):
         return known
     made = Sum(layouts, dict(parts))
+    made.performed = cta.engine.tell.performed
     if not made.at_once:
         for warp, registers in parts.items():
             settle(cta, warp, registers)
@@ -155,8 +108,9 @@ def settle(cta: Cta, warp: int, registers: np.ndarray) -> None:
         found.flush()
 
 
-def multiply_add(left: View, right: View, total: Sum, items: tuple[Element, Element], deferrable: bool) -> None:
-    """D += A @ B. items: the types of A and of D, which is rounded after each instruction (tcgen05.products)."""
+def multiply_add(left: View, right: View, total: Sum, items: tuple[Element, Element], deferrable: bool) -> bool:
+    """D += A @ B. items: the types of A and of D, which is rounded after each instruction (tcgen05.products). True:
+    the sum tells what is done to registers."""
     add = total.round if items[1].nbits < 32 else total.add
     a, b = (left.storage.patch(left), right.storage.patch(right)) if deferrable else (None, None)
     if a is not None and b is not None:
@@ -166,6 +120,7 @@ def multiply_add(left: View, right: View, total: Sum, items: tuple[Element, Elem
             add(product)
     if total.at_once:
         total.flush()
+    return True
 
 
 # mma
@@ -220,6 +175,7 @@ def _check_tile(inst: Any, context: LoweringContext, layouts: Mapping[int, WarpL
         Effect("d", Space.REGISTER, Access.WRITE, Proxy.ASYNC, When.COMPLETION),
     ),
     completes_by=UNCOMMITTED,
+    again=Again.NOTHING,
 )
 def mma(inst: Any, context: LoweringContext) -> Any:
     """D += A @ B: A [m, k] and B [k, n] in shared memory, D [m, n] in the registers of four warps."""
@@ -300,7 +256,7 @@ def ordinary_use(context: LoweringContext, name: str, write: bool) -> Callable[[
 # fence, commit, wait
 
 
-@describe("WgmmaFenceInst", name="wgmma.fence", ptx="wgmma.fence")
+@describe("WgmmaFenceInst", name="wgmma.fence", ptx="wgmma.fence", again=Again.NOTHING)
 def fence(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     """Orders registers, and no memory: what ordinary stores wrote to shared memory needs fence.proxy.async."""
 
@@ -311,12 +267,24 @@ def fence(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     return run
 
 
-@describe("WgmmaCommitGroupInst", name="wgmma.commit_group", ptx="wgmma.commit_group", completes_by=COMMITTED)
+@describe(
+    "WgmmaCommitGroupInst",
+    name="wgmma.commit_group",
+    ptx="wgmma.commit_group",
+    completes_by=COMMITTED,
+    again=Again.NOTHING,
+)
 def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     return lambda warp: context.commit(warp, FAMILY)
 
 
-@describe("WgmmaWaitGroupInst", name="wgmma.wait_group", ptx="wgmma.wait_group", waits=(Wait("group"),))
+@describe(
+    "WgmmaWaitGroupInst",
+    name="wgmma.wait_group",
+    ptx="wgmma.wait_group",
+    waits=(Wait("group"),),
+    again=Again.NOTHING,
+)
 def wait_group(inst: Any, context: LoweringContext) -> Any:
     """All but the newest n groups of the warpgroup are complete: hence all of its warps have issued them."""
     context.kind = "blocking"

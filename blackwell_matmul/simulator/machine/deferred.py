@@ -36,12 +36,13 @@ def order_of(wanted: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...] 
 
 
 class Patch:
-    """A rectangle of constant memory: the spans of each dimension of `image`, seen in the order of `axes`."""
+    """A rectangle of constant memory: the spans of each dimension of `image`, seen in the order of `axes`. alone: it is
+    not put together with its neighbours, and its product is rounded by itself."""
 
-    __slots__ = ("axes", "image", "spans")
+    __slots__ = ("alone", "axes", "image", "spans")
 
-    def __init__(self, image: np.ndarray, spans: Box, axes: tuple[int, ...]) -> None:
-        self.image, self.spans, self.axes = image, spans, axes
+    def __init__(self, image: np.ndarray, spans: Box, axes: tuple[int, ...], alone: bool = False) -> None:
+        self.image, self.spans, self.axes, self.alone = image, spans, axes, alone
 
     def values(self) -> np.ndarray:
         part = self.image[tuple([slice(lo, hi) for lo, hi in self.spans])]
@@ -50,15 +51,22 @@ class Patch:
     def moved(self, distance: tuple[int, ...]) -> Patch:
         """The rectangle that lies so far from this one."""
         spans = tuple([(lo + by, hi + by) for (lo, hi), by in zip(self.spans, distance, strict=True)])
-        return Patch(self.image, spans, self.axes)
+        return Patch(self.image, spans, self.axes, self.alone)
+
+    def part(self, spans: list[tuple[int, int]]) -> Patch:
+        """A rectangle in it: spans of the dimensions as they are seen, from its own beginning."""
+        inside = list(self.spans)
+        for axis, (begin, end) in zip(self.axes, spans, strict=True):
+            inside[axis] = self.spans[axis][0] + begin, self.spans[axis][0] + end
+        return Patch(self.image, tuple(inside), self.axes, alone=True)
 
     def seen(self, order: tuple[int, ...]) -> Patch:
         """Its dimensions in another order."""
-        return Patch(self.image, self.spans, tuple([self.axes[i] for i in order]))
+        return Patch(self.image, self.spans, tuple([self.axes[i] for i in order]), self.alone)
 
     def then(self, other: Patch, dim: int) -> Patch | None:
         """Both as one, when `other` is the next one along `dim`."""
-        if self.image is not other.image or self.axes != other.axes:
+        if self.image is not other.image or self.axes != other.axes or self.alone or other.alone:
             return None
         spans = joined(self.spans, other.spans, self.axes[dim])
         return None if spans is None else Patch(self.image, spans, self.axes)
@@ -78,6 +86,10 @@ class Held:
             return None
         patch = self.patch.then(other.patch, self.view.dims.index(dim))
         return None if patch is None else Held(self.view, (), patch)
+
+    def part(self, spans: list[tuple[int, int]]) -> Held:
+        """What a part of it holds: spans of the view's dimensions, from its own beginning."""
+        return Held(self.view, (), self.patch.part(spans))
 
     def fill(self) -> None:
         if self.late:
@@ -145,11 +157,18 @@ class SharedStorage(Storage):
         if not self.held or view.index is not None:
             return None
         place = view.region().box
-        held = self.held.get(place) or self._assembled(place)
+        held = self.held.get(place) or self._assembled(place) or self._inside(place)
         order = None if held is None else order_of(view.dims, held.view.dims)
         if held is None or order is None:
             return None
         return held.patch if view.dims == held.view.dims else held.patch.seen(order)
+
+    def _inside(self, place: Box) -> Held | None:
+        """A part of one piece."""
+        for piece, held in self.held.items():
+            if all(lo <= begin and end <= hi for (begin, end), (lo, hi) in zip(place, piece, strict=True)):
+                return held.part([(place[d][0] - piece[d][0], place[d][1] - piece[d][0]) for d in held.view.dims])
+        return None
 
     def _assembled(self, place: Box) -> Held | None:
         """One piece for those that make up the place, when they are neighbours here and in their source."""

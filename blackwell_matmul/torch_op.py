@@ -139,7 +139,7 @@ def _rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
 
 
 def _takes(name: str, problem: Problem, gpu: Gpu) -> bool:
-    from blackwell_matmul.kernels import space
+    from blackwell_matmul.schedules import space
 
     return any(not space.why_not(schedule, problem, gpu) for schedule in space.projection(rung(name)))
 

@@ -38,7 +38,7 @@ from blackwell_matmul import cli, detect, kernels, screen, simulate
 from blackwell_matmul.gpus import GPUS, gpu_for_target
 from blackwell_matmul.harness import make_inputs
 from blackwell_matmul.harness.outputs import compare
-from blackwell_matmul.kernels import space
+from blackwell_matmul.schedules import space
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:tilus")  # of constants that their types cannot hold
 

@@ -9,8 +9,8 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
-from blackwell_matmul.kernels import space
 from blackwell_matmul.problem import Problem, positive
+from blackwell_matmul.schedules import space
 from blackwell_matmul.script import Script
 from blackwell_matmul.wording import has_memory, same, shown
 

@@ -12,8 +12,8 @@ from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.kernels.space import projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.schedules.space import projection, why_not
 from blackwell_matmul.simulator import simulate
 
 SIZES = (1, 8, 17, 40, 127, 129, 136, 200, 264)

@@ -10,8 +10,8 @@ import pytest
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.kernels import space
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.schedules import space
 from blackwell_matmul.tuner.candidates import candidates, cost, find, spelled
 
 B200, H200 = GPUS["B200"], GPUS["H200"]

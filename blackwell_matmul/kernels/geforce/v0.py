@@ -8,8 +8,8 @@ Section names in the comments are those of the PTX ISA.
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.geforce.strips import accumulator_layout, strip_layout
 from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.schedules.mma_sync_fragments import accumulator_layout, strip_layout
 
 
 class GeforceMatmulV0(MatmulScript):

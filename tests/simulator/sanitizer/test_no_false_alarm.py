@@ -14,8 +14,8 @@ import torch
 from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.kernels.space import projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.schedules.space import projection, why_not
 from blackwell_matmul.simulator import simulate
 
 MS, NS, KS = (1, 17, 129, 200), (8, 24, 72, 136), (8, 16, 40, 128, 264)

@@ -18,18 +18,18 @@ from typing import Any, Protocol
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.kernels import LADDERS
-from blackwell_matmul.kernels.case import (
+from blackwell_matmul.problem import INT32_MAX, Problem, Schedule, as_pins
+from blackwell_matmul.schedules.cost_model import predicted_cycles
+from blackwell_matmul.schedules.tile_config import (
     SPARE_REGISTERS,
     SWIZZLE_BYTES,
-    Case,
-    case_of,
+    TileConfig,
     ceil_div,
     round_up,
     shared_bytes,
     tensor_memory_columns,
+    tile_config,
 )
-from blackwell_matmul.kernels.cycles import predicted_cycles
-from blackwell_matmul.problem import INT32_MAX, Problem, Schedule, as_pins
 from blackwell_matmul.wording import integer, plain_text, shown
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType(
@@ -135,8 +135,8 @@ def _rungs_for(arch: str) -> str:
     return f", and the rungs for {arch} are {', '.join(sorted(LADDERS[arch]))}" if arch in LADDERS else ""
 
 
-def _mma_needs_its_gpu(case: Case) -> str | None:
-    return _why_no_mma(case.mma, case.gpu)
+def _mma_needs_its_gpu(config: TileConfig) -> str | None:
+    return _why_no_mma(config.mma, config.gpu)
 
 
 def _why_no_mma(mma: str, gpu: Gpu) -> str | None:
@@ -156,89 +156,91 @@ def targets(mma: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(gpu.arch for gpu in GPUS.values() if _why_no_mma(mma, gpu) is None))
 
 
-def _block_m_is_one_mma(case: Case) -> str | None:
-    if case.mma != "tcgen05" or case.block_m == MMA_M:
+def _block_m_is_one_mma(config: TileConfig) -> str | None:
+    if config.mma != "tcgen05" or config.block_m == MMA_M:
         return None
-    return f"block_m = {case.block_m}: tcgen05.mma computes {MMA_M} rows, one in each lane that the four warps read."
+    return f"block_m = {config.block_m}: tcgen05.mma computes {MMA_M} rows, one in each lane that the four warps read."
 
 
-def _block_m_is_whole_wgmmas(case: Case) -> str | None:
-    rows = WGMMA_M * (case.consumers or 1)
-    if case.mma == "mma.sync" and case.block_m % MMA_SYNC_ROWS:
-        return f"block_m = {case.block_m}: mma.sync of four warps computes 64 rows; {round_up(case.block_m, 64)} fit."
-    if case.mma != "wgmma" or (case.block_m == rows if case.consumers else case.block_m % rows == 0):
+def _block_m_is_whole_wgmmas(config: TileConfig) -> str | None:
+    rows = WGMMA_M * (config.consumers or 1)
+    if config.mma == "mma.sync" and config.block_m % MMA_SYNC_ROWS:
+        return (
+            f"block_m = {config.block_m}: mma.sync of four warps computes 64 rows; {round_up(config.block_m, 64)} fit."
+        )
+    if config.mma != "wgmma" or (config.block_m == rows if config.consumers else config.block_m % rows == 0):
         return None
-    if case.consumers:
-        return f"block_m = {case.block_m}: consumers = {case.consumers} compute {WGMMA_M} rows each, {rows} in all."
-    return f"block_m = {case.block_m}: wgmma computes {WGMMA_M} rows at a time; {round_up(case.block_m, rows)} fit."
+    if config.consumers:
+        return f"block_m = {config.block_m}: consumers = {config.consumers} compute {WGMMA_M} rows each, {rows} in all."
+    return f"block_m = {config.block_m}: wgmma computes {WGMMA_M} rows at a time; {round_up(config.block_m, rows)} fit."
 
 
-def _block_n_is_whole_mmas(case: Case) -> str | None:
-    step = MMA_N_STEP if case.mma == "tcgen05" else MMA_SYNC_N if case.mma == "mma.sync" else WGMMA_N_STEP
-    if case.block_n % step == 0:
+def _block_n_is_whole_mmas(config: TileConfig) -> str | None:
+    step = MMA_N_STEP if config.mma == "tcgen05" else MMA_SYNC_N if config.mma == "mma.sync" else WGMMA_N_STEP
+    if config.block_n % step == 0:
         return None
-    fit = round_up(case.block_n, step)
-    which = f"tcgen05.mma with M = {MMA_M}" if case.mma == "tcgen05" else case.mma
-    return f"block_n = {case.block_n}: {which} needs N a multiple of {step}; {fit} is one."
+    fit = round_up(config.block_n, step)
+    which = f"tcgen05.mma with M = {MMA_M}" if config.mma == "tcgen05" else config.mma
+    return f"block_n = {config.block_n}: {which} needs N a multiple of {step}; {fit} is one."
 
 
-def _block_k_is_whole_mmas(case: Case) -> str | None:
-    if case.block_k % MMA_K == 0:
+def _block_k_is_whole_mmas(config: TileConfig) -> str | None:
+    if config.block_k % MMA_K == 0:
         return None
-    fit, name = round_up(case.block_k, MMA_K), "tcgen05.mma" if case.mma == "tcgen05" else case.mma
-    return f"block_k = {case.block_k}: {name} takes {MMA_K} 16-bit elements along k at a time; {fit} is a multiple."
+    fit, name = round_up(config.block_k, MMA_K), "tcgen05.mma" if config.mma == "tcgen05" else config.mma
+    return f"block_k = {config.block_k}: {name} takes {MMA_K} 16-bit elements along k at a time; {fit} is a multiple."
 
 
-def _registers_fit(case: Case) -> str | None:
-    need, have = case.registers, case.gpu.max_registers_per_thread
+def _registers_fit(config: TileConfig) -> str | None:
+    need, have = config.registers, config.gpu.max_registers_per_thread
     if not need or need + SPARE_REGISTERS <= have:
         return None
     return (
-        f"block_m = {case.block_m}, block_n = {case.block_n}: what a thread holds of the tile takes {need} registers "
+        f"block_m = {config.block_m}, block_n = {config.block_n}: what a thread holds of the tile takes {need} registers "
         f"and it has {have} for everything; make block_n smaller."
     )
 
 
-def _accumulator_fits(case: Case) -> str | None:
-    need, have = tensor_memory_columns(case.block_n), case.gpu.tensor_memory_columns
-    if need <= have or not have or case.mma != "tcgen05":
+def _accumulator_fits(config: TileConfig) -> str | None:
+    need, have = tensor_memory_columns(config.block_n), config.gpu.tensor_memory_columns
+    if need <= have or not have or config.mma != "tcgen05":
         return None
     return (
-        f"block_n = {case.block_n}: the fp32 accumulator takes {need} columns of tensor memory and an SM of "
-        f"{case.gpu} has {have}; make block_n smaller."
+        f"block_n = {config.block_n}: the fp32 accumulator takes {need} columns of tensor memory and an SM of "
+        f"{config.gpu} has {have}; make block_n smaller."
     )
 
 
-def _shared_memory_fits(case: Case) -> str | None:
-    need, have = shared_bytes(case), case.gpu.shared_memory_per_block_bytes
+def _shared_memory_fits(config: TileConfig) -> str | None:
+    need, have = shared_bytes(config), config.gpu.shared_memory_per_block_bytes
     if need <= have:
         return None
-    ring = f"{case.stages} stages of " if case.ring else ""
+    ring = f"{config.stages} stages of " if config.ring else ""
     return (
-        f"Shared memory: {ring}A {case.block_m}x{case.block_k} and B {case.block_n}x{case.block_k} and the rest take "
-        f"{need} bytes and a CTA on {case.gpu} can have {have}; lower "
-        f"{'stages, ' if case.ring else ''}block_n or block_k."
+        f"Shared memory: {ring}A {config.block_m}x{config.block_k} and B {config.block_n}x{config.block_k} and the rest take "
+        f"{need} bytes and a CTA on {config.gpu} can have {have}; lower "
+        f"{'stages, ' if config.ring else ''}block_n or block_k."
     )
 
 
-def _box_rows_fit(case: Case) -> str | None:
-    extent = max(case.block_m, case.block_n)
-    if not case.uses_tma or extent <= TMA_BOX_EXTENT:
+def _box_rows_fit(config: TileConfig) -> str | None:
+    extent = max(config.block_m, config.block_n)
+    if not config.uses_tma or extent <= TMA_BOX_EXTENT:
         return None
-    name = "block_m" if case.block_m == extent else "block_n"
+    name = "block_m" if config.block_m == extent else "block_n"
     return f"{name} = {extent}: a TMA box has at most {TMA_BOX_EXTENT} rows; make {name} smaller."
 
 
-def _tile_row_is_one_swizzle(case: Case) -> str | None:
-    if not case.uses_tma or case.row_bytes in SWIZZLE_BYTES:
+def _tile_row_is_one_swizzle(config: TileConfig) -> str | None:
+    if not config.uses_tma or config.row_bytes in SWIZZLE_BYTES:
         return None
-    return _swizzle_reason("block_k", case.block_k, case.row_bytes, case.problem.element_bytes)
+    return _swizzle_reason("block_k", config.block_k, config.row_bytes, config.problem.element_bytes)
 
 
-def _strip_row_is_one_swizzle(case: Case) -> str | None:
-    if case.e_block_n is None or case.strip_row_bytes in SWIZZLE_BYTES:
+def _strip_row_is_one_swizzle(config: TileConfig) -> str | None:
+    if config.e_block_n is None or config.strip_row_bytes in SWIZZLE_BYTES:
         return None
-    return _swizzle_reason("e_block_n", case.e_block_n, case.strip_row_bytes, case.problem.element_bytes)
+    return _swizzle_reason("e_block_n", config.e_block_n, config.strip_row_bytes, config.problem.element_bytes)
 
 
 def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int) -> str:
@@ -249,45 +251,47 @@ def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int) -
     )
 
 
-def _strips_fill_the_tile(case: Case) -> str | None:
-    if case.e_block_n is None or case.block_n % case.e_block_n == 0:
-        return None
-    return f"e_block_n = {case.e_block_n}: strips must fill block_n = {case.block_n}, so it must be a divisor of it."
-
-
-def _shares_fill_the_tile_of_b(case: Case) -> str | None:
-    if case.block_n % (SHARE_ROWS * case.cluster_m) == 0:
+def _strips_fill_the_tile(config: TileConfig) -> str | None:
+    if config.e_block_n is None or config.block_n % config.e_block_n == 0:
         return None
     return (
-        f"cluster_m = {case.cluster_m}: each CTA loads its share of block_n = {case.block_n} rows of B, in groups of "
-        f"{SHARE_ROWS}; block_n must be a multiple of {SHARE_ROWS * case.cluster_m}."
+        f"e_block_n = {config.e_block_n}: strips must fill block_n = {config.block_n}, so it must be a divisor of it."
     )
 
 
-def _strips_for_every_cta(case: Case) -> str | None:
-    if case.e_block_n is None or case.strips >= case.split_k:
+def _shares_fill_the_tile_of_b(config: TileConfig) -> str | None:
+    if config.block_n % (SHARE_ROWS * config.cluster_m) == 0:
         return None
     return (
-        f"split_k = {case.split_k}: each CTA finishes strips of a tile, and block_n = {case.block_n} with e_block_n = "
-        f"{case.e_block_n} has {case.strips}; make e_block_n smaller."
+        f"cluster_m = {config.cluster_m}: each CTA loads its share of block_n = {config.block_n} rows of B, in groups of "
+        f"{SHARE_ROWS}; block_n must be a multiple of {SHARE_ROWS * config.cluster_m}."
     )
 
 
-def _cluster_fits(case: Case) -> str | None:
-    if case.cluster_ctas <= MAX_CLUSTER_CTAS:
+def _strips_for_every_cta(config: TileConfig) -> str | None:
+    if config.e_block_n is None or config.strips >= config.split_k:
         return None
     return (
-        f"cluster_m = {case.cluster_m}, split_k = {case.split_k}: a cluster would have {case.cluster_ctas} CTAs, and "
+        f"split_k = {config.split_k}: each CTA finishes strips of a tile, and block_n = {config.block_n} with e_block_n = "
+        f"{config.e_block_n} has {config.strips}; make e_block_n smaller."
+    )
+
+
+def _cluster_fits(config: TileConfig) -> str | None:
+    if config.cluster_ctas <= MAX_CLUSTER_CTAS:
+        return None
+    return (
+        f"cluster_m = {config.cluster_m}, split_k = {config.split_k}: a cluster would have {config.cluster_ctas} CTAs, and "
         f"it can have {MAX_CLUSTER_CTAS} on every GPU; lower one of them."
     )
 
 
-def _tma_reads_rows_of_a_and_b(case: Case) -> str | None:
-    return _tma_row_reason("K", case.problem.k, "A and of B", case.problem) if case.uses_tma else None
+def _tma_reads_rows_of_a_and_b(config: TileConfig) -> str | None:
+    return _tma_row_reason("K", config.problem.k, "A and of B", config.problem) if config.uses_tma else None
 
 
-def _tma_writes_rows_of_c(case: Case) -> str | None:
-    return _tma_row_reason("N", case.problem.n, "C", case.problem) if case.uses_tma else None
+def _tma_writes_rows_of_c(config: TileConfig) -> str | None:
+    return _tma_row_reason("N", config.problem.n, "C", config.problem) if config.uses_tma else None
 
 
 def _tma_row_reason(name: str, extent: int, whose: str, problem: Problem) -> str | None:
@@ -301,9 +305,9 @@ def _tma_row_reason(name: str, extent: int, whose: str, problem: Problem) -> str
     )
 
 
-def _cp_async_copies_four_bytes(case: Case) -> str | None:
-    k, row_bytes = case.problem.k, case.problem.k * case.problem.element_bytes
-    if case.uses_tma or row_bytes % 4 == 0:
+def _cp_async_copies_four_bytes(config: TileConfig) -> str | None:
+    k, row_bytes = config.problem.k, config.problem.k * config.problem.element_bytes
+    if config.uses_tma or row_bytes % 4 == 0:
         return None
     return (
         f"K = {k}: a row of A and of B is {row_bytes} bytes, cp.async copies 4, 8 or 16 bytes at a multiple of that; "
@@ -311,24 +315,24 @@ def _cp_async_copies_four_bytes(case: Case) -> str | None:
     )
 
 
-def _offsets_fit_int32(case: Case) -> str | None:
-    if case.uses_tma:  # coordinates, not offsets
+def _offsets_fit_int32(config: TileConfig) -> str | None:
+    if config.uses_tma:  # coordinates, not offsets
         return None
-    m, n, k = case.problem.m, case.problem.n, case.problem.k
+    m, n, k = config.problem.m, config.problem.n, config.problem.k
     name, size = max((("A", m * k), ("B", n * k), ("C", m * n)), key=lambda pair: pair[1])
     if size <= INT32_MAX:
         return None
     return f"{name} has {size} elements; without TMA, offsets into it are 32-bit integers and reach {INT32_MAX}."
 
 
-def _grid_fits(case: Case) -> str | None:
-    tiles = ceil_div(case.problem.n, case.block_n)
+def _grid_fits(config: TileConfig) -> str | None:
+    tiles = ceil_div(config.problem.n, config.block_n)
     if tiles <= GRID_Y:
         return None
-    return f"N = {case.problem.n}: {tiles} tiles along n, and a grid has at most {GRID_Y} CTAs in y; widen block_n."
+    return f"N = {config.problem.n}: {tiles} tiles along n, and a grid has at most {GRID_Y} CTAs in y; widen block_n."
 
 
-Rule = Callable[[Case], str | None]
+Rule = Callable[[TileConfig], str | None]
 
 RULES: tuple[Rule, ...] = (
     _mma_needs_its_gpu,
@@ -376,8 +380,8 @@ def _require(**arguments: tuple[object, type]) -> None:
 
 def reasons(rules: Sequence[Rule], schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
     """The sentences of those of `rules` that a complete schedule breaks."""
-    case = case_of(schedule, problem, gpu)
-    return [reason for rule in rules if (reason := rule(case)) is not None]
+    config = tile_config(schedule, problem, gpu)
+    return [reason for rule in rules if (reason := rule(config)) is not None]
 
 
 def _missing(schedule: Schedule) -> str | None:
@@ -422,11 +426,19 @@ RESOLUTION = 0.01
 def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
     """What to sort schedules by, best first; of equals few large tiles come first, then wide strips and
     stages that k-tiles can fill, and last small clusters."""
-    case = case_of(schedule, problem, gpu)
-    filled = min(case.stages, case.k_tiles)
-    tile = case.block_m, case.block_n, case.block_k
-    largest = (*tile, case.e_block_n or 0, filled, -case.stages, case.group_m or 0, -case.cluster_m, -case.split_k)
-    return (round(math.log(predicted_cycles(case)) / RESOLUTION), *(-size for size in largest))
+    config = tile_config(schedule, problem, gpu)
+    filled = min(config.stages, config.k_tiles)
+    tile = config.block_m, config.block_n, config.block_k
+    largest = (
+        *tile,
+        config.e_block_n or 0,
+        filled,
+        -config.stages,
+        config.group_m or 0,
+        -config.cluster_m,
+        -config.split_k,
+    )
+    return (round(math.log(predicted_cycles(config)) / RESOLUTION), *(-size for size in largest))
 
 
 def _matching(rung: type[HasKnobs] | Sequence[str], pins: Mapping[str, object]) -> list[Schedule]:

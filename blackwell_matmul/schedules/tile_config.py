@@ -1,4 +1,4 @@
-"""`Case`: a complete schedule on a problem and a GPU, and what it needs of an SM."""
+"""`TileConfig`: a complete schedule on a problem and a GPU, and what it needs of an SM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALLOC_WORKSPACE_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Case:
+class TileConfig:
     """A complete schedule on a problem and a GPU, with the sizes that follow."""
 
     block_m: int
@@ -108,21 +108,21 @@ class Case:
 
 def dynamic_shared_bytes(schedule: Schedule, problem: Problem, gpu: Gpu) -> int:
     """What the launch asks for: A, B, the strip of C, the barriers, and the word that tcgen05.alloc writes."""
-    return shared_bytes(case_of(schedule, problem, gpu))
+    return shared_bytes(tile_config(schedule, problem, gpu))
 
 
-def shared_bytes(case: Case) -> int:
-    """Of a case that is there already."""
+def shared_bytes(config: TileConfig) -> int:
+    """Of a config that is there already."""
     end = 0
     for rows, row_bytes in (
-        (case.stages * case.block_m, case.row_bytes),
-        (case.stages * case.block_n, case.row_bytes),
-        (case.strip_buffers * case.block_m, case.strip_row_bytes),
+        (config.stages * config.block_m, config.row_bytes),
+        (config.stages * config.block_n, config.row_bytes),
+        (config.strip_buffers * config.block_m, config.strip_row_bytes),
     ):
         alignment = _alignment_bytes(row_bytes)
         end = round_up(round_up(end, alignment) + rows * row_bytes, alignment)
-    end = round_up(end, ALIGNMENT_BYTES) + round_up(case.barriers * MBARRIER_BYTES, ALIGNMENT_BYTES)
-    return end + (ALLOC_WORKSPACE_BYTES if case.mma == "tcgen05" else 0)
+    end = round_up(end, ALIGNMENT_BYTES) + round_up(config.barriers * MBARRIER_BYTES, ALIGNMENT_BYTES)
+    return end + (ALLOC_WORKSPACE_BYTES if config.mma == "tcgen05" else 0)
 
 
 SWIZZLE_BYTES = (128, 64, 32, 16)
@@ -140,11 +140,11 @@ def tensor_memory_columns(block_n: int) -> int:
     return max(32, 1 << (block_n - 1).bit_length())
 
 
-def case_of(schedule: Schedule, problem: Problem, gpu: Gpu) -> Case:
+def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:
     block_m, block_n, block_k = schedule.block_m, schedule.block_n, schedule.block_k
     if block_m is None or block_n is None or block_k is None:
         raise InputError(f"schedule {schedule} is incomplete; it needs block_m, block_n and block_k.")
-    return Case(
+    return TileConfig(
         block_m=block_m,
         block_n=block_n,
         block_k=block_k,

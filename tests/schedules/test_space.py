@@ -16,10 +16,11 @@ from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.kernels import RUNGS, rung, space
-from blackwell_matmul.kernels.case import case_of, dynamic_shared_bytes
-from blackwell_matmul.kernels.space import choose, projection, why_not
+from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.schedules import space
+from blackwell_matmul.schedules.space import choose, projection, why_not
+from blackwell_matmul.schedules.tile_config import dynamic_shared_bytes, tile_config
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
 GENERATED = 6
@@ -248,7 +249,7 @@ def test_parts_take_a_barrier_for_each_warpgroup(consumers: int) -> None:
     parts, alone = (dataclasses.replace(schedule, split_k=split_k) for split_k in (2, 1))
     for each in (parts, alone):
         assert generate("h6", each, ODD, H200.arch).dynamic_shared_bytes == dynamic_shared_bytes(each, ODD, H200)
-    assert case_of(parts, ODD, H200).barriers - case_of(alone, ODD, H200).barriers == consumers
+    assert tile_config(parts, ODD, H200).barriers - tile_config(alone, ODD, H200).barriers == consumers
     assert dynamic_shared_bytes(parts, ODD, H200) - dynamic_shared_bytes(alone, ODD, H200) == 128
 
 

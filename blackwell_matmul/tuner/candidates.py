@@ -1,6 +1,6 @@
 """What there is to try, in the order in which it is tried.
 
-A rung's schedules come in the order of their predicted cycles (`schedules.cost_model`), where each further schedule of
+A rung's schedules come in the order of their predicted cycles (`scheduling.cost_model`), where each further schedule of
 a tile counts as a little slower than the one before: many of them differ by what the prediction does not see, and a
 short budget had better see several tiles.
 
@@ -25,9 +25,10 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.schedules import space
-from blackwell_matmul.schedules.cost_model import predicted_cycles
-from blackwell_matmul.schedules.tile_config import tile_config
+from blackwell_matmul.scheduling import space
+from blackwell_matmul.scheduling.cost_model import predicted_cycles
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import why_not
 
 RULE = "tried in the order of predicted time, several tiles among the first; what a call would choose comes first"
 LOAD_COST = 64
@@ -81,7 +82,7 @@ def candidates(kernel: Kernel, problem: Problem, gpu: Gpu) -> Candidates:
 def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
     able, refused = [], Counter[str]()
     for schedule in space.projection(script_cls):
-        reasons = space.why_not(schedule, problem, gpu)
+        reasons = why_not(schedule, problem, gpu)
         if reasons:
             refused[reasons[0]] += 1
         else:

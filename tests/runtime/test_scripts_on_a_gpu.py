@@ -10,7 +10,7 @@ from blackwell_matmul import BlackwellMatmulV1, BlackwellMatmulV2, InputError, S
 from blackwell_matmul.compiler import compiling
 from blackwell_matmul.kernels import LADDERS
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.schedules import space
+from blackwell_matmul.scheduling import space
 
 
 @pytest.fixture

@@ -13,16 +13,17 @@ import pytest
 from blackwell_matmul.gpus import GPUS, gpu_for_target
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.schedules.cost_model import (
+from blackwell_matmul.scheduling.cost_model import (
     EXCHANGE_CYCLES,
-    FMA_PER_CYCLE,
     HIDDEN_COST,
     L2_BYTES_PER_CYCLE,
     predicted_cycles,
     resident_ctas,
 )
-from blackwell_matmul.schedules.space import choose, projection, why_not
-from blackwell_matmul.schedules.tile_config import TileConfig, tile_config
+from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import choose, projection
+from blackwell_matmul.scheduling.tile_config import TileConfig
 
 MEASURED = Path(__file__).resolve().parents[2] / "bench" / "results" / "h200_tiles_h6.json"
 LARGE = (8192, 8192, 8192)
@@ -124,7 +125,7 @@ def test_a_cluster_spares_only_what_is_hidden(block_n: int, stages: int) -> None
         on_chip(case("h5", (256, block_n * 462, 4096), **knobs, cluster_m=cluster_m)) for cluster_m in (1, 2)
     )
     assert alone.ctas == shared.ctas == 924  # seven rounds
-    products = 128 * block_n * 64 / FMA_PER_CYCLE["wgmma"]
+    products = 128 * block_n * 64 / MMA_SPECS["wgmma"].fma_per_cycle
     load = (128 + block_n) * 64 * 2 / L2_BYTES_PER_CYCLE
     spared = HIDDEN_COST * (block_n / 2) / (128 + block_n) * min(products, load)
     saved = predicted_cycles(alone) - predicted_cycles(shared)

@@ -18,9 +18,9 @@ from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.schedules import space
-from blackwell_matmul.schedules.space import choose, projection, why_not
-from blackwell_matmul.schedules.tile_config import dynamic_shared_bytes, tile_config
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, why_not
+from blackwell_matmul.scheduling.space import choose, projection
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
 GENERATED = 6
@@ -50,7 +50,11 @@ def generate(name: str, schedule: Schedule, problem: Problem, target: str) -> Pr
     kernel_args: dict[str, Any] = {"m": problem.m, "a_ptr": 0, "b_ptr": 0, "c_ptr": 0}
     bound = Bound(
         script_cls=rung(name),
-        init_kwargs={"dtype": dtype, **schedule.as_dict(), **({"sm_count": 132} if rung(name).one_cta_per_sm else {})},
+        init_kwargs={
+            "dtype": dtype,
+            **schedule.as_dict(),
+            **({"sm_count": 132} if "persistent" in rung(name).features else {}),
+        },
         args=(),
         consts={"n": problem.n, "k": problem.k},
         kernel_args=kernel_args,
@@ -114,8 +118,8 @@ def test_why_not_is_empty_exactly_when_code_is_generated(name: str) -> None:
         except CompileError:
             assert reasons, schedule
         else:
-            assert not reasons or reasons == space.reasons(space.STRICTER_RULES, schedule, ODD, gpu), schedule
-            assert program.dynamic_shared_bytes == dynamic_shared_bytes(schedule, ODD, gpu)
+            assert not reasons or reasons == broken(STRICTER_RULES, schedule, ODD, gpu), schedule
+            assert program.dynamic_shared_bytes == tile_config(schedule, ODD, gpu).shared_bytes
 
 
 OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
@@ -159,7 +163,7 @@ def test_a_bad_schedule_outside_of_the_space_has_a_reason(name: str, change: dic
     reasons = why_not(schedule, ODD, gpu)
     assert any(re.search(reason, each) for each in reasons), reasons
     if generates(name, schedule, target=gpu.arch):
-        assert reasons == space.reasons(space.STRICTER_RULES, schedule, ODD, gpu)
+        assert reasons == broken(STRICTER_RULES, schedule, ODD, gpu)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_a_good_schedule_outside_of_the_space_has_none(name: str, change: dict[s
     gpu = GPU_OF[name]
     assert why_not(schedule, ODD, gpu) == []
     program = generate(name, schedule, ODD, gpu.arch)
-    assert program.dynamic_shared_bytes == dynamic_shared_bytes(schedule, ODD, gpu)
+    assert program.dynamic_shared_bytes == tile_config(schedule, ODD, gpu).shared_bytes
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
@@ -248,9 +252,9 @@ def test_parts_take_a_barrier_for_each_warpgroup(consumers: int) -> None:
     )
     parts, alone = (dataclasses.replace(schedule, split_k=split_k) for split_k in (2, 1))
     for each in (parts, alone):
-        assert generate("h6", each, ODD, H200.arch).dynamic_shared_bytes == dynamic_shared_bytes(each, ODD, H200)
+        assert generate("h6", each, ODD, H200.arch).dynamic_shared_bytes == tile_config(each, ODD, H200).shared_bytes
     assert tile_config(parts, ODD, H200).barriers - tile_config(alone, ODD, H200).barriers == consumers
-    assert dynamic_shared_bytes(parts, ODD, H200) - dynamic_shared_bytes(alone, ODD, H200) == 128
+    assert tile_config(parts, ODD, H200).shared_bytes - tile_config(alone, ODD, H200).shared_bytes == 128
 
 
 def test_each_reason_is_one_sentence() -> None:

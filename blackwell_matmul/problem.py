@@ -157,8 +157,15 @@ class Schedule:
         if plain_text(self.mma) not in MMAS:
             raise InputError(f"mma is {shown(self.mma)}; it must be one of {', '.join(MMAS)}.")
         if self.features is not None:
-            named, tuned = plain_features(self.features), features_of(name for name, _ in self)
-            object.__setattr__(self, "features", None if named == tuned else named)
+            named = plain_features(self.features)
+            told = self.gap is None and named == features_of(name for name, _ in self)
+            object.__setattr__(self, "features", None if told else named)
+
+    @property
+    def gap(self) -> tuple[str, str] | None:
+        """The first knob that stands without the one that it comes after in the ladder, and that one."""
+        steps = ((name, KNOBS[name].after) for name, _ in self if KNOBS[name].after)
+        return next(((name, earlier) for name, earlier in steps if getattr(self, earlier) is None), None)
 
     @cached_property
     def kernel_features(self) -> frozenset[str]:

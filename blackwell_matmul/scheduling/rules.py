@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu
-from blackwell_matmul.problem import INT32_MAX, KNOBS, Problem, Schedule
+from blackwell_matmul.problem import INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import LADDERS
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES, MmaSpec, TileConfig, ceil_div, round_up
@@ -265,8 +265,7 @@ def _missing(schedule: Schedule) -> str | None:
     for name in ("block_m", "block_n", "block_k"):
         if getattr(schedule, name) is None:
             return f"{name} is not set; every schedule has block_m, block_n and block_k."
-    for name, _ in schedule if schedule.features is None else ():
-        earlier = KNOBS[name].after
-        if earlier and getattr(schedule, earlier) is None:
-            return f"{earlier} is not set; a schedule with {name} has it."
-    return None
+    if schedule.features is not None or schedule.gap is None:
+        return None
+    name, earlier = schedule.gap
+    return f"{earlier} is not set; a schedule with {name} has it."

@@ -51,8 +51,9 @@ def projection(rung: Rung) -> tuple[Schedule, ...]:
 
 
 def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
-    """The mma and the features of a rung."""
-    return getattr(rung, "mma", "tcgen05"), getattr(rung, "features", None)
+    """The mma and the features of a rung, as a schedule of it has them."""
+    blank = Schedule(mma=getattr(rung, "mma", "tcgen05"), features=getattr(rung, "features", None))
+    return blank.mma, blank.features
 
 
 @cache

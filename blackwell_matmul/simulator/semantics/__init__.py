@@ -6,6 +6,7 @@ from blackwell_matmul.simulator.semantics import (  # noqa: F401
     debug,
     dot,
     elementwise,
+    griddepcontrol,
     mbarrier,
     memory,
     reduce,

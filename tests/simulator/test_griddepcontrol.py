@@ -1,11 +1,13 @@
 """A kernel that starts while the grid before it ends waits for that one before it touches global memory."""
 
+import linecache
 from typing import Any
 
 import pytest
 import tilus
 import torch
 from tilus import float32, int32
+from tilus.ir.instructions import StoreSharedInst
 
 from blackwell_matmul import check, simulate
 from blackwell_matmul.frontend import launch_order
@@ -28,6 +30,25 @@ class TooLate(Copy):
     """A program of its own, for nothing is kept of it."""
 
 
+class Pair(tilus.Script):
+    """Two CTAs of a cluster meet after each has stored."""
+
+    def __call__(self, m: int32, y_ptr: ~int32):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 1
+        s = self.shared_tensor(dtype=int32, shape=[64])
+        one = self.register_tensor(dtype=int32, shape=[64], init=1)
+        self.store_shared(s, one)
+        self.cluster.sync()
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[m])
+        self.store_global(g_y, one, offsets=[self.blockIdx.x * 64])
+
+
+class RelaxedPair(Pair):
+    """A program of its own, likewise."""
+
+
 def codes(found: Any) -> set[str]:
     return {finding.code for finding in found.findings}
 
@@ -48,7 +69,18 @@ def test_a_wait_that_stands_too_late_is_found(monkeypatch: pytest.MonkeyPatch) -
     m, x, y = arguments()
     found = simulate(TooLate, m, x, y, target="sm_90a")
     early = [finding for finding in found.findings if finding.code == "access-before-grid-wait"]
-    assert [str(finding.location).rpartition(":")[2] for finding in early] == ["23", "24"]
+    lines = [linecache.getline(finding.location.file, finding.location.line) for finding in early if finding.location]
+    assert ["load_global" in line for line in lines] == [True, False] and "store_global" in lines[1]
     assert "load_global accesses global memory before griddepcontrol.wait" in early[0].message
     assert "store_global accesses global memory" in early[1].message
     assert codes(check(TooLate, m, x, y, target="sm_90a")) == {"access-before-grid-wait"}
+
+
+def test_a_meeting_after_a_store_is_not_relaxed(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = torch.zeros(128, dtype=torch.int32)
+    assert not simulate(Pair, 128, y, target="sm_90a").findings and bool((y == 1).all())
+    harmless = (*launch_order._HARMLESS, StoreSharedInst)
+    monkeypatch.setattr(launch_order, "_HARMLESS", harmless)
+    found = simulate(RelaxedPair, 128, y, target="sm_90a")
+    assert codes(found) == {"relaxed-wait"}
+    assert "store_shared comes before a cluster.sync whose arrival is relaxed" in str(found.findings[0])

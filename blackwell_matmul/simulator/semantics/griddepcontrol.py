@@ -7,10 +7,12 @@ start, which waits likewise.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine import Warp
 from blackwell_matmul.simulator.semantics.cluster import cluster_sync
 from blackwell_matmul.simulator.semantics.description import Again, Description, Space, Wait, describe, description_of
@@ -20,7 +22,7 @@ from blackwell_matmul.simulator.site import Site
 @describe("GridDependencyInst", name="griddepcontrol.wait", ptx="griddepcontrol", again=Again.NOTHING)
 def grid_dependency(inst: Any, site: Site) -> Callable[[Warp], None] | None:
     """Every access of global memory that comes first is a finding: none of them is ordered after the grids before."""
-    early = list(_early(inst, site))
+    early = list(_before(inst, site, frozenset({Space.GLOBAL})))
     if not early:
         return None
 
@@ -28,23 +30,21 @@ def grid_dependency(inst: Any, site: Site) -> Callable[[Warp], None] | None:
         for description, location in early:
             message = (
                 f"{description.name} accesses global memory before griddepcontrol.wait, while the grid before this one "
-                f"may still write there; it must come after the wait"
+                "may still write there; it must come after the wait"
             )
             warp.cta.report("access-before-grid-wait", message, location, site.location)
 
     return run
 
 
-def _early(inst: Any, site: Site) -> Iterator[tuple[Description, Location | None]]:
-    """What accesses global memory and stands before the wait, which every thread comes to."""
+def _before(inst: Any, site: Site, spaces: frozenset[Space]) -> Iterator[tuple[Description, Location | None]]:
+    """What accesses one of these spaces and stands before an instruction, which every thread comes to."""
     from blackwell_matmul.frontend.recording import instructions
 
-    for each in instructions(site.program.tile):
-        if each is inst:
-            return
+    for each in itertools.takewhile(lambda each: each is not inst, instructions(site.program.tile)):
         location = site.program.location_of(each)
         description, _ = description_of(each, str(location))
-        if any(effect.space is Space.GLOBAL for effect in description.effects):
+        if any(effect.space in spaces for effect in description.effects):
             yield description, location
 
 
@@ -55,6 +55,19 @@ def _early(inst: Any, site: Site) -> Iterator[tuple[Description, Location | None
     waits=(Wait("threads"),),
     again=Again.NOTHING,
 )
-def relaxed_cluster_sync(inst: Any, site: Site) -> Any:
-    """As `cluster.sync`: nothing stands before it but the initialisation of barriers, which has a fence of its own."""
-    return cluster_sync(inst, site)
+def relaxed_cluster_sync(inst: Any, site: Site) -> Callable[[Warp], Blocked | None]:
+    """`cluster.sync` that releases nothing but initialised barriers, which have a fence of their own: what accesses
+    memory before it is a finding."""
+    meet: Callable[[Warp], Blocked | None] = cluster_sync(inst, site)
+    early = list(_before(inst, site, frozenset({Space.SHARED, Space.TENSOR, Space.GLOBAL})))
+
+    def run(warp: Warp) -> Blocked | None:
+        for description, location in early:
+            message = (
+                f"{description.name} comes before a cluster.sync whose arrival is relaxed, which orders no access of "
+                "memory; it must come after it"
+            )
+            warp.cta.report("relaxed-wait", message, location, site.location)
+        return meet(warp)
+
+    return run if early else meet

@@ -31,8 +31,9 @@ from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import LADDERS, rung
-from blackwell_matmul.kernels.space import projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
 
 TARGET = "sm_100a"

@@ -36,8 +36,8 @@ from blackwell_matmul.harness.bench.protocol import Settings, measure
 from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import rung as rung_named
-from blackwell_matmul.kernels.space import SPACE, choose
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling.space import SPACE, choose
 
 TILES = (
     *itertools.product((128,), (256, 224, 192, 160, 128, 96, 64)),

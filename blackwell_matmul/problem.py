@@ -1,11 +1,13 @@
-"""What is computed and how: `Problem` and `Schedule`, printable frozen dataclasses and nothing else."""
+"""What is computed and how: `Problem` and `Schedule`, printable frozen dataclasses, and what a schedule's knobs are."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from blackwell_matmul.errors import InputError
@@ -94,6 +96,37 @@ class Problem:
         return f"{self.m}x{self.n}x{self.k} {self.dtype}"
 
 
+FEATURES: Mapping[str, str] = MappingProxyType(
+    {
+        "tma": "A and B come by TMA, and C leaves by it, in strips of columns",
+        "ring": "shared memory holds several k-tiles, loaded ahead",
+        "specialised": "one warp loads, others multiply",
+        "persistent": "a CTA computes tile after tile, and there is one for each SM at most",
+        "clusters": "the CTAs of a cluster lie above each other and read their tile of B once, by multicast",
+        "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
+    }
+)
+"""What a kernel can be made of, in any combination, besides the instruction that multiplies."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What a field of `Schedule` is. values: those of the space. feature: what it tunes; "" is every kernel's tile.
+    mma: the only instruction whose kernels have it. after: a schedule that names no features has this knob only with
+    that one, as the rungs of the ladder do.
+    """
+
+    values: tuple[int, ...]
+    feature: str = ""
+    mma: str = ""
+    after: str = ""
+
+
+def knob(*values: int, **what: str) -> Any:
+    """The default of a field of `Schedule`, None, with what the field is."""
+    return dataclasses.field(default=None, metadata={"knob": Knob(values, **what)})
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The tuning knobs of a rung; a knob that the rung does not have is None.
@@ -102,25 +135,42 @@ class Schedule:
     e_block_n: the width of an epilogue strip, in columns of C. stages: shared-memory buffers of A and B.
     consumers: warpgroups that share a tile. group_m: tiles along m that come before the next along n. cluster_m: CTAs
     along m that read their tile of B once for all of them. split_k: CTAs that compute a tile together.
-    mma: the instruction that multiplies, a key of `MMAS`; no knob, the rung has it.
+    mma: the instruction that multiplies, a key of `MMAS`; no knob, the rung has it. features: keys of `FEATURES`, the
+    rung's, too; None stands for those that the knobs tune.
     """
 
-    block_m: int | None = None
-    block_n: int | None = None
-    block_k: int | None = None
-    e_block_n: int | None = None
-    stages: int | None = None
-    consumers: int | None = None
-    group_m: int | None = None
-    cluster_m: int | None = None
-    split_k: int | None = None
+    block_m: int | None = knob(64, 128)
+    block_n: int | None = knob(64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
+    block_k: int | None = knob(16, 32, 64)
+    e_block_n: int | None = knob(16, 32, 64, feature="tma")
+    stages: int | None = knob(2, 3, 4, 6, 8, 12, feature="ring", after="e_block_n")
+    consumers: int | None = knob(1, 2, feature="specialised", after="stages", mma="wgmma")
+    group_m: int | None = knob(1, 4, 8, 16, feature="persistent", after="consumers")
+    cluster_m: int | None = knob(1, 2, feature="clusters", after="group_m")
+    split_k: int | None = knob(1, 2, 4, 8, feature="split_k", after="cluster_m")
     mma: str = dataclasses.field(default="tcgen05", kw_only=True)
+    features: tuple[str, ...] | None = dataclasses.field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         for name, value in self:
             object.__setattr__(self, name, positive(name, value))
         if plain_text(self.mma) not in MMAS:
             raise InputError(f"mma is {shown(self.mma)}; it must be one of {', '.join(MMAS)}.")
+        if self.features is not None:
+            named = plain_features(self.features)
+            told = self.gap is None and named == features_of(name for name, _ in self)
+            object.__setattr__(self, "features", None if told else named)
+
+    @property
+    def gap(self) -> tuple[str, str] | None:
+        """The first knob that stands without the one that it comes after in the ladder, and that one."""
+        steps = ((name, KNOBS[name].after) for name, _ in self if KNOBS[name].after)
+        return next(((name, earlier) for name, earlier in steps if getattr(self, earlier) is None), None)
+
+    @cached_property
+    def kernel_features(self) -> frozenset[str]:
+        """What the kernel is made of, named or told by the knobs."""
+        return frozenset(features_of(name for name, _ in self) if self.features is None else self.features)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         """The knobs that are set, as (name, value), in declaration order."""
@@ -131,7 +181,7 @@ class Schedule:
 
     @classmethod
     def knob_names(cls) -> tuple[str, ...]:
-        return tuple(field.name for field in dataclasses.fields(cls) if field.name != "mma")
+        return tuple(KNOBS)
 
     def as_dict(self) -> dict[str, int]:
         return dict(self)
@@ -164,6 +214,27 @@ class Schedule:
                 raise InputError(f"schedule names {name} twice; give it once.")
             values[name] = int(value)
         return cls(**values)
+
+
+KNOBS: Mapping[str, Knob] = MappingProxyType(
+    {field.name: field.metadata["knob"] for field in dataclasses.fields(Schedule) if "knob" in field.metadata}
+)
+"""Every knob, in the order of the fields."""
+
+
+def features_of(knobs: Iterable[str]) -> tuple[str, ...]:
+    """The features that these knobs tune, in the order of `FEATURES`."""
+    tuned = {KNOBS[name].feature for name in KNOBS.keys() & set(knobs)}
+    return tuple(name for name in FEATURES if name in tuned)
+
+
+def plain_features(value: object) -> tuple[str, ...]:
+    """`value` as keys of `FEATURES`, in their order; InputError if it is none."""
+    names = list(value) if isinstance(value, (tuple, list)) else [value]
+    for name in names:
+        if plain_text(name) not in FEATURES:
+            raise InputError(f"features names {shown(name)}; the features are {', '.join(FEATURES)}.")
+    return tuple(name for name in FEATURES if name in names)
 
 
 def as_pins(schedule: object) -> dict[str, object]:

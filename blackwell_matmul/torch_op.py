@@ -139,9 +139,9 @@ def _rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
 
 
 def _takes(name: str, problem: Problem, gpu: Gpu) -> bool:
-    from blackwell_matmul.kernels import space
+    from blackwell_matmul.scheduling import rules, space
 
-    return any(not space.why_not(schedule, problem, gpu) for schedule in space.projection(rung(name)))
+    return any(not rules.why_not(schedule, problem, gpu) for schedule in space.projection(rung(name)))
 
 
 @functools.cache

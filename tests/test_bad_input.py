@@ -27,8 +27,9 @@ from blackwell_matmul import (
 )
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
 from blackwell_matmul.gpus import GPUS, gpu_for_target
-from blackwell_matmul.kernels.space import projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import projection
 
 RUNGS = [BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2]
 M, N, K = 64, 48, 32

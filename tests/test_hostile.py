@@ -38,7 +38,7 @@ from blackwell_matmul import cli, detect, kernels, screen, simulate
 from blackwell_matmul.gpus import GPUS, gpu_for_target
 from blackwell_matmul.harness import make_inputs
 from blackwell_matmul.harness.outputs import compare
-from blackwell_matmul.kernels import space
+from blackwell_matmul.scheduling import rules, space
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning:tilus")  # of constants that their types cannot hold
 
@@ -274,7 +274,7 @@ CALLS = {
     "parse_schedule": Target(kernels.parse_schedule, lambda: {"name": "v1", "text": "block_m=128"}),
     "gpu_for_target": Target(gpu_for_target, lambda: {"target": "sm_100a"}),
     "projection": Target(space.projection, lambda: {"rung": b.BlackwellMatmulV1}),
-    "why_not": Target(space.why_not, lambda: {"schedule": FULL, "problem": PROBLEM, "gpu": GPUS["B200"]}),
+    "why_not": Target(rules.why_not, lambda: {"schedule": FULL, "problem": PROBLEM, "gpu": GPUS["B200"]}),
     "choose": Target(
         space.choose, lambda: {"rung": b.BlackwellMatmulV1, "problem": PROBLEM, "gpu": GPUS["B200"], "pins": {}}
     ),

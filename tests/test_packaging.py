@@ -115,12 +115,16 @@ def test_console_script_exists() -> None:
     ("room", "may_not_import"),
     [
         ("kernels", ["simulator", "harness", "tuner", "cli"]),
-        ("frontend", ["simulator", "harness", "kernels", "script", "cli"]),
-        ("simulator", ["kernels", "harness", "script", "cli"]),
+        (
+            "scheduling",
+            ["kernels", "script", "frontend", "simulator", "compiler", "runtime", "harness", "tuner", "cli"],
+        ),
+        ("frontend", ["simulator", "scheduling", "harness", "kernels", "script", "cli"]),
+        ("simulator", ["kernels", "scheduling", "harness", "script", "cli"]),
         ("harness", ["tuner", "cli"]),
         ("tuner", ["cli"]),
-        ("compiler", ["kernels", "script", "simulator", "runtime", "harness", "cli"]),
-        ("runtime", ["kernels", "script", "simulator", "harness", "tuner", "cli"]),
+        ("compiler", ["kernels", "scheduling", "script", "simulator", "runtime", "harness", "cli"]),
+        ("runtime", ["kernels", "scheduling", "script", "simulator", "harness", "tuner", "cli"]),
         ("doctor", ["cli"]),
     ],
 )

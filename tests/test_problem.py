@@ -75,3 +75,21 @@ def test_pins_come_from_a_schedule_a_mapping_or_nothing():
         with pytest.raises(InputError) as caught:
             as_pins(wrong)
         assert words in str(caught.value)
+
+
+def test_a_schedule_has_the_features_that_its_knobs_tune():
+    assert Schedule(128, 64, 32).kernel_features == frozenset()
+    assert Schedule(128, 64, 32, 32, stages=3).kernel_features == {"tma", "ring"}
+    assert Schedule(128, 64, 32, 32, features=("tma",)) == Schedule(128, 64, 32, 32)  # said twice
+
+
+def test_features_can_be_named_apart_from_the_knobs():
+    named = Schedule(128, 64, 32, 32, 3, cluster_m=2, features=["clusters", "ring", "tma", "specialised"])
+    assert named.features == ("tma", "ring", "specialised", "clusters")
+    assert named.kernel_features == set(named.features) and named != Schedule(128, 64, 32, 32, 3, cluster_m=2)
+
+
+@pytest.mark.parametrize("value", ["warp", ("tma", 3), 64, [[]]], ids=shown)
+def test_what_is_no_feature_is_refused(value):
+    with pytest.raises(InputError, match=r"features names .*; the features are tma, ring, "):
+        Schedule(features=value)

@@ -80,7 +80,7 @@ def _compiled(program: Program, bound: Bound, key: str) -> Bundle:
     with tilus_compat.lock:
         lowered = lower(program)
         source = device_source(lowered, program, _entry(bound))
-        early_start = _early_start(bound) if source.early_start else 0
+        early_start = _early_start(bound) if program.early_start else 0
         plan = launch_plan(lowered.module, program, source.kernel, early_start)
     made = nvrtc.compile_source(source.numbered, program.target, program.name)
     return Bundle(

@@ -76,7 +76,7 @@ _SENTENCES = {
 
 def launch_plan(module: Any, program: Program, kernel: str, early_start: Expr = 0) -> LaunchPlan:
     """The plan for the module's `launch` function. kernel: what its device function is called in the cubin.
-    early_start: when it may start before the grids in front of it have ended; it waits for them (`prologue`).
+    early_start: when it may start before the grids in front of it have ended; it waits for them (`launch_order`).
     """
     return replace(_Planner(module, program, kernel).plan(), early_start=early_start)
 

@@ -3,14 +3,14 @@
 A script with clusters of any size, such as HopperMatmulV5, tells every CTA of a cluster that a stage is empty, and
 loads into all of them. Where the cluster is one CTA, the way through the shared memory of a cluster leads back to where
 it began, and takes longer. Loads and arrivals of the CTA's own mean the same; with them HopperMatmulV5 is as fast with
-cluster_m = 1 as HopperMatmulV4, on an H200 from 2048 up (bench/results/h200_ladder.json).
+cluster_m = 1 as HopperMatmulV4, on an H200 from 2048 up (bench/results/h200_ladder.json). Nothing that orders anything
+changes: the same threads tell the same barriers the same, with the same semantics and scope, and `Program.lone_cta`
+says when it is so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 _MAPA = re.compile(r"mapa\.shared::cluster\.u32 (%\d+), (%\d+), %\d+;")
 """The address of the same variable in another CTA (PTX, "mapa"). Here: (result, address)."""
@@ -21,11 +21,6 @@ _MULTICAST = re.compile(
     r"setp\.ne\.u32 __pred, (%\d+), 0;(.*cp\.async\.bulk\.tensor.*)\.multicast::cluster (.*), (%\d+);\}"
 )
 """A load for the CTAs in a mask (PTX, "cp.async.bulk.tensor"). Here: (leader or not, load, operands, mask)."""
-
-
-def is_lone(attrs: Mapping[str, Any]) -> bool:
-    """Whether a kernel's attributes give it a cluster of one CTA; tilus gives one to each that asks for none."""
-    return all(int(extent) == 1 for extent in attrs.get("cuda.cluster_dim", ()))
 
 
 def at_home(template: str) -> str:

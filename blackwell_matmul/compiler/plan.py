@@ -210,7 +210,7 @@ class LaunchPlan:
     parameters: the arguments of a call, in order, without those that were constants for the compiler. cluster: compiled
     into the kernel (`__cluster_dims__`); the launch need not repeat it. early_start: a condition (1 is always): the
     launch lets the grid start before those in front of it in the stream have ended, because the kernel waits for them
-    itself (`prologue`).
+    itself (`launch_order`).
     """
 
     kernel: str

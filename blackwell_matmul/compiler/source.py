@@ -25,7 +25,7 @@ from tilus.hidet.ir.utils.call_graph import CallGraph
 from tilus.hidet.utils.doc import NewLine, Text
 from tilus.ir.instructions import FormatPrintInst, PrintTensorInst
 
-from blackwell_matmul.compiler import lone_cta, prologue, tilus_faults
+from blackwell_matmul.compiler import lone_cta, tilus_faults
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.program import Location, Program
@@ -83,13 +83,12 @@ _MARK = "//@"
 @dataclass(frozen=True)
 class DeviceSource:
     """CUDA C++ with one kernel. text: to be read. lines: for each line of it, the line of the Python kernel, where
-    known. early_start: it waits for the grids before it, so that a launch may let it start before they end.
+    known.
     """
 
     text: str
     kernel: str
     lines: tuple[Location | None, ...]
-    early_start: bool
 
     @property
     def numbered(self) -> str:
@@ -129,7 +128,7 @@ def lower(program: Program) -> LoweredModule:
 
 def device_source(lowered: LoweredModule, program: Program, entry: Location | None = None) -> DeviceSource:
     """The device functions as text. entry: the line of the script's `__call__`."""
-    codegen = DeviceCodegen(program.target)
+    codegen = DeviceCodegen(program)
     with tilus_compat.target(program.target):
         text = str(codegen(lowered.module))
     placed = list(_placed(text, lowered.locations, entry))
@@ -138,7 +137,6 @@ def device_source(lowered: LoweredModule, program: Program, entry: Location | No
         "".join(f"{line}\n" for line, _ in placed),
         codegen.kernel,
         tuple(location for _, location in placed),
-        codegen.early_start,
     )
 
 
@@ -262,15 +260,14 @@ def _c_string(text: str) -> str:
 class DeviceCodegen(UpdatedCUDACodeGen):
     """tilus's CUDA C++ generator for the device functions of a module, with the corrections of `tilus_faults`."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, program: Program) -> None:
         super().__init__()
         self.kernel: str | None = None
-        self._target = target
+        self._target = program.target
+        self._lone_cta = program.lone_cta
         self._tcgen05 = False
         self._in_flight = False
         self._bulk_stores = False
-        self._lone_cta = False
-        self.early_start = False
 
     def visit_IRModule(self, module: Any) -> Any:
         self.ir_module = module
@@ -279,8 +276,6 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         self._tcgen05 = tilus_faults.uses_tcgen05(templates)
         self._in_flight = tilus_faults.keeps_wgmma_in_flight(templates)
         self._bulk_stores = tilus_faults.stores_unseen(templates)
-        self._lone_cta = all(lone_cta.is_lone(node.attrs) for node in nodes if node.kind == KERNEL)
-        self.early_start = prologue.may_start_early(self._target, self._tcgen05)
         functions = "\n".join(str(self(function)) for function in nodes) + "\n"
         return Text(PRELUDE + self._headers(functions) + functions)
 
@@ -297,9 +292,8 @@ class DeviceCodegen(UpdatedCUDACodeGen):
         return Text(text.replace("static __global__", 'extern "C" __global__', 1))
 
     def _as_launched(self, function: Any) -> Any:
-        body = prologue.waiting(function.body) if self.early_start else function.body
-        attrs = tilus_faults.without_lone_cluster(function.attrs)
-        return Function(function.name, function.params, body, function.ret_type, function.kind, attrs)
+        attrs = tilus_faults.without_lone_cluster(function.attrs, self._lone_cta)
+        return Function(function.name, function.params, function.body, function.ret_type, function.kind, attrs)
 
     def param_declare_v2(self, func_kind: str, v: Any) -> Any:
         text = super().param_declare_v2(func_kind, v)

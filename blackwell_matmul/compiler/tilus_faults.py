@@ -25,7 +25,6 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from blackwell_matmul.compiler.lone_cta import is_lone
 from blackwell_matmul.frontend.program import Program
 
 # --- memory clobbers
@@ -200,7 +199,7 @@ def without_cta_group(template: str, target: str) -> str:
 # --- clusters
 
 
-def without_lone_cluster(attrs: Mapping[str, Any]) -> dict[str, Any]:
+def without_lone_cluster(attrs: Mapping[str, Any], lone: bool) -> dict[str, Any]:
     """A kernel's attributes without a cluster of one CTA, which tilus gives to every kernel that asks for none.
 
     The hardware deals clusters out one to a GPC in turn, and CTAs without a cluster so that neighbours share a GPC.
@@ -209,7 +208,6 @@ def without_lone_cluster(attrs: Mapping[str, Any]) -> dict[str, Any]:
     without (h200_counters.json), which made it 2 % faster. What a script can ask, such as the CTA's rank, answers as in
     a cluster of one (PTX, "%cluster_ctarank"). Removable once tilus leaves `__cluster_dims__` out.
     """
-    lone = is_lone(attrs)
     return {name: value for name, value in attrs.items() if not (lone and name == "cuda.cluster_dim")}
 
 

@@ -18,6 +18,7 @@ from blackwell_matmul.detect import DetectedGpu, detect
 from blackwell_matmul.doctor.verify import MARK
 from blackwell_matmul.errors import SimulationError, UnsupportedError
 from blackwell_matmul.kernels import LADDERS, RUNGS, rung
+from blackwell_matmul.scheduling.mma import MMA_SPECS
 from blackwell_matmul.wording import said, spelled
 
 TARGETS = ("sm_90a", "sm_100a")
@@ -94,8 +95,7 @@ def _on_gpu(found: DetectedGpu) -> None:
 
 def _lacks(name: str, found: DetectedGpu) -> str:
     """What a rung takes and a GPU is known not to have; nothing where it may run."""
-    mma = rung(name).mma
-    need = "tma" if mma == "mma.sync" else mma
+    need = MMA_SPECS[rung(name).mma].gpu_feature
     return need if found.features[need] is False else ""
 
 

@@ -123,7 +123,7 @@ class _Build:
             assumes = self._assumes(program)
             program = passes[assumes_end](program)
             program = tilus_compat.of_any_sign(program, self._negative(program))
-            tile = _apply(passes[assumes_end + 1 : tile_end], program)
+            tile = self._in_launch_order(_apply(passes[assumes_end + 1 : tile_end], program))
             self._refuse(_function(tile))
             final = _apply(passes[tile_end:], tile)
         return self._assemble(_function(tile), _function(final), assumes)
@@ -158,6 +158,17 @@ class _Build:
         lines = [self.recorder.line_of(inst) for inst in found]
         return tuple((inst.condition, line) for inst, line in zip(found, lines, strict=True) if line is not None)
 
+    def _in_launch_order(self, program: Any) -> Any:
+        """With the wait for the grids before this one, where it can start before they end."""
+        from blackwell_matmul.frontend.launch_order import may_start_early, waiting
+
+        function = _function(program)
+        if not may_start_early(self.target, function):
+            return program
+        ordered = function.with_body(waiting(function.body, self.recorder.rewritten))
+        self.recorder.rewritten(function, ordered)
+        return program.with_function(ordered)
+
     def _refuse(self, tile: Any) -> None:
         from blackwell_matmul.frontend.refusals import refusals
 
@@ -176,6 +187,7 @@ class _Build:
         return module
 
     def _assemble(self, tile: Any, final: Any, assumes: tuple[tuple[Any, Location], ...]) -> Program:
+        from blackwell_matmul.frontend.launch_order import is_lone, may_start_early
         from blackwell_matmul.frontend.recording import instructions, operands
 
         lowered = self._lower(final)
@@ -204,6 +216,8 @@ class _Build:
             workspace=codegen.workspace,
             final=final,
             origins=origins,
+            early_start=may_start_early(self.target, tile),
+            lone_cta=is_lone(tile.metadata.cluster_blocks),
         )
 
 

@@ -48,6 +48,8 @@ class Program:
     workspace: scratch shared memory that emitters asked for (reductions, shuffles), or None.
     final: tilus.ir.Function after all passes, which code generation read; dead code is gone from it.
     origins: for each instruction of `final`, the instruction of `tile` that it came from.
+    early_start: it waits for the grids before it (`launch_order`), so that a launch may let it start before they end.
+    lone_cta: its cluster is one CTA.
     """
 
     name: str
@@ -66,6 +68,8 @@ class Program:
     workspace: SharedAllocation | None = None
     final: Any = None
     origins: Mapping[Any, Any] = field(default_factory=dict)
+    early_start: bool = False
+    lone_cta: bool = True
 
     def location_of(self, node: Any) -> Location | None:
         """The source line of an instruction (or control statement) of the tile view."""

@@ -11,10 +11,11 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpus import GPUS, Gpu, by_name, gpu_for_target
 from blackwell_matmul.harness import foreign
-from blackwell_matmul.kernels import space
-from blackwell_matmul.kernels.case import case_of, shared_bytes, tensor_memory_columns
-from blackwell_matmul.kernels.cycles import predicted_cycles
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling import space
+from blackwell_matmul.scheduling.cost_model import predicted_cycles
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.wording import shown
 
 RULE = (
@@ -29,7 +30,7 @@ class ScheduleRow:
     """One schedule: what it takes, and each reason why it cannot run (none: it can).
 
     ctas: tiles of C, in whole clusters. shared_memory_bytes: of one CTA. tensor_memory_columns: what its accumulator
-    takes. predicted_cycles: as `kernels.cycles` ranks schedules by; not measured.
+    takes. predicted_cycles: as `scheduling.cost_model` ranks schedules by; not measured.
     """
 
     schedule: Schedule
@@ -133,14 +134,14 @@ def schedules(rung: str | type, problem: Problem, gpu: str | Gpu | None = None, 
 
 
 def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
-    case = case_of(schedule, problem, gpu)
+    config = tile_config(schedule, problem, gpu)
     return ScheduleRow(
         schedule=schedule,
-        ctas=case.ctas,
-        shared_memory_bytes=shared_bytes(case),
-        tensor_memory_columns=tensor_memory_columns(case.block_n) if schedule.mma == "tcgen05" else 0,
-        predicted_cycles=predicted_cycles(case),
-        reasons=tuple(space.why_not(schedule, problem, gpu)),
+        ctas=config.ctas,
+        shared_memory_bytes=config.shared_bytes,
+        tensor_memory_columns=config.tensor_memory_columns,
+        predicted_cycles=predicted_cycles(config),
+        reasons=tuple(why_not(schedule, problem, gpu)),
     )
 
 

@@ -25,8 +25,8 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.reference import torch_product
-from blackwell_matmul.kernels.space import MMA_K
 from blackwell_matmul.problem import positive
+from blackwell_matmul.scheduling.tile_config import MMA_K
 from blackwell_matmul.wording import has_memory, shown
 
 ALLOWED_RATIO = 2.0

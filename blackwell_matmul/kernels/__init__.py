@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.problem import Schedule
+from blackwell_matmul.scheduling.ladders import LADDERS
 from blackwell_matmul.wording import plain_text, shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.kernels.matmul import MatmulScript
+
+__all__ = ["LADDERS", "RUNGS", "known_rung", "parse_schedule", "rung"]
 
 RUNGS: Mapping[str, str] = MappingProxyType(
     {
@@ -31,16 +34,6 @@ RUNGS: Mapping[str, str] = MappingProxyType(
 )
 """The rungs of the ladders, bottom first: name to "module:class"; v for data-center Blackwell, h for Hopper, g for
 GeForce Blackwell and GB10."""
-
-LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "sm_100a": ("v2", "v1", "v0"),
-        "sm_90a": ("h6", "h5", "h4", "h3", "h2", "h1", "h0"),
-        "sm_120a": ("g0",),
-        "sm_121a": ("g0",),
-    }
-)
-"""For each architecture the rungs to try on it, best first."""
 
 
 def known_rung(name: str) -> str:

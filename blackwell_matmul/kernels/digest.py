@@ -9,15 +9,16 @@ from pathlib import Path
 
 @functools.cache
 def kernels_digest() -> str:
-    """Of every file of the rungs and of what they share."""
-    return _digest(Path(__file__).parent)
+    """Of every file of the rungs, of what they share and of what chooses their schedules."""
+    here = Path(__file__).parent
+    return _digest(here, here.parent / "scheduling")
 
 
 @functools.cache
 def code_digest() -> str:
-    """Of the rungs, the frontend and the compiler."""
+    """Of the rungs, their schedules, the frontend and the compiler."""
     here = Path(__file__).parent
-    return _digest(here, here.parent / "frontend", here.parent / "compiler")
+    return _digest(*(here.parent / room for room in ("kernels", "scheduling", "frontend", "compiler")))
 
 
 def _digest(*folders: Path) -> str:

@@ -9,8 +9,8 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
-from blackwell_matmul.kernels import space
-from blackwell_matmul.problem import Problem, positive
+from blackwell_matmul.problem import Problem, features_of, plain_features, positive
+from blackwell_matmul.scheduling import rules, space
 from blackwell_matmul.script import Script
 from blackwell_matmul.wording import has_memory, same, shown
 
@@ -33,8 +33,13 @@ _TILUS_NAMES = {"fp16": "float16", "bf16": "bfloat16"}
 class MatmulScript(Script):
     """C[m, n] = A[m, k] @ B[n, k].T, called with (m, n, k, a, b, c) on row-major 16-bit tensors; c is written.
 
-    A subclass names its `knobs`, which are parameters of its `__init__` besides `dtype`.
+    A subclass names its `features`. Its knobs follow from them, and are parameters of its `__init__` besides `dtype`;
+    a persistent kernel takes the number of SMs as well, `sm_count`.
     """
+
+    features: ClassVar[tuple[str, ...]] = ()
+    """What it is made of: keys of `blackwell_matmul.problem.FEATURES`. A subclass that names `knobs` alone has those
+    that they tune."""
 
     knobs: ClassVar[tuple[str, ...]] = ()
     target: ClassVar[str] = "sm_100a"
@@ -46,12 +51,14 @@ class MatmulScript(Script):
     mma: ClassVar[str] = "tcgen05"
     """The instruction that multiplies (`blackwell_matmul.problem.MMAS`)."""
 
-    one_cta_per_sm: ClassVar[bool] = False
-    """Whether `__init__` takes the number of SMs as well, `sm_count`."""
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.targets = space.targets(cls.mma)
+        if "features" in vars(cls):
+            cls.features = plain_features(cls.features)
+            cls.knobs = vars(cls).get("knobs", space.knobs_of(cls.features, cls.mma))
+        elif "knobs" in vars(cls):
+            cls.features = features_of(cls.knobs)
+        cls.targets = rules.targets(cls.mma)
 
     @classmethod
     def complete(
@@ -74,7 +81,7 @@ class MatmulScript(Script):
             name = getattr(pinned_type, "name", "") if isinstance(pinned_type, tilus.DataType) else shown(pinned_type)
             raise InputError(f"dtype is pinned to {name} and the tensors are {a.dtype}; leave dtype out.")
         gpu = gpu or cls._gpu(target)
-        fixed = {"sm_count": knobs.pop("sm_count", gpu.sm_count)} if cls.one_cta_per_sm else {}
+        fixed = {"sm_count": knobs.pop("sm_count", gpu.sm_count)} if "persistent" in cls.features else {}
         schedule = space.choose(cls, problem, gpu, knobs)
         return {"dtype": element_type, **schedule.as_dict(), **fixed}
 

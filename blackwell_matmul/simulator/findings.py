@@ -10,6 +10,7 @@ from typing import Literal
 from blackwell_matmul.frontend.program import Location
 
 Code = Literal[
+    "access-before-grid-wait",
     "assumption-false",
     "conversion-range",
     "data-race",

@@ -1,8 +1,8 @@
 """What there is to try, in the order in which it is tried.
 
-A rung's schedules come in the order of their predicted cycles (`kernels.cycles`), where each further schedule of a tile
-counts as a little slower than the one before: many of them differ by what the prediction does not see, and a short
-budget had better see several tiles.
+A rung's schedules come in the order of their predicted cycles (`scheduling.cost_model`), where each further schedule of
+a tile counts as a little slower than the one before: many of them differ by what the prediction does not see, and a
+short budget had better see several tiles.
 
 For a script of the user's the order is a rule of thumb: the busiest SM computes `waves` tiles, and a step along k of
 each costs its products, block_m * block_n, and its loads, 64 * (block_m + block_n). An SM of a Hopper adds 2048
@@ -24,10 +24,11 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness import foreign
 from blackwell_matmul.harness.reference import TORCH_DTYPES
-from blackwell_matmul.kernels import space
-from blackwell_matmul.kernels.case import case_of
-from blackwell_matmul.kernels.cycles import predicted_cycles
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling import space
+from blackwell_matmul.scheduling.cost_model import predicted_cycles
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import why_not
 
 RULE = "tried in the order of predicted time, several tiles among the first; what a call would choose comes first"
 LOAD_COST = 64
@@ -81,7 +82,7 @@ def candidates(kernel: Kernel, problem: Problem, gpu: Gpu) -> Candidates:
 def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
     able, refused = [], Counter[str]()
     for schedule in space.projection(script_cls):
-        reasons = space.why_not(schedule, problem, gpu)
+        reasons = why_not(schedule, problem, gpu)
         if reasons:
             refused[reasons[0]] += 1
         else:
@@ -97,7 +98,7 @@ def _mixed(ranked: Sequence[Schedule], problem: Problem, gpu: Gpu) -> list[Sched
     seen, costs = Counter[tuple[int | None, ...]](), {}
     for schedule in ranked:
         tile = schedule.block_m, schedule.block_n, schedule.cluster_m, schedule.split_k
-        costs[schedule] = predicted_cycles(case_of(schedule, problem, gpu)) * (1 + REPEATED * seen[tile])
+        costs[schedule] = predicted_cycles(tile_config(schedule, problem, gpu)) * (1 + REPEATED * seen[tile])
         seen[tile] += 1
     return sorted(ranked, key=costs.__getitem__)
 

@@ -37,8 +37,3 @@ def test_a_mask_without_the_cta_is_no_load() -> None:
 @pytest.mark.parametrize("template", ["wgmma.fence.sync.aligned;", f"{LOAD} [%0], [%1, {{%2, %3}}], [%4];"])
 def test_what_does_not_leave_the_cta_stays(template: str) -> None:
     assert lone_cta.at_home(template) == template
-
-
-@pytest.mark.parametrize(("extents", "lone"), [((), True), ((1, 1, 1), True), ((2, 1, 1), False), ((1, 2, 1), False)])
-def test_which_kernels_are_alone(extents: tuple[int, ...], lone: bool) -> None:
-    assert lone_cta.is_lone({"cuda.cluster_dim": extents} if extents else {}) is lone

@@ -131,5 +131,5 @@ def test_a_script_with_prints_and_clusters_needs_no_header() -> None:
 def test_file_names_are_escaped() -> None:
     from blackwell_matmul.frontend.program import Location
 
-    source = DeviceSource("int a;\n", "k", (Location('C:\\a "b"\\k.py', 3),), early_start=False)
+    source = DeviceSource("int a;\n", "k", (Location('C:\\a "b"\\k.py', 3),))
     assert source.numbered == '#line 3 "C:\\\\a \\"b\\"\\\\k.py"\nint a;\n'

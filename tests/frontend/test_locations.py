@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 from pathlib import Path
 
+import pytest
 from frontend_samples import built
 
 from blackwell_matmul.frontend import Program
@@ -70,7 +71,7 @@ def source(program: Program, node: object) -> str:
 def test_every_node_has_the_line_that_wrote_it(program: Program) -> None:
     for node in walk(program.tile.body):
         kind = type(node).__name__
-        if kind not in ("SeqStmt", "InstStmt"):
+        if kind not in ("SeqStmt", "InstStmt", "GridDependencyInst"):  # the last is nobody's line
             line = source(program, node)
             assert any(word in line for word in WRITTEN_AS[kind].split()), (kind, line)
 
@@ -99,6 +100,14 @@ def test_what_a_pass_inserts_has_the_line_that_it_was_inserted_for() -> None:
     program = built("TensorMemory")
     (load,) = (inst for inst in instructions(program.tile) if type(inst).__name__ == "Tcgen05LoadInst")
     assert "print_tensor" in source(program, load)
+
+
+@pytest.mark.parametrize("name", ["Arithmetic", "Inlined", "CpAsync"])
+def test_the_wait_for_the_grids_before_has_the_line_of_what_it_stands_before(name: str) -> None:
+    program = built(name)
+    nodes = [node for node in walk(program.tile.body) if type(node).__name__ not in ("SeqStmt", "InstStmt")]
+    (at,) = (index for index, node in enumerate(nodes) if type(node).__name__ == "GridDependencyInst")
+    assert source(program, nodes[at]) == source(program, nodes[at + 1])
 
 
 def test_every_generated_instruction_comes_from_one_of_the_tile_view(program: Program) -> None:

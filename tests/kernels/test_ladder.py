@@ -12,8 +12,9 @@ from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.kernels.space import projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
 
 SIZES = (1, 8, 17, 40, 127, 129, 136, 200, 264)
@@ -58,7 +59,7 @@ def test_a_schedule_on_an_odd_shape(index: int) -> None:
     m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
     generator = torch.Generator().manual_seed(index)
     a, b = (torch.randn(rows, k, generator=generator).to(dtype) for rows in (m, n))
-    kernel = rung(name)(sm_count=sm_count(schedule)) if rung(name).one_cta_per_sm else rung(name)
+    kernel = rung(name)(sm_count=sm_count(schedule)) if "persistent" in rung(name).features else rung(name)
     results = []
     for policy, seed in ORDERS:
         c = torch.full((m, n), float("nan"), dtype=dtype)

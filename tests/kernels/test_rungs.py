@@ -15,7 +15,7 @@ from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.recording import instructions
 from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.kernels.space import SPACE, projection
+from blackwell_matmul.scheduling.space import SPACE, projection
 
 
 def code(name: str) -> list[str]:
@@ -61,7 +61,7 @@ def test_sections_come_in_one_order() -> None:
 def test_knobs_are_the_parameters() -> None:
     for name in RUNGS:
         parameters = list(inspect.signature(rung(name).__init__).parameters)
-        fixed = ["sm_count"] if rung(name).one_cta_per_sm else []
+        fixed = ["sm_count"] if "persistent" in rung(name).features else []
         assert parameters == ["self", "dtype", *rung(name).knobs, *fixed]
         assert set(rung(name).knobs) <= set(SPACE)
 
@@ -72,7 +72,7 @@ def test_an_unknown_rung_names_those_that_exist() -> None:
 
 
 def test_the_registry_imports_nothing_heavy() -> None:
-    code = "import sys, blackwell_matmul.kernels.space; assert not {'torch', 'tilus'} & set(sys.modules)"
+    code = "import sys, blackwell_matmul.scheduling.space; assert not {'torch', 'tilus'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

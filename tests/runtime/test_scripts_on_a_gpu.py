@@ -8,8 +8,9 @@ from tilus import float16, int32, void_p
 import blackwell_matmul
 from blackwell_matmul import BlackwellMatmulV1, BlackwellMatmulV2, InputError, Script, UnsupportedError, gpus
 from blackwell_matmul.compiler import compiling
-from blackwell_matmul.kernels import LADDERS, space
+from blackwell_matmul.kernels import LADDERS
 from blackwell_matmul.problem import Problem
+from blackwell_matmul.scheduling import space
 
 
 @pytest.fixture

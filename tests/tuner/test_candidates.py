@@ -10,8 +10,8 @@ import pytest
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.kernels import space
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling import rules, space
 from blackwell_matmul.tuner.candidates import candidates, cost, find, spelled
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
@@ -26,7 +26,7 @@ def test_every_schedule_of_a_rung_is_tried_or_counted_with_its_reason():
     tried = {tuple(pins.items()) for pins in found.ordered}
     assert len(tried) == len(found.ordered)
     for schedule in space.projection(kernel.script_cls):
-        assert (tuple(schedule.as_dict().items()) in tried) == (not space.why_not(schedule, LARGE, B200))
+        assert (tuple(schedule.as_dict().items()) in tried) == (not rules.why_not(schedule, LARGE, B200))
     assert all(reason.endswith(".") for reason in found.refused)
 
 

@@ -14,7 +14,7 @@ from blackwell_matmul.kernels.matmul import MatmulScript
 class BlackwellMatmulV0(MatmulScript):
     """C[m, n] = A[m, k] @ B[n, k].T; k is even, since cp.async copies no less than 4 bytes."""
 
-    knobs = ("block_m", "block_n", "block_k")
+    features = ()
 
     def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int):
         super().__init__()

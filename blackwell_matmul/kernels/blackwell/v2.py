@@ -13,7 +13,7 @@ from blackwell_matmul.kernels.matmul import MatmulScript
 class BlackwellMatmulV2(MatmulScript):
     """C[m, n] = A[m, k] @ B[n, k].T; rows of A, B and C are multiples of 16 bytes, as TMA needs them."""
 
-    knobs = ("block_m", "block_n", "block_k", "e_block_n", "stages")
+    features = ("tma", "ring")
 
     def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int):
         super().__init__()

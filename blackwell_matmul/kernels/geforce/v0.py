@@ -8,8 +8,8 @@ Section names in the comments are those of the PTX ISA.
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.geforce.strips import accumulator_layout, strip_layout
 from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.scheduling.mma_sync_fragments import accumulator_layout, strip_layout
 
 
 class GeforceMatmulV0(MatmulScript):
@@ -17,7 +17,7 @@ class GeforceMatmulV0(MatmulScript):
 
     target = "sm_120a"
     mma = "mma.sync"
-    knobs = ("block_m", "block_n", "block_k", "e_block_n", "stages")
+    features = ("tma", "ring")
 
     def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int):
         super().__init__()

@@ -16,7 +16,7 @@ class HopperMatmulV0(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    knobs = ("block_m", "block_n", "block_k")
+    features = ()
 
     def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int):
         super().__init__()

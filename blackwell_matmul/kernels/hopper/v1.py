@@ -7,8 +7,8 @@ in strips of columns, through shared memory, and TMA writes them out. Nothing ov
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.hopper.strips import MMA_ROWS, accumulator_layout, strip_layout
 from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperMatmulV1(MatmulScript):
@@ -16,7 +16,7 @@ class HopperMatmulV1(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    knobs = ("block_m", "block_n", "block_k", "e_block_n")
+    features = ("tma",)
 
     def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int):
         super().__init__()

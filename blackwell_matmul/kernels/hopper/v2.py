@@ -7,8 +7,8 @@ loop refills a stage as soon as wgmma has read it, while the loads of the next s
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.hopper.strips import MMA_ROWS, accumulator_layout, strip_layout
 from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperMatmulV2(MatmulScript):
@@ -16,7 +16,7 @@ class HopperMatmulV2(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    knobs = ("block_m", "block_n", "block_k", "e_block_n", "stages")
+    features = ("tma", "ring")
 
     def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int):
         super().__init__()

@@ -8,8 +8,8 @@ large, and while one waits for its wgmma the tensor core has the other's.
 from tilus import DataType, GlobalTensor, RegisterTensor, SharedTensor, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.hopper.strips import MMA_ROWS, accumulator_layout, strip_layout
 from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperMatmulV3(MatmulScript):
@@ -17,7 +17,7 @@ class HopperMatmulV3(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    knobs = ("block_m", "block_n", "block_k", "e_block_n", "stages", "consumers")
+    features = ("tma", "ring", "specialised")
 
     def __init__(
         self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int, consumers: int

@@ -9,8 +9,8 @@ while the next one is written.
 from tilus import DataType, GlobalTensor, RegisterTensor, SharedTensor, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.hopper.strips import MMA_ROWS, accumulator_layout, strip_layout
 from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperMatmulV4(MatmulScript):
@@ -18,8 +18,7 @@ class HopperMatmulV4(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    one_cta_per_sm = True
-    knobs = ("block_m", "block_n", "block_k", "e_block_n", "stages", "consumers", "group_m")
+    features = ("tma", "ring", "specialised", "persistent")
 
     def __init__(
         self,

@@ -8,8 +8,8 @@ from L2. So a stage is only empty when the consumers of every CTA have said so.
 from tilus import DataType, GlobalTensor, RegisterTensor, SharedTensor, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.hopper.strips import MMA_ROWS, accumulator_layout, strip_layout
 from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperMatmulV5(MatmulScript):
@@ -17,8 +17,7 @@ class HopperMatmulV5(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    one_cta_per_sm = True
-    knobs = ("block_m", "block_n", "block_k", "e_block_n", "stages", "consumers", "group_m", "cluster_m")
+    features = ("tma", "ring", "specialised", "persistent", "clusters")
 
     def __init__(
         self,

@@ -9,8 +9,8 @@ other; and always in the same order, so that C is the same, bit for bit, every t
 from tilus import DataType, GlobalTensor, RegisterTensor, SharedTensor, float32, int32, uint16, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.kernels.hopper.strips import MMA_ROWS, accumulator_layout, strip_layout
 from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperMatmulV6(MatmulScript):
@@ -18,8 +18,7 @@ class HopperMatmulV6(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    one_cta_per_sm = True
-    knobs = ("block_m", "block_n", "block_k", "e_block_n", "stages", "consumers", "group_m", "cluster_m", "split_k")
+    features = ("tma", "ring", "specialised", "persistent", "clusters", "split_k")
 
     def __init__(
         self,

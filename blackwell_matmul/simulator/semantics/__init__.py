@@ -7,6 +7,7 @@ from blackwell_matmul.simulator.semantics import (  # noqa: F401
     debug,
     dot,
     elementwise,
+    griddepcontrol,
     load_store,
     mbarrier,
     reduce,

@@ -14,8 +14,9 @@ import torch
 from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.kernels.space import projection, why_not
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
 
 MS, NS, KS = (1, 17, 129, 200), (8, 24, 72, 136), (8, 16, 40, 128, 264)
@@ -40,7 +41,7 @@ def test_a_correct_kernel_is_silent(name: str, schedule: Schedule, shape: tuple[
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
     sm_count = max(2, (schedule.cluster_m or 1) * (schedule.split_k or 1))
-    kernel = rung(name)(sm_count=sm_count) if rung(name).one_cta_per_sm else rung(name)
+    kernel = rung(name)(sm_count=sm_count) if "persistent" in rung(name).features else rung(name)
     for policy, seed in ORDERS:
         c = torch.full((m, n), float("nan")).half()
         run = simulate(kernel, m, n, k, a, b, c, schedule=schedule, policy=policy, seed=seed, workers=1)

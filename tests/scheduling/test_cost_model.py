@@ -12,17 +12,18 @@ import pytest
 
 from blackwell_matmul.gpus import GPUS, gpu_for_target
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.kernels.case import Case, case_of
-from blackwell_matmul.kernels.cycles import (
+from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling.cost_model import (
     EXCHANGE_CYCLES,
-    FMA_PER_CYCLE,
     HIDDEN_COST,
     L2_BYTES_PER_CYCLE,
     predicted_cycles,
     resident_ctas,
 )
-from blackwell_matmul.kernels.space import choose, projection, why_not
-from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import choose, projection
+from blackwell_matmul.scheduling.tile_config import TileConfig
 
 MEASURED = Path(__file__).resolve().parents[2] / "bench" / "results" / "h200_tiles_h6.json"
 LARGE = (8192, 8192, 8192)
@@ -30,12 +31,12 @@ TILE = {"block_m": 128, "block_n": 128, "block_k": 64, "e_block_n": 64}
 PERSISTENT = {**TILE, "stages": 6, "consumers": 2, "group_m": 16}
 
 
-def case(name: str, sizes: tuple[int, int, int], **knobs: int) -> Case:
+def case(name: str, sizes: tuple[int, int, int], **knobs: int) -> TileConfig:
     cls = rung(name)
-    return case_of(Schedule(**knobs, mma=cls.mma), Problem(*sizes), gpu_for_target(cls.target))
+    return tile_config(Schedule(**knobs, mma=cls.mma), Problem(*sizes), gpu_for_target(cls.target))
 
 
-def on_chip(each: Case) -> Case:
+def on_chip(each: TileConfig) -> TileConfig:
     """The same on a GPU of whose memory nothing is known."""
     return replace(each, gpu=replace(each.gpu, memory_gb_per_s=None))
 
@@ -107,7 +108,7 @@ def test_more_stages_never_cost_while_as_many_ctas_share_an_sm(name: str) -> Non
     alike: dict[tuple[Schedule, int], list[tuple[int, int]]] = {}
     for schedule in projection(rung(name)):
         if not why_not(schedule, problem, gpu):
-            each = case_of(schedule, problem, gpu)
+            each = tile_config(schedule, problem, gpu)
             key = replace(schedule, stages=None), resident_ctas(each)
             alike.setdefault(key, []).append((each.stages, predicted_cycles(each)))
     assert any(len(group) > 1 for group in alike.values())
@@ -124,7 +125,7 @@ def test_a_cluster_spares_only_what_is_hidden(block_n: int, stages: int) -> None
         on_chip(case("h5", (256, block_n * 462, 4096), **knobs, cluster_m=cluster_m)) for cluster_m in (1, 2)
     )
     assert alone.ctas == shared.ctas == 924  # seven rounds
-    products = 128 * block_n * 64 / FMA_PER_CYCLE["wgmma"]
+    products = 128 * block_n * 64 / MMA_SPECS["wgmma"].fma_per_cycle
     load = (128 + block_n) * 64 * 2 / L2_BYTES_PER_CYCLE
     spared = HIDDEN_COST * (block_n / 2) / (128 + block_n) * min(products, load)
     saved = predicted_cycles(alone) - predicted_cycles(shared)
@@ -166,7 +167,7 @@ def test_a_cluster_without_a_partner_computes_a_tile_for_nothing() -> None:
     assert shared.ctas == 2 * alone.ctas
 
 
-def parts(sizes: tuple[int, int, int], **knobs: int) -> list[Case]:
+def parts(sizes: tuple[int, int, int], **knobs: int) -> list[TileConfig]:
     """The same schedule with a tile computed by one CTA, by two, and so on."""
     return [
         case("h6", sizes, **{**PERSISTENT, "e_block_n": 16, "cluster_m": 1, **knobs}, split_k=s) for s in (1, 2, 4, 8)

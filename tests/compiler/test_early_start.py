@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
 
 import pytest
 from compiler_samples import EVERY_RUNG, rung_bundle, script_bundle
-from tilus.hidet.ir.dtypes import int32
-from tilus.hidet.ir.expr import Var
-from tilus.hidet.ir.primitives.cuda.cluster import this_cluster
-from tilus.hidet.ir.stmt import AsmStmt, BlackBoxStmt, DeclareStmt, EvaluateStmt, ReturnStmt, SeqStmt
 
-from blackwell_matmul.compiler import Bundle, prologue
+from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.kernels.matmul import EARLY_PRODUCTS, EARLY_WEIGHTS, MatmulScript
 
 WAIT = 'asm volatile ("griddepcontrol.launch_dependents; griddepcontrol.wait;"'
@@ -65,14 +60,6 @@ def test_a_rung_of_a_user_with_other_names_starts_early() -> None:
     assert MatmulScript.starts_early({"rows": "rows", "n": 8192, "k": 8192}) == 1
 
 
-@pytest.mark.parametrize(
-    ("target", "tcgen05", "early"),
-    [("sm_80", False, False), ("sm_90a", False, True), ("sm_100a", True, False), ("sm_120a", False, True)],
-)
-def test_which_kernels_may_start_early(target: str, tcgen05: bool, early: bool) -> None:
-    assert prologue.may_start_early(target, tcgen05) is early
-
-
 @pytest.mark.parametrize("name", ["h5", "h6"])
 def test_the_first_meeting_of_a_cluster_releases_nothing(name: str) -> None:
     assert "".join(body(rung_bundle(name))).count("barrier.cluster.arrive.relaxed") == 1
@@ -88,27 +75,3 @@ def test_only_the_first_is_relaxed() -> None:
 def test_a_meeting_after_a_store_releases_it() -> None:
     text = "\n".join(body(script_bundle("LateCluster", 128, "array")))
     assert "arrive.relaxed" not in text and text.index(WAIT) < text.index("this_cluster().sync()")
-
-
-# --- the walk
-
-SYNC, COMMENT = EvaluateStmt(this_cluster.sync()), BlackBoxStmt("// a comment")
-NUMBER = DeclareStmt(Var("number", int32), int32(1))
-
-
-def texts(stmt: Any) -> list[str]:
-    if isinstance(stmt, SeqStmt):
-        return [text for each in stmt.seq for text in texts(each)]
-    return [stmt.template_string if isinstance(stmt, (AsmStmt, BlackBoxStmt)) else type(stmt).__name__]
-
-
-@pytest.mark.parametrize("last", [AsmStmt("ld.global.u32 %0, [%1];"), BlackBoxStmt("call();"), ReturnStmt(None)])
-def test_the_prologue_ends_at_what_is_not_known_to_be_harmless(last: Any) -> None:
-    walked = texts(prologue.waiting(SeqStmt([COMMENT, SYNC, SeqStmt([NUMBER, last, SYNC])])))
-    end = texts(last)[0]
-    assert walked == ["// a comment", prologue.RELAXED_SYNC, "DeclareStmt", prologue.WAIT, end, "EvaluateStmt"]
-
-
-def test_a_kernel_that_touches_nothing_waits_all_the_same() -> None:
-    """The grid after it waits for it alone: it must not end before those in front of it."""
-    assert texts(prologue.waiting(SeqStmt([COMMENT, NUMBER]))) == ["// a comment", "DeclareStmt", prologue.WAIT]

@@ -8,7 +8,9 @@ slices right (see `frontend/register_slices.py`).
 from tilus import RegisterLayout
 from tilus.ir.layout.ops import register_layout
 
-WARPS_M, WARPS_N = 4, 2
+from blackwell_matmul.scheduling.mma import MmaSync
+
+WARPS_M, WARPS_N = MmaSync.warps_m, MmaSync.warps_n
 MMA_ROWS, MMA_COLUMNS = 16, 8
 
 

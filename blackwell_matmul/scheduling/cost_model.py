@@ -11,14 +11,7 @@ mean over 24 problems with M from 128 to 8192, at full power (bench/tiles.py; be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-from blackwell_matmul.kernels.case import Case, ceil_div, round_up, shared_bytes, tensor_memory_columns
-
-FMA_PER_CYCLE: Mapping[str, int] = MappingProxyType({"tcgen05": 4096, "wgmma": 2048, "mma.sync": 512})
-"""Products of 16-bit numbers that an SM adds in a cycle: from the dense peak and the clock of the data sheets of B200
-and H200; a GeForce's mma.sync with fp32 sums has an eighth (RTX 5090: 209.5 TFLOPS, 170 SMs, 2.41 GHz)."""
+from blackwell_matmul.scheduling.tile_config import TileConfig, ceil_div
 
 L2_BYTES_PER_CYCLE = 60
 """Into one SM while all of them load. 58 with tiles that several CTAs read (SemiAnalysis, microbench-blackwell, B200);
@@ -38,11 +31,6 @@ STEP_CYCLES = 30
 HIDDEN_COST = 1 / 3
 """What the shorter of products and loads costs, though the longer one hides it: both take power, and an H200 lowers
 its clock for it. A tile that arrives by multicast takes the L2 less."""
-
-WGMMA_COLUMNS = 32
-ODD_COLUMNS_COST = 1.1
-"""A wgmma whose n is no multiple of so many columns takes longer than with the next multiple: in 512x3584x18944 a tile
-of 128x112 took 128 us, one of 128x128 107 us (h200_tiles_h6.json)."""
 
 IN_STEP_ROWS = 4
 """With so many rows of tiles multicast spares nothing: neighbours that read the same B share a GPC, where requests for
@@ -79,91 +67,84 @@ RESERVED_BYTES = 1024
 """Of an SM's shared memory, with each CTA (CUDA C++ Programming Guide, compute capability 8.x and later)."""
 
 USUAL_REGISTERS = 40
-"""What a thread takes besides its part of the accumulator; `case.SPARE_REGISTERS` is the most."""
+"""What a thread takes besides its part of the accumulator; `rules.SPARE_REGISTERS` is the most."""
 
 REGISTERS = 65536
 """Of an SM, 32 bits each."""
 
 
-def predicted_cycles(case: Case) -> int:
+def predicted_cycles(tile: TileConfig) -> int:
     """SM clock cycles from the first load to the last store, on the SM that has the most tiles."""
-    resident = resident_ctas(case)
-    full, rest = divmod(_ctas_of_one_sm(case), resident)
-    on_chip = case.k_tiles * (full * _k_tile(case, resident) + (_k_tile(case, rest) if rest else 0))
-    loop: float = (on_chip**MEMORY_POWER + _memory_cycles(case) ** MEMORY_POWER) ** (1 / MEMORY_POWER)
-    return round(loop + (full + bool(rest)) * _ends(case))
+    resident = resident_ctas(tile)
+    full, rest = divmod(_ctas_of_one_sm(tile), resident)
+    on_chip = tile.k_tiles * (full * _k_tile(tile, resident) + (_k_tile(tile, rest) if rest else 0))
+    loop: float = (on_chip**MEMORY_POWER + _memory_cycles(tile) ** MEMORY_POWER) ** (1 / MEMORY_POWER)
+    return round(loop + (full + bool(rest)) * _ends(tile))
 
 
-def _ctas_of_one_sm(case: Case) -> int:
+def _ctas_of_one_sm(tile: TileConfig) -> int:
     """On the SM that has the most; clusters of this size cannot fill every SM."""
-    size = case.cluster_ctas
+    size = tile.cluster_ctas
     share = LARGE_CLUSTERS_SHARE if size > 2 else 1
-    return ceil_div(case.ctas, max(1, int(case.gpu.sm_count * share) // size) * size)
+    return ceil_div(tile.ctas, max(1, int(tile.gpu.sm_count * share) // size) * size)
 
 
-def _memory_cycles(case: Case) -> float:
+def _memory_cycles(tile: TileConfig) -> float:
     """What has to come from memory and go there at least once."""
-    if not case.gpu.memory_gb_per_s:
+    if not tile.gpu.memory_gb_per_s:
         return 0
-    problem = case.problem
+    problem = tile.problem
     elements = problem.m * problem.k + problem.n * problem.k + problem.m * problem.n
-    return elements * problem.element_bytes / (MEMORY_SHARE * case.gpu.memory_gb_per_s / CLOCK_GHZ)
+    return elements * problem.element_bytes / (MEMORY_SHARE * tile.gpu.memory_gb_per_s / CLOCK_GHZ)
 
 
-def _ends(case: Case) -> float:
+def _ends(tile: TileConfig) -> float:
     """Of the CTAs that are together on an SM, before their k-tiles and after. The epilogue of one runs beside the
     products of another."""
-    epilogue = case.block_m * _finished_columns(case) / EPILOGUE_ELEMENTS_PER_CYCLE
-    return LATENCY_CYCLES + epilogue + _exchange(case)
+    epilogue = tile.block_m * _finished_columns(tile) / EPILOGUE_ELEMENTS_PER_CYCLE
+    return LATENCY_CYCLES + epilogue + _exchange(tile)
 
 
-def _exchange(case: Case) -> float:
+def _exchange(tile: TileConfig) -> float:
     """What the CTAs of a split tile write for each other, and read."""
-    if case.split_k == 1:
+    if tile.split_k == 1:
         return 0
-    strips, columns = ceil_div(case.strips, case.split_k), _finished_columns(case)
-    moved = case.block_n - case.block_n / case.split_k + (case.split_k - 1) * columns
-    return (1 + strips) * EXCHANGE_CYCLES + case.block_m * moved * SUM_BYTES / EXCHANGE_BYTES_PER_CYCLE
+    strips, columns = ceil_div(tile.strips, tile.split_k), _finished_columns(tile)
+    moved = tile.block_n - tile.block_n / tile.split_k + (tile.split_k - 1) * columns
+    return (1 + strips) * EXCHANGE_CYCLES + tile.block_m * moved * SUM_BYTES / EXCHANGE_BYTES_PER_CYCLE
 
 
-def _finished_columns(case: Case) -> int:
+def _finished_columns(tile: TileConfig) -> int:
     """Of a tile, by the CTA of those that share it that has most: whole strips."""
-    return ceil_div(case.strips, case.split_k) * (case.e_block_n or case.block_n)
+    return ceil_div(tile.strips, tile.split_k) * tile.e_block_n
 
 
-def _k_tile(case: Case, together: int) -> float:
+def _k_tile(tile: TileConfig, together: int) -> float:
     """One k-tile of each of the CTAs that share an SM, when all comes from the L2."""
-    products = case.block_m * _multiplied_columns(case) * case.block_k / FMA_PER_CYCLE[case.mma]
-    load = (case.block_m + case.block_n) * case.row_bytes / L2_BYTES_PER_CYCLE
-    from_l2 = (case.block_m + case.block_n / _spared_by_multicast(case)) / (case.block_m + case.block_n)
+    products = tile.block_m * tile.mma.multiplied_columns(tile) * tile.block_k / tile.mma.fma_per_cycle
+    load = (tile.block_m + tile.block_n) * tile.row_bytes / L2_BYTES_PER_CYCLE
+    from_l2 = (tile.block_m + tile.block_n / _spared_by_multicast(tile)) / (tile.block_m + tile.block_n)
     busy = max(products, load) + HIDDEN_COST * from_l2 * min(products, load)
-    turn = 0 if case.consumers else TURN_CYCLES
-    ring = (LATENCY_CYCLES + load + products) / case.stages
+    turn = 0 if "specialised" in tile.features else TURN_CYCLES
+    ring = (LATENCY_CYCLES + load + products) / tile.stages
     return max(together * (busy + STEP_CYCLES), products + turn, ring)
 
 
-def _multiplied_columns(case: Case) -> float:
-    """For how many columns the tensor core works."""
-    if case.mma != "wgmma" or case.block_n % WGMMA_COLUMNS == 0:
-        return case.block_n
-    return ODD_COLUMNS_COST * round_up(case.block_n, WGMMA_COLUMNS)
-
-
-def _spared_by_multicast(case: Case) -> int:
+def _spared_by_multicast(tile: TileConfig) -> int:
     """By what the L2 has to serve fewer requests for B than it would have to without clusters."""
-    return 1 if ceil_div(case.problem.m, case.block_m) >= IN_STEP_ROWS else case.cluster_m
+    return 1 if ceil_div(tile.problem.m, tile.block_m) >= IN_STEP_ROWS else tile.cluster_m
 
 
-def resident_ctas(case: Case) -> int:
+def resident_ctas(tile: TileConfig) -> int:
     """How many CTAs an SM holds at once: by shared memory, tensor memory, registers and threads; at least one. A CTA
     that computes tile after tile has its SM for itself."""
-    if case.group_m:
+    if "persistent" in tile.features:
         return 1
     limits = [
-        case.gpu.shared_memory_per_sm_bytes // (shared_bytes(case) + RESERVED_BYTES),
-        case.gpu.max_threads_per_sm // case.threads,
-        REGISTERS // (case.threads * (case.registers + USUAL_REGISTERS)),
+        tile.gpu.shared_memory_per_sm_bytes // (tile.shared_bytes + RESERVED_BYTES),
+        tile.gpu.max_threads_per_sm // tile.threads,
+        REGISTERS // (tile.threads * (tile.registers + USUAL_REGISTERS)),
     ]
-    if case.mma == "tcgen05" and case.gpu.tensor_memory_columns:
-        limits.append(case.gpu.tensor_memory_columns // tensor_memory_columns(case.block_n))
+    if tile.tensor_memory_columns and tile.gpu.tensor_memory_columns:
+        limits.append(tile.gpu.tensor_memory_columns // tile.tensor_memory_columns)
     return max(1, min(limits))

@@ -1,4 +1,4 @@
-"""The autotune space: projections, `why_not` against code generation, the choice of a schedule."""
+"""Each reason of `why_not`, in its words and against code generation."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 import tilus
 
-from blackwell_matmul.errors import CompileError, InputError
+from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.kernels import RUNGS, rung, space
-from blackwell_matmul.kernels.case import case_of, dynamic_shared_bytes
-from blackwell_matmul.kernels.space import choose, projection, why_not
+from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, why_not
+from blackwell_matmul.scheduling.space import projection
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
 GENERATED = 6
@@ -49,7 +50,11 @@ def generate(name: str, schedule: Schedule, problem: Problem, target: str) -> Pr
     kernel_args: dict[str, Any] = {"m": problem.m, "a_ptr": 0, "b_ptr": 0, "c_ptr": 0}
     bound = Bound(
         script_cls=rung(name),
-        init_kwargs={"dtype": dtype, **schedule.as_dict(), **({"sm_count": 132} if rung(name).one_cta_per_sm else {})},
+        init_kwargs={
+            "dtype": dtype,
+            **schedule.as_dict(),
+            **({"sm_count": 132} if "persistent" in rung(name).features else {}),
+        },
         args=(),
         consts={"n": problem.n, "k": problem.k},
         kernel_args=kernel_args,
@@ -67,41 +72,6 @@ def generates(name: str, schedule: Schedule, problem: Problem = ODD, target: str
     return True
 
 
-def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
-    counts = {"v0": 21, "v1": 54, "v2": 324, "h0": 42, "h2": 648, "h3": 792, "h4": 3168, "h5": 6336, "h6": 9360}
-    for name, count in (counts | {"g0": 648}).items():
-        schedules = projection(rung(name))
-        assert len(schedules) == len(set(schedules)) == count
-        assert all(tuple(schedule.as_dict()) == rung(name).knobs for schedule in schedules)
-
-
-def test_a_projection_has_only_parts_that_share_the_strips_and_fit_in_a_cluster() -> None:
-    schedules = projection(rung("h6"))
-    assert all(s.block_n // s.e_block_n >= s.split_k and s.cluster_m * s.split_k <= 8 for s in schedules)
-    assert {s.group_m for s in schedules if s.split_k > 1} == {16}
-    assert {(s.cluster_m, s.split_k) for s in schedules} == {(m, k) for m in (1, 2) for k in (1, 2, 4, 8)} - {(2, 8)}
-    alone = {dataclasses.replace(s, split_k=None) for s in schedules if s.split_k == 1}
-    assert alone == set(projection(rung("h5")))
-
-
-def test_projections_nest() -> None:
-    lower = {dataclasses.replace(schedule, e_block_n=None) for schedule in projection(rung("v1"))}
-    assert lower == set(projection(rung("v0")))
-
-
-def test_a_projection_has_only_tiles_that_its_mma_computes() -> None:
-    assert {schedule.block_m for schedule in projection(rung("v2"))} == {128}
-    assert {schedule.block_m for schedule in projection(rung("h2"))} == {64, 128}
-    assert all(schedule.block_m == 64 * schedule.consumers for schedule in projection(rung("h3")))
-    assert all(schedule.block_n % schedule.e_block_n == 0 for schedule in projection(rung("v1")))
-
-
-def test_a_projection_takes_knob_names() -> None:
-    assert projection(("block_n", "block_m")) == projection(("block_n", "block_m", "block_n"))
-    with pytest.raises(InputError, match="knob 'warps' is not in the space"):
-        projection(("warps",))
-
-
 @pytest.mark.parametrize("name", RUNGS)
 def test_why_not_is_empty_exactly_when_code_is_generated(name: str) -> None:
     gpu = GPU_OF[name]
@@ -113,8 +83,8 @@ def test_why_not_is_empty_exactly_when_code_is_generated(name: str) -> None:
         except CompileError:
             assert reasons, schedule
         else:
-            assert not reasons or reasons == space.reasons(space.STRICTER_RULES, schedule, ODD, gpu), schedule
-            assert program.dynamic_shared_bytes == dynamic_shared_bytes(schedule, ODD, gpu)
+            assert not reasons or reasons == broken(STRICTER_RULES, schedule, ODD, gpu), schedule
+            assert program.dynamic_shared_bytes == tile_config(schedule, ODD, gpu).shared_bytes
 
 
 OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
@@ -158,7 +128,7 @@ def test_a_bad_schedule_outside_of_the_space_has_a_reason(name: str, change: dic
     reasons = why_not(schedule, ODD, gpu)
     assert any(re.search(reason, each) for each in reasons), reasons
     if generates(name, schedule, target=gpu.arch):
-        assert reasons == space.reasons(space.STRICTER_RULES, schedule, ODD, gpu)
+        assert reasons == broken(STRICTER_RULES, schedule, ODD, gpu)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +161,7 @@ def test_a_good_schedule_outside_of_the_space_has_none(name: str, change: dict[s
     gpu = GPU_OF[name]
     assert why_not(schedule, ODD, gpu) == []
     program = generate(name, schedule, ODD, gpu.arch)
-    assert program.dynamic_shared_bytes == dynamic_shared_bytes(schedule, ODD, gpu)
+    assert program.dynamic_shared_bytes == tile_config(schedule, ODD, gpu).shared_bytes
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
@@ -247,9 +217,9 @@ def test_parts_take_a_barrier_for_each_warpgroup(consumers: int) -> None:
     )
     parts, alone = (dataclasses.replace(schedule, split_k=split_k) for split_k in (2, 1))
     for each in (parts, alone):
-        assert generate("h6", each, ODD, H200.arch).dynamic_shared_bytes == dynamic_shared_bytes(each, ODD, H200)
-    assert case_of(parts, ODD, H200).barriers - case_of(alone, ODD, H200).barriers == consumers
-    assert dynamic_shared_bytes(parts, ODD, H200) - dynamic_shared_bytes(alone, ODD, H200) == 128
+        assert generate("h6", each, ODD, H200.arch).dynamic_shared_bytes == tile_config(each, ODD, H200).shared_bytes
+    assert tile_config(parts, ODD, H200).barriers - tile_config(alone, ODD, H200).barriers == consumers
+    assert tile_config(parts, ODD, H200).shared_bytes - tile_config(alone, ODD, H200).shared_bytes == 128
 
 
 def test_each_reason_is_one_sentence() -> None:
@@ -258,74 +228,6 @@ def test_each_reason_is_one_sentence() -> None:
         assert reason.endswith(".") and ". " not in reason
 
 
-# --- the choice
-
-
-CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
-    ("v0", (8192, 8192, 8192), Schedule(128, 256, 64)),  # the widest tile moves the fewest bytes
-    ("v1", (2048, 2048, 2048), Schedule(128, 96, 64, 32)),  # one stage: three CTAs an SM hide more than two of 128
-    ("v1", (1024, 1024, 1024), Schedule(128, 64, 64, 64)),  # no tile gives every SM one: the most SMs, the least each
-    ("v1", (4096, 72, 16), Schedule(128, 64, 16, 64)),  # no larger than n and k need
-    ("v2", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 2)),  # two CTAs of two stages: epilogues beside products
-    ("v2", (2048, 2048, 64), Schedule(128, 64, 64, 16, 2)),  # one k-tile fills no ring; the most CTAs an SM
-    ("h2", (8192, 8192, 8192), Schedule(128, 192, 64, 64, 2, mma="wgmma")),  # one warpgroup holds no wider tile
-    ("h4", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, mma="wgmma")),  # 18 * 224 columns are hardly fewer
-    ("h5", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 1, mma="wgmma")),  # 128 tiles for 132 SMs
-    ("h5", (1024, 1024, 1024), Schedule(128, 64, 64, 64, 8, 2, 16, 1, mma="wgmma")),  # as many
-    ("h5", (8192, 8192, 4096), Schedule(128, 256, 64, 64, 4, 2, 16, 1, mma="wgmma")),  # neighbours share B as it is
-    ("h5", (128, 6144, 4096), Schedule(64, 96, 64, 32, 8, 1, 16, 2, mma="wgmma")),  # there are two rows
-    ("h5", (512, 3584, 3584), Schedule(128, 128, 64, 64, 6, 2, 16, 1, mma="wgmma")),  # 112 columns are odd
-    ("g0", (4096, 4096, 4096), Schedule(128, 160, 64, 32, 2, mma="mma.sync")),  # 192 wide takes too many registers
-]
-
-
-@pytest.mark.parametrize(("name", "sizes", "expected"), CHOSEN)
-def test_the_choice(name: str, sizes: tuple[int, int, int], expected: Schedule) -> None:
-    assert choose(rung(name), Problem(*sizes), GPU_OF[name]) == expected
-
-
-def test_a_split_tile_can_be_pinned_to_any_order_of_the_tiles() -> None:
-    problem, pins = Problem(128, 4096, 4096), {"split_k": 2, "group_m": 4}
-    chosen = choose(rung("h6"), problem, H200, pins)
-    assert chosen == dataclasses.replace(choose(rung("h6"), problem, H200, {"split_k": 2}), group_m=4)
-
-
 def test_a_gpu_without_the_multiplier_names_those_that_have_it() -> None:
     assert "H100 and H200 have them" in why_not(GOOD["h1"], ODD, B200)[0]
     assert "B200 and GB200 have them" in why_not(GOOD["v1"], ODD, H200)[0]
-
-
-def test_a_gpu_that_no_schedule_can_run_on_is_named_once() -> None:
-    with pytest.raises(InputError) as caught:
-        choose(rung("v1"), Problem(64, 64, 64), H200)
-    assert str(caught.value).startswith("BlackwellMatmulV1 cannot run: H200 (sm_90a) has no tcgen05 instructions and")
-    assert str(caught.value).count("H200") == 1
-
-
-def test_a_partial_pin_restricts_the_choice() -> None:
-    problem = Problem(8192, 8192, 8192)
-    assert choose(rung("v2"), problem, B200, {"block_n": 64}) == Schedule(128, 64, 64, 64, 2)
-    assert choose(rung("v2"), problem, B200, {"stages": 6}) == Schedule(128, 256, 16, 64, 6)  # two CTAs an SM
-    for schedule in projection(rung("v1")):
-        assert choose(rung("v1"), problem, B200, schedule.as_dict()) == schedule
-
-
-@pytest.mark.parametrize(
-    ("pins", "problem", "message"),
-    [
-        ({"block_n": 80}, ODD, "block_n = 80 is outside of the space; block_n can be 64, 96, 128, .*, 256"),
-        ({"block_n": "128"}, ODD, "block_n = '128' is outside"),
-        ({"block_m": 64}, ODD, "block_m = 64 is outside of the space; block_m can be 128"),
-        ({"block_n": 96, "e_block_n": 64}, ODD, "e_block_n = 64: strips must fill block_n = 96"),
-        ({"warps": 4}, ODD, "BlackwellMatmulV2 has no knob 'warps'; its knobs are block_m"),
-        (
-            {"block_n": 256, "block_k": 64, "stages": 6},
-            ODD,
-            "None of 3 schedules of BlackwellMatmulV2 can run 1000x200x136 .*232448",
-        ),
-        ({}, Problem(64, 64, 511), "None of 324 schedules of BlackwellMatmulV2 can run .*pad K to 512"),
-    ],
-)
-def test_pins_that_leave_nothing_say_why(pins: dict[str, object], problem: Problem, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        choose(rung("v2"), problem, B200, pins)

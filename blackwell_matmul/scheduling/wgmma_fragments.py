@@ -9,7 +9,9 @@ of its size.
 from tilus import RegisterLayout
 from tilus.ir.layout.ops import register_layout
 
-MMA_ROWS = 64
+from blackwell_matmul.scheduling.mma import Wgmma
+
+MMA_ROWS = Wgmma.rows
 
 
 def accumulator_layout(rows: int, columns: int) -> RegisterLayout:

@@ -1,0 +1,16 @@
+"""Which rungs serve which GPU. The rungs themselves are in `kernels/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "sm_100a": ("v2", "v1", "v0"),
+        "sm_90a": ("h6", "h5", "h4", "h3", "h2", "h1", "h0"),
+        "sm_120a": ("g0",),
+        "sm_121a": ("g0",),
+    }
+)
+"""For each architecture the rungs to try on it, best first."""

@@ -1,0 +1,149 @@
+"""The instructions that multiply, one spec for each; `tile_config` puts a schedule, its spec, a problem and a GPU
+together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling.tile_config import WARP, WARPGROUP, MmaSpec, TileConfig, round_up
+
+
+class Tcgen05(MmaSpec):
+    """tcgen05.mma of kind::f16 with cta_group::1, as tilus 0.2.0 emits it (PTX ISA, "tcgen05 Matrix Shapes"), into
+    tensor memory.
+
+    fma_per_cycle: from the dense peak and the clock of the data sheet of a B200. archs: B300 has the instruction; its
+    sm_103a is not served yet. workspace_bytes: tcgen05.alloc leaves the address of the tensor memory in shared memory.
+    """
+
+    name, instruction, gpu_feature = "tcgen05", "tcgen05.mma", "tcgen05"
+    rows = 128
+    shape = f"tcgen05.mma with M = {rows}"
+    step_n = 16
+    lacking = "tcgen05 instructions and no tensor memory; B200 and GB200 have them"
+    archs = ("sm_100a",)
+    barriers = 1
+    workspace_bytes = 4
+    fma_per_cycle = 4096
+
+    def wrong_rows(self, tile: TileConfig) -> str | None:
+        if tile.block_m == self.rows:
+            return None
+        why = f"tcgen05.mma computes {self.rows} rows, one in each lane that the four warps read"
+        return f"block_m = {tile.block_m}: {why}."
+
+    def in_space(self, row: Mapping[str, int]) -> bool:
+        return super().in_space(row) and row.get("block_m", self.rows) == self.rows
+
+    def registers(self, tile: TileConfig) -> int:
+        return 0
+
+    def tensor_memory_columns(self, tile: TileConfig) -> int:
+        return tensor_memory_columns(tile.block_n)
+
+
+def tensor_memory_columns(block_n: int) -> int:
+    """What tcgen05.alloc takes for an accumulator of fp32: a power of two, 32 at least (PTX ISA, "tcgen05.alloc")."""
+    return max(32, 1 << (block_n - 1).bit_length())
+
+
+class Wgmma(MmaSpec):
+    """wgmma of 16-bit types (PTX ISA, "Asynchronous wgmma" shapes: m64, n a multiple of 8, k16), into registers.
+
+    fma_per_cycle: from the dense peak and the clock of the data sheet of an H200.
+    """
+
+    name = instruction = shape = gpu_feature = "wgmma"
+    rows = 64
+    step_n = 8
+    lacking = "wgmma instructions; H100 and H200 have them"
+    fma_per_cycle = 2048
+    whole_columns, odd_columns_cost = 32, 1.1
+    """One whose n is no multiple of so many columns takes longer than with the next multiple: in 512x3584x18944 a tile
+    of 128x112 took 128 us, one of 128x128 107 us (h200_tiles_h6.json)."""
+
+    def wrong_rows(self, tile: TileConfig) -> str | None:
+        rows = self.rows * tile.consumers
+        if "specialised" in tile.features and tile.block_m != rows:
+            return (
+                f"block_m = {tile.block_m}: consumers = {tile.consumers} compute {self.rows} rows each, {rows} in all."
+            )
+        if tile.block_m % rows:
+            fit = round_up(tile.block_m, rows)
+            return f"block_m = {tile.block_m}: wgmma computes {self.rows} rows at a time; {fit} fit."
+        return None
+
+    def in_space(self, row: Mapping[str, int]) -> bool:
+        """With warps that only multiply any width is worth a try: 3584 columns are 32 tiles of 112, which fill an H200
+        with four rows of them."""
+        if "consumers" in row:
+            return row.get("block_m", self.rows * row["consumers"]) == self.rows * row["consumers"]
+        return super().in_space(row)
+
+    def registers(self, tile: TileConfig) -> int:
+        return tile.block_m * tile.block_n // (WARPGROUP * tile.consumers)
+
+    def multiplied_columns(self, tile: TileConfig) -> float:
+        if tile.block_n % self.whole_columns == 0:
+            return tile.block_n
+        return self.odd_columns_cost * round_up(tile.block_n, self.whole_columns)
+
+
+class MmaSync(MmaSpec):
+    """mma.sync of 16-bit types, m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), from registers into registers.
+    Of eight warps four share the rows of a tile and two its columns.
+
+    fma_per_cycle: a GeForce's mma.sync with fp32 sums has an eighth of a B200's (RTX 5090: 209.5 TFLOPS, 170 SMs,
+    2.41 GHz).
+    """
+
+    name = instruction = shape = "mma.sync"
+    rows = 64
+    warps_m, warps_n = 4, 2
+    step_n = 8
+    gpu_feature = "tma"
+    lacking = "TMA; GPUs from sm_90 on have it"
+    fma_per_cycle = 512
+
+    def wrong_rows(self, tile: TileConfig) -> str | None:
+        if tile.block_m % self.rows == 0:
+            return None
+        fit = round_up(tile.block_m, self.rows)
+        return f"block_m = {tile.block_m}: mma.sync of four warps computes {self.rows} rows; {fit} fit."
+
+    def registers(self, tile: TileConfig) -> int:
+        operands = (tile.block_m // self.warps_m + tile.block_n // self.warps_n) * tile.row_bytes // (4 * WARP)
+        return tile.block_m * tile.block_n // self.threads(tile) + operands
+
+    def threads(self, tile: TileConfig) -> int:
+        return self.warps_m * self.warps_n * WARP
+
+
+MMA_SPECS: Mapping[str, MmaSpec] = MappingProxyType({each.name: each for each in (Tcgen05(), Wgmma(), MmaSync())})
+"""By the name that a rung has for it."""
+
+
+def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:
+    """InputError for a schedule without a tile."""
+    block_m, block_n, block_k = schedule.block_m, schedule.block_n, schedule.block_k
+    if block_m is None or block_n is None or block_k is None:
+        raise InputError(f"schedule {schedule} is incomplete; it needs block_m, block_n and block_k.")
+    return TileConfig(
+        block_m=block_m,
+        block_n=block_n,
+        block_k=block_k,
+        e_block_n=schedule.e_block_n or block_n,
+        stages=schedule.stages or 1,
+        consumers=schedule.consumers or 1,
+        cluster_m=schedule.cluster_m or 1,
+        split_k=schedule.split_k or 1,
+        features=schedule.kernel_features,
+        mma=MMA_SPECS[schedule.mma],
+        problem=problem,
+        gpu=gpu,
+    )

@@ -1,0 +1,271 @@
+"""Why a schedule cannot run a problem on a GPU: a predicate for each reason, one sentence with the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import GPUS, Gpu
+from blackwell_matmul.problem import INT32_MAX, Problem, Schedule
+from blackwell_matmul.scheduling.ladders import LADDERS
+from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES, MmaSpec, TileConfig, ceil_div, round_up
+from blackwell_matmul.wording import shown
+
+SPARE_REGISTERS = 60
+"""What a thread needs besides its part of the accumulator: addresses, the loop, a strip on its way out. Kernels that
+were compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
+
+TMA_BOX_EXTENT = 256
+TMA_BYTES = 16
+"""A dimension of a box, and what rows and addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+SHARE_ROWS = 8
+"""After so many rows a swizzle begins anew: a part of a tile that TMA writes starts there."""
+
+MAX_CLUSTER_CTAS = 8
+"""The largest portable size (CUDA Programming Guide, "Thread Block Clusters")."""
+
+GRID_Y = 65535
+
+
+def _rungs_for(arch: str) -> str:
+    return f", and the rungs for {arch} are {', '.join(sorted(LADDERS[arch]))}" if arch in LADDERS else ""
+
+
+def why_no_mma(mma: MmaSpec, gpu: Gpu) -> str | None:
+    """Why this GPU cannot run a kernel that multiplies so."""
+    if mma.gpu_feature not in gpu.features:
+        return f"{gpu} has no {mma.lacking}{_rungs_for(gpu.arch)}."
+    if mma.archs and gpu.arch not in mma.archs:
+        return f"tilus 0.2.0 generates no {mma.instruction} for {gpu}; it does for {', '.join(mma.archs)}."
+    return None
+
+
+def targets(mma: str) -> tuple[str, ...]:
+    """The architectures, of the GPUs that are known, for which a kernel that multiplies so can be compiled."""
+    return tuple(dict.fromkeys(gpu.arch for gpu in GPUS.values() if why_no_mma(MMA_SPECS[mma], gpu) is None))
+
+
+def _mma_needs_its_gpu(tile: TileConfig) -> str | None:
+    return why_no_mma(tile.mma, tile.gpu)
+
+
+def _block_m_is_whole_mmas(tile: TileConfig) -> str | None:
+    return tile.mma.wrong_rows(tile)
+
+
+def _block_n_is_whole_mmas(tile: TileConfig) -> str | None:
+    step = tile.mma.step_n
+    if tile.block_n % step == 0:
+        return None
+    fit = round_up(tile.block_n, step)
+    return f"block_n = {tile.block_n}: {tile.mma.shape} needs N a multiple of {step}; {fit} is one."
+
+
+def _block_k_is_whole_mmas(tile: TileConfig) -> str | None:
+    step, name = tile.mma.step_k, tile.mma.instruction
+    if tile.block_k % step == 0:
+        return None
+    fit = round_up(tile.block_k, step)
+    return f"block_k = {tile.block_k}: {name} takes {step} 16-bit elements along k at a time; {fit} is a multiple."
+
+
+def _accumulator_fits(tile: TileConfig) -> str | None:
+    need, have = tile.tensor_memory_columns, tile.gpu.tensor_memory_columns
+    if need <= have or not have:
+        return None
+    return (
+        f"block_n = {tile.block_n}: the fp32 accumulator takes {need} columns of tensor memory and an SM of "
+        f"{tile.gpu} has {have}; make block_n smaller."
+    )
+
+
+def _registers_fit(tile: TileConfig) -> str | None:
+    need, have = tile.registers, tile.gpu.max_registers_per_thread
+    if not need or need + SPARE_REGISTERS <= have:
+        return None
+    return (
+        f"block_m = {tile.block_m}, block_n = {tile.block_n}: what a thread holds of the tile takes {need} registers "
+        f"and it has {have} for everything; make block_n smaller."
+    )
+
+
+def _shared_memory_fits(tile: TileConfig) -> str | None:
+    need, have = tile.shared_bytes, tile.gpu.shared_memory_per_block_bytes
+    if need <= have:
+        return None
+    ring = "ring" in tile.features
+    stages = f"{tile.stages} stages of " if ring else ""
+    return (
+        f"Shared memory: {stages}A {tile.block_m}x{tile.block_k} and B {tile.block_n}x{tile.block_k} and the rest take "
+        f"{need} bytes and a CTA on {tile.gpu} can have {have}; lower "
+        f"{'stages, ' if ring else ''}block_n or block_k."
+    )
+
+
+def _box_rows_fit(tile: TileConfig) -> str | None:
+    extent = max(tile.block_m, tile.block_n)
+    if "tma" not in tile.features or extent <= TMA_BOX_EXTENT:
+        return None
+    name = "block_m" if tile.block_m == extent else "block_n"
+    return f"{name} = {extent}: a TMA box has at most {TMA_BOX_EXTENT} rows; make {name} smaller."
+
+
+def _tile_row_is_one_swizzle(tile: TileConfig) -> str | None:
+    if "tma" not in tile.features or tile.row_bytes in SWIZZLE_BYTES:
+        return None
+    return _swizzle_reason("block_k", tile.block_k, tile.row_bytes, tile.problem.element_bytes)
+
+
+def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
+    if "tma" not in tile.features or tile.strip_row_bytes in SWIZZLE_BYTES:
+        return None
+    return _swizzle_reason("e_block_n", tile.e_block_n, tile.strip_row_bytes, tile.problem.element_bytes)
+
+
+def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int) -> str:
+    fit = ", ".join(str(size // element_bytes) for size in reversed(SWIZZLE_BYTES))
+    return (
+        f"{name} = {value}: a row of the tile is {row_bytes} bytes, and TMA swizzles rows of 32, 64 or 128 bytes "
+        f"and leaves those of 16 as they are; {name} can be {fit}."
+    )
+
+
+def _strips_fill_the_tile(tile: TileConfig) -> str | None:
+    if tile.block_n % tile.e_block_n == 0:
+        return None
+    return f"e_block_n = {tile.e_block_n}: strips must fill block_n = {tile.block_n}, so it must be a divisor of it."
+
+
+def _shares_fill_the_tile_of_b(tile: TileConfig) -> str | None:
+    if tile.block_n % (SHARE_ROWS * tile.cluster_m) == 0:
+        return None
+    return (
+        f"cluster_m = {tile.cluster_m}: each CTA loads its share of block_n = {tile.block_n} rows of B, in groups of "
+        f"{SHARE_ROWS}; block_n must be a multiple of {SHARE_ROWS * tile.cluster_m}."
+    )
+
+
+def _strips_for_every_cta(tile: TileConfig) -> str | None:
+    if tile.strips >= tile.split_k:
+        return None
+    return (
+        f"split_k = {tile.split_k}: each CTA finishes strips of a tile, and block_n = {tile.block_n} with e_block_n = "
+        f"{tile.e_block_n} has {tile.strips}; make e_block_n smaller."
+    )
+
+
+def _cluster_fits(tile: TileConfig) -> str | None:
+    if tile.cluster_ctas <= MAX_CLUSTER_CTAS:
+        return None
+    return (
+        f"cluster_m = {tile.cluster_m}, split_k = {tile.split_k}: a cluster would have {tile.cluster_ctas} CTAs, and "
+        f"it can have {MAX_CLUSTER_CTAS} on every GPU; lower one of them."
+    )
+
+
+def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
+    return _tma_row_reason("K", tile.problem.k, "A and of B", tile.problem) if "tma" in tile.features else None
+
+
+def _tma_writes_rows_of_c(tile: TileConfig) -> str | None:
+    return _tma_row_reason("N", tile.problem.n, "C", tile.problem) if "tma" in tile.features else None
+
+
+def _tma_row_reason(name: str, extent: int, whose: str, problem: Problem) -> str | None:
+    row_bytes = extent * problem.element_bytes
+    if row_bytes % TMA_BYTES == 0:
+        return None
+    fit = round_up(row_bytes, TMA_BYTES) // problem.element_bytes
+    return (
+        f"{name} = {extent}: a row of {whose} is {row_bytes} bytes, TMA needs a multiple of {TMA_BYTES}; "
+        f"pad {name} to {fit}."
+    )
+
+
+def _cp_async_copies_four_bytes(tile: TileConfig) -> str | None:
+    k, row_bytes = tile.problem.k, tile.problem.k * tile.problem.element_bytes
+    if "tma" in tile.features or row_bytes % 4 == 0:
+        return None
+    return (
+        f"K = {k}: a row of A and of B is {row_bytes} bytes, cp.async copies 4, 8 or 16 bytes at a multiple of that; "
+        f"pad K to {k + 1}."
+    )
+
+
+def _offsets_fit_int32(tile: TileConfig) -> str | None:
+    if "tma" in tile.features:  # coordinates, not offsets
+        return None
+    m, n, k = tile.problem.m, tile.problem.n, tile.problem.k
+    name, size = max((("A", m * k), ("B", n * k), ("C", m * n)), key=lambda pair: pair[1])
+    if size <= INT32_MAX:
+        return None
+    return f"{name} has {size} elements; without TMA, offsets into it are 32-bit integers and reach {INT32_MAX}."
+
+
+def _grid_fits(tile: TileConfig) -> str | None:
+    tiles = ceil_div(tile.problem.n, tile.block_n)
+    if tiles <= GRID_Y:
+        return None
+    return f"N = {tile.problem.n}: {tiles} tiles along n, and a grid has at most {GRID_Y} CTAs in y; widen block_n."
+
+
+Rule = Callable[[TileConfig], str | None]
+
+RULES: tuple[Rule, ...] = (
+    _mma_needs_its_gpu,
+    _block_m_is_whole_mmas,
+    _accumulator_fits,
+    _shared_memory_fits,
+    _tile_row_is_one_swizzle,
+    _cp_async_copies_four_bytes,
+)
+"""What tilus's code generation refuses as well."""
+
+STRICTER_RULES: tuple[Rule, ...] = (
+    _block_n_is_whole_mmas,
+    _block_k_is_whole_mmas,
+    _registers_fit,
+    _strips_fill_the_tile,
+    _strip_row_is_one_swizzle,
+    _shares_fill_the_tile_of_b,
+    _strips_for_every_cta,
+    _cluster_fits,
+    _box_rows_fit,
+    _tma_reads_rows_of_a_and_b,
+    _tma_writes_rows_of_c,
+    _offsets_fit_int32,
+    _grid_fits,
+)
+"""What code generation lets pass, all or in part, and the driver, PTX or the result does not."""
+
+
+def why_not(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
+    """Each reason why `schedule` cannot run `problem` on `gpu`, one sentence with the numbers; empty if it can."""
+    require(schedule=(schedule, Schedule), problem=(problem, Problem), gpu=(gpu, Gpu))
+    missing = _missing(schedule)
+    return [missing] if missing else broken(RULES + STRICTER_RULES, schedule, problem, gpu)
+
+
+def require(**arguments: tuple[object, type]) -> None:
+    """Raise InputError for an argument that is not of its type."""
+    for name, (value, wanted) in arguments.items():
+        if not isinstance(value, wanted):
+            raise InputError(f"{name} is {shown(value)}; it must be a {wanted.__name__}.")
+
+
+def broken(rules: Sequence[Rule], schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
+    """The sentences of those of `rules` that a complete schedule breaks."""
+    tile = tile_config(schedule, problem, gpu)
+    return [reason for rule in rules if (reason := rule(tile)) is not None]
+
+
+def _missing(schedule: Schedule) -> str | None:
+    for name in ("block_m", "block_n", "block_k"):
+        if getattr(schedule, name) is None:
+            return f"{name} is not set; every schedule has block_m, block_n and block_k."
+    if schedule.features is not None or schedule.gap is None:
+        return None
+    name, earlier = schedule.gap
+    return f"{earlier} is not set; a schedule with {name} has it."

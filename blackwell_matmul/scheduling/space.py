@@ -1,0 +1,159 @@
+"""The one autotune space, and which schedule of it is taken when nobody says.
+
+A rung gets the part of `SPACE` that its knobs span (`BlackwellMatmulV1.knobs`), which follow from its features.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.problem import INT32_MAX, KNOBS, Problem, Schedule, as_pins
+from blackwell_matmul.scheduling.cost_model import predicted_cycles
+from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, require, why_no_mma, why_not
+from blackwell_matmul.wording import integer, plain_text, shown
+
+SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType({name: knob.values for name, knob in KNOBS.items()})
+"""Every knob with its values, once for all rungs. Not every combination fits into every GPU: ask `why_not`."""
+
+
+class HasKnobs(Protocol):
+    """What a rung's class offers here; `features` and `mma`, too, if it is one of ours."""
+
+    __name__: str
+    knobs: Sequence[str]
+
+
+Rung = type[HasKnobs] | Sequence[str]
+"""A rung's class, or the names of knobs."""
+
+
+def knobs_of(features: Sequence[str], mma: str) -> tuple[str, ...]:
+    """The knobs of a rung with these features."""
+    return tuple(name for name, knob in KNOBS.items() if knob.feature in ("", *features) and knob.mma in ("", mma))
+
+
+def projection(rung: Rung) -> tuple[Schedule, ...]:
+    """The part of `SPACE` that a rung (or a sequence of knob names) can choose from, each schedule once, in order.
+
+    Without what no problem and no GPU could make run: tiles that the rung's mma does not compute, and strips that do
+    not fill one. And a split tile is one of few: their order makes no difference, so they have one.
+    """
+    return _projection(_knobs(rung), *_kind(rung))
+
+
+def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
+    """The mma and the features of a rung, as a schedule of it has them."""
+    blank = Schedule(mma=getattr(rung, "mma", "tcgen05"), features=getattr(rung, "features", None))
+    return blank.mma, blank.features
+
+
+@cache
+def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
+    rows = (dict(zip(knobs, values)) for values in itertools.product(*(SPACE[name] for name in knobs)))
+    possible = (row for row in rows if MMA_SPECS[mma].in_space(row) and _fills_its_cluster(row))
+    return tuple(dict.fromkeys(Schedule(**row, mma=mma, features=features) for row in possible))
+
+
+def _fills_its_cluster(row: Mapping[str, int]) -> bool:
+    """Whether strips fill the tile, there is one for each CTA that computes it, and the order of the tiles is one that
+    tells."""
+    strips, rest = divmod(row.get("block_n", 0), row.get("e_block_n", 1))
+    split_k, last_order = row.get("split_k", 1), SPACE["group_m"][-1]
+    one_order = split_k == 1 or row.get("group_m", last_order) == last_order
+    return not rest and strips >= split_k and split_k * row.get("cluster_m", 1) <= MAX_CLUSTER_CTAS and one_order
+
+
+def _knobs(rung: Rung) -> tuple[str, ...]:
+    names = getattr(rung, "knobs", None) if isinstance(rung, type) else rung
+    if not isinstance(names, (tuple, list)):
+        raise InputError(f"rung is {shown(rung)}; it must be a class with knobs of the space, or their names.")
+    for name in names:
+        if plain_text(name) not in SPACE:
+            raise InputError(f"knob {shown(name)} is not in the space; its knobs are {', '.join(SPACE)}.")
+    return tuple(map(str.__str__, names))
+
+
+# --- the choice
+
+
+def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | None = None) -> Schedule:
+    """The schedule to use when nobody pins it, or the best of those that match `pins`: of those that can run, the one
+    with the fewest predicted cycles (`cost_model.predicted_cycles`), and of those the largest tile.
+
+    Pins that leave nothing raise InputError.
+    """
+    require(problem=(problem, Problem), gpu=(gpu, Gpu))
+    matching = _matching(rung, as_pins(pins))
+    for schedule in sorted(matching, key=lambda schedule: preference(schedule, problem, gpu)):
+        if not why_not(schedule, problem, gpu):
+            return schedule
+    raise InputError(_nothing_runs(rung, matching, problem, gpu))
+
+
+RESOLUTION = 0.01
+"""What is nearer than this, of the whole, counts as equal: predictions are not that good."""
+
+
+def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
+    """What to sort schedules by, best first; of equals few large tiles come first, then wide strips and
+    stages that k-tiles can fill, and last small clusters."""
+    tile = tile_config(schedule, problem, gpu)
+    largest = (
+        *(tile.block_m, tile.block_n, tile.block_k, schedule.e_block_n or 0, min(tile.stages, tile.k_tiles)),
+        *(-tile.stages, schedule.group_m or 0, -tile.cluster_m, -tile.split_k),
+    )
+    return (round(math.log(predicted_cycles(tile)) / RESOLUTION), *(-size for size in largest))
+
+
+def _matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:
+    """The schedules with the pinned values; a knob or a value that does not exist is refused by name."""
+    knobs = _knobs(rung)
+    for name, value in pins.items():
+        if name not in knobs:
+            raise InputError(f"{_label(rung)} has no knob {shown(name)}; its knobs are {', '.join(knobs)}.")
+        offered = sorted({getattr(schedule, name) for schedule in projection(rung)})
+        if integer(value, 1, INT32_MAX) not in offered:
+            can = ", ".join(map(str, offered))
+            raise InputError(f"{name} = {shown(value)} is outside of the space; {name} can be {can}.")
+    found = [schedule for schedule in projection(rung) if schedule.matches(pins)]
+    return found or _in_another_order(rung, pins) or [_pinned(rung, pins)]
+
+
+def _in_another_order(rung: Rung, pins: Mapping[str, Any]) -> list[Schedule]:
+    """Those that match but for group_m: a split tile is listed with one order of the tiles, and can have any."""
+    others = {name: value for name, value in pins.items() if name != "group_m"}
+    matching = [schedule for schedule in projection(rung) if schedule.matches(others)] if "group_m" in pins else []
+    return [dataclasses.replace(schedule, group_m=pins["group_m"]) for schedule in matching]
+
+
+def _pinned(rung: Rung, pins: Mapping[str, object]) -> Schedule:
+    """One that has the pins, where no tile of the projection does: why_not says why."""
+    values: dict[str, Any] = {name: pins.get(name, SPACE[name][0]) for name in _knobs(rung)}
+    mma, features = _kind(rung)
+    return Schedule(**values, mma=mma, features=features)
+
+
+def _nothing_runs(rung: Rung, matching: list[Schedule], problem: Problem, gpu: Gpu) -> str:
+    """What stops all of them; or, if each has its own trouble, what stops the one that asks for least."""
+    listed = [why_not(schedule, problem, gpu) for schedule in matching]
+    common = [reason for reason in listed[0] if all(reason in other for other in listed)]
+    fewest = min(range(len(listed)), key=lambda i: len(listed[i]))
+    why = "; ".join(reason.rstrip(".") for reason in common or listed[fewest]) + "."
+    if why_no_mma(MMA_SPECS[matching[0].mma], gpu):
+        return f"{_label(rung)} cannot run: {why}"
+    if len(matching) == 1:
+        return f"{_label(rung)} with {matching[0]} cannot run {problem} on {gpu}: {why}"
+    return f"None of {len(matching)} schedules of {_label(rung)} can run {problem} on {gpu}: {why}"
+
+
+def _label(rung: Rung) -> str:
+    return rung.__name__ if isinstance(rung, type) else "this kernel"

@@ -1,0 +1,191 @@
+"""`TileConfig`: a complete schedule on a problem and a GPU, and what it needs of an SM.
+
+`MmaSpec` is what an instruction that multiplies says of that; `mma.py` has one for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.problem import Problem
+
+WARP = 32
+WARPGROUP = 128
+
+MMA_K = 16
+"""What every one of them takes of 16-bit types along k at a time."""
+
+ALIGNMENT_BYTES = 128
+"""Shared memory is handed out in multiples of this, at least."""
+
+MBARRIER_BYTES = 8
+
+SWIZZLE_BYTES = (128, 64, 32, 16)
+"""How long a row can be for TMA to spread it over the banks; 16 is no swizzle (PTX ISA, "Swizzling Modes")."""
+
+SPACE_COLUMNS_STEP = 32
+"""Of block_n, in the space."""
+
+
+class MmaSpec:
+    """An instruction that multiplies, as far as a schedule can tell: its tiles, its needs and its cost."""
+
+    name: ClassVar[str]
+    """As rungs and schedules name it (`problem.MMAS`)."""
+
+    instruction: ClassVar[str]
+    """As sentences name it."""
+
+    shape: ClassVar[str]
+    """As sentences about its N name it."""
+
+    step_n: ClassVar[int]
+    step_k: ClassVar[int] = MMA_K
+    """What N and K of a tile are multiples of."""
+
+    gpu_feature: ClassVar[str]
+    """What a GPU must have (`gpus.FEATURES`)."""
+
+    lacking: ClassVar[str]
+    """What a GPU without it has not, and which ones have it."""
+
+    archs: ClassVar[tuple[str, ...]] = ()
+    """Where tilus 0.2.0 generates it; nothing: wherever the GPU has it."""
+
+    barriers: ClassVar[int] = 0
+    """Mbarriers that track it."""
+
+    workspace_bytes: ClassVar[int] = 0
+    """Of shared memory, behind everything else."""
+
+    fma_per_cycle: ClassVar[int]
+    """Products of 16-bit numbers that an SM adds in a cycle."""
+
+    def wrong_rows(self, tile: TileConfig) -> str | None:
+        """Why it cannot compute block_m rows."""
+        raise NotImplementedError
+
+    def in_space(self, row: Mapping[str, int]) -> bool:
+        """Whether the space has a tile of this schedule, complete or not."""
+        return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0
+
+    def registers(self, tile: TileConfig) -> int:
+        """What a thread holds of the tile of C, and of A and B."""
+        raise NotImplementedError
+
+    def threads(self, tile: TileConfig) -> int:
+        return WARPGROUP * tile.consumers + (WARP if "specialised" in tile.features else 0)
+
+    def tensor_memory_columns(self, tile: TileConfig) -> int:
+        return 0
+
+    def multiplied_columns(self, tile: TileConfig) -> float:
+        """For how many columns the tensor core works."""
+        return tile.block_n
+
+
+@dataclass(frozen=True)
+class TileConfig:
+    """A complete schedule on a problem and a GPU, with the sizes that follow. A knob that the schedule does not have is
+    1 here, and the strip of C then is the tile.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    e_block_n: int
+    stages: int
+    consumers: int
+    cluster_m: int
+    split_k: int
+    features: frozenset[str]
+    mma: MmaSpec
+    problem: Problem
+    gpu: Gpu
+
+    @property
+    def row_bytes(self) -> int:
+        """A row of a tile of A or B in shared memory."""
+        return self.block_k * self.problem.element_bytes
+
+    @property
+    def strip_row_bytes(self) -> int:
+        """A row of a strip of C in shared memory; 0 where C leaves straight from registers."""
+        return self.e_block_n * self.problem.element_bytes if "tma" in self.features else 0
+
+    @property
+    def barriers(self) -> int:
+        """One for TMA or one for each stage, and as many for the way back if warps specialise; those of the MMA."""
+        of_tma = self.stages * (2 if "specialised" in self.features else 1) if "tma" in self.features else 0
+        of_parts = self.consumers if self.split_k > 1 else 0
+        return of_tma + of_parts + self.mma.barriers
+
+    @property
+    def strips(self) -> int:
+        """Of a tile of C."""
+        return self.block_n // self.e_block_n
+
+    @property
+    def strip_buffers(self) -> int:
+        """Strips of C that are in shared memory at once, in each group of rows: two if a CTA has tiles to come."""
+        return min(2, self.strips) if "persistent" in self.features else 1
+
+    @property
+    def registers(self) -> int:
+        """What a thread holds of the tile of C, and of A and B; 0 where tensor memory does."""
+        return self.mma.registers(self)
+
+    @property
+    def threads(self) -> int:
+        return self.mma.threads(self)
+
+    @property
+    def tensor_memory_columns(self) -> int:
+        """What the accumulator takes; 0 where registers hold it."""
+        return self.mma.tensor_memory_columns(self)
+
+    @property
+    def ctas(self) -> int:
+        """Tiles of C and their parts, or, where a CTA computes many, what would be a CTA each; in whole clusters."""
+        tiles_m = round_up(ceil_div(self.problem.m, self.block_m), self.cluster_m)
+        return tiles_m * ceil_div(self.problem.n, self.block_n) * self.split_k
+
+    @property
+    def k_tiles(self) -> int:
+        """Those of one CTA, or of the one that has most."""
+        return ceil_div(ceil_div(self.problem.k, self.block_k), self.split_k)
+
+    @property
+    def cluster_ctas(self) -> int:
+        return self.cluster_m * self.split_k
+
+    @property
+    def shared_bytes(self) -> int:
+        """What the launch asks for: A, B, the strips of C, the barriers, and what the MMA needs besides."""
+        end = 0
+        for rows, row_bytes in (
+            (self.stages * self.block_m, self.row_bytes),
+            (self.stages * self.block_n, self.row_bytes),
+            (self.strip_buffers * self.block_m, self.strip_row_bytes),
+        ):
+            alignment = _alignment_bytes(row_bytes)
+            end = round_up(round_up(end, alignment) + rows * row_bytes, alignment)
+        end = round_up(end, ALIGNMENT_BYTES) + round_up(self.barriers * MBARRIER_BYTES, ALIGNMENT_BYTES)
+        return end + self.mma.workspace_bytes
+
+
+def _alignment_bytes(row_bytes: int) -> int:
+    """A swizzle repeats after eight rows of its length, and a tile starts where the pattern starts."""
+    swizzle = next((size for size in SWIZZLE_BYTES if row_bytes % size == 0), 0)
+    return max(ALIGNMENT_BYTES, 8 * swizzle)
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def round_up(value: int, step: int) -> int:
+    return ceil_div(value, step) * step

@@ -1,0 +1,186 @@
+"""The autotune space: projections, and the choice of a schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.problem import MMAS, Problem, Schedule, features_of
+from blackwell_matmul.scheduling.cost_model import predicted_cycles, resident_ctas
+from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import choose, knobs_of, projection
+
+B200, H200 = GPUS["B200"], GPUS["H200"]
+GPU_OF = {name: {"v": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in RUNGS}
+ODD = Problem(1000, 200, 136)
+"""Tails in m, n and k, and 16-byte rows."""
+
+
+def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
+    counts = {"v0": 21, "v1": 54, "v2": 324, "h0": 42, "h2": 648, "h3": 792, "h4": 3168, "h5": 6336, "h6": 9360}
+    for name, count in (counts | {"g0": 648}).items():
+        schedules = projection(rung(name))
+        assert len(schedules) == len(set(schedules)) == count
+        assert all(tuple(schedule.as_dict()) == rung(name).knobs for schedule in schedules)
+
+
+def test_a_projection_has_only_parts_that_share_the_strips_and_fit_in_a_cluster() -> None:
+    schedules = projection(rung("h6"))
+    assert all(s.block_n // s.e_block_n >= s.split_k and s.cluster_m * s.split_k <= 8 for s in schedules)
+    assert {s.group_m for s in schedules if s.split_k > 1} == {16}
+    assert {(s.cluster_m, s.split_k) for s in schedules} == {(m, k) for m in (1, 2) for k in (1, 2, 4, 8)} - {(2, 8)}
+    alone = {dataclasses.replace(s, split_k=None) for s in schedules if s.split_k == 1}
+    assert alone == set(projection(rung("h5")))
+
+
+def test_projections_nest() -> None:
+    lower = {dataclasses.replace(schedule, e_block_n=None) for schedule in projection(rung("v1"))}
+    assert lower == set(projection(rung("v0")))
+
+
+def test_a_projection_has_only_tiles_that_its_mma_computes() -> None:
+    assert {schedule.block_m for schedule in projection(rung("v2"))} == {128}
+    assert {schedule.block_m for schedule in projection(rung("h2"))} == {64, 128}
+    assert all(schedule.block_m == 64 * schedule.consumers for schedule in projection(rung("h3")))
+    assert all(schedule.block_n % schedule.e_block_n == 0 for schedule in projection(rung("v1")))
+
+
+def test_a_projection_takes_knob_names() -> None:
+    assert projection(("block_n", "block_m")) == projection(("block_n", "block_m", "block_n"))
+    with pytest.raises(InputError, match="knob 'warps' is not in the space"):
+        projection(("warps",))
+
+
+# --- the choice
+
+
+CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
+    ("v0", (8192, 8192, 8192), Schedule(128, 256, 64)),  # the widest tile moves the fewest bytes
+    ("v1", (2048, 2048, 2048), Schedule(128, 96, 64, 32)),  # one stage: three CTAs an SM hide more than two of 128
+    ("v1", (1024, 1024, 1024), Schedule(128, 64, 64, 64)),  # no tile gives every SM one: the most SMs, the least each
+    ("v1", (4096, 72, 16), Schedule(128, 64, 16, 64)),  # no larger than n and k need
+    ("v2", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 2)),  # two CTAs of two stages: epilogues beside products
+    ("v2", (2048, 2048, 64), Schedule(128, 64, 64, 16, 2)),  # one k-tile fills no ring; the most CTAs an SM
+    ("h2", (8192, 8192, 8192), Schedule(128, 192, 64, 64, 2, mma="wgmma")),  # one warpgroup holds no wider tile
+    ("h4", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, mma="wgmma")),  # 18 * 224 columns are hardly fewer
+    ("h5", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 1, mma="wgmma")),  # 128 tiles for 132 SMs
+    ("h5", (1024, 1024, 1024), Schedule(128, 64, 64, 64, 8, 2, 16, 1, mma="wgmma")),  # as many
+    ("h5", (8192, 8192, 4096), Schedule(128, 256, 64, 64, 4, 2, 16, 1, mma="wgmma")),  # neighbours share B as it is
+    ("h5", (128, 6144, 4096), Schedule(64, 96, 64, 32, 8, 1, 16, 2, mma="wgmma")),  # there are two rows
+    ("h5", (512, 3584, 3584), Schedule(128, 128, 64, 64, 6, 2, 16, 1, mma="wgmma")),  # 112 columns are odd
+    ("g0", (4096, 4096, 4096), Schedule(128, 160, 64, 32, 2, mma="mma.sync")),  # 192 wide takes too many registers
+]
+
+
+@pytest.mark.parametrize(("name", "sizes", "expected"), CHOSEN)
+def test_the_choice(name: str, sizes: tuple[int, int, int], expected: Schedule) -> None:
+    assert choose(rung(name), Problem(*sizes), GPU_OF[name]) == expected
+
+
+def test_a_split_tile_can_be_pinned_to_any_order_of_the_tiles() -> None:
+    problem, pins = Problem(128, 4096, 4096), {"split_k": 2, "group_m": 4}
+    chosen = choose(rung("h6"), problem, H200, pins)
+    assert chosen == dataclasses.replace(choose(rung("h6"), problem, H200, {"split_k": 2}), group_m=4)
+
+
+def test_a_gpu_that_no_schedule_can_run_on_is_named_once() -> None:
+    with pytest.raises(InputError) as caught:
+        choose(rung("v1"), Problem(64, 64, 64), H200)
+    assert str(caught.value).startswith("BlackwellMatmulV1 cannot run: H200 (sm_90a) has no tcgen05 instructions and")
+    assert str(caught.value).count("H200") == 1
+
+
+def test_a_partial_pin_restricts_the_choice() -> None:
+    problem = Problem(8192, 8192, 8192)
+    assert choose(rung("v2"), problem, B200, {"block_n": 64}) == Schedule(128, 64, 64, 64, 2)
+    assert choose(rung("v2"), problem, B200, {"stages": 6}) == Schedule(128, 256, 16, 64, 6)  # two CTAs an SM
+    for schedule in projection(rung("v1")):
+        assert choose(rung("v1"), problem, B200, schedule.as_dict()) == schedule
+
+
+@pytest.mark.parametrize(
+    ("pins", "problem", "message"),
+    [
+        ({"block_n": 80}, ODD, "block_n = 80 is outside of the space; block_n can be 64, 96, 128, .*, 256"),
+        ({"block_n": "128"}, ODD, "block_n = '128' is outside"),
+        ({"block_m": 64}, ODD, "block_m = 64 is outside of the space; block_m can be 128"),
+        ({"block_n": 96, "e_block_n": 64}, ODD, "e_block_n = 64: strips must fill block_n = 96"),
+        ({"warps": 4}, ODD, "BlackwellMatmulV2 has no knob 'warps'; its knobs are block_m"),
+        (
+            {"block_n": 256, "block_k": 64, "stages": 6},
+            ODD,
+            "None of 3 schedules of BlackwellMatmulV2 can run 1000x200x136 .*232448",
+        ),
+        ({}, Problem(64, 64, 511), "None of 324 schedules of BlackwellMatmulV2 can run .*pad K to 512"),
+    ],
+)
+def test_pins_that_leave_nothing_say_why(pins: dict[str, object], problem: Problem, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        choose(rung("v2"), problem, B200, pins)
+
+
+# --- rungs that are not in the ladders
+
+
+class Clustered:
+    """Clusters without a persistent kernel."""
+
+    mma = "wgmma"
+    features = ("tma", "ring", "specialised", "clusters")
+    knobs = knobs_of(features, mma)
+
+
+class Specialised:
+    """Warps that specialise, without a choice of how many multiply."""
+
+    features = ("tma", "ring", "specialised")
+    knobs = knobs_of(features, "tcgen05")
+
+
+def test_the_knobs_of_a_rung_follow_from_its_features() -> None:
+    assert Clustered.knobs == ("block_m", "block_n", "block_k", "e_block_n", "stages", "consumers", "cluster_m")
+    assert Specialised.knobs == rung("v2").knobs
+    for name in RUNGS:
+        assert rung(name).features == features_of(rung(name).knobs)
+
+
+def test_clusters_go_without_a_persistent_kernel() -> None:
+    problem = Problem(256, 4096, 4096)
+    chosen = choose(Clustered, problem, H200, {"cluster_m": 2, "stages": 2, "block_n": 64})
+    assert chosen.group_m is None and not why_not(chosen, problem, H200)
+    tile = tile_config(chosen, problem, H200)
+    assert tile.cluster_ctas == 2 and tile.strip_buffers == 1 and resident_ctas(tile) > 1
+    assert why_not(dataclasses.replace(chosen, features=None), problem, H200) == [
+        "group_m is not set; a schedule with cluster_m has it."  # nobody says so: it is one of the ladder's
+    ]
+
+
+def test_warps_specialise_without_a_knob_for_it() -> None:
+    problem = Problem(2048, 2048, 2048)
+    chosen = choose(Specialised, problem, B200, {"block_n": 256, "block_k": 32, "stages": 8})
+    tile, plain = (tile_config(each, problem, B200) for each in (chosen, dataclasses.replace(chosen, features=None)))
+    assert (tile.barriers, plain.barriers) == (17, 9)
+    assert predicted_cycles(tile) < predicted_cycles(plain)
+
+
+def test_a_rung_with_odd_features_is_refused() -> None:
+    odd = type("Odd", (Specialised,), {"features": ("clc",)})
+    with pytest.raises(InputError, match="features names 'clc'; the features are tma"):
+        projection(odd)
+
+
+def test_a_subclass_that_names_its_knobs_has_their_features() -> None:
+    knobs = ("block_m", "block_n", "block_k", "e_block_n", "stages")
+    mine = type("Mine", (MatmulScript,), {"knobs": knobs})
+    assert mine.features == ("tma", "ring") and mine.knobs == knobs
+    assert projection(mine) == projection(rung("v2"))
+
+
+def test_each_mma_has_a_spec() -> None:
+    assert tuple(MMA_SPECS) == MMAS

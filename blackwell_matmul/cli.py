@@ -21,7 +21,7 @@ import typer
 
 from blackwell_matmul import interrupts, screen
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, SimulationError
-from blackwell_matmul.wording import spelled
+from blackwell_matmul.validation import spelled
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness import Result, ScriptResult

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from blackwell_matmul.errors import DriverError, UnsupportedError
-from blackwell_matmul.wording import spelled
+from blackwell_matmul.validation import spelled
 
 NO_DEVICE = "CUDA_ERROR_NO_DEVICE"
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.wording import near
+from blackwell_matmul.validation import near
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

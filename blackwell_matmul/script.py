@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend.tilus_compat import import_tilus
-from blackwell_matmul.wording import attribute, shown
+from blackwell_matmul.validation import attribute, shown
 
 import_tilus()
 

@@ -29,7 +29,7 @@ from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, imp
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.problem import Schedule
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 Pins = Mapping[str, object] | Schedule | None
 Progress = Callable[[int, int], None]

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 LAYERS = ("simulator", "gpu", "triton", "torch.compile")
 TIMEOUT_SECONDS = 300.0

@@ -27,7 +27,7 @@ from tilus.lang.transpiler.builder import Scope
 
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.program import Location, SharedAllocation
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 BARRIER_BYTES = 8
 

@@ -14,7 +14,7 @@ from blackwell_matmul.harness.foreign import Foreign
 from blackwell_matmul.harness.outputs import OutputVerdict, compare
 from blackwell_matmul.harness.verdict import Verdict, check_matmul
 from blackwell_matmul.problem import Schedule, as_pins
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.sanitizer.report import Report

@@ -31,7 +31,7 @@ from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.frontend.bind import check_functions
 from blackwell_matmul.kernels import known_rung
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.wording import number, plain_text, shown, spelled
+from blackwell_matmul.validation import number, plain_text, shown, spelled
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.outputs import Tolerance

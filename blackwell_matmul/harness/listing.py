@@ -15,7 +15,7 @@ from blackwell_matmul.kernels import space
 from blackwell_matmul.kernels.case import case_of, shared_bytes, tensor_memory_columns
 from blackwell_matmul.kernels.cycles import predicted_cycles
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 RULE = (
     "Of the schedules that can run the one with the fewest predicted cycles, on the SM that has the most tiles; of "

@@ -19,7 +19,7 @@ from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_name
 from blackwell_matmul.harness.result import Result, ScriptResult
 from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem import Problem, Schedule, as_pins, plain_seed
-from blackwell_matmul.wording import plain_values, said, shown
+from blackwell_matmul.validation import plain_values, said, shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.script import Kernel

@@ -30,7 +30,7 @@ from blackwell_matmul.kernels.case import (
 )
 from blackwell_matmul.kernels.cycles import predicted_cycles
 from blackwell_matmul.problem import INT32_MAX, Problem, Schedule, as_pins
-from blackwell_matmul.wording import integer, plain_text, shown
+from blackwell_matmul.validation import integer, plain_text, shown
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {

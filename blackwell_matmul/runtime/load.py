@@ -19,7 +19,7 @@ from blackwell_matmul.runtime import driver, torch_cuda
 from blackwell_matmul.runtime.calls import Calls, address
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.compiler.bundle import Bundle

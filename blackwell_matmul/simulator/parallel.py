@@ -20,7 +20,7 @@ from blackwell_matmul.errors import SimulationError, UnsupportedError
 from blackwell_matmul.interrupts import held, leave_with_parent
 from blackwell_matmul.simulator.machine import Grid, Position
 from blackwell_matmul.simulator.repeat import Repeats
-from blackwell_matmul.wording import spelled
+from blackwell_matmul.validation import spelled
 
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
 

@@ -26,7 +26,7 @@ from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.tuner import store
 from blackwell_matmul.tuner.candidates import Candidates, Kernel, Pins, candidates, find, spelled
-from blackwell_matmul.wording import number, shown
+from blackwell_matmul.validation import number, shown
 
 BUDGET_S = 120.0
 TOP = 16

@@ -21,7 +21,7 @@ from blackwell_matmul.harness import foreign
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.kernels.digest import code_digest
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.wording import plain_values
+from blackwell_matmul.validation import plain_values
 
 INDEX = "index.json"
 

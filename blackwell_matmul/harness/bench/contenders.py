@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.foreign import check_name, load_module
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
 from blackwell_matmul.harness.bench.suites import Case
 from blackwell_matmul.harness.studies import STUDIES
 from blackwell_matmul.interrupts import keeping
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 OUT = "bench_results"
 BUNDLES = "bundles"

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.problem import DTYPES, Problem
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.wording import attribute, said, shown, spelled
+from blackwell_matmul.validation import attribute, said, shown, spelled
 
 SWITCH = "TRITON_AGGRESSIVE_TMA"
 Result = TypeVar("Result")

@@ -22,7 +22,7 @@ from blackwell_matmul.simulator.sanitizer.causes import in_order
 from blackwell_matmul.simulator.sanitizer.report import Report, coverage
 from blackwell_matmul.simulator.sanitizer.timeline import around
 from blackwell_matmul.simulator.simulate import new_grid, plain_options, prepare, run_grid
-from blackwell_matmul.wording import plain_values, shown
+from blackwell_matmul.validation import plain_values, shown
 
 POLICY = "adversarial"
 MAX_TIMELINES = 8

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Event, Finding
-from blackwell_matmul.wording import near
+from blackwell_matmul.validation import near
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.sanitizer.report import Report

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tilus import float16
 
-from blackwell_matmul.wording import (
+from blackwell_matmul.validation import (
     LONGEST,
     accepts,
     attribute,

@@ -150,7 +150,7 @@ def _checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
 
 
 def _kernel(name: str) -> str:
-    from blackwell_matmul.harness.foreign import check_name
+    from blackwell_matmul.harness.user_kernel import check_name
 
     check_name(name)
     return name
@@ -265,7 +265,7 @@ def run(
 
     Exit code 0: right. 1: wrong, or the kernel is at fault. 2: could not run.
     """
-    from blackwell_matmul.harness.foreign import names_a_file
+    from blackwell_matmul.harness.user_kernel import names_a_file
 
     options: dict[str, Any] = {"target": target, "policy": policy, "seed": _seed(seed)}
     options["workers"] = _processes(workers)
@@ -518,7 +518,7 @@ def bench(
     Exit code 0: what ran is right. 1: something is wrong, crashed or hung. 2: could not run.
     """
     from blackwell_matmul import screen_bench, screen_studies
-    from blackwell_matmul.harness.studies import STUDIES
+    from blackwell_matmul.studies import STUDIES
 
     limit_s = _integer("--limit", limit)
     options = {
@@ -603,10 +603,10 @@ def doctor(as_json: Json = False) -> None:
     Exit code 0: nothing is a problem, also without a GPU. 1: something is. 2: could not look.
     """
     with redirect_stdout(sys.stderr):  # whatever a library prints while it is imported
-        from blackwell_matmul.doctor import facts, lines, show
+        from blackwell_matmul.doctor import diagnosis_lines, facts, show
 
         found = facts.gather()
-        told = lines.diagnose(found)
+        told = diagnosis_lines.diagnose(found)
     _print(_json(show.diagnosis_record(found, told)) if as_json else show.diagnosis(told))
     raise typer.Exit(1 if any(line.status == "problem" for line in told) else 0)
 
@@ -663,7 +663,7 @@ def _sizes(size: tuple[str, str, str] | None) -> Sizes | None:
 
 def _require_knobs(kernel: str, schedule: str) -> None:
     """Of a rung, that some rung has them; what a script has says its class."""
-    from blackwell_matmul.harness.foreign import names_a_file
+    from blackwell_matmul.harness.user_kernel import names_a_file
     from blackwell_matmul.problem import Schedule
 
     if not names_a_file(kernel):
@@ -706,7 +706,7 @@ def _between(name: str, text: str, most: int) -> int:
 
 def _named(kernel: str, record: Mapping[str, object]) -> str:
     """A record as JSON, with the rung beside the class: its name on the ladder, null for a script of the user's."""
-    from blackwell_matmul.harness.foreign import names_a_file
+    from blackwell_matmul.harness.user_kernel import names_a_file
 
     rung = None if names_a_file(kernel) else kernel.lower()
     return _json({"kernel": record["kernel"], "rung": rung, **record})

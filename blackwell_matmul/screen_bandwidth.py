@@ -11,7 +11,7 @@ from blackwell_matmul.screen import duration, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.harness.studies.sheet import Row, Sheet
+    from blackwell_matmul.studies.study_results import StudyResults, TrialRow
 
 COLUMNS = ("time", "spread", "GB/s", "of torch's copy", "of torch's own")
 BOXES = (
@@ -20,10 +20,10 @@ BOXES = (
 )
 
 
-def lines(sheet: Sheet) -> Iterator[RenderableType]:
+def lines(results: StudyResults) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    rows = sorted(sheet, key=lambda row: (not _title(row).startswith("copy"), _title(row)))
+    rows = sorted(results, key=lambda row: (not _title(row).startswith("copy"), _title(row)))
     done = [row for row in rows if row.result is not None]
     if done:
         yield _table(done)
@@ -36,16 +36,16 @@ def lines(sheet: Sheet) -> Iterator[RenderableType]:
         yield Text(BOXES, style="dim")
 
 
-def _title(row: Row) -> str:
+def _title(row: TrialRow) -> str:
     return row.trial.partition(": ")[0]
 
 
-def _result(row: Row) -> Mapping[str, Any]:
+def _result(row: TrialRow) -> Mapping[str, Any]:
     assert row.result is not None
     return row.result
 
 
-def _table(rows: Sequence[Row]) -> RenderableType:
+def _table(rows: Sequence[TrialRow]) -> RenderableType:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")

@@ -14,7 +14,7 @@ from blackwell_matmul.screen_bench import Outcome, on_what
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.harness.studies.sheet import Sheet
+    from blackwell_matmul.studies.study_results import StudyResults
 
 _SCREENS: Mapping[str, str] = MappingProxyType(
     {
@@ -23,30 +23,32 @@ _SCREENS: Mapping[str, str] = MappingProxyType(
         "bandwidth": "blackwell_matmul.screen_bandwidth",
     }
 )
-"""For each study the module whose `lines(sheet)` draws it."""
+"""For each study the module whose `lines(results)` draws it."""
 
 
 def studied(study: str, out: str, limit_s: float, again: bool, quick: bool, quiet: bool) -> Outcome:
     """Run what is missing on this machine's GPU, and draw all that is there."""
-    from blackwell_matmul.harness.bench import machine
+    from blackwell_matmul.harness.bench import bench_machine
     from blackwell_matmul.harness.bench.results import require_writable
-    from blackwell_matmul.harness.studies import running, trials_of
-    from blackwell_matmul.harness.studies.sheet import Sheet
+    from blackwell_matmul.studies import running, trials_of
+    from blackwell_matmul.studies.study_results import StudyResults
 
-    gpu = machine.gpu_at_hand()
-    sheet = Sheet(Path(out), study, machine.machine_of(gpu))
+    gpu = bench_machine.gpu_at_hand()
+    results = StudyResults(Path(out), study, bench_machine.machine_of(gpu))
     require_writable(Path(out))
     if again:
-        sheet.forget()
+        results.forget()
     with telling(quiet) as tell:
-        running.run(trials_of(study)(quick), sheet, limit_s, tell)
-    return Outcome(sheet.as_dict(), [*study_lines(sheet)], all(row.status in ("done", "refused") for row in sheet))
+        running.run(trials_of(study)(quick), results, limit_s, tell)
+    return Outcome(
+        results.as_dict(), [*study_lines(results)], all(row.status in ("done", "refused") for row in results)
+    )
 
 
-def study_lines(sheet: Sheet) -> Iterator[RenderableType]:
+def study_lines(results: StudyResults) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    draw: Callable[[Sheet], Iterator[RenderableType]] = import_module(_SCREENS[sheet.study]).lines
-    yield from draw(sheet)
-    yield Text(on_what(sheet.machine), style="dim")
-    yield Text(printable(f"Written: {sheet.file}"))
+    draw: Callable[[StudyResults], Iterator[RenderableType]] = import_module(_SCREENS[results.study]).lines
+    yield from draw(results)
+    yield Text(on_what(results.machine), style="dim")
+    yield Text(printable(f"Written: {results.file}"))

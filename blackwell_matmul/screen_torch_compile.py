@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.harness.studies.torch_compile import SWITCHES_TRIAL, trials
-from blackwell_matmul.harness.studies.torch_compile.configurations import LEFT_OUT
-from blackwell_matmul.harness.studies.torch_compile.recommendation import (
+from blackwell_matmul.screen import duration, printable
+from blackwell_matmul.studies.torch_compile import SWITCHES_TRIAL, trials
+from blackwell_matmul.studies.torch_compile.configurations import LEFT_OUT
+from blackwell_matmul.studies.torch_compile.recommendation import (
     HELPS,
+    ConfigurationMean,
     Figure,
-    Mean,
     What,
     exports,
     figures,
@@ -21,13 +22,12 @@ from blackwell_matmul.harness.studies.torch_compile.recommendation import (
     snippet,
     without_variable,
 )
-from blackwell_matmul.screen import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from blackwell_matmul.harness.studies.sheet import Sheet
+    from blackwell_matmul.studies.study_results import StudyResults
 
 COLUMNS = ("kernels", "TFLOPS", "speed-up", "in calls", "compile", "error")
 LEGEND = (
@@ -37,21 +37,21 @@ LEGEND = (
 )
 
 
-def lines(sheet: Sheet) -> Iterator[RenderableType]:
+def lines(results: StudyResults) -> Iterator[RenderableType]:
 
-    found = figures(sheet)
+    found = figures(results)
     for workload, members in groupby(sorted(found, key=_order(found)), key=lambda each: each.workload):
         yield from _workload_lines(workload, list(members))
     yield from _mean_lines(means(found))
-    yield from _left_out_lines(sheet)
-    yield from _switch_lines(sheet.result(SWITCHES_TRIAL) or {})
+    yield from _left_out_lines(results)
+    yield from _switch_lines(results.result(SWITCHES_TRIAL) or {})
 
 
-def _left_out_lines(sheet: Sheet) -> Iterator[RenderableType]:
+def _left_out_lines(results: StudyResults) -> Iterator[RenderableType]:
     from rich.text import Text
 
     every = trials(quick=False)
-    if missing := [each for each in every if each.name not in sheet]:
+    if missing := [each for each in every if each.name not in results]:
         yield Text(
             f"Not run: {len(missing)} of {len(every)} trials; the same command without --quick goes on with them.",
             style="dim",
@@ -125,7 +125,7 @@ def _times(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _mean_lines(found: Sequence[Mean]) -> Iterator[RenderableType]:
+def _mean_lines(found: Sequence[ConfigurationMean]) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if not found:
@@ -145,7 +145,7 @@ def _mean_lines(found: Sequence[Mean]) -> Iterator[RenderableType]:
     yield Text("")
 
 
-def _recommendation_lines(found: Sequence[Mean]) -> Iterator[RenderableType]:
+def _recommendation_lines(found: Sequence[ConfigurationMean]) -> Iterator[RenderableType]:
     """One for the GPU's time, and another for calls if that is a different one."""
     from rich.text import Text
 
@@ -159,7 +159,7 @@ def _recommendation_lines(found: Sequence[Mean]) -> Iterator[RenderableType]:
         yield from _advice_lines("For a program that waits for its launches", calls, "calls")
 
 
-def _advice_lines(intro: str, mean: Mean, what: What) -> Iterator[RenderableType]:
+def _advice_lines(intro: str, mean: ConfigurationMean, what: What) -> Iterator[RenderableType]:
     from rich.text import Text
 
     value = mean.speed_up(what)

@@ -7,13 +7,13 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.harness.studies.configurations import Configuration
 from blackwell_matmul.screen import duration, printable
+from blackwell_matmul.studies.tma_configurations import TmaConfiguration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.harness.studies.sheet import Row, Sheet
+    from blackwell_matmul.studies.study_results import StudyResults, TrialRow
 
 PUBLISHED: Mapping[str, float] = MappingProxyType({"gemm 2048": 1.52, "gemm 4096": 1.84, "gemm 8192": 1.92})
 """Aggressive over conservative on a B200, with Triton 3.5: github.com/cfregly/ai-performance-engineering, chapter 14,
@@ -21,27 +21,27 @@ October 2025."""
 COLUMNS = ("time", "spread", "of torch", "first call", "registers", "spills", "shared")
 
 
-def lines(sheet: Sheet) -> Iterator[RenderableType]:
-    ordered = sorted(sheet, key=_place)
+def lines(results: StudyResults) -> Iterator[RenderableType]:
+    ordered = sorted(results, key=_place)
     for title, rows in groupby(ordered, key=_title):
         yield from _block(title, list(rows))
 
 
-def _title(row: Row) -> str:
+def _title(row: TrialRow) -> str:
     """Kernel and size, which a trial's name begins with."""
     return " ".join(row.trial.split(" ", 2)[:2])
 
 
-def _place(row: Row) -> tuple[bool, int]:
+def _place(row: TrialRow) -> tuple[bool, int]:
     kernel, size = _title(row).split()
     return kernel != "gemm", int(size)
 
 
-def _configuration(row: Row) -> Configuration:
-    return Configuration.parse(row.trial.split(" ", 2)[2])
+def _configuration(row: TrialRow) -> TmaConfiguration:
+    return TmaConfiguration.parse(row.trial.split(" ", 2)[2])
 
 
-def _block(title: str, rows: Sequence[Row]) -> Iterator[RenderableType]:
+def _block(title: str, rows: Sequence[TrialRow]) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield Text(title, style="bold")
@@ -57,7 +57,7 @@ def _block(title: str, rows: Sequence[Row]) -> Iterator[RenderableType]:
     yield Text("")
 
 
-def _table(rows: Sequence[Row]) -> RenderableType:
+def _table(rows: Sequence[TrialRow]) -> RenderableType:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -71,23 +71,23 @@ def _table(rows: Sequence[Row]) -> RenderableType:
     return table
 
 
-def _sets(rows: Sequence[Row]) -> Mapping[str, Sequence[Row]]:
+def _sets(rows: Sequence[TrialRow]) -> Mapping[str, Sequence[TrialRow]]:
     """The conservative ones first; a set without rows is left out."""
     small = [row for row in rows if _configuration(row).conservative]
     large = [row for row in rows if not _configuration(row).conservative]
     return {kind: members for kind, members in (("conservative", small), ("aggressive", large)) if members}
 
 
-def _unit(row: Row) -> str:
+def _unit(row: TrialRow) -> str:
     return "TFLOPS" if "tflops" in _result(row) else "GB/s"
 
 
-def _result(row: Row) -> Mapping[str, Any]:
+def _result(row: TrialRow) -> Mapping[str, Any]:
     assert row.result is not None
     return row.result
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: TrialRow) -> tuple[str, ...]:
     found, mine = _result(row), _result(row)["mine"]
     return (
         f"{found['tflops']:.1f}" if "tflops" in found else f"{found['gb_per_s']:.0f}",
@@ -103,7 +103,7 @@ def _known(figure: int | None) -> str:
     return "" if figure is None else str(figure)
 
 
-def gain(title: str, done: Sequence[Row]) -> str:
+def gain(title: str, done: Sequence[TrialRow]) -> str:
     """The best aggressive over the best conservative, each by its own ratio to torch in its own process."""
     best = {kind: _best([row for row in done if _configuration(row).conservative == kind]) for kind in (True, False)}
     small, large = best[True], best[False]
@@ -115,9 +115,9 @@ def gain(title: str, done: Sequence[Row]) -> str:
     return f"{title}: {told}{known}."
 
 
-def _best(rows: Sequence[Row]) -> Row | None:
+def _best(rows: Sequence[TrialRow]) -> TrialRow | None:
     return max(rows, key=_of_torch, default=None)
 
 
-def _of_torch(row: Row) -> float:
+def _of_torch(row: TrialRow) -> float:
     return float(_result(row)["of_torch"])

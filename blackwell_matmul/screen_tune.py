@@ -10,7 +10,7 @@ from blackwell_matmul.screen import alike, duration, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.tuner.tuning import Trial, Tuning
+    from blackwell_matmul.tuner.tuning import CandidateTrial, Tuning
 
 
 def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
@@ -30,7 +30,7 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
     yield Text(_kept(tuning), style="" if tuning.winner else "bold red")
 
 
-def _table(trials: Sequence[Trial]) -> RenderableType:
+def _table(trials: Sequence[CandidateTrial]) -> RenderableType:
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
@@ -63,5 +63,5 @@ def _kept(tuning: Tuning) -> str:
     return f"Winner: {_spelled(tuning.winner)}, {where}."
 
 
-def _spelled(trial: Trial) -> str:
+def _spelled(trial: CandidateTrial) -> str:
     return ",".join(f"{name}={value}" for name, value in trial.schedule.items())

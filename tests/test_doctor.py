@@ -17,10 +17,10 @@ import pytest
 
 from blackwell_matmul import cli, detect, gpus
 from blackwell_matmul.detect import DetectedGpu, Driver, find_driver
-from blackwell_matmul.doctor import checks, lines, show, verify
+from blackwell_matmul.doctor import checks, diagnosis_lines, show, verify
 from blackwell_matmul.doctor import facts as facts_room
+from blackwell_matmul.doctor.diagnosis_lines import GPU_LINES, LINES, NO_GPU, Line, diagnose
 from blackwell_matmul.doctor.facts import Cache, Descriptors, Facts, Library, Need, Nvrtc, Torch
-from blackwell_matmul.doctor.lines import GPU_LINES, LINES, NO_GPU, Line, diagnose
 from blackwell_matmul.doctor.verify import Outcome
 from blackwell_matmul.errors import DriverError, InputError
 from blackwell_matmul.kernels import LADDERS, RUNGS
@@ -296,7 +296,7 @@ def test_no_driver_with_a_gpu_on_the_bus() -> None:
     assert told.value == "libcuda is not found, with 2 GPUs on the PCI bus" and "ubuntu-drivers" in told.fix
 
 
-@pytest.mark.parametrize(("refusal", "fix"), lines._REFUSALS.items())
+@pytest.mark.parametrize(("refusal", "fix"), diagnosis_lines._REFUSALS.items())
 def test_a_driver_that_does_not_start(refusal: str, fix: str) -> None:
     facts = but(NO_GPU_AT_ALL, driver=Driver(cuda=(13, 0), refusal=refusal), gpus_error="refused", pci_gpus=1)
     assert the_problem(facts, "driver") == Line("driver", "problem", f"does not start: {refusal}", fix)
@@ -617,7 +617,7 @@ def test_help_is_instant(argv: list[str]) -> None:
 
 def test_every_line_function_is_in_the_diagnosis() -> None:
     listed = {function.__name__ for function in (*LINES, *GPU_LINES)}
-    told = {name for name, value in vars(lines).items() if name[0] != "_" and _gives_a_line(value)}
+    told = {name for name, value in vars(diagnosis_lines).items() if name[0] != "_" and _gives_a_line(value)}
     assert told - {"ok", "problem", "unknown"} == listed
 
 

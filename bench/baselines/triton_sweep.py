@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 from blackwell_matmul.errors import BlackwellMatmulError
-from blackwell_matmul.harness.studies.configurations import Configuration, configurations, first_that_runs
+from blackwell_matmul.studies.tma_configurations import TmaConfiguration, configurations, first_that_runs
 
 WRONG = 3
 """What a child exits with that computed something else."""
@@ -36,7 +36,7 @@ def _main(options: argparse.Namespace) -> int:
         key, candidates = (options.kernel, options.size), configurations(options.kernel)
         first_that_runs(key, candidates, lambda each: _run(each, options))
         return 0
-    chosen = Configuration.parse(f"{options.block} s{options.stages} w{options.warps}")
+    chosen = TmaConfiguration.parse(f"{options.block} s{options.stages} w{options.warps}")
     if options.inside:
         return inside(options.kernel, options.size, chosen)
     return 0 if _told(chosen, options) == "right" else 1
@@ -57,18 +57,18 @@ def _options() -> argparse.Namespace:
 # --- around the child
 
 
-def _run(chosen: Configuration, options: argparse.Namespace) -> None:
+def _run(chosen: TmaConfiguration, options: argparse.Namespace) -> None:
     if (how := _told(chosen, options)) != "right":
         raise RuntimeError(how)
 
 
-def _told(chosen: Configuration, options: argparse.Namespace) -> str:
+def _told(chosen: TmaConfiguration, options: argparse.Namespace) -> str:
     how = ended(options.kernel, options.size, chosen, options.limit)
     print(f"{options.kernel} {options.size}, {chosen}: {how}", flush=True)
     return how
 
 
-def ended(kernel: str, size: int, chosen: Configuration, limit_s: float) -> str:
+def ended(kernel: str, size: int, chosen: TmaConfiguration, limit_s: float) -> str:
     """ "right", or what became of it."""
     block, stages, warps = "x".join(map(str, chosen.block)), chosen.num_stages, chosen.num_warps
     settings = {"--stages": stages, "--warps": warps, "--size": size, "--kernel": kernel}
@@ -89,7 +89,7 @@ def _of_code(code: int) -> str:
 # --- inside the child
 
 
-def inside(kernel: str, size: int, chosen: Configuration) -> int:
+def inside(kernel: str, size: int, chosen: TmaConfiguration) -> int:
     import torch
     import triton
 
@@ -100,7 +100,7 @@ def inside(kernel: str, size: int, chosen: Configuration) -> int:
     return 0 if {"gemm": _gemm, "copy": _copy}[kernel](size, chosen, device) else WRONG
 
 
-def _gemm(size: int, chosen: Configuration, device: object) -> bool:
+def _gemm(size: int, chosen: TmaConfiguration, device: object) -> bool:
     """Small integers: sums are exact in float32, in any order, and rounded once."""
     import torch
     import triton_tma
@@ -111,7 +111,7 @@ def _gemm(size: int, chosen: Configuration, device: object) -> bool:
     return torch.equal(c, (a.double() @ b.double().T).half())
 
 
-def _copy(size: int, chosen: Configuration, device: object) -> bool:
+def _copy(size: int, chosen: TmaConfiguration, device: object) -> bool:
     import torch
     import triton_tma
 

@@ -68,7 +68,7 @@ def _from_disk(program: Program, bound: Bound) -> Bundle:
 
 def _compiled(program: Program, bound: Bound, key: str) -> Bundle:
     """Everything from hidet's passes to the cubin."""
-    from blackwell_matmul.compiler.launch import launch_plan
+    from blackwell_matmul.compiler.host_code import launch_plan
     from blackwell_matmul.compiler.source import device_source, lower
 
     missing = shared_bytes_missing(program)

@@ -11,8 +11,8 @@ from blackwell_matmul.detect import DetectedGpu
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from blackwell_matmul.doctor.diagnosis_lines import Line
     from blackwell_matmul.doctor.facts import Facts
-    from blackwell_matmul.doctor.lines import Line
     from blackwell_matmul.doctor.verify import Outcome
 
 STYLES = {

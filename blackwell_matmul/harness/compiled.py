@@ -9,7 +9,7 @@ import torch
 
 from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness import foreign as foreign_scripts
+from blackwell_matmul.harness import user_kernel
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.problem import Problem, Schedule, as_pins
 
@@ -33,20 +33,20 @@ def compile_kernel(
     """
     from blackwell_matmul.compiler import compile
 
-    if not foreign_scripts.names_a_file(kernel):
+    if not user_kernel.names_a_file(kernel):
         pins = kernels.parse_schedule(kernel, schedule) if isinstance(schedule, str) else as_pins(schedule)
-        m, n, k = size or foreign_scripts.DEFAULT_SIZE
+        m, n, k = size or user_kernel.DEFAULT_SIZE
         args = _matmul_arguments(Problem(m, n, k, "fp16" if dtype is None else dtype))
         return compile(kernels.rung(kernel), *args, schedule=pins or None, target=target, cache=cache)
-    foreign = foreign_scripts.load(kernel)
-    knobs = foreign_scripts.read_schedule(foreign, schedule if isinstance(schedule, str) else as_pins(schedule))
-    if foreign.example_args is not None:
-        args = foreign_scripts.example_call(foreign, size)
+    found = user_kernel.load(kernel)
+    knobs = user_kernel.read_schedule(found, schedule if isinstance(schedule, str) else as_pins(schedule))
+    if found.example_args is not None:
+        args = user_kernel.example_call(found, size)
     else:
-        problem = foreign_scripts.matmul_problem(foreign, size, dtype)
-        knobs, args = foreign_scripts.fill_dtype(foreign, knobs, problem), _matmul_arguments(problem)
-    with foreign_scripts.importable(foreign.folder):
-        return compile(foreign.script_cls, *args, schedule=knobs or None, target=target, cache=cache)
+        problem = user_kernel.matmul_problem(found, size, dtype)
+        knobs, args = user_kernel.fill_dtype(found, knobs, problem), _matmul_arguments(problem)
+    with user_kernel.importable(found.folder):
+        return compile(found.script_cls, *args, schedule=knobs or None, target=target, cache=cache)
 
 
 def _matmul_arguments(problem: Problem) -> tuple[Any, ...]:

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness import foreign as foreign_scripts
-from blackwell_matmul.harness.foreign import Foreign
+from blackwell_matmul.harness import user_kernel
 from blackwell_matmul.harness.outputs import compare
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_name
 from blackwell_matmul.harness.result import Result, ScriptResult
+from blackwell_matmul.harness.user_kernel import UserKernel
 from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem import Problem, Schedule, as_pins, plain_seed
 from blackwell_matmul.validation import plain_values, said, shown
@@ -72,7 +72,7 @@ def run_script(
 ) -> Result | ScriptResult:
     """Run a script of the user's in the simulator, and check what can be checked.
 
-    script: "my_kernel.py:MyScript", or a tilus.Script class. `harness.foreign` says what its file may have beside it:
+    script: "my_kernel.py:MyScript", or a tilus.Script class. `harness.user_kernel` says what its file may have beside:
     `example_args` and `reference`; without the first it is called with (m, n, k, a, b, c) like a rung, on inputs of
     type `dtype` ("fp16", "bf16"; None: as its pointers say). size: (m, n, k); None is 1024 each, or the defaults of
     `example_args`. schedule: pins arguments of `__init__`, as a mapping or as "block_m=128,swizzle=true". `seed` gives
@@ -82,25 +82,25 @@ def run_script(
     `run_matmul`; a file that cannot be loaded is an InputError too.
     """
     seed = plain_seed(seed)
-    foreign = foreign_scripts.load(script)
-    pins = foreign_scripts.read_schedule(foreign, schedule if isinstance(schedule, str) else as_pins(schedule))
+    found = user_kernel.load(script)
+    pins = user_kernel.read_schedule(found, schedule if isinstance(schedule, str) else as_pins(schedule))
     options = _Options(target=target, seed=seed, policy=policy, workers=workers, progress=progress)
     sizes = plain_size(size)
-    if foreign.example_args is None:
-        problem = foreign_scripts.matmul_problem(foreign, sizes, dtype)
-        pins = foreign_scripts.fill_dtype(foreign, pins, problem)
+    if found.example_args is None:
+        problem = user_kernel.matmul_problem(found, sizes, dtype)
+        pins = user_kernel.fill_dtype(found, pins, problem)
         args: tuple[Any, ...] = (problem.m, problem.n, problem.k, *make_inputs(problem, seed))
-        if foreign.reference is None:
-            run = _simulate(foreign, args, pins, options)
+        if found.reference is None:
+            run = _simulate(found, args, pins, options)
             return report(run, *args[3:], seed=seed)
-        return _run_beside(foreign, args, (problem.m, problem.n, problem.k), pins, options)
+        return _run_beside(found, args, (problem.m, problem.n, problem.k), pins, options)
     if dtype is not None:
         raise InputError(
-            f"dtype is {shown(dtype)} and {foreign.name} has example_args, which makes its own; leave it out."
+            f"dtype is {shown(dtype)} and {found.name} has example_args, which makes its own; leave it out."
         )
     with seeded(seed):
-        args = foreign_scripts.example_call(foreign, sizes)
-    return _run_beside(foreign, args, sizes, pins, options)
+        args = user_kernel.example_call(found, sizes)
+    return _run_beside(found, args, sizes, pins, options)
 
 
 class _Options(TypedDict):
@@ -113,41 +113,39 @@ class _Options(TypedDict):
     progress: Progress | None
 
 
-def _simulate(foreign: Foreign, args: tuple[Any, ...], pins: Mapping[str, object], options: _Options) -> Run:
+def _simulate(found: UserKernel, args: tuple[Any, ...], pins: Mapping[str, object], options: _Options) -> Run:
     from blackwell_matmul.simulator import simulate
 
-    with foreign_scripts.importable(foreign.folder), foreign_scripts.surviving_exit(foreign):
-        return simulate(foreign.script_cls, *args, schedule=pins or None, **options)
+    with user_kernel.importable(found.folder), user_kernel.surviving_exit(found):
+        return simulate(found.script_cls, *args, schedule=pins or None, **options)
 
 
 def _run_beside(
-    foreign: Foreign,
+    found: UserKernel,
     args: tuple[Any, ...],
     size: tuple[int, int, int] | None,
     pins: Mapping[str, object],
     options: _Options,
 ) -> ScriptResult:
     """Run, and compare with the file's `reference` if it has one, which sees the arguments as they were before."""
-    expected = {} if foreign.reference is None else _expected(foreign, args, options["seed"])
-    run = _simulate(foreign, args, pins, options)
-    names = list(foreign.parameters)
-    outputs = [compare(names[at], args[at], value, foreign.tolerance) for at, value in expected.items()]
+    expected = {} if found.reference is None else _expected(found, args, options["seed"])
+    run = _simulate(found, args, pins, options)
+    names = list(found.parameters)
+    outputs = [compare(names[at], args[at], value, found.tolerance) for at, value in expected.items()]
     schedule = plain_values(run.schedule)
     return ScriptResult(
-        foreign.name, size, schedule, run.target, options["seed"], tuple(outputs), run.seconds, run.findings,
+        found.name, size, schedule, run.target, options["seed"], tuple(outputs), run.seconds, run.findings,
         run.disagreements,
     )  # fmt: skip
 
 
-def _expected(foreign: Foreign, args: tuple[Any, ...], seed: int) -> dict[int, Any]:
+def _expected(found: UserKernel, args: tuple[Any, ...], seed: int) -> dict[int, Any]:
     try:
         copies = copy.deepcopy(args)
     except Exception as error:
-        raise InputError(
-            f"the arguments of {foreign.name} cannot be copied for its reference: {said(error)}."
-        ) from error
+        raise InputError(f"the arguments of {found.name} cannot be copied for its reference: {said(error)}.") from error
     with seeded(seed):
-        return foreign_scripts.expected_outputs(foreign, copies)
+        return user_kernel.expected_outputs(found, copies)
 
 
 def plain_size(size: Sequence[int] | None) -> tuple[int, int, int] | None:

@@ -22,7 +22,7 @@ import torch
 from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.harness import foreign
+from blackwell_matmul.harness import user_kernel
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.kernels import space
 from blackwell_matmul.kernels.case import case_of
@@ -64,9 +64,9 @@ class Kernel:
 
 def find(source: str) -> Kernel:
     """InputError for what is no kernel."""
-    if not foreign.names_a_file(source):
+    if not user_kernel.names_a_file(source):
         return Kernel(source, kernels.rung(source), None)
-    found = foreign.load(source)
+    found = user_kernel.load(source)
     return Kernel(source, found.script_cls, found.folder)
 
 
@@ -107,7 +107,7 @@ def _rows(kernel: Kernel, problem: Problem, gpu: Gpu) -> Sequence[Pins]:
 
     m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
     tensors = (torch.empty(shape, dtype=dtype) for shape in ((m, k), (n, k), (m, n)))
-    with foreign.importable(kernel.folder):
+    with user_kernel.importable(kernel.folder):
         return [bound.init_kwargs for bound in bind_all(kernel.script_cls, (m, n, k, *tensors), target=gpu.arch)]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.harness.bench import machine, session
+from blackwell_matmul.harness.bench import bench_machine, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender, cublas
 from blackwell_matmul.harness.bench.protocol import Settings
@@ -39,7 +39,7 @@ Status = Literal["timed", "wrong", "refused", "failed", "not tried"]
 
 
 @dataclass(frozen=True)
-class Trial:
+class CandidateTrial:
     """One candidate. median_us, spread_percent, percent_of_cublas: None unless it was timed; reason: why not."""
 
     schedule: Pins
@@ -58,7 +58,7 @@ class Tuning:
     kernel: str
     problem: Problem
     gpu: str
-    trials: tuple[Trial, ...]
+    trials: tuple[CandidateTrial, ...]
     refused: Mapping[str, int]
     left_out: int
     cublas_us: float | None
@@ -66,7 +66,7 @@ class Tuning:
     stored_in: str | None = None
 
     @property
-    def winner(self) -> Trial | None:
+    def winner(self) -> CandidateTrial | None:
         return self.trials[0] if self.trials and self.trials[0].status == "timed" else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def tune(
     _require("budget", budget_s, 1, 86_400)
     _require("top", top, 1, 100_000)
     _require("limit", limit_s, 1, 86_400)
-    kernel, gpu = find(rung), machine.gpu_at_hand()
+    kernel, gpu = find(rung), bench_machine.gpu_at_hand()
     found = candidates(kernel, problem, gpu)
     start = time.monotonic()
     tried = found.ordered[:top]
@@ -118,7 +118,7 @@ def _measure(
     (budget_s, limit_s), start = seconds, time.monotonic()
     contenders = (cublas(), *(contender_of(kernel, pins) for pins in tried))
     plan = Plan(contenders, (Case(problem),), SETTINGS, DEVICE, limit_s)
-    book, index = Book(folder, "tune", machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
+    book, index = Book(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
     session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s)
     with Workers(limit_s) as workers:
         ready = _compiled(plan, index, problem)
@@ -147,14 +147,14 @@ def _tuning(
     return Tuning(kernel.name, problem, gpu.name, tuple(trials), found.refused, left_out, cublas_us, seconds)
 
 
-def _trial(pins: Pins, row: Row | None) -> Trial:
+def _trial(pins: Pins, row: Row | None) -> CandidateTrial:
     if row is None:
-        return Trial(pins, "not tried", "the budget was spent.")
+        return CandidateTrial(pins, "not tried", "the budget was spent.")
     if row.status != "correct":
-        return Trial(pins, row.status, row.reason)
+        return CandidateTrial(pins, row.status, row.reason)
     if row.timing is None:
-        return Trial(pins, "failed", row.untimed)
-    return Trial(pins, "timed", "", row.timing.median_us, row.timing.spread_percent, row.percent_of_cublas)
+        return CandidateTrial(pins, "failed", row.untimed)
+    return CandidateTrial(pins, "timed", "", row.timing.median_us, row.timing.spread_percent, row.percent_of_cublas)
 
 
 def _kept(made: Tuning, kernel: Kernel, problem: Problem, gpu: Gpu) -> Tuning:

@@ -12,7 +12,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.runtime import script as runtime_script
+from blackwell_matmul.runtime import script_calls
 from blackwell_matmul.tuner import store, stored
 
 B200 = GPUS["B200"]
@@ -104,7 +104,7 @@ def call(m=100, dtype=torch.float16):
 
 
 def schedule(pins, arguments):
-    return runtime_script._schedule(SimpleNamespace(script_cls=rung("v1"), pins=pins), arguments, B200)
+    return script_calls._schedule(SimpleNamespace(script_cls=rung("v1"), pins=pins), arguments, B200)
 
 
 def test_a_call_without_pins_takes_the_winner():

@@ -13,7 +13,7 @@ import torch
 from blackwell_matmul import cli, detect, simulate
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.harness.bench import contenders, machine, session
+from blackwell_matmul.harness.bench import bench_machine, contenders, session
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.suites import Case
 from blackwell_matmul.problem import Problem
@@ -34,7 +34,7 @@ def no_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", str(tmp_path))
     store._read.cache_clear()
     monkeypatch.setattr(detect, "require_gpu", lambda: None)
-    monkeypatch.setattr(machine, "gpu_at_hand", lambda: H200)
+    monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda: H200)
     monkeypatch.setattr(tuning, "DEVICE", "cpu")
     monkeypatch.setattr(tuning, "SETTINGS", Settings(rounds=3, warmup_s=0.0))
     monkeypatch.setattr(tuning, "contender_of", stand_in)
@@ -161,7 +161,7 @@ def test_without_a_gpu_a_sentence(command, monkeypatch):
     def refuse():
         raise UnsupportedError("measuring takes a GPU.")
 
-    monkeypatch.setattr(machine, "gpu_at_hand", refuse)
+    monkeypatch.setattr(bench_machine, "gpu_at_hand", refuse)
     assert command("v2") == (2, "", "error: measuring takes a GPU.\n")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.harness import foreign
+from blackwell_matmul.harness import user_kernel
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.kernels.digest import code_digest
 from blackwell_matmul.problem import Problem, Schedule
@@ -82,7 +82,7 @@ def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu)
 
     script, pins, home = _script(contender, problem)
     arguments = _arguments(problem)
-    with foreign.importable(home):
+    with user_kernel.importable(home):
         chosen = _schedule(script, pins, arguments, gpu)
         bundle = compile(script, *arguments, schedule=chosen or None, target=gpu.arch)
     place = bundle.key[:24]
@@ -95,17 +95,17 @@ def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu)
 
 def _script(contender: Contender, problem: Problem) -> tuple[Any, Mapping[str, object], Path | None]:
     """The class, what is pinned of it, and the folder that its file may import from."""
-    if not foreign.names_a_file(contender.source):
+    if not user_kernel.names_a_file(contender.source):
         return kernels.rung(contender.source), dict(Schedule.parse(contender.pins)), None
-    found = foreign.load(contender.source)
-    pins = foreign.read_schedule(found, contender.pins)
+    found = user_kernel.load(contender.source)
+    pins = user_kernel.read_schedule(found, contender.pins)
     if found.example_args is not None:
         raise InputError(f"{found.name} has example_args and is no matmul; bench times C = A @ B.T.")
-    return found.script_cls, foreign.fill_dtype(found, pins, _checked(found, problem)), found.folder
+    return found.script_cls, user_kernel.fill_dtype(found, pins, _checked(found, problem)), found.folder
 
 
-def _checked(script: foreign.Foreign, problem: Problem) -> Problem:
-    return foreign.matmul_problem(script, (problem.m, problem.n, problem.k), problem.dtype)
+def _checked(script: user_kernel.UserKernel, problem: Problem) -> Problem:
+    return user_kernel.matmul_problem(script, (problem.m, problem.n, problem.k), problem.dtype)
 
 
 def _schedule(script: Any, pins: Mapping[str, object], arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, object]:

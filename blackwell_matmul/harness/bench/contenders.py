@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.foreign import check_name, load_module
+from blackwell_matmul.harness.user_kernel import check_name, load_module
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.validation import shown
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu, gpu_named
-from blackwell_matmul.harness.bench import contenders, machine, session, suites
+from blackwell_matmul.harness.bench import bench_machine, contenders, session, suites
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, require_writable
 from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
 from blackwell_matmul.harness.bench.suites import Case
-from blackwell_matmul.harness.studies import STUDIES
 from blackwell_matmul.interrupts import keeping
+from blackwell_matmul.studies import STUDIES
 from blackwell_matmul.validation import shown
 
 OUT = "bench_results"
@@ -85,7 +85,7 @@ class Request:
         yield from contenders.baselines() if self.baselines else ()
 
     def _ladder(self, gpu: Gpu) -> Sequence[str]:
-        rungs = machine.ladder(gpu)
+        rungs = bench_machine.ladder(gpu)
         return rungs[-1:] if self._suite in BEST_ALONE else rungs
 
     def index(self, gpu: Gpu) -> Index:
@@ -95,9 +95,9 @@ class Request:
 
     def run(self, tell: Tell) -> Book:
         """On this machine's GPU; the book is in the folder by then."""
-        gpu = machine.gpu_at_hand()
+        gpu = bench_machine.gpu_at_hand()
         plan = self.plan(gpu)
-        book = Book(self.out, self._suite, machine.machine_of(gpu))
+        book = Book(self.out, self._suite, bench_machine.machine_of(gpu))
         if self.again:
             book.forget((contender.name, case.problem) for contender, case in plan.pairs())
         require_writable(self.out)

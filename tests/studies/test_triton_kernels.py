@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.harness.foreign import load_module
+from blackwell_matmul.harness.user_kernel import load_module
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 BASELINES = ROOT / "bench" / "baselines"
 STUDY = """
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.harness.studies import bandwidth, triton_tma, turns
+from blackwell_matmul.studies import bandwidth, triton_tma, interleaved
 from blackwell_matmul.harness.bench.devices import Cpu
-turns.SETTINGS, Cpu.l2_bytes = Settings(rounds=1, group_us=1, warmup_s=0.0), 16
+interleaved.SETTINGS, Cpu.l2_bytes = Settings(rounds=1, group_us=1, warmup_s=0.0), 16
 tell = lambda what: None
 triton_tma.gemm(tell, 136, "64x64x32 s3 w8", "cpu")
 triton_tma.copy(tell, 136, "64x128 s3 w4", "cpu")

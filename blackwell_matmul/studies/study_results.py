@@ -14,7 +14,7 @@ Status = Literal["done", "refused", "failed", "hung"]
 
 
 @dataclass(frozen=True)
-class Row:
+class TrialRow:
     """How a trial ended. result: of one that is done; reason: why another is not, and at, the step it was at."""
 
     trial: str
@@ -24,18 +24,18 @@ class Row:
     at: str = ""
 
 
-class Sheet:
+class StudyResults:
     """`<folder>/<study>.json`. InputError if it is another GPU's, or no such file of this version."""
 
     def __init__(self, folder: Path, study: str, machine: Machine) -> None:
         self.file, self.study, self.machine = folder / f"{study}.json", study, machine
         found = read_whole(self.file, "machine", "rows")
         with as_written(self.file):
-            self._rows = {row["trial"]: Row(**row) for row in found.get("rows", ())}
+            self._rows = {row["trial"]: TrialRow(**row) for row in found.get("rows", ())}
             was = Machine(**found["machine"]) if found else machine
         require_same(machine, was, self.file)
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[TrialRow]:
         return iter(self._rows.values())
 
     def __contains__(self, trial: str) -> bool:
@@ -45,7 +45,7 @@ class Sheet:
         """Of a trial that is done; None for any other."""
         return self._rows[trial].result if trial in self._rows else None
 
-    def put(self, row: Row) -> None:
+    def put(self, row: TrialRow) -> None:
         """Kept at once, whole or not at all."""
         self._rows[row.trial] = row
         write_whole(self.file, self.as_dict())
@@ -58,11 +58,11 @@ class Sheet:
         return {"format": FORMAT, "study": self.study, "machine": asdict(self.machine), "rows": rows}
 
 
-def saved(folder: Path, study: str) -> Sheet:
+def saved(folder: Path, study: str) -> StudyResults:
     """As a run has left it; InputError where there is none."""
     file = folder / f"{study}.json"
     if not (found := read_whole(file, "machine", "rows")):
         raise InputError(f"{file} is not there; bench --suite {study} --out {folder} makes it.")
     with as_written(file):
         machine = Machine(**found["machine"])
-    return Sheet(folder, study, machine)
+    return StudyResults(folder, study, machine)

@@ -1,4 +1,4 @@
-"""From the rows of a sheet to what to switch on: means over the same workloads, and the cheapest of the best."""
+"""From the rows of a study to what to switch on: means over the same workloads, and the cheapest of the best."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from blackwell_matmul.harness.studies.sheet import Row
-from blackwell_matmul.harness.studies.torch_compile import BETWEEN
-from blackwell_matmul.harness.studies.torch_compile.configurations import VARIABLES
+from blackwell_matmul.studies.study_results import TrialRow
+from blackwell_matmul.studies.torch_compile import BETWEEN
+from blackwell_matmul.studies.torch_compile.configurations import VARIABLES
 
 What = Literal["kernels", "calls"]
 """The GPU's time for the kernels, or what plain calls take, Python and launches included."""
@@ -24,7 +24,7 @@ TOLERATED = 2.0
 
 @dataclass(frozen=True)
 class Figure:
-    """A row of the sheet. result: None for one that is not done."""
+    """A row of the study. result: None for one that is not done."""
 
     configuration: str
     workload: str
@@ -58,7 +58,7 @@ class Figure:
         return f"it was compiled {times} times, although no size changed" if times > 1 else ""
 
 
-def figures(rows: Iterable[Row]) -> list[Figure]:
+def figures(rows: Iterable[TrialRow]) -> list[Figure]:
     found = []
     for row in rows:
         configuration, between, workload = row.trial.partition(BETWEEN)
@@ -69,7 +69,7 @@ def figures(rows: Iterable[Row]) -> list[Figure]:
 
 
 @dataclass(frozen=True)
-class Mean:
+class ConfigurationMean:
     """Of a configuration: geometric means of its speed-ups, over `good` of the `of` workloads that all configurations
     have been tried on; the median of its compile times."""
 
@@ -85,7 +85,7 @@ class Mean:
         return self.kernels if what == "kernels" else self.calls
 
 
-def means(found: Sequence[Figure]) -> list[Mean]:
+def means(found: Sequence[Figure]) -> list[ConfigurationMean]:
     field_ = _field(found)
     return [_mean(name, [each for each in field_ if each.configuration == name]) for name in _configurations(field_)]
 
@@ -103,14 +103,14 @@ def _configurations(found: Iterable[Figure]) -> list[str]:
     return list(dict.fromkeys(each.configuration for each in found))
 
 
-def _mean(name: str, members: Sequence[Figure]) -> Mean:
+def _mean(name: str, members: Sequence[Figure]) -> ConfigurationMean:
     good = [each for each in members if not each.problem]
     results = [each.result for each in good if each.result is not None]
     if not results:
-        return Mean(name, of=len(members))
+        return ConfigurationMean(name, of=len(members))
     kernels, calls = _geometric(good, "kernels"), _geometric(good, "calls")
     compile_s = statistics.median(result["compile_s"] for result in results)
-    return Mean(name, results[0]["options"], kernels, calls, len(good), len(members), compile_s)
+    return ConfigurationMean(name, results[0]["options"], kernels, calls, len(good), len(members), compile_s)
 
 
 def _geometric(members: Sequence[Figure], what: What) -> float | None:
@@ -120,7 +120,7 @@ def _geometric(members: Sequence[Figure], what: What) -> float | None:
     return math.exp(sum(map(math.log, known)) / len(known)) if known and len(known) == len(found) else None
 
 
-def recommended(found: Sequence[Mean], what: What) -> Mean | None:
+def recommended(found: Sequence[ConfigurationMean], what: What) -> ConfigurationMean | None:
     """The one that compiles fastest of those that are as good as the best; None where nothing beats eager. One that
     failed or was wrong on any workload is none."""
     whole = [(each.speed_up(what) or 0.0, each) for each in found if each.good == each.of]
@@ -130,7 +130,7 @@ def recommended(found: Sequence[Mean], what: What) -> Mean | None:
     return min((each for value, each in whole if value * HELPS >= best), key=lambda each: each.compile_s)
 
 
-def snippet(mean: Mean) -> str:
+def snippet(mean: ConfigurationMean) -> str:
     """To paste into a program."""
     if not mean.options:
         return "model = torch.compile(model, dynamic=False)"
@@ -138,11 +138,11 @@ def snippet(mean: Mean) -> str:
     return "\n".join(["model = torch.compile(model, dynamic=False, options={", *options, "})"])
 
 
-def exports(mean: Mean) -> str:
+def exports(mean: ConfigurationMean) -> str:
     """To paste into the shell that starts a program, for all that a variable sets."""
     return "\n".join(f"export {VARIABLES[name]}=1" for name in mean.options if name in VARIABLES)
 
 
-def without_variable(mean: Mean) -> list[str]:
+def without_variable(mean: ConfigurationMean) -> list[str]:
     """The options that no environment variable sets."""
     return [name for name in mean.options if name not in VARIABLES]

@@ -7,7 +7,7 @@ from importlib import import_module
 import pytest
 
 from blackwell_matmul import screen_studies
-from blackwell_matmul.harness.studies import STUDIES, trials_of
+from blackwell_matmul.studies import STUDIES, trials_of
 
 
 @pytest.mark.parametrize("study", STUDIES)

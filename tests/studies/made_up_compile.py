@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from blackwell_matmul.harness.bench.results import Machine
-from blackwell_matmul.harness.studies.sheet import Row, Sheet
-from blackwell_matmul.harness.studies.torch_compile import BETWEEN, SWITCHES_TRIAL
-from blackwell_matmul.harness.studies.torch_compile.configurations import installed
+from blackwell_matmul.studies.study_results import StudyResults, TrialRow
+from blackwell_matmul.studies.torch_compile import BETWEEN, SWITCHES_TRIAL
+from blackwell_matmul.studies.torch_compile.configurations import installed
 
 HERE = Machine("NVIDIA H200", "sm_90a", 132, 989.0)
 OPTIONS = {each.name: dict(each.options) for each in installed()}
@@ -15,7 +15,7 @@ def timing(median_us: float) -> dict[str, float]:
     return {"median_us": median_us, "q1_us": median_us, "q3_us": median_us, "least_us": median_us, "rounds": 9}
 
 
-def row(configuration: str, workload: str, kernels: float | None, calls: float, **changes) -> Row:
+def row(configuration: str, workload: str, kernels: float | None, calls: float, **changes) -> TrialRow:
     """kernels, calls: times as fast as eager, which takes 100 µs and 110 µs in calls."""
     timings = {"eager calls": timing(110.0), "compiled calls": timing(110.0 / calls)}
     if kernels is not None:
@@ -25,16 +25,16 @@ def row(configuration: str, workload: str, kernels: float | None, calls: float, 
         "compiled_times": 1, "compile_s": 2.0, "flops": 68_719_476_736, "error": 0.01, "eager_error": 0.01,
         "timings": timings, **changes,
     }  # fmt: skip
-    return Row(f"{configuration}{BETWEEN}{workload}", "done", result)
+    return TrialRow(f"{configuration}{BETWEEN}{workload}", "done", result)
 
 
-def broken(configuration: str, workload: str) -> Row:
-    return Row(f"{configuration}{BETWEEN}{workload}", "failed", None, "no headers", "compiling")
+def broken(configuration: str, workload: str) -> TrialRow:
+    return TrialRow(f"{configuration}{BETWEEN}{workload}", "failed", None, "no headers", "compiling")
 
 
-def sheet_of(folder, *rows: Row) -> Sheet:
-    sheet = Sheet(folder, "torch-compile", HERE)
+def results_of(folder, *rows: TrialRow) -> StudyResults:
+    results = StudyResults(folder, "torch-compile", HERE)
     looked_up = {"read": ["ENABLE_TEMPLATE_TMA_STORE"], "unread": ["TRITON_ENABLE_TMA"], "unknown": {}}
-    for each in (Row(SWITCHES_TRIAL, "done", looked_up), *rows):
-        sheet.put(each)
-    return sheet
+    for each in (TrialRow(SWITCHES_TRIAL, "done", looked_up), *rows):
+        results.put(each)
+    return results

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from blackwell_matmul.harness.bench.devices import Cpu, device_named
-from blackwell_matmul.harness.studies import turns
-from blackwell_matmul.harness.studies.trial import Trial
+from blackwell_matmul.studies import interleaved
+from blackwell_matmul.studies.trial import Trial
 
 Call = Callable[..., Any]
 Block = tuple[int, ...]
@@ -81,19 +81,24 @@ def _text(block: Block) -> str:
 
 
 def move(
-    step: turns.Step, operation: str, shape: Sequence[int], way: str, block: Sequence[int] | None, device: str = "cuda"
+    step: interleaved.Step,
+    operation: str,
+    shape: Sequence[int],
+    way: str,
+    block: Sequence[int] | None,
+    device: str = "cuda",
 ) -> dict[str, Any]:
     place, call = device_named(device), _WAYS[way](operation, tuple(block) if block else None)
     tensors = _tensors(operation, shape, place)
     step("compiling")
-    _, first_call_s = turns.first_call(lambda: call(*tensors), place)
+    _, first_call_s = interleaved.first_call(lambda: call(*tensors), place)
     _compare(operation, tensors)
     set_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    sets = [_tensors(operation, shape, place) for _ in turns.rotating(place, set_bytes)]
+    sets = [_tensors(operation, shape, place) for _ in interleaved.rotating(place, set_bytes)]
     calls = {way: call, TORCH_COPY: _torch_copy} | ({TORCH_ADD: _torch_add} if operation == ADD else {})
     # Plain calls, which are long enough: in a graph torch's copy_ becomes a memcpy node, which an H200 gives to a copy
     # engine, with two thirds of the bandwidth of the kernel that it is outside of one.
-    timed = turns.in_turns(calls, sets, place, turns.SETTINGS, step, capture=False)
+    timed = interleaved.timed(calls, sets, place, interleaved.SETTINGS, step, capture=False)
     mine = {"mine": timed["timings"][way], "set_bytes": set_bytes, "first_call_s": first_call_s}
     return {**_rates(operation, way, set_bytes, timed), **mine, **timed}
 
@@ -113,14 +118,14 @@ def _rates(operation: str, way: str, set_bytes: int, timed: Mapping[str, Any]) -
 def _tensors(operation: str, shape: Sequence[int], place: Cpu) -> tuple[torch.Tensor, ...]:
     """The inputs, and an output full of NaN."""
     inputs = [torch.randn(*shape, device=place.torch_device) for _ in range(1 if operation == COPY else 2)]
-    return (*inputs, turns.poisoned_like(inputs[0]))
+    return (*inputs, interleaved.poisoned_like(inputs[0]))
 
 
 def _compare(operation: str, tensors: Sequence[torch.Tensor]) -> None:
     *inputs, output = tensors
     right = inputs[0] if operation == COPY else inputs[0] + inputs[1]
     if not torch.equal(output, right):
-        raise turns.WrongResult(f"{int((output != right).sum())} of {right.numel()} elements are wrong")
+        raise interleaved.WrongResult(f"{int((output != right).sum())} of {right.numel()} elements are wrong")
 
 
 def _torch_copy(*tensors: torch.Tensor) -> None:
@@ -154,7 +159,7 @@ def _tilus_plain(operation: str, block: Block | None) -> Call:
 
 def _triton(kind: str) -> Callable[[str, Block | None], Call]:
     def made(operation: str, block: Block | None) -> Call:
-        kernels = turns.triton_kernels()
+        kernels = interleaved.triton_kernels()
         if operation == COPY:
             return lambda x, y: kernels.copy(x, y, kind, block)
         return lambda x, y, z: kernels.add(x, y, z, kind, *(block or ()))

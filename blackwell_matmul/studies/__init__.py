@@ -2,8 +2,8 @@
 TMA configurations of Triton win, how fast TMA moves bytes.
 
 A study is a list of trials (`trial`). Each runs in a process of its own, with an environment of its own, under a time
-limit, so that a compiler that crashes or a kernel that hangs is a row and not the end; each row is kept (`sheet`), and
-a second run goes on with the rest (`running`). One file a study; `STUDIES` names them all.
+limit, so that a compiler that crashes or a kernel that hangs is a row and not the end; each row is kept
+(`study_results`), and a second run goes on with the rest (`running`). One file a study; `STUDIES` names them all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import MappingProxyType
 
-from blackwell_matmul.harness.studies.trial import Trial
+from blackwell_matmul.studies.trial import Trial
 
 _MODULES: Mapping[str, str] = MappingProxyType(
     {

@@ -9,11 +9,11 @@ import torch
 
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Machine
-from blackwell_matmul.harness.studies import STUDIES, torch_compile, trials_of
-from blackwell_matmul.harness.studies.running import run
-from blackwell_matmul.harness.studies.sheet import Sheet
-from blackwell_matmul.harness.studies.torch_compile import configurations, kinds, measuring, switches
-from blackwell_matmul.harness.studies.torch_compile.workloads import ALL, LONELY
+from blackwell_matmul.studies import STUDIES, torch_compile, trials_of
+from blackwell_matmul.studies.running import run
+from blackwell_matmul.studies.study_results import StudyResults
+from blackwell_matmul.studies.torch_compile import configurations, kinds, measuring, switches
+from blackwell_matmul.studies.torch_compile.workloads import ALL, LONELY
 
 SIZES = {
     "linear": {"m": 8, "n": 24, "k": 48},
@@ -68,10 +68,10 @@ def test_the_variables_that_the_snippets_name_are_read_by_this_torch():
 
 
 def test_the_search_runs_as_a_trial(tmp_path):
-    sheet = Sheet(tmp_path, "torch-compile", Machine("none", "sm_90a", 1, None))
+    results = StudyResults(tmp_path, "torch-compile", Machine("none", "sm_90a", 1, None))
     (first, *_) = trials_of("torch-compile")(True)
-    run([first], sheet, limit_s=60)
-    assert "ENABLE_PERSISTENT_TMA_MATMUL" in sheet.result(torch_compile.SWITCHES_TRIAL)["read"]
+    run([first], results, limit_s=60)
+    assert "ENABLE_PERSISTENT_TMA_MATMUL" in results.result(torch_compile.SWITCHES_TRIAL)["read"]
 
 
 @pytest.mark.parametrize("kind", SIZES)

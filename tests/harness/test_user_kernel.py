@@ -426,7 +426,7 @@ def test_a_file_may_have_any_name_and_imports_its_neighbours(named, command, tmp
 def test_a_file_hides_no_module_that_is_yet_to_be_imported(named, tmp_path):
     """A fresh process has imported none of those that the files are named like."""
     argv = [sys.executable, "-m", "blackwell_matmul", "run", f"{named['torch.py']}:Double"]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path.parent, env=env)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["neighbour_of_a_kernel.py", *NAMES])
@@ -458,7 +458,7 @@ def test_an_assigned_global_name_is_told(write, command):
 
 
 def test_the_readme_shows_what_a_kernel_file_prints(tmp_path, monkeypatch, command):
-    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w+)\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
     kernel = next(text for language, text in blocks if language == "python" and "class Relu" in text)
     shell, shown = next(text.splitlines() for language, text in blocks if language == "console")

@@ -11,8 +11,8 @@ import torch
 from blackwell_matmul import screen, screen_bandwidth
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Machine
-from blackwell_matmul.harness.studies import bandwidth, trials_of, turns
-from blackwell_matmul.harness.studies.sheet import Row, Sheet
+from blackwell_matmul.studies import bandwidth, interleaved, trials_of
+from blackwell_matmul.studies.study_results import StudyResults, TrialRow
 
 
 class Kernels:
@@ -33,8 +33,8 @@ class Kernels:
 @pytest.fixture
 def kernels(monkeypatch):
     made = Kernels()
-    monkeypatch.setattr(turns, "triton_kernels", lambda: made)
-    monkeypatch.setattr(turns, "SETTINGS", Settings(rounds=1, group_us=1, warmup_s=0.0))
+    monkeypatch.setattr(interleaved, "triton_kernels", lambda: made)
+    monkeypatch.setattr(interleaved, "SETTINGS", Settings(rounds=1, group_us=1, warmup_s=0.0))
     monkeypatch.setattr("blackwell_matmul.harness.bench.devices.Cpu.l2_bytes", 16)
     return made
 
@@ -100,7 +100,7 @@ def test_a_copy_by_triton(kernels):
 
 def test_a_wrong_result_is_not_timed(kernels, monkeypatch):
     monkeypatch.setattr(kernels, "copy", lambda x, y, kind, block: y[1:].copy_(x[1:]))
-    with pytest.raises(turns.WrongResult, match=r"^8 of 32 elements are wrong$"):
+    with pytest.raises(interleaved.WrongResult, match=r"^8 of 32 elements are wrong$"):
         move("copy", (4, 8), bandwidth.HOST, [2, 8])
 
 
@@ -117,12 +117,12 @@ def result(gb_per_s: float, copy_gb_per_s: float, set_bytes: int = 2**30):
 
 
 def test_the_screen(tmp_path):
-    sheet = Sheet(tmp_path, "bandwidth", Machine("H-made-up", "sm_90a", 132, None))
-    sheet.put(Row("add 1-D: tilus TMA 256", "done", result(2000, 4100, 3 * 2**29)))
-    sheet.put(Row("copy 2-D: tilus TMA 8x256", "done", result(3900, 4000)))
-    sheet.put(Row("copy 2-D: Triton TMA (host) 8x256", "done", result(4000, 4000)))
-    sheet.put(Row("copy 2-D: tilus TMA 64x256", "failed", None, "its process ended with code 1", "compiling"))
-    text = re.sub(" +", " ", screen.rendered(screen_bandwidth.lines(sheet)))
+    results = StudyResults(tmp_path, "bandwidth", Machine("H-made-up", "sm_90a", 132, None))
+    results.put(TrialRow("add 1-D: tilus TMA 256", "done", result(2000, 4100, 3 * 2**29)))
+    results.put(TrialRow("copy 2-D: tilus TMA 8x256", "done", result(3900, 4000)))
+    results.put(TrialRow("copy 2-D: Triton TMA (host) 8x256", "done", result(4000, 4000)))
+    results.put(TrialRow("copy 2-D: tilus TMA 64x256", "failed", None, "its process ended with code 1", "compiling"))
+    text = re.sub(" +", " ", screen.rendered(screen_bandwidth.lines(results)))
     order = ["copy 2-D", "Triton TMA (host) 8x256", "tilus TMA 8x256", "add 1-D", "tilus TMA 256"]
     assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
     assert "tilus TMA 8x256 275.32 µs 0.5% 3900 97.5% 87.5%" in text
@@ -131,6 +131,6 @@ def test_the_screen(tmp_path):
 
 
 def test_a_screen_of_failures_alone(tmp_path):
-    sheet = Sheet(tmp_path, "bandwidth", Machine("H-made-up", "sm_90a", 132, None))
-    sheet.put(Row("copy 2-D: tilus TMA 8x256", "refused", None, "no.", "compiling"))
-    assert screen.rendered(screen_bandwidth.lines(sheet)) == "copy 2-D: tilus TMA 8x256: refused: no."
+    results = StudyResults(tmp_path, "bandwidth", Machine("H-made-up", "sm_90a", 132, None))
+    results.put(TrialRow("copy 2-D: tilus TMA 8x256", "refused", None, "no.", "compiling"))
+    assert screen.rendered(screen_bandwidth.lines(results)) == "copy 2-D: tilus TMA 8x256: refused: no."

@@ -15,7 +15,7 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.harness.bench import contenders, protocol
 from blackwell_matmul.harness.bench.devices import Cpu
 from blackwell_matmul.harness.bench.tasks import interleaved
-from blackwell_matmul.harness.foreign import load_module
+from blackwell_matmul.harness.user_kernel import load_module
 
 Step = Callable[[str], None]
 SETTINGS = protocol.Settings(warmup_s=2.0)
@@ -26,7 +26,7 @@ class WrongResult(Exception):
     """A kernel ran and computed something else; a row that says so has failed."""
 
 
-def in_turns(
+def timed(
     calls: Mapping[str, Callable[..., Any]],
     sets: Sequence[Any],
     place: Cpu,

@@ -1,4 +1,4 @@
-"""Run what a sheet lacks, one trial after the other, each in a process of its own."""
+"""Run what the results lack, one trial after the other, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from contextlib import ExitStack
 from functools import partial
 
 from blackwell_matmul.harness.bench.workers import Ended, Workers
-from blackwell_matmul.harness.studies.sheet import Row, Sheet, Status
-from blackwell_matmul.harness.studies.trial import Trial
 from blackwell_matmul.interrupts import keeping
+from blackwell_matmul.studies.study_results import Status, StudyResults, TrialRow
+from blackwell_matmul.studies.trial import Trial
 
 Tell = Callable[[str], None]
 """Takes what is being done, in a few words."""
 
 
-def run(trials: Sequence[Trial], sheet: Sheet, limit_s: float, tell: Tell = lambda what: None) -> None:
+def run(trials: Sequence[Trial], results: StudyResults, limit_s: float, tell: Tell = lambda what: None) -> None:
     """limit_s: the longest silence of a process, times its trial's patience; each step breaks the silence."""
-    missing = [trial for trial in trials if trial.name not in sheet]
-    kept = lambda: f"{sum(trial.name in sheet for trial in trials)} of {len(trials)} trials are kept in {sheet.file}"  # noqa: E731
+    missing = [trial for trial in trials if trial.name not in results]
+
+    def kept() -> str:
+        return f"{sum(trial.name in results for trial in trials)} of {len(trials)} trials are kept in {results.file}"
+
     with keeping(kept), ExitStack() as stack:
         children = _children(missing, limit_s, stack)
         for number, (trial, child) in enumerate(zip(missing, children), 1):
             about = f"{number} of {len(missing)}: {trial.name}"
             tell(about)
-            sheet.put(_row(trial, next(child.run([trial.task], partial(_tell_step, tell, about)))))
+            results.put(_row(trial, next(child.run([trial.task], partial(_tell_step, tell, about)))))
 
 
 def _children(trials: Sequence[Trial], limit_s: float, stack: ExitStack) -> Iterator[Workers]:
@@ -43,8 +46,8 @@ def _tell_step(tell: Tell, about: str, what: str) -> None:
     tell(f"{about}, {what}")
 
 
-def _row(trial: Trial, ended: Ended) -> Row:
+def _row(trial: Trial, ended: Ended) -> TrialRow:
     if ended.result is not None:
-        return Row(trial.name, "done", ended.result)
+        return TrialRow(trial.name, "done", ended.result)
     status: Status = "refused" if ended.refused else "hung" if ended.hung else "failed"
-    return Row(trial.name, status, None, ended.refused or ended.failed, ended.at)
+    return TrialRow(trial.name, status, None, ended.refused or ended.failed, ended.at)

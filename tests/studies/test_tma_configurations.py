@@ -8,17 +8,17 @@ import warnings
 import pytest
 
 from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.harness.studies.configurations import (
+from blackwell_matmul.studies.tma_configurations import (
     KNOWN,
     SWITCH,
-    Configuration,
+    TmaConfiguration,
     configurations,
     first_that_runs,
     refused,
     why,
 )
 
-SMALL, MIDDLE, LARGE = map(Configuration.parse, ("64x64x32 s1 w4", "128x128x64 s3 w8", "256x256x128 s5 w16"))
+SMALL, MIDDLE, LARGE = map(TmaConfiguration.parse, ("64x64x32 s1 w4", "128x128x64 s3 w8", "256x256x128 s5 w16"))
 KEYS = itertools.count()
 
 
@@ -41,7 +41,7 @@ class Gpu:
     def __init__(self, **failing: Exception) -> None:
         self.failing, self.tried = failing, []
 
-    def __call__(self, chosen: Configuration) -> str:
+    def __call__(self, chosen: TmaConfiguration) -> str:
         self.tried.append(chosen)
         error = {LARGE: self.failing.get("large"), MIDDLE: self.failing.get("middle")}.get(chosen)
         if error is not None:
@@ -51,11 +51,11 @@ class Gpu:
 
 def test_text_and_back():
     for each in itertools.chain(*KNOWN.values()):
-        assert Configuration.parse(str(each)) == each
-    assert Configuration.parse("64x128 s3 w4") == Configuration((64, 128), 3, 4)
+        assert TmaConfiguration.parse(str(each)) == each
+    assert TmaConfiguration.parse("64x128 s3 w4") == TmaConfiguration((64, 128), 3, 4)
     for wrong in ("", "64 s1 w4", "64x64", "64x64 s0 w4", "64x64 s1 w-4", "٦٤x64 s1 w4"):
         with pytest.raises(InputError, match="is no configuration; 64x64x32 s1 w4"):
-            Configuration.parse(wrong)
+            TmaConfiguration.parse(wrong)
 
 
 @pytest.mark.parametrize(("kernel", "dims"), [("gemm", 3), ("copy", 2)])

@@ -42,7 +42,7 @@ _FILE = re.compile(r"(?P<file>.*\.py)(:(?P<script>[^/\\]*))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Foreign:
+class UserKernel:
     """A script class, and what stands beside it in its file (None where it does not)."""
 
     script_cls: type
@@ -75,7 +75,7 @@ def check_name(kernel: str) -> None:
         _existing(named["file"])
 
 
-def load(script: str | type) -> Foreign:
+def load(script: str | type) -> UserKernel:
     """The script at `my_kernel.py:MyScript` (without a class: the only one there), or a class with its module."""
     import_tilus()
     if isinstance(script, str):
@@ -83,10 +83,10 @@ def load(script: str | type) -> Foreign:
         if named is None:
             raise InputError(f"script is {shown(script)}; give a file and a class, such as {EXAMPLE!r}.")
         module = load_module(named["file"])
-        return _foreign(_script_class(module, named["script"] or ""), module)
+        return _with_module(_script_class(module, named["script"] or ""), module)
     if not _is_script(script):
         raise InputError(f"script is {shown(script)}; give a tilus.Script class, or {EXAMPLE!r}.")
-    return _foreign(script, sys.modules.get(script.__module__))
+    return _with_module(script, sys.modules.get(script.__module__))
 
 
 def _is_script(value: object) -> bool:
@@ -95,7 +95,7 @@ def _is_script(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, tilus.Script)
 
 
-def _foreign(script_cls: type, module: ModuleType | None) -> Foreign:
+def _with_module(script_cls: type, module: ModuleType | None) -> UserKernel:
     check_functions(script_cls)
     found = {name: getattr(module, name, None) for name in ("example_args", "reference", "tolerance")}
     for name in ("example_args", "reference"):
@@ -103,7 +103,7 @@ def _foreign(script_cls: type, module: ModuleType | None) -> Foreign:
             raise InputError(f"{name} beside {script_cls.__name__} is {shown(found[name])}; it must be a function.")
     _check_tolerance(script_cls, found["tolerance"])
     file = getattr(module, "__file__", None)
-    return Foreign(script_cls, Path(file).resolve().parent if file else None, **found)
+    return UserKernel(script_cls, Path(file).resolve().parent if file else None, **found)
 
 
 def _check_tolerance(script_cls: type, value: Any) -> None:
@@ -205,37 +205,37 @@ def _kind(value: object) -> str:
 # --- the call
 
 
-def example_call(foreign: Foreign, size: Sequence[int] | None) -> tuple[Any, ...]:
+def example_call(kernel: UserKernel, size: Sequence[int] | None) -> tuple[Any, ...]:
     """What `example_args` returns for a size, or for its defaults."""
-    assert foreign.example_args is not None
+    assert kernel.example_args is not None
     sizes = () if size is None else tuple(size)
     try:
-        inspect.signature(foreign.example_args).bind(*sizes)
+        inspect.signature(kernel.example_args).bind(*sizes)
     except TypeError:
         trouble = "does not take M, N and K" if sizes else "cannot be called without a size"
         raise InputError(
-            f"example_args beside {foreign.name} {trouble}; it must be example_args(m, n, k), with defaults where "
+            f"example_args beside {kernel.name} {trouble}; it must be example_args(m, n, k), with defaults where "
             "the size may be left out."
         ) from None
-    args = call_beside(foreign, foreign.example_args, *sizes)
+    args = call_beside(kernel, kernel.example_args, *sizes)
     if not isinstance(args, (tuple, list)):
-        raise InputError(f"example_args beside {foreign.name} returned {shown(args)}; it must return a tuple.")
+        raise InputError(f"example_args beside {kernel.name} returned {shown(args)}; it must return a tuple.")
     return tuple(args)
 
 
 @contextmanager
-def surviving_exit(foreign: Foreign) -> Iterator[None]:
+def surviving_exit(kernel: UserKernel) -> Iterator[None]:
     """A script that exits does not end the program that checks it."""
     try:
         yield
     except SystemExit as error:
-        raise InputError(f"{foreign.name} exits while it is compiled; a kernel cannot.") from error
+        raise InputError(f"{kernel.name} exits while it is compiled; a kernel cannot.") from error
 
 
-def call_beside(foreign: Foreign, function: Callable[..., Any], *args: Any) -> Any:
+def call_beside(kernel: UserKernel, function: Callable[..., Any], *args: Any) -> Any:
     """Call a function of the user's file; what it raises becomes one sentence with its line."""
     try:
-        with importable(foreign.folder):
+        with importable(kernel.folder):
             return function(*args)
     except BlackwellMatmulError:
         raise
@@ -244,27 +244,27 @@ def call_beside(foreign: Foreign, function: Callable[..., Any], *args: Any) -> A
         file = Path(code.co_filename) if code else None
         where = _line_of(error, file, file.name if file else "it")
         name = getattr(function, "__name__", "a function")
-        raise InputError(f"{name} beside {foreign.name} cannot be used: {where} raises {spelled(error)}.") from error
+        raise InputError(f"{name} beside {kernel.name} cannot be used: {where} raises {spelled(error)}.") from error
 
 
-def expected_outputs(foreign: Foreign, args: tuple[Any, ...]) -> dict[int, Any]:
+def expected_outputs(kernel: UserKernel, args: tuple[Any, ...]) -> dict[int, Any]:
     """What `reference` returns for these arguments, by position."""
-    assert foreign.reference is not None
-    names = list(foreign.parameters)
-    outputs = call_beside(foreign, foreign.reference, *args)
+    assert kernel.reference is not None
+    names = list(kernel.parameters)
+    outputs = call_beside(kernel, kernel.reference, *args)
     if not isinstance(outputs, Mapping) or not outputs:
         pointers = [name for name, value in zip(names, args) if hasattr(value, "shape")]
         example = f"{{{(pointers or names or ['c_ptr'])[-1]!r}: tensor}}"
-        raise InputError(f"reference beside {foreign.name} returned {shown(outputs)}; return a dict like {example}.")
-    return {_position(foreign, names[: len(args)], key, args): value for key, value in outputs.items()}
+        raise InputError(f"reference beside {kernel.name} returned {shown(outputs)}; return a dict like {example}.")
+    return {_position(kernel, names[: len(args)], key, args): value for key, value in outputs.items()}
 
 
-def _position(foreign: Foreign, names: list[str], key: object, args: tuple[Any, ...]) -> int:
+def _position(kernel: UserKernel, names: list[str], key: object, args: tuple[Any, ...]) -> int:
     position = names.index(key) if isinstance(key, str) and key in names else key
     known = isinstance(position, int) and not isinstance(position, bool) and 0 <= position < len(args)
     if not known or not hasattr(args[position], "shape"):  # type: ignore[call-overload]
         tensors = ", ".join(name for name, value in zip(names, args) if hasattr(value, "shape"))
-        raise InputError(f"reference beside {foreign.name} names {shown(key)}; its tensors are {tensors or 'none'}.")
+        raise InputError(f"reference beside {kernel.name} names {shown(key)}; its tensors are {tensors or 'none'}.")
     return position  # type: ignore[return-value]
 
 
@@ -273,19 +273,19 @@ def _position(foreign: Foreign, names: list[str], key: object, args: tuple[Any, 
 _PROBLEM_DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
 
 
-def matmul_problem(foreign: Foreign, size: Sequence[int] | None, dtype: str | None) -> Problem:
+def matmul_problem(kernel: UserKernel, size: Sequence[int] | None, dtype: str | None) -> Problem:
     """The problem for a script that is called with (m, n, k, a, b, c); its typed pointers decide the type."""
-    pointers = _matmul_pointers(foreign)
+    pointers = _matmul_pointers(kernel)
     typed = {name: pointer for name, pointer in pointers.items() if pointer != "void"}
     for name, pointer in typed.items():
         if pointer not in _PROBLEM_DTYPES or pointer != next(iter(typed.values())):
             raise InputError(
-                f"{foreign.name} is called with {name}: ~{pointer}; as a matmul, its pointers must be all ~float16, "
+                f"{kernel.name} is called with {name}: ~{pointer}; as a matmul, its pointers must be all ~float16, "
                 "all ~bfloat16, or void_p; for other types write example_args and reference beside the class."
             )
         if dtype is not None and plain_text(dtype) != _PROBLEM_DTYPES[pointer]:
             raise InputError(
-                f"dtype is {shown(dtype)} and {foreign.name} is called with {name}: ~{pointer}; leave dtype out."
+                f"dtype is {shown(dtype)} and {kernel.name} is called with {name}: ~{pointer}; leave dtype out."
             )
     default = next((_PROBLEM_DTYPES[pointer] for pointer in typed.values()), "fp16")
     return Problem(*_sizes(size), default if dtype is None else dtype)
@@ -296,12 +296,12 @@ def _sizes(size: Sequence[int] | None) -> tuple[int, int, int]:
     return m, n, k
 
 
-def _matmul_pointers(foreign: Foreign) -> dict[str, str]:
+def _matmul_pointers(kernel: UserKernel) -> dict[str, str]:
     """What each of the three pointers points to; InputError when the call is no matmul's."""
-    kinds = {name: _annotation(parameter.annotation) for name, parameter in foreign.parameters.items()}
+    kinds = {name: _annotation(parameter.annotation) for name, parameter in kernel.parameters.items()}
     if "text" in kinds.values():
         raise InputError(
-            f"the parameters of {foreign.name}.__call__ are annotated with text, and tilus needs the types themselves: "
+            f"the parameters of {kernel.name}.__call__ are annotated with text, and tilus needs the types themselves: "
             "remove `from __future__ import annotations` and the quotes."
         )
     numbers, pointers = list(kinds.items())[:3], dict(list(kinds.items())[3:])
@@ -309,7 +309,7 @@ def _matmul_pointers(foreign: Foreign) -> dict[str, str]:
         if all(kind.startswith("~") for kind in pointers.values()):
             return {name: kind[1:] for name, kind in pointers.items()}
     raise InputError(
-        f"{foreign.name} is called with ({', '.join(kinds)}), and nothing says what these are: make it (m, n, k, a, b, "
+        f"{kernel.name} is called with ({', '.join(kinds)}), and nothing says what these are: make it (m, n, k, a, b, "
         "c), annotated as three integers and three pointers, for C = A @ B.T, or write example_args(m, n, k) beside "
         "the class, which returns the arguments of a call."
     )
@@ -332,13 +332,13 @@ def _annotation(annotation: Any) -> str:
 # --- the schedule
 
 
-def read_schedule(foreign: Foreign, schedule: str | Mapping[str, object]) -> dict[str, object]:
+def read_schedule(kernel: UserKernel, schedule: str | Mapping[str, object]) -> dict[str, object]:
     """The arguments of `__init__` in `swizzle=true,stages=3`, each of the type that its parameter is annotated with.
 
     A mapping is taken as it is, but for tilus types given by name. Without an annotation, what looks like an integer,
     a number, true, false or none is one, and the rest is text.
     """
-    parameters = inspect.signature(foreign.script_cls.__init__).parameters  # type: ignore[misc]
+    parameters = inspect.signature(kernel.script_cls.__init__).parameters  # type: ignore[misc]
     pairs = _pairs(schedule) if isinstance(schedule, str) else dict(schedule)
     parse = isinstance(schedule, str)
     return {name: _value(name, value, _wanted(parameters.get(name)), parse) for name, value in pairs.items()}
@@ -402,12 +402,12 @@ def _data_type(name: str, text: str) -> Any:
     return found
 
 
-def fill_dtype(foreign: Foreign, pins: Mapping[str, object], problem: Problem) -> dict[str, object]:
+def fill_dtype(kernel: UserKernel, pins: Mapping[str, object], problem: Problem) -> dict[str, object]:
     """The pins of a matmul, with a `dtype` that `__init__` asks for and nobody gave."""
     from tilus.hidet.ir.type import DataType
 
-    parameter = inspect.signature(foreign.script_cls.__init__).parameters.get("dtype")  # type: ignore[misc]
-    chooses = callable(getattr(foreign.script_cls, "complete", None))
+    parameter = inspect.signature(kernel.script_cls.__init__).parameters.get("dtype")  # type: ignore[misc]
+    chooses = callable(getattr(kernel.script_cls, "complete", None))
     asks = parameter is not None and parameter.default is inspect.Parameter.empty and parameter.annotation is DataType
     if chooses or not asks or "dtype" in pins:
         return dict(pins)

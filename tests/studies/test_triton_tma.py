@@ -1,4 +1,4 @@
-"""The study "triton-tma" with kernels that stand for Triton's, on the processor, and its screen on a made-up sheet."""
+"""The study "triton-tma" with kernels that stand for Triton's, on the processor, and its screen on a made-up rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.harness.bench import contenders
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Machine
-from blackwell_matmul.harness.studies import trials_of, triton_tma, turns
-from blackwell_matmul.harness.studies.configurations import KNOWN, Configuration
-from blackwell_matmul.harness.studies.sheet import Row, Sheet
+from blackwell_matmul.studies import interleaved, trials_of, triton_tma
+from blackwell_matmul.studies.study_results import StudyResults, TrialRow
+from blackwell_matmul.studies.tma_configurations import KNOWN, TmaConfiguration
 
 COMPILED = SimpleNamespace(n_regs=90, n_spills=0, metadata=SimpleNamespace(shared=98328))
 
@@ -43,8 +43,8 @@ class Kernels:
 @pytest.fixture
 def on_cpu(monkeypatch):
     def use(kernels):
-        monkeypatch.setattr(turns, "triton_kernels", lambda: kernels)
-        monkeypatch.setattr(turns, "SETTINGS", Settings(rounds=2, group_us=1, warmup_s=0.0))
+        monkeypatch.setattr(interleaved, "triton_kernels", lambda: kernels)
+        monkeypatch.setattr(interleaved, "SETTINGS", Settings(rounds=2, group_us=1, warmup_s=0.0))
         return kernels
 
     return use
@@ -59,13 +59,15 @@ def test_trials_are_few_enough_and_name_what_they_do():
             kernel, size, configuration = trial.name.split(" ", 2)
             assert module == triton_tma.__name__ and function == kernel and callable(getattr(triton_tma, function))
             assert trial.arguments == {"size": int(size), "configuration": configuration}
-            assert Configuration.parse(configuration) in KNOWN[kernel]
+            assert TmaConfiguration.parse(configuration) in KNOWN[kernel]
 
 
 def test_a_few_have_both_kinds():
     quick = trials_of("triton-tma")(True)
     for kernel in KNOWN:
-        kinds = [Configuration.parse(t.arguments["configuration"]).conservative for t in quick if t.do.endswith(kernel)]
+        kinds = [
+            TmaConfiguration.parse(t.arguments["configuration"]).conservative for t in quick if t.do.endswith(kernel)
+        ]
         assert set(kinds) == {True, False}
 
 
@@ -90,7 +92,7 @@ def test_a_copy_counts_what_is_read_and_written(on_cpu):
 def test_a_wrong_result_is_not_timed(on_cpu, kernel, configuration):
     on_cpu(Kernels(lambda output: output[3:5, 7].add_(1)))
     steps = []
-    with pytest.raises(turns.WrongResult, match=r"wrong: .*C\[|2 of 1024 elements of y differ"):
+    with pytest.raises(interleaved.WrongResult, match=r"wrong: .*C\[|2 of 1024 elements of y differ"):
         getattr(triton_tma, kernel)(steps.append, 32, configuration, "cpu")
     assert "torch" not in steps
 
@@ -119,13 +121,13 @@ def test_what_is_no_refusal_stays_what_it_is(on_cpu):
 def test_without_a_checkout_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(contenders, "BASELINES", tmp_path)
     with pytest.raises(UnsupportedError, match="checkout of this project, not installed"):
-        turns.triton_kernels()
+        interleaved.triton_kernels()
 
 
 def test_without_triton_a_sentence(monkeypatch):
-    monkeypatch.setattr(turns, "find_spec", lambda name: None)
+    monkeypatch.setattr(interleaved, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedError, match="pip install triton"):
-        turns.triton_kernels()
+        interleaved.triton_kernels()
 
 
 # --- the screen
@@ -143,21 +145,21 @@ def result(time_us: float, torch_us: float, **rate: float):
 
 
 @pytest.fixture
-def sheet(tmp_path) -> Sheet:
-    return Sheet(tmp_path, "triton-tma", Machine("H-made-up", "sm_90a", 132, None))
+def results(tmp_path) -> StudyResults:
+    return StudyResults(tmp_path, "triton-tma", Machine("H-made-up", "sm_90a", 132, None))
 
 
-def drawn(sheet: Sheet) -> str:
-    return re.sub(" +", " ", screen.rendered(screen_triton_tma.lines(sheet)))
+def drawn(results: StudyResults) -> str:
+    return re.sub(" +", " ", screen.rendered(screen_triton_tma.lines(results)))
 
 
-def test_the_screen_compares_the_best_of_each_set_by_their_own_ratios(sheet):
-    sheet.put(Row("gemm 4096 64x64x32 s1 w4", "done", result(600, 180, tflops=229.0)))
-    sheet.put(Row("gemm 4096 128x64x32 s1 w4", "done", result(500, 200, tflops=274.9)))
-    sheet.put(Row("gemm 4096 128x256x64 s3 w8", "done", result(250, 200, tflops=549.8)))
-    sheet.put(Row("gemm 4096 256x256x128 s5 w16", "refused", None, "ptxas: too few [registers].", "compiling"))
-    sheet.put(Row("gemm 4096 256x128x64 s3 w8", "hung", None, "no sign of life for 90 s", "checking"))
-    text = drawn(sheet)
+def test_the_screen_compares_the_best_of_each_set_by_their_own_ratios(results):
+    results.put(TrialRow("gemm 4096 64x64x32 s1 w4", "done", result(600, 180, tflops=229.0)))
+    results.put(TrialRow("gemm 4096 128x64x32 s1 w4", "done", result(500, 200, tflops=274.9)))
+    results.put(TrialRow("gemm 4096 128x256x64 s3 w8", "done", result(250, 200, tflops=549.8)))
+    results.put(TrialRow("gemm 4096 256x256x128 s5 w16", "refused", None, "ptxas: too few [registers].", "compiling"))
+    results.put(TrialRow("gemm 4096 256x128x64 s3 w8", "hung", None, "no sign of life for 90 s", "checking"))
+    text = drawn(results)
     assert " TFLOPS time spread of torch first call registers spills shared" in text
     assert "128x256x64 s3 w8 549.8 250.00 µs 2.0% 80.0% 1.2 s 90 0 98328" in text
     order = [text.index(words) for words in ("\nconservative", " 64x64x32 s1", "\naggressive", " 128x256x64 s3")]
@@ -168,13 +170,13 @@ def test_the_screen_compares_the_best_of_each_set_by_their_own_ratios(sheet):
     assert "256x128x64 s3 w8: hung (checking): no sign of life for 90 s" in text
 
 
-def test_the_screen_orders_kernels_and_sizes_and_needs_both_sets(sheet):
-    sheet.put(Row("copy 8192 64x64 s1 w4", "done", result(60, 30, gb_per_s=4473.9)))
-    sheet.put(
-        Row("gemm 8192 64x64x32 s1 w4", "failed", None, "its process was ended by signal 6 (SIGABRT)", "compiling")
+def test_the_screen_orders_kernels_and_sizes_and_needs_both_sets(results):
+    results.put(TrialRow("copy 8192 64x64 s1 w4", "done", result(60, 30, gb_per_s=4473.9)))
+    results.put(
+        TrialRow("gemm 8192 64x64x32 s1 w4", "failed", None, "its process was ended by signal 6 (SIGABRT)", "compiling")
     )
-    sheet.put(Row("gemm 2048 128x256x64 s3 w8", "done", result(25, 20, tflops=687.2)))
-    text = drawn(sheet)
+    results.put(TrialRow("gemm 2048 128x256x64 s3 w8", "done", result(25, 20, tflops=687.2)))
+    text = drawn(results)
     assert [line for line in text.splitlines() if re.fullmatch(r"\w+ \d+", line)] == [
         "gemm 2048",
         "gemm 8192",
@@ -185,9 +187,9 @@ def test_the_screen_orders_kernels_and_sizes_and_needs_both_sets(sheet):
     assert "64x64 s1 w4 4474 60.00 µs 2.0% 50.0%" in text and " GB/s time" in text
 
 
-def test_the_tables_fit_a_hundred_columns(sheet):
-    sheet.put(Row("gemm 4096 256x128x128 s4 w16", "done", result(12345, 10000, tflops=1549.8)))
-    sheet.put(Row("copy 4096 256x256 s5 w16", "done", result(600.05, 10000, gb_per_s=4473.9)))
+def test_the_tables_fit_a_hundred_columns(results):
+    results.put(TrialRow("gemm 4096 256x128x128 s4 w16", "done", result(12345, 10000, tflops=1549.8)))
+    results.put(TrialRow("copy 4096 256x256 s5 w16", "done", result(600.05, 10000, gb_per_s=4473.9)))
     console = Console(width=100, file=StringIO())
-    console.print(*screen_triton_tma.lines(sheet))
+    console.print(*screen_triton_tma.lines(results))
     assert "…" not in console.file.getvalue() and "registers" in console.file.getvalue()

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Configuration:
+class TmaConfiguration:
     """block: (M, N, K) of a GEMM, (rows, columns) of a copy."""
 
     block: tuple[int, ...]
@@ -38,7 +38,7 @@ class Configuration:
         return f"{'x'.join(map(str, self.block))} s{self.num_stages} w{self.num_warps}"
 
     @classmethod
-    def parse(cls, text: str) -> Configuration:
+    def parse(cls, text: str) -> TmaConfiguration:
         """As `str` writes it."""
         found = re.fullmatch(r"(\d+(?:x\d+)+) s([1-9]\d*) w([1-9]\d*)", text, re.ASCII)
         if found is None:
@@ -46,11 +46,11 @@ class Configuration:
         return cls(tuple(map(int, found[1].split("x"))), int(found[2]), int(found[3]))
 
 
-def _all(*texts: str) -> tuple[Configuration, ...]:
-    return tuple(map(Configuration.parse, texts))
+def _all(*texts: str) -> tuple[TmaConfiguration, ...]:
+    return tuple(map(TmaConfiguration.parse, texts))
 
 
-KNOWN: Mapping[str, tuple[Configuration, ...]] = MappingProxyType(
+KNOWN: Mapping[str, tuple[TmaConfiguration, ...]] = MappingProxyType(
     {
         "gemm": _all(
             *("64x64x32 s1 w4", "128x64x32 s1 w4", "64x64x64 s2 w4", "128x128x64 s3 w8", "128x128x64 s4 w4"),
@@ -68,18 +68,18 @@ KNOWN: Mapping[str, tuple[Configuration, ...]] = MappingProxyType(
 # --- the fallback
 
 
-def configurations(kernel: str) -> tuple[Configuration, ...]:
+def configurations(kernel: str) -> tuple[TmaConfiguration, ...]:
     """What to try, in this order: all, the largest first, where TRITON_AGGRESSIVE_TMA is 1; else the conservative."""
     if os.environ.get(SWITCH) == "1":
         return KNOWN[kernel][::-1]
     return tuple(each for each in KNOWN[kernel] if each.conservative)[::-1]
 
 
-_RAN: dict[Hashable, Configuration] = {}
+_RAN: dict[Hashable, TmaConfiguration] = {}
 
 
 def first_that_runs(
-    key: Hashable, candidates: Sequence[Configuration], run: Callable[[Configuration], Result]
+    key: Hashable, candidates: Sequence[TmaConfiguration], run: Callable[[TmaConfiguration], Result]
 ) -> Result:
     """What `run` returns for the first candidate for which it does not raise. key: kernel, shapes, device, or whatever
     else decides; a second call with it goes straight to the one that ran. One warning tells what was skipped, and why.

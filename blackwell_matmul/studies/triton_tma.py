@@ -14,11 +14,11 @@ import torch
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.harness.bench.devices import Cpu, device_named
 from blackwell_matmul.harness.reference import TORCH_DTYPES
-from blackwell_matmul.harness.studies import turns
-from blackwell_matmul.harness.studies.configurations import KNOWN, Configuration, refused, why
-from blackwell_matmul.harness.studies.trial import Trial
 from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem import Problem
+from blackwell_matmul.studies import interleaved
+from blackwell_matmul.studies.tma_configurations import KNOWN, TmaConfiguration, refused, why
+from blackwell_matmul.studies.trial import Trial
 
 SIZES = (2048, 4096, 8192)
 QUICK_SIZE = 4096
@@ -59,54 +59,54 @@ def _trial(kernel: str, size: int, configuration: str) -> Trial:
 # --- what a trial does
 
 
-def gemm(step: turns.Step, size: int, configuration: str, device: str = "cuda") -> dict[str, Any]:
+def gemm(step: interleaved.Step, size: int, configuration: str, device: str = "cuda") -> dict[str, Any]:
     """C = A @ B.T against torch.mm, in fp16 with host descriptors."""
     place, problem = device_named(device), Problem(size, size, size, DTYPE)
-    call = _call(turns.triton_kernels().gemm, Configuration.parse(configuration))
+    call = _call(interleaved.triton_kernels().gemm, TmaConfiguration.parse(configuration))
     found = _checked_product(step, call, place, problem)
-    timed = turns.in_turns({MINE: call, TORCH: _mm}, place.sets(problem), place, turns.SETTINGS, step)
+    timed = interleaved.timed({MINE: call, TORCH: _mm}, place.sets(problem), place, interleaved.SETTINGS, step)
     return {**_rate("tflops", problem.flops / 1e6, timed), **found}
 
 
-def copy(step: turns.Step, size: int, configuration: str, device: str = "cuda") -> dict[str, Any]:
+def copy(step: interleaved.Step, size: int, configuration: str, device: str = "cuda") -> dict[str, Any]:
     """y = x, square, against torch's copy_."""
     place, moved_bytes = device_named(device), 2 * size**2 * TORCH_DTYPES[DTYPE].itemsize
-    call = _call(turns.triton_kernels().copy, Configuration.parse(configuration))
+    call = _call(interleaved.triton_kernels().copy, TmaConfiguration.parse(configuration))
     found = _checked_copy(step, call, *_squares(size, place), place)
-    sets = [_squares(size, place) for _ in turns.rotating(place, moved_bytes)]
-    timed = turns.in_turns({MINE: call, TORCH: _copy}, sets, place, turns.SETTINGS, step)
+    sets = [_squares(size, place) for _ in interleaved.rotating(place, moved_bytes)]
+    timed = interleaved.timed({MINE: call, TORCH: _copy}, sets, place, interleaved.SETTINGS, step)
     return {**_rate("gb_per_s", moved_bytes / 1e3, timed), **found}
 
 
-def _call(kernel: Callable[..., Any], chosen: Configuration) -> Callable[..., Any]:
+def _call(kernel: Callable[..., Any], chosen: TmaConfiguration) -> Callable[..., Any]:
     options = {"num_stages": chosen.num_stages, "num_warps": chosen.num_warps}
     return lambda *tensors: kernel(*tensors, "host", chosen.block, **options)
 
 
-def _checked_product(step: turns.Step, call: Callable[..., Any], place: Cpu, problem: Problem) -> dict[str, Any]:
+def _checked_product(step: interleaved.Step, call: Callable[..., Any], place: Cpu, problem: Problem) -> dict[str, Any]:
     """What is known of the compiled kernel, and its error; WrongResult where that is too large."""
     (a, b), output = place.operands(problem, SEED), place.poisoned(problem)
     built = _built(step, lambda: call(a, b, output.c), place)
     step("checking")
     verdict = check_matmul(a, b, output.c)
     if not verdict.ok or not output.untouched_around():
-        raise turns.WrongResult("it wrote outside of C" if verdict.ok else verdict.message)
+        raise interleaved.WrongResult("it wrote outside of C" if verdict.ok else verdict.message)
     return {**built, "error": verdict.max_abs_error, "torch_error": verdict.reference_error}
 
 
 def _checked_copy(
-    step: turns.Step, call: Callable[..., Any], x: torch.Tensor, y: torch.Tensor, place: Cpu
+    step: interleaved.Step, call: Callable[..., Any], x: torch.Tensor, y: torch.Tensor, place: Cpu
 ) -> dict[str, Any]:
     built = _built(step, lambda: call(x, y), place)
     if not torch.equal(x, y):
-        raise turns.WrongResult(f"{int((x != y).sum())} of {x.numel()} elements of y differ from x")
+        raise interleaved.WrongResult(f"{int((x != y).sum())} of {x.numel()} elements of y differ from x")
     return built
 
 
 def _squares(size: int, place: Cpu) -> tuple[torch.Tensor, torch.Tensor]:
     """An input, and an output full of NaN."""
     x = torch.randn(size, size, device=place.torch_device).to(TORCH_DTYPES[DTYPE])
-    return x, turns.poisoned_like(x)
+    return x, interleaved.poisoned_like(x)
 
 
 def _mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
@@ -117,11 +117,11 @@ def _copy(x: torch.Tensor, y: torch.Tensor) -> None:
     y.copy_(x)
 
 
-def _built(step: turns.Step, call: Callable[[], Any], place: Cpu) -> dict[str, Any]:
+def _built(step: interleaved.Step, call: Callable[[], Any], place: Cpu) -> dict[str, Any]:
     """The first call; UnsupportedError where this GPU has too little of something for it."""
     step("compiling")
     try:
-        compiled, seconds = turns.first_call(call, place)
+        compiled, seconds = interleaved.first_call(call, place)
     except Exception as error:
         if refused(error):
             raise UnsupportedError(f"{why(error)}.") from error

@@ -40,7 +40,7 @@ def measured(options: Mapping[str, Any], tuned: bool, quiet: bool) -> Outcome:
 
 
 def _winners(*asked: Any) -> Iterable[Contender]:
-    from blackwell_matmul.tuner.winners import winners  # after the request, which is refused without torch
+    from blackwell_matmul.tuner.tuned_contenders import winners  # after the request, which is refused without torch
 
     return winners(*asked)
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from blackwell_matmul import cli, detect, gpus
+from blackwell_matmul import driver as runtime_driver
 from blackwell_matmul.detect import DetectedGpu, Driver, find_driver
 from blackwell_matmul.doctor import checks, diagnosis_lines, show, verify
 from blackwell_matmul.doctor import facts as facts_room
@@ -24,7 +25,6 @@ from blackwell_matmul.doctor.facts import Cache, Descriptors, Facts, Library, Ne
 from blackwell_matmul.doctor.verify import Outcome
 from blackwell_matmul.errors import DriverError, InputError
 from blackwell_matmul.kernels import LADDERS, RUNGS
-from blackwell_matmul.runtime import driver as runtime_driver
 
 GIB = 1 << 30
 YES = Descriptors(True, True)

@@ -12,7 +12,6 @@ be: `{"y_ptr": tensor}`, by parameter name or position. `tolerance = (rtol, atol
 
 from __future__ import annotations
 
-import hashlib
 import importlib.machinery
 import importlib.util
 import inspect
@@ -26,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from blackwell_matmul.digests import digest
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.frontend.bind import check_functions
@@ -119,7 +119,7 @@ def _check_tolerance(script_cls: type, value: Any) -> None:
 def load_module(path: str) -> ModuleType:
     """Run a file as a module of its own name; InputError, one sentence with the line, when it cannot be."""
     file = _existing(path)
-    name = f"_script_{re.sub(r'[^0-9A-Za-z]', '_', file.stem)}_{hashlib.sha256(bytes(file)).hexdigest()[:8]}"
+    name = f"_script_{re.sub(r'[^0-9A-Za-z]', '_', file.stem)}_{digest(bytes(file))[:8]}"
     loader = importlib.machinery.SourceFileLoader(name, str(file))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     assert spec is not None

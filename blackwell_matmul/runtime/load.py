@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from blackwell_matmul import driver
 from blackwell_matmul.elements import require_element
 from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.runtime import driver, torch_cuda
+from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.calls import Calls, address
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared

@@ -19,6 +19,7 @@ from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
 from blackwell_matmul.runtime.load import Loaded, load
 from blackwell_matmul.runtime.recent import Recent
+from blackwell_matmul.runtime.winners import pins_for_call
 
 if TYPE_CHECKING:
     from blackwell_matmul.frontend import Bound
@@ -125,9 +126,7 @@ def _schedule(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mappi
 
 
 def _tuned(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[str, object]:
-    """Pins from an earlier `tune`, where the user has none."""
-    from blackwell_matmul.tuner.store import pins_for_call
-
+    """Those of a winner, where the user has none."""
     return {} if kernel.pins else pins_for_call(kernel.script_cls, arguments, gpu)
 
 

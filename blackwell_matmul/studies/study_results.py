@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.bench.results import FORMAT, Machine, as_written, read_whole, require_same, write_whole
+from blackwell_matmul.files import write_json
+from blackwell_matmul.harness.bench.results import FORMAT, Machine, as_written, read_whole, require_same
 
 Status = Literal["done", "refused", "failed", "hung"]
 
@@ -48,7 +49,7 @@ class StudyResults:
     def put(self, row: TrialRow) -> None:
         """Kept at once, whole or not at all."""
         self._rows[row.trial] = row
-        write_whole(self.file, self.as_dict())
+        write_json(self.file, self.as_dict())
 
     def forget(self) -> None:
         self._rows.clear()

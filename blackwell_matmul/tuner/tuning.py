@@ -1,6 +1,6 @@
 """`tune`: compile the candidates, check each in a child process of its own, time those that are right, all in turn.
 
-What hangs, crashes or is wrong costs one candidate and is told with its reason. The winner goes into `store`.
+What hangs, crashes or is wrong costs one candidate and is told with its reason. The winner is kept where calls find it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from blackwell_matmul.harness.bench.suites import Case
 from blackwell_matmul.harness.bench.workers import Workers
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.tuner import store
+from blackwell_matmul.runtime import winners
 from blackwell_matmul.tuner.candidates import Candidates, Kernel, Pins, candidates, find, spelled
 from blackwell_matmul.validation import number, shown
 
@@ -158,7 +158,7 @@ def _trial(pins: Pins, row: Row | None) -> CandidateTrial:
 
 
 def _kept(made: Tuning, kernel: Kernel, problem: Problem, gpu: Gpu) -> Tuning:
-    """The same, with the winner in the store."""
+    """The same, with the winner kept."""
     if made.winner is None:
         return made
     record = {
@@ -166,7 +166,7 @@ def _kept(made: Tuning, kernel: Kernel, problem: Problem, gpu: Gpu) -> Tuning:
         "tuning": made.as_dict(),
         "taken": time.strftime("%Y-%m-%d %H:%M"),
     }
-    file = store.keep(kernel.script_cls, problem, gpu, record)
+    file = winners.keep(kernel.script_cls, problem, gpu, record)
     return Tuning(**{**vars(made), "stored_in": None if file is None else str(file)})
 
 

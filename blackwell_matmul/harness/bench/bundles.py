@@ -6,7 +6,6 @@ of a rung, so that several problems share a bundle. An index made from other sou
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 from collections.abc import Mapping, Sequence
@@ -15,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from blackwell_matmul import kernels
+from blackwell_matmul.digests import code_digest, digest
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.files import write_json
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness import user_kernel
 from blackwell_matmul.harness.bench.contenders import Contender
-from blackwell_matmul.kernels.digest import code_digest
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.validation import plain_values
 
@@ -40,7 +40,7 @@ def code_of(contender: Contender) -> str:
 
 def _content(contender: Contender) -> str:
     path = Path(contender.source.rpartition(":")[0])
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:8] if path.is_file() else ""
+    return digest(path.read_bytes())[:8] if path.is_file() else ""
 
 
 class Index:
@@ -69,11 +69,8 @@ class Index:
         self._entries[key(contender, problem)] = dict(entry)
 
     def save(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         record = {"stamp": code_digest(), "target": self._target, "bundles": self._entries}
-        draft = self.folder / f".{INDEX}"
-        draft.write_text(json.dumps(record, indent=1), encoding="utf-8")
-        draft.replace(self.folder / INDEX)
+        write_json(self.folder / INDEX, record)
 
 
 def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu) -> dict[str, Any]:

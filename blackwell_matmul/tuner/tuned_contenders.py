@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.bench.contenders import BASELINE_FILES, Contender
 from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.runtime.winners import winner
 from blackwell_matmul.tuner.candidates import find, spelled
-from blackwell_matmul.tuner.store import stored
 
 
 def winners(rungs: Sequence[str], cases: Sequence[Case], gpu: Gpu) -> Iterator[Contender]:
@@ -18,7 +18,7 @@ def winners(rungs: Sequence[str], cases: Sequence[Case], gpu: Gpu) -> Iterator[C
             continue
         kernel = find(rung)
         for case in cases:
-            schedule = stored(kernel.script_cls, case.problem, gpu)
+            schedule = winner(kernel.script_cls, case.problem, gpu)
             if schedule:
                 name = f"{rung.rpartition(':')[2]} tuned"
                 yield Contender(name, "kernel", rung, spelled(schedule), str(case.problem))

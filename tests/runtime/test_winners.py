@@ -12,8 +12,8 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.runtime import script_calls
-from blackwell_matmul.tuner import store, stored
+from blackwell_matmul.runtime import script_calls, winners
+from blackwell_matmul.tuner import stored
 
 B200 = GPUS["B200"]
 PROBLEM = Problem(100, 256, 128)
@@ -23,13 +23,13 @@ PINS = {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 32}
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", str(tmp_path))
-    store._read.cache_clear()
+    winners._read.cache_clear()
     yield tmp_path
-    store._read.cache_clear()
+    winners._read.cache_clear()
 
 
 def kept(pins=PINS, problem=PROBLEM):
-    return store.keep(rung("v1"), problem, B200, {"schedule": pins})
+    return winners.keep(rung("v1"), problem, B200, {"schedule": pins})
 
 
 def test_a_winner_is_found_for_its_kernel_sizes_type_and_gpu():
@@ -54,17 +54,17 @@ def test_m_counts_by_its_band():
         True,
         False,
     ]
-    assert [store.band(m) for m in (1, 2, 3, 128, 129)] == [1, 2, 4, 128, 256]
+    assert [winners.band(m) for m in (1, 2, 3, 128, 129)] == [1, 2, 4, 128, 256]
 
 
 @pytest.mark.parametrize("what", ["_versions", "_source", "kernels_digest"])
 def test_after_an_update_nothing_is_found(monkeypatch, what):
     kept()
-    store._source.cache_clear()
-    monkeypatch.setattr(store, what, {"_versions": lambda: {"driver": "new"}}.get(what, lambda *args: "new"))
+    winners._source.cache_clear()
+    monkeypatch.setattr(winners, what, {"_versions": lambda: {"driver": "new"}}.get(what, lambda *args: "new"))
     assert stored("v1", PROBLEM, B200) is None
     monkeypatch.undo()
-    store._source.cache_clear()
+    winners._source.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_after_an_update_nothing_is_found(monkeypatch, what):
 def test_a_damaged_file_is_none_and_is_written_anew(content):
     file = kept()
     file.write_text(content)
-    store._read.cache_clear()
+    winners._read.cache_clear()
     assert stored("v1", PROBLEM, B200) is None
     assert kept() == file and stored("v1", PROBLEM, B200) == PINS
     assert [each.name for each in file.parent.iterdir()] == [file.name]
@@ -134,4 +134,4 @@ def test_wrong_arguments_are_told_as_ever():
 
 @pytest.mark.parametrize("arguments", [(), (1, 2, 3), ("x", None, 3, torch.zeros(2)), (1, 2, 3, torch.zeros(2).int())])
 def test_any_other_call_pins_nothing(arguments):
-    assert store.pins_for_call(rung("v1"), arguments, B200) == {}
+    assert winners.pins_for_call(rung("v1"), arguments, B200) == {}

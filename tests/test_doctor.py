@@ -22,7 +22,7 @@ from blackwell_matmul.doctor import checks, diagnosis_lines, show, verify
 from blackwell_matmul.doctor import facts as facts_room
 from blackwell_matmul.doctor.diagnosis_lines import GPU_LINES, LINES, NO_GPU, Line, diagnose
 from blackwell_matmul.doctor.facts import Cache, Descriptors, Facts, Library, Need, Nvrtc, Torch
-from blackwell_matmul.doctor.verify import Outcome
+from blackwell_matmul.doctor.verify import LayerOutcome
 from blackwell_matmul.errors import DriverError, InputError
 from blackwell_matmul.kernels import LADDERS, RUNGS
 
@@ -628,8 +628,8 @@ def _gives_a_line(function: Any) -> bool:
 # --- verify
 
 
-def outcome(status: Any, detail: str = "") -> Outcome:
-    return Outcome("gpu", "TmaCopy", "on GPU 0", status, detail, 0.25)
+def outcome(status: Any, detail: str = "") -> LayerOutcome:
+    return LayerOutcome("gpu", "TmaCopy", "on GPU 0", status, detail, 0.25)
 
 
 def test_passed_means_that_something_ran_and_nothing_was_wrong() -> None:
@@ -651,7 +651,7 @@ def test_an_unknown_layer_and_a_time_that_is_none() -> None:
         verify.verify((), timeout_s=0)
 
 
-def child(monkeypatch: pytest.MonkeyPatch, body: str, timeout_s: float = 30) -> tuple[Outcome, ...]:
+def child(monkeypatch: pytest.MonkeyPatch, body: str, timeout_s: float = 30) -> tuple[LayerOutcome, ...]:
     """The outcomes of a layer whose process runs this text."""
     real = verify.run_within
     monkeypatch.setattr(verify, "run_within", lambda command, limit: real([sys.executable, "-c", body], limit))

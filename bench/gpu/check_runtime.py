@@ -113,7 +113,8 @@ def kernels() -> dict[str, Any]:
     from kernels.copy import TmaCopy
     from kernels.counts import ThroughWorkspace
     from kernels.dot import DotMatmul
-    from kernels.wgmma import WgmmaMatmul
+
+    from blackwell_matmul.studies.wgmma_kernels.wgmma_serial import WgmmaMatmul
 
     return {"copy": TmaCopy, "dot": DotMatmul, "wgmma": WgmmaMatmul, "counts": ThroughWorkspace}
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from blackwell_matmul.doctor.diagnosis_lines import Line
     from blackwell_matmul.doctor.facts import Facts
-    from blackwell_matmul.doctor.verify import Outcome
+    from blackwell_matmul.doctor.verify import LayerOutcome
 
 STYLES = {
     "ok": "green", "problem": "bold red", "unknown": "yellow",
@@ -61,18 +61,18 @@ def starting(layer: str) -> None:
         out.print(f"trying {layer} ...", style="dim")
 
 
-def outcomes(found: Sequence[Outcome]) -> str:
+def outcomes(found: Sequence[LayerOutcome]) -> str:
     rows = [(each.status, each.layer, str(each)) for each in found]
     return _text([_table(rows)], ["", f"To find what mends it: {fix}"] if (fix := _fix(found)) else [])
 
 
-def outcomes_record(found: Sequence[Outcome]) -> dict[str, object]:
+def outcomes_record(found: Sequence[LayerOutcome]) -> dict[str, object]:
     from blackwell_matmul.doctor.verify import passed
 
     return {"ok": passed(found), "fix": _fix(found), "outcomes": [each.as_dict() for each in found]}
 
 
-def _fix(found: Sequence[Outcome]) -> str:
+def _fix(found: Sequence[LayerOutcome]) -> str:
     """What to type where something could not run; a result that is wrong is no fault of the machine."""
     return "blackwell-matmul doctor" if any(each.status == "failed" for each in found) else ""
 

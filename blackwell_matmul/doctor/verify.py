@@ -29,7 +29,7 @@ Status = Literal["correct", "wrong", "failed", "not run"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LayerOutcome:
     """One check. where: the machine that ran it. detail: the reason for anything but "correct"."""
 
     layer: str
@@ -49,7 +49,7 @@ class Outcome:
         return asdict(self)
 
 
-def passed(outcomes: Sequence[Outcome]) -> bool:
+def passed(outcomes: Sequence[LayerOutcome]) -> bool:
     """Nothing that ran was wrong or failed, and something ran."""
     states = {each.status for each in outcomes}
     return "correct" in states and not states & {"wrong", "failed"}
@@ -65,21 +65,21 @@ def known_layers(names: Sequence[str]) -> tuple[str, ...]:
 
 def verify(
     layers: Sequence[str] = LAYERS, progress: Callable[[str], None] | None = None, timeout_s: float = TIMEOUT_SECONDS
-) -> tuple[Outcome, ...]:
+) -> tuple[LayerOutcome, ...]:
     """Run the layers one after the other. progress: is told the name of each layer before it starts."""
     if not 1 <= timeout_s <= MAX_TIMEOUT_SECONDS:
         raise InputError(f"timeout is {shown(timeout_s)} s; it must be from 1 to {MAX_TIMEOUT_SECONDS} s.")
     return tuple(outcome for layer in layers for outcome in _layer(layer, progress, timeout_s))
 
 
-def _layer(layer: str, progress: Callable[[str], None] | None, timeout_s: float) -> Iterator[Outcome]:
+def _layer(layer: str, progress: Callable[[str], None] | None, timeout_s: float) -> Iterator[LayerOutcome]:
     if progress is not None:
         progress(layer)
     start = time.perf_counter()
     ended = run_within([sys.executable, "-m", "blackwell_matmul.doctor.checks", layer], timeout_s)
     yield from _outcomes(layer, ended.stdout)
     if ended.code != 0:
-        yield Outcome(layer, "the rest", "", "failed", _why(ended, timeout_s), time.perf_counter() - start)
+        yield LayerOutcome(layer, "the rest", "", "failed", _why(ended, timeout_s), time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
@@ -116,11 +116,11 @@ def _end_all(process: subprocess.Popen[str]) -> None:
         process.kill()
 
 
-def _outcomes(layer: str, printed: str) -> Iterator[Outcome]:
+def _outcomes(layer: str, printed: str) -> Iterator[LayerOutcome]:
     for line in printed.splitlines():
         if line.startswith(MARK):
             record: Mapping[str, Any] = json.loads(line.removeprefix(MARK))
-            yield Outcome(layer, **record)
+            yield LayerOutcome(layer, **record)
 
 
 def _why(ended: Ended, timeout_s: float) -> str:

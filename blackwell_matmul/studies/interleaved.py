@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
@@ -12,10 +13,9 @@ from typing import Any
 import torch
 
 from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.harness.bench import contenders, protocol
+from blackwell_matmul.harness.bench import protocol
 from blackwell_matmul.harness.bench.devices import Cpu
 from blackwell_matmul.harness.bench.tasks import interleaved
-from blackwell_matmul.harness.user_kernel import load_module
 
 Step = Callable[[str], None]
 SETTINGS = protocol.Settings(warmup_s=2.0)
@@ -56,13 +56,10 @@ def first_call(call: Callable[[], Any], place: Cpu) -> tuple[Any, float]:
 
 
 def triton_kernels() -> ModuleType:
-    """bench/baselines/triton_tma.py of a checkout; UnsupportedError where it, or Triton, is not there."""
-    file = contenders.BASELINES / "triton_tma.py"
-    if not file.is_file():
-        raise UnsupportedError("Triton's kernels are in bench/baselines of a checkout of this project, not installed.")
+    """UnsupportedError where Triton is not installed."""
     if find_spec("triton") is None:
         raise UnsupportedError("this needs Triton, which is not installed; pip install triton.")
-    return load_module(str(file))
+    return import_module("blackwell_matmul.baselines.triton_kernels")
 
 
 def poisoned_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.bench.contenders import BASELINE_FILES, Contender
-from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.runtime.winners import winner
 from blackwell_matmul.tuner.candidates import find, spelled
 
 
-def winners(rungs: Sequence[str], cases: Sequence[Case], gpu: Gpu) -> Iterator[Contender]:
+def winners(rungs: Sequence[str], cases: Sequence[BenchCase], gpu: Gpu) -> Iterator[Contender]:
     """Of those problems for which there is one."""
     for rung in rungs:
         if rung in BASELINE_FILES:

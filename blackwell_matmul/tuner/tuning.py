@@ -20,7 +20,7 @@ from blackwell_matmul.harness.bench.contenders import Contender, cublas
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, Row
 from blackwell_matmul.harness.bench.session import Plan
-from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Workers
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
@@ -117,7 +117,7 @@ def _measure(
     """The candidates and cuBLAS through the same steps as in `bench`."""
     (budget_s, limit_s), start = seconds, time.monotonic()
     contenders = (cublas(), *(contender_of(kernel, pins) for pins in tried))
-    plan = Plan(contenders, (Case(problem),), SETTINGS, DEVICE, limit_s)
+    plan = Plan(contenders, (BenchCase(problem),), SETTINGS, DEVICE, limit_s)
     book, index = Book(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
     session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s)
     with Workers(limit_s) as workers:

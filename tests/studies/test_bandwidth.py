@@ -16,7 +16,7 @@ from blackwell_matmul.studies.study_results import StudyResults, TrialRow
 
 
 class Kernels:
-    """In place of bench/baselines/triton_tma.py."""
+    """In place of baselines/triton_kernels.py."""
 
     def __init__(self) -> None:
         self.called = []

@@ -13,7 +13,6 @@ import pytest
 from blackwell_matmul.harness.user_kernel import load_module
 
 ROOT = Path(__file__).resolve().parents[2]
-BASELINES = ROOT / "bench" / "baselines"
 STUDY = """
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.studies import bandwidth, triton_tma, interleaved
@@ -50,14 +49,14 @@ def sweep(monkeypatch, capfd):
 
     def called(*options: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["triton_sweep.py", *options])
-        code = load_module(str(BASELINES / "triton_sweep.py")).main()
+        code = load_module(str(ROOT / "bench" / "triton_sweep.py")).main()
         return code, "".join(capfd.readouterr())
 
     return called
 
 
 def test_each_kernel_with_each_kind_of_descriptor_and_without():
-    code, said = run(str(BASELINES / "triton_tma.py"))
+    code, said = run("-m", "blackwell_matmul.baselines.triton_kernels")
     assert code == 0 and said.count("right") == 20, said
 
 

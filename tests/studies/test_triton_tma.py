@@ -11,7 +11,6 @@ from rich.console import Console
 
 from blackwell_matmul import screen, screen_triton_tma
 from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.harness.bench import contenders
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Machine
 from blackwell_matmul.studies import interleaved, trials_of, triton_tma
@@ -22,7 +21,7 @@ COMPILED = SimpleNamespace(n_regs=90, n_spills=0, metadata=SimpleNamespace(share
 
 
 class Kernels:
-    """In place of bench/baselines/triton_tma.py."""
+    """In place of baselines/triton_kernels.py."""
 
     def __init__(self, spoil=lambda output: None) -> None:
         self.spoil, self.options = spoil, []
@@ -116,12 +115,6 @@ def test_what_is_no_refusal_stays_what_it_is(on_cpu):
     on_cpu(Kernels(fail))
     with pytest.raises(TypeError):
         triton_tma.gemm(lambda what: None, 32, "64x64x32 s1 w4", "cpu")
-
-
-def test_without_a_checkout_a_sentence(tmp_path, monkeypatch):
-    monkeypatch.setattr(contenders, "BASELINES", tmp_path)
-    with pytest.raises(UnsupportedError, match="checkout of this project, not installed"):
-        interleaved.triton_kernels()
 
 
 def test_without_triton_a_sentence(monkeypatch):

@@ -15,7 +15,7 @@ from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine, contenders, session
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners as kept_winners
 from blackwell_matmul.tuner import stored, tune, tuning
@@ -113,10 +113,10 @@ def test_options_that_are_none(option):
 def test_bench_takes_winners_as_contenders_of_their_own_problem():
     other = Problem(99, 40, 24)
     kept_winners.keep(find("v1").script_cls, PROBLEM, H200, {"schedule": {"block_n": 64}})
-    (only,) = winners(["v1", "triton"], [Case(PROBLEM), Case(other)], H200)
+    (only,) = winners(["v1", "triton"], [BenchCase(PROBLEM), BenchCase(other)], H200)
     assert (only.name, only.source, only.pins) == ("v1 tuned", "v1", "block_n=64")
     assert only.takes(PROBLEM) and not only.takes(other)
-    plan = session.Plan((contenders.cublas(), only), (Case(PROBLEM), Case(other)))
+    plan = session.Plan((contenders.cublas(), only), (BenchCase(PROBLEM), BenchCase(other)))
     assert [(each.name, case.problem) for each, case in plan.pairs()] == [
         ("cublas", PROBLEM), ("cublas", other), ("v1 tuned", PROBLEM)
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, require_writable
 from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
-from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.studies import STUDIES
 from blackwell_matmul.validation import shown
@@ -29,7 +29,7 @@ SHORT_WARMUP_S = 1.0
 """With so many problems, each finds a GPU that the one before has kept at work."""
 
 Tell = Callable[[str], None]
-Extra = Callable[[Sequence[str], Sequence[Case], Gpu], Iterable[Contender]]
+Extra = Callable[[Sequence[str], Sequence[BenchCase], Gpu], Iterable[Contender]]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Request:
             time=not stress,
         )
 
-    def _contenders(self, gpu: Gpu, cases: Sequence[Case]) -> Iterator[Contender]:
+    def _contenders(self, gpu: Gpu, cases: Sequence[BenchCase]) -> Iterator[Contender]:
         rungs = self.rungs or self._ladder(gpu)
         yield contenders.cublas()
         yield from map(contenders.named, self.rungs) if self.rungs else map(contenders.kernel, rungs)

@@ -6,21 +6,24 @@ bytes, as in any tensor map. A GPU without TMA gets ordinary loads and stores fr
 copy and the addition are there without descriptors, too ("plain"), to compare with. A call takes Triton's `num_stages`
 and `num_warps` and returns the compiled kernel.
 
-    python bench/baselines/triton_tma.py                      # checks them on this machine's GPU
-    TRITON_INTERPRET=1 python bench/baselines/triton_tma.py   # on the CPU, in Triton's interpreter: no TMA there
+    python -m blackwell_matmul.baselines.triton_kernels   # checks them on this machine's GPU
+    TRITON_INTERPRET=1 python -m blackwell_matmul.baselines.triton_kernels   # in Triton's interpreter: no TMA there
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
+
+# By name: Triton is no dependency of this package, it comes with torch's CUDA builds or not at all.
+triton: Any = importlib.import_module("triton")
+tl: Any = importlib.import_module("triton.language")
+TensorDescriptor: Any = importlib.import_module("triton.tools.tensor_descriptor").TensorDescriptor
 
 KINDS = ("host", "device")
 """Of descriptors; "plain" is without."""

@@ -1,8 +1,8 @@
 """One TMA configuration of a Triton kernel in a process of its own, under a time limit: how does it end?
 
-    python bench/baselines/triton_sweep.py 256x256x128 --stages 5 --warps 16 --size 4096
-    TRITON_AGGRESSIVE_TMA=1 python bench/baselines/triton_sweep.py --size 4096   # the first that runs
-    TRITON_INTERPRET=1 python bench/baselines/triton_sweep.py 64x64x32 --size 200   # on the CPU
+    python bench/triton_sweep.py 256x256x128 --stages 5 --warps 16 --size 4096
+    TRITON_AGGRESSIVE_TMA=1 python bench/triton_sweep.py --size 4096   # the first that runs
+    TRITON_INTERPRET=1 python bench/triton_sweep.py 64x64x32 --size 200   # on the CPU
 
 What the compiler prints is left as it is, for a report to those who can mend it; the last line says how it ended.
 Timings of all configurations: `blackwell-matmul bench --suite triton-tma`.
@@ -103,21 +103,23 @@ def inside(kernel: str, size: int, chosen: TmaConfiguration) -> int:
 def _gemm(size: int, chosen: TmaConfiguration, device: object) -> bool:
     """Small integers: sums are exact in float32, in any order, and rounded once."""
     import torch
-    import triton_tma
+
+    from blackwell_matmul.baselines import triton_kernels
 
     a, b = (torch.randint(-4, 5, (size, size), device=device).half() for _ in range(2))
     c = torch.full_like(a, torch.nan)
-    triton_tma.gemm(a, b, c, "host", chosen.block, num_stages=chosen.num_stages, num_warps=chosen.num_warps)
+    triton_kernels.gemm(a, b, c, "host", chosen.block, num_stages=chosen.num_stages, num_warps=chosen.num_warps)
     return torch.equal(c, (a.double() @ b.double().T).half())
 
 
 def _copy(size: int, chosen: TmaConfiguration, device: object) -> bool:
     import torch
-    import triton_tma
+
+    from blackwell_matmul.baselines import triton_kernels
 
     x = torch.randn(size, size, device=device).half()
     y = torch.full_like(x, torch.nan)
-    triton_tma.copy(x, y, "host", chosen.block, num_stages=chosen.num_stages, num_warps=chosen.num_warps)
+    triton_kernels.copy(x, y, "host", chosen.block, num_stages=chosen.num_stages, num_warps=chosen.num_warps)
     return torch.equal(x, y)
 
 

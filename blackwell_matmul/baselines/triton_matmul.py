@@ -4,19 +4,22 @@
 neighbours share B in the L2; tensor descriptors are made by the host, which is cheapest for the kernel. Triton refuses
 sizes whose rows are no multiple of 16 bytes: they cannot have a descriptor.
 
-    TRITON_INTERPRET=1 python bench/baselines/triton_matmul.py   # on the CPU, in Triton's interpreter: is it right
+    TRITON_INTERPRET=1 python -m blackwell_matmul.baselines.triton_matmul   # in the interpreter: is it right
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
-import triton
-import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
+
+# By name: Triton is no dependency of this package, it comes with torch's CUDA builds or not at all.
+triton: Any = importlib.import_module("triton")
+tl: Any = importlib.import_module("triton.language")
+TensorDescriptor: Any = importlib.import_module("triton.tools.tensor_descriptor").TensorDescriptor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 

@@ -17,8 +17,9 @@ import pytest
 
 from blackwell_matmul import cli, detect, gpus
 from blackwell_matmul import driver as runtime_driver
+from blackwell_matmul.cli.views import doctor_view
 from blackwell_matmul.detect import DetectedGpu, Driver, find_driver
-from blackwell_matmul.doctor import checks, diagnosis_lines, show, verify
+from blackwell_matmul.doctor import checks, diagnosis_lines, verify
 from blackwell_matmul.doctor import facts as facts_room
 from blackwell_matmul.doctor.diagnosis_lines import GPU_LINES, LINES, NO_GPU, Line, diagnose
 from blackwell_matmul.doctor.facts import Cache, Descriptors, Facts, Library, Need, Nvrtc, Torch
@@ -641,7 +642,7 @@ def test_passed_means_that_something_ran_and_nothing_was_wrong() -> None:
 
 def test_an_outcome_in_words() -> None:
     assert str(outcome("failed", "why")) == "TmaCopy, on GPU 0, 0.2 s: why"
-    assert show.outcomes([outcome("correct")]) == "correct  gpu  TmaCopy, on GPU 0, 0.2 s"
+    assert doctor_view.outcomes([outcome("correct")]) == "correct  gpu  TmaCopy, on GPU 0, 0.2 s"
 
 
 def test_an_unknown_layer_and_a_time_that_is_none() -> None:
@@ -735,7 +736,7 @@ def test_rungs_for_other_gpus_take_one_short_line(
 
 def shadowed(folder: Path, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command line where what lies in a folder comes before what is installed."""
-    path = os.pathsep.join([str(folder), str(Path(cli.__file__).parents[1])])
+    path = os.pathsep.join([str(folder), str(Path(cli.__file__).parents[2])])
     command = [sys.executable, "-m", "blackwell_matmul", *argv]
     environment = {**os.environ, "PYTHONPATH": path, **environment}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
@@ -797,5 +798,5 @@ def test_verify_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     code = cli.main(["verify", "--json"])
     record = json.loads(capsys.readouterr().out)
     assert code == 1 and record["ok"] is False
-    assert record["fix"] == "" and show.outcomes_record([outcome("failed")])["fix"] == "blackwell-matmul doctor"
+    assert record["fix"] == "" and doctor_view.outcomes_record([outcome("failed")])["fix"] == "blackwell-matmul doctor"
     assert record["outcomes"][1]["detail"] == "differs" and os.environ.get("TRITON_INTERPRET") is None

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Never
 
-from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpus import GPUS, Gpu, by_name, gpu_for_target
-from blackwell_matmul.harness import user_kernel
+from blackwell_matmul.harness.kernel_call import find
 from blackwell_matmul.kernels import space
 from blackwell_matmul.kernels.case import case_of, shared_bytes, tensor_memory_columns
 from blackwell_matmul.kernels.cycles import predicted_cycles
@@ -146,9 +145,7 @@ def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
 
 def _script_cls(rung: str | type) -> Any:
     """The class of a rung; one without knobs from the space has nothing to list."""
-    if isinstance(rung, str) and not user_kernel.names_a_file(rung):
-        return kernels.rung(rung)
-    found = user_kernel.load(rung)
+    found = find(rung)
     knobs: Sequence[str] | None = getattr(found.script_cls, "knobs", None)
     if not knobs or not {"block_m", "block_n", "block_k"} <= set(knobs):
         raise InputError(f"{found.name} has no knobs of the space; the rungs, such as v1, and their subclasses have.")

@@ -20,7 +20,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -43,13 +43,15 @@ _FILE = re.compile(r"(?P<file>.*\.py)(:(?P<script>[^/\\]*))?", re.DOTALL)
 
 @dataclass(frozen=True)
 class UserKernel:
-    """A script class, and what stands beside it in its file (None where it does not)."""
+    """A script class, and what stands beside it in its file (None where it does not). source: the text that names it,
+    where one does."""
 
     script_cls: type
     folder: Path | None
     example_args: Callable[..., Any] | None = None
     reference: Callable[..., Any] | None = None
     tolerance: Tolerance | None = None
+    source: str = ""
 
     @property
     def name(self) -> str:
@@ -83,7 +85,7 @@ def load(script: str | type) -> UserKernel:
         if named is None:
             raise InputError(f"script is {shown(script)}; give a file and a class, such as {EXAMPLE!r}.")
         module = load_module(named["file"])
-        return _with_module(_script_class(module, named["script"] or ""), module)
+        return replace(_with_module(_script_class(module, named["script"] or ""), module), source=script)
     if not _is_script(script):
         raise InputError(f"script is {shown(script)}; give a tilus.Script class, or {EXAMPLE!r}.")
     return _with_module(script, sys.modules.get(script.__module__))
@@ -97,7 +99,7 @@ def _is_script(value: object) -> bool:
 
 def _with_module(script_cls: type, module: ModuleType | None) -> UserKernel:
     check_functions(script_cls)
-    found = {name: getattr(module, name, None) for name in ("example_args", "reference", "tolerance")}
+    found: dict[str, Any] = {name: getattr(module, name, None) for name in ("example_args", "reference", "tolerance")}
     for name in ("example_args", "reference"):
         if found[name] is not None and not callable(found[name]):
             raise InputError(f"{name} beside {script_cls.__name__} is {shown(found[name])}; it must be a function.")

@@ -5,15 +5,41 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
+from blackwell_matmul.harness.bench import bench_machine
+from blackwell_matmul.harness.bench.results import require_writable
 from blackwell_matmul.harness.bench.workers import Ended, Workers
 from blackwell_matmul.interrupts import keeping
+from blackwell_matmul.studies import trials_of
 from blackwell_matmul.studies.study_results import Status, StudyResults, TrialRow
 from blackwell_matmul.studies.trial import Trial
 
 Tell = Callable[[str], None]
 """Takes what is being done, in a few words."""
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """What a user asks of a study. limit_s: the longest silence of a trial. again: what is there is measured anew.
+    quick: the few trials that say most."""
+
+    study: str
+    out: Path
+    limit_s: float
+    again: bool = False
+    quick: bool = False
+
+    def run(self, tell: Tell) -> StudyResults:
+        """What is missing, on this machine's GPU; all that is there by then."""
+        results = StudyResults(self.out, self.study, bench_machine.machine_of(bench_machine.gpu_at_hand()))
+        require_writable(self.out)
+        if self.again:
+            results.forget()
+        run(trials_of(self.study)(self.quick), results, self.limit_s, tell)
+        return results
 
 
 def run(trials: Sequence[Trial], results: StudyResults, limit_s: float, tell: Tell = lambda what: None) -> None:

@@ -46,6 +46,11 @@ class StudyResults:
         """Of a trial that is done; None for any other."""
         return self._rows[trial].result if trial in self._rows else None
 
+    @property
+    def ok(self) -> bool:
+        """Nothing failed or hung."""
+        return all(row.status in ("done", "refused") for row in self)
+
     def put(self, row: TrialRow) -> None:
         """Kept at once, whole or not at all."""
         self._rows[row.trial] = row

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from blackwell_matmul import kernels
 from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.kernels import rung as rung_class
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.winners import winner
@@ -16,5 +16,5 @@ def stored(rung: str | type, problem: Problem, gpu: Gpu | None = None) -> dict[s
 
     gpu: the first of this machine, unless another is given.
     """
-    script_cls = kernels.rung(rung) if isinstance(rung, str) else rung
+    script_cls = rung_class(rung) if isinstance(rung, str) else rung
     return winner(script_cls, problem, gpu_at(0) if gpu is None else gpu)

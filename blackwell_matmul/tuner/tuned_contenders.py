@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.bench.contenders import BASELINE_FILES, Contender
 from blackwell_matmul.harness.bench.suites import BenchCase
+from blackwell_matmul.harness.kernel_call import find
 from blackwell_matmul.runtime.winners import winner
-from blackwell_matmul.tuner.candidates import find, spelled
+from blackwell_matmul.tuner.candidates import spelled
 
 
 def winners(rungs: Sequence[str], cases: Sequence[BenchCase], gpu: Gpu) -> Iterator[Contender]:

@@ -22,10 +22,12 @@ from blackwell_matmul.harness.bench.results import Book, Row
 from blackwell_matmul.harness.bench.session import Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Workers
+from blackwell_matmul.harness.kernel_call import find
+from blackwell_matmul.harness.user_kernel import UserKernel
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners
-from blackwell_matmul.tuner.candidates import Candidates, Kernel, Pins, candidates, find, spelled
+from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
 from blackwell_matmul.validation import number, shown
 
 BUDGET_S = 120.0
@@ -101,12 +103,12 @@ def tune(
     return _kept(made, kernel, problem, gpu)
 
 
-def contender_of(kernel: Kernel, pins: Pins) -> Contender:
+def contender_of(kernel: UserKernel, pins: Pins) -> Contender:
     return Contender(f"{kernel.name} {spelled(pins)}", "kernel", kernel.source, spelled(pins))
 
 
 def _measure(
-    kernel: Kernel,
+    kernel: UserKernel,
     problem: Problem,
     gpu: Gpu,
     tried: Sequence[Pins],
@@ -137,7 +139,7 @@ def _compiled(plan: Plan, index: Index, problem: Problem) -> Plan:
 
 
 def _tuning(
-    kernel: Kernel, problem: Problem, gpu: Gpu, found: Candidates, tried: Sequence[Pins], book: Book, seconds: float
+    kernel: UserKernel, problem: Problem, gpu: Gpu, found: Candidates, tried: Sequence[Pins], book: Book, seconds: float
 ) -> Tuning:
     trials = [_trial(pins, book.get(contender_of(kernel, pins).name, problem)) for pins in tried]
     trials.sort(key=lambda trial: (trial.median_us is None, trial.median_us))
@@ -157,7 +159,7 @@ def _trial(pins: Pins, row: Row | None) -> CandidateTrial:
     return CandidateTrial(pins, "timed", "", row.timing.median_us, row.timing.spread_percent, row.percent_of_cublas)
 
 
-def _kept(made: Tuning, kernel: Kernel, problem: Problem, gpu: Gpu) -> Tuning:
+def _kept(made: Tuning, kernel: UserKernel, problem: Problem, gpu: Gpu) -> Tuning:
     """The same, with the winner kept."""
     if made.winner is None:
         return made

@@ -8,7 +8,7 @@ import re
 import pytest
 import torch
 
-from blackwell_matmul import screen, screen_bandwidth
+from blackwell_matmul.cli.views import bandwidth_view, terminal
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Machine
 from blackwell_matmul.studies import bandwidth, interleaved, trials_of
@@ -122,7 +122,7 @@ def test_the_screen(tmp_path):
     results.put(TrialRow("copy 2-D: tilus TMA 8x256", "done", result(3900, 4000)))
     results.put(TrialRow("copy 2-D: Triton TMA (host) 8x256", "done", result(4000, 4000)))
     results.put(TrialRow("copy 2-D: tilus TMA 64x256", "failed", None, "its process ended with code 1", "compiling"))
-    text = re.sub(" +", " ", screen.rendered(screen_bandwidth.lines(results)))
+    text = re.sub(" +", " ", terminal.rendered(bandwidth_view.lines(results)))
     order = ["copy 2-D", "Triton TMA (host) 8x256", "tilus TMA 8x256", "add 1-D", "tilus TMA 256"]
     assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
     assert "tilus TMA 8x256 275.32 µs 0.5% 3900 97.5% 87.5%" in text
@@ -133,4 +133,4 @@ def test_the_screen(tmp_path):
 def test_a_screen_of_failures_alone(tmp_path):
     results = StudyResults(tmp_path, "bandwidth", Machine("H-made-up", "sm_90a", 132, None))
     results.put(TrialRow("copy 2-D: tilus TMA 8x256", "refused", None, "no.", "compiling"))
-    assert screen.rendered(screen_bandwidth.lines(results)) == "copy 2-D: tilus TMA 8x256: refused: no."
+    assert terminal.rendered(bandwidth_view.lines(results)) == "copy 2-D: tilus TMA 8x256: refused: no."

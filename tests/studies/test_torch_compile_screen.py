@@ -9,7 +9,7 @@ import pytest
 from made_up_compile import broken, results_of, row
 from rich.console import Console
 
-from blackwell_matmul import screen_studies, screen_torch_compile
+from blackwell_matmul.cli.views import studies_view, torch_compile_view
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def drawn(tmp_path):
     def draw(*rows) -> str:
         out = io.StringIO()
         console = Console(width=100, file=out, highlight=False, markup=False)
-        for line in screen_torch_compile.lines(results_of(tmp_path, *rows)):
+        for line in torch_compile_view.lines(results_of(tmp_path, *rows)):
             console.print(line)
         return out.getvalue()
 
@@ -56,5 +56,5 @@ def test_what_was_left_out_and_what_nothing_reads_is_said(drawn):
 
 
 def test_the_command_draws_it(tmp_path):
-    lines = screen_studies.study_lines(results_of(tmp_path, row("default", "a", 1.0, 1.0)))
+    lines = studies_view.study_lines(results_of(tmp_path, row("default", "a", 1.0, 1.0)))
     assert any("Measured on NVIDIA H200" in str(line) for line in lines)

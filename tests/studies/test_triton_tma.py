@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from blackwell_matmul import screen, screen_triton_tma
+from blackwell_matmul.cli.views import terminal, triton_tma_view
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Machine
@@ -143,7 +143,7 @@ def results(tmp_path) -> StudyResults:
 
 
 def drawn(results: StudyResults) -> str:
-    return re.sub(" +", " ", screen.rendered(screen_triton_tma.lines(results)))
+    return re.sub(" +", " ", terminal.rendered(triton_tma_view.lines(results)))
 
 
 def test_the_screen_compares_the_best_of_each_set_by_their_own_ratios(results):
@@ -184,5 +184,5 @@ def test_the_tables_fit_a_hundred_columns(results):
     results.put(TrialRow("gemm 4096 256x128x128 s4 w16", "done", result(12345, 10000, tflops=1549.8)))
     results.put(TrialRow("copy 4096 256x256 s5 w16", "done", result(600.05, 10000, gb_per_s=4473.9)))
     console = Console(width=100, file=StringIO())
-    console.print(*screen_triton_tma.lines(results))
+    console.print(*triton_tma_view.lines(results))
     assert "…" not in console.file.getvalue() and "registers" in console.file.getvalue()

@@ -10,9 +10,10 @@ import pytest
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.harness.kernel_call import find
 from blackwell_matmul.kernels import space
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.tuner.candidates import candidates, cost, find, spelled
+from blackwell_matmul.tuner.candidates import candidates, cost, spelled
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
 FAULTY = f"{Path(__file__).resolve().parents[2]}/bench/gpu/kernels/faulty.py:FaultyMatmul"

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.screen import duration, printable
+from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
+from blackwell_matmul.cli.views.terminal import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +27,7 @@ def lines(results: StudyResults) -> Iterator[RenderableType]:
     rows = sorted(results, key=lambda row: (not _title(row).startswith("copy"), _title(row)))
     done = [row for row in rows if row.result is not None]
     if done:
-        yield _table(done)
+        yield table([Column(), *numbers(*COLUMNS)], _rows(done))
     for row in rows:
         if row.result is None:
             at = f" ({row.at})" if row.at and row.status != "refused" else ""
@@ -45,18 +46,11 @@ def _result(row: TrialRow) -> Mapping[str, Any]:
     return row.result
 
 
-def _table(rows: Sequence[TrialRow]) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True)
-    for heading in COLUMNS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for title, members in groupby(rows, key=_title):
-        table.add_row(title, style="bold")
+def _rows(done: Sequence[TrialRow]) -> Iterator[TableRow]:
+    for title, members in groupby(done, key=_title):
+        yield TableRow((title,), "bold")
         for row in sorted(members, key=lambda row: -_result(row)["gb_per_s"]):
-            table.add_row(f"  {row.trial.partition(': ')[2]}", *_cells(_result(row)))
-    return table
+            yield TableRow((f"  {row.trial.partition(': ')[2]}", *_cells(_result(row))))
 
 
 def _cells(found: Mapping[str, Any]) -> tuple[str, ...]:

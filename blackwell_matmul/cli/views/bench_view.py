@@ -2,82 +2,25 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.screen import duration, printable, telling
+from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
+from blackwell_matmul.cli.views.terminal import duration, line, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.harness.bench.contenders import Contender
-    from blackwell_matmul.harness.bench.request import Request
     from blackwell_matmul.harness.bench.results import Book, Machine, Row
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Of a command: for a program, for a person, and whether all is well."""
-
-    record: dict[str, Any]
-    lines: Iterable[RenderableType]
-    ok: bool = True
-
-
-def measured(options: Mapping[str, Any], tuned: bool, quiet: bool) -> Outcome:
-    """Run, and draw where that can be done."""
-    from blackwell_matmul.harness.bench import chart, session
-
-    with telling(quiet) as tell:
-        book = _request({**options, "extra": _winners if tuned else None}).run(tell)
-    if chart.available():
-        chart.draw(book, book.file.parent)
-    return Outcome(book.as_dict(), [*book_lines(book), _line(f"Written: {book.file}")], session.ok(book))
-
-
-def _winners(*asked: Any) -> Iterable[Contender]:
-    from blackwell_matmul.tuner.tuned_contenders import winners  # after the request, which is refused without torch
-
-    return winners(*asked)
-
-
-def compiled(options: Mapping[str, Any], target: str, quiet: bool) -> Outcome:
-    with telling(quiet) as tell:
-        folder, refused, count = _request(options).compile(target, tell)
-    some = f"The other {'kernel is' if count == 1 else f'{count} kernels are'} compiled" if refused else "Compiled"
-    where = f"{some} for {target} in {folder}; copy this folder to the machine with the GPU, for bench --bundles there."
-    lines = map(_line, [*refused, where if count else "Nothing is compiled."])
-    return Outcome({"folder": str(folder), "target": target, "refused": refused}, lines, not refused)
-
-
-def drawn(folder: str) -> Outcome:
-    from blackwell_matmul.harness.bench import chart
-    from blackwell_matmul.harness.bench.results import saved_books
-
-    files = [str(file) for book in saved_books(Path(folder)) for file in chart.draw(book, Path(folder))]
-    return Outcome({"files": files}, [_line(file) for file in files or ["nothing was timed, so nothing is drawn"]])
-
-
-def _request(options: Mapping[str, Any]) -> Request:
-    from blackwell_matmul.harness.bench.request import Request
-
-    folders = {name: Path(options[name]) for name in ("out", "bundles") if options[name] is not None}
-    request = Request(**{**options, **folders})
-    importlib.import_module("torch")  # what is wrong with the request is said first; then, once, that torch is missing
-    return request
-
-
-def _line(text: str) -> RenderableType:
-    from rich.text import Text
-
-    return Text(printable(text))
-
-
-COLUMNS = ("time", "spread", "TFLOPS", "of cuBLAS", "of peak", "schedule")
+COLUMNS = (
+    Column(),
+    *numbers("time", "spread", "TFLOPS", "of cuBLAS", "of peak"),
+    Column("schedule", long="wraps"),
+)
 
 
 def book_lines(book: Book) -> Iterator[RenderableType]:
@@ -107,7 +50,7 @@ def _problem_lines(title: str, rows: Sequence[Row], machine: Machine) -> Iterato
 
     yield Text(title, style="bold")
     if timed := [row for row in rows if row.timing is not None]:
-        yield _table(timed, machine)
+        yield table(COLUMNS, (TableRow((f"  {row.contender}", *_cells(row, machine))) for row in timed))
     for row in rows:
         if told := _told(row):
             good = row.status == "correct" and not row.untimed and (row.stress is None or row.stress["ok"])
@@ -125,18 +68,6 @@ def _told(row: Row) -> str:
         return "" if row.timing else row.reason
     counts = f"{row.stress.get('calls', 0)} calls and {row.stress.get('replays', 0)} replays of a graph"
     return f"{counts}: {row.stress['message']}"
-
-
-def _table(rows: Iterable[Row], machine: Machine) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True)
-    for heading in COLUMNS:
-        table.add_column(heading, justify="left" if heading == "schedule" else "right", no_wrap=heading != "schedule")
-    for row in rows:
-        table.add_row(f"  {row.contender}", *_cells(row, machine))
-    return table
 
 
 def _cells(row: Row, machine: Machine) -> tuple[str, ...]:
@@ -189,3 +120,9 @@ def _range(figures: Sequence[Mapping[str, float] | str], unit: str) -> str:
         return "unknown"
     low, high = f"{min(known):.0f}", f"{max(known):.0f}"
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+def compiled_lines(folder: Path, target: str, refused: Sequence[str], count: int) -> Iterator[RenderableType]:
+    some = f"The other {'kernel is' if count == 1 else f'{count} kernels are'} compiled" if refused else "Compiled"
+    where = f"{some} for {target} in {folder}; copy this folder to the machine with the GPU, for bench --bundles there."
+    return map(line, [*refused, where if count else "Nothing is compiled."])

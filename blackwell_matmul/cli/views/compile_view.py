@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
 from blackwell_matmul.compiler import sass
 from blackwell_matmul.compiler.bundle import FILES, RECORD, Bundle
 from blackwell_matmul.compiler.plan import Expr
@@ -14,6 +15,7 @@ from blackwell_matmul.compiler.plan import Expr
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+SASS_COLUMNS = (Column("instruction"), *numbers("count"), Column("is", long="wraps"), Column("lines", long="wraps"))
 PLACES_SHOWN = 3
 """Lines of the kernel named for one instruction."""
 
@@ -38,19 +40,15 @@ def bundle_record(bundle: Bundle, folder: str | None, with_sass: bool) -> dict[s
 
 
 def bundle_lines(bundle: Bundle, folder: str | None, with_sass: bool) -> Iterator[RenderableType]:
-    from rich.table import Table
     from rich.text import Text
 
     yield Text.assemble((bundle.name, "bold"), f" for {bundle.target}, {len(bundle.cubin)} bytes of code")
-    facts = Table(box=None, padding=(0, 0, 0, 2), show_header=False)
-    facts.add_column(no_wrap=True)
-    facts.add_column(overflow="fold")
-    for name, value in _facts(bundle, folder):
-        facts.add_row(name, Text(value))
-    yield facts
+    rows = (TableRow((name, Text(value))) for name, value in _facts(bundle, folder))
+    yield table((Column(), Column(long="folds")), rows, padding=(0, 0, 0, 2), show_header=False)
     if with_sass:
         yield Text("")
-        yield _sass_table(bundle)
+        rows = (TableRow((each.opcode, str(each.count), each.meaning, _places(each))) for each in _matter(bundle))
+        yield table(SASS_COLUMNS, rows)
 
 
 def _facts(bundle: Bundle, folder: str | None) -> Iterator[tuple[str, str]]:
@@ -91,19 +89,6 @@ def _matter(bundle: Bundle) -> list[sass.Instruction]:
 def _instruction_record(instruction: sass.Instruction) -> dict[str, Any]:
     places = [f"{file}:{line}" for file, line in instruction.places]
     return {"opcode": instruction.opcode, "is": instruction.meaning, "count": instruction.count, "at": places}
-
-
-def _sass_table(bundle: Bundle) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("instruction", no_wrap=True)
-    table.add_column("count", justify="right", no_wrap=True)
-    table.add_column("is")
-    table.add_column("lines")
-    for each in _matter(bundle):
-        table.add_row(each.opcode, str(each.count), each.meaning, _places(each))
-    return table
 
 
 def _places(instruction: sass.Instruction) -> str:

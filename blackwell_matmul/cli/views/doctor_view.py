@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from blackwell_matmul import screen
+from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.cli.views.tables import Column, TableRow, table
 from blackwell_matmul.detect import DetectedGpu
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _gpu_record(gpu: DetectedGpu) -> dict[str, object]:
 
 def starting(layer: str) -> None:
     """Says on stderr which layer comes next, where somebody watches: one may take a minute."""
-    out = screen.console(stderr=True)
+    out = terminal.console(stderr=True)
     if out.is_terminal:
         out.print(f"trying {layer} ...", style="dim")
 
@@ -78,25 +79,22 @@ def _fix(found: Sequence[LayerOutcome]) -> str:
 
 
 def _table(rows: Iterable[tuple[str, str, str]]) -> RenderableType:
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for status, name, value in rows:
-        table.add_row(Text(status, STYLES[status]), Text(name), Text(screen.printable(value)))
-    return table
+    columns = (Column(), Column(), Column(long="folds"))
+    cells = (
+        (Text(status, STYLES[status]), Text(name), Text(terminal.printable(value))) for status, name, value in rows
+    )
+    return table(columns, map(TableRow, cells), show_header=False)
 
 
 def _text(blocks: Iterable[RenderableType], whole: Iterable[str]) -> str:
     """Blocks that wrap at the terminal's width, then lines that do not."""
     from rich.text import Text
 
-    out = screen.console()
+    out = terminal.console()
     with out.capture() as captured:
         for line in whole:
-            out.print(Text(screen.printable(line)), soft_wrap=True)
+            out.print(Text(terminal.printable(line)), soft_wrap=True)
     tail = captured.get().rstrip("\n")
-    return screen.rendered(blocks) + (f"\n{tail}" if tail else "")
+    return terminal.rendered(blocks) + (f"\n{tail}" if tail else "")

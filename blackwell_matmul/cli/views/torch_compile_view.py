@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.screen import duration, printable
+from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
+from blackwell_matmul.cli.views.terminal import duration, printable
 from blackwell_matmul.studies.torch_compile import SWITCHES_TRIAL, trials
 from blackwell_matmul.studies.torch_compile.configurations import LEFT_OUT
 from blackwell_matmul.studies.torch_compile.recommendation import (
@@ -25,7 +26,6 @@ from blackwell_matmul.studies.torch_compile.recommendation import (
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from blackwell_matmul.studies.study_results import StudyResults
 
@@ -38,7 +38,6 @@ LEGEND = (
 
 
 def lines(results: StudyResults) -> Iterator[RenderableType]:
-
     found = figures(results)
     for workload, members in groupby(sorted(found, key=_order(found)), key=lambda each: each.workload):
         yield from _workload_lines(workload, list(members))
@@ -71,29 +70,16 @@ def _workload_lines(workload: str, members: Sequence[Figure]) -> Iterator[Render
 
     yield Text(printable(workload), style="bold")
     if done := [each for each in members if each.result is not None]:
-        yield _workload_table(done)
+        yield table([Column(), Column("template", long="wraps"), *numbers(*COLUMNS)], _rows(done))
     for each in members:
         if each.problem:
             yield Text.assemble(f"  {each.configuration}: ", (printable(each.problem), "bold red"))
     yield Text("")
 
 
-def _workload_table(done: Sequence[Figure]) -> RenderableType:
-    table = _table(("template", *COLUMNS))
-    table.add_row("  eager", "", *_eager_cells(done))
-    for each in done:
-        table.add_row(f"  {each.configuration}", *_cells(each))
-    return table
-
-
-def _table(headings: Sequence[str]) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "template" else "right", no_wrap=heading != "template")
-    return table
+def _rows(done: Sequence[Figure]) -> Iterator[TableRow]:
+    yield TableRow(("  eager", "", *_eager_cells(done)))
+    yield from (TableRow((f"  {each.configuration}", *_cells(each))) for each in done)
 
 
 def _eager_cells(done: Sequence[Figure]) -> tuple[str, ...]:
@@ -132,17 +118,17 @@ def _mean_lines(found: Sequence[ConfigurationMean]) -> Iterator[RenderableType]:
         return
     over = f"{found[0].of} workload{'s' if found[0].of > 1 else ''}"
     yield Text(f"Geometric means over {over}", style="bold")
-    table = _table(("speed-up", "in calls", "compile", "good"))
-    for each in found:
-        compile_ = f"{each.compile_s:.1f} s" if each.good else ""
-        table.add_row(
-            f"  {each.configuration}", _times(each.kernels), _times(each.calls), compile_, f"{each.good} of {each.of}"
-        )
-    yield table
+    yield table([Column(), *numbers("speed-up", "in calls", "compile", "good")], map(_mean_row, found))
     yield Text(LEGEND, style="dim")
     yield Text("")
     yield from _recommendation_lines(found)
     yield Text("")
+
+
+def _mean_row(each: ConfigurationMean) -> TableRow:
+    compile_ = f"{each.compile_s:.1f} s" if each.good else ""
+    speed_ups = _times(each.kernels), _times(each.calls)
+    return TableRow((f"  {each.configuration}", *speed_ups, compile_, f"{each.good} of {each.of}"))
 
 
 def _recommendation_lines(found: Sequence[ConfigurationMean]) -> Iterator[RenderableType]:

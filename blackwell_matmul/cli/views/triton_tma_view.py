@@ -7,7 +7,8 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.screen import duration, printable
+from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
+from blackwell_matmul.cli.views.terminal import duration, printable
 from blackwell_matmul.studies.tma_configurations import TmaConfiguration
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _block(title: str, rows: Sequence[TrialRow]) -> Iterator[RenderableType]:
 
     yield Text(title, style="bold")
     if done := [row for row in rows if row.result is not None]:
-        yield _table(done)
+        yield table([Column(), *numbers(_unit(done[0]), *COLUMNS)], _rows(done))
     for row in rows:
         if row.result is None:
             at = f" ({row.at})" if row.at and row.status != "refused" else ""
@@ -57,18 +58,10 @@ def _block(title: str, rows: Sequence[TrialRow]) -> Iterator[RenderableType]:
     yield Text("")
 
 
-def _table(rows: Sequence[TrialRow]) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("", no_wrap=True)
-    for heading in (_unit(rows[0]), *COLUMNS):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for kind, members in _sets(rows).items():
-        table.add_row(kind, style="bold")
-        for row in members:
-            table.add_row(f"  {_configuration(row)}", *_cells(row))
-    return table
+def _rows(done: Sequence[TrialRow]) -> Iterator[TableRow]:
+    for kind, members in _sets(done).items():
+        yield TableRow((kind,), "bold")
+        yield from (TableRow((f"  {_configuration(row)}", *_cells(row))) for row in members)
 
 
 def _sets(rows: Sequence[TrialRow]) -> Mapping[str, Sequence[TrialRow]]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blackwell_matmul.screen import alike, duration, printable
+from blackwell_matmul.cli.views.schedules_view import alike
+from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
+from blackwell_matmul.cli.views.terminal import duration, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from blackwell_matmul.tuner.tuning import CandidateTrial, Tuning
+
+
+COLUMNS = (*numbers("time", "spread", "of cuBLAS"), Column("schedule", long="wraps"))
 
 
 def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
@@ -19,7 +24,7 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
     yield Text(f"{tuning.kernel} {tuning.problem} on {tuning.gpu}, measured", style="bold")
     timed = [trial for trial in tuning.trials if trial.status == "timed"]
     if timed:
-        yield _table(timed)
+        yield table(COLUMNS, (_row(trial, trial is timed[0]) for trial in timed))
     for trial in tuning.trials:
         if trial.status != "timed":
             told = trial.reason if trial.reason.startswith(trial.status) else f"{trial.status}: {trial.reason}"
@@ -30,19 +35,11 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
     yield Text(_kept(tuning), style="" if tuning.winner else "bold red")
 
 
-def _table(trials: Sequence[CandidateTrial]) -> RenderableType:
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in ("time", "spread", "of cuBLAS"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("schedule")
-    for trial in trials:
-        assert trial.median_us is not None
-        percent = "" if trial.percent_of_cublas is None else f"{trial.percent_of_cublas:.1f}%"
-        style = "bold green" if trial is trials[0] else ""
-        table.add_row(duration(trial.median_us), f"{trial.spread_percent:.1f}%", percent, _spelled(trial), style=style)
-    return table
+def _row(trial: CandidateTrial, best: bool) -> TableRow:
+    assert trial.median_us is not None
+    percent = "" if trial.percent_of_cublas is None else f"{trial.percent_of_cublas:.1f}%"
+    cells = duration(trial.median_us), f"{trial.spread_percent:.1f}%", percent, _spelled(trial)
+    return TableRow(cells, "bold green" if best else "")
 
 
 def _counts(tuning: Tuning) -> Iterator[str]:

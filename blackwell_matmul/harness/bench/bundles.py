@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from blackwell_matmul import kernels
 from blackwell_matmul.digests import code_digest, digest
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.files import write_json
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.harness import user_kernel
 from blackwell_matmul.harness.bench.contenders import Contender
-from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.harness.kernel_call import KernelCall, find, resolve
+from blackwell_matmul.problem import Problem
 from blackwell_matmul.validation import plain_values
 
 INDEX = "index.json"
@@ -77,51 +76,28 @@ def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu)
     """Compile a kernel with the schedule that a call on this GPU would have; what the index keeps of it."""
     from blackwell_matmul.compiler import compile
 
-    script, pins, home = _script(contender, problem)
-    arguments = _arguments(problem)
-    with user_kernel.importable(home):
-        chosen = _schedule(script, pins, arguments, gpu)
-        bundle = compile(script, *arguments, schedule=chosen or None, target=gpu.arch)
+    found = find(contender.source)
+    if found.example_args is not None:
+        raise InputError(f"{found.name} has example_args and is no matmul; bench times C = A @ B.T.")
+    call = resolve(found, (problem.m, problem.n, problem.k), problem.dtype, contender.pins)
+    with call.loaded():
+        chosen = _schedule(call, gpu)
+        bundle = compile(call.script, *call.arguments, schedule=chosen or None, target=gpu.arch)
     place = bundle.key[:24]
     bundle.save(folder / place)
-    names = list(inspect.signature(script.__call__).parameters)[1:]
+    names = list(inspect.signature(call.script.__call__).parameters)[1:]
     places = [names.index(parameter.name) for parameter in bundle.plan.parameters]
     schedule = {name: value for name, value in plain_values(bundle.schedule).items() if name != "dtype"}
     return {"folder": place, "places": places, "schedule": schedule}
 
 
-def _script(contender: Contender, problem: Problem) -> tuple[Any, Mapping[str, object], Path | None]:
-    """The class, what is pinned of it, and the folder that its file may import from."""
-    if not user_kernel.names_a_file(contender.source):
-        return kernels.rung(contender.source), dict(Schedule.parse(contender.pins)), None
-    found = user_kernel.load(contender.source)
-    pins = user_kernel.read_schedule(found, contender.pins)
-    if found.example_args is not None:
-        raise InputError(f"{found.name} has example_args and is no matmul; bench times C = A @ B.T.")
-    return found.script_cls, user_kernel.fill_dtype(found, pins, _checked(found, problem)), found.folder
-
-
-def _checked(script: user_kernel.UserKernel, problem: Problem) -> Problem:
-    return user_kernel.matmul_problem(script, (problem.m, problem.n, problem.k), problem.dtype)
-
-
-def _schedule(script: Any, pins: Mapping[str, object], arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, object]:
-    complete = getattr(script, "complete", None)
+def _schedule(call: KernelCall, gpu: Gpu) -> Mapping[str, object]:
+    complete = getattr(call.script, "complete", None)
     if complete is None:
-        return pins
+        return call.pins
     takes_gpu = "gpu" in inspect.signature(complete).parameters
-    chosen: Mapping[str, object] = complete(pins, arguments, gpu.arch, **({"gpu": gpu} if takes_gpu else {}))
+    chosen: Mapping[str, object] = complete(call.pins, call.arguments, gpu.arch, **({"gpu": gpu} if takes_gpu else {}))
     return chosen
-
-
-def _arguments(problem: Problem) -> tuple[Any, ...]:
-    """(m, n, k, a, b, c); the tensors are address space that nobody fills."""
-    import torch
-
-    from blackwell_matmul.harness.reference import TORCH_DTYPES
-
-    m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
-    return (m, n, k, *(torch.empty(shape, dtype=dtype) for shape in ((m, k), (n, k), (m, n))))
 
 
 def described(gpu: Gpu) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """A `Report` in words: paragraphs, each with a role that a terminal may colour, and the same as plain text.
 
-The layout is decided here, once: `plain` joins the paragraphs for a log or an assertion, `screen_check` colours and
+The layout is decided here, once: `plain` joins the paragraphs for a log or an assertion, `cli` colours and
 wraps them.
 """
 

@@ -16,7 +16,7 @@ from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness import inputs, user_kernel
 from blackwell_matmul.harness.outputs import OutputVerdict, compare
-from blackwell_matmul.harness.user_kernel import UserKernel
+from blackwell_matmul.harness.user_kernel import UserKernel, find
 from blackwell_matmul.problem import Problem, Schedule, as_pins
 from blackwell_matmul.validation import said, shown
 
@@ -62,15 +62,6 @@ class KernelCall:
         return [compare(names[at], self.arguments[at], value, tolerance) for at, value in expected.items()]
 
 
-def find(kernel: Any) -> UserKernel:
-    """The class that is meant and what stands beside it; InputError for what is no kernel."""
-    if isinstance(kernel, UserKernel):
-        return kernel
-    if isinstance(kernel, str) and not user_kernel.names_a_file(kernel):
-        return UserKernel(kernels.rung(kernel), None, source=kernel)
-    return user_kernel.load(kernel if isinstance(kernel, str) else getattr(kernel, "script_cls", kernel))
-
-
 def resolve(
     kernel: Any,
     size: Sequence[int] | None = None,
@@ -89,15 +80,22 @@ def resolve(
     if found.example_args is not None:
         arguments = _example(found, sizes, dtype, seed or 0)
         return KernelCall(found, script, pins, arguments, sizes, None, seed or 0)
-    problem = user_kernel.matmul_problem(found, sizes, dtype)
-    pins = user_kernel.fill_dtype(found, pins, problem) if script is found.script_cls else pins
+    problem = _problem(found, sizes, dtype)
+    pins = user_kernel.fill_dtype(found, pins, problem) if script is found.script_cls and not found.is_rung else pins
     operands = inputs.unfilled(problem) if seed is None else inputs.make_inputs(problem, seed)
     whole = problem.m, problem.n, problem.k
     return KernelCall(found, script, pins, (*whole, *operands), whole, problem, seed or 0)
 
 
+def _problem(found: UserKernel, size: Sequence[int] | None, dtype: str | None) -> Problem:
+    if not found.is_rung:
+        return user_kernel.matmul_problem(found, size, dtype)
+    m, n, k = size or user_kernel.DEFAULT_SIZE
+    return Problem(m, n, k, "fp16" if dtype is None else dtype)
+
+
 def _pins(found: UserKernel, schedule: Pins) -> dict[str, object]:
-    if isinstance(schedule, str) and found.source and not user_kernel.names_a_file(found.source):
+    if isinstance(schedule, str) and found.is_rung:
         return dict(kernels.parse_schedule(found.source, schedule))
     return user_kernel.read_schedule(found, schedule if isinstance(schedule, str) else as_pins(schedule))
 

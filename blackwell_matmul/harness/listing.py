@@ -9,7 +9,7 @@ from typing import Any, Never
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpus import GPUS, Gpu, by_name, gpu_for_target
-from blackwell_matmul.harness.kernel_call import find
+from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.kernels import space
 from blackwell_matmul.kernels.case import case_of, shared_bytes, tensor_memory_columns
 from blackwell_matmul.kernels.cycles import predicted_cycles

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from blackwell_matmul import kernels
 from blackwell_matmul.digests import digest
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import import_tilus
@@ -58,6 +59,10 @@ class UserKernel:
         return self.script_cls.__name__
 
     @property
+    def is_rung(self) -> bool:
+        return bool(self.source) and not names_a_file(self.source)
+
+    @property
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The parameters of `__call__` after self, by name."""
         return dict(list(inspect.signature(self.script_cls.__call__).parameters.items())[1:])
@@ -75,6 +80,15 @@ def check_name(kernel: str) -> None:
         known_rung(kernel)
     else:
         _existing(named["file"])
+
+
+def find(kernel: Any) -> UserKernel:
+    """The class that is meant and what stands beside it; InputError for what is no kernel."""
+    if isinstance(kernel, UserKernel):
+        return kernel
+    if isinstance(kernel, str) and not names_a_file(kernel):
+        return UserKernel(kernels.rung(kernel), None, source=kernel)
+    return load(kernel if isinstance(kernel, str) else getattr(kernel, "script_cls", kernel))
 
 
 def load(script: str | type) -> UserKernel:

@@ -22,8 +22,7 @@ from blackwell_matmul.harness.bench.results import Book, Row
 from blackwell_matmul.harness.bench.session import Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Workers
-from blackwell_matmul.harness.kernel_call import find
-from blackwell_matmul.harness.user_kernel import UserKernel
+from blackwell_matmul.harness.user_kernel import UserKernel, find
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners

@@ -10,7 +10,7 @@ import pytest
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.harness.kernel_call import find
+from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.kernels import space
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.tuner.candidates import candidates, cost, spelled

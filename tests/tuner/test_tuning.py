@@ -16,7 +16,7 @@ from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine, contenders, session
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.suites import BenchCase
-from blackwell_matmul.harness.kernel_call import find
+from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners as kept_winners
 from blackwell_matmul.tuner import stored, tune, tuning

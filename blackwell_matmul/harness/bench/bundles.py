@@ -18,7 +18,8 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.files import write_json
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.bench.contenders import Contender
-from blackwell_matmul.harness.kernel_call import KernelCall, find, resolve
+from blackwell_matmul.harness.kernel_call import KernelCall, resolve
+from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.validation import plain_values
 

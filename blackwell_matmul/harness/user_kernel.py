@@ -32,7 +32,7 @@ from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.frontend.bind import check_functions
 from blackwell_matmul.kernels import known_rung
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.validation import number, plain_text, shown, spelled
+from blackwell_matmul.validation import attribute, number, plain_text, shown, spelled
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.outputs import Tolerance
@@ -88,7 +88,7 @@ def find(kernel: Any) -> UserKernel:
         return kernel
     if isinstance(kernel, str) and not names_a_file(kernel):
         return UserKernel(kernels.rung(kernel), None, source=kernel)
-    return load(kernel if isinstance(kernel, str) else getattr(kernel, "script_cls", kernel))
+    return load(kernel if isinstance(kernel, str) else attribute(kernel, "script_cls") or kernel)
 
 
 def load(script: str | type) -> UserKernel:

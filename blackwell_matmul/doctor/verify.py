@@ -7,8 +7,6 @@ Each layer runs in a process of its own: a crash, a hang or a library that does 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.processes import end_with_children, left_with
 from blackwell_matmul.validation import shown
 
 LAYERS = ("simulator", "gpu", "triton", "torch.compile")
@@ -83,7 +82,7 @@ def _layer(layer: str, progress: Callable[[str], None] | None, timeout_s: float)
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessEnd:
     """How a process ended. code: None where its time was up."""
 
     code: int | None
@@ -91,7 +90,7 @@ class Ended:
     stderr: str
 
 
-def run_within(command: Sequence[str], timeout_s: float) -> Ended:
+def run_within(command: Sequence[str], timeout_s: float) -> ProcessEnd:
     """Run a command; when its time is up, or the caller is interrupted, it ends with all that it has started."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -99,21 +98,13 @@ def run_within(command: Sequence[str], timeout_s: float) -> Ended:
     )  # fmt: skip
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)
-        return Ended(process.returncode, stdout, stderr)
+        return ProcessEnd(process.returncode, stdout, stderr)
     except subprocess.TimeoutExpired:
-        _end_all(process)
-        return Ended(None, *process.communicate())
+        end_with_children(process)
+        return ProcessEnd(None, *process.communicate())
     finally:
         if process.poll() is None:
-            _end_all(process)
-
-
-def _end_all(process: subprocess.Popen[str]) -> None:
-    """Compilers leave workers, which would keep the pipes open."""
-    if hasattr(os, "killpg"):
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
+            end_with_children(process)
 
 
 def _outcomes(layer: str, printed: str) -> Iterator[LayerOutcome]:
@@ -123,11 +114,10 @@ def _outcomes(layer: str, printed: str) -> Iterator[LayerOutcome]:
             yield LayerOutcome(layer, **record)
 
 
-def _why(ended: Ended, timeout_s: float) -> str:
+def _why(ended: ProcessEnd, timeout_s: float) -> str:
     """Why a process did not end well: its time, the signal, or the last line that it wrote to stderr."""
     if ended.code is None:
         return f"its time is up: no end after {timeout_s:.0f} s"
     if ended.code < 0:
         return f"its process was ended by signal {-ended.code}"
-    last = [line.strip() for line in ended.stderr.splitlines() if line.strip()][-1:]
-    return f"its process ended with code {ended.code}{''.join(f': {line[:300]}' for line in last)}"
+    return left_with(ended.code, ended.stderr)

@@ -88,7 +88,8 @@ def find(kernel: Any) -> UserKernel:
         return kernel
     if isinstance(kernel, str) and not names_a_file(kernel):
         return UserKernel(kernels.rung(kernel), None, source=kernel)
-    return load(kernel if isinstance(kernel, str) else attribute(kernel, "script_cls") or kernel)
+    script: Any = kernel if isinstance(kernel, str) else attribute(kernel, "script_cls") or kernel
+    return load(script)
 
 
 def load(script: str | type) -> UserKernel:

@@ -30,7 +30,7 @@ from rich.progress import track
 from rich.table import Table
 
 from blackwell_matmul.errors import BlackwellMatmulError, UnsupportedError
-from blackwell_matmul.harness.bench import contenders, machine
+from blackwell_matmul.harness.bench import bench_machine, contenders
 from blackwell_matmul.harness.bench.devices import Call, Cuda
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem import Problem, Schedule
@@ -131,7 +131,7 @@ def main(
     out: Annotated[Path, typer.Option(help="the file to write")] = Path("counters.json"),
 ) -> None:
     names = [name.strip() for name in re.split(";" if ";" in kernels else ",", kernels)]
-    about = asdict(machine.machine_of(machine.gpu_at_hand()))
+    about = asdict(bench_machine.machine_of(bench_machine.gpu_at_hand()))
     command = f"python bench/counters.py {' '.join(map(str, sizes))} --kernels {json.dumps(kernels)}"
     record: dict[str, Any] = {"command": command, "machine": about, "rows": []}
     for row in measure(sizes, names):

@@ -30,7 +30,7 @@ from blackwell_matmul import compiler
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness import check_matmul
-from blackwell_matmul.harness.bench import machine
+from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.devices import Call, Cuda
 from blackwell_matmul.harness.bench.protocol import Settings, measure
 from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS
@@ -102,7 +102,7 @@ def measure_all(
 ) -> None:
     """On this machine's GPU, with what `compile` made."""
     end, record = time.monotonic() + limit, read(out)
-    record["machine"] = asdict(machine.machine_of(machine.gpu_at_hand()))
+    record["machine"] = asdict(bench_machine.machine_of(bench_machine.gpu_at_hand()))
     device = Cuda()
     for problem in problems():
         if str(problem) not in record["us"] and time.monotonic() < end:

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v5 import HopperMatmulV5
     from blackwell_matmul.kernels.hopper.v6 import HopperMatmulV6
     from blackwell_matmul.problem import Problem, Schedule
-    from blackwell_matmul.runtime import Loaded, load
+    from blackwell_matmul.runtime.load import Loaded, load
     from blackwell_matmul.script import Script
-    from blackwell_matmul.simulator import simulate
     from blackwell_matmul.simulator.check import check
     from blackwell_matmul.simulator.findings import Finding, Run
     from blackwell_matmul.simulator.report import Report
+    from blackwell_matmul.simulator.simulate import simulate
     from blackwell_matmul.testing import assert_clean
     from blackwell_matmul.torch_op import matmul
 
@@ -123,7 +123,7 @@ _HOMES = {
     "problem": ("Problem", "Schedule"),
     "runtime": ("Loaded", "load"),
     "script": ("Script",),
-    "simulator": ("simulate",),
+    "simulator.simulate": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
     "torch_op": ("matmul",),
     "simulator.check": ("check",),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from blackwell_matmul.errors import DriverError, UnsupportedError
-from blackwell_matmul.wording import spelled
+from blackwell_matmul.validation import spelled
 
 NO_DEVICE = "CUDA_ERROR_NO_DEVICE"
 
@@ -96,7 +96,7 @@ def detect() -> tuple[DetectedGpu, ...]:
     found = find_driver()
     if found.cuda is None or found.refusal == NO_DEVICE:
         return ()
-    from blackwell_matmul.runtime import driver
+    from blackwell_matmul import driver
 
     count = int(driver.call("cuDeviceGetCount", "count the GPUs"))
     return tuple(_gpu(index) for index in range(count))
@@ -112,7 +112,7 @@ def require_gpu() -> None:
 
 
 def _gpu(index: int) -> DetectedGpu:
-    from blackwell_matmul.runtime import driver
+    from blackwell_matmul import driver
 
     def asked(name: str) -> int:
         return driver.device_attribute(index, name)
@@ -134,7 +134,7 @@ def _gpu(index: int) -> DetectedGpu:
 
 def _supports(index: int, name: str) -> bool:
     """Whether a GPU and its driver can do something; a driver from before it refuses the question."""
-    from blackwell_matmul.runtime import driver
+    from blackwell_matmul import driver
 
     try:
         return bool(driver.device_attribute(index, name))

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.wording import plain_text, shown
+from blackwell_matmul.validation import plain_text, shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.detect import DetectedGpu

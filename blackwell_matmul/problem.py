@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.wording import integer, plain_text, same, shown
+from blackwell_matmul.validation import integer, plain_text, same, shown
 
 DTYPES = {"fp16": 2, "bf16": 2}
 """Element types of A, B and C that the ladder serves today, with their size in bytes."""

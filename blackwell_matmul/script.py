@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend.tilus_compat import import_tilus
-from blackwell_matmul.wording import attribute, shown
+from blackwell_matmul.validation import attribute, shown
 
 import_tilus()
 
 import tilus  # noqa: E402
 
 if TYPE_CHECKING:
-    from blackwell_matmul.runtime.script import ScriptCalls
+    from blackwell_matmul.runtime.script_calls import ScriptCalls
     from blackwell_matmul.simulator.findings import Run
 
 
@@ -73,7 +73,7 @@ class Kernel:
 
     def _launch(self, arguments: Sequence[object], check: Callable[..., None] | None) -> None:
         if self._gpu is None:
-            from blackwell_matmul.runtime.script import ScriptCalls
+            from blackwell_matmul.runtime.script_calls import ScriptCalls
 
             self._gpu = ScriptCalls(self, check)
         self._gpu.launch(arguments)

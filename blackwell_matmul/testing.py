@@ -40,14 +40,16 @@ def assert_clean(
     strict: also what works today and nothing guarantees is a failure. The rest is as for `check`.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
-    from blackwell_matmul.harness.checking import call_of
+    from blackwell_matmul.harness.checking import INPUT_SEED, check_call, verdicts
+    from blackwell_matmul.harness.kernel_call import resolve
     from blackwell_matmul.harness.result import blamed
 
-    call = call_of(kernel, _size(m, n, k), dtype, schedule)
-    report = call.check(orders=orders, seed=seed, strict=strict, target=target, workers=workers)
+    call = resolve(kernel, _size(m, n, k), dtype, schedule, seed=INPUT_SEED)
+    expected = call.expected()
+    report = check_call(call, orders=orders, seed=seed, strict=strict, target=target, workers=workers)
     wrong = [
         f"{report.kernel} is {blamed(verdict.message, report.disagreements)}"
-        for verdict in call.verdicts()
+        for verdict in verdicts(call, expected)
         if not verdict.ok
     ]
     if wrong or not report.ok:

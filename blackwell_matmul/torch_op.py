@@ -27,7 +27,7 @@ from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 K_MULTIPLE = 8
 """Rows of 16-bit elements have to be multiples of 16 bytes for TMA."""

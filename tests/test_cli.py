@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from typer.models import OptionInfo
 
 import blackwell_matmul.simulator
-from blackwell_matmul import cli, kernels, screen
+from blackwell_matmul import cli, kernels
+from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.errors import CompileError, InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.problem import Schedule
@@ -201,7 +202,7 @@ def test_a_fault_of_ours_can_be_traced(command, simulator, monkeypatch):
 
 def test_a_warning_is_one_line_without_the_code_that_gives_it(capsys):
     shown = warnings.showwarning
-    with screen.plain_warnings():
+    with terminal.plain_warnings():
         warnings.simplefilter("always")
         warnings.warn("kernels are not kept in /ro:\n Read-only file system.", RuntimeWarning, stacklevel=1)
     assert capsys.readouterr().err == "warning: kernels are not kept in /ro: Read-only file system.\n"
@@ -229,7 +230,7 @@ def test_help_and_version(command):
 
 
 def test_the_spinner_waits_and_needs_a_terminal(simulator, capsys, monkeypatch):
-    monkeypatch.setattr(screen, "PROGRESS_AFTER_SECONDS", 0.05)
+    monkeypatch.setattr(terminal, "PROGRESS_AFTER_SECONDS", 0.05)
     simulator.seconds = 0.3
     cli.main(["run", "v1", *SMALL])
     assert capsys.readouterr().err == ""
@@ -437,19 +438,19 @@ def test_a_schedule_goes_on_below_after_a_comma(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "40")
     pins = "block_m=128,block_n=256,block_k=64,stages=4"
-    assert screen.broken(f"V  1x1x1  {pins}").splitlines() == [
+    assert terminal.broken(f"V  1x1x1  {pins}").splitlines() == [
         "V  1x1x1  block_m=128,block_n=256,",
         "block_k=64,stages=4",
     ]
     monkeypatch.delenv("FORCE_COLOR")
-    assert screen.broken(pins * 9) == pins * 9
+    assert terminal.broken(pins * 9) == pins * 9
 
 
 def test_the_result_goes_to_stdout_after_progress_that_was_seen(monkeypatch, capsys):
     """The bar starts while stdout is sent to stderr, as `compile` does."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(screen, "PROGRESS_AFTER_SECONDS", 0.05)
-    with screen.progress("v1", quiet=False), redirect_stdout(sys.stderr):
+    monkeypatch.setattr(terminal, "PROGRESS_AFTER_SECONDS", 0.05)
+    with terminal.progress("v1", quiet=False), redirect_stdout(sys.stderr):
         time.sleep(0.3)
     print("the result")
     out, err = capsys.readouterr()

@@ -12,12 +12,12 @@ import pytest
 
 from blackwell_matmul import cli, detect
 from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.harness.bench import machine, request, session
+from blackwell_matmul.harness.bench import bench_machine, request, session
 from blackwell_matmul.harness.bench.results import Book, Machine, Row
 from blackwell_matmul.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[1]
-WGMMA = f"{ROOT}/bench/gpu/kernels/wgmma.py:WgmmaMatmul"
+WGMMA = f"{ROOT}/blackwell_matmul/studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul"
 Command = Callable[..., tuple[int, str, str]]
 
 
@@ -45,8 +45,8 @@ def h200(monkeypatch):
             if book.get(contender.name, case.problem) is None:
                 book.put(Row(contender.name, case.problem, case.band, reason="correct: exact."))
 
-    monkeypatch.setattr(machine, "gpu_at_hand", lambda: GPUS["H200"])
-    monkeypatch.setattr(machine, "LADDERS", {"sm_90a": ("h2", "h1", "h0")})
+    monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda: GPUS["H200"])
+    monkeypatch.setattr(bench_machine, "LADDERS", {"sm_90a": ("h2", "h1", "h0")})
     monkeypatch.setattr(session, "run", run)
     return ran
 
@@ -116,7 +116,7 @@ def test_something_wrong_is_exit_code_1_and_json_is_one_object(command: Command,
 
 
 def test_a_gpu_without_rungs_is_named_unless_somebody_brings_one(command: Command, h200, monkeypatch) -> None:
-    monkeypatch.setattr(machine, "LADDERS", {"sm_100a": ("v2",)})
+    monkeypatch.setattr(bench_machine, "LADDERS", {"sm_100a": ("v2",)})
     code, _, err = command()
     assert code == 2 and "there is no rung for H200 (sm_90a) yet; there are some for sm_100a" in err
     assert command("--rungs", WGMMA)[0] == 0
@@ -207,11 +207,11 @@ def test_the_peak_is_of_this_board_alone() -> None:
     from dataclasses import replace
 
     h200 = GPUS["H200"]
-    assert machine.peak_tflops(replace(h200, name="H200")) == 989
-    assert machine.peak_tflops(replace(h200, name="H100 80GB HBM3")) == 989
-    assert machine.peak_tflops(replace(h200, name="H100 PCIe", sm_count=114)) is None
-    assert machine.peak_tflops(replace(h200, name="H20", sm_count=78)) is None
-    assert machine.peak_tflops(replace(GPUS["B200"], name="GB200", sm_count=152)) == 2500
+    assert bench_machine.peak_tflops(replace(h200, name="H200")) == 989
+    assert bench_machine.peak_tflops(replace(h200, name="H100 80GB HBM3")) == 989
+    assert bench_machine.peak_tflops(replace(h200, name="H100 PCIe", sm_count=114)) is None
+    assert bench_machine.peak_tflops(replace(h200, name="H20", sm_count=78)) is None
+    assert bench_machine.peak_tflops(replace(GPUS["B200"], name="GB200", sm_count=152)) == 2500
 
 
 def test_the_request_reads_bundles_from_where_it_writes_them() -> None:

@@ -109,7 +109,7 @@ def test_a_kernel_that_the_simulator_cannot_finish_could_not_run(
     def fail(*args: object, **options: object) -> None:
         raise SimulationError("V1 cannot go on at v1.py:3: ValueError: x.")
 
-    monkeypatch.setattr(checking, "check_kernel", fail)
+    monkeypatch.setattr(checking, "check_call", fail)
     assert command("v1") == (2, "", "error: V1 cannot go on at v1.py:3: ValueError: x.\n")
 
 

@@ -16,15 +16,16 @@ from typing import Any
 import pytest
 
 from blackwell_matmul import cli, detect, gpus
+from blackwell_matmul import driver as runtime_driver
+from blackwell_matmul.cli.views import doctor_view
 from blackwell_matmul.detect import DetectedGpu, Driver, find_driver
-from blackwell_matmul.doctor import checks, lines, show, verify
+from blackwell_matmul.doctor import checks, diagnosis_lines, verify
 from blackwell_matmul.doctor import facts as facts_room
+from blackwell_matmul.doctor.diagnosis_lines import GPU_LINES, LINES, NO_GPU, Line, diagnose
 from blackwell_matmul.doctor.facts import Cache, Descriptors, Facts, Library, Need, Nvrtc, Torch
-from blackwell_matmul.doctor.lines import GPU_LINES, LINES, NO_GPU, Line, diagnose
-from blackwell_matmul.doctor.verify import Outcome
+from blackwell_matmul.doctor.verify import LayerOutcome
 from blackwell_matmul.errors import DriverError, InputError
 from blackwell_matmul.kernels import LADDERS, RUNGS
-from blackwell_matmul.runtime import driver as runtime_driver
 
 GIB = 1 << 30
 YES = Descriptors(True, True)
@@ -296,7 +297,7 @@ def test_no_driver_with_a_gpu_on_the_bus() -> None:
     assert told.value == "libcuda is not found, with 2 GPUs on the PCI bus" and "ubuntu-drivers" in told.fix
 
 
-@pytest.mark.parametrize(("refusal", "fix"), lines._REFUSALS.items())
+@pytest.mark.parametrize(("refusal", "fix"), diagnosis_lines._REFUSALS.items())
 def test_a_driver_that_does_not_start(refusal: str, fix: str) -> None:
     facts = but(NO_GPU_AT_ALL, driver=Driver(cuda=(13, 0), refusal=refusal), gpus_error="refused", pci_gpus=1)
     assert the_problem(facts, "driver") == Line("driver", "problem", f"does not start: {refusal}", fix)
@@ -617,7 +618,7 @@ def test_help_is_instant(argv: list[str]) -> None:
 
 def test_every_line_function_is_in_the_diagnosis() -> None:
     listed = {function.__name__ for function in (*LINES, *GPU_LINES)}
-    told = {name for name, value in vars(lines).items() if name[0] != "_" and _gives_a_line(value)}
+    told = {name for name, value in vars(diagnosis_lines).items() if name[0] != "_" and _gives_a_line(value)}
     assert told - {"ok", "problem", "unknown"} == listed
 
 
@@ -628,8 +629,8 @@ def _gives_a_line(function: Any) -> bool:
 # --- verify
 
 
-def outcome(status: Any, detail: str = "") -> Outcome:
-    return Outcome("gpu", "TmaCopy", "on GPU 0", status, detail, 0.25)
+def outcome(status: Any, detail: str = "") -> LayerOutcome:
+    return LayerOutcome("gpu", "TmaCopy", "on GPU 0", status, detail, 0.25)
 
 
 def test_passed_means_that_something_ran_and_nothing_was_wrong() -> None:
@@ -641,7 +642,7 @@ def test_passed_means_that_something_ran_and_nothing_was_wrong() -> None:
 
 def test_an_outcome_in_words() -> None:
     assert str(outcome("failed", "why")) == "TmaCopy, on GPU 0, 0.2 s: why"
-    assert show.outcomes([outcome("correct")]) == "correct  gpu  TmaCopy, on GPU 0, 0.2 s"
+    assert doctor_view.outcomes([outcome("correct")]) == "correct  gpu  TmaCopy, on GPU 0, 0.2 s"
 
 
 def test_an_unknown_layer_and_a_time_that_is_none() -> None:
@@ -651,7 +652,7 @@ def test_an_unknown_layer_and_a_time_that_is_none() -> None:
         verify.verify((), timeout_s=0)
 
 
-def child(monkeypatch: pytest.MonkeyPatch, body: str, timeout_s: float = 30) -> tuple[Outcome, ...]:
+def child(monkeypatch: pytest.MonkeyPatch, body: str, timeout_s: float = 30) -> tuple[LayerOutcome, ...]:
     """The outcomes of a layer whose process runs this text."""
     real = verify.run_within
     monkeypatch.setattr(verify, "run_within", lambda command, limit: real([sys.executable, "-c", body], limit))
@@ -735,7 +736,7 @@ def test_rungs_for_other_gpus_take_one_short_line(
 
 def shadowed(folder: Path, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command line where what lies in a folder comes before what is installed."""
-    path = os.pathsep.join([str(folder), str(Path(cli.__file__).parents[1])])
+    path = os.pathsep.join([str(folder), str(Path(cli.__file__).parents[2])])
     command = [sys.executable, "-m", "blackwell_matmul", *argv]
     environment = {**os.environ, "PYTHONPATH": path, **environment}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, check=False)
@@ -797,5 +798,5 @@ def test_verify_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     code = cli.main(["verify", "--json"])
     record = json.loads(capsys.readouterr().out)
     assert code == 1 and record["ok"] is False
-    assert record["fix"] == "" and show.outcomes_record([outcome("failed")])["fix"] == "blackwell-matmul doctor"
+    assert record["fix"] == "" and doctor_view.outcomes_record([outcome("failed")])["fix"] == "blackwell-matmul doctor"
     assert record["outcomes"][1]["detail"] == "differs" and os.environ.get("TRITON_INTERPRET") is None

@@ -34,7 +34,8 @@ from tilus import float16, int32
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import blackwell_matmul as b
-from blackwell_matmul import cli, detect, kernels, screen, simulate
+from blackwell_matmul import cli, detect, kernels, simulate
+from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.gpus import GPUS, gpu_for_target
 from blackwell_matmul.harness import make_inputs
 from blackwell_matmul.harness.outputs import compare
@@ -407,7 +408,7 @@ def test_a_command_line_of_garbage_ends_in_one_sentence_and_exit_code_2(capsys, 
         assert code in (0, 1, 2) and "Traceback" not in out + err and "a fault of" not in err, err
         if code == 2:
             assert err.startswith("error: ") and err.count("\n") == 1, err
-            told = [f"error: {screen.printable(json.loads(line)['error'])}\n" for line in out.splitlines()]
+            told = [f"error: {terminal.printable(json.loads(line)['error'])}\n" for line in out.splitlines()]
             assert told == [err] * ("--json" in argv)
         else:
             assert err == "" and out

@@ -107,7 +107,7 @@ def test_readme_gives_each_dependency_a_reason() -> None:
 
 def test_console_script_exists() -> None:
     module, _, function = PROJECT["scripts"]["blackwell-matmul"].partition(":")
-    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / module.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
     assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
@@ -121,7 +121,9 @@ def test_console_script_exists() -> None:
         ),
         ("frontend", ["simulator", "scheduling", "harness", "kernels", "script", "cli"]),
         ("simulator", ["kernels", "scheduling", "harness", "script", "cli"]),
-        ("harness", ["tuner", "cli"]),
+        ("harness", ["tuner", "studies", "cli"]),
+        ("studies", ["tuner", "cli"]),
+        ("baselines", ["harness", "studies", "cli"]),
         ("tuner", ["cli"]),
         ("compiler", ["kernels", "scheduling", "script", "simulator", "runtime", "harness", "cli"]),
         ("runtime", ["kernels", "scheduling", "script", "simulator", "harness", "tuner", "cli"]),

@@ -8,7 +8,7 @@ import pytest
 
 from blackwell_matmul import InputError
 from blackwell_matmul.problem import Problem, Schedule, as_pins, plain_seed
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 
 class Dtype(enum.StrEnum):

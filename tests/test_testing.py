@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from blackwell_matmul import BlackwellMatmulV1, InputError, Report
-from blackwell_matmul.harness.foreign import load
+from blackwell_matmul.harness.user_kernel import load
 from blackwell_matmul.kernels import RUNGS
 from blackwell_matmul.testing import assert_clean
 

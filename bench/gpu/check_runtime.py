@@ -113,7 +113,8 @@ def kernels() -> dict[str, Any]:
     from kernels.copy import TmaCopy
     from kernels.counts import ThroughWorkspace
     from kernels.dot import DotMatmul
-    from kernels.wgmma import WgmmaMatmul
+
+    from blackwell_matmul.studies.wgmma_kernels.wgmma_serial import WgmmaMatmul
 
     return {"copy": TmaCopy, "dot": DotMatmul, "wgmma": WgmmaMatmul, "counts": ThroughWorkspace}
 
@@ -617,7 +618,7 @@ def first_call_us(kernel: Any, m: int, n: int, k: int, a: Any, b: Any) -> dict[s
 
 def driver_us(kernel: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
     """cuLaunchKernelEx through ctypes with everything prepared."""
-    from blackwell_matmul.runtime import driver
+    from blackwell_matmul import driver
     from blackwell_matmul.runtime.calls import call_key
 
     kernel(*arguments)  # packed again, if other calls have pushed it out

@@ -46,7 +46,7 @@ from cases import case_of, keys  # noqa: E402
 from explanations import explained  # noqa: E402
 from records import RECORDED, against, read, write  # noqa: E402
 
-from blackwell_matmul.harness.bench.results import write_whole  # noqa: E402
+from blackwell_matmul.files import write_json  # noqa: E402
 from blackwell_matmul.harness.bench.workers import Ended, Workers  # noqa: E402
 
 ROWS, COMPUTED, SUMMARY = "rows.jsonl", "computed.jsonl", "differential.json"
@@ -280,7 +280,7 @@ def main() -> int:
     until = start + options.limit_s - min(10.0, options.limit_s / 10)
     Run(file, not options.no_gpu, options.processes, until, options.case_s, bool(options.record)).run(left)
     found = summary(rows_in(file), wanted, gpu_name(not options.no_gpu), time.monotonic() - start)
-    write_whole(options.out / SUMMARY, found)
+    write_json(options.out / SUMMARY, found)
     if options.record:
         print(f"{write(options.record, rows_in(file.with_name(COMPUTED)), found['gpu'])} cases in {options.record}")
     told(found["families"])

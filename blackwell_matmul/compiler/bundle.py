@@ -5,18 +5,17 @@ This module imports neither tilus nor cuda: a saved bundle runs on a machine tha
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.compiler.plan import LaunchPlan
+from blackwell_matmul.digests import digest
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.files import write_whole
 
 FORMAT = 3
 """The version of what `save` writes."""
@@ -74,8 +73,8 @@ class Bundle:
         try:
             place.mkdir(parents=True, exist_ok=True)
             for name, content in parts.items():
-                write_atomically(place / FILES[name], content)
-            write_atomically(place / RECORD, record)
+                write_whole(place / FILES[name], content)
+            write_whole(place / RECORD, record)
         except OSError as error:
             why = error.strerror or error
             raise InputError(f"cannot write the bundle to {place}: {why}; give another folder.") from error
@@ -85,8 +84,8 @@ class Bundle:
         body = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in FILES}
         body["plan"] = self.plan.as_dict()
         body["resources"] = None if self.resources is None else _as_dict(self.resources)
-        body["files"] = {FILES[name]: _digest(content) for name, content in parts.items()}
-        return {"format": FORMAT, **body, "digest": _digest(_canonical(body))}
+        body["files"] = {FILES[name]: digest(content) for name, content in parts.items()}
+        return {"format": FORMAT, **body, "digest": digest(_canonical(body))}
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Bundle:
@@ -105,32 +104,8 @@ class Bundle:
             raise InputError(f"{place / RECORD} is damaged: {error}") from error
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file as a whole: another process sees the old one or the new one, never half of it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(name, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def _bytes(part: str | bytes) -> bytes:
     return part.encode() if isinstance(part, str) else part
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def _canonical(record: Any) -> bytes:
@@ -149,16 +124,16 @@ def _read_record(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is damaged: it is no JSON.") from error
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
         raise InputError(f"{path} is no bundle of format {FORMAT}; compile the kernel again.")
-    if record.pop("digest", None) != _digest(_canonical(record)):
+    if record.pop("digest", None) != digest(_canonical(record)):
         raise InputError(f"{path} is damaged: its content is not what was saved.")
     if not isinstance(record.get("files"), dict):
         raise InputError(f"{path} is damaged: it names no files.")
     return record
 
 
-def _read_part(path: Path, digest: object) -> bytes:
+def _read_part(path: Path, wanted: object) -> bytes:
     content = _read(path)
-    if _digest(content) != digest:
+    if digest(content) != wanted:
         raise InputError(f"{path} is damaged: its {len(content)} bytes are not what was saved.")
     return content
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 CACHE_VARIABLE = "BLACKWELL_MATMUL_CACHE"
 """Names another folder for the cache, or "off"."""

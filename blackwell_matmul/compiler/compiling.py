@@ -5,7 +5,6 @@ once.
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
 import json
 import multiprocessing
@@ -15,7 +14,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.compiler import cache as disk
@@ -24,12 +22,13 @@ from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.plan import Expr, folded
 from blackwell_matmul.compiler.resources import resources
 from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
+from blackwell_matmul.digests import compiler_digest, digest
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for, tilus_compat
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.problem import Schedule
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 Pins = Mapping[str, object] | Schedule | None
 Progress = Callable[[int, int], None]
@@ -68,7 +67,7 @@ def _from_disk(program: Program, bound: Bound) -> Bundle:
 
 def _compiled(program: Program, bound: Bound, key: str) -> Bundle:
     """Everything from hidet's passes to the cubin."""
-    from blackwell_matmul.compiler.launch import launch_plan
+    from blackwell_matmul.compiler.host_code import launch_plan
     from blackwell_matmul.compiler.source import device_source, lower
 
     missing = shared_bytes_missing(program)
@@ -151,7 +150,7 @@ def _plain_value(value: Any) -> Any:
 def _versions() -> dict[str, str]:
     return {
         "blackwell-matmul": _package_version("blackwell-matmul"),
-        "compiler": _own_digest(),
+        "compiler": compiler_digest(),
         "tilus": _package_version("tilus"),
         "nvrtc": nvrtc.version(),
         "headers": _package_version("nvidia-cuda-runtime"),
@@ -170,15 +169,6 @@ def _package_version(name: str) -> str:
         return "unknown"
 
 
-def _own_digest() -> str:
-    """Of this package's compiler and frontend: a change there makes other code also between two releases."""
-    digest = hashlib.sha256()
-    here = Path(__file__).parent
-    for file in sorted([*here.glob("*.py"), *(here.parent / "frontend").glob("*.py")]):
-        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
 def _key(program: Program, bound: Bound) -> str:
     """The content address: the program that tilus's code generator made, its lines, and the versions of what comes
     after.
@@ -189,7 +179,7 @@ def _key(program: Program, bound: Bound) -> str:
         _serves(program, bound), [name for name, _ in program.params], _plain(program.consts),
         _plain(bound.init_kwargs), versions(),
     ]  # fmt: skip
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    return digest(json.dumps(record, sort_keys=True).encode())
 
 
 # --- many schedules

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 Expr = int | str | tuple[Any, ...]
 Dim3 = tuple[Expr, Expr, Expr]

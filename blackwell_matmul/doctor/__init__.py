@@ -1,5 +1,5 @@
 """What this machine can do with the kernels of this package, and what stands in the way.
 
-`facts` asks the machine once; `lines` turns the facts into a diagnosis, one function a line; `show` prints it. `verify`
-does not ask but tries: each layer compiles, runs and compares in a process of its own.
+`facts` asks the machine once; `diagnosis_lines` turns the facts into a diagnosis, one function a line. `verify` does
+not ask but tries: each layer compiles, runs and compares in a process of its own.
 """

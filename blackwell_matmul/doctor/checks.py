@@ -19,7 +19,7 @@ from blackwell_matmul.doctor.verify import MARK
 from blackwell_matmul.errors import SimulationError, UnsupportedError
 from blackwell_matmul.kernels import LADDERS, RUNGS, rung
 from blackwell_matmul.scheduling.mma import MMA_SPECS
-from blackwell_matmul.wording import said, spelled
+from blackwell_matmul.validation import said, spelled
 
 TARGETS = ("sm_90a", "sm_100a")
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.detect import DetectedGpu, Driver, find_driver
-from blackwell_matmul.wording import said, spelled
+from blackwell_matmul.validation import said, spelled
 
 DISTRIBUTION = "blackwell-matmul"
 NO_DRIVER = Driver()

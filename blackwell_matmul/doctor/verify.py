@@ -7,8 +7,6 @@ Each layer runs in a process of its own: a crash, a hang or a library that does 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,7 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.wording import shown
+from blackwell_matmul.processes import end_with_children, left_with
+from blackwell_matmul.validation import shown
 
 LAYERS = ("simulator", "gpu", "triton", "torch.compile")
 TIMEOUT_SECONDS = 300.0
@@ -29,7 +28,7 @@ Status = Literal["correct", "wrong", "failed", "not run"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LayerOutcome:
     """One check. where: the machine that ran it. detail: the reason for anything but "correct"."""
 
     layer: str
@@ -49,7 +48,7 @@ class Outcome:
         return asdict(self)
 
 
-def passed(outcomes: Sequence[Outcome]) -> bool:
+def passed(outcomes: Sequence[LayerOutcome]) -> bool:
     """Nothing that ran was wrong or failed, and something ran."""
     states = {each.status for each in outcomes}
     return "correct" in states and not states & {"wrong", "failed"}
@@ -65,25 +64,25 @@ def known_layers(names: Sequence[str]) -> tuple[str, ...]:
 
 def verify(
     layers: Sequence[str] = LAYERS, progress: Callable[[str], None] | None = None, timeout_s: float = TIMEOUT_SECONDS
-) -> tuple[Outcome, ...]:
+) -> tuple[LayerOutcome, ...]:
     """Run the layers one after the other. progress: is told the name of each layer before it starts."""
     if not 1 <= timeout_s <= MAX_TIMEOUT_SECONDS:
         raise InputError(f"timeout is {shown(timeout_s)} s; it must be from 1 to {MAX_TIMEOUT_SECONDS} s.")
     return tuple(outcome for layer in layers for outcome in _layer(layer, progress, timeout_s))
 
 
-def _layer(layer: str, progress: Callable[[str], None] | None, timeout_s: float) -> Iterator[Outcome]:
+def _layer(layer: str, progress: Callable[[str], None] | None, timeout_s: float) -> Iterator[LayerOutcome]:
     if progress is not None:
         progress(layer)
     start = time.perf_counter()
     ended = run_within([sys.executable, "-m", "blackwell_matmul.doctor.checks", layer], timeout_s)
     yield from _outcomes(layer, ended.stdout)
     if ended.code != 0:
-        yield Outcome(layer, "the rest", "", "failed", _why(ended, timeout_s), time.perf_counter() - start)
+        yield LayerOutcome(layer, "the rest", "", "failed", _why(ended, timeout_s), time.perf_counter() - start)
 
 
 @dataclass(frozen=True)
-class Ended:
+class ProcessEnd:
     """How a process ended. code: None where its time was up."""
 
     code: int | None
@@ -91,7 +90,7 @@ class Ended:
     stderr: str
 
 
-def run_within(command: Sequence[str], timeout_s: float) -> Ended:
+def run_within(command: Sequence[str], timeout_s: float) -> ProcessEnd:
     """Run a command; when its time is up, or the caller is interrupted, it ends with all that it has started."""
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -99,35 +98,26 @@ def run_within(command: Sequence[str], timeout_s: float) -> Ended:
     )  # fmt: skip
     try:
         stdout, stderr = process.communicate(timeout=timeout_s)
-        return Ended(process.returncode, stdout, stderr)
+        return ProcessEnd(process.returncode, stdout, stderr)
     except subprocess.TimeoutExpired:
-        _end_all(process)
-        return Ended(None, *process.communicate())
+        end_with_children(process)
+        return ProcessEnd(None, *process.communicate())
     finally:
         if process.poll() is None:
-            _end_all(process)
+            end_with_children(process)
 
 
-def _end_all(process: subprocess.Popen[str]) -> None:
-    """Compilers leave workers, which would keep the pipes open."""
-    if hasattr(os, "killpg"):
-        os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
-
-
-def _outcomes(layer: str, printed: str) -> Iterator[Outcome]:
+def _outcomes(layer: str, printed: str) -> Iterator[LayerOutcome]:
     for line in printed.splitlines():
         if line.startswith(MARK):
             record: Mapping[str, Any] = json.loads(line.removeprefix(MARK))
-            yield Outcome(layer, **record)
+            yield LayerOutcome(layer, **record)
 
 
-def _why(ended: Ended, timeout_s: float) -> str:
+def _why(ended: ProcessEnd, timeout_s: float) -> str:
     """Why a process did not end well: its time, the signal, or the last line that it wrote to stderr."""
     if ended.code is None:
         return f"its time is up: no end after {timeout_s:.0f} s"
     if ended.code < 0:
         return f"its process was ended by signal {-ended.code}"
-    last = [line.strip() for line in ended.stderr.splitlines() if line.strip()][-1:]
-    return f"its process ended with code {ended.code}{''.join(f': {line[:300]}' for line in last)}"
+    return left_with(ended.code, ended.stderr)

@@ -18,7 +18,7 @@ from blackwell_matmul.frontend.phrases import told
 from blackwell_matmul.frontend.tilus_compat import check_target, import_tilus, target_names
 from blackwell_matmul.gpus import by_name
 from blackwell_matmul.problem import Schedule, as_pins
-from blackwell_matmul.wording import attribute, integer, number, plain_text, same, shown, spelled
+from blackwell_matmul.validation import attribute, integer, number, plain_text, same, shown, spelled
 
 
 @dataclass(frozen=True, eq=False)

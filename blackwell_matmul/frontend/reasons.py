@@ -25,7 +25,7 @@ from tilus.lang.transpiler.common import TilusProgramError
 from blackwell_matmul.frontend import phrases
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen, instructions, operands
-from blackwell_matmul.wording import said
+from blackwell_matmul.validation import said
 
 LONGEST_REASON = 400
 """Characters of a whole reason."""

@@ -27,7 +27,7 @@ from tilus.lang.transpiler.builder import Scope
 
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.program import Location, SharedAllocation
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 BARRIER_BYTES = 8
 
@@ -241,7 +241,7 @@ class NamingScope(Scope):
         self._transpiler.christen(var_or_value, self._transpiler.alias(name))
 
 
-class Place(NamedTuple):
+class SourcePlace(NamedTuple):
     """Where the transpiler is: the syntax node, its line, and what `self` is called there."""
 
     node: ast.AST
@@ -254,14 +254,14 @@ class NamingTranspiler(Transpiler):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
-        self._places: list[Place] = []
+        self._places: list[SourcePlace] = []
         self._aliases: dict[str, str] = {}
         self._objects: IdentityMap[str] = IdentityMap()
 
     def transpile(self, script: Script, name2consts: Any, name2divisibility: Any) -> Function:
         # tilus declares scalar parameters before it visits the first statement
         code = type(script).__call__.__code__
-        self._places = [Place(ast.Name("__call__"), Location(code.co_filename, code.co_firstlineno))]
+        self._places = [SourcePlace(ast.Name("__call__"), Location(code.co_filename, code.co_firstlineno))]
         return super().transpile(script, name2consts, name2divisibility)
 
     def visit(self, node: Any) -> Any:
@@ -280,12 +280,12 @@ class NamingTranspiler(Transpiler):
                 self._recorder.locate(stmt, place.line)
         return result
 
-    def _place(self, node: Any) -> Place | None:
+    def _place(self, node: Any) -> SourcePlace | None:
         # a call is where its function's name ends: `.wait(` of a chain broken over several lines
         line = node.func.end_lineno if isinstance(node, ast.Call) else getattr(node, "lineno", None)
         if line is None or not isinstance(node, (ast.stmt, ast.expr)):
             return None
-        return Place(node, Location(self.file, self.start_lineno + line - 1))
+        return SourcePlace(node, Location(self.file, self.start_lineno + line - 1))
 
     def append(self, inst_or_stmt: Any) -> None:
         super().append(inst_or_stmt)

@@ -19,7 +19,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Protocol
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.wording import plain_text, shown
+from blackwell_matmul.validation import plain_text, shown
 
 lock = threading.RLock()
 """Held while a target is set or a hook is in place: tilus keeps both in module globals."""

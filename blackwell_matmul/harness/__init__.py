@@ -9,11 +9,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from blackwell_matmul.harness.inputs import make_inputs
     from blackwell_matmul.harness.listing import ScheduleList, ScheduleRow, schedules
     from blackwell_matmul.harness.outputs import OutputVerdict
     from blackwell_matmul.harness.reference import exact_product, torch_product
     from blackwell_matmul.harness.result import Result, ScriptResult
-    from blackwell_matmul.harness.run import make_inputs, report, run_matmul, run_script
+    from blackwell_matmul.harness.run import report, run_matmul, run_script
     from blackwell_matmul.harness.verdict import Verdict, check_matmul
 
 __all__ = [
@@ -34,11 +35,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "inputs": ("make_inputs",),
     "listing": ("ScheduleList", "ScheduleRow", "schedules"),
     "outputs": ("OutputVerdict",),
     "reference": ("exact_product", "torch_product"),
     "result": ("Result", "ScriptResult"),
-    "run": ("make_inputs", "report", "run_matmul", "run_script"),
+    "run": ("report", "run_matmul", "run_script"),
     "verdict": ("Verdict", "check_matmul"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-
-from blackwell_matmul import kernels
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness import foreign as foreign_scripts
-from blackwell_matmul.harness.reference import TORCH_DTYPES
-from blackwell_matmul.problem import Problem, Schedule, as_pins
+from blackwell_matmul.harness.kernel_call import KernelCall, Pins, resolve
 
 if TYPE_CHECKING:
     from blackwell_matmul.compiler import Bundle
@@ -21,7 +15,7 @@ def compile_kernel(
     kernel: str,
     size: Sequence[int] | None = None,
     dtype: str | None = None,
-    schedule: str | Schedule | Mapping[str, object] | None = None,
+    schedule: Pins = None,
     *,
     target: str | None = None,
     cache: bool = True,
@@ -31,28 +25,11 @@ def compile_kernel(
     size, dtype and schedule are those of `run_matmul` and `run_script`. Raises InputError, CompileError or
     UnsupportedError.
     """
+    return compile_call(resolve(kernel, size, dtype, schedule), target=target, cache=cache)
+
+
+def compile_call(call: KernelCall, *, target: str | None = None, cache: bool = True) -> Bundle:
     from blackwell_matmul.compiler import compile
 
-    if not foreign_scripts.names_a_file(kernel):
-        pins = kernels.parse_schedule(kernel, schedule) if isinstance(schedule, str) else as_pins(schedule)
-        m, n, k = size or foreign_scripts.DEFAULT_SIZE
-        args = _matmul_arguments(Problem(m, n, k, "fp16" if dtype is None else dtype))
-        return compile(kernels.rung(kernel), *args, schedule=pins or None, target=target, cache=cache)
-    foreign = foreign_scripts.load(kernel)
-    knobs = foreign_scripts.read_schedule(foreign, schedule if isinstance(schedule, str) else as_pins(schedule))
-    if foreign.example_args is not None:
-        args = foreign_scripts.example_call(foreign, size)
-    else:
-        problem = foreign_scripts.matmul_problem(foreign, size, dtype)
-        knobs, args = foreign_scripts.fill_dtype(foreign, knobs, problem), _matmul_arguments(problem)
-    with foreign_scripts.importable(foreign.folder):
-        return compile(foreign.script_cls, *args, schedule=knobs or None, target=target, cache=cache)
-
-
-def _matmul_arguments(problem: Problem) -> tuple[Any, ...]:
-    """(m, n, k, a, b, c) with tensors that nobody fills: address space, not memory."""
-    m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
-    try:
-        return (m, n, k, *(torch.empty(shape, dtype=dtype) for shape in ((m, k), (n, k), (m, n))))
-    except (MemoryError, RuntimeError):
-        raise InputError(f"{problem} does not fit into this machine's memory; choose a smaller size.") from None
+    with call.loaded():
+        return compile(call.script, *call.arguments, schedule=call.pins or None, target=target, cache=cache)

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Never
 
-from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpus import GPUS, Gpu, by_name, gpu_for_target
-from blackwell_matmul.harness import foreign
+from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 RULE = (
     "Of the schedules that can run the one with the fewest predicted cycles, on the SM that has the most tiles; of "
@@ -147,9 +146,7 @@ def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
 
 def _script_cls(rung: str | type) -> Any:
     """The class of a rung; one without knobs from the space has nothing to list."""
-    if isinstance(rung, str) and not foreign.names_a_file(rung):
-        return kernels.rung(rung)
-    found = foreign.load(rung)
+    found = find(rung)
     knobs: Sequence[str] | None = getattr(found.script_cls, "knobs", None)
     if not knobs or not {"block_m", "block_n", "block_k"} <= set(knobs):
         raise InputError(f"{found.name} has no knobs of the space; the rungs, such as v1, and their subclasses have.")

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.wording import attribute, has_memory, shown
+from blackwell_matmul.validation import attribute, has_memory, shown
 
 Tolerance = tuple[float, float]
 """rtol and atol."""

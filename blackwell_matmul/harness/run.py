@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import copy
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
-import numpy as np
 import torch
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness import foreign as foreign_scripts
-from blackwell_matmul.harness.foreign import Foreign
-from blackwell_matmul.harness.outputs import compare
-from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_name
+from blackwell_matmul import kernels
+from blackwell_matmul.harness.inputs import make_inputs
+from blackwell_matmul.harness.kernel_call import KernelCall, resolve
+from blackwell_matmul.harness.reference import dtype_name
 from blackwell_matmul.harness.result import Result, ScriptResult
+from blackwell_matmul.harness.user_kernel import load
 from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem import Problem, Schedule, as_pins, plain_seed
-from blackwell_matmul.wording import plain_values, said, shown
+from blackwell_matmul.validation import plain_values
 
 if TYPE_CHECKING:
     from blackwell_matmul.script import Kernel
@@ -48,7 +44,7 @@ def run_matmul(
     when the kernel cannot be simulated, SimulationError when it cannot go on. A wrong result is no exception: see
     `Result.ok`.
     """
-    script = _script(rung) if isinstance(rung, str) else rung
+    script = kernels.rung(rung) if isinstance(rung, str) else rung
     pins, seed = as_pins(schedule), plain_seed(seed)
     a, b, c = make_inputs(problem, seed)
     from blackwell_matmul.simulator import simulate
@@ -72,7 +68,7 @@ def run_script(
 ) -> Result | ScriptResult:
     """Run a script of the user's in the simulator, and check what can be checked.
 
-    script: "my_kernel.py:MyScript", or a tilus.Script class. `harness.foreign` says what its file may have beside it:
+    script: "my_kernel.py:MyScript", or a tilus.Script class. `harness.user_kernel` says what its file may have beside:
     `example_args` and `reference`; without the first it is called with (m, n, k, a, b, c) like a rung, on inputs of
     type `dtype` ("fp16", "bf16"; None: as its pointers say). size: (m, n, k); None is 1024 each, or the defaults of
     `example_args`. schedule: pins arguments of `__init__`, as a mapping or as "block_m=128,swizzle=true". `seed` gives
@@ -82,25 +78,32 @@ def run_script(
     `run_matmul`; a file that cannot be loaded is an InputError too.
     """
     seed = plain_seed(seed)
-    foreign = foreign_scripts.load(script)
-    pins = foreign_scripts.read_schedule(foreign, schedule if isinstance(schedule, str) else as_pins(schedule))
-    options = _Options(target=target, seed=seed, policy=policy, workers=workers, progress=progress)
-    sizes = plain_size(size)
-    if foreign.example_args is None:
-        problem = foreign_scripts.matmul_problem(foreign, sizes, dtype)
-        pins = foreign_scripts.fill_dtype(foreign, pins, problem)
-        args: tuple[Any, ...] = (problem.m, problem.n, problem.k, *make_inputs(problem, seed))
-        if foreign.reference is None:
-            run = _simulate(foreign, args, pins, options)
-            return report(run, *args[3:], seed=seed)
-        return _run_beside(foreign, args, (problem.m, problem.n, problem.k), pins, options)
-    if dtype is not None:
-        raise InputError(
-            f"dtype is {shown(dtype)} and {foreign.name} has example_args, which makes its own; leave it out."
-        )
-    with seeded(seed):
-        args = foreign_scripts.example_call(foreign, sizes)
-    return _run_beside(foreign, args, sizes, pins, options)
+    call = resolve(load(script), size, dtype, schedule, seed=seed)
+    return run_call(call, target=target, policy=policy, workers=workers, progress=progress)
+
+
+def run_call(
+    call: KernelCall,
+    *,
+    target: str | None = None,
+    policy: str = "adversarial",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Result | ScriptResult:
+    """Run what is resolved, and compare with the file's `reference` if it has one, or as a matmul."""
+    from blackwell_matmul.simulator import simulate
+
+    expected = call.expected()
+    options = _Options(target=target, seed=call.seed, policy=policy, workers=workers, progress=progress)
+    with call.loaded():
+        run = simulate(call.script, *call.arguments, schedule=call.pins or None, **options)
+    if call.problem is not None and call.kernel.reference is None:
+        return report(run, *call.arguments[3:], seed=call.seed)
+    outputs, schedule = tuple(call.compared(expected)), plain_values(run.schedule)
+    return ScriptResult(
+        call.kernel.name, call.size, schedule, run.target, call.seed, outputs, run.seconds, run.findings,
+        run.disagreements,
+    )  # fmt: skip
 
 
 class _Options(TypedDict):
@@ -111,66 +114,6 @@ class _Options(TypedDict):
     policy: str
     workers: int | None
     progress: Progress | None
-
-
-def _simulate(foreign: Foreign, args: tuple[Any, ...], pins: Mapping[str, object], options: _Options) -> Run:
-    from blackwell_matmul.simulator import simulate
-
-    with foreign_scripts.importable(foreign.folder), foreign_scripts.surviving_exit(foreign):
-        return simulate(foreign.script_cls, *args, schedule=pins or None, **options)
-
-
-def _run_beside(
-    foreign: Foreign,
-    args: tuple[Any, ...],
-    size: tuple[int, int, int] | None,
-    pins: Mapping[str, object],
-    options: _Options,
-) -> ScriptResult:
-    """Run, and compare with the file's `reference` if it has one, which sees the arguments as they were before."""
-    expected = {} if foreign.reference is None else _expected(foreign, args, options["seed"])
-    run = _simulate(foreign, args, pins, options)
-    names = list(foreign.parameters)
-    outputs = [compare(names[at], args[at], value, foreign.tolerance) for at, value in expected.items()]
-    schedule = plain_values(run.schedule)
-    return ScriptResult(
-        foreign.name, size, schedule, run.target, options["seed"], tuple(outputs), run.seconds, run.findings,
-        run.disagreements,
-    )  # fmt: skip
-
-
-def _expected(foreign: Foreign, args: tuple[Any, ...], seed: int) -> dict[int, Any]:
-    try:
-        copies = copy.deepcopy(args)
-    except Exception as error:
-        raise InputError(
-            f"the arguments of {foreign.name} cannot be copied for its reference: {said(error)}."
-        ) from error
-    with seeded(seed):
-        return foreign_scripts.expected_outputs(foreign, copies)
-
-
-def plain_size(size: Sequence[int] | None) -> tuple[int, int, int] | None:
-    """Three positive integers, or None."""
-    if size is None:
-        return None
-    if not isinstance(size, (tuple, list)) or len(size) != 3:
-        raise InputError("size must be three integers, (m, n, k), or None.")
-    problem = Problem(*size)
-    return problem.m, problem.n, problem.k
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Random numbers of torch and numpy that depend on the seed alone; what they were goes on afterwards."""
-    before = np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        np.random.seed(seed % 2**32)
-        try:
-            yield
-        finally:
-            np.random.set_state(before)
 
 
 def report(run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, seed: int | None = None) -> Result:
@@ -185,49 +128,5 @@ def report(run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, seed:
     )  # fmt: skip
 
 
-def make_inputs(problem: Problem, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A[m, k] and B[n, k], normally distributed, and C[m, n] full of NaN, so that an element nobody writes shows.
-
-    The same seed gives the same values. Raises InputError when this machine's memory is too small for them.
-    """
-    seed = plain_seed(seed)
-    if not isinstance(problem, Problem):
-        raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
-    _require_memory(problem)
-    dtype, generator = TORCH_DTYPES[problem.dtype], torch.Generator().manual_seed(seed)
-    try:
-        a, b = (
-            torch.randn(rows, problem.k, generator=generator, dtype=torch.float32, device="cpu").to(dtype)
-            for rows in (problem.m, problem.n)
-        )
-        return a, b, torch.full((problem.m, problem.n), float("nan"), dtype=dtype, device="cpu")
-    except (MemoryError, RuntimeError):
-        raise InputError(f"{problem} does not fit into this machine's memory; choose a smaller size.") from None
-
-
-def _script(rung: str) -> type:
-    from blackwell_matmul import kernels
-
-    return kernels.rung(rung)
-
-
 def _tile(value: object) -> int:
     return value if isinstance(value, int) and value > 0 else 128
-
-
-def _require_memory(problem: Problem) -> None:
-    m, n, k = problem.m, problem.n, problem.k
-    need_bytes = problem.element_bytes * (m * k + n * k + m * n) + 8 * n * k
-    have_bytes = _physical_memory_bytes()
-    if have_bytes is not None and need_bytes > have_bytes:
-        raise InputError(
-            f"{problem} needs {need_bytes / 2**30:.4g} GiB for A, B, C and the check; this machine has "
-            f"{have_bytes / 2**30:.4g} GiB, so choose a smaller size."
-        )
-
-
-def _physical_memory_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None

@@ -27,7 +27,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.reference import torch_product
 from blackwell_matmul.problem import positive
 from blackwell_matmul.scheduling.tile_config import MMA_K
-from blackwell_matmul.wording import has_memory, shown
+from blackwell_matmul.validation import has_memory, shown
 
 ALLOWED_RATIO = 2.0
 BLOCK_ELEMENTS = 2**21

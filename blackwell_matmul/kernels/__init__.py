@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.problem import Schedule
 from blackwell_matmul.scheduling.ladders import LADDERS
-from blackwell_matmul.wording import plain_text, shown
+from blackwell_matmul.validation import plain_text, shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.kernels.matmul import MatmulScript

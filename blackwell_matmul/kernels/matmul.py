@@ -12,7 +12,7 @@ from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
 from blackwell_matmul.problem import Problem, features_of, plain_features, positive
 from blackwell_matmul.scheduling import rules, space
 from blackwell_matmul.script import Script
-from blackwell_matmul.wording import has_memory, same, shown
+from blackwell_matmul.validation import has_memory, same, shown
 
 ALIGNMENT_BYTES = 16
 """Where a tensor must start: TMA takes no other address, and the widest cp.async copies as much."""

@@ -16,7 +16,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.launch import Prepared
 from blackwell_matmul.runtime.recent import Recent
-from blackwell_matmul.wording import has_memory
+from blackwell_matmul.validation import has_memory
 
 KEPT_CALLS = 1024
 """Packed launches kept for one kernel."""

@@ -7,9 +7,10 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from blackwell_matmul import driver
 from blackwell_matmul.compiler.plan import Argument, Launch
 from blackwell_matmul.errors import DriverError, UnsupportedError
-from blackwell_matmul.runtime import driver, torch_cuda
+from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.maps import EncodedMap, encoded
 
 _FORMATS = {

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from blackwell_matmul import driver
 from blackwell_matmul.elements import require_element
 from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.runtime import driver, torch_cuda
+from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.calls import Calls, address
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.compiler.bundle import Bundle

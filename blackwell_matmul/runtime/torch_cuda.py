@@ -11,7 +11,7 @@ import torch
 
 from blackwell_matmul.compiler.plan import Workspace
 from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from blackwell_matmul.problem import INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import LADDERS
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES, MmaSpec, TileConfig, ceil_div, round_up
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 SPARE_REGISTERS = 60
 """What a thread needs besides its part of the accumulator: addresses, the loop, a strip on its way out. Kernels that

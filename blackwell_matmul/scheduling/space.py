@@ -19,7 +19,7 @@ from blackwell_matmul.problem import INT32_MAX, KNOBS, Problem, Schedule, as_pin
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, require, why_no_mma, why_not
-from blackwell_matmul.wording import integer, plain_text, shown
+from blackwell_matmul.validation import integer, plain_text, shown
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType({name: knob.values for name, knob in KNOBS.items()})
 """Every knob with its values, once for all rungs. Not every combination fits into every GPU: ask `why_not`."""

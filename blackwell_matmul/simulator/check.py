@@ -23,7 +23,7 @@ from blackwell_matmul.simulator.simulate import new_simulation, plain_options, p
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.trace.timeline import around
 from blackwell_matmul.simulator.trace.tracer import Tracer
-from blackwell_matmul.wording import plain_values, shown
+from blackwell_matmul.validation import plain_values, shown
 
 POLICY = "adversarial"
 MAX_TIMELINES = 8

@@ -21,7 +21,7 @@ from blackwell_matmul.interrupts import held, leave_with_parent
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.replay.alike import Replays
 from blackwell_matmul.simulator.simulation import Simulation
-from blackwell_matmul.wording import spelled
+from blackwell_matmul.validation import spelled
 
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
 

@@ -28,7 +28,7 @@ from blackwell_matmul.simulator.parallel import run_ctas
 from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS as MAX_CTAS_OF_A_CLUSTER
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.trace.tracer import Tracer
-from blackwell_matmul.wording import accepts, attribute, has_memory, integer, shown, spelled
+from blackwell_matmul.validation import accepts, attribute, has_memory, integer, shown, spelled
 
 import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Event, Finding
-from blackwell_matmul.wording import near
+from blackwell_matmul.validation import near
 
 AROUND = 2
 """Source lines shown before and after a marked one."""

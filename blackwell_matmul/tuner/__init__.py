@@ -1,6 +1,7 @@
 """Which schedule is fastest on this GPU: candidates from the space, measured, and the winners kept.
 
-`candidates` lists and orders, `tuning` measures through the harness, `store` keeps. `store` is all that a call needs.
+`candidates` lists and orders, `tuning` measures through the harness and keeps the winner where calls find it, `store`
+tells it.
 """
 
 from __future__ import annotations

@@ -14,16 +14,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.harness import foreign
-from blackwell_matmul.harness.reference import TORCH_DTYPES
+from blackwell_matmul.harness.inputs import unfilled
+from blackwell_matmul.harness.user_kernel import UserKernel, importable
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
@@ -50,28 +46,7 @@ class Candidates:
         return len(self.ordered) + sum(self.refused.values())
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """What is tuned. source: a rung's name, or "file.py:Script"."""
-
-    source: str
-    script_cls: Any
-    folder: Path | None
-
-    @property
-    def name(self) -> str:
-        return str(self.script_cls.__name__)
-
-
-def find(source: str) -> Kernel:
-    """InputError for what is no kernel."""
-    if not foreign.names_a_file(source):
-        return Kernel(source, kernels.rung(source), None)
-    found = foreign.load(source)
-    return Kernel(source, found.script_cls, found.folder)
-
-
-def candidates(kernel: Kernel, problem: Problem, gpu: Gpu) -> Candidates:
+def candidates(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Candidates:
     """From the shared space for a rung, from tilus's autotune space for any other script; InputError if none runs."""
     if getattr(kernel.script_cls, "knobs", None):
         return _of_the_space(kernel.script_cls, problem, gpu)
@@ -103,13 +78,12 @@ def _mixed(ranked: Sequence[Schedule], problem: Problem, gpu: Gpu) -> list[Sched
     return sorted(ranked, key=costs.__getitem__)
 
 
-def _rows(kernel: Kernel, problem: Problem, gpu: Gpu) -> Sequence[Pins]:
+def _rows(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Sequence[Pins]:
     from blackwell_matmul.frontend import bind_all
 
-    m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
-    tensors = (torch.empty(shape, dtype=dtype) for shape in ((m, k), (n, k), (m, n)))
-    with foreign.importable(kernel.folder):
-        return [bound.init_kwargs for bound in bind_all(kernel.script_cls, (m, n, k, *tensors), target=gpu.arch)]
+    arguments = (problem.m, problem.n, problem.k, *unfilled(problem))
+    with importable(kernel.folder):
+        return [bound.init_kwargs for bound in bind_all(kernel.script_cls, arguments, target=gpu.arch)]
 
 
 def _plain(row: Pins) -> dict[str, Any]:

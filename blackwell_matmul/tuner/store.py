@@ -1,28 +1,14 @@
-"""Winners on disk, each under all that it depends on; a call on a GPU asks here when nobody pins a schedule.
-
-A file is read once in a process. One that is damaged, or is not what its name says, counts as none and is written anew
-by the next `tune`. What was tuned on another GPU or driver, or before an update, is not found.
-"""
+"""What has been tuned, by the name of a rung or by its class."""
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import importlib.metadata
-import inspect
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from blackwell_matmul.errors import BlackwellMatmulError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.kernels.digest import kernels_digest
+from blackwell_matmul.kernels import rung as rung_class
 from blackwell_matmul.problem import Problem
-
-FOLDER = "tuned"
-FORMAT = 1
-DTYPE_NAMES = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
+from blackwell_matmul.runtime.device import gpu_at
+from blackwell_matmul.runtime.winners import winner
 
 
 def stored(rung: str | type, problem: Problem, gpu: Gpu | None = None) -> dict[str, Any] | None:
@@ -30,104 +16,5 @@ def stored(rung: str | type, problem: Problem, gpu: Gpu | None = None) -> dict[s
 
     gpu: the first of this machine, unless another is given.
     """
-    if gpu is None:
-        from blackwell_matmul.runtime.device import gpu_at
-
-        gpu = gpu_at(0)
-    record = _read(place(_class_of(rung), problem, gpu))
-    return None if record is None else dict(record["schedule"])
-
-
-def pins_for_call(script_cls: Any, arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, Any]:
-    """What a call with these arguments (m, n, k, a, b, c) shall pin; nothing for any other call, whatever it is."""
-    try:
-        m, n, k, a = arguments[:4]
-        problem = Problem(m, n, k, DTYPE_NAMES[str(a.dtype)])
-        return stored(script_cls, problem, gpu) or {}
-    except (BlackwellMatmulError, AttributeError, KeyError, TypeError, ValueError):
-        return {}
-
-
-def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any]) -> Path | None:
-    """Write a winner, whole or not at all: "schedule" by knob, and whatever else is worth knowing. None: no cache,
-    or none that can be written to."""
-    from blackwell_matmul.harness.bench.results import write_whole  # heavy, and calls only read
-
-    file = place(script_cls, problem, gpu)
-    if file is None:
-        return None
-    try:
-        write_whole(file, {"format": FORMAT, "under": _under(script_cls, problem, gpu), **record})
-    except OSError:
-        return None
-    _read.cache_clear()
-    return file
-
-
-def band(m: int) -> int:
-    """What m counts as: the power of two that holds it. n and k are compiled in, m is not."""
-    return 1 << (m - 1).bit_length()
-
-
-def place(script_cls: Any, problem: Problem, gpu: Gpu) -> Path | None:
-    """The file of a winner; None where the cache is switched off."""
-    from blackwell_matmul.compiler import cache
-
-    root = cache.folder()
-    if root is None:
-        return None
-    key = json.dumps(_under(script_cls, problem, gpu), sort_keys=True)
-    return root / FOLDER / f"{script_cls.__name__}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
-
-
-def _under(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any]:
-    about = {"n": problem.n, "k": problem.k, "dtype": problem.dtype, "m_up_to": band(problem.m)}
-    board = {"gpu": gpu.name, "arch": gpu.arch, "sm_count": gpu.sm_count}
-    return {"kernel": script_cls.__name__, "source": _source(script_cls), **about, **board, **_versions()}
-
-
-@functools.cache
-def _versions() -> dict[str, str]:
-    from blackwell_matmul.compiler.compiling import versions
-
-    return {**versions(), "torch": importlib.metadata.version("torch"), "driver": _driver()}
-
-
-def _driver() -> str:
-    from blackwell_matmul.detect import find_driver
-
-    release = Path("/proc/driver/nvidia/version")
-    try:
-        return release.read_text(encoding="utf-8").splitlines()[0]
-    except (OSError, IndexError):
-        return str(find_driver().cuda)
-
-
-@functools.cache
-def _source(script_cls: Any) -> str:
-    """Of a rung, all kernels of this package, which share code; of any other script, its file."""
-    if script_cls.__module__.startswith("blackwell_matmul."):
-        return kernels_digest()
-    file = inspect.getsourcefile(script_cls)
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16] if file else ""
-
-
-def _class_of(rung: str | type) -> Any:
-    if not isinstance(rung, str):
-        return rung
-    from blackwell_matmul.kernels import rung as rung_class
-
-    return rung_class(rung)
-
-
-@functools.cache
-def _read(file: Path | None) -> Mapping[str, Any] | None:
-    """The record of a file, if it is one."""
-    if file is None:
-        return None
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-        good = record["format"] == FORMAT and isinstance(record["schedule"], dict)
-        return record if good else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    script_cls = rung_class(rung) if isinstance(rung, str) else rung
+    return winner(script_cls, problem, gpu_at(0) if gpu is None else gpu)

@@ -1,6 +1,6 @@
 """`tune`: compile the candidates, check each in a child process of its own, time those that are right, all in turn.
 
-What hangs, crashes or is wrong costs one candidate and is told with its reason. The winner goes into `store`.
+What hangs, crashes or is wrong costs one candidate and is told with its reason. The winner is kept where calls find it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from typing import Any, Literal
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.harness.bench import machine, session
+from blackwell_matmul.harness.bench import bench_machine, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender, cublas
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, Row
 from blackwell_matmul.harness.bench.session import Plan
-from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Workers
+from blackwell_matmul.harness.user_kernel import UserKernel, find
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.tuner import store
-from blackwell_matmul.tuner.candidates import Candidates, Kernel, Pins, candidates, find, spelled
-from blackwell_matmul.wording import number, shown
+from blackwell_matmul.runtime import winners
+from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
+from blackwell_matmul.validation import number, shown
 
 BUDGET_S = 120.0
 TOP = 16
@@ -39,7 +40,7 @@ Status = Literal["timed", "wrong", "refused", "failed", "not tried"]
 
 
 @dataclass(frozen=True)
-class Trial:
+class CandidateTrial:
     """One candidate. median_us, spread_percent, percent_of_cublas: None unless it was timed; reason: why not."""
 
     schedule: Pins
@@ -58,7 +59,7 @@ class Tuning:
     kernel: str
     problem: Problem
     gpu: str
-    trials: tuple[Trial, ...]
+    trials: tuple[CandidateTrial, ...]
     refused: Mapping[str, int]
     left_out: int
     cublas_us: float | None
@@ -66,7 +67,7 @@ class Tuning:
     stored_in: str | None = None
 
     @property
-    def winner(self) -> Trial | None:
+    def winner(self) -> CandidateTrial | None:
         return self.trials[0] if self.trials and self.trials[0].status == "timed" else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -91,7 +92,7 @@ def tune(
     _require("budget", budget_s, 1, 86_400)
     _require("top", top, 1, 100_000)
     _require("limit", limit_s, 1, 86_400)
-    kernel, gpu = find(rung), machine.gpu_at_hand()
+    kernel, gpu = find(rung), bench_machine.gpu_at_hand()
     found = candidates(kernel, problem, gpu)
     start = time.monotonic()
     tried = found.ordered[:top]
@@ -101,12 +102,12 @@ def tune(
     return _kept(made, kernel, problem, gpu)
 
 
-def contender_of(kernel: Kernel, pins: Pins) -> Contender:
+def contender_of(kernel: UserKernel, pins: Pins) -> Contender:
     return Contender(f"{kernel.name} {spelled(pins)}", "kernel", kernel.source, spelled(pins))
 
 
 def _measure(
-    kernel: Kernel,
+    kernel: UserKernel,
     problem: Problem,
     gpu: Gpu,
     tried: Sequence[Pins],
@@ -117,8 +118,8 @@ def _measure(
     """The candidates and cuBLAS through the same steps as in `bench`."""
     (budget_s, limit_s), start = seconds, time.monotonic()
     contenders = (cublas(), *(contender_of(kernel, pins) for pins in tried))
-    plan = Plan(contenders, (Case(problem),), SETTINGS, DEVICE, limit_s)
-    book, index = Book(folder, "tune", machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
+    plan = Plan(contenders, (BenchCase(problem),), SETTINGS, DEVICE, limit_s)
+    book, index = Book(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
     session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s)
     with Workers(limit_s) as workers:
         ready = _compiled(plan, index, problem)
@@ -137,7 +138,7 @@ def _compiled(plan: Plan, index: Index, problem: Problem) -> Plan:
 
 
 def _tuning(
-    kernel: Kernel, problem: Problem, gpu: Gpu, found: Candidates, tried: Sequence[Pins], book: Book, seconds: float
+    kernel: UserKernel, problem: Problem, gpu: Gpu, found: Candidates, tried: Sequence[Pins], book: Book, seconds: float
 ) -> Tuning:
     trials = [_trial(pins, book.get(contender_of(kernel, pins).name, problem)) for pins in tried]
     trials.sort(key=lambda trial: (trial.median_us is None, trial.median_us))
@@ -147,18 +148,18 @@ def _tuning(
     return Tuning(kernel.name, problem, gpu.name, tuple(trials), found.refused, left_out, cublas_us, seconds)
 
 
-def _trial(pins: Pins, row: Row | None) -> Trial:
+def _trial(pins: Pins, row: Row | None) -> CandidateTrial:
     if row is None:
-        return Trial(pins, "not tried", "the budget was spent.")
+        return CandidateTrial(pins, "not tried", "the budget was spent.")
     if row.status != "correct":
-        return Trial(pins, row.status, row.reason)
+        return CandidateTrial(pins, row.status, row.reason)
     if row.timing is None:
-        return Trial(pins, "failed", row.untimed)
-    return Trial(pins, "timed", "", row.timing.median_us, row.timing.spread_percent, row.percent_of_cublas)
+        return CandidateTrial(pins, "failed", row.untimed)
+    return CandidateTrial(pins, "timed", "", row.timing.median_us, row.timing.spread_percent, row.percent_of_cublas)
 
 
-def _kept(made: Tuning, kernel: Kernel, problem: Problem, gpu: Gpu) -> Tuning:
-    """The same, with the winner in the store."""
+def _kept(made: Tuning, kernel: UserKernel, problem: Problem, gpu: Gpu) -> Tuning:
+    """The same, with the winner kept."""
     if made.winner is None:
         return made
     record = {
@@ -166,7 +167,7 @@ def _kept(made: Tuning, kernel: Kernel, problem: Problem, gpu: Gpu) -> Tuning:
         "tuning": made.as_dict(),
         "taken": time.strftime("%Y-%m-%d %H:%M"),
     }
-    file = store.keep(kernel.script_cls, problem, gpu, record)
+    file = winners.keep(kernel.script_cls, problem, gpu, record)
     return Tuning(**{**vars(made), "stored_in": None if file is None else str(file)})
 
 

@@ -16,7 +16,7 @@ from tilus.drivers import optimize_ir_module
 from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
 
 from blackwell_matmul.compiler import nvrtc
-from blackwell_matmul.compiler.launch import launch_plan
+from blackwell_matmul.compiler.host_code import launch_plan
 from blackwell_matmul.compiler.plan import Launch, LaunchPlan, TensorMap
 from blackwell_matmul.compiler.source import device_source, lower
 from blackwell_matmul.frontend import Program, target

@@ -13,7 +13,7 @@ import pytest
 
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import bind, build, import_tilus, phrases
-from blackwell_matmul.harness import foreign
+from blackwell_matmul.harness import user_kernel
 
 import_tilus()
 
@@ -188,7 +188,7 @@ def refusal(script: type) -> str:
 def written(folder: Path, text: str) -> Any:
     file = folder / "bad.py"
     file.write_text(text)
-    return foreign.load(f"{file}:Bad").script_cls
+    return user_kernel.load(f"{file}:Bad").script_cls
 
 
 @pytest.mark.parametrize(("body", "words"), CASES, ids=[words[:40] for _, words in CASES])

@@ -11,6 +11,7 @@ import torch
 
 from blackwell_matmul import simulate
 from blackwell_matmul.compiler import compile
+from blackwell_matmul.studies.wgmma_kernels.wgmma_serial import WgmmaMatmul
 
 BENCH = Path(__file__).resolve().parents[2] / "bench" / "gpu"
 
@@ -45,10 +46,10 @@ def test_the_workspace_is_zero(kernel):
     assert torch.equal(x, y)
 
 
-def test_wgmma_compiles(kernel, monkeypatch):
+def test_wgmma_compiles(monkeypatch):
     monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", "off")
     arguments = (torch.empty(shape).half() for shape in ((300, 128), (512, 128), (300, 512)))
-    bundle = compile(kernel("wgmma", "WgmmaMatmul"), 300, 512, 128, *arguments, target="sm_90a")
+    bundle = compile(WgmmaMatmul, 300, 512, 128, *arguments, target="sm_90a")
     assert "wgmma.mma_async" in bundle.ptx and bundle.resources.spill_bytes == 0
 
 

@@ -11,7 +11,9 @@ from blackwell_matmul.harness.bench import bundles, contenders
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.problem import Problem
 
-WGMMA = contenders.kernel(f"{Path(__file__).resolve().parents[2]}/bench/gpu/kernels/wgmma.py:WgmmaMatmul")
+WGMMA = contenders.kernel(
+    f"{Path(__file__).resolve().parents[2]}/blackwell_matmul/studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul"
+)
 
 
 def test_a_carried_bundle_is_called_without_compiling(gpu, on_gpu, tmp_path, monkeypatch):

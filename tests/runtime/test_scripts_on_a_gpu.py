@@ -16,11 +16,11 @@ from blackwell_matmul.scheduling import space
 @pytest.fixture
 def compiled(monkeypatch, tmp_path):
     """The schedules that were compiled, with a disk cache of the test's own."""
-    from blackwell_matmul.runtime import script
+    from blackwell_matmul.runtime import script_calls
     from blackwell_matmul.runtime.recent import Recent
 
     monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", str(tmp_path))
-    monkeypatch.setattr(script, "_loaded", Recent(64))
+    monkeypatch.setattr(script_calls, "_loaded", Recent(64))
     original, calls = compiling.compile, []
 
     def compile(kernel, *args, schedule=None, target):

@@ -12,7 +12,7 @@ from orders import ORDERS, faults, run_in
 from tensor_core_scripts import Product
 
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.simulator.machine.cta import global_memory
+from blackwell_matmul.simulator.machine import global_memory
 from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage, TensorStorage, tiling
 from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.order.across_ctas import tiles

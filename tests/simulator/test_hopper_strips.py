@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,7 @@ import torch
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.simulator import Run, simulate
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import mutation
+from blackwell_matmul.studies import mutation
 
 PERSISTENT = {
     "h4": {"block_m": 128, "block_k": 64, "stages": 2, "consumers": 2, "group_m": 4, "sm_count": 2},

@@ -6,7 +6,6 @@ The class is a plain script here, whose arguments are all given, so that no rule
 from __future__ import annotations
 
 import functools
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +18,7 @@ from kernel_edits import DROP, PLAIN, Edit, edited
 
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.simulator import Run, simulate
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import mutation
+from blackwell_matmul.studies import mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = (ROOT / "blackwell_matmul/kernels/hopper/v5.py").read_text()

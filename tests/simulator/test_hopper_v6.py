@@ -6,7 +6,6 @@ The class is a plain script here, whose arguments are all given, so that no rule
 from __future__ import annotations
 
 import functools
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,9 +18,7 @@ from kernel_edits import DROP, PLAIN, Edit, edited
 
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.simulator import Run, simulate
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import mutation
+from blackwell_matmul.studies import mutation
 
 SOURCE = (Path(__file__).resolve().parents[2] / "blackwell_matmul/kernels/hopper/v6.py").read_text()
 SCHEDULE = {"block_m": 64, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "consumers": 1, "group_m": 4}

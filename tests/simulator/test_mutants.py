@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,7 @@ from blackwell_matmul.errors import CompileError
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.simulator import Run, simulate
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import mutation
+from blackwell_matmul.studies import mutation
 
 SCHEDULES = {
     "v0": {"block_n": 64, "block_k": 32},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,7 @@ from blackwell_matmul import check, simulate
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.harness import check_matmul
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-import mutation
+from blackwell_matmul.studies import mutation
 
 TARGET = "sm_90a"
 SAMPLE = 8

@@ -10,9 +10,10 @@ import pytest
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling import rules, space
-from blackwell_matmul.tuner.candidates import candidates, cost, find, spelled
+from blackwell_matmul.tuner.candidates import candidates, cost, spelled
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
 FAULTY = f"{Path(__file__).resolve().parents[2]}/bench/gpu/kernels/faulty.py:FaultyMatmul"

@@ -13,13 +13,15 @@ import torch
 from blackwell_matmul import cli, detect, simulate
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.harness.bench import contenders, machine, session
+from blackwell_matmul.harness.bench import bench_machine, contenders, session
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.suites import BenchCase
+from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.tuner import store, stored, tune, tuning
-from blackwell_matmul.tuner.candidates import find, spelled
-from blackwell_matmul.tuner.winners import winners
+from blackwell_matmul.runtime import winners as kept_winners
+from blackwell_matmul.tuner import stored, tune, tuning
+from blackwell_matmul.tuner.candidates import spelled
+from blackwell_matmul.tuner.tuned_contenders import winners
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTY = f"{ROOT}/bench/gpu/kernels/faulty.py:FaultyMatmul"
@@ -32,9 +34,9 @@ H200 = GPUS["H200"]
 def no_gpu(tmp_path, monkeypatch):
     """The machine pretends to an H200, and the processor does the work, by stand-ins of a candidate's `fault`."""
     monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", str(tmp_path))
-    store._read.cache_clear()
+    kept_winners._read.cache_clear()
     monkeypatch.setattr(detect, "require_gpu", lambda: None)
-    monkeypatch.setattr(machine, "gpu_at_hand", lambda: H200)
+    monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda: H200)
     monkeypatch.setattr(tuning, "DEVICE", "cpu")
     monkeypatch.setattr(tuning, "SETTINGS", Settings(rounds=3, warmup_s=0.0))
     monkeypatch.setattr(tuning, "contender_of", stand_in)
@@ -111,11 +113,11 @@ def test_options_that_are_none(option):
 
 def test_bench_takes_winners_as_contenders_of_their_own_problem():
     other = Problem(99, 40, 24)
-    store.keep(find("v1").script_cls, PROBLEM, H200, {"schedule": {"block_n": 64}})
-    (only,) = winners(["v1", "triton"], [Case(PROBLEM), Case(other)], H200)
+    kept_winners.keep(find("v1").script_cls, PROBLEM, H200, {"schedule": {"block_n": 64}})
+    (only,) = winners(["v1", "triton"], [BenchCase(PROBLEM), BenchCase(other)], H200)
     assert (only.name, only.source, only.pins) == ("v1 tuned", "v1", "block_n=64")
     assert only.takes(PROBLEM) and not only.takes(other)
-    plan = session.Plan((contenders.cublas(), only), (Case(PROBLEM), Case(other)))
+    plan = session.Plan((contenders.cublas(), only), (BenchCase(PROBLEM), BenchCase(other)))
     assert [(each.name, case.problem) for each, case in plan.pairs()] == [
         ("cublas", PROBLEM), ("cublas", other), ("v1 tuned", PROBLEM)
     ]  # fmt: skip
@@ -161,7 +163,7 @@ def test_without_a_gpu_a_sentence(command, monkeypatch):
     def refuse():
         raise UnsupportedError("measuring takes a GPU.")
 
-    monkeypatch.setattr(machine, "gpu_at_hand", refuse)
+    monkeypatch.setattr(bench_machine, "gpu_at_hand", refuse)
     assert command("v2") == (2, "", "error: measuring takes a GPU.\n")
 
 

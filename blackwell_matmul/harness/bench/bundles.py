@@ -6,22 +6,24 @@ of a rung, so that several problems share a bundle. An index made from other sou
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul import kernels
+from blackwell_matmul.digests import code_digest, digest
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.files import write_json
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.harness import foreign
 from blackwell_matmul.harness.bench.contenders import Contender
-from blackwell_matmul.kernels.digest import code_digest
-from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.wording import plain_values
+from blackwell_matmul.harness.user_kernel import find
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.validation import plain_values
+
+if TYPE_CHECKING:
+    from blackwell_matmul.harness.kernel_call import KernelCall
 
 INDEX = "index.json"
 
@@ -40,7 +42,7 @@ def code_of(contender: Contender) -> str:
 
 def _content(contender: Contender) -> str:
     path = Path(contender.source.rpartition(":")[0])
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:8] if path.is_file() else ""
+    return digest(path.read_bytes())[:8] if path.is_file() else ""
 
 
 class Index:
@@ -69,62 +71,37 @@ class Index:
         self._entries[key(contender, problem)] = dict(entry)
 
     def save(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         record = {"stamp": code_digest(), "target": self._target, "bundles": self._entries}
-        draft = self.folder / f".{INDEX}"
-        draft.write_text(json.dumps(record, indent=1), encoding="utf-8")
-        draft.replace(self.folder / INDEX)
+        write_json(self.folder / INDEX, record)
 
 
 def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu) -> dict[str, Any]:
     """Compile a kernel with the schedule that a call on this GPU would have; what the index keeps of it."""
     from blackwell_matmul.compiler import compile
+    from blackwell_matmul.harness.kernel_call import resolve  # loads torch
 
-    script, pins, home = _script(contender, problem)
-    arguments = _arguments(problem)
-    with foreign.importable(home):
-        chosen = _schedule(script, pins, arguments, gpu)
-        bundle = compile(script, *arguments, schedule=chosen or None, target=gpu.arch)
+    found = find(contender.source)
+    if found.example_args is not None:
+        raise InputError(f"{found.name} has example_args and is no matmul; bench times C = A @ B.T.")
+    call = resolve(found, (problem.m, problem.n, problem.k), problem.dtype, contender.pins)
+    with call.loaded():
+        chosen = _schedule(call, gpu)
+        bundle = compile(call.script, *call.arguments, schedule=chosen or None, target=gpu.arch)
     place = bundle.key[:24]
     bundle.save(folder / place)
-    names = list(inspect.signature(script.__call__).parameters)[1:]
+    names = list(inspect.signature(call.script.__call__).parameters)[1:]
     places = [names.index(parameter.name) for parameter in bundle.plan.parameters]
     schedule = {name: value for name, value in plain_values(bundle.schedule).items() if name != "dtype"}
     return {"folder": place, "places": places, "schedule": schedule}
 
 
-def _script(contender: Contender, problem: Problem) -> tuple[Any, Mapping[str, object], Path | None]:
-    """The class, what is pinned of it, and the folder that its file may import from."""
-    if not foreign.names_a_file(contender.source):
-        return kernels.rung(contender.source), dict(Schedule.parse(contender.pins)), None
-    found = foreign.load(contender.source)
-    pins = foreign.read_schedule(found, contender.pins)
-    if found.example_args is not None:
-        raise InputError(f"{found.name} has example_args and is no matmul; bench times C = A @ B.T.")
-    return found.script_cls, foreign.fill_dtype(found, pins, _checked(found, problem)), found.folder
-
-
-def _checked(script: foreign.Foreign, problem: Problem) -> Problem:
-    return foreign.matmul_problem(script, (problem.m, problem.n, problem.k), problem.dtype)
-
-
-def _schedule(script: Any, pins: Mapping[str, object], arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, object]:
-    complete = getattr(script, "complete", None)
+def _schedule(call: KernelCall, gpu: Gpu) -> Mapping[str, object]:
+    complete = getattr(call.script, "complete", None)
     if complete is None:
-        return pins
+        return call.pins
     takes_gpu = "gpu" in inspect.signature(complete).parameters
-    chosen: Mapping[str, object] = complete(pins, arguments, gpu.arch, **({"gpu": gpu} if takes_gpu else {}))
+    chosen: Mapping[str, object] = complete(call.pins, call.arguments, gpu.arch, **({"gpu": gpu} if takes_gpu else {}))
     return chosen
-
-
-def _arguments(problem: Problem) -> tuple[Any, ...]:
-    """(m, n, k, a, b, c); the tensors are address space that nobody fills."""
-    import torch
-
-    from blackwell_matmul.harness.reference import TORCH_DTYPES
-
-    m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
-    return (m, n, k, *(torch.empty(shape, dtype=dtype) for shape in ((m, k), (n, k), (m, n))))
 
 
 def described(gpu: Gpu) -> dict[str, Any]:

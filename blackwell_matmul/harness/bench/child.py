@@ -35,7 +35,7 @@ def _ended(
 ) -> tuple[dict[str, Any], bool]:
     """What to say of a task, and whether this process is broken: what is left after a failed kernel nobody knows."""
     from blackwell_matmul.errors import BlackwellMatmulError, DriverError
-    from blackwell_matmul.wording import spelled
+    from blackwell_matmul.validation import spelled
 
     at = ""
 

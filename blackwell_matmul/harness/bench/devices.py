@@ -20,7 +20,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.bench.protocol import Group
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 DATA = "A ~ N(0, 1), B ~ N(0, 1/K), so that C ~ N(0, 1)"
 """How the inputs are drawn. A GPU's power, and with it its clock, depends on them."""

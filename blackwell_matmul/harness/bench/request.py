@@ -8,16 +8,14 @@ from pathlib import Path
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu, gpu_named
-from blackwell_matmul.harness.bench import contenders, machine, session, suites
+from blackwell_matmul.harness.bench import bench_machine, contenders, session, suites
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, require_writable
 from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
-from blackwell_matmul.harness.bench.suites import Case
-from blackwell_matmul.harness.studies import STUDIES
+from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.interrupts import keeping
-from blackwell_matmul.wording import shown
 
 OUT = "bench_results"
 BUNDLES = "bundles"
@@ -29,7 +27,7 @@ SHORT_WARMUP_S = 1.0
 """With so many problems, each finds a GPU that the one before has kept at work."""
 
 Tell = Callable[[str], None]
-Extra = Callable[[Sequence[str], Sequence[Case], Gpu], Iterable[Contender]]
+Extra = Callable[[Sequence[str], Sequence[BenchCase], Gpu], Iterable[Contender]]
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,6 @@ class Request:
     extra: Extra | None = None
 
     def __post_init__(self) -> None:
-        if self.suite not in suites.SUITES:
-            raise InputError(f"suite is {shown(self.suite)}; the suites are {', '.join((*suites.SUITES, *STUDIES))}.")
         _require("--rounds", self.rounds, 1, 100_000)
         _require("--repetitions", self.repetitions, 1, 10_000_000)
         _require("--limit", self.limit_s, 1, 86_400)
@@ -77,7 +73,7 @@ class Request:
             time=not stress,
         )
 
-    def _contenders(self, gpu: Gpu, cases: Sequence[Case]) -> Iterator[Contender]:
+    def _contenders(self, gpu: Gpu, cases: Sequence[BenchCase]) -> Iterator[Contender]:
         rungs = self.rungs or self._ladder(gpu)
         yield contenders.cublas()
         yield from map(contenders.named, self.rungs) if self.rungs else map(contenders.kernel, rungs)
@@ -85,7 +81,7 @@ class Request:
         yield from contenders.baselines() if self.baselines else ()
 
     def _ladder(self, gpu: Gpu) -> Sequence[str]:
-        rungs = machine.ladder(gpu)
+        rungs = bench_machine.ladder(gpu)
         return rungs[-1:] if self._suite in BEST_ALONE else rungs
 
     def index(self, gpu: Gpu) -> Index:
@@ -95,9 +91,9 @@ class Request:
 
     def run(self, tell: Tell) -> Book:
         """On this machine's GPU; the book is in the folder by then."""
-        gpu = machine.gpu_at_hand()
+        gpu = bench_machine.gpu_at_hand()
         plan = self.plan(gpu)
-        book = Book(self.out, self._suite, machine.machine_of(gpu))
+        book = Book(self.out, self._suite, bench_machine.machine_of(gpu))
         if self.again:
             book.forget((contender.name, case.problem) for contender, case in plan.pairs())
         require_writable(self.out)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.files import write_json
 from blackwell_matmul.harness.bench.contenders import CUBLAS
 from blackwell_matmul.harness.bench.protocol import Timing
 from blackwell_matmul.problem import Problem
@@ -140,15 +140,7 @@ class Book:
 
     def save(self) -> None:
         """After each step: a run that is broken off loses one."""
-        write_whole(self.file, self.as_dict())
-
-
-def write_whole(file: Path, record: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.write_text(json.dumps(record, indent=1, allow_nan=False), encoding="utf-8")
-    draft.replace(file)
+        write_json(self.file, self.as_dict())
 
 
 def read_whole(file: Path, *names: str) -> dict[str, Any]:

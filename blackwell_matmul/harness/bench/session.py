@@ -23,11 +23,11 @@ from blackwell_matmul.harness.bench.bundles import Index, code_of, described
 from blackwell_matmul.harness.bench.contenders import CUBLAS, Contender
 from blackwell_matmul.harness.bench.protocol import Settings, Timing
 from blackwell_matmul.harness.bench.results import Book, Row, Status
-from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Ended, Task, Workers
 from blackwell_matmul.interrupts import keeping
 
-Pair = tuple[Contender, Case]
+Pair = tuple[Contender, BenchCase]
 Tell = Callable[[str], None]
 """Takes what is being done, in a few words."""
 
@@ -43,7 +43,7 @@ class Plan:
     repetitions: of each contender on each problem, in the stress suite; 0 is none."""
 
     contenders: tuple[Contender, ...]
-    cases: tuple[Case, ...]
+    cases: tuple[BenchCase, ...]
     settings: Settings = field(default_factory=Settings)
     device: str = "cuda"
     limit_s: float = LIMIT_S
@@ -53,7 +53,7 @@ class Plan:
     def pairs(self) -> Iterator[Pair]:
         return ((contender, case) for contender in self.contenders for case in self.cases_of(contender))
 
-    def cases_of(self, contender: Contender) -> list[Case]:
+    def cases_of(self, contender: Contender) -> list[BenchCase]:
         return [case for case in self.cases if contender.takes(case.problem)]
 
 
@@ -120,8 +120,8 @@ def _kernels(plan: Plan) -> list[Pair]:
     return [pair for pair in plan.pairs() if pair[0].kind == "kernel"]
 
 
-def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Contender, Case], Task]:
-    def task(contender: Contender, case: Case) -> Task:
+def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Contender, BenchCase], Task]:
+    def task(contender: Contender, case: BenchCase) -> Task:
         about = {"contender": contender.as_task(), "problem": asdict(case.problem)}
         return {"do": "compile", **about, "gpu": described(gpu), "folder": str(folder)}
 
@@ -129,7 +129,7 @@ def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Contender, Case], Task]:
 
 
 def _on_all_cores(
-    pairs: Sequence[Pair], task: Callable[[Contender, Case], Task], limit_s: float, until_s: float
+    pairs: Sequence[Pair], task: Callable[[Contender, BenchCase], Task], limit_s: float, until_s: float
 ) -> Iterator[tuple[Pair, Ended]]:
     """Each core has a child and a share; each end is reported as it comes."""
     cores = max(1, min(len(pairs), os.cpu_count() or 1, MOST_COMPILERS))
@@ -168,7 +168,7 @@ def check_missing(
             book.save()
 
 
-def _until_hung(ends: Generator[Ended], cases: Sequence[Case]) -> Iterator[tuple[Case, Ended]]:
+def _until_hung(ends: Generator[Ended], cases: Sequence[BenchCase]) -> Iterator[tuple[BenchCase, Ended]]:
     """A contender that hangs once costs the time limit once: what is left of its problems is not tried."""
     hung = ""
     for case in cases:
@@ -179,15 +179,15 @@ def _until_hung(ends: Generator[Ended], cases: Sequence[Case]) -> Iterator[tuple
             ends.close()
 
 
-def _task(do: str, contender: Contender, case: Case, bundles: Index, plan: Plan) -> Task:
+def _task(do: str, contender: Contender, case: BenchCase, bundles: Index, plan: Plan) -> Task:
     return {"do": do, **_taking_part(contender, case, bundles), "problem": asdict(case.problem), "device": plan.device}
 
 
-def _taking_part(contender: Contender, case: Case, bundles: Index) -> dict[str, Any]:
+def _taking_part(contender: Contender, case: BenchCase, bundles: Index) -> dict[str, Any]:
     return {"contender": contender.as_task(), "bundle": bundles.find(contender, case.problem)}
 
 
-def _row(contender: Contender, case: Case, ended: Ended, bundles: Index | None = None) -> Row:
+def _row(contender: Contender, case: BenchCase, ended: Ended, bundles: Index | None = None) -> Row:
     """What a check found; or, of a compilation, why there is nothing to check."""
     found = bundles.find(contender, case.problem) if bundles else None
     schedule = (found or {}).get("schedule", {})
@@ -223,14 +223,14 @@ def time_missing(plan: Plan, book: Book, bundles: Index, workers: Workers, tell:
         ends.close()
 
 
-def _leave_out(name: str, hung_on: Case, plan: Plan, book: Book) -> None:
+def _leave_out(name: str, hung_on: BenchCase, plan: Plan, book: Book) -> None:
     for case in plan.cases:
         row = book.get(name, case.problem)
         if row is not None and row.timing is None and not row.untimed:
             book.put(replace(row, untimed=f"not tried, since it hung on {hung_on.problem}."))
 
 
-def _sessions(plan: Plan, book: Book) -> Iterator[tuple[Case, list[Contender]]]:
+def _sessions(plan: Plan, book: Book) -> Iterator[tuple[BenchCase, list[Contender]]]:
     """What is to be timed, and who takes part."""
     for case in plan.cases:
         able = [each for each in plan.contenders if each.takes(case.problem) and _is_right(book, each, case)]
@@ -238,25 +238,25 @@ def _sessions(plan: Plan, book: Book) -> Iterator[tuple[Case, list[Contender]]]:
             yield case, able
 
 
-def _measure_task(case: Case, able: Sequence[Contender], bundles: Index, plan: Plan) -> Task:
+def _measure_task(case: BenchCase, able: Sequence[Contender], bundles: Index, plan: Plan) -> Task:
     parts = [_taking_part(contender, case, bundles) for contender in able]
     about = {"problem": asdict(case.problem), "settings": asdict(plan.settings), "device": plan.device}
     return {"do": "measure", "contenders": parts, **about}
 
 
-def _is_right(book: Book, contender: Contender, case: Case) -> bool:
+def _is_right(book: Book, contender: Contender, case: BenchCase) -> bool:
     """cuBLAS takes part also where it rounds more than it should: it is what the others are measured by."""
     row = book.get(contender.name, case.problem)
     good = ("correct", "wrong") if contender.kind == CUBLAS else ("correct",)
     return row is not None and row.status in good and not row.untimed
 
 
-def _is_untimed(book: Book, contender: Contender, case: Case) -> bool:
+def _is_untimed(book: Book, contender: Contender, case: BenchCase) -> bool:
     row = book.get(contender.name, case.problem)
     return row is None or row.timing is None
 
 
-def _keep(ended: Ended, case: Case, able: Sequence[Contender], plan: Plan, book: Book) -> None:
+def _keep(ended: Ended, case: BenchCase, able: Sequence[Contender], plan: Plan, book: Book) -> None:
     if ended.result is not None:
         _keep_times(ended.result, case, plan, book)
         return
@@ -265,7 +265,7 @@ def _keep(ended: Ended, case: Case, able: Sequence[Contender], plan: Plan, book:
         book.put(replace(book.row(contender.name, case.problem), untimed=_reason(ended)))
 
 
-def _keep_times(result: Mapping[str, Any], case: Case, plan: Plan, book: Book) -> None:
+def _keep_times(result: Mapping[str, Any], case: BenchCase, plan: Plan, book: Book) -> None:
     from blackwell_matmul.harness.bench.devices import DATA
 
     taken = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -297,7 +297,7 @@ def stress_missing(plan: Plan, book: Book, bundles: Index, workers: Workers, tel
             book.save()
 
 
-def _is_unstressed(book: Book, contender: Contender, case: Case) -> bool:
+def _is_unstressed(book: Book, contender: Contender, case: BenchCase) -> bool:
     row = book.get(contender.name, case.problem)
     return row is not None and row.status == "correct" and row.stress is None
 

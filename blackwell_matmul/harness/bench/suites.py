@@ -8,11 +8,11 @@ from types import MappingProxyType
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.problem import DTYPES, Problem
-from blackwell_matmul.wording import shown
+from blackwell_matmul.validation import shown
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchCase:
     """A problem and the band that it counts in."""
 
     problem: Problem
@@ -64,22 +64,22 @@ ODD_NK = ((4096, 4096), (1032, 1096), (72, 40))
 STRESSED = ((4096, 4096, 4096), (1792, 4096, 4096), (2432, 4096, 1024), (1000, 1032, 1096), (129, 8192, 1024))
 
 
-def _ladder(dtype: str) -> list[Case]:
-    return [Case(Problem(size, size, size, dtype), "squares") for size in SQUARES]
+def _ladder(dtype: str) -> list[BenchCase]:
+    return [BenchCase(Problem(size, size, size, dtype), "squares") for size in SQUARES]
 
 
-def _llm(dtype: str) -> list[Case]:
+def _llm(dtype: str) -> list[BenchCase]:
     shapes = dict.fromkeys((layer.n, layer.k) for layer in LAYERS)
     bands = {"large M": LARGE_M, "small M": SMALL_M}
-    return [Case(Problem(m, n, k, dtype), band) for band, ms in bands.items() for n, k in shapes for m in ms]
+    return [BenchCase(Problem(m, n, k, dtype), band) for band, ms in bands.items() for n, k in shapes for m in ms]
 
 
-def _odd(dtype: str) -> list[Case]:
-    return [Case(Problem(m, n, k, dtype), "odd") for n, k in ODD_NK for m in ODD_M]
+def _odd(dtype: str) -> list[BenchCase]:
+    return [BenchCase(Problem(m, n, k, dtype), "odd") for n, k in ODD_NK for m in ODD_M]
 
 
-def _stress(dtype: str) -> list[Case]:
-    return [Case(Problem(*size, dtype), "stress") for size in STRESSED]
+def _stress(dtype: str) -> list[BenchCase]:
+    return [BenchCase(Problem(*size, dtype), "stress") for size in STRESSED]
 
 
 _MAKERS = {"ladder": _ladder, "llm": _llm, "odd": _odd, "stress": _stress}
@@ -92,7 +92,7 @@ OF_SIZE = "size"
 """What the problems of --size go under."""
 
 
-def cases(suite: str, dtypes: Sequence[str] = (), size: tuple[int, int, int] | None = None) -> tuple[Case, ...]:
+def cases(suite: str, dtypes: Sequence[str] = (), size: tuple[int, int, int] | None = None) -> tuple[BenchCase, ...]:
     """The problems of a suite, or one problem in each type; InputError for a suite or a type that there is not."""
     if suite not in SUITES and suite != OF_SIZE:
         raise InputError(f"suite is {shown(suite)}; the suites are {', '.join(SUITES)}.")
@@ -100,5 +100,5 @@ def cases(suite: str, dtypes: Sequence[str] = (), size: tuple[int, int, int] | N
         if dtype not in DTYPES:
             raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(DTYPES)}.")
     if size is not None:
-        return tuple(Case(Problem(*size, dtype)) for dtype in dtypes or ("fp16",))
+        return tuple(BenchCase(Problem(*size, dtype)) for dtype in dtypes or ("fp16",))
     return tuple(case for dtype in dtypes or SUITES[suite] for case in _MAKERS[suite](dtype))

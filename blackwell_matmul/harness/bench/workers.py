@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from blackwell_matmul.harness.bench.child import MARK
+from blackwell_matmul.processes import end_with_children, left_with
 
 Task = Mapping[str, Any]
 """Plain data: "do" names a function, of `tasks` or as "module:function", the rest are its arguments."""
@@ -155,9 +156,7 @@ class _Child:
         if code < 0:
             return f"its process was ended by signal {-code} ({_signal_name(-code)})"
         self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").splitlines()
-        last = [line.strip() for line in lines if line.strip()][-1:]
-        return f"its process ended with code {code}{''.join(f': {line[:300]}' for line in last)}"
+        return left_with(code, self._errors.read().decode(errors="replace"))
 
     def end(self) -> None:
         """With all that it has started; once, since the number of a process that has ended may be another's."""
@@ -165,11 +164,7 @@ class _Child:
             if self._ended:
                 return
             self._ended = True
-        with suppress(ProcessLookupError):
-            if hasattr(os, "killpg"):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            else:
-                self._process.kill()
+        end_with_children(self._process)
         self._process.wait()
         for pipe in (self._process.stdin, self._errors):
             with suppress(OSError):

@@ -11,7 +11,7 @@ from blackwell_matmul.harness.bench import child, contenders, session, tasks
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, Machine
-from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Ended
 from blackwell_matmul.problem import Problem
 
@@ -44,7 +44,7 @@ class Trial:
     def __init__(self, folder: Path, *names: str, sizes=((33, 40, 24),), suite: str = "size", **changes) -> None:
         self.folder, self.suite, self.told = folder, suite, []
         fakes = [contenders.function(name, f"{FAKES}:{name}") for name in names]
-        cases = tuple(Case(Problem(*size), "a band") for size in sizes)
+        cases = tuple(BenchCase(Problem(*size), "a band") for size in sizes)
         options = {"settings": QUICK, "device": "cpu", "limit_s": 60.0, **changes}
         self.plan = session.Plan((contenders.cublas(), *fakes), cases, **options)
 

@@ -12,11 +12,11 @@ from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.bench import bundles, contenders, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender, make_call
-from blackwell_matmul.harness.bench.suites import Case
+from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.problem import Problem, Schedule
 
 ROOT = Path(__file__).resolve().parents[3]
-WGMMA = contenders.kernel(f"{ROOT}/bench/gpu/kernels/wgmma.py:WgmmaMatmul")
+WGMMA = contenders.kernel(f"{ROOT}/blackwell_matmul/studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul")
 H200 = GPUS["H200"]
 
 
@@ -69,7 +69,7 @@ def test_what_was_not_compiled_says_so():
 
 
 def test_a_rung_is_compiled_with_the_schedule_for_this_gpu_and_what_is_refused_says_why(tmp_path):
-    cases = (Case(Problem(256, 256, 64)), Case(Problem(256, 256, 63)))
+    cases = (BenchCase(Problem(256, 256, 64)), BenchCase(Problem(256, 256, 63)))
     plan = session.Plan((contenders.kernel("v1"),), cases)
     index = Index(tmp_path, "sm_100a")
     (reason,) = session.compile_missing(plan, None, index, GPUS["B200"], lambda what: None)

@@ -8,7 +8,7 @@ import sys
 import made_up
 import pytest
 
-from blackwell_matmul import screen, screen_bench
+from blackwell_matmul.cli.views import bench_view, terminal
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.harness.bench import chart
 from blackwell_matmul.harness.bench.results import Book, saved_books
@@ -62,11 +62,11 @@ def test_without_matplotlib_a_sentence(tmp_path, monkeypatch):
 
 def test_the_table_of_a_whole_ladder(tmp_path):
     book = made_up.ladder(tmp_path)
-    text = screen.rendered(screen_bench.book_lines(book))
+    text = terminal.rendered(bench_view.book_lines(book))
     line = next(line for line in text.splitlines() if line.strip().startswith("h5"))
     assert line.split() == ["h5", "4.94", "µs", "2.0%", "434.7", "94.9%", "44.0%", "block_m=128,block_n=256"]
     assert "h5: 94.9% of cuBLAS, the geometric mean over 8 of 8 problems, squares" in text
     assert "Measured on Made-up GPU (sm_90a, 132 SMs); dense peak 989 TFLOPS, driver 580.1, torch 2.11.0." in text
     assert "SM clock: 1725 MHz, power: 683 W" in text and "had not settled" not in text
     book.sessions["x"] = made_up.session(settled=False)
-    assert "The times of 1 of 9 problems had not settled" in screen.rendered(screen_bench.book_lines(book))
+    assert "The times of 1 of 9 problems had not settled" in terminal.rendered(bench_view.book_lines(book))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from blackwell_matmul import screen, screen_bench
+from blackwell_matmul.cli.views import bench_view, terminal
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.bench import session
 from blackwell_matmul.harness.bench.results import FILE, Book, Machine, means
@@ -138,7 +138,7 @@ def test_means_are_geometric_and_by_band(trial):
 
 
 def test_the_table_tells_figures_and_reasons(trial):
-    text = screen.rendered(screen_bench.book_lines(trial("right", "wrong").run()))
+    text = terminal.rendered(bench_view.book_lines(trial("right", "wrong").run()))
     assert "33x40x24 fp16" in text and "of cuBLAS" in text
     assert "wrong: 1 of 1320 elements" in text
     assert "SM clock: unknown, power: unknown" in text and "A ~ N(0, 1)" in text

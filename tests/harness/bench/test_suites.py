@@ -22,7 +22,7 @@ def test_each_suite_has_problems_once_in_its_types(suite):
 
 def test_types_may_be_chosen():
     assert {case.problem.dtype for case in suites.cases("llm", ("fp16",))} == {"fp16"}
-    assert suites.cases("size", (), (3, 4, 5)) == (suites.Case(Problem(3, 4, 5)),)
+    assert suites.cases("size", (), (3, 4, 5)) == (suites.BenchCase(Problem(3, 4, 5)),)
 
 
 def test_the_layers_of_models():

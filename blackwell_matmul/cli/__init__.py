@@ -1,0 +1,143 @@
+"""The command line. Results go to stdout, everything else to stderr, one sentence each and never a traceback.
+
+Exit codes: 0 the result is right, or nothing was found; 1 it was computed and is wrong, or the kernel is at fault; 2 it
+could not be computed: bad input, or something that this version does not do; 130 interrupted. A subcommand is a file:
+its function reads the options, asks a service, shows what comes back by one of `views`, and raises the errors of
+`blackwell_matmul.errors`; it imports what it needs when it runs, so that `--help` is instant.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from blackwell_matmul import interrupts
+from blackwell_matmul.cli import (
+    bench_command,
+    check_command,
+    compile_command,
+    doctor_command,
+    run_command,
+    schedules_command,
+    tune_command,
+    verify_command,
+)
+from blackwell_matmul.cli.output import as_text, complain
+from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.errors import BlackwellMatmulError, SimulationError
+from blackwell_matmul.validation import spelled
+
+PROGRAM = "blackwell-matmul"
+TRACEBACK_VARIABLE = "BLACKWELL_MATMUL_TRACEBACK"
+USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
+"""What typer raises for a command line that it cannot read; the class itself has no public name."""
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown", pretty_exceptions_enable=False)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (without the program's name; None: this process's own) and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in words
+    try:
+        say = partial(_complain_at_once, as_json)
+        with interrupts.answered(say, last=argv is None) as came, terminal.plain_warnings():
+            code = int(app(args=words, prog_name=PROGRAM, standalone_mode=False) or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        code = interrupts.EXIT_CODE
+    except Exception as error:
+        if os.environ.get(TRACEBACK_VARIABLE):
+            raise
+        if not came.is_set():
+            return complain(*_explained(error), as_json)
+        code = interrupts.EXIT_CODE  # an error that follows from it
+    if code == interrupts.EXIT_CODE:
+        complain(interrupts.sentence(), code, as_json)
+        if argv is None:
+            os._exit(code)  # the interpreter would first wait for threads, and take torch down
+    return code
+
+
+def _explained(error: Exception) -> tuple[str, int]:
+    """One sentence for what went wrong, and its exit code."""
+    if isinstance(error, USAGE_ERRORS):
+        text = " ".join(error.format_message().split()).rstrip(".")  # type: ignore[attr-defined]
+        asked = getattr(getattr(error, "ctx", None), "command_path", PROGRAM)
+        return f"{text}; see {asked} --help.", 2
+    if isinstance(error, BlackwellMatmulError):
+        return str(error), 1 if isinstance(error, SimulationError) else 2
+    if isinstance(error, ImportError) and not (error.name or "").startswith("blackwell_matmul"):
+        told = f"a package that this command needs does not import, {spelled(error)}"
+        return f"{told}; `{PROGRAM} doctor` says what mends it.", 2
+    if isinstance(error, MemoryError):
+        return "this machine's memory is too small for it; choose a smaller size.", 2
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}{f': {error.filename}' if error.filename else ''}.", 2
+    kind, text = type(error).__name__, " ".join(str(error).split())
+    more = f"set {TRACEBACK_VARIABLE}=1 to see where; `{PROGRAM} doctor` looks at what is installed"
+    return f"a fault of {PROGRAM} itself, {kind}: {text} ({more}).", 2
+
+
+def _complain_at_once(as_json: bool) -> None:
+    """Of an interrupt, while the main thread is anywhere, perhaps within print or a spinner that hides the cursor."""
+    sentence = interrupts.sentence()
+    os.write(2, f"{SHOW_CURSOR if os.isatty(2) else ''}error: {sentence}\n".encode())
+    if as_json:
+        os.write(1, f"{as_text({'error': sentence})}\n".encode())
+
+
+SHOW_CURSOR = "\r\x1b[K\x1b[?25h"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import blackwell_matmul
+
+        print(f"{PROGRAM} {blackwell_matmul.__version__}")
+        raise typer.Exit
+
+
+ROOT_EXAMPLES = """Examples:
+
+- `blackwell-matmul run v1`
+- `blackwell-matmul run my_kernel.py:MyScript`
+- `blackwell-matmul check v1 --size 256 256 256`
+- `blackwell-matmul schedules v2 --size 4096 4096 4096`
+- `blackwell-matmul compile v2 --target sm_100a -o out/`
+- `blackwell-matmul doctor`
+- `blackwell-matmul bench`
+- `blackwell-matmul tune v2 --size 4096 4096 4096`
+
+`blackwell-matmul run --help`
+"""
+
+
+@app.callback(invoke_without_command=True, epilog=ROOT_EXAMPLES)
+def _root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", metavar="", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Blackwell matmul kernels, and kernels of your own, run and checked on this machine, with or without a GPU.
+
+    Results go to stdout, as text or (with --json) as one JSON object; errors and progress to stderr. With --json an
+    error is a JSON object on stdout, too: {"error": "..."}.
+    """
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+for _command in (
+    run_command.run, check_command.check, schedules_command.schedules, compile_command.compile, bench_command.bench,
+    tune_command.tune, doctor_command.doctor, verify_command.verify,
+):  # fmt: skip
+    app.command(epilog=sys.modules[_command.__module__].EXAMPLES)(_command)

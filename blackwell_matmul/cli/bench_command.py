@@ -1,0 +1,159 @@
+"""`bench`: measuring on this machine's GPU."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from blackwell_matmul.cli import options
+from blackwell_matmul.cli.options import Json, checked, known_gpu
+from blackwell_matmul.cli.output import finish
+from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.cli.views.bench_view import book_lines, compiled_lines
+from blackwell_matmul.cli.views.studies_view import study_lines
+from blackwell_matmul.cli.views.terminal import line
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.validation import shown
+
+if TYPE_CHECKING:
+    from blackwell_matmul.harness.bench.contenders import Contender
+    from blackwell_matmul.harness.bench.request import Request
+    from blackwell_matmul.studies.running import StudyRequest
+
+EXAMPLES = """Examples:
+
+- `blackwell-matmul bench`
+- `blackwell-matmul bench --suite llm --baselines --out results/`
+- `blackwell-matmul bench --size 4096 4096 4096 --rungs v2,my_kernel.py:MyMatmul --dtype bf16`
+- `blackwell-matmul bench --compile-only --target H200 --out results/`
+- `blackwell-matmul bench --draw results/`
+- `blackwell-matmul bench --suite torch-compile --quick --out results/`
+
+Suites: ladder (squares, every rung), llm (layers of language models), odd (tails), stress (thousands of repetitions,
+each compared). The folder gets results.json, which a second run goes on with, and a chart where matplotlib is there.
+
+Studies: torch-compile (what torch.compile makes of the matmuls of models, which switches help), triton-tma (large TMA
+configurations of Triton against small ones), bandwidth (copies with TMA and without). The folder gets STUDY.json, which
+a second run goes on with; --quick takes the few trials that say most.
+"""
+
+
+def bench(
+    suite: Annotated[
+        str,
+        typer.Option(
+            "--suite",
+            metavar="SUITE",
+            help="ladder, llm, odd or stress; or a study: torch-compile, triton-tma or bandwidth.",
+        ),
+    ] = "ladder",
+    size: Annotated[
+        tuple[str, str, str] | None, typer.Option(metavar="M N K", help="One problem, in place of a suite.")
+    ] = None,
+    rungs: Annotated[
+        str,
+        typer.Option(metavar="RUNG,...", help="Rungs, or scripts (my_kernel.py:MyMatmul); all that this GPU has."),
+    ] = "",
+    dtype: Annotated[str, typer.Option(metavar="fp16,bf16", help="Element types.", show_default="the suite's")] = "",
+    baselines: Annotated[
+        bool, typer.Option("--baselines", metavar="", help="Add Triton's persistent matmul and torch.compile.")
+    ] = False,
+    tuned: Annotated[
+        bool, typer.Option("--tuned", metavar="", help="Add each rung with the schedule that tune has found.")
+    ] = False,
+    rounds: Annotated[str, typer.Option(metavar="INTEGER", help="Rounds that count.")] = "15",
+    repetitions: Annotated[str, typer.Option(metavar="INTEGER", help="Of the stress suite.")] = "5000",
+    limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a kernel may be silent.")] = "90",
+    out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results.json goes.")] = "bench_results",
+    bundles: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Compiled kernels.", show_default="OUT/bundles")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", metavar="", help="Measure anew what is there already.")] = False,
+    compile_only: Annotated[
+        bool, typer.Option("--compile-only", metavar="", help="Fill the folder of compiled kernels; needs no GPU.")
+    ] = False,
+    target: Annotated[
+        str, typer.Option(metavar="GPU", help="Of --compile-only: H200, or sm_90a.", callback=checked(known_gpu))
+    ] = "sm_100a",
+    draw: Annotated[str | None, typer.Option(metavar="FOLDER", help="Draw what is there, and measure nothing.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", metavar="", help="Of a study, the few trials that say most.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check the kernels on this machine's GPU, then time them against cuBLAS, all in turn.
+
+    Exit code 0: what ran is right. 1: something is wrong, crashed or hung. 2: could not run.
+    """
+    from blackwell_matmul.studies import STUDIES
+
+    sizes, limit_s = options.sizes_of(size), options.integer("--limit", limit)
+    counts = options.integer("--rounds", rounds), options.integer("--repetitions", repetitions)
+    if suite in STUDIES:
+        from blackwell_matmul.studies.running import StudyRequest
+
+        _study(StudyRequest(suite, Path(out), limit_s, again, quick), as_json)
+    if draw is not None:
+        _draw(Path(draw), as_json)
+    _require_suite(suite)
+    from blackwell_matmul.harness.bench.request import Request
+
+    request = Request(
+        suite, sizes, options.words_of(rungs), options.words_of(dtype), baselines, *counts, limit_s, Path(out),
+        None if bundles is None else Path(bundles), again, _winners if tuned and not compile_only else None,
+    )  # fmt: skip
+    importlib.import_module("torch")  # what is wrong with the request is said first; then, once, that torch is missing
+    if compile_only:
+        _compile(request, target, as_json)
+    _measure(request, as_json)
+
+
+def _require_suite(suite: str) -> None:
+    from blackwell_matmul.harness.bench.suites import SUITES
+    from blackwell_matmul.studies import STUDIES
+
+    if suite not in SUITES:
+        raise InputError(f"suite is {shown(suite)}; the suites are {', '.join((*SUITES, *STUDIES))}.")
+
+
+def _winners(*asked: Any) -> Iterable[Contender]:
+    from blackwell_matmul.tuner.tuned_contenders import winners  # after the request, which is refused without torch
+
+    return winners(*asked)
+
+
+def _measure(request: Request, as_json: bool) -> NoReturn:
+    """Run, and draw where that can be done."""
+    from blackwell_matmul.harness.bench import chart, session
+
+    with terminal.telling(as_json) as tell:
+        book = request.run(tell)
+    if chart.available():
+        chart.draw(book, book.file.parent)
+    finish(as_json, book.as_dict, lambda: [*book_lines(book), line(f"Written: {book.file}")], session.ok(book))
+
+
+def _compile(request: Request, target: str, as_json: bool) -> NoReturn:
+    with terminal.telling(as_json) as tell:
+        folder, refused, count = request.compile(target, tell)
+    record = {"folder": str(folder), "target": target, "refused": refused}
+    finish(as_json, lambda: record, lambda: compiled_lines(folder, target, refused, count), not refused)
+
+
+def _draw(folder: Path, as_json: bool) -> NoReturn:
+    from blackwell_matmul.harness.bench import chart
+    from blackwell_matmul.harness.bench.results import saved_books
+
+    files = [str(file) for book in saved_books(folder) for file in chart.draw(book, folder)]
+    lines = map(line, files or ["nothing was timed, so nothing is drawn"])
+    finish(as_json, lambda: {"files": files}, lambda: lines)
+
+
+def _study(request: StudyRequest, as_json: bool) -> NoReturn:
+    with terminal.telling(as_json) as tell:
+        results = request.run(tell)
+    finish(as_json, results.as_dict, lambda: study_lines(results), results.ok)

@@ -1,0 +1,64 @@
+"""`check`: what orders the accesses of one kernel, and what does not."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import Annotated
+
+import typer
+
+from blackwell_matmul.cli import options
+from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, Workers
+from blackwell_matmul.cli.output import complain, finish, named
+from blackwell_matmul.cli.views import check_view, terminal
+from blackwell_matmul.errors import SimulationError
+
+EXAMPLES = """Examples:
+
+`blackwell-matmul check v1 --size 256 256 256`
+
+`blackwell-matmul check my_kernel.py:MyScript --schedule stages=3 --orders 8 --strict`
+
+`blackwell-matmul check my_kernel.py:MyScript --seed 5` replays the order of a finding
+
+`check` looks at the order of accesses; `run` compares the values. Kernels are given as for `run`.
+"""
+
+
+def check(
+    kernel: Kernel,
+    size: Size = None,
+    dtype: Dtype = None,
+    schedule: Pins = "",
+    orders: Annotated[
+        str, typer.Option(metavar="INTEGER", help="How many orders of warps and completions to run.")
+    ] = "1",
+    seed: Annotated[
+        str, typer.Option(metavar="INTEGER", help="The first order; 0 is program order. The inputs stay the same.")
+    ] = "0",
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", metavar="", help="Count what works on today's hardware and nothing guarantees, too."),
+    ] = False,
+    target: Target = None,
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
+    """Find races, missing waits and fences, and deadlocks of a kernel, each with the edge that is missing.
+
+    Exit code 0: clean. 1: findings. 2: could not run.
+    """
+    simulation = {"orders": options.orders_of(orders), "seed": options.seed_of(seed)}
+    processes, request = options.workers_of(workers), options.kernel_request(kernel, size, dtype, schedule)
+    with terminal.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr if as_json else sys.stdout):
+        from blackwell_matmul.harness import checking
+
+        try:
+            call = request.resolved(checking.INPUT_SEED)
+            more = {"strict": strict, "target": target, "workers": processes, "progress": tell}
+            report = checking.check_call(call, **simulation, **more)
+        except SimulationError as error:
+            raise typer.Exit(complain(str(error), 2, as_json)) from None
+    replay = check_view.replay(kernel, size, dtype, schedule, target)
+    finish(as_json, lambda: named(kernel, report.as_dict()), lambda: check_view.report_lines(report, replay), report.ok)

@@ -1,0 +1,31 @@
+"""`doctor`: what is installed, and what to mend."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+
+from blackwell_matmul.cli.options import Json
+from blackwell_matmul.cli.output import finish
+from blackwell_matmul.cli.views.doctor_view import diagnosis, diagnosis_record
+
+EXAMPLES = """Examples:
+
+`blackwell-matmul doctor`
+
+`blackwell-matmul doctor --json`
+"""
+
+
+def doctor(as_json: Json = False) -> None:
+    """Look at this machine: what is installed, which GPUs there are and what they can do, and what to mend.
+
+    Exit code 0: nothing is a problem, also without a GPU. 1: something is. 2: could not look.
+    """
+    with redirect_stdout(sys.stderr):  # whatever a library prints while it is imported
+        from blackwell_matmul.doctor import diagnosis_lines, facts
+
+        found = facts.gather()
+        told = diagnosis_lines.diagnose(found)
+    well = not any(each.status == "problem" for each in told)
+    finish(as_json, lambda: diagnosis_record(found, told), lambda: diagnosis(told), well)

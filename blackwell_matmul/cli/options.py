@@ -1,0 +1,189 @@
+"""Options that several commands share, and how their words become values.
+
+What can be refused is, before torch and tilus are loaded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.problem import (
+    MAX_ORDERS,
+    MAX_WORKERS,
+    Problem,
+    Schedule,
+    plain_dtype,
+    plain_policy,
+    plain_seed,
+    positive,
+)
+
+if TYPE_CHECKING:
+    from blackwell_matmul.harness.kernel_call import KernelCall
+
+OWN_TARGET = "the kernel's own, or sm_100a"
+Sizes = tuple[int, int, int]
+
+
+def checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
+    return lambda value: None if value is None else check(value)
+
+
+def known_kernel(name: str) -> str:
+    from blackwell_matmul.harness.user_kernel import check_name
+
+    check_name(name)
+    return name
+
+
+def _target(name: str) -> str:
+    from blackwell_matmul.gpus import target_named
+
+    return target_named(name)
+
+
+def known_gpu(name: str) -> str:
+    """As it is: a name may say more than its target."""
+    from blackwell_matmul.gpus import gpu_named
+
+    gpu_named(name)
+    return name
+
+
+Size = Annotated[
+    tuple[str, str, str] | None,
+    typer.Option(metavar="M N K", help="C[M, N] = A[M, K] @ B[N, K].T, in elements.", show_default="1024 1024 1024"),
+]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as one JSON object.")]
+
+Kernel = Annotated[
+    str,
+    typer.Argument(
+        metavar="KERNEL",
+        help="A rung (v0–v2, h0–h6, g0), or a script of your own: my_kernel.py:MyScript.",
+        callback=checked(known_kernel),
+    ),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype",
+        metavar="fp16|bf16",
+        help="Element type of A, B and C.",
+        show_default="fp16",
+        callback=checked(plain_dtype),
+    ),
+]
+Pins = Annotated[
+    str,
+    typer.Option("--schedule", metavar="KNOB=VALUE,...", help="Arguments of the kernel to pin; it chooses the others."),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="GPU",
+        help="B200, or as the compiler calls it, sm_100a.",
+        show_default=OWN_TARGET,
+        callback=checked(_target),
+    ),
+]
+Workers = Annotated[
+    str | None,
+    typer.Option("--workers", metavar="INTEGER", help="Processes to simulate with.", show_default="one a core"),
+]
+Policy = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        metavar="POLICY",
+        help="When asynchronous operations complete: adversarial (as late as is legal), eager or random.",
+        callback=checked(plain_policy),
+    ),
+]
+
+
+# --- values
+
+
+def problem_of(size: Sizes | None, dtype: str | None) -> Problem:
+    m, n, k = size or (1024, 1024, 1024)
+    return Problem(m, n, k, "fp16" if dtype is None else dtype)
+
+
+def sizes_of(size: tuple[str, str, str] | None) -> Sizes | None:
+    if size is None:
+        return None
+    m, n, k = (positive(name, integer(f"{name} of --size", text)) for name, text in zip("mnk", size))
+    return m, n, k
+
+
+@dataclass(frozen=True)
+class KernelRequest:
+    """Which kernel, on arguments of which size, with which pins: the words of `run`, `check` and `compile`."""
+
+    kernel: str
+    size: Sizes | None
+    dtype: str | None
+    schedule: str
+
+    @property
+    def names_a_file(self) -> bool:
+        from blackwell_matmul.harness.user_kernel import names_a_file
+
+        return names_a_file(self.kernel)
+
+    @property
+    def title(self) -> str:
+        return self.kernel if self.names_a_file else f"{self.kernel} {problem_of(self.size, self.dtype)}"
+
+    def resolved(self, seed: int | None) -> KernelCall:
+        from blackwell_matmul.harness.kernel_call import resolve
+
+        return resolve(self.kernel, self.size, self.dtype, self.schedule, seed=seed)
+
+
+def kernel_request(kernel: str, size: tuple[str, str, str] | None, dtype: str | None, schedule: str) -> KernelRequest:
+    """Of a rung, the schedule has knobs that some rung has; what a script has says its class."""
+    request = KernelRequest(kernel, sizes_of(size), dtype, schedule)
+    if not request.names_a_file:
+        Schedule.parse(schedule)
+    return request
+
+
+def seed_of(text: str) -> int:
+    return plain_seed(integer("--seed", text))
+
+
+def orders_of(text: str) -> int:
+    return _between("--orders", text, MAX_ORDERS)
+
+
+def workers_of(text: str | None) -> int | None:
+    """None for one a core."""
+    return None if text is None else _between("--workers", text, MAX_WORKERS)
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (word.strip() for word in text.split(","))))
+
+
+def integer(name: str, text: str) -> int:
+    """Read an integer; typer's own message names neither the value nor which of three it was."""
+    if not re.fullmatch(r"[+-]?[0-9]{1,100}", text):
+        raise InputError(f"{name} is {text[:100]!r}; it must be an integer.")
+    return int(text)
+
+
+def _between(name: str, text: str, most: int) -> int:
+    """From 1."""
+    count = integer(name, text)
+    if not 1 <= count <= most:
+        raise InputError(f"{name} is {text[:100]}; it must be an integer from 1 to {most}.")
+    return count

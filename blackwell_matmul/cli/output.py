@@ -1,0 +1,59 @@
+"""How a command ends: its result on stdout, as text or as JSON, and its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from blackwell_matmul.cli.views import terminal
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Lines = Callable[[], "str | Iterable[RenderableType]"]
+Record = Callable[[], Mapping[str, object]]
+
+
+def finish(as_json: bool, record: Record, lines: Lines, ok: bool = True) -> NoReturn:
+    """Print a result and leave with 0, or with 1 where it is not ok."""
+    if as_json:
+        emit(as_text(record()))
+    else:
+        shown = lines()
+        emit(shown if isinstance(shown, str) else terminal.rendered(shown))
+    raise typer.Exit(0 if ok else 1)
+
+
+def named(kernel: str, record: Mapping[str, object]) -> dict[str, object]:
+    """A record with the rung beside the class: its name on the ladder, null for a script of the user's."""
+    from blackwell_matmul.harness.user_kernel import names_a_file
+
+    rung = None if names_a_file(kernel) else kernel.lower()
+    return {"kernel": record["kernel"], "rung": rung, **record}
+
+
+def complain(sentence: str, code: int, as_json: bool) -> int:
+    """On stderr for people; with --json also on stdout, in place of the result."""
+    terminal.complain(sentence)
+    if as_json:
+        with suppress(typer.Exit):
+            emit(as_text({"error": sentence}))
+    return code
+
+
+def as_text(record: Mapping[str, object]) -> str:
+    return json.dumps(record, allow_nan=False)
+
+
+def emit(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # the reader left: nobody to tell, and nothing may be left to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(2) from None

@@ -1,0 +1,56 @@
+"""`run`: one kernel on made-up inputs, simulated and checked."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import Annotated
+
+import typer
+
+from blackwell_matmul.cli import options
+from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Policy, Size, Target, Workers
+from blackwell_matmul.cli.output import finish, named
+from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.cli.views.result_view import result_lines
+
+EXAMPLES = """Examples:
+
+- `blackwell-matmul run v1`
+- `blackwell-matmul run v2 --size 512 768 1000 --dtype bf16`
+- `blackwell-matmul run v1 --schedule block_m=128,block_n=64 --json`
+- `blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
+
+A script of your own is a tilus.Script class. Called with (m, n, k, a, b, c), it is checked as C = A @ B.T. For any
+other call, write `example_args(m, n, k)` beside the class, which returns the arguments, and `reference(*args)`, which
+gets a copy of them and returns what the outputs must be: {"y_ptr": tensor}. Without a reference it is run and not
+checked.
+"""
+
+
+def run(
+    kernel: Kernel,
+    size: Size = None,
+    dtype: Dtype = None,
+    schedule: Pins = "",
+    seed: Annotated[
+        str, typer.Option(metavar="INTEGER", help="Gives the inputs and the simulator's order of events.")
+    ] = "0",
+    target: Target = None,
+    policy: Policy = "adversarial",
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
+    """Run one kernel on made-up inputs and check its result.
+
+    Exit code 0: right. 1: wrong, or the kernel is at fault. 2: could not run.
+    """
+    inputs, processes = options.seed_of(seed), options.workers_of(workers)
+    request = options.kernel_request(kernel, size, dtype, schedule)
+    prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON
+    with terminal.progress(request.title, quiet=as_json) as tell, redirect_stdout(prints_to):
+        from blackwell_matmul.harness.run import run_call
+
+        call = request.resolved(inputs)
+        result = run_call(call, target=target, policy=policy, workers=processes, progress=tell)
+    finish(as_json, lambda: named(kernel, result.as_dict()), lambda: result_lines(result), result.ok)

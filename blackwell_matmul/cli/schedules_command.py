@@ -1,0 +1,63 @@
+"""`schedules`: what a rung can choose from, and what it chooses."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from blackwell_matmul.cli import options
+from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_kernel
+from blackwell_matmul.cli.output import finish, named
+from blackwell_matmul.cli.views.schedules_view import schedule_lines
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import gpu_named
+
+EXAMPLES = """Examples:
+
+- `blackwell-matmul schedules v1`
+- `blackwell-matmul schedules v2 --size 4096 4096 4096 --dtype bf16 --gpu GB200`
+- `blackwell-matmul schedules v1 --size 512 512 100 --json`
+"""
+
+
+def schedules(
+    rung: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUNG", help="A rung (v0–v2, h0–h6, g0), or my_kernel.py:MyMatmul.", callback=checked(known_kernel)
+        ),
+    ],
+    size: Size = None,
+    dtype: Dtype = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The GPU by name, such as B200.", show_default="one that the rung is for"),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="GPU", help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu."),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", metavar="", help="Give each rejected schedule a row of its own.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the schedules of a rung: which can run, which one is chosen and why, and why not the others.
+
+    A rejected row with several values for a knob stands for every combination of them. `columns` are of tensor memory.
+
+    Exit code 0: some can run. 1: none can. 2: bad input.
+    """
+    if gpu is not None and target is not None:
+        raise InputError("--gpu and --target name the same thing; give one of the two.")
+    problem = options.problem_of(options.sizes_of(size), dtype)
+    with redirect_stdout(sys.stderr):  # whatever a file of the user's prints while it is loaded
+        from blackwell_matmul.harness import listing
+
+        listed = listing.schedules(rung, problem, gpu if target is None else gpu_named(target))
+    record = partial(named, rung, listed.as_dict())
+    finish(as_json, record, lambda: schedule_lines(listed, every), bool(listed.runnable))

@@ -1,0 +1,36 @@
+"""`verify`: layer by layer, for real."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from blackwell_matmul.cli.options import Json, integer
+from blackwell_matmul.cli.output import finish
+from blackwell_matmul.cli.views import doctor_view
+
+EXAMPLES = """Examples:
+
+`blackwell-matmul verify`
+
+`blackwell-matmul verify simulator triton`
+
+The layers are simulator, gpu, triton and torch.compile. Each is compiled, run and compared in a process of its own.
+"""
+
+
+def verify(
+    layers: Annotated[list[str] | None, typer.Argument(help="The layers to try; all of them by default.")] = None,
+    timeout: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a layer may take.")] = "300",
+    as_json: Json = False,
+) -> None:
+    """Compile, run and compare for real, layer by layer, and say what ran where.
+
+    Exit code 0: all that ran is right. 1: something is wrong, or failed. 2: bad input.
+    """
+    from blackwell_matmul.doctor.verify import LAYERS, known_layers, passed, verify
+
+    names, seconds = known_layers(layers or LAYERS), integer("--timeout", timeout)
+    found = verify(names, None if as_json else doctor_view.starting, seconds)
+    finish(as_json, lambda: doctor_view.outcomes_record(found), lambda: doctor_view.outcomes(found), passed(found))

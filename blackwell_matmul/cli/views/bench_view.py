@@ -1,0 +1,128 @@
+"""What a person sees of `blackwell-matmul bench`: a table for each problem, the means, and how it was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
+from blackwell_matmul.cli.views.terminal import duration, line, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from blackwell_matmul.harness.bench.results import Book, Machine, Row
+
+
+COLUMNS = (
+    Column(),
+    *numbers("time", "spread", "TFLOPS", "of cuBLAS", "of peak"),
+    Column("schedule", long="wraps"),
+)
+
+
+def book_lines(book: Book) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from blackwell_matmul.harness.bench.results import means
+    from blackwell_matmul.harness.bench.suites import layers_of
+
+    rows = list(book)
+    ordered = sorted(rows, key=lambda row: (row.problem.dtype, *_size(row)))
+    for problem, members in groupby(ordered, key=lambda row: row.problem):
+        layers = layers_of(problem) if book.suite == "llm" else ""
+        yield from _problem_lines(f"{problem}{layers and f'  ({layers})'}", list(members), book.machine)
+    for mean in means(rows):
+        band = f", {mean.band}" if mean.band else ""
+        which = f"{mean.problems} of {mean.of} problems{band}"
+        yield Text(f"{mean.contender}: {mean.percent:.1f}% of cuBLAS, the geometric mean over {which}")
+    yield Text(measured_on(book), style="dim")
+
+
+def _size(row: Row) -> tuple[int, int, int]:
+    return row.problem.m, row.problem.n, row.problem.k
+
+
+def _problem_lines(title: str, rows: Sequence[Row], machine: Machine) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    yield Text(title, style="bold")
+    if timed := [row for row in rows if row.timing is not None]:
+        yield table(COLUMNS, (TableRow((f"  {row.contender}", *_cells(row, machine))) for row in timed))
+    for row in rows:
+        if told := _told(row):
+            good = row.status == "correct" and not row.untimed and (row.stress is None or row.stress["ok"])
+            yield Text.assemble(f"  {row.contender}: ", (printable(told), "green" if good else "bold red"))
+    yield Text("")
+
+
+def _told(row: Row) -> str:
+    """What there is to say of a row beside its figures."""
+    if row.status != "correct":
+        return row.reason if row.status == "wrong" else f"{row.status}: {row.reason}"
+    if row.untimed:
+        return f"not timed: {row.untimed}"
+    if row.stress is None:
+        return "" if row.timing else row.reason
+    counts = f"{row.stress.get('calls', 0)} calls and {row.stress.get('replays', 0)} replays of a graph"
+    return f"{counts}: {row.stress['message']}"
+
+
+def _cells(row: Row, machine: Machine) -> tuple[str, ...]:
+    assert row.timing is not None
+    schedule = ",".join(f"{name}={value}" for name, value in row.schedule.items())
+    return (
+        duration(row.timing.median_us),
+        f"{row.timing.spread_percent:.1f}%",
+        f"{row.tflops:.1f}",
+        _percent(row.percent_of_cublas),
+        _percent(row.percent_of_peak(machine.peak_tflops)),
+        schedule + (" (plain calls)" if row.launched_by == "calls" else ""),
+    )
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}%"
+
+
+def measured_on(book: Book) -> str:
+    """One paragraph: on what, with which versions, how, on which data, at which clocks."""
+    peak = f"; dense peak {book.machine.peak_tflops:g} TFLOPS" if book.machine.peak_tflops else ""
+    return " ".join([on_what(book.machine, peak), *_how(list(book.sessions.values()))])
+
+
+def on_what(machine: Machine, peak: str = "") -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in machine.about.get("versions", {}).items())
+    return f"Measured on {machine}{peak}, driver {machine.about.get('driver_version', 'unknown')}, {versions}."
+
+
+def _how(sessions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not sessions:
+        return
+    last = sessions[-1]
+    yield (
+        f"Times are medians of {last['settings']['rounds']} rounds, in each of which every contender has a turn, and "
+        f"the spread is between their quartiles; operands rotate through more than twice the L2. Data: {last['data']}."
+    )
+    clocks = [each["telemetry"]["sm_clock_mhz"] for each in sessions]
+    powers = [each["telemetry"]["power_w"] for each in sessions]
+    yield f"While they ran, SM clock: {_range(clocks, 'MHz')}, power: {_range(powers, 'W')}."
+    unsettled = sum(not each["warmup"]["settled"] for each in sessions)
+    if unsettled:
+        yield f"The times of {unsettled} of {len(sessions)} problems had not settled when the warm-up ended."
+
+
+def _range(figures: Sequence[Mapping[str, float] | str], unit: str) -> str:
+    known = [figure["during"] for figure in figures if not isinstance(figure, str)]
+    if not known:
+        return "unknown"
+    low, high = f"{min(known):.0f}", f"{max(known):.0f}"
+    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
+
+
+def compiled_lines(folder: Path, target: str, refused: Sequence[str], count: int) -> Iterator[RenderableType]:
+    some = f"The other {'kernel is' if count == 1 else f'{count} kernels are'} compiled" if refused else "Compiled"
+    where = f"{some} for {target} in {folder}; copy this folder to the machine with the GPU, for bench --bundles there."
+    return map(line, [*refused, where if count else "Nothing is compiled."])

@@ -1,0 +1,141 @@
+"""What a person sees of `blackwell-matmul schedules`: who can run, who is chosen and why, and why not the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from blackwell_matmul.cli.views.tables import Column, TableRow, table
+from blackwell_matmul.cli.views.terminal import broken
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from blackwell_matmul.harness import ScheduleList, ScheduleRow
+
+BEST = 24
+"""Of the schedules that can run, so many are shown unless all are asked for."""
+
+
+def schedule_lines(listing: ScheduleList, every: bool) -> Iterator[RenderableType]:
+    """The schedules that can run, best first, those that cannot by reason, and which one is chosen and why.
+
+    every: a row for each schedule; otherwise the best of those that can run, and rejected ones with the same reasons
+    share rows.
+    """
+    from rich.padding import Padding
+    from rich.text import Text
+
+    yield Text(f"{listing.kernel}  {listing.problem} on {listing.gpu}: {len(listing.rows)} schedules", "bold")
+    if listing.runnable:
+        yield Text(f"\n{len(listing.runnable)} can run", "bold green")
+        shown = listing.ranked if every else listing.ranked[:BEST]
+        yield _table([[row] for row in shown], FIGURES, marked=shown[0])
+        if left := len(listing.ranked) - len(shown):
+            yield Text(f"  and {left} more, with more predicted cycles; --all lists them", "dim")
+    for reasons, rows in _by_reason(listing.rejected):
+        yield Text(f"\n{len(rows)} cannot run", "bold red")
+        yield from (Padding(Text(reason), (0, 0, 0, 2)) for reason in reasons)
+        yield _table([[row] for row in rows] if every else _merged(rows), LIMITED)
+    yield Text(broken(f"\n> chosen: {listing.chosen or 'none'}"), "bold")
+    yield from _why(listing)
+
+
+def _why(listing: ScheduleList) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from blackwell_matmul.harness.listing import RULE
+
+    for sentence in (listing.why, RULE) if listing.chosen else (listing.why,):
+        yield Padding(Text(sentence[0].upper() + sentence[1:]), (0, 0, 0, 2))
+
+
+def _by_reason(rows: Sequence[ScheduleRow]) -> Iterator[tuple[list[str], list[ScheduleRow]]]:
+    """Rejected schedules with the same reasons, numbers aside; a number that differs becomes a range."""
+    groups: dict[tuple[str, ...], list[ScheduleRow]] = {}
+    for row in rows:
+        groups.setdefault(tuple(_NUMBER.sub("#", reason) for reason in row.reasons), []).append(row)
+    for group in groups.values():
+        yield [_spanning(texts) for texts in zip(*(row.reasons for row in group))], group
+
+
+def alike(reasons: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Reasons that differ in numbers alone as one, with the numbers as ranges, and how many schedules have it."""
+    groups: dict[str, list[str]] = {}
+    for reason in reasons:
+        groups.setdefault(_NUMBER.sub("#", reason), []).append(reason)
+    for group in groups.values():
+        yield _spanning(group), sum(reasons[reason] for reason in group)
+
+
+_NUMBER = re.compile(r"(?<![A-Za-z_0-9])[0-9]+")
+
+
+def _spanning(texts: Sequence[str]) -> str:
+    numbers = zip(*(map(int, _NUMBER.findall(text)) for text in texts))
+    spans = iter([_span(values) for values in numbers])
+    return _NUMBER.sub(lambda match: next(spans), texts[0])
+
+
+def _span(values: Iterable[int]) -> str:
+    """`64` or `64..256`."""
+    found = sorted(set(values))
+    return str(found[0]) if len(found) == 1 else f"{found[0]}..{found[-1]}"
+
+
+def _merged(rows: Sequence[ScheduleRow]) -> list[list[ScheduleRow]]:
+    """Rows that differ in one knob become one group, knob by knob: each group is every combination of its values."""
+    groups = [[row] for row in rows]
+    for knob in [name for name, _ in rows[0].schedule][::-1]:
+        together: dict[tuple[object, ...], list[ScheduleRow]] = {}
+        for group in groups:
+            values = _values(group)
+            key = tuple((name, tuple(value)) for name, value in values.items() if name != knob)
+            together.setdefault(key, []).extend(group)
+        groups = list(together.values())
+    return groups
+
+
+def _values(group: Sequence[ScheduleRow]) -> Mapping[str, list[int]]:
+    """The values of each knob in a group, in order."""
+    found: dict[str, set[int]] = {}
+    for row in group:
+        for name, value in row.schedule:
+            found.setdefault(name, set()).add(value)
+    return {name: sorted(values) for name, values in found.items()}
+
+
+LIMITED = (("shared", "shared_memory_bytes"), ("columns", "tensor_memory_columns"))
+FIGURES = (("CTAs", "ctas"), *LIMITED, ("cycles", "predicted_cycles"))
+"""Headings, and what of a row stands under them: how many CTAs, bytes of shared memory and columns of tensor memory of
+one, and the predicted cycles of all. LIMITED: what a schedule that cannot run may have too much of."""
+
+
+def _table(
+    groups: Sequence[Sequence[ScheduleRow]],
+    figures: Sequence[tuple[str, str]],
+    marked: ScheduleRow | None = None,
+) -> RenderableType:
+    figures = [figure for figure in figures if any(getattr(row, figure[1]) for group in groups for row in group)]
+    headings = [*map(_heading, _values(groups[0])), *(heading for heading, _ in figures)]
+    columns = [Column(), *(Column(heading, "right", "folds") for heading in headings)]
+    rows = (_row(group, figures, marked is not None and group[0] == marked) for group in groups)
+    return table(columns, rows, padding=(0, 1, 0, 0), pad_edge=False)
+
+
+def _row(group: Sequence[ScheduleRow], figures: Sequence[tuple[str, str]], marked: bool) -> TableRow:
+    cells = [",".join(map(str, values)) for values in _values(group).values()]
+    spans = [_span(getattr(row, figure) for row in group) for _, figure in figures]
+    cells += [span.replace("..", "..\n") if len(cells) > MANY_KNOBS else span for span in spans]
+    return TableRow((">" if marked else "", *cells), "bold green" if marked else "")
+
+
+MANY_KNOBS = 8
+"""With more, a table that fits 80 columns has room for one number in a cell."""
+
+
+def _heading(knob: str) -> str:
+    """No wider than the values under it: a table with every knob fits 80 columns."""
+    return knob.replace("consumers", "con-\nsumers").replace("cluster", "clus-\nter").replace("_", "\n")

@@ -1,0 +1,46 @@
+"""The one way in which tables are drawn: no lines, dim headings; a column keeps its texts whole unless it may wrap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class Column(NamedTuple):
+    """long: what becomes of a text that is wider than there is room: it stays whole, wraps at spaces, or anywhere."""
+
+    heading: str = ""
+    justify: Literal["left", "right"] = "left"
+    long: Literal["whole", "wraps", "folds"] = "whole"
+
+
+class TableRow(NamedTuple):
+    """The cells of a row, and a style for all of them."""
+
+    cells: Sequence[RenderableType]
+    style: str = ""
+
+
+def numbers(*headings: str) -> list[Column]:
+    return [Column(heading, "right") for heading in headings]
+
+
+def table(
+    columns: Iterable[Column],
+    rows: Iterable[TableRow],
+    padding: tuple[int, int, int, int] = (0, 2, 0, 0),
+    show_header: bool = True,
+    pad_edge: bool = True,
+) -> RenderableType:
+    from rich.table import Table
+
+    drawn = Table(box=None, padding=padding, header_style="dim", show_header=show_header, pad_edge=pad_edge)
+    for heading, justify, long in columns:
+        overflow: Literal["fold", "ellipsis"] = "fold" if long == "folds" else "ellipsis"
+        drawn.add_column(heading, justify=justify, no_wrap=long == "whole", overflow=overflow)
+    for row in rows:
+        drawn.add_row(*row.cells, style=row.style)
+    return drawn

@@ -1,0 +1,143 @@
+"""The terminal: errors, warnings, progress, and lines of `rich` as text.
+
+A terminal gets colours and its width; a file or a pipe gets plain lines, one for each sentence however long.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+PROGRESS_AFTER_SECONDS = 2.0
+PIPE_COLUMNS = 100_000
+"""The width where there is no terminal: no line is broken."""
+
+Tell = Callable[[int, int], None]
+"""Takes how much is done, and of how much."""
+
+
+def console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    return made if made.is_terminal else Console(
+        stderr=stderr, highlight=False, markup=False, emoji=False, width=PIPE_COLUMNS
+    )  # fmt: skip
+
+
+def printable(text: str) -> str:
+    """One line that any terminal can show: line ends, control characters and broken encodings become escapes."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def complain(sentence: str) -> None:
+    """An error, on stderr: one line however long, so that it can be copied and searched for."""
+    _on_stderr("error: ", "bold red", printable(sentence))
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings go to stderr as errors do, without the line of code that gives them."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        _on_stderr("warning: ", "bold yellow", printable(" ".join(str(message).split())))
+
+    before, warnings.showwarning = warnings.showwarning, show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
+
+
+def _on_stderr(label: str, style: str, sentence: str) -> None:
+    try:
+        from rich.text import Text
+    except ImportError:  # which is what the sentence says, then
+        print(f"{label}{sentence}", file=sys.stderr)
+        return
+    console(stderr=True).print(Text.assemble((label, style), sentence), soft_wrap=True)
+
+
+def rendered(lines: Iterable[RenderableType]) -> str:
+    """The text for stdout, without the spaces that fill a terminal's lines."""
+    out = console()
+    with out.capture() as captured:
+        for line in lines:
+            out.print(line)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
+
+
+def line(text: str, style: str = "") -> RenderableType:
+    from rich.text import Text
+
+    return Text(printable(text), style)
+
+
+def broken(line: str) -> str:
+    """Lines of a terminal's width that end at a space or after a comma, as in `block_m=128,block_n=64`."""
+    return "\n".join(_AtCommas(width=console().width, replace_whitespace=False).wrap(line))
+
+
+class _AtCommas(textwrap.TextWrapper):
+    wordsep_re = re.compile(r"(\s+|(?<=,)(?=\w))")
+
+
+# --- progress
+
+
+@contextmanager
+def progress(what: str, quiet: bool) -> Iterator[Tell | None]:
+    """On stderr, from the third second on: what is done, how many CTAs of how many, and the time elapsed.
+
+    Gives the function that takes the counts; None when nobody is watching.
+    """
+    watched = console(stderr=True)
+    if quiet or not watched.is_terminal:
+        yield None
+        return
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn("line"), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    bar = Progress(*columns, console=watched, transient=True, redirect_stdout=False)
+    task = bar.add_task(f"{what}: compiling", total=None)
+
+    def tell(done: int, total: int) -> None:
+        state = f"{done} of {total} CTAs simulated" if done < total else "checking"
+        bar.update(task, description=f"{what}: {state}")
+
+    timer = threading.Timer(PROGRESS_AFTER_SECONDS, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield tell
+    finally:
+        timer.cancel()
+        timer.join()
+        if bar.live.is_started:
+            bar.stop()
+
+
+@contextmanager
+def telling(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """On stderr, what is being done: one line that changes on a terminal, a line each elsewhere."""
+    watched = console(stderr=True)
+    if quiet:
+        yield lambda what: None
+    elif watched.is_terminal:
+        with watched.status("starting") as status:
+            yield lambda what: status.update(printable(what))
+    else:
+        yield lambda what: watched.print(printable(what), soft_wrap=True)
+
+
+def duration(time_us: float) -> str:
+    return f"{time_us:.2f} µs" if time_us < 1000 else f"{time_us / 1000:.3f} ms"

@@ -1,0 +1,118 @@
+"""Which kernel does the user mean, and on which arguments: resolved once, for every command and for Python.
+
+A kernel is a rung's name ("v1"), a script of the user's ("my_kernel.py:MyScript"), a script class, or a kernel with
+pins. A size gives the arguments: of C[m, n] = A[m, k] @ B[n, k].T, or of `example_args` beside the class.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from blackwell_matmul import kernels
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.harness import inputs, user_kernel
+from blackwell_matmul.harness.outputs import OutputVerdict, compare
+from blackwell_matmul.harness.user_kernel import UserKernel, find
+from blackwell_matmul.problem import Problem, Schedule, as_pins
+from blackwell_matmul.validation import said, shown
+
+Pins = str | Schedule | Mapping[str, object] | None
+"""Arguments of `__init__`, as text (`block_m=128,swizzle=true`) or by name."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelCall:
+    """One call of one kernel. script: what is called, the class or a kernel with pins of its own. pins: of `__init__`,
+    besides those. size: (m, n, k) as given. problem: of a matmul; None where `example_args` made the arguments.
+    seed: what gave them."""
+
+    kernel: UserKernel
+    script: Any
+    pins: Mapping[str, object]
+    arguments: tuple[Any, ...]
+    size: tuple[int, int, int] | None
+    problem: Problem | None
+    seed: int
+
+    @contextmanager
+    def loaded(self) -> Iterator[None]:
+        """Around all that runs the kernel's code: its folder can be imported from, and its exit ends nobody else."""
+        with user_kernel.importable(self.kernel.folder), user_kernel.surviving_exit(self.kernel):
+            yield
+
+    def expected(self) -> Mapping[int, Any]:
+        """By position, the outputs that its file's `reference` names for these arguments; none without one."""
+        if self.kernel.reference is None:
+            return {}
+        try:
+            copies = copy.deepcopy(self.arguments)
+        except Exception as error:
+            what = f"the arguments of {self.kernel.name} cannot be copied for its reference"
+            raise InputError(f"{what}: {said(error)}.") from error
+        with inputs.seeded(self.seed):
+            return user_kernel.expected_outputs(self.kernel, copies)
+
+    def compared(self, expected: Mapping[int, Any]) -> list[OutputVerdict]:
+        """After a run, the outputs beside what was expected."""
+        names, tolerance = list(self.kernel.parameters), self.kernel.tolerance
+        return [compare(names[at], self.arguments[at], value, tolerance) for at, value in expected.items()]
+
+
+def resolve(
+    kernel: Any,
+    size: Sequence[int] | None = None,
+    dtype: str | None = None,
+    schedule: Pins = None,
+    *,
+    seed: int | None = None,
+) -> KernelCall:
+    """seed: gives the values of the arguments; None where nothing runs, and matmuls get tensors that nobody fills.
+
+    size and dtype: None is 1024 each, or the defaults of `example_args`, and as the kernel's pointers say, or fp16.
+    """
+    found = find(kernel)
+    pins, sizes = _pins(found, schedule), plain_size(size)
+    script = found.script_cls if isinstance(kernel, (str, UserKernel)) else kernel
+    if found.example_args is not None:
+        arguments = _example(found, sizes, dtype, seed or 0)
+        return KernelCall(found, script, pins, arguments, sizes, None, seed or 0)
+    problem = _problem(found, sizes, dtype)
+    pins = user_kernel.fill_dtype(found, pins, problem) if script is found.script_cls and not found.is_rung else pins
+    operands = inputs.unfilled(problem) if seed is None else inputs.make_inputs(problem, seed)
+    whole = problem.m, problem.n, problem.k
+    return KernelCall(found, script, pins, (*whole, *operands), whole, problem, seed or 0)
+
+
+def _problem(found: UserKernel, size: Sequence[int] | None, dtype: str | None) -> Problem:
+    if not found.is_rung:
+        return user_kernel.matmul_problem(found, size, dtype)
+    m, n, k = size or user_kernel.DEFAULT_SIZE
+    return Problem(m, n, k, "fp16" if dtype is None else dtype)
+
+
+def _pins(found: UserKernel, schedule: Pins) -> dict[str, object]:
+    if isinstance(schedule, str) and found.is_rung:
+        return dict(kernels.parse_schedule(found.source, schedule))
+    return user_kernel.read_schedule(found, schedule if isinstance(schedule, str) else as_pins(schedule))
+
+
+def _example(kernel: UserKernel, size: Sequence[int] | None, dtype: str | None, seed: int) -> tuple[Any, ...]:
+    if dtype is not None:
+        what = f"dtype is {shown(dtype)} and {kernel.name} has example_args, which makes its own"
+        raise InputError(f"{what}; leave it out.")
+    with inputs.seeded(seed):
+        return user_kernel.example_call(kernel, size)
+
+
+def plain_size(size: Sequence[int] | None) -> tuple[int, int, int] | None:
+    """Three positive integers, or None."""
+    if size is None:
+        return None
+    if not isinstance(size, (tuple, list)) or len(size) != 3:
+        raise InputError("size must be three integers, (m, n, k), or None.")
+    problem = Problem(*size)
+    return problem.m, problem.n, problem.k

@@ -1,0 +1,24 @@
+"""Processes that may hang or crash: ending one with all that it has started, and why one has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+from typing import Any
+
+
+def end_with_children(process: subprocess.Popen[Any]) -> None:
+    """Of a process that leads a session of its own: compilers leave workers, which would keep its pipes open."""
+    with suppress(ProcessLookupError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+
+
+def left_with(code: int, stderr: str) -> str:
+    """Why a process ended that no signal did: the last line that it wrote to stderr."""
+    last = [line.strip() for line in stderr.splitlines() if line.strip()][-1:]
+    return f"its process ended with code {code}{''.join(f': {line[:300]}' for line in last)}"

@@ -1,0 +1,172 @@
+"""Scripts on CUDA tensors: compiled for the tensors' GPU when it is first needed, launched from then on.
+
+Compiled code is kept in the process under all that it depends on: class, arguments of `__init__`, constants of the call
+(n and k of a rung, not m), divisibility, GPU. The schedule is chosen as on the CPU, for the GPU at hand.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from torch import Tensor
+
+from blackwell_matmul.errors import CompileError, InputError, UnsupportedError
+from blackwell_matmul.gpus import Gpu, gpu_for_target
+from blackwell_matmul.runtime.calls import Calls
+from blackwell_matmul.runtime.device import gpu_at
+from blackwell_matmul.runtime.launch import Prepared
+from blackwell_matmul.runtime.load import Loaded, load
+from blackwell_matmul.runtime.recent import Recent
+from blackwell_matmul.runtime.winners import pins_for_call
+
+if TYPE_CHECKING:
+    from blackwell_matmul.frontend import Bound
+
+KEPT_KERNELS = 512
+
+_loaded: Recent[Hashable, Loaded] = Recent(KEPT_KERNELS)
+
+
+class HasScript(Protocol):
+    """What is compiled: a script class with pinned knobs."""
+
+    script_cls: Any
+    pins: Mapping[str, object]
+
+
+class ScriptCalls:
+    """The calls of one kernel object on GPUs. check: raises for arguments of a call that break the kernel's rules."""
+
+    def __init__(self, kernel: HasScript, check: Callable[..., None] | None) -> None:
+        self._kernel, self._check = kernel, check
+        self._calls = Calls(self._prepare)
+        self._chosen: Recent[Hashable, tuple[Loaded, tuple[int, ...]]] = Recent(KEPT_KERNELS)
+        self._count = len(inspect.signature(kernel.script_cls.__call__).parameters) - 1
+        self.launch = self._calls.launch
+
+    def attempt(self, arguments: Sequence[object]) -> bool:
+        """Launch a call that has all its arguments, in order, integers and plain CUDA tensors; False for any other."""
+        return len(arguments) == self._count and self._calls.attempt(arguments)
+
+    def _prepare(self, arguments: Sequence[object], device: int, stream: int) -> Prepared:
+        if self._check is not None:
+            self._check(*arguments)
+        loaded, places = self._choose(arguments, device)
+        return loaded.prepare([arguments[place] for place in places], device, stream)
+
+    def _choose(self, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
+        """The compiled kernel for arguments of this kind, and which of them it takes."""
+        key = _kind(arguments, device)
+        found = None if key is None else self._chosen.get(key)
+        if found is None:
+            found = _compiled(self._kernel, arguments, device)
+            if key is not None:
+                self._chosen.put(key, found)
+        return found
+
+
+def _kind(arguments: Sequence[object], device: int) -> Hashable | None:
+    """What a choice of code depends on: all of a call but the addresses; None for what cannot be compared."""
+    key = tuple(_kind_of(each) if isinstance(each, Tensor) else (type(each), each) for each in arguments)
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key, device
+
+
+def _kind_of(tensor: Tensor) -> Hashable:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad
+
+
+def _compiled(kernel: HasScript, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
+    gpu = gpu_at(device)
+    try:
+        bound = _bound(kernel, arguments, gpu)
+        key = _key(kernel, bound, gpu.arch)
+        found = None if key is None else _loaded.get(key)
+        if found is None:
+            found = _compile(kernel, bound, gpu)
+            if key is not None:
+                _loaded.put(key, found)
+    except CompileError as error:
+        reason = str(error).rstrip(".")
+        raise UnsupportedError(f"{reason}; {_what_runs(kernel, gpu, device)}") from error
+    names = list(inspect.signature(kernel.script_cls.__call__).parameters)[1:]
+    return found, tuple(names.index(name) for name in bound.kernel_args)
+
+
+def _bound(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Bound:
+    """The first way to build the kernel for these arguments on this GPU."""
+    from blackwell_matmul.frontend import bind_all
+
+    try:
+        return bind_all(kernel, arguments, schedule=_schedule(kernel, arguments, gpu), target=gpu.arch)[0]
+    except InputError as error:
+        if _runs_elsewhere(kernel, arguments, gpu):
+            raise CompileError(str(error)) from error
+        raise
+
+
+def _schedule(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[str, object] | None:
+    """What was tuned for this very GPU, or a class with a rule of its own chooses for it; None for the others."""
+    tuned = _tuned(kernel, arguments, gpu)
+    complete = getattr(kernel.script_cls, "complete", None)
+    if complete is None or "gpu" not in inspect.signature(complete).parameters:
+        return tuned or None
+    try:
+        chosen: Mapping[str, object] = complete(kernel.pins or tuned, arguments, gpu.arch, gpu=gpu)
+    except InputError:
+        if not tuned:
+            raise
+        chosen = complete({}, arguments, gpu.arch, gpu=gpu)  # tuned for a neighbour of this m, which could have it
+    return chosen
+
+
+def _tuned(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[str, object]:
+    """Those of a winner, where the user has none."""
+    return {} if kernel.pins else pins_for_call(kernel.script_cls, arguments, gpu)
+
+
+def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> bool:
+    """Whether it is this GPU that stands in the way, and not the arguments."""
+    from blackwell_matmul.frontend import target_for
+
+    home = target_for(kernel)
+    if gpu.arch == home:
+        return False
+    try:
+        _bound(kernel, arguments, gpu_for_target(home))
+    except InputError:
+        return False
+    return True
+
+
+def _what_runs(kernel: HasScript, gpu: Gpu, device: int) -> str:
+    """What works in its place; a class that chooses its schedule has said by itself what runs on this GPU."""
+    simulated = "CPU tensors are simulated."
+    if hasattr(kernel.script_cls, "complete"):
+        return simulated
+    able = [name for name in ("tcgen05", "wgmma", "tma") if name in gpu.features]
+    return f"GPU {device} ({gpu.name}) runs scripts with {', '.join(able)} and mma.sync, and {simulated}"
+
+
+def _key(kernel: HasScript, bound: Bound, target: str) -> Hashable | None:
+    """All that the code depends on; None if it cannot be compared, and then the code is not kept."""
+    parts = (kernel.pins, bound.init_kwargs, bound.consts, bound.divisibility)
+    key = (bound.script_cls, target, *(tuple((name, type(part[name]), part[name]) for name in part) for part in parts))
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _compile(kernel: HasScript, bound: Bound, gpu: Gpu) -> Loaded:
+    """Compiling is work of the CPU alone, so that it may happen while a stream is captured."""
+    from blackwell_matmul.compiler import compile
+
+    chosen = bound.init_kwargs if hasattr(kernel.script_cls, "complete") else None
+    return load(compile(kernel, *bound.args, schedule=chosen, target=gpu.arch))

@@ -1,0 +1,117 @@
+"""Schedules that were found fastest, on disk, each under all that it depends on; a call on a GPU takes one from here
+when nobody pins a schedule. Who finds them is no concern of this room.
+
+A file is read once in a process. One that is damaged, or is not what its name says, counts as none and is written anew
+by the next one that is kept. What was tuned on another GPU or driver, or before an update, is not found.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from blackwell_matmul.digests import digest, kernels_digest
+from blackwell_matmul.errors import BlackwellMatmulError
+from blackwell_matmul.files import write_json
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.problem import Problem
+
+FOLDER = "tuned"
+FORMAT = 1
+DTYPE_NAMES = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
+
+
+def winner(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any] | None:
+    """The schedule that is kept for a kernel, by knob; None where there is none."""
+    record = _read(place(script_cls, problem, gpu))
+    return None if record is None else dict(record["schedule"])
+
+
+def pins_for_call(script_cls: Any, arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, Any]:
+    """What a call with these arguments (m, n, k, a, b, c) shall pin; nothing for any other call, whatever it is."""
+    try:
+        m, n, k, a = arguments[:4]
+        problem = Problem(m, n, k, DTYPE_NAMES[str(a.dtype)])
+        return winner(script_cls, problem, gpu) or {}
+    except (BlackwellMatmulError, AttributeError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any]) -> Path | None:
+    """Write a winner, whole or not at all: "schedule" by knob, and whatever else is worth knowing. None: no cache,
+    or none that can be written to."""
+    file = place(script_cls, problem, gpu)
+    if file is None:
+        return None
+    try:
+        write_json(file, {"format": FORMAT, "under": _under(script_cls, problem, gpu), **record})
+    except OSError:
+        return None
+    _read.cache_clear()
+    return file
+
+
+def band(m: int) -> int:
+    """What m counts as: the power of two that holds it. n and k are compiled in, m is not."""
+    return 1 << (m - 1).bit_length()
+
+
+def place(script_cls: Any, problem: Problem, gpu: Gpu) -> Path | None:
+    """The file of a winner; None where the cache is switched off."""
+    from blackwell_matmul.compiler import cache
+
+    root = cache.folder()
+    if root is None:
+        return None
+    key = json.dumps(_under(script_cls, problem, gpu), sort_keys=True)
+    return root / FOLDER / f"{script_cls.__name__}-{digest(key.encode())[:24]}.json"
+
+
+def _under(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any]:
+    about = {"n": problem.n, "k": problem.k, "dtype": problem.dtype, "m_up_to": band(problem.m)}
+    board = {"gpu": gpu.name, "arch": gpu.arch, "sm_count": gpu.sm_count}
+    return {"kernel": script_cls.__name__, "source": _source(script_cls), **about, **board, **_versions()}
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    from blackwell_matmul.compiler.compiling import versions
+
+    return {**versions(), "torch": importlib.metadata.version("torch"), "driver": _driver()}
+
+
+def _driver() -> str:
+    from blackwell_matmul.detect import find_driver
+
+    release = Path("/proc/driver/nvidia/version")
+    try:
+        return release.read_text(encoding="utf-8").splitlines()[0]
+    except (OSError, IndexError):
+        return str(find_driver().cuda)
+
+
+@functools.cache
+def _source(script_cls: Any) -> str:
+    """Of a rung, all kernels of this package, which share code; of any other script, its file."""
+    if script_cls.__module__.startswith("blackwell_matmul."):
+        return kernels_digest()
+    file = inspect.getsourcefile(script_cls)
+    return digest(Path(file).read_bytes())[:16] if file else ""
+
+
+@functools.cache
+def _read(file: Path | None) -> Mapping[str, Any] | None:
+    """The record of a file, if it is one."""
+    if file is None:
+        return None
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        good = record["format"] == FORMAT and isinstance(record["schedule"], dict)
+        return record if good else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

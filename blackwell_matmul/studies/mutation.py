@@ -1,0 +1,633 @@
+"""Mutants of kernels: every line of a kernel that orders something, dropped or changed, must not go unnoticed.
+
+The kernels are the rungs and, for Hopper, those of `wgmma_kernels`, whose names stand beside the rungs'.
+
+Mutants are generated from the kernel's file: each wait, fence, arrive, commit and sync dropped, or moved past its
+neighbour; each count of bytes and of arrivals, each phase, stage, group number and barrier changed. A case is a mutant
+with a schedule and a size, simulated with the checks on, in the default order. It is killed by a finding, by wrong
+values or because it does not compile.
+
+A case that survives counts as equivalent only if one of `RULES` shows it, from a record of both runs that the checks
+have no part in: the mutant takes the same steps as the kernel, on the same memory and barriers, and before each step
+at least the same others are known to have happened; or the orders that it loses are between steps that share neither
+memory nor a barrier. `EXCEPTIONS` has what no rule shows; they are counted apart.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import importlib.util
+import inspect
+import itertools
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from blackwell_matmul.errors import CompileError
+from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.simulator import Run
+from blackwell_matmul.simulator.description import Access
+from blackwell_matmul.simulator.machine.cta import Cta
+from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.order.frontier import Frontier
+from blackwell_matmul.simulator.order.happens_before import HappensBefore
+from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.simulate import new_simulation, prepare, run_simulation
+
+HOPPER = {
+    "wgmma": ("wgmma_serial", "WgmmaMatmul"),
+    "wgmma_pipelined": ("wgmma_pipelined", "WgmmaPipelined"),
+    "wgmma_specialised": ("wgmma_specialised", "WgmmaSpecialised"),
+}
+"""File and class of those in `wgmma_kernels`."""
+WGMMA_KERNELS = "blackwell_matmul.studies.wgmma_kernels"
+KERNELS = (*RUNGS, *HOPPER)
+TWO_GROUPS = {"block_m": 128, "block_n": 64, "consumers": 2}
+ONE_GROUP = {"block_m": 64, "block_n": 64, "consumers": 1, "group_m": 4}
+SPLIT = {split_k: {"cluster_m": 1, "split_k": split_k, "sm_count": split_k} for split_k in (2, 4)}
+"""A cluster for each number of parts, and no other."""
+ODD_STRIPS = {"block_m": 64, "block_n": 96, "e_block_n": 32, "consumers": 1}
+"""Three strips in two buffers: the last one of a tile and the first one of the next share one."""
+
+SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
+    "v0": (
+        {"block_m": 128, "block_n": 64, "block_k": 32},
+        {"block_m": 128, "block_n": 128, "block_k": 16},
+    ),
+    "v1": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16},
+        {"block_m": 128, "block_n": 64, "block_k": 64, "e_block_n": 64},
+    ),
+    "v2": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 32, "stages": 2},
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 64, "stages": 6},
+    ),
+    "h0": (
+        {"block_m": 128, "block_n": 64, "block_k": 32},
+        {"block_m": 128, "block_n": 128, "block_k": 16},
+    ),
+    "h1": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16},
+        {"block_m": 128, "block_n": 64, "block_k": 64, "e_block_n": 64},
+    ),
+    "h2": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 6},
+    ),
+    "h3": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "consumers": 2},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "consumers": 2},
+    ),
+    "h4": (
+        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "sm_count": 2},
+        {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "sm_count": 1},
+        {**ODD_STRIPS, "block_k": 32, "stages": 3, "group_m": 4, "sm_count": 1},
+    ),
+    "h5": (
+        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "cluster_m": 2, "sm_count": 2},
+        {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "cluster_m": 1, "sm_count": 1},
+        {**ODD_STRIPS, "block_k": 32, "stages": 2, "group_m": 4, "cluster_m": 2, "sm_count": 2},
+    ),
+    "h6": (
+        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2]},
+        {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4]},
+        {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **SPLIT[2], "cluster_m": 2, "sm_count": 4},
+    ),
+    "g0": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2},
+    ),
+    "wgmma": ({"block_m": 64, "block_n": 64, "block_k": 32}, {"block_m": 128, "block_n": 32, "block_k": 64}),
+    "wgmma_pipelined": (
+        {"block_m": 64, "block_n": 64, "block_k": 32, "stages": 3},
+        {"block_m": 128, "block_n": 32, "block_k": 16, "stages": 2},
+    ),
+    "wgmma_specialised": (
+        {"block_n": 64, "block_k": 32, "stages": 3, "num_ctas": 2},
+        {"block_n": 32, "block_k": 16, "stages": 2, "num_ctas": 1},
+    ),
+}
+"""Every knob is given, so that no rule has a part in what is run; `sm_count` leaves a CTA several tiles."""
+
+SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
+"""M, N, K: tails in each dimension; fewer k-tiles than six stages; one k-tile."""
+
+EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
+    (
+        "h6",
+        "own CTA only",
+        'empty[stage], transaction_bytes=0, target_rank=rank - row + sharer, scope="cta"',
+    ): "No stage is used again, and a CTA that waits at its end for two arrivals of its own has all the bytes that the "
+    "other one writes into it, because its consumers have waited for them.",
+}
+"""(rung, operator, line) of mutants that are equivalent though no rule shows it, with the reason."""
+
+
+# mutants
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one line. code: the line as it was; column: from 0."""
+
+    rung: str
+    operator: str
+    line: int
+    column: int
+    code: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.rung}:{self.line}:{self.column} {self.operator}"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replace what `node` spans by `text`, or exchange it with the statement `swap`."""
+
+    operator: str
+    node: Any
+    text: str = ""
+    swap: Any = None
+
+
+ORDERING = frozenset({
+    "cluster.sync", "copy_async_commit_group", "copy_async_wait_all", "copy_async_wait_group", "fence.proxy_async",
+    "mbarrier.arrive", "mbarrier.arrive_and_expect_tx", "mbarrier.arrive_and_expect_tx_multicast",
+    "mbarrier.arrive_and_expect_tx_remote", "mbarrier.wait", "sync", "tcgen05.commit", "tcgen05.dealloc",
+    "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group", "tma.wait_group", "wgmma.commit_group",
+    "wgmma.fence", "wgmma.wait_group",
+})  # fmt: skip
+"""Statements that order something: each of them is dropped, and moved."""
+
+
+def mutants(name: str) -> list[Mutant]:
+    """Every mutant of a kernel, in the order of its lines."""
+    source = Path(inspect.getfile(kernel(name))).read_text()
+    lines = source.splitlines()
+    made = []
+    for edit in sorted(edits(ast.parse(source)), key=lambda edit: (edit.node.lineno, edit.node.col_offset)):
+        line, column, changed = edit.node.lineno, edit.node.col_offset, apply(edit, source)
+        if changed != source:
+            made.append(Mutant(name, edit.operator, line, column, lines[line - 1].strip(), changed))
+    return made
+
+
+def edits(tree: ast.Module) -> Iterator[Edit]:
+    barriers = _barrier_names(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and _called(node.value) in ORDERING:
+            yield Edit("drop", node, "pass")
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            yield from _variable(node)
+        if isinstance(node, ast.Call):
+            yield from _call(node, barriers)
+        if isinstance(node, ast.Subscript):
+            yield from _stage(node)
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            if isinstance(body, list):
+                yield from _moves(body)
+
+
+def _called(node: ast.AST | None) -> str:
+    """`sync` for a call of self.sync, and so on."""
+    return ast.unparse(node.func).removeprefix("self.") if isinstance(node, ast.Call) else ""
+
+
+def _barrier_names(tree: ast.Module) -> list[str]:
+    """Names of single barriers."""
+    assigned = [(node.targets[0], node.value) for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    return [
+        name.id
+        for name, call in assigned
+        if isinstance(name, ast.Name)
+        and isinstance(call, ast.Call)
+        and _called(call) == "mbarrier.alloc"
+        and isinstance(call.keywords[0].value, ast.Constant)
+    ]
+
+
+def _variable(node: Any) -> Iterator[Edit]:
+    """Phases and stages: their first value, and what becomes of them."""
+    target = node.target if not isinstance(node, ast.Assign) else node.targets[0]
+    name = target.id if isinstance(target, ast.Name) else ""
+    if "phase" not in name and name not in ("stage", "refill", "last", "turn"):
+        return
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield Edit("first value", node.value, f"1 - ({ast.unparse(node.value)})")
+    else:
+        yield Edit("never changed", node, "pass")
+    if isinstance(node, ast.AugAssign) and not isinstance(node.value, ast.Constant):
+        yield Edit("changed each time", node.value, "1")
+
+
+def _call(node: ast.Call, barriers: list[str]) -> Iterator[Edit]:
+    called, given = _called(node), {keyword.arg: keyword.value for keyword in node.keywords}
+    if "transaction_bytes" in given:
+        yield from _plus_and_minus("tx bytes", given["transaction_bytes"], 16)
+    if called == "mbarrier.alloc":
+        counts = given["counts"]
+        yield from _plus_and_minus("arrival count", counts.elt if isinstance(counts, ast.ListComp) else counts, 1)
+    if called == "mbarrier.wait":
+        yield Edit("other parity", given["phase"], f"({ast.unparse(given['phase'])}) ^ 1")
+        yield Edit("relaxed", given["phase"], f'{ast.unparse(given["phase"])}, sem="relaxed"')
+        if "scope" in given:
+            yield Edit("CTA scope", given["scope"], '"cta"')
+    if "target_rank" in given:
+        yield Edit("own CTA only", given["target_rank"], "self.cluster.blockRank")
+        yield Edit("relaxed", given["transaction_bytes"], '0, sem="relaxed"')
+        if "scope" not in given:
+            yield Edit("CTA scope", given["transaction_bytes"], '0, scope="cta"')
+    if "multicast_mask" in given:
+        yield Edit("only one CTA", given["multicast_mask"], "1")
+    if called == "tma.wait_group":
+        yield Edit("one group less", given["n"], f"{ast.unparse(given['n'])} + 1")
+        if "read" in given:
+            yield Edit("waits for the writes too", given["read"], "False")
+    if called == "wgmma.wait_group":
+        yield Edit("one group less", node.args[0], f"{ast.unparse(node.args[0])} + 1")
+    if called == "fence.proxy_async":
+        yield Edit("other space", given["space"], '"global"')
+    if called == "single_thread":
+        yield Edit("32 arrivals for one", node.func, "self.single_warp")
+    for barrier in [given.get("mbarrier"), *(node.args[:1] if called.startswith("mbarrier.") else [])]:
+        if isinstance(barrier, ast.Name):
+            yield from (Edit("other barrier", barrier, other) for other in barriers if other != barrier.id)
+
+
+def _plus_and_minus(operator: str, node: ast.expr, step: int) -> Iterator[Edit]:
+    yield Edit(f"{operator} + {step}", node, f"({ast.unparse(node)}) + {step}")
+    yield Edit(f"{operator} - {step}", node, f"({ast.unparse(node)}) - {step}")
+
+
+def _stage(node: ast.Subscript) -> Iterator[Edit]:
+    """The slot of a ring."""
+    first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+    if isinstance(first, ast.Name) and first.id != "half" and isinstance(node.value, ast.Name):
+        yield Edit("next stage", first, f"({first.id} + 1) % self.stages")
+
+
+def _moves(body: list[Any]) -> Iterator[Edit]:
+    """A statement that orders something, past its neighbours; two of that kind only once."""
+    for first, second in itertools.pairwise(body):
+        one, two = (isinstance(s, ast.Expr) and _called(s.value) in ORDERING for s in (first, second))
+        if (one and isinstance(second, ast.Expr)) or (two and isinstance(first, (ast.Expr, ast.Assign))):
+            yield Edit("exchanged with the next", first, swap=second)
+
+
+def apply(edit: Edit, source: str) -> str:
+    """The source with the edit, and with as many lines as before."""
+    lines = source.splitlines(keepends=True)
+    begin, end = _span(edit.node, lines)
+    if edit.swap is None:
+        gone = source[begin:end].count("\n")
+        return source[:begin] + edit.text + "\n" * gone + source[end:]
+    other_begin, other_end = _span(edit.swap, lines)
+    parts = (
+        source[:begin],
+        source[other_begin:other_end],
+        source[end:other_begin],
+        source[begin:end],
+        source[other_end:],
+    )
+    return "".join(parts)
+
+
+def _span(node: Any, lines: list[str]) -> tuple[int, int]:
+    starts = [0, *itertools.accumulate(map(len, lines))]
+    ascii_only = all(line.isascii() for line in lines[node.lineno - 1 : node.end_lineno])
+    assert ascii_only, "columns of the syntax tree are bytes"
+    return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+
+
+# running one
+
+NUMBERS = itertools.count()
+
+
+def load(source: str, class_name: str, folder: Path) -> type:
+    """The class, from a file of its own: tilus reads the source."""
+    path = folder / f"mutant_{next(NUMBERS)}.py"
+    path.write_text(source)
+    return loaded(path, class_name)
+
+
+@functools.cache
+def kernel(name: str) -> type:
+    """The class that is mutated."""
+    if name not in HOPPER:
+        return rung(name)
+    file, class_name = HOPPER[name]
+    found: type = getattr(importlib.import_module(f"{WGMMA_KERNELS}.{file}"), class_name)
+    return found
+
+
+def loaded(path: Path, class_name: str) -> type:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    found: type = getattr(module, class_name)
+    return found
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a mutant is run with."""
+
+    target: str
+    schedule: tuple[tuple[str, int], ...]
+    size: tuple[int, int, int]
+
+    def __str__(self) -> str:
+        return f"{'x'.join(map(str, self.size))} {','.join(f'{name}={value}' for name, value in self.schedule)}"
+
+
+def cases(name: str) -> list[Case]:
+    target = "sm_90a" if name in HOPPER else rung(name).target
+    return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in SIZES]
+
+
+def execute(cls: Any, case: Case, order: Callable[[Lines], HappensBefore] | None = None) -> tuple[Run, bool]:
+    """The run, and whether C is right."""
+    m, n, k = case.size
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
+    c = torch.full((m, n), float("nan")).half()
+    bound, lowered = prepare(cls, (m, n, k, a, b, c), dict(case.schedule), case.target)
+    simulation = new_simulation(bound, lowered, "adversarial", 0)
+    if order is not None:
+        lines = Lines(lowered.program)
+        simulation.checks = lambda: (order(lines),)
+    run = run_simulation(bound, simulation, 1, None, time.perf_counter())
+    return run, check_matmul(a, b, c).ok
+
+
+# the rules for equivalence
+
+Name = tuple[Any, ...]
+PATHS = ("generic", "shared", "global_", "tensor", "steps")
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """An access, an operation, an arrival or a wait. known: what had happened before it, as far as each path tells.
+
+    touches: path, region, and whether it writes. signals, waits: the barrier and the phase that it tells or saw.
+    """
+
+    known: Mapping[str, frozenset[Name]]
+    touches: tuple[tuple[str, Region, bool], ...] = ()
+    signals: tuple[str, int] | None = None
+    waits: tuple[str, int] | None = None
+
+
+class StepRecorder(HappensBefore):
+    """Writes down every step. Its name is what is done by whom, and not where the source says so."""
+
+    def __init__(self, lines: Lines, log: dict[Name, RecordedStep]) -> None:
+        super().__init__(lines)
+        self.sweep_at = sys.maxsize  # events keep their meaning to the end
+        self.log = log
+        self.names: dict[int, list[Name]] = defaultdict(list)
+        self.again: Counter[Name] = Counter()
+
+    def _step(self, lanes: Any, instruction: Any, *facts: str, **about: Any) -> Name:
+        name = (lanes.cta.position, str(lanes), instruction.description.name, *facts)
+        self.again[name] += 1
+        return self._write((*name, self.again[name]), lanes, **about)
+
+    def _write(self, name: Name, known: Frontier, **about: Any) -> Name:
+        self.log[name] = RecordedStep({path: self._names(getattr(known, path)) for path in PATHS}, **about)
+        return name
+
+    def _names(self, events: int) -> frozenset[Name]:
+        return frozenset(itertools.chain.from_iterable(self.names.get(bit, ()) for bit in bits(events)))
+
+    def accessed(self, warp: Any, instruction: Any, effect: Any, region: Any) -> None:
+        write = effect.access is Access.WRITE
+        lanes = self.acting(warp, instruction)
+        name = self._step(lanes, instruction, effect.operand, str(region), touches=((effect.path, region, write),))
+        super().accessed(warp, instruction, effect, region)
+        self.names[lanes.own].append(name)
+
+    def issued(self, op: Any, warp: Any, instruction: Any, regions: Any) -> None:
+        self._issue(super().issued, op, warp, instruction, regions)
+
+    def joined(self, op: Any, warp: Any, instruction: Any, regions: Any) -> None:
+        self._issue(super().joined, op, warp, instruction, regions)
+
+    def _issue(self, ordered: Callable[..., None], op: Any, warp: Any, instruction: Any, regions: Any) -> None:
+        effects = [effect for effect in instruction.description.effects if effect.operand in regions]
+        touches = tuple((e.path, regions[e.operand], e.access is Access.WRITE) for e in effects)
+        told = None if op.barrier is None else (str(op.barrier), op.barrier.phase)
+        facts = (*(f"{e.operand} {regions[e.operand]}" for e in effects), str(told))
+        name = self._step(self.acting(warp, instruction), instruction, *facts, touches=touches, signals=told)
+        ordered(op, warp, instruction, regions)
+        operation = self.operations[op]
+        self.names[operation.source].append(name)
+        if operation.event != operation.source:
+            self.names[operation.event].append((*name, END))
+
+    def arrived(self, barrier: Any, warp: Any, instruction: Any, scope: str, count_bytes: int) -> None:
+        told = (str(barrier), barrier.phase)
+        self._step(self.acting(warp, instruction), instruction, str(told), signals=told)
+        super().arrived(barrier, warp, instruction, scope, count_bytes)
+
+    def passed(self, barrier: Any, warp: Any, instruction: Any, scope: str) -> None:
+        seen = (str(barrier), barrier.phase - 1)
+        name = self._step(self.acting(warp, instruction), instruction, str(seen), waits=seen)
+        super().passed(barrier, warp, instruction, scope)
+        self.names[self.of(barrier).waits[warp.index].event].append(name)
+
+    # the life of a CTA in a cluster: what reaches into it comes after its start and before its end
+
+    def started(self, cta: Any) -> None:
+        super().started(cta)
+        if cta in self.beginnings:
+            name = self._write((cta.position, "starts"), Frontier(), touches=(("generic", life(cta), True),))
+            self.names[self.beginnings[cta]].append(name)
+
+    def reaches(self, warp: Any, instruction: Any, cta: Any, event: int) -> None:
+        touches = (("generic", life(cta), False),)
+        self.names[event].append(
+            self._step(self.acting(warp, instruction), instruction, f"into {cta.position}", touches=touches)
+        )
+        super().reaches(warp, instruction, cta, event)
+
+    def exits(self, cta: Any) -> None:
+        if cta in self.beginnings:
+            known = Frontier()
+            known.steps = self.known_steps(cta)
+            self._write((cta.position, "exits"), known, touches=(("steps", life(cta), True),))
+        super().exits(cta)
+
+
+def life(cta: Any) -> Region:
+    """A region that stands for all of the CTA."""
+    return Region(cta, ((0, 1),))
+
+
+END = "end"
+"""After the name of a bulk store: its writes are over too."""
+
+
+def bits(mask: int) -> Iterator[int]:
+    while mask:
+        yield mask & -mask
+        mask &= mask - 1
+
+
+def steps(cls: Any, case: Case) -> dict[Name, RecordedStep]:
+    log: dict[Name, RecordedStep] = {}
+    execute(cls, case, lambda lines: StepRecorder(lines, log))
+    return log
+
+
+def keeps_every_order(kernel: Mapping[Name, RecordedStep], mutant: Mapping[Name, RecordedStep]) -> bool:
+    """The same steps, and each of them after at least the same others: what the mutant may do, the kernel may do."""
+    return kernel.keys() == mutant.keys() and all(
+        step.known[path] <= mutant[name].known[path] for name, step in kernel.items() for path in PATHS
+    )
+
+
+def keeps_the_orders_that_matter(kernel: Mapping[Name, RecordedStep], mutant: Mapping[Name, RecordedStep]) -> bool:
+    """The same steps, and each of them after the same of those that it depends on: of two that lost their order none
+    writes what the other touches, nor is one a wait on a barrier and the other a signal of a later phase to it."""
+    return kernel.keys() == mutant.keys() and all(
+        needed <= mutant[name].known[path] for name, step in kernel.items() for path, needed in needs(step, kernel)
+    )
+
+
+def needs(step: RecordedStep, kernel: Mapping[Name, RecordedStep]) -> Iterator[tuple[str, set[Name]]]:
+    """For each path, the earlier steps without which this one is too early; from the regions alone, pair by pair."""
+    for path, region, write in step.touches:
+        yield path, {name for name in step.known[path] if _conflicts(name, kernel, region, write)}
+    if step.signals is not None:
+        barrier, phase = step.signals
+        seen = {name: kernel[name].waits for name in step.known["steps"]}
+        yield "steps", {name for name, wait in seen.items() if wait and wait[0] == barrier and wait[1] < phase}
+
+
+def _conflicts(name: Name, kernel: Mapping[Name, RecordedStep], region: Region, write: bool) -> bool:
+    ended = name[-1] == END
+    touches = kernel[name[:-1] if ended else name].touches
+    return any(
+        (write or writes) and region.storage is other.storage and region.meets(other)
+        for _, other, writes in touches if writes or not ended
+    )  # fmt: skip
+
+
+def differs_where_nobody_waits(kernel: Mapping[Name, RecordedStep], mutant: Mapping[Name, RecordedStep]) -> bool:
+    """The rule above, without the arrivals of phases that nobody waits for, and without the waits that pass at once,
+    because the phase before the first is over: nothing follows from either. If such an arrival reaches into another
+    CTA, that CTA must not have exited: the mutant may do so less often, and no later. Nor does it matter who waits for
+    a barrier's last phase, and how often, if what comes after has its orders all the same."""
+    last, both = last_phases(mutant), {**kernel, **mutant}
+    waits = {name for name in kernel.keys() ^ mutant.keys() if _waits_for_the_last(both[name], last)}
+    return keeps_the_orders_that_matter(consequential(kernel, mutant, waits), consequential(mutant, mutant, waits))
+
+
+def consequential(
+    steps: Mapping[Name, RecordedStep], mutant: Mapping[Name, RecordedStep], waits: Set[Name]
+) -> dict[Name, RecordedStep]:
+    spared = waits | {name for name, step in steps.items() if _reaches(step) and name not in mutant}
+    awaited = {step.waits for name, step in steps.items() if name not in spared}
+    kept = {name: step for name, step in steps.items() if name not in spared and not _idle(step, awaited)}
+    names = kept.keys() | {(*name, END) for name in kept}
+    return {name: replace(step, known={path: known & names for path, known in step.known.items()})
+            for name, step in kept.items()}  # fmt: skip
+
+
+def last_phases(steps: Mapping[Name, RecordedStep]) -> dict[str, int]:
+    """Of each barrier that is signalled."""
+    last: dict[str, int] = {}
+    for step in steps.values():
+        if step.signals is not None:
+            barrier, phase = step.signals
+            last[barrier] = max(phase, last.get(barrier, phase))
+    return last
+
+
+def _waits_for_the_last(step: RecordedStep, last: Mapping[str, int]) -> bool:
+    """A phase that no other follows, so that such a wait passes once and for all."""
+    return step.waits is not None and not step.touches and step.waits[1] >= last.get(step.waits[0], 0)
+
+
+def _reaches(step: RecordedStep) -> bool:
+    """Into another CTA. The arrival or the copy that does so is a step of its own."""
+    return any(isinstance(region.storage, Cta) and not write for _, region, write in step.touches)
+
+
+def _idle(step: RecordedStep, awaited: set[tuple[str, int] | None]) -> bool:
+    told_nobody = step.signals is not None and step.signals not in awaited
+    return not step.touches and (told_nobody or (step.waits is not None and step.waits[1] < 0))
+
+
+RULES: Mapping[str, Callable[[Mapping[Name, RecordedStep], Mapping[Name, RecordedStep]], bool]] = {
+    "keeps every order": keeps_every_order,
+    "loses only orders between steps that share nothing": keeps_the_orders_that_matter,
+    "differs only in arrivals and waits without a consequence": differs_where_nobody_waits,
+}
+
+
+@functools.cache
+def kernel_steps(name: str, case: Case) -> dict[Name, RecordedStep]:
+    return steps(kernel(name), case)
+
+
+# the study
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case. how: the findings' codes, "values", "does not compile", a rule, or a reason."""
+
+    mutant: Mutant
+    case: Case
+    verdict: str
+    how: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.verdict} {self.mutant} | {self.mutant.code} | {self.case} | {', '.join(self.how)}"
+
+
+def judge(mutant: Mutant, case: Case, folder: Path) -> Outcome:
+    return Outcome(mutant, case, *_judge(mutant, case, folder))
+
+
+def _judge(mutant: Mutant, case: Case, folder: Path) -> tuple[str, tuple[str, ...]]:
+    name = kernel(mutant.rung).__name__
+    try:
+        cls = load(mutant.source, name, folder)
+        run, right = execute(cls, case)
+    except CompileError:
+        return "killed", ("does not compile",)
+    codes = tuple(sorted({finding.code for finding in run.findings}))
+    if codes or not right:
+        return "killed", codes or ("values",)
+    whole, mine = kernel_steps(mutant.rung, case), steps(cls, case)
+    for rule, holds in RULES.items():
+        if holds(whole, mine):
+            return "equivalent", (rule,)
+    reason = EXCEPTIONS.get((mutant.rung, mutant.operator, mutant.code))
+    return ("exception", (reason,)) if reason else ("survived", ())
+
+
+def judge_all(mutant: Mutant) -> list[Outcome]:
+    """One mutant in all of its cases, in a process that does nothing else meanwhile."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        return [judge(mutant, case, Path(folder)) for case in cases(mutant.rung)]

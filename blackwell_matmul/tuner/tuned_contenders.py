@@ -1,0 +1,25 @@
+"""Contenders for `bench --tuned`: each rung with the schedule that was found for a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.harness.bench.contenders import BASELINE_FILES, Contender
+from blackwell_matmul.harness.bench.suites import BenchCase
+from blackwell_matmul.harness.user_kernel import find
+from blackwell_matmul.runtime.winners import winner
+from blackwell_matmul.tuner.candidates import spelled
+
+
+def winners(rungs: Sequence[str], cases: Sequence[BenchCase], gpu: Gpu) -> Iterator[Contender]:
+    """Of those problems for which there is one."""
+    for rung in rungs:
+        if rung in BASELINE_FILES:
+            continue
+        kernel = find(rung)
+        for case in cases:
+            schedule = winner(kernel.script_cls, case.problem, gpu)
+            if schedule:
+                name = f"{rung.rpartition(':')[2]} tuned"
+                yield Contender(name, "kernel", rung, spelled(schedule), str(case.problem))

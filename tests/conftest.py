@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 
 import pytest
 
@@ -30,3 +31,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _own_cache:
         shutil.rmtree(_own_cache, ignore_errors=True)
+
+
+@pytest.fixture
+def command_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command: its exit code and what it says on stdout and stderr, which is never a traceback."""
+    from blackwell_matmul import cli
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = cli.main(argv)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return run

@@ -63,8 +63,9 @@ def _method(functor: type, kind: type) -> str | None:
 
 def _visit_of(visit: Any) -> Any:
     def quick_visit(self: Any, node: Any) -> Any:
-        kind = node.__class__
-        method = _method(self.__class__, kind)
+        functor: Any = self.__class__
+        kind: Any = node.__class__
+        method = _method(functor, kind)
         if method is None:
             return visit(self, node)
         key = id(node) if issubclass(kind, (list, tuple, dict)) else node

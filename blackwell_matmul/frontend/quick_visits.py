@@ -63,9 +63,8 @@ def _method(functor: type, kind: type) -> str | None:
 
 def _visit_of(visit: Any) -> Any:
     def quick_visit(self: Any, node: Any) -> Any:
-        functor: Any = self.__class__
-        kind: Any = node.__class__
-        method = _method(functor, kind)
+        kind = node.__class__
+        method = _method(self.__class__, kind)
         if method is None:
             return visit(self, node)
         key = id(node) if issubclass(kind, (list, tuple, dict)) else node
@@ -87,13 +86,17 @@ def _with_tensors(node: Any, rewrite_map: Any) -> Any:
     return _TensorRewriter(rewrite_map).visit(node)
 
 
+_COLLECTED = (inst.Instruction, func.Function, stmt.ThreadGroupStmt)
+
+
 def _collect(self: Any, node: Any) -> None:
     """`InstructionCollector.visit`: statements and instructions."""
     if node in self.memo:
         return
     self.memo[node] = None
-    if isinstance(node, (inst.Instruction, func.Function, stmt.ThreadGroupStmt)):
-        getattr(self, str(_method(type(self), type(node))))(node)
+    method = next((f"visit_{kind.__name__}" for kind in _COLLECTED if isinstance(node, kind)), None)
+    if method:
+        getattr(self, method)(node)
     else:
         for child in children(node):
             self.visit(child)

@@ -11,8 +11,10 @@ PIP_INSTALL := $(RUN) -m pip install --disable-pip-version-check --constraint co
 demo: $(VENV)/.installed
 	$(RUN) examples/matmul_v1.py
 
+# A worker for each core. Each begins with a stretch of the files, so that neighbours share what they compiled, and who
+# is done takes from the others' ends. A file alone is quicker without: pytest tests/test_cli.py
 test: $(VENV)/.installed-dev
-	$(RUN) -m pytest
+	$(RUN) -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 lint: $(VENV)/.installed-dev
 	$(RUN) -m ruff check .

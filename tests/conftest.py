@@ -1,9 +1,47 @@
-"""What keeps the suite fast on a machine that does other things too; no test depends on it."""
+"""What keeps the suite fast and alone: one thread of arithmetic a process, and a cache of compiled kernels that the
+processes of this run share and nobody else; no test depends on it."""
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
+import tempfile
+from collections.abc import Callable
+
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-"""Here and in the processes that tests start. The tensors are small; threads of torch that wait for one another on busy
-cores take twenty times as long as one."""
+"""Here, in the workers and in the processes that tests start. The tensors are small; threads of torch that wait for one
+another on busy cores take twenty times as long as one."""
+
+CACHE = "BLACKWELL_MATMUL_CACHE"
+_own_cache = None if os.environ.get("PYTEST_XDIST_WORKER") else tempfile.mkdtemp(prefix="blackwell-matmul-tests-")
+"""Of the process that starts the workers, which inherit its environment."""
+if _own_cache:
+    os.environ[CACHE] = _own_cache
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What the imports made stays: the collector need not look through torch and tilus again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _own_cache:
+        shutil.rmtree(_own_cache, ignore_errors=True)
+
+
+@pytest.fixture
+def command_line(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command: its exit code and what it says on stdout and stderr, which is never a traceback."""
+    from blackwell_matmul import cli
+
+    def run(*argv: str) -> tuple[int, str, str]:
+        code = cli.main(argv)
+        out, err = capsys.readouterr()
+        assert "Traceback" not in out + err
+        return code, out, err
+
+    return run

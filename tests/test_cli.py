@@ -72,14 +72,8 @@ def simulator(monkeypatch):
 
 
 @pytest.fixture
-def command(simulator, capsys):
-    def run(*argv):
-        code = cli.main(argv)
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return code, out, err
-
-    return run
+def command(simulator, command_line):
+    return command_line
 
 
 def test_a_right_product_is_one_line_and_exit_code_0(command):

@@ -6,11 +6,12 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from blackwell_matmul import cli, detect
+from blackwell_matmul import detect
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine, request, session
 from blackwell_matmul.harness.bench.results import Book, Machine, Row
@@ -22,16 +23,9 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch) -> Command:
+def command(command_line: Command, tmp_path, monkeypatch) -> Command:
     monkeypatch.chdir(tmp_path)
-
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = cli.main(["bench", *argv])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return code, out, err
-
-    return run
+    return partial(command_line, "bench")
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from test_testing import REFERENCE, SCALE, written
 
-from blackwell_matmul import SimulationError, cli
+from blackwell_matmul import SimulationError
 from blackwell_matmul.harness import checking
 from blackwell_matmul.kernels import RUNGS
 from blackwell_matmul.simulator import text as texts
@@ -19,14 +20,8 @@ Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    def run(*argv: str) -> tuple[int, str, str]:
-        code = cli.main(["check", *argv])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return code, out, err
-
-    return run
+def command(command_line: Command) -> Command:
+    return partial(command_line, "check")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="ne
 
 
 class Started:
-    """A command, and what it has said on stderr so far."""
+    """A command, in a process group of its own."""
 
     def __init__(self, *argv: str, folder: Path) -> None:
         cache = {"BLACKWELL_MATMUL_CACHE": str(folder / "cache")}
@@ -40,7 +40,7 @@ class Started:
             time.sleep(0.02)
 
     @property
-    def name(self) -> bytes:
+    def name(self) -> str:
         return name_of(self.process.pid)
 
     def interrupt(self, times: int = 1) -> tuple[str, str]:
@@ -61,17 +61,22 @@ class Started:
 
 def _descendants(pid: int) -> Iterator[int]:
     for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, listed.read_text().split()):
+        for child in map(int, text_of(listed).split()):
             yield child
             yield from _descendants(child)
 
 
-def name_of(pid: int) -> bytes:
-    """The command line, which a forked process shares."""
+def text_of(file: Path) -> str:
+    """Of a file of /proc; a thread or a process may end at any time, also while it is read."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return file.read_text()
     except OSError:
-        return b""
+        return ""
+
+
+def name_of(pid: int) -> str:
+    """The command line, which a forked process shares."""
+    return text_of(Path(f"/proc/{pid}/cmdline"))
 
 
 def assert_gone(processes: set[int]) -> None:
@@ -82,10 +87,7 @@ def assert_gone(processes: set[int]) -> None:
 
 
 def is_there(pid: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
+    return "State:\tZ" not in (text_of(Path(f"/proc/{pid}/status")) or "State:\tZ")
 
 
 @pytest.fixture

@@ -84,6 +84,7 @@ class _Build:
 
     def run(self) -> Program:
         from blackwell_matmul.frontend import reasons
+        from blackwell_matmul.frontend.quick_visits import quick_visits
 
         # the sentence is made inside of the block: some of it asks tilus about the target
         with tilus_compat.target(self.target):
@@ -97,6 +98,7 @@ class _Build:
                     tilus_compat.signed_bounds(),
                     tilus_compat.boxes_of_full_rank(),
                     tilus_compat.exact_casts(),
+                    quick_visits(),
                     tilus_compat.observe_rewrites(self.recorder),
                 ):
                     return self._program()

@@ -506,19 +506,22 @@ def keeps_every_order(kernel: Mapping[Name, RecordedStep], mutant: Mapping[Name,
 def keeps_the_orders_that_matter(kernel: Mapping[Name, RecordedStep], mutant: Mapping[Name, RecordedStep]) -> bool:
     """The same steps, and each of them after the same of those that it depends on: of two that lost their order none
     writes what the other touches, nor is one a wait on a barrier and the other a signal of a later phase to it."""
-    return kernel.keys() == mutant.keys() and all(
-        needed <= mutant[name].known[path] for name, step in kernel.items() for path, needed in needs(step, kernel)
+    return kernel.keys() == mutant.keys() and not any(
+        loses_what_it_needs(step, mutant[name], kernel) for name, step in kernel.items()
     )
 
 
-def needs(step: RecordedStep, kernel: Mapping[Name, RecordedStep]) -> Iterator[tuple[str, set[Name]]]:
-    """For each path, the earlier steps without which this one is too early; from the regions alone, pair by pair."""
+def loses_what_it_needs(step: RecordedStep, other: RecordedStep, kernel: Mapping[Name, RecordedStep]) -> bool:
+    """Whether of the earlier steps that only `step` comes after there is one without which it is too early; from the
+    regions alone, pair by pair."""
     for path, region, write in step.touches:
-        yield path, {name for name in step.known[path] if _conflicts(name, kernel, region, write)}
-    if step.signals is not None:
-        barrier, phase = step.signals
-        seen = {name: kernel[name].waits for name in step.known["steps"]}
-        yield "steps", {name for name, wait in seen.items() if wait and wait[0] == barrier and wait[1] < phase}
+        if any(_conflicts(name, kernel, region, write) for name in step.known[path] - other.known[path]):
+            return True
+    if step.signals is None:
+        return False
+    barrier, phase = step.signals
+    waits = [kernel[name].waits for name in step.known["steps"] - other.known["steps"]]
+    return any(wait[0] == barrier and wait[1] < phase for wait in waits if wait)
 
 
 def _conflicts(name: Name, kernel: Mapping[Name, RecordedStep], region: Region, write: bool) -> bool:

@@ -1,9 +1,10 @@
-"""Programs and bundles that several tests of the compiler read, compiled once."""
+"""Programs, sources and bundles that several tests of the compiler read, made once."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,10 +14,13 @@ import compiler_scripts
 import numpy as np
 import pytest
 import torch
+from tilus.drivers import optimize_ir_module
+from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
 
 from blackwell_matmul import kernels
-from blackwell_matmul.compiler import Bundle, compile
-from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first
+from blackwell_matmul.compiler import Bundle, cache, compile
+from blackwell_matmul.compiler.source import DeviceSource, device_source, lower
+from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first, target
 from blackwell_matmul.frontend.bind import pointee
 from blackwell_matmul.kernels import rung
 
@@ -24,6 +28,8 @@ ARRAY = np.zeros(4, dtype=np.float32)
 TARGETS = ("sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a")
 RUNGS = ("v0", "v1", "v2")
 EVERY_RUNG = tuple(kernels.RUNGS)
+CACHE_OF_THE_RUN = os.environ[cache.CACHE_VARIABLE]
+"""Which the workers share; each test has another (conftest.py)."""
 
 
 def matmul_arguments(
@@ -34,13 +40,30 @@ def matmul_arguments(
 
 @functools.cache
 def rung_program(name: str) -> Program:
-    target = rung(name).target
-    return build(bind(rung(name), matmul_arguments(), target=target), target)
+    architecture = rung(name).target
+    return build(bind(rung(name), matmul_arguments(), target=architecture), architecture)
 
 
 @functools.cache
 def rung_bundle(name: str, **pins: int) -> Bundle:
-    return compile(rung(name)(**pins), *matmul_arguments(), cache=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(cache.CACHE_VARIABLE, CACHE_OF_THE_RUN)
+        return compile(rung(name)(**pins), *matmul_arguments())
+
+
+lowered = functools.cache(lower)
+
+
+@functools.cache
+def source_of(program: Program) -> DeviceSource:
+    return device_source(lowered(program), program)
+
+
+@functools.cache
+def tilus_source(program: Program) -> str:
+    """What tilus itself writes for a program, for the host and the device."""
+    with target(program.target):
+        return str(UpdatedCUDACodeGen()(optimize_ir_module(program.lowered, Path())))
 
 
 def _filled(script: type, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,15 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compiler_samples import EVERY_RUNG, rung_program, script_program
-from tilus.drivers import optimize_ir_module
-from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
+from compiler_samples import (
+    EVERY_RUNG,
+    lowered,
+    rung_bundle,
+    rung_program,
+    sass,
+    script_program,
+    source_of,
+    tilus_source,
+)
 
 from blackwell_matmul.compiler import nvrtc
 from blackwell_matmul.compiler.host_code import launch_plan
 from blackwell_matmul.compiler.plan import Launch, LaunchPlan, TensorMap
-from blackwell_matmul.compiler.source import device_source, lower
-from blackwell_matmul.frontend import Program, target
+from blackwell_matmul.frontend import Program
 
 HERE = Path(__file__).parent
 WORKSPACES = {True: 0xC1EA0000, False: 0xD1270000}
@@ -32,8 +38,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler, 
 
 def host_code(program: Program) -> str:
     """The functions for the host that tilus's own generator writes, for `fake_driver.h`."""
-    with target(program.target):
-        text = str(UpdatedCUDACodeGen()(optimize_ir_module(program.lowered, Path())))
+    text = tilus_source(program)
     functions = re.split(r"\n(?=static |DLL |TVM_FFI_DLL)", text)
     kept = [each for each in functions if each.startswith(("DLL ", "static __forceinline__ "))]
     (kernel,) = set(re.findall(r"(\w+)<<<", text))
@@ -58,8 +63,7 @@ def built(program: Program, folder: Path) -> Callable[..., list[str]]:
 
 
 def plan_of(program: Program) -> LaunchPlan:
-    lowered = lower(program)
-    return launch_plan(lowered.module, program, device_source(lowered, program).kernel)
+    return launch_plan(lowered(program).module, program, source_of(program).kernel)
 
 
 def enum_value(kind: str, name: str) -> int:
@@ -178,16 +182,12 @@ def test_the_code_is_that_of_nvcc(name: str, tmp_path: Path) -> None:
     Only V1 and V2 are the same to the byte: NVRTC's front end takes the address of shared memory in 64
     bits, and registers move where a kernel keeps much in them.
     """
-    from compiler_samples import sass
-
-    program = rung_program(name)
-    source = device_source(lower(program), program)
-    ours = nvrtc.compile_source(source.numbered, program.target, name)
+    ours = rung_bundle(name)
     file, cubin = tmp_path / "kernel.cu", tmp_path / "nvcc.cubin"
-    file.write_text(re.sub(r"^typedef .*?int\d+_t;$|^struct alignas.*$", "", source.text, flags=re.MULTILINE))
+    file.write_text(re.sub(r"^typedef .*?int\d+_t;$|^struct alignas.*$", "", ours.source, flags=re.MULTILINE))
     text = "#include <cstdint>\n#include <cuda.h>\n" + file.read_text()
     file.write_text(text)
-    options = ["-std=c++17", "-ftz=true", "-prec-div=false", "-lineinfo", f"-arch={program.target}"]
+    options = ["-std=c++17", "-ftz=true", "-prec-div=false", "-lineinfo", f"-arch={ours.target}"]
     options.append(f"-I{nvrtc._cuda_headers()}")
     subprocess.run(["nvcc", *options, "-cubin", "-o", str(cubin), str(file)], check=True, capture_output=True)
     version = subprocess.run(["nvcc", "--version"], capture_output=True, text=True, check=True).stdout

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 import torch
-from compiler_samples import RUNGS, rung_bundle, rung_program, sass, script_bundle, script_program
-from tilus.drivers import optimize_ir_module
-from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
+from compiler_samples import (
+    RUNGS,
+    rung_bundle,
+    rung_program,
+    sass,
+    script_bundle,
+    script_program,
+    source_of,
+    tilus_source,
+)
 
-from blackwell_matmul.compiler import source, tilus_faults
+from blackwell_matmul.compiler import tilus_faults
 from blackwell_matmul.errors import CompileError
-from blackwell_matmul.frontend import Program, target
 from blackwell_matmul.frontend.program import SharedAllocation
-
-
-def theirs(program: Program) -> str:
-    """What tilus itself writes for a program."""
-    with target(program.target):
-        return str(UpdatedCUDACodeGen()(optimize_ir_module(program.lowered, Path())))
 
 
 def asm_of(text: str, mnemonic: str) -> list[str]:
@@ -36,7 +36,7 @@ def test_narrow_sums_nan_and_casts_between_8_bit_floats() -> None:
     args = (3, *(torch.zeros(n, dtype=t) for n, t in ((1, torch.int32), (32, torch.float8_e4m3fn))))
     args += (torch.zeros(32, dtype=torch.float8_e5m2), torch.zeros(32))
     program = script_program("NarrowNumbers", *args)
-    wrong = theirs(program)
+    wrong = tilus_source(program)
     assert "if (int8_t)(a + a) {" in wrong
     assert "= nanf;" in wrong
     assert "((float8_e5m2)(regs" in wrong
@@ -78,7 +78,7 @@ def tiles(rows: int, columns: int, group: int, constants: Any) -> set[tuple[int,
 
 
 def test_tilus_cuts_the_multiplier() -> None:
-    text = theirs(script_program("Grouped", 1792, 8, "array"))
+    text = tilus_source(script_program("Grouped", 1792, 8, "array"))
     host = text[text.index("tilus_cuda_fastdiv_precompute_m(uint32_t b) {") :]
     assert re.search(r"uint64_t m = .*;\n  return \(\(uint32_t\)\(m\)\);", host)
     assert "mul.hi.u32 %0, %1, %2; shr.u32 %0, %0, %3;" in text
@@ -105,9 +105,9 @@ def test_fast_divmod_visits_every_tile_here(m: int) -> None:
 @pytest.mark.parametrize("mnemonic", ["mbarrier.try_wait", "tcgen05.mma", "tcgen05.commit", "tcgen05.wait", "stmatrix"])
 def test_tilus_forgets_memory_clobbers(mnemonic: str) -> None:
     program = rung_program("v2")
-    found = asm_of(theirs(program), mnemonic)
+    found = asm_of(tilus_source(program), mnemonic)
     assert found and not any('"memory"' in line for line in found)
-    ours = asm_of(source.device_source(source.lower(program), program).text, mnemonic)
+    ours = asm_of(source_of(program).text, mnemonic)
     assert ours and all('"memory"' in line and "volatile" in line for line in ours)
 
 
@@ -152,7 +152,7 @@ def test_what_touches_memory(template: str, expected: bool) -> None:
 
 @pytest.mark.parametrize("name", RUNGS)
 def test_tilus_has_no_tcgen05_fence(name: str) -> None:
-    assert "tcgen05.fence" not in theirs(rung_program(name))
+    assert "tcgen05.fence" not in tilus_source(rung_program(name))
 
 
 @pytest.mark.parametrize("name", RUNGS)
@@ -188,7 +188,7 @@ def test_a_kernel_without_tcgen05_has_no_fences() -> None:
 def test_tilus_makes_a_cluster_of_every_cta() -> None:
     program = rung_program("h4")
     assert program.tile.metadata.cluster_blocks == (1, 1, 1)
-    assert "__cluster_dims__(1, 1, 1)" in theirs(program)
+    assert "__cluster_dims__(1, 1, 1)" in tilus_source(program)
     assert "__cluster_dims__" not in rung_bundle("h4").source and ".reqnctapercluster" not in rung_bundle("h4").ptx
 
 

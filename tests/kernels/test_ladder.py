@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -44,9 +45,10 @@ def sm_count(schedule: Schedule) -> int:
 def cases() -> Iterator[tuple[str, Schedule]]:
     for name in RUNGS:
         gpu, problem = gpu_for_target(rung(name).target), Problem(128, 128, 128, "fp16")
-        able = [schedule for schedule in projection(rung(name)) if not why_not(schedule, problem, gpu)]
-        for schedule in random.Random(name).sample(able, SAMPLED[name]):
-            yield name, schedule
+        listed = projection(rung(name))
+        drawn = random.Random(name).sample(listed, len(listed))
+        able = (schedule for schedule in drawn if not why_not(schedule, problem, gpu))
+        yield from ((name, schedule) for schedule in itertools.islice(able, SAMPLED[name]))
 
 
 CASES = list(cases())

@@ -21,6 +21,8 @@ SOURCE = Path(__file__).with_name("fakecuda.c")
 
 def build(folder: Path) -> tuple[Path | None, str]:
     """The fake libcuda.so.1, or the reason why there is none."""
+    if Path("/dev/nvidiactl").exists():
+        return None, "this machine has a GPU, beside whose driver the fake one cannot be"
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if sys.platform != "linux" or compiler is None:
         return None, "the fake driver needs Linux and a C compiler (cc, gcc or clang)"

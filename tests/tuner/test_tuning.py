@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from blackwell_matmul import cli, detect, simulate
+from blackwell_matmul import detect, simulate
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine, contenders, session
@@ -127,14 +128,8 @@ def test_bench_takes_winners_as_contenders_of_their_own_problem():
 
 
 @pytest.fixture
-def command(capsys):
-    def run(*argv):
-        code = cli.main(["tune", *argv])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in out + err
-        return code, out, err
-
-    return run
+def command(command_line):
+    return partial(command_line, "tune")
 
 
 def test_the_ranking_is_shown_with_what_fell_out(instant, command, monkeypatch):

@@ -7,6 +7,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -31,15 +32,14 @@ WINDOWS = {"sys_platform": "win32", "platform_machine": "AMD64", "platform_syste
 MAC = {"sys_platform": "darwin", "platform_machine": "arm64", "platform_system": "Darwin"}
 
 
-def imports(file: Path, top_level_only: bool = False) -> Iterator[str]:
-    """The dotted names of the modules that `file` imports."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    for node in tree.body if top_level_only else ast.walk(tree):
+def imports(file: Path) -> Iterator[str]:
+    """The dotted names of the modules that `file` imports, and of what it imports from them."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: imports are absolute"
-            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def third_party_imports() -> dict[str, Path]:
@@ -111,33 +111,63 @@ def test_console_script_exists() -> None:
     assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-@pytest.mark.parametrize(
-    ("room", "may_not_import"),
-    [
-        ("kernels", ["simulator", "harness", "tuner", "cli"]),
-        (
-            "scheduling",
-            ["kernels", "script", "frontend", "simulator", "compiler", "runtime", "harness", "tuner", "cli"],
-        ),
-        ("frontend", ["simulator", "scheduling", "harness", "kernels", "script", "cli"]),
-        ("simulator", ["kernels", "scheduling", "harness", "script", "cli"]),
-        ("harness", ["tuner", "studies", "cli"]),
-        ("studies", ["tuner", "cli"]),
-        ("baselines", ["harness", "studies", "cli"]),
-        ("tuner", ["cli"]),
-        ("compiler", ["kernels", "scheduling", "script", "simulator", "runtime", "harness", "cli"]),
-        ("runtime", ["kernels", "scheduling", "script", "simulator", "harness", "tuner", "cli"]),
-        ("doctor", ["cli"]),
-    ],
-)
-def test_arrows_point_down(room: str, may_not_import: list[str]) -> None:
-    forbidden = tuple(f"blackwell_matmul.{name}" for name in may_not_import)
-    wrong = [
-        f"{file.relative_to(ROOT)}: {module}"
-        for file in (PACKAGE / room).rglob("*.py")
-        for module in imports(file, top_level_only=True)
-        if module.startswith(forbidden)
-    ]
+# --- arrows
+
+
+def module_files() -> dict[str, Path]:
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in sorted(PACKAGE.rglob("*.py"))}
+
+
+def arrows() -> dict[str, set[str]]:
+    """For each module of the package, those that it imports: at its top, inside of functions and for types alone."""
+    files = module_files()
+    found: dict[str, set[str]] = {module: set() for module in files}
+    for module, file in files.items():
+        for name in imports(file):
+            package = name.rpartition(".")[0]
+            meant = (name, f"{name}.__init__", package, f"{package}.__init__")
+            target = next((each for each in meant if each in files), None)
+            if target not in (None, module):
+                found[module].add(target)
+    return found
+
+
+def room_of(module: str) -> str:
+    """The folder, or the file where it lies beside folders; simulator/ has rooms of its own."""
+    parts = module.split(".")[1:]
+    parts = [*parts[:-1], ""] if parts[-1] == "__init__" else parts
+    depth = 2 if parts[0] == "simulator" else 1
+    return "/".join(parts[:depth]).rstrip("/") or "__init__"
+
+
+def drawn_arrows() -> dict[str, set[str]]:
+    """Those of ARCHITECTURE.md: each room, and the ones below it that it imports."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Arrows")[2]
+    rows = [line.partition(":") for line in text.splitlines() if line.startswith("    ")]
+    return {room.strip(): set(below.split()) for room, _, below in rows}
+
+
+def test_no_circle_of_files() -> None:
+    graph = {module: {t for t in targets if not t.endswith("__init__")} for module, targets in arrows().items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_arrows_are_those_of_the_architecture() -> None:
+    found: dict[str, set[str]] = {}
+    for module, targets in arrows().items():
+        room = room_of(module)
+        found.setdefault(room, set()).update(each for each in map(room_of, targets) if each != room)
+    assert found == drawn_arrows()
+
+
+def test_arrows_point_down() -> None:
+    """In the page, a room stands above all that it imports; what is public is at the top, and imports lazily."""
+    drawn = drawn_arrows()
+    order = list(drawn)
+    wrong = [(room, each) for room in order for each in drawn[room] if order.index(each) < order.index(room)]
     assert not wrong
 
 

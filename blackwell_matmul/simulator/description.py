@@ -2,7 +2,7 @@
 
 A `Description` says what the instruction touches (effects), whom it tells (signals) and what it waits for (waits).
 `describe` registers it together with the function that lowers the instruction to a Python callable. It acts: accesses,
-operations, signals and waits are executed from it (`lowering/context.py`), and what lowering must know of an
+operations, signals and waits are executed from it (`semantics/context.py`), and what lowering must know of an
 instruction, that it stores or that it ties CTAs together, follows from it.
 """
 

@@ -81,7 +81,12 @@ def prepare(
 ) -> tuple[Bound, Lowered]:
     """The script with its arguments, and what it is lowered to: all that runs of it share."""
     bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
-    return bound, _lowered.get(program) or _lowered.setdefault(program, lower(program))
+    return bound, lowered(program)
+
+
+def lowered(program: Program) -> Lowered:
+    """Once for each Program."""
+    return _lowered.get(program) or _lowered.setdefault(program, lower(program))
 
 
 def new_simulation(bound: Bound, lowered: Lowered, policy: str, seed: int, checks: bool = True) -> Simulation:
@@ -235,7 +240,7 @@ def _check_clusters(name: str, grid: tuple[int, int, int], cluster: tuple[int, i
 
 def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any]) -> None:
     """self.assume(p % c == 0) is a promise to the compiler; a broken one makes wrong code."""
-    from blackwell_matmul.simulator.lowering.expressions import free_variables, vector_function
+    from blackwell_matmul.simulator.expressions import free_variables, vector_function
 
     names = {id(var): name for name, var in program.params}
     for condition, location in program.assumes:

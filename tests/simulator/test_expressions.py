@@ -15,7 +15,7 @@ from tilus.hidet.ir.type import PointerType
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.arithmetic import c_div, c_mod, integers, nobody
-from blackwell_matmul.simulator.lowering.expressions import NAMESPACE, ScalarWriter, vector_function
+from blackwell_matmul.simulator.expressions import NAMESPACE, ScalarWriter, vector_function
 
 
 def scalar(expression: Any, **values: Any) -> Any:

@@ -20,14 +20,14 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.arithmetic import Told, Undefined
 from blackwell_matmul.simulator.description import Again, Description, Instruction
-from blackwell_matmul.simulator.lowering.context import LoweringContext, Moved, report_undefined
-from blackwell_matmul.simulator.lowering.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
+from blackwell_matmul.simulator.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
 from blackwell_matmul.simulator.lowering.scan import SCAN_NAMESPACE
 from blackwell_matmul.simulator.lowering.unwritten import Unwritten
 from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics import description_of
+from blackwell_matmul.simulator.semantics.context import LoweringContext, Moved, report_undefined
 from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
 from blackwell_matmul.simulator.types import Element, element
 

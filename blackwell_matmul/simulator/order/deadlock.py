@@ -82,7 +82,7 @@ class _Walk:
             self.variables[id(var)] = self.variables.get(id(var), frozenset()) | barriers
 
     def _meant_by(self, expression: Any) -> Barriers:
-        from blackwell_matmul.simulator.lowering.expressions import free_variables
+        from blackwell_matmul.simulator.expressions import free_variables
 
         if expression is None or isinstance(expression, (bool, int, float, str)):
             return frozenset()

@@ -7,9 +7,9 @@ from typing import Any
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.description import Again, Wait, describe
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp, spell
 from blackwell_matmul.simulator.machine.registers import WARP
+from blackwell_matmul.simulator.semantics.context import LoweringContext
 
 MAX_CTAS = 8  # CUDA Programming Guide, "Thread Block Clusters": the largest portable size, and tilus's largest
 

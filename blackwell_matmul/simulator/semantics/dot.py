@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.simulator.description import Access, Again, Effect, Space, describe
-from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout, coordinates
+from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.types import Element, element
 
 REGISTER_BITS = 32

@@ -17,9 +17,9 @@ from blackwell_matmul.frontend.reductions import combining_type, reduced_lane_bi
 from blackwell_matmul.simulator.arithmetic import floats, integers, nobody
 from blackwell_matmul.simulator.description import describe
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import WARP
+from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.sync import COLLECTIVE
 from blackwell_matmul.simulator.types import Element, convert, element
 

@@ -30,7 +30,6 @@ from blackwell_matmul.simulator.description import (
     When,
     describe,
 )
-from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_at
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
@@ -38,6 +37,7 @@ from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.machine.operation import groups_of
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.cluster import named
+from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.cp_async import copy_in, read_source
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_write
 from blackwell_matmul.simulator.types import element, from_image

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.wide_views import MOST_OFFSET, TOO_WIDE, counted_views
 from blackwell_matmul.simulator.description import (
@@ -21,13 +22,13 @@ from blackwell_matmul.simulator.description import (
     describe,
 )
 from blackwell_matmul.simulator.disagreement import disagreement
-from blackwell_matmul.simulator.lowering.context import LoweringContext
-from blackwell_matmul.simulator.lowering.expressions import free_variables, index_function
+from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.deferred import SharedStorage
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage, ViewKey, segment_of
 from blackwell_matmul.simulator.machine.memory import AliasedStorage, Box, Region, Storage, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
+from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.types import element
 
 # shared memory
@@ -343,6 +344,10 @@ def record_write(warp: Warp, view: View, box: Box, elements: tuple[np.ndarray, .
     """Remember, for the comparison of CTAs, that this one wrote there (in root coordinates)."""
     storage = view.storage
     assert isinstance(storage, GlobalStorage)
+    if storage.constant:
+        raise UnsupportedError(
+            f"{storage.name} is written by an instruction whose description has no effect that writes global memory."
+        )
     warp.cta.grid.memory.record(storage, warp.cta.number, box, elements)
 
 

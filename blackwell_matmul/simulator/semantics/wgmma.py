@@ -17,12 +17,12 @@ import numpy as np
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.simulator.description import Access, Again, Effect, Proxy, Space, Wait, When, describe
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp
 from blackwell_matmul.simulator.machine.deferred import Sum
 from blackwell_matmul.simulator.machine.memory import Region, View
 from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_of
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
+from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.tcgen05 import products
 from blackwell_matmul.simulator.types import Element, element
 

@@ -117,7 +117,8 @@ LANES_TOGETHER = "a warp's lanes act as one: races between lanes of one warp are
 
 @dataclass(frozen=True)
 class Description:
-    """One instruction family. ptx: the PTX ISA section that defines it.
+    """One instruction family. ptx: the PTX ISA section that defines it. called: what a script calls it, where that is
+    not its name and reports say it.
 
     completes_by: the wait that ends its operations, where no mbarrier does, in the words of a report; of a commit: the
     wait that they need from then on. conflict: the code of a finding about an access of it, where it has one of its
@@ -138,6 +139,7 @@ class Description:
     again: Again | None = None
     carries: bool = False
     shares: bool = False
+    called: str = ""
 
     @functools.cached_property
     def generic(self) -> bool:
@@ -172,8 +174,9 @@ class Description:
     def signalling(self, when: When) -> tuple[SignalKind, ...]:
         return tuple(signal.kind for signal in self.signals if signal.when is when)
 
-    def waits_for(self, kind: WaitKind) -> bool:
-        return any(wait.kind == kind for wait in self.waits)
+    @functools.cached_property
+    def awaited(self) -> frozenset[WaitKind]:
+        return frozenset(wait.kind for wait in self.waits)
 
     def touching(self, access: Access, when: When) -> tuple[Effect, ...]:
         """The effects on addressable memory of one kind (registers belong to one warp and are checked apart)."""

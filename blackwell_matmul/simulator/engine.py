@@ -131,7 +131,8 @@ class Engine:
         if op.done:
             return
         op.done = True
-        self.take(op)
+        if op.read_phase is not None:
+            self.take(op)
         if op.barrier is not None:
             self.telling.setdefault(op.barrier, []).append(op)
         self.tell.completed(op, bool(op.complete()))
@@ -161,7 +162,7 @@ class Engine:
 
     def settle(self, op: AsyncOperation) -> None:
         """Somebody waited for it: nothing of it is in flight any more."""
-        for each in (*op.covers, op):
+        for each in (*op.covers, op) if op.covers else (op,):
             if self.in_flight(each.cta).pop(each, self) is None:
                 self.tell.settled(each)
         op.covers = ()

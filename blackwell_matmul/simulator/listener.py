@@ -115,13 +115,16 @@ class Listener:
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
         """The barrier is in the next phase."""
 
+    def comes(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, parity: int) -> None:
+        """A warp comes to a wait for the phase of this parity, which may be over already."""
+
     def passed(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str) -> None:
         """A wait saw that a phase is over. scope: of the acquire, "" if it is relaxed."""
 
     # threads
 
     def waits(self, warp: Warp, instruction: Instruction, what: str) -> None:
-        """A warp comes to a wait, which may be over already."""
+        """A warp comes to a wait for others, or for groups of its own, which may be over already."""
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
         """All lanes of these warps have come to a barrier of threads, or returned; last: who opened it, by what."""

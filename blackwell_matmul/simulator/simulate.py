@@ -23,7 +23,6 @@ from blackwell_matmul.simulator.order.across_ctas import merge
 from blackwell_matmul.simulator.order.causes import in_order
 from blackwell_matmul.simulator.order.happens_before import HappensBefore
 from blackwell_matmul.simulator.order.lines import Lines
-from blackwell_matmul.simulator.order.register_use import RegisterUse
 from blackwell_matmul.simulator.parallel import run_ctas
 from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS as MAX_CTAS_OF_A_CLUSTER
 from blackwell_matmul.simulator.simulation import Simulation
@@ -97,7 +96,7 @@ def new_simulation(bound: Bound, lowered: Lowered, policy: str, seed: int, check
     lines = Lines(lowered.program)
 
     def follow() -> tuple[Listener, ...]:
-        return (RegisterUse(), HappensBefore(lines)) if checks else ()
+        return (HappensBefore(lines),) if checks else ()
 
     return Simulation(lowered, grid, policy, seed, follow)
 

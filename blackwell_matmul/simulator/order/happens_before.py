@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from blackwell_matmul.simulator.description import Access, Effect, ExecutedBy, Instruction, Space
 from blackwell_matmul.simulator.findings import Severity
 from blackwell_matmul.simulator.listener import Listener
@@ -23,6 +25,7 @@ from blackwell_matmul.simulator.order.frontier import Events, Frontier, Lanes, u
 from blackwell_matmul.simulator.order.initialised import Initialised
 from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, Weak, left_by
 from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.register_use import RegisterUse
 from blackwell_matmul.simulator.order.shadow import PastAccess, Shadow, covers
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 
@@ -53,6 +56,7 @@ class HappensBefore(Listener):
         self.stored = 0  # events with stores of threads, which another CTA sees only if somebody makes sure of it
         self.turn = 0  # counts issues and waits
         self.warpgroups = Warpgroups()
+        self.registers = RegisterUse()
         self.diagnosis = Diagnosis(self, lines)
 
     # who acts
@@ -189,9 +193,11 @@ class HappensBefore(Listener):
         """An operation happens after what its issuer knows now, and before nothing until it is waited for."""
         lanes = self.acting(warp, instruction)
         self.turn += 1
-        covers = tuple(self.operations[each] for each in op.covers)
+        covers = tuple([self.operations[each] for each in op.covers]) if op.covers else ()
         operation = self.operations[op] = Operation(op, instruction, lanes, self.turn, covers)
-        self.warpgroups.issued(operation, warp)
+        if op.registers:
+            self.registers.issued(op, warp, instruction)
+            self.warpgroups.issued(operation, warp)
         if regions:
             self._look_before(operation, warp, instruction, regions)
             operation.event = self._new_event()
@@ -208,6 +214,7 @@ class HappensBefore(Listener):
         """The operation must be ordered after what the other warp knows, too."""
         lanes, operation = self.acting(warp, instruction), self.operations[op]
         operation.steps |= lanes.steps
+        self.registers.issued(op, warp, instruction)
         self.warpgroups.issued(operation, warp)
         self._look_before(operation, warp, instruction, regions)
         self._touches(operation, warp, instruction, lanes, regions)
@@ -263,17 +270,22 @@ class HappensBefore(Listener):
 
     def committed(self, warp: Warp, instruction: Instruction, family: str) -> None:
         self.warpgroups.committed(warp, family)
+        self.registers.committed(warp, family)
 
     def left_in_flight(
         self, warp: Warp, instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool
     ) -> None:
         for op, too_new in left_by(instruction, groups, n, reads):
             self.operations[op].too_new = too_new
+            if op.registers:
+                self.registers.too_new[op] = too_new
 
     def waited(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool) -> None:
         operation = self.operations.get(op)
-        if operation is None:
+        if operation is None:  # settled with another one
             return
+        if op.registers:
+            self.registers.waited(op, warp)
         events = operation.after | operation.source | (0 if reads else operation.event)
         for lanes in self._each(warp, self.acting(warp, instruction)):
             lanes.steps |= operation.steps
@@ -281,6 +293,9 @@ class HappensBefore(Listener):
                 lanes.generic |= events
             else:
                 lanes.learn(events)
+
+    def used(self, warp: Warp, instruction: Instruction, registers: np.ndarray, name: str, write: bool) -> None:
+        self.registers.used(warp, instruction, registers, name, write)
 
     def settled(self, op: AsyncOperation) -> None:
         self.operations.pop(op, None)
@@ -326,7 +341,7 @@ class HappensBefore(Listener):
         self.initialised.clear()
         self.carried.clear()
         self.operations.clear()
-        self.warpgroups = Warpgroups()
+        self.warpgroups, self.registers = Warpgroups(), RegisterUse()
 
     def _forget_reached(self) -> None:
         """What a CTA knows of will be over when it exits."""
@@ -428,6 +443,8 @@ class HappensBefore(Listener):
 
     def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
         """What is ordered for the generic proxy is from now on ordered for the async proxy too."""
+        if space == "registers":
+            self.registers.fenced(warp)
         if space not in ("shared", "global", ""):
             return
         for lanes in self._each(warp, self.acting(warp, instruction)):

@@ -77,17 +77,15 @@ def _ordinal(number: int) -> str:
     return f"{number}{({2: 'nd', 3: 'rd'}).get(number, 'th')}"
 
 
-WAITS = {"cp.async.wait_group": "copy_async_wait_group", "cp.async.bulk.wait_group": "tma.wait_group"}
-"""What a script calls them, where that is not their name."""
-
-
 def left_by(
     instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool
 ) -> Iterator[tuple[AsyncOperation, TooNew]]:
     """The operations that a wait is about to leave in flight, with the newest n of these groups; reads: of the others
     it waits for their reads alone."""
-    name, location = WAITS.get(instruction.name, instruction.name), instruction.location
-    flying = [group for group in groups if not group or not all(op.source_free for op in group)]
+    name, location = instruction.description.called or instruction.name, instruction.location
+    flying = groups
+    if "group.read" in instruction.description.awaited:
+        flying = [group for group in groups if not group or not all(op.source_free for op in group)]
     for newest, group in enumerate(itertools.islice(reversed(flying), n), 1):
         yield from ((op, TooNew(name, location, n, len(flying), newest)) for op in group)
     for group in itertools.islice(reversed(flying), n, None) if reads else ():

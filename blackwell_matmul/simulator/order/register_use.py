@@ -3,7 +3,6 @@ warpgroup may only after a wgmma.fence (PTX ISA, "wgmma.fence", "wgmma.wait_grou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -12,11 +11,9 @@ import numpy as np
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.findings import Finding, Severity
-from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.cta import Warp
-from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
-from blackwell_matmul.simulator.order.knowledge import TooNew, left_by
+from blackwell_matmul.simulator.order.knowledge import TooNew
 from blackwell_matmul.simulator.semantics.wgmma import FAMILY, UNCOMMITTED, Mma, root_of
 
 FENCE: Final = "missing-wgmma-fence"
@@ -47,7 +44,10 @@ class Registers:
     committed: int = 0
 
 
-class RegisterUse(Listener):
+class RegisterUse:
+    """A part of `HappensBefore`, which tells it of operations on registers. too_new: the last wait that passed, and
+    that the operation's group was too new for."""
+
     def __init__(self) -> None:
         self.warps: dict[Warp, Registers] = {}
         self.too_new: dict[AsyncOperation, TooNew] = {}
@@ -58,36 +58,22 @@ class RegisterUse(Listener):
             found = self.warps[warp] = Registers()
         return found
 
-    def closed(self) -> None:
-        self.warps.clear()
-        self.too_new.clear()
-
     # what happens
 
-    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction) -> None:
         if isinstance(op, Mma):
             self._multiplies(op, warp, instruction)
-        elif warp.index in op.registers:
+        else:
             self.of(warp).loading[id(op.registers[warp.index])] = op
 
-    def joined(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        self.issued(op, warp, instruction, regions)
-
-    def committed(self, warp: Warp, instruction: Instruction, family: str) -> None:
+    def committed(self, warp: Warp, family: str) -> None:
         if family == FAMILY:
             mine = self.of(warp)
             mine.groups |= dict.fromkeys(mine.open, mine.committed)
             mine.open.clear()
             mine.committed += 1
 
-    def left_in_flight(
-        self, warp: Warp, instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool
-    ) -> None:
-        self.too_new |= {op: too_new for op, too_new in left_by(instruction, groups, n, reads) if isinstance(op, Mma)}
-
-    def waited(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool) -> None:
-        if warp.index not in op.registers:
-            return
+    def waited(self, op: AsyncOperation, warp: Warp) -> None:
         mine = self.of(warp)
         if isinstance(op, Mma):
             mine.latest = {key: (use, last) for key, (use, last) in mine.latest.items() if last is not op}
@@ -95,11 +81,10 @@ class RegisterUse(Listener):
         else:
             mine.loading.pop(id(op.registers[warp.index]), None)
 
-    def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
-        if space == "registers":
-            mine = self.of(warp)
-            mine.fenced = True
-            mine.since.clear()
+    def fenced(self, warp: Warp) -> None:
+        mine = self.of(warp)
+        mine.fenced = True
+        mine.since.clear()
 
     def used(self, warp: Warp, instruction: Instruction, registers: np.ndarray, name: str, write: bool) -> None:
         mine, key = self.of(warp), id(registers)

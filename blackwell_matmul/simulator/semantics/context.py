@@ -232,8 +232,8 @@ class LoweringContext:
 
     def wait_on(self, warp: Warp, barrier: Mbarrier, parity: int, scope: str) -> Blocked | None:
         """Until the phase of this parity is over. None: it is."""
-        self._declared(self.description.waits_for("mbarrier"), "mbarrier")
-        warp.cta.engine.tell.waits(warp, self.instruction, f"{barrier.name}, parity {parity & 1}")
+        self._declared("mbarrier" in self.description.awaited, "mbarrier")
+        warp.cta.engine.tell.comes(barrier, warp, self.instruction, parity)
         if self._passed(warp, barrier, parity, scope):
             return None
         why = partial(_explain, barrier, parity)
@@ -255,7 +255,7 @@ class LoweringContext:
 
     def end(self, warp: Warp, ops: Iterable[AsyncOperation], kind: WaitKind = "group") -> None:
         """The warp waits for operations of its own, which complete at the latest now."""
-        self._declared(self.description.waits_for(kind), kind)
+        self._declared(kind in self.description.awaited, kind)
         for op in ops:
             warp.cta.engine.wait_for(op, warp, self.instruction, kind == "group.read")
 
@@ -276,7 +276,7 @@ class LoweringContext:
 
     def meet(self, warp: Warp, key: Any = None, brought: Any = None) -> Rendezvous:
         """Arrive at the barrier of the thread group, or of the group's warps that come for this key."""
-        self._declared(self.description.waits_for("threads"), "threads")
+        self._declared("threads" in self.description.awaited, "threads")
         group = self.group
         needed = frozenset(group.warps)
         engine: Engine = warp.cta.engine
@@ -284,7 +284,7 @@ class LoweringContext:
 
     def meet_cluster(self, warp: Warp) -> Rendezvous:
         """Arrive at the barrier of the cluster."""
-        self._declared(self.description.waits_for("cluster"), "cluster")
+        self._declared("cluster" in self.description.awaited, "cluster")
         engine: Engine = warp.cta.engine
         return engine.meet_cluster(warp, self.instruction)
 

@@ -182,6 +182,7 @@ def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
 @describe(
     "CopyAsyncWaitGroupInst",
     name="cp.async.wait_group",
+    called="copy_async_wait_group",
     ptx="cp.async.wait_group",
     waits=(Wait("group"),),
     again=Again.NOTHING,

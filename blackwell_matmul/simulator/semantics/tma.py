@@ -334,6 +334,7 @@ def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     "CopyAsyncTensorWaitGroupInst",
     "CopyAsyncBulkWaitGroupInst",
     name="cp.async.bulk.wait_group",
+    called="tma.wait_group",
     ptx="cp.async.bulk.wait_group",
     lanes=ExecutedBy.ELECTED,
     waits=(Wait("group"), Wait("group.read")),

@@ -79,9 +79,11 @@ class Tracer(Listener):
             what = f"phase {barrier.phase - 1} of {barrier.name} is over"
             self.of(warp, "resume", what, instruction.location)
 
+    def comes(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, parity: int) -> None:
+        self.of(warp, "wait", f"{barrier.name}, parity {parity & 1}", instruction.location)
+
     def waits(self, warp: Warp, instruction: Instruction, what: str) -> None:
-        description = instruction.description
-        if self.detailed or description.waits_for("mbarrier") or description.lanes is ExecutedBy.ELECTED:
+        if self.detailed or instruction.description.lanes is ExecutedBy.ELECTED:
             self.of(warp, "wait", what, instruction.location)
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:

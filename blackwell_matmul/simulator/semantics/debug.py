@@ -23,7 +23,7 @@ def python_format(text: str) -> str:
     return _CONVERSION.sub(lambda m: f"%{m[1]}{'#x' if m[2] == 'p' else m[2]}", text)
 
 
-@describe("PrintTensorInst", name="print_tensor", ptx="", waits=(Wait("threads"),))
+@describe("PrintTensorInst", name="print_tensor", ptx="bar{.cta}", waits=(Wait("threads"),))
 def print_tensor(inst: Any, context: LoweringContext) -> Any:
     tensor = inst.inputs[0]
     context.kind = "steps"
@@ -67,7 +67,7 @@ def _spell(tile: np.ndarray, pattern: str) -> str:
     return "[" + "\n ".join(_spell(row, pattern) for row in tile) + "]"
 
 
-@describe("FormatPrintInst", name="printf", ptx="", waits=(Wait("threads"),))
+@describe("FormatPrintInst", name="printf", ptx="bar{.cta}", waits=(Wait("threads"),))
 def printf(inst: Any, context: LoweringContext) -> Any:
     """Printed once by the first thread of the group, as in the generated code."""
     context.kind = "steps"

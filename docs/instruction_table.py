@@ -1,0 +1,51 @@
+"""Writes docs/instructions.md: what the simulator knows of each instruction, from the descriptions that it runs by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from blackwell_matmul.simulator.description import Description, Effect, Space, When
+from blackwell_matmul.simulator.semantics import DESCRIPTIONS
+
+PAGE = Path(__file__).with_name("instructions.md")
+HEAD = """# Instructions
+
+What the simulator knows of each instruction of tilus: its accesses to memory, whom it tells, what it waits for, and
+what the checks of the order leave out. Written by `python docs/instruction_table.py` from the descriptions that
+instructions are executed by; those that move registers alone are left out. "later": at some time before the operation
+is waited for.
+
+| tilus | instruction | PTX ISA | touches | tells | waits for | left out |
+|---|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    return HEAD + "".join(f"{row}\n" for row in rows())
+
+
+def rows() -> Iterator[str]:
+    for name, (description, _) in sorted(DESCRIPTIONS.items(), key=lambda item: (item[1][0].name, item[0])):
+        touched = ", ".join(dict.fromkeys(map(_touch, _memory(description))))
+        told = ", ".join(f"{s.kind}{_later(s.when)}" for s in description.signals)
+        awaited = ", ".join(wait.kind for wait in description.waits)
+        if touched or told or awaited or "fence" in description.name:
+            cells = (f"`{name}`", description.name, description.ptx, touched, told, awaited, description.approximation)
+            yield f"| {' | '.join(cells)} |"
+
+
+def _memory(description: Description) -> list[Effect]:
+    return [effect for effect in description.effects if effect.space is not Space.REGISTER]
+
+
+def _touch(effect: Effect) -> str:
+    return f"{effect.access.value} {effect.space.value} ({effect.proxy.value}){_later(effect.when)}"
+
+
+def _later(when: When) -> str:
+    return " later" if when is When.COMPLETION else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

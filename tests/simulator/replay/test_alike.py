@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from orders import ORDERS, line_of
-from repeat_scripts import (
+from replay_scripts import (
     COLUMNS,
     ROWS,
     Chosen,

@@ -15,7 +15,7 @@ from blackwell_matmul.simulator.findings import Finding, Findings, Severity
 from blackwell_matmul.simulator.listener import Broadcast, Listener
 from blackwell_matmul.simulator.lowering.context import Moved
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
-from blackwell_matmul.simulator.machine.deferred import Held, Patch, Product, Sum
+from blackwell_matmul.simulator.machine.deferred import Held, Patch, Product, Sum, Term, Values
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.machine.memory import Region
@@ -140,25 +140,19 @@ class Multiplied:
 
 @dataclass(slots=True)
 class Added:
-    """Products that were put off, and then had to be added to an accumulator in registers. uses: the registers of each
+    """A term that joined the sum for an accumulator in registers; None: they got the sum. uses: the registers of each
     warp's part."""
 
     total: Sum
-    products: tuple[Product, ...]
-    warps: tuple[int, ...]
-    uses: Sequence[int] = ()
+    term: Product | Values | None
+    uses: Sequence[int]
 
     def again(self, replayed: Replayed) -> None:
-        parts = {}
-        for warp, number in zip(self.warps, self.uses, strict=True):
-            registers = replayed.registers[number]
-            assert registers is not None
-            parts[warp] = registers
-        total = Sum(self.total.layouts, parts)
-        for product in self.products:
-            total.product = replayed.tiles.moved_product(product)
-            total.perform()
-        total.flush()
+        total, term = replayed.sum_of(self.total, self.uses), self.term
+        if term is None:
+            total.flush()
+        else:
+            total.take(replayed.tiles.moved_product(term) if isinstance(term, Product) else term)
 
 
 class Done(NamedTuple):
@@ -277,21 +271,21 @@ class ReplayLog(Listener):
         else:
             self._add(Done(number, call, function, end))
 
-    def performed(self, work: Held | Product | Sum) -> None:
+    def performed(self, work: Held | Product | Term | Sum) -> None:
         if isinstance(work, Held):
             self._add(Filled(work.view.data[tuple([slice(lo, hi) for lo, hi in work.box])], work.patch))
         elif isinstance(work, Product):
             self._add(Multiplied(work))
+        elif isinstance(work, Term):
+            self._added(work.total, work.what)
         else:
-            self._added(work)
+            self._added(work, None)
 
-    def _added(self, total: Sum) -> None:
+    def _added(self, total: Sum, term: Product | Values | None) -> None:
         numbers = [self._number(registers) for registers in total.parts.values()]
         known = [number for number in numbers if number is not None]
-        if total.products is None or len(known) < len(numbers):
-            self.usable = False
-        else:
-            self._add(Added(total, tuple(total.products), tuple(total.parts), known))
+        self.usable &= len(known) == len(numbers)
+        self._add(Added(total, term, known))
 
     def allocated(self, region: Region) -> None:
         """What columns hold that somebody has used is not known."""
@@ -358,7 +352,7 @@ class Replayed:
     """A cluster that has run, whose memory others use after it; it takes the place of its engine.
 
     registers, launched: by number, results of instructions and operations. next: the number of the next operation.
-    findings: what nothing guarantees, found anew in each.
+    sums: by id of the one that was logged. findings: what nothing guarantees, found anew in each.
     """
 
     tell: Listener = Broadcast(())
@@ -369,6 +363,7 @@ class Replayed:
         self.steps, self.findings = log.cut(), tuple(log.findings)
         self.registers: list[np.ndarray | None] = [None] * next(log.numbers)
         self.launched: list[AsyncOperation | None] = [None] * next(log.launches)
+        self.sums: dict[int, Sum] = {}
         self.next = 0
         for cta in ctas:
             cta.engine = self
@@ -381,12 +376,19 @@ class Replayed:
         """All that its steps take of constant memory."""
         found: list[Patch] = []
         for step in self.steps:
+            product = step.term if isinstance(step, Added) else step.product if isinstance(step, Multiplied) else None
             if isinstance(step, Filled):
                 found.append(step.patch)
-            elif isinstance(step, (Multiplied, Added)):
-                products = step.products if isinstance(step, Added) else (step.product,)
-                found += [patch for product in products for patch in (product.a, product.b)]
+            elif isinstance(product, Product):
+                found += [product.a, product.b]
         return found
+
+    def sum_of(self, total: Sum, numbers: Sequence[int]) -> Sum:
+        """What takes the place of this sum."""
+        if id(total) not in self.sums:
+            parts: Any = {warp: self.registers[number] for warp, number in zip(total.parts, numbers, strict=True)}
+            self.sums[id(total)] = Sum(total.layouts, parts)
+        return self.sums[id(total)]
 
     def issue(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
         self.launched[self.next] = op
@@ -395,6 +397,7 @@ class Replayed:
     def run(self, positions: list[Position], tiles: Tiles) -> None:
         """Compute the values of the cluster at these positions."""
         self.tiles = tiles
+        self.sums.clear()
         for cta, position in zip(self.ctas, positions, strict=True):
             cta.clear(position)
         for step in self.steps:

@@ -335,6 +335,10 @@ def logging(log: ReplayLog) -> Callable[[Callable[..., Any], Moved | None], Call
     return wrap
 
 
+def _address(cells: np.ndarray) -> int:
+    return int(cells.__array_interface__["data"][0])
+
+
 # --- once more
 
 
@@ -372,15 +376,26 @@ class Replayed:
                 storage.performed = self.tell.performed
 
     @property
+    def products(self) -> list[tuple[Any, Product]]:
+        """Those that were put off, each with what tells its accumulator from others."""
+        in_memory = [(_address(s.product.cells), s.product) for s in self.steps if isinstance(s, Multiplied)]
+        added = [(s.total, s.term) for s in self.steps if isinstance(s, Added)]
+        return [*in_memory, *((total, term) for total, term in added if isinstance(term, Product))]
+
+    @property
     def patches(self) -> list[Patch]:
         """All that its steps take of constant memory."""
-        found: list[Patch] = []
-        for step in self.steps:
-            product = step.term if isinstance(step, Added) else step.product if isinstance(step, Multiplied) else None
-            if isinstance(step, Filled):
-                found.append(step.patch)
-            elif isinstance(product, Product):
-                found += [product.a, product.b]
+        copies = [step.patch for step in self.steps if isinstance(step, Filled)]
+        return copies + [patch for _, product in self.products for patch in (product.a, product.b)]
+
+    @property
+    def neighbours(self) -> list[tuple[Product, Product]]:
+        """Products that follow each other in an accumulator, and were not put together."""
+        found, last = [], {}
+        for accumulator, product in self.products:
+            if accumulator in last:
+                found.append((last[accumulator], product))
+            last[accumulator] = product
         return found
 
     def sum_of(self, total: Sum, numbers: Sequence[int]) -> Sum:

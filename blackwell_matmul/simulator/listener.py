@@ -141,7 +141,7 @@ class Listener:
         """A finding, also of the listeners before this one."""
 
     def performed(self, work: Held | Product | Term | Sum) -> None:
-        """Work that was put off is done (deferred.py)."""
+        """Work that was put off is done, or joins what is (deferred.py)."""
 
 
 EVENTS = tuple(name for name, value in vars(Listener).items() if callable(value))

@@ -391,7 +391,8 @@ class Replayed:
     @property
     def neighbours(self) -> list[tuple[Product, Product]]:
         """Products that follow each other in an accumulator, and were not put together."""
-        found, last = [], {}
+        found: list[tuple[Product, Product]] = []
+        last: dict[Any, Product] = {}
         for accumulator, product in self.products:
             if accumulator in last:
                 found.append((last[accumulator], product))

@@ -31,12 +31,13 @@ class Relay(tilus.Script):
 
 class TwoTiles(tilus.Script):
     """Each of two warps stores one tile, and no sync is between them. The second tile begins `apart` rows below the
-    first; in the CTA numbered `close`, 16 rows below, where the two overlap."""
+    first; in the CTA numbered `close`, 16 rows below, where the two overlap. ordered: there is a sync."""
 
-    def __init__(self, close: int = -1, apart: int = ROWS):
+    def __init__(self, close: int = -1, apart: int = ROWS, ordered: bool = False):
         super().__init__()
         self.close = close
         self.apart = apart
+        self.ordered = ordered
 
     def __call__(self, ctas: int, y_ptr: void_p):
         self.attrs.blocks = ctas
@@ -49,6 +50,8 @@ class TwoTiles(tilus.Script):
         with self.single_warp(0):
             ones = self.register_tensor(dtype=float32, shape=[ROWS, COLUMNS], init=1.0)
             self.store_global(g_y, ones, offsets=[row, 0])  # first
+        if self.ordered:
+            self.sync()
         with self.single_warp(1):
             twos = self.register_tensor(dtype=float32, shape=[ROWS, COLUMNS], init=2.0)
             self.store_global(g_y, twos, offsets=[row + apart, 0])  # second
@@ -242,7 +245,9 @@ class Apart(tilus.Script):
 
     target = "sm_90a"
 
-    def __init__(self, acc_dtype: DataType = float32, odd_first: bool = False, fault: str = "", dtype: DataType = float16):
+    def __init__(
+        self, acc_dtype: DataType = float32, odd_first: bool = False, fault: str = "", dtype: DataType = float16
+    ):
         super().__init__()
         self.dtype = dtype
         self.acc_dtype = acc_dtype

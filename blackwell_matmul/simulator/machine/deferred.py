@@ -100,6 +100,14 @@ class Held:
             self.late = False
 
 
+class Parted(NamedTuple):
+    """Neighbours in shared memory along `dim`, but not in their source, so that what they make up is no patch."""
+
+    first: Held
+    second: Held
+    dim: int
+
+
 def tiling(place: Box, pieces: list[Box]) -> list[tuple[Box, int]]:
     """The pieces in the order in which each adjoins those before it, and along which dimension; nothing when they do
     not make up the place."""
@@ -180,9 +188,11 @@ class SharedStorage(Storage):
         whole: Held | None = None
         for piece, dim in self.tilings[place]:
             held = self.held[piece]
-            whole = held if whole is None else whole.then(held, dim)
-            if whole is None:
+            joined = held if whole is None else whole.then(held, dim)
+            if whole is not None and joined is None:
+                self.performed(Parted(whole, held, dim))
                 return None
+            whole = joined
         return whole
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.lowering.scan import Unrepeatable
-from blackwell_matmul.simulator.machine.deferred import Patch, Product
+from blackwell_matmul.simulator.machine.deferred import Held, Parted, Patch, Product
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.replay.log import Place, Replayed, ReplayLog, Thread, logging
 from blackwell_matmul.simulator.simulation import Simulation
@@ -116,12 +116,12 @@ def _pattern(places: np.ndarray) -> bytes:
 
 class Origins:
     """The tiles of a cluster that was logged. near: of each patch, by id, the numbers of the tiles that it is made of.
-    changing: the tensors that the program may write. extents: of each tile. neighbours: products that could be put
-    together, were their tiles closer."""
+    changing: the tensors that the program may write. extents: of each tile. neighbours, parted: products and
+    pieces of operands that would be put together, were their tiles neighbours."""
 
     def __init__(self, path: ControlPath, log: ReplayLog, extents: list[np.ndarray], replayed: Replayed) -> None:
         self.path, self.extents, self.changing = path, extents, sorted(log.changing)
-        self.neighbours = replayed.neighbours
+        self.neighbours, self.parted = replayed.neighbours, replayed.parted
         self.near: dict[int, tuple[int, np.ndarray]] = {}
         for patch in replayed.patches:
             source = log.source_of(patch)
@@ -142,7 +142,12 @@ class Displaced:
     def fits(self) -> bool:
         together = all(_one(self.distances[source][near]) for source, near in self.origins.near.values())
         apart = together and all(map(self._apart, self.origins.changing))
-        return apart and not any(self._joined(*pair) for pair in self.origins.neighbours)
+        products, pieces = self.origins.neighbours, self.origins.parted
+        return apart and not any(self._joined(*pair) for pair in products) and not any(map(self._whole, pieces))
+
+    def _whole(self, parted: Parted) -> bool:
+        first, second = (Held(held.view, (), self.moved(held.patch)) for held in (parted.first, parted.second))
+        return first.then(second, parted.dim) is not None
 
     def _joined(self, first: Product, second: Product) -> bool:
         a, b = self.moved(second.a), self.moved(second.b)

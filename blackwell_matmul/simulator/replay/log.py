@@ -15,7 +15,7 @@ from blackwell_matmul.simulator.findings import Finding, Findings, Severity
 from blackwell_matmul.simulator.listener import Broadcast, Listener
 from blackwell_matmul.simulator.lowering.context import Moved
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
-from blackwell_matmul.simulator.machine.deferred import Held, Patch, Product, Sum, Term, Values
+from blackwell_matmul.simulator.machine.deferred import Held, Parted, Patch, Product, Sum, Term, Values
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.machine.memory import Region
@@ -188,6 +188,7 @@ class ReplayLog(Listener):
         self.rooms: dict[tuple[int, Thread], list[tuple[int, ...]]] = {}
         self.extents: dict[tuple[int, Thread], list[tuple[int, ...]]] = {}
         self.findings = Findings()
+        self.parted: list[Parted] = []
 
     def call(self, function: Callable[..., Any], moved: Moved | None, warp: Warp, args: tuple[Any, ...]) -> Any:
         """Call an instruction's function, and remember how."""
@@ -271,9 +272,11 @@ class ReplayLog(Listener):
         else:
             self._add(Done(number, call, function, end))
 
-    def performed(self, work: Held | Product | Term | Sum) -> None:
+    def performed(self, work: Held | Parted | Product | Term | Sum) -> None:
         if isinstance(work, Held):
             self._add(Filled(work.view.data[tuple([slice(lo, hi) for lo, hi in work.box])], work.patch))
+        elif isinstance(work, Parted):
+            self.parted.append(work)
         elif isinstance(work, Product):
             self._add(Multiplied(work))
         elif isinstance(work, Term):
@@ -364,7 +367,7 @@ class Replayed:
 
     def __init__(self, ctas: list[Cta], log: ReplayLog, executed: dict[str, int], counts: dict[str, int]) -> None:
         self.ctas, self.executed, self.counts = ctas, executed, counts
-        self.steps, self.findings = log.cut(), tuple(log.findings)
+        self.steps, self.findings, self.parted = log.cut(), tuple(log.findings), log.parted
         self.registers: list[np.ndarray | None] = [None] * next(log.numbers)
         self.launched: list[AsyncOperation | None] = [None] * next(log.launches)
         self.sums: dict[int, Sum] = {}
@@ -384,8 +387,9 @@ class Replayed:
 
     @property
     def patches(self) -> list[Patch]:
-        """All that its steps take of constant memory."""
+        """All that its steps take of constant memory, or could not take as one."""
         copies = [step.patch for step in self.steps if isinstance(step, Filled)]
+        copies += [held.patch for parted in self.parted for held in (parted.first, parted.second)]
         return copies + [patch for _, product in self.products for patch in (product.a, product.b)]
 
     @property

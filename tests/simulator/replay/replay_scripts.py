@@ -325,3 +325,44 @@ class ApartInTensorMemory(tilus.Script):
         self.store_global(g_d, r_acc, offsets=[row, 0])
         self.sync()
         self.tcgen05.dealloc(t_acc)
+
+
+class Halves(tilus.Script):
+    """D = A @ B.T, 64 rows for each CTA, that come in two halves: the second begins 32 rows below the first in CTAs of
+    an even number, and twice that in the others; with `odd_first` the other way round."""
+
+    target = "sm_90a"
+
+    def __init__(self, odd_first: bool = False):
+        super().__init__()
+        self.odd_first = odd_first
+
+    def __call__(self, ctas: int, a_ptr: void_p, b_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = ctas
+        self.attrs.warps = 4
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[ctas * 128, 4 * STEP])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[WIDTH, 4 * STEP])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[ctas * ROWS_64, WIDTH])
+        s_a = self.shared_tensor(dtype=float16, shape=[ROWS_64, 2 * STEP])
+        s_b = self.shared_tensor(dtype=float16, shape=[WIDTH, 2 * STEP])
+        s_h = self.reshape_shared(s_a, [2, 32, 2 * STEP])
+        full = self.mbarrier.alloc(counts=1)
+        self.sync()
+        row: int32 = self.blockIdx.x * 128
+        first: int32 = 1 if self.odd_first else 0
+        distance: int32 = (1 + (self.blockIdx.x + first) % 2) * 32
+        acc = self.register_tensor(dtype=float32, shape=[ROWS_64, WIDTH], init=0)
+        for i in range(2):
+            with self.single_warp(0):
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s_a.nbytes + s_b.nbytes)
+                self.tma.global_to_shared(src=g_a, dst=s_h[0], offsets=[row, i * 2 * STEP], mbarrier=full)
+                self.tma.global_to_shared(src=g_a, dst=s_h[1], offsets=[row + distance, i * 2 * STEP], mbarrier=full)
+                self.tma.global_to_shared(src=g_b, dst=s_b, offsets=[0, i * 2 * STEP], mbarrier=full)
+            self.mbarrier.wait(full, phase=i % 2)
+            self.wgmma.fence()
+            self.wgmma.mma(s_a, s_b.transpose(), acc)
+            self.wgmma.commit_group()
+            self.wgmma.wait_group(0)
+            self.sync()
+        self.store_global(g_d, acc, offsets=[self.blockIdx.x * ROWS_64, 0])

@@ -25,6 +25,7 @@ from replay_scripts import (
     Chosen,
     Crossing,
     FromMemory,
+    Halves,
     Numbered,
     Relay,
     Ring,
@@ -285,6 +286,14 @@ def tiles(
 def test_k_tiles_that_are_neighbours_in_every_other_cta(script: Any, rows: int, odd_first: bool) -> None:
     """Their product is one, with bits of its own; whether the first CTA or the second is the one that has it."""
     seen = both(script(odd_first=odd_first), *tiles(6, rows))
+    assert seen.run.ok and seen.repeated == 2
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize("odd_first", [False, True])
+def test_halves_of_a_tile_that_are_neighbours_in_every_other_cta(odd_first: bool) -> None:
+    ctas, a, b, d = tiles(6, 128)
+    seen = both(Halves(odd_first=odd_first), ctas, a, b, d[: 6 * ROWS_64])
     assert seen.run.ok and seen.repeated == 2
 
 

@@ -30,7 +30,7 @@ from blackwell_matmul.simulator.description import Effect, Instruction
 from blackwell_matmul.simulator.findings import Finding
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
-from blackwell_matmul.simulator.machine.deferred import Held, Product, Sum
+from blackwell_matmul.simulator.machine.deferred import Held, Parted, Product, Sum, Term
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 
@@ -143,8 +143,8 @@ class Listener:
     def found(self, finding: Finding) -> None:
         """A finding, also of the listeners before this one."""
 
-    def performed(self, work: Held | Product | Sum) -> None:
-        """Work that was put off is done (deferred.py)."""
+    def performed(self, work: Held | Parted | Product | Term | Sum) -> None:
+        """Work that was put off is done, or joins what is (deferred.py)."""
 
 
 EVENTS = tuple(name for name, value in vars(Listener).items() if callable(value))

@@ -12,14 +12,17 @@ the products of a kernel without races alike, and gives the same bits.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from blackwell_matmul.simulator.machine.memory import Box, Storage, View, meet, nobody
 from blackwell_matmul.simulator.machine.registers import WarpLayout
 from blackwell_matmul.simulator.types import Element
+
+Values = Callable[[], Iterable[np.ndarray]]
+"""Reads its operands when it is called, and gives what is added one after the other."""
 
 
 def joined(a: Box, b: Box, dim: int) -> Box | None:
@@ -95,6 +98,14 @@ class Held:
         if self.late:
             self.view.data[tuple([slice(lo, hi) for lo, hi in self.box])] = self.patch.values()
             self.late = False
+
+
+class Parted(NamedTuple):
+    """Neighbours in shared memory along `dim`, but not in their source, so that what they make up is no patch."""
+
+    first: Held
+    second: Held
+    dim: int
 
 
 def tiling(place: Box, pieces: list[Box]) -> list[tuple[Box, int]]:
@@ -177,9 +188,11 @@ class SharedStorage(Storage):
         whole: Held | None = None
         for piece, dim in self.tilings[place]:
             held = self.held[piece]
-            whole = held if whole is None else whole.then(held, dim)
-            if whole is None:
+            joined = held if whole is None else whole.then(held, dim)
+            if whole is not None and joined is None:
+                self.performed(Parted(whole, held, dim))
                 return None
+            whole = joined
         return whole
 
 
@@ -205,23 +218,28 @@ class Product:
         else:
             np.matmul(self.a.values(), self.b.values(), out=self.cells)
 
+    def parts(self) -> tuple[np.ndarray]:
+        self.perform()
+        return (self.cells,)
+
 
 class Sum:
     """Products that are still to be added to an accumulator, each warp's part of which is in `parts`.
 
     Products of constant memory that follow each other along k make one large one (deferred.py), and the registers get
     the sum when an ordinary instruction is about to use them. at_once: or now, because they are part of others.
-    products: what was added since the last time; None: something else was. performed: told before that.
+    narrow: registers narrower than the sum of the values and what they hold get each product at once. performed: told
+    of each term once its operands are read, and of the sum before the registers get it.
     """
 
-    __slots__ = ("at_once", "layouts", "parts", "performed", "product", "products", "shape", "total")
+    __slots__ = ("at_once", "layouts", "narrow", "parts", "performed", "product", "shape", "total")
 
     def __init__(self, layouts: Mapping[int, WarpLayout], parts: dict[int, np.ndarray]) -> None:
         self.layouts, self.parts = layouts, parts
         self.shape = layouts[min(parts)].shape
         self.at_once = any(registers.base is not None for registers in parts.values())
+        self.narrow = any(registers.itemsize < 4 for registers in parts.values())
         self.product: Product | None = None
-        self.products: list[Product] | None = []
         self.total: np.ndarray | None = None
         self.performed: Callable[[Any], None] = nobody
 
@@ -231,14 +249,17 @@ class Sum:
         self.perform()
         self.product = Product(np.empty(self.shape, np.float32), a, b, keep=False)
 
-    def add(self, values: np.ndarray) -> None:
+    def take(self, term: Product | Values) -> None:
         self.perform()
-        self.products = None
-        self.total = values if self.total is None else self.total + values
+        parts = term.parts() if isinstance(term, Product) else term()
+        self.performed(Term(self, term))
+        for values in parts:
+            if self.narrow:
+                self._round(values)
+            else:
+                self.total = values if self.total is None else self.total + values
 
-    def round(self, values: np.ndarray) -> None:
-        """Into the registers at once, which are narrower than the sum of the values and what they hold."""
-        self.products = None
+    def _round(self, values: np.ndarray) -> None:
         for warp, registers in self.parts.items():
             with np.errstate(over="ignore", invalid="ignore"):
                 np.add(registers, self.layouts[warp].load(values), out=registers, casting="unsafe")
@@ -246,10 +267,7 @@ class Sum:
     def perform(self) -> None:
         if self.product is not None:
             product, self.product = self.product, None
-            product.perform()
-            self.total = product.cells if self.total is None else self.total + product.cells
-            if self.products is not None:
-                self.products.append(product)
+            self.take(product)
 
     def flush(self) -> None:
         """Give the registers what they lack."""
@@ -260,6 +278,13 @@ class Sum:
         for warp, registers in self.parts.items():
             wide = registers.astype(self.total.dtype, copy=False) + self.layouts[warp].load(self.total)
             registers[...] = wide.astype(registers.dtype, copy=False)
+
+
+class Term(NamedTuple):
+    """What a sum takes in: a product that was put off, or one of tiles that may change."""
+
+    total: Sum
+    what: Product | Values
 
 
 class TensorStorage(Storage):

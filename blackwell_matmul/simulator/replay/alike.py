@@ -22,7 +22,7 @@ import numpy as np
 
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.lowering.scan import Unrepeatable
-from blackwell_matmul.simulator.machine.deferred import Patch, Product
+from blackwell_matmul.simulator.machine.deferred import Held, Parted, Patch, Product
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.replay.log import Place, Replayed, ReplayLog, Thread, logging
 from blackwell_matmul.simulator.simulation import Simulation
@@ -116,12 +116,14 @@ def _pattern(places: np.ndarray) -> bytes:
 
 class Origins:
     """The tiles of a cluster that was logged. near: of each patch, by id, the numbers of the tiles that it is made of.
-    changing: the tensors that the program may write. extents: of each tile."""
+    changing: the tensors that the program may write. extents: of each tile. neighbours, parted: products and
+    pieces of operands that would be put together, were their tiles neighbours."""
 
-    def __init__(self, path: ControlPath, log: ReplayLog, extents: list[np.ndarray], patches: list[Patch]) -> None:
+    def __init__(self, path: ControlPath, log: ReplayLog, extents: list[np.ndarray], replayed: Replayed) -> None:
         self.path, self.extents, self.changing = path, extents, sorted(log.changing)
+        self.neighbours, self.parted = replayed.neighbours, replayed.parted
         self.near: dict[int, tuple[int, np.ndarray]] = {}
-        for patch in patches:
+        for patch in replayed.patches:
             source = log.source_of(patch)
             lows, highs = np.array(patch.spans, np.int64).reshape(-1, 2).T
             begins = path.places[source]
@@ -130,7 +132,8 @@ class Origins:
 
 
 class Displaced:
-    """Where the tiles of another cluster are. fits: what was put together lies together, and what was apart is."""
+    """Where the tiles of another cluster are. fits: what was put together lies together, and what was apart is:
+    a product of two k-tiles has other bits than the sum of their products."""
 
     def __init__(self, origins: Origins, path: ControlPath) -> None:
         self.origins, self.path = origins, path
@@ -138,7 +141,17 @@ class Displaced:
 
     def fits(self) -> bool:
         together = all(_one(self.distances[source][near]) for source, near in self.origins.near.values())
-        return together and all(map(self._apart, self.origins.changing))
+        apart = together and all(map(self._apart, self.origins.changing))
+        products, pieces = self.origins.neighbours, self.origins.parted
+        return apart and not any(self._joined(*pair) for pair in products) and not any(map(self._whole, pieces))
+
+    def _whole(self, parted: Parted) -> bool:
+        first, second = (Held(held.view, (), self.moved(held.patch)) for held in (parted.first, parted.second))
+        return first.then(second, parted.dim) is not None
+
+    def _joined(self, first: Product, second: Product) -> bool:
+        a, b = self.moved(second.a), self.moved(second.b)
+        return self.moved_product(first).extended(a, b)
 
     def _apart(self, source: int) -> bool:
         """Tiles that are moved differently do not meet, neither here nor there."""
@@ -258,7 +271,7 @@ class Replays:
         kept = None
         if log.usable and rooms is not None and extents is not None:
             replayed = Replayed(ctas, log, executed, lowered.counts)
-            kept = Origins(path, log, extents, replayed.patches), replayed
+            kept = Origins(path, log, extents, replayed), replayed
         if kind.rooms is not None:
             kind.replayed[path.clipped(kind.rooms)] = kept
         log.close()

@@ -14,7 +14,7 @@ from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.findings import Finding, Findings, Severity
 from blackwell_matmul.simulator.listener import Broadcast, Listener
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
-from blackwell_matmul.simulator.machine.deferred import Held, Patch, Product, Sum
+from blackwell_matmul.simulator.machine.deferred import Held, Parted, Patch, Product, Sum, Term, Values
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.machine.memory import Region
@@ -140,25 +140,19 @@ class Multiplied:
 
 @dataclass(slots=True)
 class Added:
-    """Products that were put off, and then had to be added to an accumulator in registers. uses: the registers of each
+    """A term that joined the sum for an accumulator in registers; None: they got the sum. uses: the registers of each
     warp's part."""
 
     total: Sum
-    products: tuple[Product, ...]
-    warps: tuple[int, ...]
-    uses: Sequence[int] = ()
+    term: Product | Values | None
+    uses: Sequence[int]
 
     def again(self, replayed: Replayed) -> None:
-        parts = {}
-        for warp, number in zip(self.warps, self.uses, strict=True):
-            registers = replayed.registers[number]
-            assert registers is not None
-            parts[warp] = registers
-        total = Sum(self.total.layouts, parts)
-        for product in self.products:
-            total.product = replayed.tiles.moved_product(product)
-            total.perform()
-        total.flush()
+        total, term = replayed.sum_of(self.total, self.uses), self.term
+        if term is None:
+            total.flush()
+        else:
+            total.take(replayed.tiles.moved_product(term) if isinstance(term, Product) else term)
 
 
 class Done(NamedTuple):
@@ -194,6 +188,7 @@ class ReplayLog(Listener):
         self.rooms: dict[tuple[int, Thread], list[tuple[int, ...]]] = {}
         self.extents: dict[tuple[int, Thread], list[tuple[int, ...]]] = {}
         self.findings = Findings()
+        self.parted: list[Parted] = []
 
     def call(self, function: Callable[..., Any], moved: Moved | None, warp: Warp, args: tuple[Any, ...]) -> Any:
         """Call an instruction's function, and remember how."""
@@ -277,21 +272,23 @@ class ReplayLog(Listener):
         else:
             self._add(Done(number, call, function, end))
 
-    def performed(self, work: Held | Product | Sum) -> None:
+    def performed(self, work: Held | Parted | Product | Term | Sum) -> None:
         if isinstance(work, Held):
             self._add(Filled(work.view.data[tuple([slice(lo, hi) for lo, hi in work.box])], work.patch))
+        elif isinstance(work, Parted):
+            self.parted.append(work)
         elif isinstance(work, Product):
             self._add(Multiplied(work))
+        elif isinstance(work, Term):
+            self._added(work.total, work.what)
         else:
-            self._added(work)
+            self._added(work, None)
 
-    def _added(self, total: Sum) -> None:
+    def _added(self, total: Sum, term: Product | Values | None) -> None:
         numbers = [self._number(registers) for registers in total.parts.values()]
         known = [number for number in numbers if number is not None]
-        if total.products is None or len(known) < len(numbers):
-            self.usable = False
-        else:
-            self._add(Added(total, tuple(total.products), tuple(total.parts), known))
+        self.usable &= len(known) == len(numbers)
+        self._add(Added(total, term, known))
 
     def allocated(self, region: Region) -> None:
         """What columns hold that somebody has used is not known."""
@@ -341,6 +338,10 @@ def logging(log: ReplayLog) -> Callable[[Callable[..., Any], Moved | None], Call
     return wrap
 
 
+def _address(cells: np.ndarray) -> int:
+    return int(cells.__array_interface__["data"][0])
+
+
 # --- once more
 
 
@@ -358,7 +359,7 @@ class Replayed:
     """A cluster that has run, whose memory others use after it; it takes the place of its engine.
 
     registers, launched: by number, results of instructions and operations. next: the number of the next operation.
-    findings: what nothing guarantees, found anew in each.
+    sums: by id of the one that was logged. findings: what nothing guarantees, found anew in each.
     """
 
     tell: Listener = Broadcast(())
@@ -366,9 +367,10 @@ class Replayed:
 
     def __init__(self, ctas: list[Cta], log: ReplayLog, executed: dict[str, int], counts: dict[str, int]) -> None:
         self.ctas, self.executed, self.counts = ctas, executed, counts
-        self.steps, self.findings = log.cut(), tuple(log.findings)
+        self.steps, self.findings, self.parted = log.cut(), tuple(log.findings), log.parted
         self.registers: list[np.ndarray | None] = [None] * next(log.numbers)
         self.launched: list[AsyncOperation | None] = [None] * next(log.launches)
+        self.sums: dict[int, Sum] = {}
         self.next = 0
         for cta in ctas:
             cta.engine = self
@@ -377,16 +379,36 @@ class Replayed:
                 storage.performed = self.tell.performed
 
     @property
+    def products(self) -> list[tuple[Any, Product]]:
+        """Those that were put off, each with what tells its accumulator from others."""
+        in_memory = [(_address(s.product.cells), s.product) for s in self.steps if isinstance(s, Multiplied)]
+        added = [(s.total, s.term) for s in self.steps if isinstance(s, Added)]
+        return [*in_memory, *((total, term) for total, term in added if isinstance(term, Product))]
+
+    @property
     def patches(self) -> list[Patch]:
-        """All that its steps take of constant memory."""
-        found: list[Patch] = []
-        for step in self.steps:
-            if isinstance(step, Filled):
-                found.append(step.patch)
-            elif isinstance(step, (Multiplied, Added)):
-                products = step.products if isinstance(step, Added) else (step.product,)
-                found += [patch for product in products for patch in (product.a, product.b)]
+        """All that its steps take of constant memory, or could not take as one."""
+        copies = [step.patch for step in self.steps if isinstance(step, Filled)]
+        copies += [held.patch for parted in self.parted for held in (parted.first, parted.second)]
+        return copies + [patch for _, product in self.products for patch in (product.a, product.b)]
+
+    @property
+    def neighbours(self) -> list[tuple[Product, Product]]:
+        """Products that follow each other in an accumulator, and were not put together."""
+        found: list[tuple[Product, Product]] = []
+        last: dict[Any, Product] = {}
+        for accumulator, product in self.products:
+            if accumulator in last:
+                found.append((last[accumulator], product))
+            last[accumulator] = product
         return found
+
+    def sum_of(self, total: Sum, numbers: Sequence[int]) -> Sum:
+        """What takes the place of this sum."""
+        if id(total) not in self.sums:
+            parts: Any = {warp: self.registers[number] for warp, number in zip(total.parts, numbers, strict=True)}
+            self.sums[id(total)] = Sum(total.layouts, parts)
+        return self.sums[id(total)]
 
     def issue(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
         self.launched[self.next] = op
@@ -395,6 +417,7 @@ class Replayed:
     def run(self, positions: list[Position], tiles: Tiles) -> None:
         """Compute the values of the cluster at these positions."""
         self.tiles = tiles
+        self.sums.clear()
         for cta, position in zip(self.ctas, positions, strict=True):
             cta.clear(position)
         for step in self.steps:

@@ -111,13 +111,11 @@ def settle(cta: Cta, warp: int, registers: np.ndarray) -> None:
 def multiply_add(left: View, right: View, total: Sum, items: tuple[Element, Element], deferrable: bool) -> bool:
     """D += A @ B. items: the types of A and of D, which is rounded after each instruction (tcgen05.products). True:
     the sum tells what is done to registers."""
-    add = total.round if items[1].nbits < 32 else total.add
     a, b = (left.storage.patch(left), right.storage.patch(right)) if deferrable else (None, None)
     if a is not None and b is not None:
         total.defer(a, b)
     else:
-        for product in products(left.read(), right.read(), *items):
-            add(product)
+        total.take(lambda: products(left.read(), right.read(), *items))
     if total.at_once:
         total.flush()
     return True

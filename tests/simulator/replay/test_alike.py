@@ -6,18 +6,26 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+import tilus
 import torch
 from orders import ORDERS, line_of
-from repeat_scripts import (
+from replay_scripts import (
     COLUMNS,
     ROWS,
+    ROWS_64,
+    STEP,
+    WIDTH,
+    Apart,
+    ApartInTensorMemory,
     Chosen,
     Crossing,
     FromMemory,
+    Halves,
     Numbered,
     Relay,
     Ring,
@@ -30,8 +38,11 @@ from repeat_scripts import (
 )
 
 from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, check
-from blackwell_matmul.simulator import Run, parallel, simulate
+from blackwell_matmul.kernels import rung
+from blackwell_matmul.problem import KNOBS
+from blackwell_matmul.simulator import Run, Severity, parallel, simulate
 from blackwell_matmul.simulator.lowering import scan
+from blackwell_matmul.simulator.machine import global_memory
 from blackwell_matmul.simulator.machine.cta import Cta
 from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, GlobalStorage
 from blackwell_matmul.simulator.replay import alike, log
@@ -76,6 +87,10 @@ def records(kept: list[Any]) -> Iterator[None]:
         yield
 
 
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    return tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
 def launch(script: Any, args: tuple[Any, ...], full: bool, **options: Any) -> Seen:
     """Run on copies of the tensors."""
     copies = tuple(arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args)
@@ -92,7 +107,7 @@ def launch(script: Any, args: tuple[Any, ...], full: bool, **options: Any) -> Se
         patch.setattr(log.Replayed, "run", count)
         patch.setattr(parallel, "Replays", InFull if full else alike.Replays)
         run = simulate(script, *copies, **{"workers": 1, **options})
-    outputs = tuple(copy.numpy().tobytes() for copy in copies if isinstance(copy, torch.Tensor))
+    outputs = tuple(bytes_of(copy) for copy in copies if isinstance(copy, torch.Tensor))
     return Seen(run, outputs, kept[0], repeated)
 
 
@@ -176,6 +191,152 @@ def test_tiles_in_another_order_are_the_same_kind() -> None:
 def test_the_traced_cta_runs_in_full() -> None:
     seen = both(Relay, 6, numbers(6 * ROWS), nothing(6 * ROWS), trace=True)
     assert seen.repeated == 5 and {event.cta for event in seen.run.events} == {(0, 0, 0)}
+
+
+# --- every rung
+
+POLICIES = (("adversarial", 0), ("eager", 0), ("random", 1))
+SINGLE = [(name, 1) for name in ("v0", "v1", "v2", "g0", "h0", "h1", "h2", "h3")] + [("h3", 2)]
+PERSISTENT = list(product(("h4", "h5", "h6"), (1, 2), (1, 4)))
+
+
+@pytest.fixture
+def put_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies and products of small matrices are put off, as those of large ones."""
+    monkeypatch.setattr(global_memory, "IMAGE_PAYS_ELEMENTS", 1)
+
+
+def of_rung(name: str, shape: tuple[int, int, int], sm_count: int = 0, policy: Any = POLICIES[0], **knobs: int) -> Seen:
+    """Both ways, with small tiles and those of the knobs that the rung has."""
+    cls = rung(name)
+    tile = {"block_m": 64 * knobs.get("consumers", 1) if name[0] == "h" else 128, "block_n": 64, "block_k": 32}
+    every = {**tile, "e_block_n": 32, "stages": 2, "consumers": 1, "group_m": 1, "cluster_m": 1, "split_k": 1, **knobs}
+    schedule = {name: value for name, value in every.items() if KNOBS[name].feature in ("", *cls.features)}
+    script = cls(sm_count=sm_count) if sm_count else cls
+    seen = both(script, *operands(*shape), schedule=schedule, policy=policy[0], seed=policy[1])
+    assert seen.run.ok and not seen.run.findings
+    return seen
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize(("name", "consumers"), SINGLE)
+def test_a_rung_with_tails(name: str, consumers: int, policy: tuple[str, int]) -> None:
+    """Four kinds at most: inner tiles, those at each edge, and the corner."""
+    seen = of_rung(name, (264, 136, 104), policy=policy, consumers=consumers)
+    x, y, _ = seen.run.grid
+    assert seen.repeated == x * y - 4
+
+
+@pytest.mark.parametrize(("name", "consumers"), SINGLE)
+def test_a_rung_whose_products_are_not_put_off(name: str, consumers: int) -> None:
+    assert of_rung(name, (264, 136, 104), consumers=consumers).repeated
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize(("name", "consumers", "group_m"), PERSISTENT)
+def test_several_tiles_for_each_cta(name: str, consumers: int, group_m: int, policy: tuple[str, int]) -> None:
+    seen = of_rung(name, (512, 128, 104), 4, policy, consumers=consumers, group_m=group_m)
+    assert seen.run.grid == (4, 1, 1) and seen.repeated == 3
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize(("name", "consumers", "group_m"), PERSISTENT)
+def test_several_tiles_with_tails(name: str, consumers: int, group_m: int) -> None:
+    """Only those are alike whose tiles have the same tails in the same order."""
+    assert of_rung(name, (520, 264, 104), 24, consumers=consumers, group_m=group_m).repeated
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@pytest.mark.parametrize(("name", "consumers"), list(product(("h5", "h6"), (1, 2))))
+def test_clusters(name: str, consumers: int, policy: tuple[str, int]) -> None:
+    shape = 1024 * consumers, 64, 104
+    seen = of_rung(name, shape, 8, policy, consumers=consumers, cluster_m=2, group_m=4)
+    assert seen.run.grid == (8, 1, 1) and seen.repeated == 3
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize("name", ["h5", "h6"])
+def test_clusters_with_tails(name: str) -> None:
+    assert of_rung(name, (776, 136, 104), 132, consumers=2, cluster_m=2).repeated == 8
+
+
+@pytest.mark.usefixtures("put_off")
+def test_ctas_that_give_each_other_parts_run_together() -> None:
+    """By way of a workspace in global memory, which belongs to no cluster."""
+    assert of_rung("h6", (256, 128, 104), 4, split_k=2).repeated == 0
+
+
+# --- what is put together
+
+
+def tiles(
+    ctas: int, rows: int, dtype: torch.dtype = torch.float16, out: torch.dtype = torch.float32
+) -> tuple[Any, ...]:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (20 * torch.randn(extent, 4 * STEP, generator=generator) for extent in (ctas * rows, WIDTH))
+    return ctas, a.to(dtype), b.to(dtype), torch.zeros(ctas * rows, WIDTH, dtype=out)
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize("odd_first", [False, True])
+@pytest.mark.parametrize(("script", "rows"), [(Apart, ROWS_64), (ApartInTensorMemory, 128)])
+def test_k_tiles_that_are_neighbours_in_every_other_cta(script: Any, rows: int, odd_first: bool) -> None:
+    """Their product is one, with bits of its own; whether the first CTA or the second is the one that has it."""
+    seen = both(script(odd_first=odd_first), *tiles(6, rows))
+    assert seen.run.ok and seen.repeated == 2
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize("odd_first", [False, True])
+def test_halves_of_a_tile_that_are_neighbours_in_every_other_cta(odd_first: bool) -> None:
+    ctas, a, b, d = tiles(6, 128)
+    seen = both(Halves(odd_first=odd_first), ctas, a, b, d[: 6 * ROWS_64])
+    assert seen.run.ok and seen.repeated == 2
+
+
+@pytest.mark.parametrize("close", [1, 4])
+def test_tiles_of_the_output_that_meet_in_one_cta(close: int) -> None:
+    seen = both(TwoTiles(close=close, ordered=True), 8, nothing(8 * 2 * ROWS))
+    assert seen.repeated == 6
+    assert [finding.code for finding in seen.run.findings] == ["never-written"]
+    found = np.frombuffer(seen.outputs[0], np.float32).reshape(8, -1, COLUMNS)[:, :: ROWS // 2, 0]
+    assert found[0].tolist() == [1, 1, 2, 2] and found[close, :3].tolist() == [1, 2, 2]
+
+
+TYPES = [
+    (tilus.float16, tilus.float16, torch.float16, torch.float16),
+    (tilus.int8, tilus.int32, torch.int8, torch.int32),
+    (tilus.tfloat32, tilus.float32, torch.float32, torch.float32),
+    (tilus.bfloat16, tilus.float32, torch.bfloat16, torch.float32),
+]
+
+
+@pytest.mark.parametrize(("dtype", "acc_dtype", "given", "out"), TYPES, ids=str)
+def test_sums_in_registers_of_other_types(dtype: Any, acc_dtype: Any, given: Any, out: Any) -> None:
+    seen = both(Apart(dtype=dtype, acc_dtype=acc_dtype), *tiles(6, ROWS_64, given, out))
+    assert seen.run.ok and seen.repeated == 5
+
+
+# --- a fault of every CTA
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_nothing_guarantees_is_counted_in_each_cta(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "FORK_PAYS_SECONDS", 0)
+    seen = both(Apart(fault="no fence"), *tiles(6, ROWS_64), workers=workers)
+    (found,) = seen.run.findings
+    assert (found.code, found.severity, found.count) == ("missing-wgmma-fence", Severity.UNGUARANTEED, 6 * 4)
+    assert seen.run.ok and (seen.repeated == 5 or workers > 1)
+
+
+@pytest.mark.usefixtures("put_off")
+def test_a_cta_with_an_error_is_not_repeated() -> None:
+    seen = both(Apart(fault="no wait"), *tiles(6, ROWS_64))
+    assert not seen.run.ok and seen.repeated == 0
 
 
 # --- a fault of one CTA

@@ -1,7 +1,7 @@
 """Small scripts of many CTAs, most of which do the same as the one before."""
 
 import tilus
-from tilus import float16, float32, int32, void_p
+from tilus import DataType, float16, float32, int32, void_p
 
 ROWS, COLUMNS = 32, 64
 
@@ -31,12 +31,13 @@ class Relay(tilus.Script):
 
 class TwoTiles(tilus.Script):
     """Each of two warps stores one tile, and no sync is between them. The second tile begins `apart` rows below the
-    first; in the CTA numbered `close`, 16 rows below, where the two overlap."""
+    first; in the CTA numbered `close`, 16 rows below, where the two overlap. ordered: there is a sync."""
 
-    def __init__(self, close: int = -1, apart: int = ROWS):
+    def __init__(self, close: int = -1, apart: int = ROWS, ordered: bool = False):
         super().__init__()
         self.close = close
         self.apart = apart
+        self.ordered = ordered
 
     def __call__(self, ctas: int, y_ptr: void_p):
         self.attrs.blocks = ctas
@@ -49,6 +50,8 @@ class TwoTiles(tilus.Script):
         with self.single_warp(0):
             ones = self.register_tensor(dtype=float32, shape=[ROWS, COLUMNS], init=1.0)
             self.store_global(g_y, ones, offsets=[row, 0])  # first
+        if self.ordered:
+            self.sync()
         with self.single_warp(1):
             twos = self.register_tensor(dtype=float32, shape=[ROWS, COLUMNS], init=2.0)
             self.store_global(g_y, twos, offsets=[row + apart, 0])  # second
@@ -231,3 +234,135 @@ class Chosen(tilus.Script):
             self.store_global(g_y, y, offsets=[row, 0])
         else:
             self.store_global(g_y, self.where(x >= 0.0, x, y), offsets=[row, 0])
+
+
+ROWS_64, WIDTH, STEP = 64, 16, 32
+
+
+class Apart(tilus.Script):
+    """D = A @ B.T over two k-tiles for each CTA, which begin 32 columns apart in CTAs of an even number and twice that
+    in the others; with `odd_first` the other way round. fault: what is left out, or done besides."""
+
+    target = "sm_90a"
+
+    def __init__(
+        self, acc_dtype: DataType = float32, odd_first: bool = False, fault: str = "", dtype: DataType = float16
+    ):
+        super().__init__()
+        self.dtype = dtype
+        self.acc_dtype = acc_dtype
+        self.odd_first = odd_first
+        self.fault = fault
+
+    def __call__(self, ctas: int, a_ptr: void_p, b_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = ctas
+        self.attrs.warps = 4
+        g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[ctas * ROWS_64, 4 * STEP])
+        g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[WIDTH, 4 * STEP])
+        g_d = self.global_view(d_ptr, dtype=self.acc_dtype, shape=[ctas * ROWS_64, WIDTH])
+        s_a = self.shared_tensor(dtype=self.dtype, shape=[ROWS_64, STEP])
+        s_b = self.shared_tensor(dtype=self.dtype, shape=[WIDTH, STEP])
+        full = self.mbarrier.alloc(counts=1)
+        self.sync()
+        row: int32 = self.blockIdx.x * ROWS_64
+        first: int32 = 1 if self.odd_first else 0
+        distance: int32 = (1 + (self.blockIdx.x + first) % 2) * STEP
+        acc = self.register_tensor(dtype=self.acc_dtype, shape=[ROWS_64, WIDTH], init=0)
+        looked = self.register_tensor(dtype=self.acc_dtype, shape=[ROWS_64, WIDTH], init=0)
+        for i in range(2):
+            with self.single_warp(0):
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s_a.nbytes + s_b.nbytes)
+                self.tma.global_to_shared(src=g_a, dst=s_a, offsets=[row, i * distance], mbarrier=full)
+                self.tma.global_to_shared(src=g_b, dst=s_b, offsets=[0, i * distance], mbarrier=full)
+            if self.fault != "no wait":
+                self.mbarrier.wait(full, phase=i % 2)
+            if self.fault != "no fence" or i == 0:
+                self.wgmma.fence()
+            self.wgmma.mma(s_a, s_b.transpose(), acc)
+            self.wgmma.commit_group()
+            self.wgmma.wait_group(0)
+            if self.fault == "no fence":
+                self.assign(looked, looked + acc)  # look
+            self.sync()
+        self.store_global(g_d, acc + looked, offsets=[row, 0])
+
+
+class ApartInTensorMemory(tilus.Script):
+    """The same by tcgen05, with 128 rows to a CTA."""
+
+    def __init__(self, odd_first: bool = False):
+        super().__init__()
+        self.odd_first = odd_first
+
+    def __call__(self, ctas: int, a_ptr: void_p, b_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = ctas
+        self.attrs.warps = 4
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[ctas * 128, 4 * STEP])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[WIDTH, 4 * STEP])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[ctas * 128, WIDTH])
+        s_a = self.shared_tensor(dtype=float16, shape=[128, STEP])
+        s_b = self.shared_tensor(dtype=float16, shape=[WIDTH, STEP])
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[128, WIDTH])
+        loaded, done = self.mbarrier.alloc(counts=1), self.mbarrier.alloc(counts=1)
+        self.sync()
+        row: int32 = self.blockIdx.x * 128
+        first: int32 = 1 if self.odd_first else 0
+        distance: int32 = (1 + (self.blockIdx.x + first) % 2) * STEP
+        for i in range(2):
+            with self.single_warp(0):
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(loaded, transaction_bytes=s_a.nbytes + s_b.nbytes)
+                self.tma.global_to_shared(src=g_a, dst=s_a, offsets=[row, i * distance], mbarrier=loaded)
+                self.tma.global_to_shared(src=g_b, dst=s_b, offsets=[0, i * distance], mbarrier=loaded)
+                self.mbarrier.wait(loaded, phase=i % 2)
+                self.tcgen05.mma(s_a, s_b.transpose(), t_acc, enable_input_d=i != 0)
+                self.tcgen05.commit(mbarrier=done)
+                self.mbarrier.wait(done, phase=i % 2)
+            self.sync()
+        r_acc = self.tcgen05.load(t_acc)
+        self.tcgen05.wait_load()
+        self.store_global(g_d, r_acc, offsets=[row, 0])
+        self.sync()
+        self.tcgen05.dealloc(t_acc)
+
+
+class Halves(tilus.Script):
+    """D = A @ B.T, 64 rows for each CTA, that come in two halves: the second begins 32 rows below the first in CTAs of
+    an even number, and twice that in the others; with `odd_first` the other way round."""
+
+    target = "sm_90a"
+
+    def __init__(self, odd_first: bool = False):
+        super().__init__()
+        self.odd_first = odd_first
+
+    def __call__(self, ctas: int, a_ptr: void_p, b_ptr: void_p, d_ptr: void_p):
+        self.attrs.blocks = ctas
+        self.attrs.warps = 4
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[ctas * 128, 4 * STEP])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[WIDTH, 4 * STEP])
+        g_d = self.global_view(d_ptr, dtype=float32, shape=[ctas * ROWS_64, WIDTH])
+        s_a = self.shared_tensor(dtype=float16, shape=[ROWS_64, 2 * STEP])
+        s_b = self.shared_tensor(dtype=float16, shape=[WIDTH, 2 * STEP])
+        s_h = self.reshape_shared(s_a, [2, 32, 2 * STEP])
+        full = self.mbarrier.alloc(counts=1)
+        self.sync()
+        row: int32 = self.blockIdx.x * 128
+        first: int32 = 1 if self.odd_first else 0
+        distance: int32 = (1 + (self.blockIdx.x + first) % 2) * 32
+        acc = self.register_tensor(dtype=float32, shape=[ROWS_64, WIDTH], init=0)
+        for i in range(2):
+            with self.single_warp(0):
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s_a.nbytes + s_b.nbytes)
+                self.tma.global_to_shared(src=g_a, dst=s_h[0], offsets=[row, i * 2 * STEP], mbarrier=full)
+                self.tma.global_to_shared(src=g_a, dst=s_h[1], offsets=[row + distance, i * 2 * STEP], mbarrier=full)
+                self.tma.global_to_shared(src=g_b, dst=s_b, offsets=[0, i * 2 * STEP], mbarrier=full)
+            self.mbarrier.wait(full, phase=i % 2)
+            self.wgmma.fence()
+            self.wgmma.mma(s_a, s_b.transpose(), acc)
+            self.wgmma.commit_group()
+            self.wgmma.wait_group(0)
+            self.sync()
+        self.store_global(g_d, acc, offsets=[self.blockIdx.x * ROWS_64, 0])

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -95,29 +95,56 @@ def _as_sentence(simulation: Simulation, error: Exception) -> SimulationError:
 
 
 def _run_independent(simulation: Simulation, workers: int | None, progress: Progress) -> None:
-    with closing(Replays(simulation)) as replays:
-        _run_repeatedly(simulation, replays, workers, progress)
+    every = clusters(simulation.grid)
+    alone = bool(simulation.listeners)  # they hear of it in this process
+    processes = 1 if alone or not _can_fork() else min(workers or _cores(), len(every))
+    memory = _shared(simulation.grid) if processes > 1 else nullcontext()
+    with memory, closing(Replays(simulation)) as replays:
+        _run_repeatedly(simulation, replays, every, processes, workers is not None, progress)
 
 
-def _run_repeatedly(simulation: Simulation, replays: Replays, workers: int | None, progress: Progress) -> None:
-    rest = clusters(simulation.grid)
-    size, total = len(rest[0]), len(rest) * len(rest[0])
+@contextmanager
+def _shared(grid: Grid) -> Iterator[None]:
+    """What the kernel may write is in memory that forked processes share, so that they go on with what is known."""
+    moved = grid.memory.share()
+    try:
+        yield
+    finally:
+        for segment, original in moved:
+            original[:] = segment.cells
+            segment.cells = original
+
+
+SEEN_FIRST = 3
+"""Clusters that are run before the rest is shared out: the first of a kind takes longer than those after it."""
+
+
+def _run_repeatedly(
+    simulation: Simulation,
+    replays: Replays,
+    every: list[list[Position]],
+    processes: int,
+    forced: bool,
+    progress: Progress,
+) -> None:
+    """forced: several processes are asked for, whether or not they pay."""
+    size, total = len(every[0]), len(every) * len(every[0])
     times = [time.perf_counter()]
-    for done, cluster in enumerate(rest, 1):
+    for done, cluster in enumerate(every, 1):
         replays.run(cluster)
         progress(done * size, total)
         times.append(time.perf_counter())
-        if times[-1] - times[0] > FORK_PAYS_SECONDS / 4:
+        if done >= SEEN_FIRST and times[-1] - times[0] > FORK_PAYS_SECONDS / 4:
             break
     done = len(times) - 1
-    rest = rest[done:]
-    ahead = min(times[-1] - times[-2], (times[-1] - times[0]) / done) * len(rest)  # the first of a kind takes longer
-    processes = 1 if simulation.listeners else min(workers or _cores(), len(rest))  # they hear of it here
-    if processes < 2 or not _can_fork() or (workers is None and ahead < FORK_PAYS_SECONDS):
+    rest = every[done:]
+    ahead = min(times[-1] - times[-2], (times[-1] - times[0]) / done) * len(rest)
+    processes = min(processes, len(rest))
+    if processes < 2 or (not forced and ahead < FORK_PAYS_SECONDS):
         _run_each(replays, rest, lambda count: progress((done + count) * size, total))
     else:
         tell: Callable[[int], None] = lambda count: progress(min((done + count * processes) * size, total), total)  # noqa: E731
-        _run_forked(simulation, rest, processes, tell)
+        _run_forked(simulation, replays, rest, processes, tell)
 
 
 def _run_each(replays: Replays, mine: list[list[Position]], tell: Callable[[int], None]) -> None:
@@ -139,34 +166,34 @@ def _can_fork() -> bool:
 
 
 def _run_forked(
-    simulation: Simulation, rest: list[list[Position]], processes: int, tell: Callable[[int], None]
+    simulation: Simulation,
+    replays: Replays,
+    rest: list[list[Position]],
+    processes: int,
+    tell: Callable[[int], None],
 ) -> None:
     """Each process takes every n-th cluster and writes into memory that all share; findings come back by pipe."""
     context = multiprocessing.get_context("fork")
-    moved = simulation.grid.memory.share()
     children = []
     try:
         for index in range(1, processes):
             receiver, sender = context.Pipe(duplex=False)
-            child = context.Process(target=_child, args=(simulation, rest[index::processes], sender), daemon=True)
+            mine = rest[index::processes]
+            child = context.Process(target=_child, args=(simulation, replays, mine, sender), daemon=True)
             with held():
                 child.start()
             sender.close()
             children.append((child, receiver))
-        with closing(Replays(simulation)) as replays:  # on the memory that they share
-            _run_each(replays, rest[::processes], tell)
+        _run_each(replays, rest[::processes], tell)
         for child, receiver in children:
             _collect(simulation, child, receiver)
     finally:
         for child, _ in children:
             child.kill()
             child.join()
-        for segment, original in moved:
-            original[:] = segment.cells
-            segment.cells = original
 
 
-def _child(simulation: Simulation, mine: list[list[Position]], sender: Any) -> None:
+def _child(simulation: Simulation, replays: Replays, mine: list[list[Position]], sender: Any) -> None:
     leave_with_parent()
     simulation.grid.findings.by_key.clear()
     simulation.grid.printed.clear()
@@ -175,7 +202,7 @@ def _child(simulation: Simulation, mine: list[list[Position]], sender: Any) -> N
     simulation.lowered.counts.clear()
     failure = None
     try:
-        _run_each(Replays(simulation), mine, lambda count: None)
+        _run_each(replays, mine, lambda count: None)
     except UnsupportedError as error:
         failure = str(error)
     except Exception as error:

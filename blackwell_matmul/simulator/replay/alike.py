@@ -133,13 +133,17 @@ class Origins:
 
 class Displaced:
     """Where the tiles of another cluster are. fits: what was put together lies together, and what was apart is:
-    a product of two k-tiles has other bits than the sum of their products."""
+    a product of two k-tiles has other bits than the sum of their products. as_one: for each tensor, how far all tiles
+    are; None where they differ, () where there are none."""
 
     def __init__(self, origins: Origins, path: ControlPath) -> None:
         self.origins, self.path = origins, path
         self.distances = [mine - first for mine, first in zip(path.places, origins.path.places, strict=True)]
+        self.as_one = [tuple(each[:1].ravel().tolist()) if _one(each) else None for each in self.distances]
 
     def fits(self) -> bool:
+        if None not in self.as_one:
+            return True
         together = all(_one(self.distances[source][near]) for source, near in self.origins.near.values())
         apart = together and all(map(self._apart, self.origins.changing))
         products, pieces = self.origins.neighbours, self.origins.parted
@@ -156,7 +160,7 @@ class Displaced:
     def _apart(self, source: int) -> bool:
         """Tiles that are moved differently do not meet, neither here nor there."""
         distances = self.distances[source]
-        if _one(distances):
+        if self.as_one[source] is not None:
             return True
         groups = np.unique(distances, axis=0, return_inverse=True)[1].reshape(-1)
         extents = self.origins.extents[source]
@@ -172,7 +176,7 @@ class Displaced:
 
     def moved(self, patch: Patch) -> Patch:
         source, near = self.origins.near[id(patch)]
-        return patch.moved(tuple(self.distances[source][near[0]].tolist()))
+        return patch.moved(self.as_one[source] or tuple(self.distances[source][near[0]].tolist()))
 
     def moved_product(self, product: Product) -> Product:
         return Product(product.cells, self.moved(product.a), self.moved(product.b), product.keep)

@@ -172,13 +172,21 @@ def _arguments(bound: Bound, lowered: Lowered) -> tuple[GlobalMemory, dict[str, 
     """The tensors' memory, and each parameter's value as the kernel sees it (an address, or a number)."""
     tensors = {name: value for name, value in bound.kernel_args.items() if attribute(value, "dtype") is not None}
     memory, arguments = GlobalMemory(tensors=tensors), dict(bound.kernel_args)
-    for name, value in tensors.items():
-        segment = _segment(lowered.program.name, name, value)
+    segments = {name: _segment(lowered.program.name, name, value) for name, value in tensors.items()}
+    for name, segment in segments.items():
         arguments[name] = segment.address
         if all(s.address != segment.address or s.nbytes < segment.nbytes for s in memory.segments):
             memory.segments.insert(0, segment)
-    _find_constants(memory, lowered.written)
+    written = lowered.written
+    known = written is not None and written <= segments.keys()  # a pointer may be passed as a number
+    for segment in memory.segments:
+        segment.constant = known and not any(_meet(segment, segments[name]) for name in written or ())
     return memory, arguments
+
+
+def _meet(one: Segment, other: Segment) -> bool:
+    """Whether they share bytes, as where one tensor is passed twice."""
+    return one.address < other.address + other.nbytes and other.address < one.address + one.nbytes
 
 
 def _segment(kernel: str, name: str, value: Any) -> Segment:
@@ -192,14 +200,6 @@ def _segment(kernel: str, name: str, value: Any) -> Segment:
     if not isinstance(value, np.ndarray) and not has_memory(value):
         raise InputError(f"{name} of {kernel} is {shown(value)} without memory of its own; pass a dense tensor.")
     return segment_of(name, value)
-
-
-def _find_constants(memory: GlobalMemory, written: frozenset[str] | None) -> None:
-    """A segment is constant when the program writes neither it nor anything that shares bytes with it."""
-    for segment in memory.segments:
-        near = [s for s in memory.segments if s.address < segment.address + segment.nbytes
-                and segment.address < s.address + s.nbytes]  # fmt: skip
-        segment.constant = written is not None and not any(s.name in written for s in near)
 
 
 def _require_cpu(kernel: str, name: str, value: Any) -> None:

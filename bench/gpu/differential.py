@@ -91,7 +91,8 @@ class Run:
     def _work(self, task: str, environment: Mapping[str, str]) -> None:
         while chunk := self._chunk():
             tasks = [{"do": task, "key": key, "gpu": self.gpu, **self._recording(key)} for key in chunk]
-            with Workers(self.limit_s, ahead=0, environment=environment) as workers:
+            module = task.partition(":")[0]
+            with Workers(self.limit_s, ahead=0, environment=environment, module=module) as workers:
                 for key, ended in zip(chunk, workers.run(tasks)):
                     self._keep(row_of(key, ended))
                     if time.monotonic() > self.until:

@@ -21,5 +21,9 @@ class Trial:
     patience: float = 1.0
 
     @property
+    def module(self) -> str:
+        return self.do.partition(":")[0]
+
+    @property
     def task(self) -> dict[str, Any]:
         return {"do": self.do, **self.arguments}

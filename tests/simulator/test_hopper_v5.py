@@ -33,8 +33,9 @@ def kernel(folder: Path, edits: Sequence[Edit] = ()) -> Any:
 
 
 @functools.cache
-def right() -> Any:
-    return kernel(Path(tempfile.mkdtemp()))
+def built(*edits: Edit) -> Any:
+    """The class, or one with lines changed; once, with its Programs."""
+    return kernel(Path(tempfile.mkdtemp()), edits)
 
 
 def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **knobs: int) -> tuple[Run, bool]:
@@ -51,7 +52,7 @@ def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **kno
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
 def test_it_is_right_in_every_order(shape: tuple[int, int, int], cluster_m: int) -> None:
     for policy in POLICIES:
-        run, good = execute(right(), *shape, policy=policy, cluster_m=cluster_m)
+        run, good = execute(built(), *shape, policy=policy, cluster_m=cluster_m)
         assert not run.findings, (policy, [str(finding) for finding in run.findings])
         assert good, policy
 
@@ -65,13 +66,13 @@ def test_it_is_right_in_every_order(shape: tuple[int, int, int], cluster_m: int)
     ],
 )
 def test_other_schedules(knobs: dict[str, int]) -> None:
-    run, good = execute(right(), 520, 264, 200, **knobs)
+    run, good = execute(built(), 520, 264, 200, **knobs)
     assert not run.findings and good
 
 
 @pytest.mark.parametrize(("sm_count", "clusters"), [(2, 1), (4, 2), (6, 2), (7, 2), (8, 4), (132, 4)])
 def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> None:
-    run, good = execute(right(), 512, 256, 128, sm_count=sm_count)  # four tiles of two CTAs
+    run, good = execute(built(), 512, 256, 128, sm_count=sm_count)  # four tiles of two CTAs
     assert not run.findings and good and run.grid == (2 * clusters, 1, 1)
 
 
@@ -106,9 +107,9 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_exposed_in_every_order(tmp_path: Path, name: str) -> None:
+def test_a_mutant_is_exposed_in_every_order(name: str) -> None:
     code, says, edits = MUTANTS[name]
-    mutant = kernel(tmp_path, edits)
+    mutant = built(*edits)
     run, good = execute(mutant, 300, 200, 264)
     if code == "values":
         assert not good

@@ -36,8 +36,9 @@ def kernel(folder: Path, edits: Sequence[Edit] = (), replaced: tuple[str, str] =
 
 
 @functools.cache
-def right() -> Any:
-    return kernel(Path(tempfile.mkdtemp()))
+def built(*edits: Edit) -> Any:
+    """The class, or one with lines changed; once, with its Programs."""
+    return kernel(Path(tempfile.mkdtemp()), edits)
 
 
 def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **knobs: int) -> tuple[Run, bool, Any]:
@@ -56,7 +57,7 @@ def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **kno
 def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cluster_m: int, split_k: int) -> None:
     results = []
     for policy in POLICIES:
-        run, good, c = execute(right(), *shape, policy=policy, cluster_m=cluster_m, split_k=split_k)
+        run, good, c = execute(built(), *shape, policy=policy, cluster_m=cluster_m, split_k=split_k)
         assert not run.findings, (policy, [str(finding) for finding in run.findings])
         assert good, policy
         results.append(c)
@@ -74,13 +75,13 @@ def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cl
     ids=str,
 )
 def test_other_schedules(knobs: dict[str, int]) -> None:
-    run, good, _ = execute(right(), 264, 264, 200, **knobs)
+    run, good, _ = execute(built(), 264, 264, 200, **knobs)
     assert not run.findings and good
 
 
 @pytest.mark.parametrize(("sm_count", "clusters"), [(4, 1), (11, 2), (12, 3), (132, 3)])
 def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> None:
-    run, good, _ = execute(right(), 64, 192, 128, sm_count=sm_count, split_k=4)  # three tiles of four CTAs
+    run, good, _ = execute(built(), 64, 192, 128, sm_count=sm_count, split_k=4)  # three tiles of four CTAs
     assert not run.findings and good and run.grid == (4 * clusters, 1, 1)
 
 
@@ -144,10 +145,10 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_exposed(tmp_path: Path, name: str) -> None:
+def test_a_mutant_is_exposed(name: str) -> None:
     """Two rows of two CTAs that share K; several tiles for each."""
     code, says, edits = MUTANTS[name]
-    exposed(kernel(tmp_path, edits), code, says)
+    exposed(built(*edits), code, says)
 
 
 def exposed(mutant: Any, code: str, says: str) -> None:
@@ -170,14 +171,14 @@ WRONG = ["no wait", "the place of the next tile", "an arrival less", "told to it
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_comes_too_early_gives_wrong_numbers(tmp_path: Path, name: str) -> None:
-    mutant = kernel(tmp_path, MUTANTS[name][2])
+def test_what_comes_too_early_gives_wrong_numbers(name: str) -> None:
+    mutant = built(*MUTANTS[name][2])
     assert not all(execute(mutant, 136, 136, 136, policy, cluster_m=2)[1] for policy in POLICIES)
 
 
-def test_with_one_row_what_is_given_keeps_the_ctas_together(tmp_path: Path) -> None:
+def test_with_one_row_what_is_given_keeps_the_ctas_together() -> None:
     """The last waits are for those who share B: a CTA has all arrivals of its own `given` before it exits."""
-    mutant = kernel(tmp_path, MUTANTS["no wait at the end"][2])
+    mutant = built(*MUTANTS["no wait at the end"][2])
     for policy in POLICIES:
         run, good, _ = execute(mutant, 200, 136, 264, policy, split_k=4)
         assert not run.findings and good

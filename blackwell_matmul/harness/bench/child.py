@@ -1,4 +1,7 @@
-"""A child process of a measurement: reads tasks as one line of JSON, does them, and says each step and result."""
+"""A child process of a measurement: reads tasks as one line of JSON, does them, and says each step and result.
+
+Its arguments are the modules that the tasks need, imported before there is work.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, TextIO
 
@@ -20,19 +24,18 @@ def main() -> None:
     out = _own_stdout()
     given: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(given,), daemon=True).start()
-    from blackwell_matmul.harness.bench import tasks  # the imports that take seconds, before there is work
-
+    for module in sys.argv[1:]:
+        with suppress(Exception):  # whose task it is says why
+            import_module(module)
     for task in given.get():
-        ended, broken = _ended(tasks.TASKS, task, lambda what: _say(out, {"step": what}))
+        ended, broken = _ended(task, lambda what: _say(out, {"step": what}))
         _say(out, ended)
         if broken:
             break
     os._exit(0)  # a GPU that hangs would hold up an orderly end
 
 
-def _ended(
-    functions: Mapping[str, Callable[..., dict[str, Any]]], task: Mapping[str, Any], step: Callable[[str], None]
-) -> tuple[dict[str, Any], bool]:
+def _ended(task: Mapping[str, Any], step: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
     """What to say of a task, and whether this process is broken: what is left after a failed kernel nobody knows."""
     from blackwell_matmul.errors import BlackwellMatmulError, DriverError
     from blackwell_matmul.validation import spelled
@@ -46,7 +49,7 @@ def _ended(
 
     arguments = {name: value for name, value in task.items() if name != "do"}
     try:
-        return {"result": _function(functions, task["do"])(told, **arguments)}, False
+        return {"result": _function(task["do"])(told, **arguments)}, False
     except BlackwellMatmulError as error:
         if not isinstance(error, DriverError):
             return {"refused": str(error), "at": at}, False
@@ -55,10 +58,12 @@ def _ended(
         return {"failed": spelled(error), "at": at}, True
 
 
-def _function(functions: Mapping[str, Callable[..., dict[str, Any]]], name: str) -> Callable[..., dict[str, Any]]:
+def _function(name: str) -> Callable[..., dict[str, Any]]:
     module, colon, inside = name.partition(":")
     if not colon:
-        return functions[name]
+        from blackwell_matmul.harness.bench.tasks import TASKS
+
+        return TASKS[name]
     found: Callable[..., dict[str, Any]] = getattr(import_module(module), inside)
     return found
 

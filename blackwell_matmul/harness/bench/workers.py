@@ -28,7 +28,7 @@ Task = Mapping[str, Any]
 """Plain data: "do" names a function, of `tasks` or as "module:function", the rest are its arguments."""
 
 COMMAND = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")
-
+TASKS = "blackwell_matmul.harness.bench.tasks"
 
 MOST_AHEAD = 3
 START_LIMIT_S = 300.0
@@ -49,10 +49,17 @@ class Ended:
 
 class Workers:
     """Children, one at a time. limit_s: the longest that one may be silent. ahead: how many more import meanwhile.
-    environment: variables that they start with, besides this process's."""
+    environment: variables that they start with, besides this process's. module: what they import before there is
+    work."""
 
-    def __init__(self, limit_s: float, ahead: int | None = None, environment: Mapping[str, str] | None = None) -> None:
-        self.limit_s = limit_s
+    def __init__(
+        self,
+        limit_s: float,
+        ahead: int | None = None,
+        environment: Mapping[str, str] | None = None,
+        module: str = TASKS,
+    ) -> None:
+        self.limit_s, self._module = limit_s, module
         self._environment = {**os.environ, **(environment or {})}
         self._ahead = max(1, min(MOST_AHEAD, (os.cpu_count() or 1) // 2)) if ahead is None else ahead
         self._spares: list[_Child] = []
@@ -87,14 +94,17 @@ class Workers:
     def prepare(self) -> None:
         """Have a child ready, with its imports under way."""
         if not self._spares:
-            self._spares.append(_Child(self._environment))
+            self._spares.append(self._child())
+
+    def _child(self) -> _Child:
+        return _Child((*COMMAND, self._module), self._environment)
 
     def _take(self) -> _Child | None:
         with self._lock:
             if self._over:
                 return None
             while len(self._spares) <= self._ahead:
-                self._spares.append(_Child(self._environment))
+                self._spares.append(self._child())
             self._at_work = self._spares.pop(0)
             return self._at_work
 
@@ -102,10 +112,10 @@ class Workers:
 class _Child:
     """A process that imports what it needs and then waits for its tasks. It ends when its stdin is closed."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         self._process = subprocess.Popen(
-            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
             text=True, errors="replace", start_new_session=True, env=environment,
         )  # fmt: skip
         self._said: queue.Queue[str | None] = queue.Queue()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.harness.bench import child, contenders, session, tasks
+from blackwell_matmul.harness.bench import child, contenders, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, Machine
@@ -34,7 +34,7 @@ class InThisProcess:
 
     def run(self, given, step=None):
         for task in given:
-            ended, _ = child._ended(tasks.TASKS, task, step or (lambda what: None))
+            ended, _ = child._ended(task, step or (lambda what: None))
             yield Ended(**ended)
 
 

@@ -16,7 +16,7 @@ from blackwell_matmul import check
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.simulator import simulate
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tutorials"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tutorials"))
 from tma.multicast import CopyToBoth
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,6 @@ HERE = Path(__file__).parent
 WORKSPACES = {True: 0xC1EA0000, False: 0xD1270000}
 """The addresses that fake_driver.h gives out, by whether the memory is cleared."""
 SIZES = (1, 2, 127, 128, 129, 1000, 1024, 1792, 4096, 8191, 65536, 1_000_000)
-OPTIONS = ("-std=c++17", "-w", "-fPIC")
 COMPILER = shutil.which("g++") or shutil.which("c++")
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler, such as g++")
@@ -49,20 +46,11 @@ def host_code(program: Program) -> str:
     return f'static const char *{kernel} = "{kernel}";\n' + launch.sub(rf"fake_launch({kernel}, \1)(", "\n".join(kept))
 
 
-@functools.cache
-def precompiled() -> tempfile.TemporaryDirectory[str]:
-    """A folder with `fake_driver.h` as g++ takes it quickest; most of a library's time is its headers."""
-    folder = tempfile.TemporaryDirectory()
-    header = [str(HERE / "fake_driver.h"), "-o", str(Path(folder.name) / "fake_driver.h.gch")]
-    subprocess.run([str(COMPILER), *OPTIONS, f"-I{nvrtc._cuda_headers()}", "-x", "c++-header", *header], check=True)
-    return folder
-
-
 def built(program: Program, folder: Path) -> Callable[..., list[str]]:
     """tilus's host code as a function of the arguments, which gives the calls it makes."""
     source, library = folder / "host.cpp", folder / f"{program.name}.so"
     source.write_text('#include "fake_driver.h"\n' + host_code(program))
-    options = [f"-I{precompiled().name}", *OPTIONS, "-shared", f"-I{HERE}", f"-I{nvrtc._cuda_headers()}"]
+    options = ["-std=c++17", "-w", "-shared", "-fPIC", f"-I{HERE}", f"-I{nvrtc._cuda_headers()}"]
     subprocess.run([str(COMPILER), *options, str(source), "-o", str(library)], check=True)
     loaded = ctypes.CDLL(str(library))
     loaded.take_record.restype = ctypes.c_char_p

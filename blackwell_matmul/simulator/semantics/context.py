@@ -93,6 +93,7 @@ class LoweringContext:
         self.carry: Callable[..., np.ndarray] | None = None
         self.chosen: Callable[..., np.ndarray] | None = None
         self._reads = [e.operand for e in description.touching(Access.READ, When.COMPLETION)]
+        self._touched = {effect.operand for effect in description.effects}
         self._at_issue = description.signalling(When.ISSUE)
         self._at_completion = description.signalling(When.COMPLETION)
 
@@ -179,6 +180,7 @@ class LoweringContext:
         count_bytes: of complete-tx. cta: the one whose shared memory it writes, where that is another one of the
         cluster. The other arguments are those of `AsyncOperation`.
         """
+        assert regions.keys() <= self._touched, f"{self.description.name} declares no effect on one of {list(regions)}"
         op = AsyncOperation(
             cta or warp.cta, warp, self.description.name, agent, self.location, complete,
             signal=None if barrier is None else partial(self._signal_end, warp.cta.engine, barrier, count_bytes),

@@ -455,7 +455,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None
     assert both(BlackwellMatmulV1, *operands(256, 128, 128), schedule=SMALL).repeated == 0
 
 
-def test_a_tape_that_becomes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_becomes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "MAX_STEPS", 3)
     assert both(BlackwellMatmulV1, *operands(256, 128, 128), schedule=SMALL).repeated == 0
 

@@ -1,4 +1,4 @@
-"""How fast the simulator is: each rung against the same product in numpy, on the same cores, in one run.
+"""How fast the simulator is: every rung against the same product in numpy, on the same cores, in one run.
 
     python bench/simulator_speed.py                          # 512 to 4096, the schedule that the rule chooses
     python bench/simulator_speed.py --sizes 512 1024 --smallest   # and the smallest schedule of each rung
@@ -38,9 +38,9 @@ from rich.progress import Progress
 from rich.table import Column, Table
 from threadpoolctl import threadpool_limits
 
+from blackwell_matmul.kernels import RUNGS
+
 SIZES = (512, 1024, 2048, 4096)
-RUNGS = ("v0", "v1", "v2")
-"""What is measured unless `--rungs` names others."""
 
 
 @dataclass(frozen=True)

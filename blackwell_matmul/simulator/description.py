@@ -210,15 +210,19 @@ def describe(*instructions: str, **facts: Any) -> Callable[[Lowering], Lowering]
 
     def register(lowering: Lowering) -> Lowering:
         for instruction in instructions:
-            DESCRIPTIONS[instruction] = (Description(**{"name": instruction, **facts}), lowering)
+            description = Description(**{"name": instruction, **facts})
+            later = any(e.when is When.COMPLETION for e in description.effects)
+            told = description.completes_by or description.signalling(When.COMPLETION)
+            assert told or not later, f"{description.name} ends later, and nothing says what waits for it: completes_by"
+            DESCRIPTIONS[instruction] = (description, lowering)
         return lowering
 
     return register
 
 
 def description_of(inst: Any, where: str) -> tuple[Description, Lowering]:
-    """The description of a tilus instruction or of its base class; UnsupportedError names it and its line."""
+    """The description of a tilus instruction, or of its abstract base class; UnsupportedError names it and its line."""
     for cls in type(inst).__mro__:
-        if cls.__name__ in DESCRIPTIONS:
+        if cls.__name__ in DESCRIPTIONS and (cls is type(inst) or "Base" in cls.__name__):
             return DESCRIPTIONS[cls.__name__]
     raise UnsupportedError(f"The simulator has no description of {type(inst).__name__}, used at {where}.")

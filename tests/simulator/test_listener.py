@@ -18,7 +18,7 @@ from blackwell_matmul import BlackwellMatmulV1, InputError, UnsupportedError, si
 from blackwell_matmul.frontend import build_first
 from blackwell_matmul.frontend.recording import instructions
 from blackwell_matmul.simulator import Run
-from blackwell_matmul.simulator.description import DESCRIPTIONS, Access, Effect, Space, describe
+from blackwell_matmul.simulator.description import DESCRIPTIONS, Access, Effect, Space, When, describe
 from blackwell_matmul.simulator.listener import EVENTS, Broadcast, Listener
 from blackwell_matmul.simulator.lowering.lower import lower
 from blackwell_matmul.simulator.semantics.context import LoweringContext
@@ -134,13 +134,16 @@ STORE = (Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL,
 
 
 @pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch, described: None) -> None:
+def made_up(monkeypatch: pytest.MonkeyPatch, described: None) -> Iterator[None]:
     """The simulator gets a StoreRow for each store of a script; its description is all that it knows of it."""
+
+    changed: list[Any] = []
 
     def build(*args: Any) -> Any:
         bound, program = build_first(*args)
         for inst in instructions(program.tile):
             if type(inst) is StoreGlobalInst:
+                changed.append(inst)
                 object.__setattr__(inst, "__class__", StoreRow)
         return bound, program
 
@@ -148,6 +151,9 @@ def made_up(monkeypatch: pytest.MonkeyPatch, described: None) -> None:
     monkeypatch.setattr(module, "build_first", build)
     monkeypatch.setattr(module, "lowered", lower)  # anew each time, as descriptions change
     describe("StoreRow", name="store_row", ptx="st.global", effects=STORE)(store_global)
+    yield
+    for inst in changed:  # Programs are kept for the next test
+        object.__setattr__(inst, "__class__", StoreGlobalInst)
 
 
 def swap(**flags: bool) -> tuple[Run, np.ndarray]:
@@ -167,6 +173,19 @@ def test_an_instruction_that_is_only_described_is_checked(made_up: None) -> None
     found = finding(run, "data-race")
     assert lines(found) == (line_of(Swap, "load_global(g_y"), line_of(Swap, "store_global(g_y, row"))
     assert "store_row by warp 0" in found.message and "self.sync()" in found.message
+
+
+def test_an_instruction_that_nobody_described_stops_the_run(described: None, made_up: None) -> None:
+    """It is not taken for its base class."""
+    del DESCRIPTIONS["StoreRow"]
+    with pytest.raises(UnsupportedError, match="no description of StoreRow"):
+        swap()
+
+
+def test_a_description_says_what_ends_an_operation() -> None:
+    later = Effect("dst", Space.SHARED, Access.WRITE, when=When.COMPLETION)
+    with pytest.raises(AssertionError, match="nothing says what waits for it"):
+        describe("Endless", name="endless", ptx="", effects=(later,))(store_global)
 
 
 def test_what_a_description_leaves_out_is_not_done_in_secret(described: None, made_up: None) -> None:

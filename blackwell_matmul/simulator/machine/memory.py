@@ -342,6 +342,15 @@ class View:
         self.storage.fill()
         return self.storage.read(self.data)
 
+    def store(self, layout: WarpLayout, values: np.ndarray) -> None:
+        """Write a warp's registers of this layout, as images."""
+        self.storage.forget(self.part(layout).box)
+        if not isinstance(self.storage, AliasedStorage):
+            layout.store(self.data, values)
+        else:  # the view holds addresses
+            active = slice(layout.lane, layout.lane + layout.lanes)
+            self.storage.write(layout.load(self.data)[active], values[active])
+
     def write(self, values: Any, box: Box) -> None:
         """Write images to `box`, in this view's coordinates."""
         self.storage.forget(self.region(box).box)

@@ -286,7 +286,10 @@ class HappensBefore(Listener):
             return
         if op.registers:
             self.registers.waited(op, warp)
-        events = operation.after | operation.source | (0 if reads else operation.event)
+        ended = operation.source | operation.event
+        if reads:  # an operation whose reads are not told apart has not ended by that
+            ended = operation.source & ~operation.event
+        events = operation.after | ended
         for lanes in self._each(warp, self.acting(warp, instruction)):
             lanes.steps |= operation.steps
             if operation.instruction.description.generic:  # cp.async writes as its thread would

@@ -93,7 +93,7 @@ class LoweringContext:
         self.carry: Callable[..., np.ndarray] | None = None
         self.chosen: Callable[..., np.ndarray] | None = None
         self._reads = [e.operand for e in description.touching(Access.READ, When.COMPLETION)]
-        self._touched = {effect.operand for effect in description.effects}
+        self._later = {e.operand for e in description.effects if e.when is When.COMPLETION}
         self._at_issue = description.signalling(When.ISSUE)
         self._at_completion = description.signalling(When.COMPLETION)
 
@@ -154,6 +154,7 @@ class LoweringContext:
     def touch(self, operand: str) -> Callable[[Warp, Region], None]:
         """An access that is over when the instruction is: to be called with the region."""
         effect, instruction = self.effect(operand), self.instruction
+        assert effect.when is When.ISSUE, f"{self.description.name} touches {operand} later: launch an operation"
 
         def access(warp: Warp, region: Region) -> None:
             warp.cta.engine.tell.accessed(warp, instruction, effect, region)
@@ -167,6 +168,7 @@ class LoweringContext:
         complete: Callable[[], bool | None],
         *,
         agent: str,
+        family: str = "",
         barrier: Mbarrier | None = None,
         count_bytes: int = 0,
         pipe: Any = None,
@@ -177,10 +179,11 @@ class LoweringContext:
     ) -> AsyncOperation:
         """Start an asynchronous operation; at its end it does to the barrier what the description's signals say.
 
-        count_bytes: of complete-tx. cta: the one whose shared memory it writes, where that is another one of the
-        cluster. The other arguments are those of `AsyncOperation`.
+        agent: as a trace calls it. family: of the groups in which its warp waits for it: "cp.async", "bulk" (that of
+        tma.commit_group) or one of its own. count_bytes: of complete-tx. cta: the one whose shared memory it writes,
+        where that is another one of the cluster. The other arguments are those of `AsyncOperation`.
         """
-        assert regions.keys() <= self._touched, f"{self.description.name} declares no effect on one of {list(regions)}"
+        assert regions.keys() <= self._later, f"{self.description.name} declares no later effect on {[*regions]}"
         op = AsyncOperation(
             cta or warp.cta, warp, self.description.name, agent, self.location, complete,
             signal=None if barrier is None else partial(self._signal_end, warp.cta.engine, barrier, count_bytes),
@@ -189,6 +192,8 @@ class LoweringContext:
             covers=covers, registers=registers,
         )  # fmt: skip
         warp.cta.engine.issue(op, warp, self.instruction, regions)
+        if family:
+            groups_of(warp, family).open.append(op)
         return op
 
     # signals

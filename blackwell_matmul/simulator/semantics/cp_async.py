@@ -74,7 +74,7 @@ def copy_async(inst: Any, context: LoweringContext) -> Any:
         def complete() -> bool:
             return copy_in(target, regions["dst"], box, source, place, item)
 
-        groups_of(warp, _FAMILY).open.append(context.launch(warp, regions, complete, agent="cp.async"))
+        context.launch(warp, regions, complete, agent="cp.async", family=_FAMILY)
 
     return run
 
@@ -163,7 +163,7 @@ def copy_async_generic(inst: Any, context: LoweringContext) -> Any:
             target.write(tile, box)
 
         regions: dict[str, Region] = {"dst": target.region(box)}
-        groups_of(warp, _FAMILY).open.append(context.launch(warp, regions, complete, agent="cp.async"))
+        context.launch(warp, regions, complete, agent="cp.async", family=_FAMILY)
 
     return run
 

@@ -9,7 +9,7 @@ import numpy as np
 from blackwell_matmul.simulator.description import LANES_TOGETHER, Access, Again, Effect, Space, describe
 from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.machine.cta import Warp
-from blackwell_matmul.simulator.machine.memory import AliasedStorage, Region, View
+from blackwell_matmul.simulator.machine.memory import Region, View
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
@@ -53,14 +53,8 @@ def store_shared(inst: Any, context: LoweringContext) -> Any:
 
     def run(warp: Warp, view: View, registers: np.ndarray) -> None:
         layout = layouts[warp.index]
-        region = view.part(layout)
-        check(warp, region)
-        view.storage.forget(region.box)
-        if not isinstance(view.storage, AliasedStorage):
-            layout.store(view.data, to_image(registers, item))
-        else:  # aliased bytes: the view holds addresses
-            active = slice(layout.lane, layout.lane + layout.lanes)
-            view.storage.write(layout.load(view.data)[active], to_image(registers[active], item))
+        check(warp, view.part(layout))
+        view.store(layout, to_image(registers, item))
 
     return run
 

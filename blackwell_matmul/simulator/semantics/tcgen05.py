@@ -268,8 +268,8 @@ def load(inst: Any, context: LoweringContext) -> Any:
             out[...] = layout.load(view.cells())
 
         regions = {"src": view.region(location, layout.box[0])}
-        op = context.launch(warp, regions, complete, agent="tensor memory", registers={warp.index: out})
-        groups_of(warp, op.name).open.append(op)
+        family, registers = context.description.name, {warp.index: out}
+        context.launch(warp, regions, complete, agent="tensor memory", family=family, registers=registers)
         warp.filling[id(out)] = out
         return out
 
@@ -299,8 +299,8 @@ def store(inst: Any, context: LoweringContext) -> Any:
         def complete() -> None:
             layout.store(view.cells(), values)
 
-        op = context.launch(warp, {"dst": view.region(location, layout.box[0])}, complete, agent="tensor memory")
-        groups_of(warp, op.name).open.append(op)
+        regions = {"dst": view.region(location, layout.box[0])}
+        context.launch(warp, regions, complete, agent="tensor memory", family=context.description.name)
 
     return run
 

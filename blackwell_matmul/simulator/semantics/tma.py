@@ -34,7 +34,6 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_at
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.memory import View
-from blackwell_matmul.simulator.machine.operation import groups_of
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.cluster import named
 from blackwell_matmul.simulator.semantics.context import LoweringContext
@@ -285,8 +284,7 @@ def _store(inst: Any, context: LoweringContext) -> Any:
                 record_write(warp, target, region.box)
 
         regions = {"src": source.region(), "dst": region} if place.inside else {"src": source.region()}
-        op = context.launch(warp, regions, complete, agent="TMA", read_phase=take)
-        groups_of(warp, _FAMILY).open.append(op)
+        context.launch(warp, regions, complete, agent="TMA", family=_FAMILY, read_phase=take)
 
     return run
 

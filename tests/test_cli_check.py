@@ -13,6 +13,7 @@ from test_testing import REFERENCE, SCALE, written
 
 from blackwell_matmul import SimulationError
 from blackwell_matmul.harness import checking
+from blackwell_matmul.harness.kernel_call import resolve
 from blackwell_matmul.kernels import RUNGS
 from blackwell_matmul.simulator import text as texts
 
@@ -128,7 +129,7 @@ def test_a_terminal_gets_lines_of_its_width(
 
 def test_one_layout_for_a_terminal_and_for_text(command: Command, scale: str) -> None:
     _, out, _ = command(scale, "--schedule", "wait=false")
-    report = checking.check_kernel(scale, schedule="wait=false")
+    report = checking.check_call(resolve(scale, schedule="wait=false", seed=checking.INPUT_SEED))
     same = texts.plain(
         report.paragraphs(lambda seed: f"blackwell-matmul check {scale} --schedule wait=false --seed {seed}")
     )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -30,7 +31,7 @@ SPACE_COLUMNS_STEP = 32
 """Of block_n, in the space."""
 
 
-class MmaSpec:
+class MmaSpec(ABC):
     """An instruction that multiplies, as far as a schedule can tell: its tiles, its needs and its cost."""
 
     name: ClassVar[str]
@@ -64,17 +65,17 @@ class MmaSpec:
     fma_per_cycle: ClassVar[int]
     """Products of 16-bit numbers that an SM adds in a cycle."""
 
+    @abstractmethod
     def wrong_rows(self, tile: TileConfig) -> str | None:
         """Why it cannot compute block_m rows."""
-        raise NotImplementedError
 
     def in_space(self, row: Mapping[str, int]) -> bool:
         """Whether the space has a tile of this schedule, complete or not."""
         return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0
 
+    @abstractmethod
     def registers(self, tile: TileConfig) -> int:
         """What a thread holds of the tile of C, and of A and B."""
-        raise NotImplementedError
 
     def threads(self, tile: TileConfig) -> int:
         return WARPGROUP * tile.consumers + (WARP if "specialised" in tile.features else 0)

@@ -13,7 +13,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Instruction
@@ -57,14 +57,6 @@ class Agent:
 
 
 Waiting: TypeAlias = "dict[Cta, list[Agent]]"
-
-
-class Issues(Protocol):
-    """What an instruction's callable needs of who runs its warp, besides `tell`."""
-
-    tell: Listener
-
-    def start(self, op: AsyncOperation) -> None: ...
 
 
 class Engine:

@@ -344,7 +344,7 @@ class View:
 
     def store(self, layout: WarpLayout, values: np.ndarray) -> None:
         """Write a warp's registers of this layout, as images."""
-        self.storage.forget(self.part(layout).box)
+        self.storage.forget(self.region(layout.box).box)
         if not isinstance(self.storage, AliasedStorage):
             layout.store(self.data, values)
         else:  # the view holds addresses

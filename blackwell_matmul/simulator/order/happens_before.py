@@ -56,7 +56,7 @@ class HappensBefore(Listener):
         self.stored = 0  # events with stores of threads, which another CTA sees only if somebody makes sure of it
         self.turn = 0  # counts issues and waits
         self.warpgroups = Warpgroups()
-        self.registers = RegisterUse()
+        self.registers = RegisterUse(self.warpgroups)
         self.diagnosis = Diagnosis(self, lines)
 
     # who acts
@@ -196,7 +196,7 @@ class HappensBefore(Listener):
         covers = tuple([self.operations[each] for each in op.covers]) if op.covers else ()
         operation = self.operations[op] = Operation(op, instruction, lanes, self.turn, covers)
         if op.registers:
-            self.registers.issued(op, warp, instruction)
+            self.registers.issued(operation, warp, instruction)
             self.warpgroups.issued(operation, warp)
         if regions:
             self._look_before(operation, warp, instruction, regions)
@@ -214,7 +214,7 @@ class HappensBefore(Listener):
         """The operation must be ordered after what the other warp knows, too."""
         lanes, operation = self.acting(warp, instruction), self.operations[op]
         operation.steps |= lanes.steps
-        self.registers.issued(op, warp, instruction)
+        self.registers.issued(operation, warp, instruction)
         self.warpgroups.issued(operation, warp)
         self._look_before(operation, warp, instruction, regions)
         self._touches(operation, warp, instruction, lanes, regions)
@@ -270,22 +270,19 @@ class HappensBefore(Listener):
 
     def committed(self, warp: Warp, instruction: Instruction, family: str) -> None:
         self.warpgroups.committed(warp, family)
-        self.registers.committed(warp, family)
 
     def left_in_flight(
         self, warp: Warp, instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool
     ) -> None:
         for op, too_new in left_by(instruction, groups, n, reads):
             self.operations[op].too_new = too_new
-            if op.registers:
-                self.registers.too_new[op] = too_new
 
     def waited(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool) -> None:
         operation = self.operations.get(op)
         if operation is None:  # settled with another one
             return
         if op.registers:
-            self.registers.waited(op, warp)
+            self.registers.waited(operation, warp)
         ended = operation.source | operation.event
         if reads:  # an operation whose reads are not told apart has not ended by that
             ended = operation.source & ~operation.event
@@ -344,7 +341,8 @@ class HappensBefore(Listener):
         self.initialised.clear()
         self.carried.clear()
         self.operations.clear()
-        self.warpgroups, self.registers = Warpgroups(), RegisterUse()
+        self.warpgroups = Warpgroups()
+        self.registers = RegisterUse(self.warpgroups)
 
     def _forget_reached(self) -> None:
         """What a CTA knows of will be over when it exits."""

@@ -13,8 +13,9 @@ from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.findings import Finding, Severity
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
-from blackwell_matmul.simulator.order.knowledge import TooNew
-from blackwell_matmul.simulator.semantics.wgmma import FAMILY, UNCOMMITTED, Mma, root_of
+from blackwell_matmul.simulator.order.knowledge import Operation
+from blackwell_matmul.simulator.order.warpgroups import Warpgroups
+from blackwell_matmul.simulator.semantics.wgmma import UNCOMMITTED, Mma, root_of
 
 FENCE: Final = "missing-wgmma-fence"
 
@@ -32,25 +33,20 @@ class Use(NamedTuple):
 @dataclass(eq=False)
 class Registers:
     """Those of a warp, by id. loading: the operation that fills them. latest: the last mma on them that is in flight.
-    since: their last use since the last fence. fenced: it has executed a wgmma.fence. groups: by mma, the number of its
-    group; open: those of none; committed: how many groups there were."""
+    since: their last use since the last fence. fenced: it has executed a wgmma.fence."""
 
     loading: dict[int, AsyncOperation] = field(default_factory=dict)
-    latest: dict[int, tuple[Use, Mma]] = field(default_factory=dict)
+    latest: dict[int, tuple[Use, Operation]] = field(default_factory=dict)
     since: dict[int, Use] = field(default_factory=dict)
     fenced: bool = False
-    groups: dict[AsyncOperation, int] = field(default_factory=dict)
-    open: list[AsyncOperation] = field(default_factory=list)
-    committed: int = 0
 
 
 class RegisterUse:
-    """A part of `HappensBefore`, which tells it of operations on registers. too_new: the last wait that passed, and
-    that the operation's group was too new for."""
+    """A part of `HappensBefore`, which tells it of operations on registers."""
 
-    def __init__(self) -> None:
+    def __init__(self, warpgroups: Warpgroups) -> None:
         self.warps: dict[Warp, Registers] = {}
-        self.too_new: dict[AsyncOperation, TooNew] = {}
+        self.warpgroups = warpgroups
 
     def of(self, warp: Warp) -> Registers:
         found = self.warps.get(warp)
@@ -60,24 +56,17 @@ class RegisterUse:
 
     # what happens
 
-    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction) -> None:
+    def issued(self, operation: Operation, warp: Warp, instruction: Instruction) -> None:
+        op = operation.op
         if isinstance(op, Mma):
-            self._multiplies(op, warp, instruction)
+            self._multiplies(operation, op, warp, instruction)
         else:
             self.of(warp).loading[id(op.registers[warp.index])] = op
 
-    def committed(self, warp: Warp, family: str) -> None:
-        if family == FAMILY:
-            mine = self.of(warp)
-            mine.groups |= dict.fromkeys(mine.open, mine.committed)
-            mine.open.clear()
-            mine.committed += 1
-
-    def waited(self, op: AsyncOperation, warp: Warp) -> None:
-        mine = self.of(warp)
+    def waited(self, operation: Operation, warp: Warp) -> None:
+        mine, op = self.of(warp), operation.op
         if isinstance(op, Mma):
-            mine.latest = {key: (use, last) for key, (use, last) in mine.latest.items() if last is not op}
-            mine.groups.pop(op, None)
+            mine.latest = {key: (use, last) for key, (use, last) in mine.latest.items() if last is not operation}
         else:
             mine.loading.pop(id(op.registers[warp.index]), None)
 
@@ -101,7 +90,7 @@ class RegisterUse:
 
     # mma
 
-    def _multiplies(self, op: Mma, warp: Warp, instruction: Instruction) -> None:
+    def _multiplies(self, operation: Operation, op: Mma, warp: Warp, instruction: Instruction) -> None:
         """wgmma.fence is needed before the first mma of a warpgroup, and after each use of the accumulator by anything
         but an mma of the same shape. After a mere read hardware needs none: it has read by then."""
         mine, root = self.of(warp), root_of(op.registers[warp.index])
@@ -117,22 +106,24 @@ class RegisterUse:
             what = f"uses {op.accumulator}, which {since.what} at {since.location} since the last wgmma.fence"
             _report_fence(warp, instruction, op.accumulator, f"{what}; {before}", since)
         use = Use(root, instruction.location, f"{instruction.name} of another shape has used", op.shape)
-        mine.since[id(root)], mine.latest[id(root)] = use, (use, op)
-        mine.open.append(op)
+        mine.since[id(root)], mine.latest[id(root)] = use, (use, operation)
 
-    def _report_in_flight(self, warp: Warp, instruction: Instruction, op: Mma, name: str, write: bool) -> None:
-        mine, who, too_new = self.of(warp), f"warp {warp.index}", self.too_new.get(op)
-        group = mine.groups.get(op)
-        after = "" if group is None else f"wgmma.wait_group({mine.committed - group - 1})"
-        missing = f"the missing wait: {after or UNCOMMITTED} before {instruction.location}"
-        advice, at_fault = (too_new.advice, too_new.location) if too_new else (missing, None)
+    def _report_in_flight(
+        self, warp: Warp, instruction: Instruction, operation: Operation, name: str, write: bool
+    ) -> None:
+        op, who, too_new = operation.op, f"warp {warp.index}", operation.too_new
+        remedy = self.warpgroups.remedy(operation, self.warpgroups.commits[warp], str(instruction.location))
+        advice, at_fault = f"the missing wait: {remedy}", None
+        if too_new is not None:
+            advice, at_fault = too_new.advice, too_new.location
         verb, doing = ("overwrites", "still accesses") if write else ("reads", "has not finished writing")
         message = f"{instruction.name} by {who} {verb} {name}, which {op.name} {doing}; {advice}"
         warp.cta.grid.findings.add(
             Finding(
                 "overwritten-in-flight" if write else "read-before-complete", Severity.ERROR, message,
-                warp.cta.position, instruction.location, op.location, missing="wait" if after else "commit",
-                at_fault=at_fault, tensor=name, agents=(who, who), advice=advice,
+                warp.cta.position, instruction.location, op.location,
+                missing="commit" if remedy.startswith(UNCOMMITTED) else "wait", at_fault=at_fault, tensor=name,
+                agents=(who, who), advice=advice,
             )
         )  # fmt: skip
 

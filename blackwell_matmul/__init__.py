@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
+    from blackwell_matmul.kernels.blackwell.v3 import BlackwellMatmulV3
+    from blackwell_matmul.kernels.blackwell.v4 import BlackwellMatmulV4
     from blackwell_matmul.kernels.geforce.v0 import GeforceMatmulV0
     from blackwell_matmul.kernels.hopper.v0 import HopperMatmulV0
     from blackwell_matmul.kernels.hopper.v1 import HopperMatmulV1
@@ -58,6 +60,8 @@ __all__ = [
     "BlackwellMatmulV0",
     "BlackwellMatmulV1",
     "BlackwellMatmulV2",
+    "BlackwellMatmulV3",
+    "BlackwellMatmulV4",
     "Bundle",
     "CompileError",
     "DriverError",
@@ -112,6 +116,8 @@ _HOMES = {
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),
+    "kernels.blackwell.v3": ("BlackwellMatmulV3",),
+    "kernels.blackwell.v4": ("BlackwellMatmulV4",),
     "kernels.geforce.v0": ("GeforceMatmulV0",),
     "kernels.hopper.v0": ("HopperMatmulV0",),
     "kernels.hopper.v1": ("HopperMatmulV1",),

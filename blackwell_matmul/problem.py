@@ -101,7 +101,9 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "tma": "A and B come by TMA, and C leaves by it, in strips of columns",
         "ring": "shared memory holds several k-tiles, loaded ahead",
         "specialised": "one warp loads, others multiply",
+        "grouped": "tiles go down the rows of a group before they go on to the next column",
         "persistent": "a CTA computes tile after tile, and there is one for each SM at most",
+        "clc": "a CTA computes tile after tile, as cluster launch control hands them out",
         "clusters": "the CTAs of a cluster lie above each other and read their tile of B once, by multicast",
         "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
     }
@@ -145,7 +147,7 @@ class Schedule:
     e_block_n: int | None = knob(16, 32, 64, feature="tma")
     stages: int | None = knob(2, 3, 4, 6, 8, 12, feature="ring", after="e_block_n")
     consumers: int | None = knob(1, 2, feature="specialised", after="stages", mma="wgmma")
-    group_m: int | None = knob(1, 4, 8, 16, feature="persistent", after="consumers")
+    group_m: int | None = knob(1, 4, 8, 16, feature="grouped", after="stages")
     cluster_m: int | None = knob(1, 2, feature="clusters", after="group_m")
     split_k: int | None = knob(1, 2, 4, 8, feature="split_k", after="cluster_m")
     mma: str = dataclasses.field(default="tcgen05", kw_only=True)

@@ -129,7 +129,7 @@ def test_json_is_one_object_on_one_line(command, simulator):
 @pytest.mark.parametrize(
     "argv, sentence",
     [
-        (["run", "v9"], "rung is 'v9'; the rungs are v0, v1, v2, h0"),
+        (["run", "v9"], "rung is 'v9'; the rungs are v0, v1, v2, "),
         (["run", "v1", "--target", "B100"], "target is 'B100'; it must be a GPU (B200, "),
         (["run", "v1", "--policy", "lazy"], "policy is 'lazy'; it must be one of adversarial, eager, random."),
         (["check", "v1", "--orders", "0"], "--orders is 0; it must be an integer from 1 to 10000."),

@@ -170,7 +170,7 @@ def test_features_agree_with_the_table_of_known_gpus(known: gpus.Gpu) -> None:
 
 def test_which_rungs_a_gpu_runs() -> None:
     hopper = ", ".join(name for name in RUNGS if name.startswith("h"))
-    assert line(with_gpus(B200), "GPU 0 runs").value == "v0, v1, v2"
+    assert line(with_gpus(B200), "GPU 0 runs").value == "v0, v1, v2, v3, v4"
     assert line(with_gpus(a_gpu(9, 0)), "GPU 0 runs").value == hopper
     assert line(with_gpus(a_gpu(12, 1)), "GPU 0 runs").value == "g0"
     for capability, arch in (((8, 0), "sm_80"), ((10, 3), "sm_103a")):
@@ -592,7 +592,7 @@ def test_json_has_the_lines_and_the_gpus(doctor: Any) -> None:
     assert code == 0 and record["ok"] and record["mode"] == "gpu" and out.count("\n") == 1
     assert record["lines"][0] == {"name": "Python", "status": "ok", "value": "3.12.3 on Linux x86_64", "fix": ""}
     (gpu,) = record["gpus"]
-    assert (gpu["arch"], gpu["rungs"], gpu["features"]["tcgen05"]) == ("sm_100a", ["v0", "v1", "v2"], True)
+    assert (gpu["arch"], gpu["rungs"], gpu["features"]["tcgen05"]) == ("sm_100a", ["v0", "v1", "v2", "v3", "v4"], True)
     assert json.loads(doctor(NO_GPU_AT_ALL, "--json")[1])["mode"] == "simulator"
 
 

@@ -22,6 +22,8 @@ RUNGS: Mapping[str, str] = MappingProxyType(
         "v0": "blackwell_matmul.kernels.blackwell.v0:BlackwellMatmulV0",
         "v1": "blackwell_matmul.kernels.blackwell.v1:BlackwellMatmulV1",
         "v2": "blackwell_matmul.kernels.blackwell.v2:BlackwellMatmulV2",
+        "v3": "blackwell_matmul.kernels.blackwell.v3:BlackwellMatmulV3",
+        "v4": "blackwell_matmul.kernels.blackwell.v4:BlackwellMatmulV4",
         "h0": "blackwell_matmul.kernels.hopper.v0:HopperMatmulV0",
         "h1": "blackwell_matmul.kernels.hopper.v1:HopperMatmulV1",
         "h2": "blackwell_matmul.kernels.hopper.v2:HopperMatmulV2",

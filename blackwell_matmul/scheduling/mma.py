@@ -43,6 +43,10 @@ class Tcgen05(MmaSpec):
     def registers(self, tile: TileConfig) -> int:
         return 0
 
+    def threads(self, tile: TileConfig) -> int:
+        """Those who load and multiply are of the four warps that read tensor memory in the end."""
+        return WARPGROUP
+
     def tensor_memory_columns(self, tile: TileConfig) -> int:
         return tensor_memory_columns(tile.block_n)
 

@@ -29,6 +29,8 @@ def code(name: str) -> list[str]:
     [
         ("v0", "v1", 40),
         ("v1", "v2", 45),
+        ("v2", "v3", 48),
+        ("v3", "v4", 48),
         ("h0", "h1", 48),
         ("h1", "h2", 48),
         ("h3", "h4", 80),
@@ -83,6 +85,8 @@ def test_the_registry_imports_nothing_heavy() -> None:
         ("v0", {"CopyAsyncInst": 2, "FenceProxyAsync": 1, "WaitBarrierInst": 1, "Tcgen05WaitInst": 1}),
         ("v1", {"CopyAsyncTensorGlobalToSharedInst": 2, "FenceProxyAsync": 1, "WaitBarrierInst": 2}),
         ("v2", {"CopyAsyncTensorGlobalToSharedInst": 4, "FenceProxyAsync": 1, "WaitBarrierInst": 2}),
+        ("v3", {"CopyAsyncTensorGlobalToSharedInst": 2, "Tcgen05CommitInst": 2, "WaitBarrierInst": 3}),
+        ("v4", {"CopyAsyncTensorGlobalToSharedInst": 2, "Tcgen05CommitInst": 2, "WaitBarrierInst": 3}),
     ],
 )
 def test_what_a_program_is_made_of(name: str, expected: dict[str, int], dtype: tilus.DataType) -> None:

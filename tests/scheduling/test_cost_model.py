@@ -33,7 +33,9 @@ PERSISTENT = {**TILE, "stages": 6, "consumers": 2, "group_m": 16}
 
 def case(name: str, sizes: tuple[int, int, int], **knobs: int) -> TileConfig:
     cls = rung(name)
-    return tile_config(Schedule(**knobs, mma=cls.mma), Problem(*sizes), gpu_for_target(cls.target))
+    return tile_config(
+        Schedule(**knobs, mma=cls.mma, features=cls.features), Problem(*sizes), gpu_for_target(cls.target)
+    )
 
 
 def on_chip(each: TileConfig) -> TileConfig:

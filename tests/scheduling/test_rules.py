@@ -34,6 +34,8 @@ GOOD = {
     "v0": Schedule(128, 128, 64),
     "v1": Schedule(128, 128, 64, 32),
     "v2": Schedule(128, 128, 64, 32, 3),
+    "v3": Schedule(128, 128, 64, 32, 3),
+    "v4": Schedule(128, 128, 64, 32, 3, group_m=4),
     "h0": Schedule(128, 128, 64, mma="wgmma"),
     "h1": Schedule(128, 128, 64, 32, mma="wgmma"),
     "h2": Schedule(128, 128, 64, 32, 3, mma="wgmma"),
@@ -43,6 +45,7 @@ GOOD = {
     "h6": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, mma="wgmma"),
     "g0": Schedule(128, 128, 64, 32, 2, mma="mma.sync"),
 }
+GOOD = {name: dataclasses.replace(schedule, features=rung(name).features) for name, schedule in GOOD.items()}
 
 
 def generate(name: str, schedule: Schedule, problem: Problem, target: str) -> Program:
@@ -205,7 +208,7 @@ def test_an_incomplete_schedule_says_what_is_missing() -> None:
 
 
 def test_a_schedule_with_parts_is_one_with_clusters() -> None:
-    without = dataclasses.replace(GOOD["h6"], cluster_m=None)
+    without = dataclasses.replace(GOOD["h6"], cluster_m=None, features=None)
     assert why_not(without, ODD, H200) == ["cluster_m is not set; a schedule with split_k has it."]
 
 

@@ -39,6 +39,9 @@ class BlackwellMatmulV0(MatmulScript):
         s_a = self.shared_tensor(dtype=self.dtype, shape=[self.block_m, self.block_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.block_n, self.block_k])
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n])
+        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        with self.single_warp():
+            self.tcgen05.relinquish_alloc_permit(cta_group=1)
 
         # Barriers: one arrival, by tcgen05.commit, completes a phase. A wait names the parity of the phase it is for.
         mma_barrier = self.mbarrier.alloc(counts=1)

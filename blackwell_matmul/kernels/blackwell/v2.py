@@ -42,6 +42,9 @@ class BlackwellMatmulV2(MatmulScript):
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
         s_c = self.shared_tensor(dtype=self.dtype, shape=[self.block_m, self.e_block_n])
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n])
+        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        with self.single_warp():
+            self.tcgen05.relinquish_alloc_permit(cta_group=1)
 
         # Barriers: one arrival, by tcgen05.commit, completes a phase. A wait names the parity of the phase it is for.
         # A phase of a TMA barrier needs its arrival and, besides, all the bytes that the arrival announces.

@@ -18,7 +18,7 @@ class HopperMatmulV4(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "persistent")
+    features = ("tma", "ring", "specialised", "grouped", "persistent")
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ class HopperMatmulV5(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "persistent", "clusters")
+    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters")
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ class HopperMatmulV6(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "persistent", "clusters", "split_k")
+    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "split_k")
 
     def __init__(
         self,

@@ -104,6 +104,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "grouped": "tiles go down the rows of a group before they go on to the next column",
         "persistent": "a CTA computes tile after tile, and there is one for each SM at most",
         "clc": "a CTA computes tile after tile, as cluster launch control hands them out",
+        "pairs": "two CTAs compute a tile together, with one MMA of twice the rows",
         "clusters": "the CTAs of a cluster lie above each other and read their tile of B once, by multicast",
         "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
     }
@@ -133,7 +134,8 @@ def knob(*values: int, **what: str) -> Any:
 class Schedule:
     """The tuning knobs of a rung; a knob that the rung does not have is None.
 
-    block_m, block_n, block_k: the tile of C that one CTA computes and its step along k, in elements.
+    block_m, block_n, block_k: the tile of C that one CTA, or a pair of them, computes and its step along k, in
+    elements.
     e_block_n: the width of an epilogue strip, in columns of C. stages: shared-memory buffers of A and B.
     consumers: warpgroups that share a tile. group_m: tiles along m that come before the next along n. cluster_m: CTAs
     along m that read their tile of B once for all of them. split_k: CTAs that compute a tile together.
@@ -141,7 +143,7 @@ class Schedule:
     rung's, too; None stands for those that the knobs tune.
     """
 
-    block_m: int | None = knob(64, 128)
+    block_m: int | None = knob(64, 128, 256)
     block_n: int | None = knob(64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
     block_k: int | None = knob(16, 32, 64)
     e_block_n: int | None = knob(16, 32, 64, feature="tma")

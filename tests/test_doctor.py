@@ -169,13 +169,13 @@ def test_features_agree_with_the_table_of_known_gpus(known: gpus.Gpu) -> None:
 
 
 def test_which_rungs_a_gpu_runs() -> None:
-    hopper = ", ".join(name for name in RUNGS if name.startswith("h"))
-    assert line(with_gpus(B200), "GPU 0 runs").value == "v0, v1, v2, v3, v4"
+    blackwell, hopper = (", ".join(name for name in RUNGS if name[0] == letter) for letter in "vh")
+    assert line(with_gpus(B200), "GPU 0 runs").value == blackwell
     assert line(with_gpus(a_gpu(9, 0)), "GPU 0 runs").value == hopper
     assert line(with_gpus(a_gpu(12, 1)), "GPU 0 runs").value == "g0"
     for capability, arch in (((8, 0), "sm_80"), ((10, 3), "sm_103a")):
         value = line(with_gpus(a_gpu(*capability)), "GPU 0 runs").value
-        needs = f"v0, v1, v2 need sm_100a; {hopper} need sm_90a; g0 needs sm_120a or sm_121a"
+        needs = f"{blackwell} need sm_100a; {hopper} need sm_90a; g0 needs sm_120a or sm_121a"
         assert value == f"no rung is written for {arch} yet ({needs}); all run in the simulator"
 
 
@@ -592,7 +592,7 @@ def test_json_has_the_lines_and_the_gpus(doctor: Any) -> None:
     assert code == 0 and record["ok"] and record["mode"] == "gpu" and out.count("\n") == 1
     assert record["lines"][0] == {"name": "Python", "status": "ok", "value": "3.12.3 on Linux x86_64", "fix": ""}
     (gpu,) = record["gpus"]
-    assert (gpu["arch"], gpu["rungs"], gpu["features"]["tcgen05"]) == ("sm_100a", ["v0", "v1", "v2", "v3", "v4"], True)
+    assert (gpu["arch"], gpu["rungs"], gpu["features"]["tcgen05"]) == ("sm_100a", list(LADDERS["sm_100a"][::-1]), True)
     assert json.loads(doctor(NO_GPU_AT_ALL, "--json")[1])["mode"] == "simulator"
 
 

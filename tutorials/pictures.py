@@ -24,7 +24,7 @@ from story import Bar, Barrier, Story
 from tma import swizzle
 from tma.copies import CopyByTma
 
-from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, Run, simulate
+from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, BlackwellMatmulV3, Run, simulate
 
 IMAGES = Path(__file__).resolve().parent / "images"
 
@@ -237,6 +237,17 @@ def v2_time() -> Canvas:
     return Timeline(story, lanes, title, 0.235, last=_end_of_loop(story)).canvas
 
 
+def v3_time() -> Canvas:
+    story = Story(run_of(BlackwellMatmulV3, 80, e_block_n=32, stages=3).events, fine=False, products=3)
+    lanes = [Lane("warp 0: loads", "warp 0"), Lane("warp 1: multiplies", "warp 1")]
+    lanes += [Lane(f"TMA, stage {i}", f"TMA s_a full[{i}]") for i in range(3)]
+    lanes += [Lane(f"tensor core, stage {i}", f"tensor core {i}") for i in range(3)]
+    lanes += [Lane(f"{name}[{i}]", barrier=f"{name}[{i}]") for name in ("full", "empty") for i in range(3)]
+    lanes += [Lane("complete", barrier="complete")]
+    title = "V3, five k-tiles on three stages: one warp asks for tiles, the other for products"
+    return Timeline(story, lanes, title, 0.235, last=_end_of_loop(story)).canvas
+
+
 def _end_of_loop(story: Story) -> int:
     return max(bar.end for bar in story.bars if bar.kind == "mma") + 2
 
@@ -319,6 +330,35 @@ def v2_ring() -> Canvas:
     told = "A stage is used once a lap; each use is one phase of its barrier, so the parity changes with the lap."
     canvas.text(0.16, bottom + 0.42, told, 8)
     return canvas
+
+
+def v4_order() -> Canvas:
+    """The tiles that the first CTAs compute, in the order of V3 and in groups of rows."""
+    size, ctas, group_m = 16, 36, 6
+    canvas = Canvas(7.6, 3.85, f"{size} x {size} tiles: what the first {ctas} CTAs compute, and the rows that they need")
+    _order(canvas, 0.75, "V3: down each column", lambda tile: (tile % size, tile // size), size, ctas)
+    group = group_m * size
+    grouped = lambda tile: (tile // group * group_m + tile % group % group_m, tile % group // group_m)  # noqa: E731
+    _order(canvas, 4.4, f"V4: down {group_m} rows, then to the next column", grouped, size, ctas)
+    return canvas
+
+
+def _order(
+    canvas: Canvas, left: float, title: str, place: Callable[[int], tuple[int, int]], size: int, ctas: int
+) -> None:
+    top, cell = 0.95, 0.16
+    places = [place(tile) for tile in range(ctas)]
+    rows, columns = {row for row, _ in places}, {column for _, column in places}
+    canvas.text(left, 0.56, title, 8, INK)
+    for index in range(size):
+        canvas.box(left - 0.2, top + index * cell, 0.12, cell, COPY if index in rows else FAINT)
+        canvas.box(left + index * cell, top - 0.2, cell, 0.12, COPY_DARK if index in columns else FAINT)
+        for row in range(size):
+            canvas.box(left + index * cell, top + row * cell, cell, cell, FAINT)
+    for tile, (row, column) in enumerate(places):
+        canvas.box(left + column * cell, top + row * cell, cell, cell, TENSOR, str(tile), 4.5)
+    told = f"{len(rows)} rows of tiles of A, {len(columns)} of B: {len(rows) + len(columns)} in all"
+    canvas.text(left, top + size * cell + 0.2, told, 7.5, INK)
 
 
 # --- the first lesson
@@ -405,6 +445,8 @@ PICTURES: tuple[Callable[[], Canvas], ...] = (
     v1_time,
     v2_ring,
     v2_time,
+    v3_time,
+    v4_order,
 )
 
 

@@ -50,19 +50,21 @@ class Barrier:
             self.pending = 1
 
     def end_after(self, column: int, parity: int) -> int:
-        """Where a wait for `parity` that starts at `column` ends."""
-        for phase, end in enumerate(self.ends):
-            if phase % 2 == parity and (end >= column or phase == len([e for e in self.ends if e < column]) - 1):
-                return max(end, column)
-        raise ValueError("a wait that never ends")
+        """Where a wait for `parity` that starts at `column` ends: at once, if the phase before this one has it."""
+        phase = sum(end < column for end in self.ends)
+        if (phase ^ parity) & 1:
+            return column
+        if phase == len(self.ends):
+            raise ValueError("a wait that never ends")
+        return max(self.ends[phase], column)
 
 
 class Story:
     """The events of one CTA as bars in lanes, and its barriers. Columns are groups of events that belong together."""
 
-    def __init__(self, events: Sequence[Event], fine: bool = True) -> None:
-        """fine: the two copies of a k-tile arrive in columns of their own."""
-        self.fine = fine
+    def __init__(self, events: Sequence[Event], fine: bool = True, products: int = 1) -> None:
+        """fine: the two copies of a k-tile arrive in columns of their own. products: lanes that they take in turn."""
+        self.fine, self.products = fine, products
         self.bars: list[Bar] = []
         self.barriers: dict[str, Barrier] = defaultdict(Barrier)
         self.syncs: list[int] = []
@@ -150,7 +152,8 @@ class Story:
         elif what.startswith("tcgen05.commit to"):
             self._commits.append(what.rsplit(" ", 1)[1])
         elif what == "tcgen05.mma":
-            self.bars.append(Bar("tensor core", self._mmas.popleft(), column, "mma", f"tile {self._mma_count}"))
+            turn = f" {self._mma_count % self.products}" if self.products > 1 else ""
+            self.bars.append(Bar(f"tensor core{turn}", self._mmas.popleft(), column, "mma", f"tile {self._mma_count}"))
             self._mma_count += 1
         elif what == "tcgen05.commit":
             self.barriers[self._commits.popleft()].change(column, 1)

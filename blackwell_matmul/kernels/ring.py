@@ -9,11 +9,12 @@ class Ring(tilus.Class):
 
     Each warp goes round by itself: `stage` is the one whose turn it is, `phase` the parity of the lap. Those who fill
     call `wait_empty` and see to `fills` arrivals, and the bytes that they announce, at `full()`; those who empty call
-    `wait_full` and see to `empties` arrivals at `empty()`; then both `advance`.
+    `wait_full` and see to `empties` arrivals at `empty()`; then both `advance`. scope: of whom a wait hears.
     """
 
-    def __init__(self, stages: int, fills: int = 1, empties: int = 1):
+    def __init__(self, stages: int, fills: int = 1, empties: int = 1, scope: str = "cta"):
         self.stages = stages
+        self.scope = scope
         self.full_barriers = self.mbarrier.alloc(counts=[fills for _ in range(stages)])
         self.empty_barriers = self.mbarrier.alloc(counts=[empties for _ in range(stages)])
         self.stage: int32 = 0
@@ -26,11 +27,11 @@ class Ring(tilus.Class):
         return self.empty_barriers[self.stage]
 
     def wait_full(self):
-        self.mbarrier.wait(self.full(), phase=self.phase)
+        self.mbarrier.wait(self.full(), phase=self.phase, scope=self.scope)
 
     def wait_empty(self):
         # A lap behind: nobody has to empty the stages of the first one, and the phase before the first counts as over.
-        self.mbarrier.wait(self.empty(), phase=self.phase ^ 1)
+        self.mbarrier.wait(self.empty(), phase=self.phase ^ 1, scope=self.scope)
 
     def advance(self):
         self.stage = (self.stage + 1) % self.stages

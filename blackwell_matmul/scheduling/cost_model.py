@@ -79,7 +79,8 @@ def predicted_cycles(tile: TileConfig) -> int:
     full, rest = divmod(_ctas_of_one_sm(tile), resident)
     on_chip = tile.k_tiles * (full * _k_tile(tile, resident) + (_k_tile(tile, rest) if rest else 0))
     loop: float = (on_chip**MEMORY_POWER + _memory_cycles(tile) ** MEMORY_POWER) ** (1 / MEMORY_POWER)
-    return round(loop + (full + bool(rest)) * _ends(tile))
+    exposed = 1 if "clc" in tile.features else full + bool(rest)  # a second accumulator hides the others
+    return round(loop + exposed * _ends(tile))
 
 
 def _ctas_of_one_sm(tile: TileConfig) -> int:
@@ -101,7 +102,7 @@ def _memory_cycles(tile: TileConfig) -> float:
 def _ends(tile: TileConfig) -> float:
     """Of the CTAs that are together on an SM, before their k-tiles and after. The epilogue of one runs beside the
     products of another."""
-    epilogue = tile.block_m * _finished_columns(tile) / EPILOGUE_ELEMENTS_PER_CYCLE
+    epilogue = tile.cta_m * _finished_columns(tile) / EPILOGUE_ELEMENTS_PER_CYCLE
     return LATENCY_CYCLES + epilogue + _exchange(tile)
 
 
@@ -121,8 +122,8 @@ def _finished_columns(tile: TileConfig) -> int:
 
 def _k_tile(tile: TileConfig, together: int) -> float:
     """One k-tile of each of the CTAs that share an SM, when all comes from the L2."""
-    products = tile.block_m * tile.mma.multiplied_columns(tile) * tile.block_k / tile.mma.fma_per_cycle
-    load = (tile.block_m + tile.block_n) * tile.row_bytes / L2_BYTES_PER_CYCLE
+    products = tile.cta_m * tile.mma.multiplied_columns(tile) * tile.block_k / tile.mma.fma_per_cycle
+    load = (tile.cta_m + tile.cta_n) * tile.row_bytes / L2_BYTES_PER_CYCLE
     from_l2 = (tile.block_m + tile.block_n / _spared_by_multicast(tile)) / (tile.block_m + tile.block_n)
     busy = max(products, load) + HIDDEN_COST * from_l2 * min(products, load)
     turn = 0 if "specialised" in tile.features else TURN_CYCLES

@@ -4,18 +4,25 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.scheduling.tile_config import WARP, WARPGROUP, MmaSpec, TileConfig, round_up
+from blackwell_matmul.scheduling.tile_config import (
+    SPACE_COLUMNS_STEP,
+    WARP,
+    WARPGROUP,
+    MmaSpec,
+    TileConfig,
+    round_up,
+)
 
 
 class Tcgen05(MmaSpec):
-    """tcgen05.mma of kind::f16 with cta_group::1, as tilus 0.2.0 emits it (PTX ISA, "tcgen05 Matrix Shapes"), into
-    tensor memory.
+    """tcgen05.mma of kind::f16, as tilus 0.2.0 emits it (PTX ISA, "tcgen05 Matrix Shapes"), into tensor memory:
+    128 rows of a CTA, with cta_group::2 of each of two.
 
     fma_per_cycle: from the dense peak and the clock of the data sheet of a B200. archs: B300 has the instruction; its
     sm_103a is not served yet. workspace_bytes: tcgen05.alloc leaves the address of the tensor memory in shared memory.
@@ -23,32 +30,38 @@ class Tcgen05(MmaSpec):
 
     name, instruction, gpu_feature = "tcgen05", "tcgen05.mma", "tcgen05"
     rows = 128
-    shape = f"tcgen05.mma with M = {rows}"
+    shape = f"tcgen05.mma with M = {rows} or {2 * rows}"
     step_n = 16
     lacking = "tcgen05 instructions and no tensor memory; B200 and GB200 have them"
     archs = ("sm_100a",)
-    barriers = 1
     workspace_bytes = 4
     fma_per_cycle = 4096
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
-        if tile.block_m == self.rows:
+        rows = self.rows * tile.pair
+        if tile.block_m == rows:
             return None
-        why = f"tcgen05.mma computes {self.rows} rows, one in each lane that the four warps read"
+        whose = " of each CTA" if tile.pair > 1 else ""
+        why = f"tcgen05.mma computes {rows} rows, one in each lane{whose} that the four warps read"
         return f"block_m = {tile.block_m}: {why}."
 
-    def in_space(self, row: Mapping[str, int]) -> bool:
-        return super().in_space(row) and row.get("block_m", self.rows) == self.rows
+    def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
+        rows = self.rows * (2 if "pairs" in features else 1)
+        return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0 and row.get("block_m", rows) == rows
 
     def registers(self, tile: TileConfig) -> int:
         return 0
 
     def threads(self, tile: TileConfig) -> int:
-        """Those who load and multiply are of the four warps that read tensor memory in the end."""
-        return WARPGROUP
+        """Four warps read tensor memory. Where a CTA computes tile after tile, three more load, multiply and ask."""
+        return WARPGROUP + 3 * WARP if "clc" in tile.features else WARPGROUP
 
     def tensor_memory_columns(self, tile: TileConfig) -> int:
-        return tensor_memory_columns(tile.block_n)
+        return tensor_memory_columns(tile.block_n * (2 if "clc" in tile.features else 1))
+
+    def barriers(self, tile: TileConfig) -> int:
+        """One that the accumulator is complete; or two for each of two accumulators, and two for the answers."""
+        return 6 if "clc" in tile.features else 1
 
 
 def tensor_memory_columns(block_n: int) -> int:
@@ -82,12 +95,12 @@ class Wgmma(MmaSpec):
             return f"block_m = {tile.block_m}: wgmma computes {self.rows} rows at a time; {fit} fit."
         return None
 
-    def in_space(self, row: Mapping[str, int]) -> bool:
+    def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
         """With warps that only multiply any width is worth a try: 3584 columns are 32 tiles of 112, which fill an H200
         with four rows of them."""
         if "consumers" in row:
             return row.get("block_m", self.rows * row["consumers"]) == self.rows * row["consumers"]
-        return super().in_space(row)
+        return super().in_space(row, features)
 
     def registers(self, tile: TileConfig) -> int:
         return tile.block_m * tile.block_n // (WARPGROUP * tile.consumers)

@@ -98,17 +98,17 @@ def _shared_memory_fits(tile: TileConfig) -> str | None:
     ring = "ring" in tile.features
     stages = f"{tile.stages} stages of " if ring else ""
     return (
-        f"Shared memory: {stages}A {tile.block_m}x{tile.block_k} and B {tile.block_n}x{tile.block_k} and the rest take "
+        f"Shared memory: {stages}A {tile.cta_m}x{tile.block_k} and B {tile.cta_n}x{tile.block_k} and the rest take "
         f"{need} bytes and a CTA on {tile.gpu} can have {have}; lower "
         f"{'stages, ' if ring else ''}block_n or block_k."
     )
 
 
 def _box_rows_fit(tile: TileConfig) -> str | None:
-    extent = max(tile.block_m, tile.block_n)
+    extent = max(tile.cta_m, tile.cta_n)
     if "tma" not in tile.features or extent <= TMA_BOX_EXTENT:
         return None
-    name = "block_m" if tile.block_m == extent else "block_n"
+    name = "block_m" if tile.cta_m == extent else "block_n"
     return f"{name} = {extent}: a TMA box has at most {TMA_BOX_EXTENT} rows; make {name} smaller."
 
 

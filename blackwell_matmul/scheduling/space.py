@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.problem import INT32_MAX, KNOBS, Problem, Schedule, as_pins
+from blackwell_matmul.problem import INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, require, why_no_mma, why_not
@@ -59,7 +59,9 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 @cache
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
     rows = (dict(zip(knobs, values)) for values in itertools.product(*(SPACE[name] for name in knobs)))
-    possible = (row for row in rows if MMA_SPECS[mma].in_space(row) and _fills_its_cluster(row))
+    possible = (
+        row for row in rows if MMA_SPECS[mma].in_space(row, features or features_of(knobs)) and _fills_its_cluster(row)
+    )
     return tuple(dict.fromkeys(Schedule(**row, mma=mma, features=features) for row in possible))
 
 

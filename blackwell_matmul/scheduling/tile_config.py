@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +29,12 @@ SWIZZLE_BYTES = (128, 64, 32, 16)
 
 SPACE_COLUMNS_STEP = 32
 """Of block_n, in the space."""
+
+SPACE_ROWS = 128
+"""The most that one CTA computes, in the space."""
+
+ANSWER_BYTES = 16
+"""What cluster launch control answers (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
 
 
 class MmaSpec(ABC):
@@ -56,9 +62,6 @@ class MmaSpec(ABC):
     archs: ClassVar[tuple[str, ...]] = ()
     """Where tilus 0.2.0 generates it; nothing: wherever the GPU has it."""
 
-    barriers: ClassVar[int] = 0
-    """Mbarriers that track it."""
-
     workspace_bytes: ClassVar[int] = 0
     """Of shared memory, behind everything else."""
 
@@ -69,9 +72,9 @@ class MmaSpec(ABC):
     def wrong_rows(self, tile: TileConfig) -> str | None:
         """Why it cannot compute block_m rows."""
 
-    def in_space(self, row: Mapping[str, int]) -> bool:
-        """Whether the space has a tile of this schedule, complete or not."""
-        return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0
+    def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
+        """Whether the space has a tile of this schedule, complete or not, for a kernel with these features."""
+        return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0 and row.get("block_m", 0) <= SPACE_ROWS
 
     @abstractmethod
     def registers(self, tile: TileConfig) -> int:
@@ -81,6 +84,10 @@ class MmaSpec(ABC):
         return WARPGROUP * tile.consumers + (WARP if "specialised" in tile.features else 0)
 
     def tensor_memory_columns(self, tile: TileConfig) -> int:
+        return 0
+
+    def barriers(self, tile: TileConfig) -> int:
+        """Mbarriers that track it, and what follows it."""
         return 0
 
     def multiplied_columns(self, tile: TileConfig) -> float:
@@ -122,7 +129,7 @@ class TileConfig:
         """One for TMA or one for each stage, and as many for the way back if warps specialise; those of the MMA."""
         of_tma = self.stages * (2 if "specialised" in self.features else 1) if "tma" in self.features else 0
         of_parts = self.consumers if self.split_k > 1 else 0
-        return of_tma + of_parts + self.mma.barriers
+        return of_tma + of_parts + self.mma.barriers(self)
 
     @property
     def strips(self) -> int:
@@ -152,7 +159,7 @@ class TileConfig:
     def ctas(self) -> int:
         """Tiles of C and their parts, or, where a CTA computes many, what would be a CTA each; in whole clusters."""
         tiles_m = round_up(ceil_div(self.problem.m, self.block_m), self.cluster_m)
-        return tiles_m * ceil_div(self.problem.n, self.block_n) * self.split_k
+        return tiles_m * ceil_div(self.problem.n, self.block_n) * self.split_k * self.pair
 
     @property
     def k_tiles(self) -> int:
@@ -160,17 +167,33 @@ class TileConfig:
         return ceil_div(ceil_div(self.problem.k, self.block_k), self.split_k)
 
     @property
+    def pair(self) -> int:
+        """CTAs that compute a tile together, each its rows, and load it, each its rows of A and of B."""
+        return 2 if "pairs" in self.features else 1
+
+    @property
+    def cta_m(self) -> int:
+        """Rows of the tile, and of A, of one CTA."""
+        return self.block_m // self.pair
+
+    @property
+    def cta_n(self) -> int:
+        """Rows of B that one CTA holds."""
+        return self.block_n // self.pair
+
+    @property
     def cluster_ctas(self) -> int:
-        return self.cluster_m * self.split_k
+        return self.cluster_m * self.split_k * self.pair
 
     @property
     def shared_bytes(self) -> int:
         """What the launch asks for: A, B, the strips of C, the barriers, and what the MMA needs besides."""
         end = 0
         for rows, row_bytes in (
-            (self.stages * self.block_m, self.row_bytes),
-            (self.stages * self.block_n, self.row_bytes),
-            (self.strip_buffers * self.block_m, self.strip_row_bytes),
+            (self.stages * self.cta_m, self.row_bytes),
+            (self.stages * self.cta_n, self.row_bytes),
+            (self.strip_buffers * self.cta_m, self.strip_row_bytes),
+            ("clc" in self.features, ANSWER_BYTES),
         ):
             alignment = _alignment_bytes(row_bytes)
             end = round_up(round_up(end, alignment) + rows * row_bytes, alignment)

@@ -36,6 +36,8 @@ GOOD = {
     "v2": Schedule(128, 128, 64, 32, 3),
     "v3": Schedule(128, 128, 64, 32, 3),
     "v4": Schedule(128, 128, 64, 32, 3, group_m=4),
+    "v5": Schedule(128, 128, 64, 32, 3, group_m=4),
+    "v6": Schedule(256, 128, 64, 32, 3, group_m=4),
     "h0": Schedule(128, 128, 64, mma="wgmma"),
     "h1": Schedule(128, 128, 64, 32, mma="wgmma"),
     "h2": Schedule(128, 128, 64, 32, 3, mma="wgmma"),

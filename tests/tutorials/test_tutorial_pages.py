@@ -16,17 +16,22 @@ TEXTS = {
 
 BROKEN = {
     "v0.md": {
-        "missing-proxy-fence": '==> missing fence: fence.proxy_async(space="shared") after line 50 by warp 2',
-        "dealloc-in-flight": "==> warp 3 has waited for it: the missing sync: self.sync() between that and line 75",
+        "missing-proxy-fence": '==> missing fence: fence.proxy_async(space="shared") after line 53 by warp 2',
+        "dealloc-in-flight": "==> warp 3 has waited for it: the missing sync: self.sync() between that and line 78",
     },
     "v1.md": {
         "too-few-bytes": "which ended without the bytes of cp.async.bulk.tensor (load): arrive_and_expect_tx announces",
-        "missing-proxy-fence": '==> missing fence: fence.proxy_async(space="shared") after line 78 by warp 0',
+        "missing-proxy-fence": '==> missing fence: fence.proxy_async(space="shared") after line 81 by warp 0',
     },
     "v2.md": {
         "wrong-phase": "passed on phase 0, and cp.async.bulk.tensor (load) is part of phase 1: the parity that",
         "overwritten-in-flight": "==> missing wait: mbarrier.wait on mma_barrier",
     },
+    "v3.md": {
+        "overwritten-in-flight": "==> missing wait: mbarrier.wait on full[0]",
+        "deadlock": "they wait for each other: warp 0 waits for empty[0] at line",
+    },
+    "v4.md": {"written-by-two-ctas": "CTA (12, 0, 0)"},
 }
 """By page, what check must say in "Break it": the code, and what is missing."""
 

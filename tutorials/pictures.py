@@ -353,8 +353,7 @@ def _order(
     for index in range(size):
         canvas.box(left - 0.2, top + index * cell, 0.12, cell, COPY if index in rows else FAINT)
         canvas.box(left + index * cell, top - 0.2, cell, 0.12, COPY_DARK if index in columns else FAINT)
-        for row in range(size):
-            canvas.box(left + index * cell, top + row * cell, cell, cell, FAINT)
+    canvas.box(left, top, size * cell, size * cell, FAINT)
     for tile, (row, column) in enumerate(places):
         canvas.box(left + column * cell, top + row * cell, cell, cell, TENSOR, str(tile), 4.5)
     told = f"{len(rows)} rows of tiles of A, {len(columns)} of B: {len(rows) + len(columns)} in all"

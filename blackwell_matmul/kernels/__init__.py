@@ -24,6 +24,8 @@ RUNGS: Mapping[str, str] = MappingProxyType(
         "v2": "blackwell_matmul.kernels.blackwell.v2:BlackwellMatmulV2",
         "v3": "blackwell_matmul.kernels.blackwell.v3:BlackwellMatmulV3",
         "v4": "blackwell_matmul.kernels.blackwell.v4:BlackwellMatmulV4",
+        "v5": "blackwell_matmul.kernels.blackwell.v5:BlackwellMatmulV5",
+        "v6": "blackwell_matmul.kernels.blackwell.v6:BlackwellMatmulV6",
         "h0": "blackwell_matmul.kernels.hopper.v0:HopperMatmulV0",
         "h1": "blackwell_matmul.kernels.hopper.v1:HopperMatmulV1",
         "h2": "blackwell_matmul.kernels.hopper.v2:HopperMatmulV2",

@@ -1,0 +1,170 @@
+"""V5: a CTA stays on its SM and computes tile after tile, as cluster launch control hands them out.
+
+New against V4: a CTA asks for the tile of one that has not started yet, which then never does. A second accumulator in
+tensor memory lets the next tile's main loop run while four warps store this one.
+"""
+
+from tilus import DataType, SharedTensor, float32, int32, void_p
+from tilus.utils import cdiv
+
+from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.tiles import GroupedTiles
+
+
+class BlackwellMatmulV5(MatmulScript):
+    """C[m, n] = A[m, k] @ B[n, k].T; rows of A, B and C are multiples of 16 bytes, as TMA needs them."""
+
+    features = ("tma", "ring", "specialised", "grouped", "clc")
+
+    def __init__(
+        self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int, group_m: int
+    ):
+        super().__init__()
+        self.dtype = dtype
+        self.block_m = block_m
+        self.block_n = block_n
+        self.block_k = block_k
+        self.e_block_n = e_block_n
+        self.stages = stages
+        self.group_m = group_m
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        # The grid: one CTA for each tile of C. Those for which an SM has room start, and compute the tiles of the
+        # others. Tensor memory has 128 lanes, a row of the tile in each, and a warp can load 32 of them: hence four
+        # warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
+        tiles = GroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
+        self.attrs.blocks = cdiv(m, self.block_m) * cdiv(n, self.block_n)
+        self.attrs.warps = 7
+
+        g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
+
+        # On-chip memory: shared memory for `stages` k-tiles of A and B, a strip of C and the answer to a request,
+        # tensor memory for two accumulators.
+        s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
+        s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
+        s_c = self.shared_tensor(dtype=self.dtype, shape=[self.block_m, self.e_block_n])
+        s_answer = self.shared_tensor(dtype=int32, shape=[4])
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, self.block_m, self.block_n])
+        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        with self.single_warp():
+            self.tcgen05.relinquish_alloc_permit(cta_group=1)
+
+        # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after one, by
+        # tcgen05.commit; an accumulator is full after one, by tcgen05.commit, and empty after one of each thread that
+        # stores; an answer is there when its bytes are, and may be overwritten when every thread has read it.
+        ring = Ring(self.stages)
+        sums = Ring(2, empties=128)
+        answers = Ring(1, empties=7 * 32)
+        self.sync()  # every warp sees the initialised barriers and the address of t_acc
+
+        # The warp that loads.
+        with self.single_warp(4):
+            tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
+            tile: int32 = self.blockIdx.x
+            while True:
+                row, column = tiles.place(tile)
+                offset_m: int32 = row * self.block_m
+                offset_n: int32 = column * self.block_n
+                # What lies outside of A and B arrives as zeros, which add nothing.
+                for offset_k in range(0, k, self.block_k):
+                    ring.wait_empty()
+                    # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(ring.full(), transaction_bytes=tile_bytes)
+                    stage = ring.stage
+                    self.tma.global_to_shared(
+                        src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=ring.full()
+                    )
+                    self.tma.global_to_shared(
+                        src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=ring.full()
+                    )
+                    ring.advance()
+                another, tile = self.next_tile(answers, s_answer)
+                if not another:
+                    break
+
+        # The warp that multiplies.
+        with self.single_warp(5):
+            while True:
+                sums.wait_empty()
+                for offset_k in range(0, k, self.block_k):
+                    # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                    ring.wait_full()
+                    # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
+                    # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
+                    stage = ring.stage
+                    self.tcgen05.mma(
+                        s_a[stage], s_b[stage].transpose(), t_acc[sums.stage], enable_input_d=offset_k != 0
+                    )
+                    self.tcgen05.commit(mbarrier=ring.empty())
+                    ring.advance()
+                self.tcgen05.commit(mbarrier=sums.full())
+                sums.advance()
+                another, _ = self.next_tile(answers, s_answer)
+                if not another:
+                    break
+
+        # The warp that asks. After "no" it must not ask again, nor exit before the answer is there
+        # ("clusterlaunchcontrol.try_cancel").
+        with self.single_warp(6):
+            while True:
+                answers.wait_empty()
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(answers.full(), transaction_bytes=s_answer.nbytes)
+                self.clc.try_cancel(s_answer, mbarrier=answers.full(), multicast=False)
+                another, _ = self.next_tile(answers, s_answer)
+                if not another:
+                    break
+
+        # The warps that store.
+        with self.warp_group(0, 4):
+            tile: int32 = self.blockIdx.x
+            while True:
+                row, column = tiles.place(tile)
+                offset_m: int32 = row * self.block_m
+                offset_n: int32 = column * self.block_n
+                sums.wait_full()
+                # Tensor memory -> registers -> shared memory -> global memory, one strip of columns at a time.
+                for e_offset_n in range(0, self.block_n, self.e_block_n):
+                    # Loads are asynchronous too: the registers hold nothing before the wait ("tcgen05.wait").
+                    t_strip = self.tcgen05.slice(
+                        t_acc[sums.stage], [0, e_offset_n], [0, 1], [self.block_m, self.e_block_n]
+                    )
+                    r_strip = self.tcgen05.load(t_strip)
+                    self.tcgen05.wait_load()
+                    # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
+                    # all meet.
+                    self.store_shared(s_c, r_strip.to(self.dtype))
+                    self.fence.proxy_async(space="shared")
+                    self.sync()
+                    with self.single_warp():
+                        # What lies outside of C is not stored.
+                        self.tma.shared_to_global(s_c, g_c, offsets=[offset_m, offset_n + e_offset_n])
+                        # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that
+                        # alone. Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync
+                        # tells the others.
+                        self.tma.commit_group()
+                        self.tma.wait_group(n=0, read=True)
+                    self.sync()
+                self.mbarrier.arrive(sums.empty())
+                sums.advance()
+                another, tile = self.next_tile(answers, s_answer)
+                if not another:
+                    break
+
+        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").
+        self.sync()
+        self.tcgen05.dealloc(t_acc)
+
+    def next_tile(self, answers: Ring, s_answer: SharedTensor):
+        """Whether there is another tile, and which: that of the CTA that will not start."""
+        answers.wait_full()
+        another, block = self.clc.query_response(s_answer)
+        # Read through the generic proxy, overwritten through the async proxy: each reader fences, then tells.
+        self.fence.proxy_async(space="shared")
+        self.mbarrier.arrive(answers.empty())
+        answers.advance()
+        return another, block.x

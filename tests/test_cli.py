@@ -385,7 +385,7 @@ def test_rejected_schedules_share_rows_and_reasons_and_all_gives_each_its_own(li
     assert ["128", "256", "64", "32", "6", "303236", "256"] in [line.split() for line in every.splitlines()]
 
 
-@pytest.mark.parametrize("argv", [["--gpu", "h100"], ["--target", "sm_103a"], ["--size", "8", "8", "9"]])
+@pytest.mark.parametrize("argv", [["--gpu", "h100"], ["--target", "sm_120a"], ["--size", "8", "8", "9"]])
 def test_when_none_can_run_the_exit_code_is_1(listed, argv):
     code, out = listed("v1", *argv)
     assert code == 1 and "54 cannot run" in out and "> chosen: none\n  No schedule can run it.\n" in out

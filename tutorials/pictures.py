@@ -335,7 +335,9 @@ def v2_ring() -> Canvas:
 def v4_order() -> Canvas:
     """The tiles that the first CTAs compute, in the order of V3 and in groups of rows."""
     size, ctas, group_m = 16, 36, 6
-    canvas = Canvas(7.6, 3.85, f"{size} x {size} tiles: what the first {ctas} CTAs compute, and the rows that they need")
+    canvas = Canvas(
+        7.6, 3.85, f"{size} x {size} tiles: what the first {ctas} CTAs compute, and the rows that they need"
+    )
     _order(canvas, 0.75, "V3: down each column", lambda tile: (tile % size, tile // size), size, ctas)
     group = group_m * size
     grouped = lambda tile: (tile // group * group_m + tile % group % group_m, tile % group // group_m)  # noqa: E731

@@ -93,6 +93,7 @@ class _Build:
                     tilus_compat.restore_scopes(),
                     tilus_compat.wgmma_fragments(),
                     tilus_compat.widest_wgmma(),
+                    tilus_compat.tcgen05_mma(),
                     tilus_compat.workspace_bytes(),
                     sound_arithmetic(),
                     tilus_compat.signed_bounds(),

@@ -215,8 +215,9 @@ def wgmma_fragments() -> Iterator[None]:
             rule.generate_wgmma_register_layout = layout
 
 
-WGMMA_N_MOST, WGMMA_N_STEP = 256, 8
-"""PTX ISA, "wgmma.mma_async": N of floating-point types. Of integers it is a multiple of 16 from 32 on."""
+WGMMA_N = 256, 8
+"""The most, and the step (PTX ISA, "wgmma.mma_async"): N of floating-point types. Of integers it is a multiple of 16 from
+32 on."""
 
 
 @contextmanager
@@ -233,7 +234,7 @@ def widest_wgmma() -> Iterator[None]:
 
         def widest(m: int, n: int, k: int, *types: Any) -> tuple[int, int, int]:
             mma_m, mma_n, mma_k = narrow.__func__(m, n, k, *types)
-            return mma_m, max(mma_n, _widest(n)) if types[-1].is_float() else mma_n, mma_k
+            return mma_m, max(mma_n, _widest(n, *WGMMA_N)) if types[-1].is_float() else mma_n, mma_k
 
         inst.get_inst_mnk = staticmethod(widest)
         try:
@@ -242,8 +243,39 @@ def widest_wgmma() -> Iterator[None]:
             inst.get_inst_mnk = narrow
 
 
-def _widest(n: int) -> int:
-    return max((each for each in range(WGMMA_N_STEP, WGMMA_N_MOST + 1, WGMMA_N_STEP) if n % each == 0), default=0)
+def _widest(n: int, most: int, step: int) -> int:
+    return max((each for each in range(step, most + 1, step) if n % each == 0), default=0)
+
+
+TCGEN05_N = 256, 16
+"""The most, and the step: PTX ISA, "tcgen05.mma: Matrix Shape", M = 128 and 256."""
+
+
+@contextmanager
+def tcgen05_mma() -> Iterator[None]:
+    """Multiply on every GPU that has tcgen05.mma, with the widest instructions that divide a tile.
+
+    tilus registers its emitter for sm_100a alone; sm_103a (B300) takes the same code for kind::f16 and kind::f8f6f4.
+    And it takes the largest power of two in N: three instructions of N = 64 for 192 columns, which read A three times
+    from shared memory and are bound by that. Removable when the emitter is registered for sm_100f and `get_inst_mnk`
+    knows the other N.
+    """
+    emitter: Any = importlib.import_module("tilus.backends.emitters.cuda.tcgen05.mma").TMemoryMmaSSEmitter
+    inst: Any = importlib.import_module("tilus.ir.instructions.cuda.tcgen05").Tcgen05MmaSSInst
+    family: Any = importlib.import_module("tilus.target").nvgpu_sm100f
+    with lock:
+        narrow, registered = emitter.__dict__["get_inst_mnk"], emitter.REGISTRY[inst]
+
+        def widest(kind: Any, cta_group: int, m: int, n: int, k: int) -> tuple[int, int, int]:
+            mma_m, mma_n, mma_k = narrow.__func__(kind, cta_group, m, n, k)
+            return mma_m, max(mma_n, _widest(n, *TCGEN05_N)), mma_k
+
+        emitter.get_inst_mnk = staticmethod(widest)
+        emitter.REGISTRY[inst] = {**registered, family: emitter}
+        try:
+            yield
+        finally:
+            emitter.get_inst_mnk, emitter.REGISTRY[inst] = narrow, registered
 
 
 @contextmanager

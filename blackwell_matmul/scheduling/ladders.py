@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+DATA_CENTER_BLACKWELL = ("v4", "v3", "v2", "v1", "v0")
+
 LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "sm_100a": ("v4", "v3", "v2", "v1", "v0"),
+        "sm_100a": DATA_CENTER_BLACKWELL,
+        "sm_103a": DATA_CENTER_BLACKWELL,
         "sm_90a": ("h6", "h5", "h4", "h3", "h2", "h1", "h0"),
         "sm_120a": ("g0",),
         "sm_121a": ("g0",),

@@ -24,8 +24,8 @@ class Tcgen05(MmaSpec):
     """tcgen05.mma of kind::f16, as tilus 0.2.0 emits it (PTX ISA, "tcgen05 Matrix Shapes"), into tensor memory:
     128 rows of a CTA, with cta_group::2 of each of two.
 
-    fma_per_cycle: from the dense peak and the clock of the data sheet of a B200. archs: B300 has the instruction; its
-    sm_103a is not served yet. workspace_bytes: tcgen05.alloc leaves the address of the tensor memory in shared memory.
+    fma_per_cycle: from the dense peak and the clock of the data sheet of a B200. workspace_bytes: tcgen05.alloc leaves
+    the address of the tensor memory in shared memory.
     """
 
     name, instruction, gpu_feature = "tcgen05", "tcgen05.mma", "tcgen05"
@@ -33,7 +33,6 @@ class Tcgen05(MmaSpec):
     shape = f"tcgen05.mma with M = {rows} or {2 * rows}"
     step_n = 16
     lacking = "tcgen05 instructions and no tensor memory; B200 and GB200 have them"
-    archs = ("sm_100a",)
     workspace_bytes = 4
     fma_per_cycle = 4096
 
@@ -62,6 +61,11 @@ class Tcgen05(MmaSpec):
     def barriers(self, tile: TileConfig) -> int:
         """One that the accumulator is complete; or two for each of two accumulators, and two for the answers."""
         return 6 if "clc" in tile.features else 1
+
+    def multiplied_columns(self, tile: TileConfig) -> float:
+        """Narrow tiles are bound by shared memory, 128 bytes a cycle (SemiAnalysis, microbench-blackwell, B200: for 16
+        of K, N / 2 cycles or a cycle for 128 bytes of A and B, whichever is more)."""
+        return tile.block_n * max(1.0, (self.rows + tile.cta_n) / (2 * tile.block_n))
 
 
 def tensor_memory_columns(block_n: int) -> int:

@@ -37,8 +37,6 @@ def why_no_mma(mma: MmaSpec, gpu: Gpu) -> str | None:
     """Why this GPU cannot run a kernel that multiplies so."""
     if mma.gpu_feature not in gpu.features:
         return f"{gpu} has no {mma.lacking}{_rungs_for(gpu.arch)}."
-    if mma.archs and gpu.arch not in mma.archs:
-        return f"tilus 0.2.0 generates no {mma.instruction} for {gpu}; it does for {', '.join(mma.archs)}."
     return None
 
 

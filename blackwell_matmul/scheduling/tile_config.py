@@ -59,9 +59,6 @@ class MmaSpec(ABC):
     lacking: ClassVar[str]
     """What a GPU without it has not, and which ones have it."""
 
-    archs: ClassVar[tuple[str, ...]] = ()
-    """Where tilus 0.2.0 generates it; nothing: wherever the GPU has it."""
-
     workspace_bytes: ClassVar[int] = 0
     """Of shared memory, behind everything else."""
 

@@ -21,7 +21,13 @@ from blackwell_matmul.compiler import compile
 from blackwell_matmul.compiler.plan import c_div, c_mod
 from blackwell_matmul.errors import CompileError, InputError
 from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names, tilus_compat
-from blackwell_matmul.frontend.tilus_compat import signed_bounds, wgmma_fragments, widest_wgmma, workspace_bytes
+from blackwell_matmul.frontend.tilus_compat import (
+    signed_bounds,
+    tcgen05_mma,
+    wgmma_fragments,
+    widest_wgmma,
+    workspace_bytes,
+)
 from blackwell_matmul.simulator.machine.registers import coordinates
 
 Limits = tuple[int | None, int | None]
@@ -133,6 +139,35 @@ def test_a_tile_is_multiplied_by_the_widest_wgmma() -> None:
         assert [width(n) for n in (96, 160, 192, 224, 256, 320)] == [96, 160, 192, 224, 256, 160]
         assert width(24, int8, int8, int32) == 8
     assert width(224) == 32
+
+
+def test_a_tile_is_multiplied_by_the_widest_tcgen05_mma() -> None:
+    """PTX ISA, "tcgen05.mma: Matrix Shape": N is any multiple of 16 up to 256; tilus takes powers of two alone."""
+    from tilus.backends.emitters.cuda.tcgen05.mma import Tcgen05MmaKind, TMemoryMmaSSEmitter
+
+    def width(n: int, kind: Any = Tcgen05MmaKind.F16) -> int:
+        return TMemoryMmaSSEmitter.get_inst_mnk(kind, 1, 128, n, 64)[1]
+
+    assert [width(n) for n in (96, 160, 192, 224, 256)] == [32, 32, 64, 32, 256]
+    with tcgen05_mma():
+        assert [width(n) for n in (96, 160, 192, 224, 256, 320)] == [96, 160, 192, 224, 256, 160]
+        assert width(192, Tcgen05MmaKind.F8F6F4) == 192
+    assert width(192) == 64
+
+
+def test_tcgen05_mma_is_generated_for_its_family() -> None:
+    """PTX ISA, "tcgen05.mma, Target ISA Notes": sm_100f and what belongs to it; tilus registers sm_100a alone."""
+    from tilus.backends.emitter import BaseInstEmitter
+    from tilus.ir.instructions.cuda.tcgen05 import Tcgen05MmaSSInst
+    from tilus.target import match_target, nvgpu_sm103a, nvgpu_sm120a
+
+    def generated(target: Any) -> bool:
+        return match_target(target, list(BaseInstEmitter.REGISTRY[Tcgen05MmaSSInst])) is not None
+
+    assert not generated(nvgpu_sm103a)
+    with tcgen05_mma():
+        assert generated(nvgpu_sm103a) and not generated(nvgpu_sm120a)
+    assert not generated(nvgpu_sm103a)
 
 
 def test_a_workspace_is_as_large_as_its_tensor() -> None:

@@ -100,7 +100,7 @@ def test_a_gpu_that_no_schedule_can_run_on_is_named_once() -> None:
 
 def test_a_partial_pin_restricts_the_choice() -> None:
     problem = Problem(8192, 8192, 8192)
-    assert choose(rung("v2"), problem, B200, {"block_n": 64}) == Schedule(128, 64, 64, 64, 2)
+    assert choose(rung("v2"), problem, B200, {"block_n": 64}) == Schedule(128, 64, 64, 64, 4)
     assert choose(rung("v2"), problem, B200, {"stages": 6}) == Schedule(128, 256, 16, 64, 6)  # two CTAs an SM
     for schedule in projection(rung("v1")):
         assert choose(rung("v1"), problem, B200, schedule.as_dict()) == schedule

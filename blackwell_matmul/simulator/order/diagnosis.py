@@ -174,14 +174,16 @@ def relaxed_arrival(c: Conflict) -> Missing | None:
 
 
 def _weak_wait(c: Conflict, carried: Carried) -> Weak | None:
-    """The last wait of the warp, if it was too weak."""
+    """The last wait of the warp, if it was too weak: relaxed, or for its own CTA alone."""
     wait, weak = carried.waits[c.warp.index], carried.relaxed.get(c.warp.index)
-    return weak if weak is not None and weak.location == wait.location else None
+    if weak is None or weak.location != wait.location:
+        return None
+    return weak if not weak.scope or c.culprit.cta is not c.lanes.cta else None
 
 
 def relaxed_both(c: Conflict) -> Missing | None:
-    """The arrival does not publish the knowledge and the wait would not take it along; after a read, a proxy fence may be
-    missing besides (see `proxy_fence`)."""
+    """The arrival does not publish the knowledge, and the wait would not take it along. After a read, a proxy fence may
+    be missing besides (see `proxy_fence`)."""
     for carried in c.barriers():
         if carried.loosened is None or c.warp.index not in carried.waits or not carried.loose.generic & c.other.event:
             continue
@@ -339,8 +341,8 @@ def _sync(one: Cta, other: Cta) -> str:
 
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
-    proxy_fence, lanes_of_one_warp, relaxed_wait, relaxed_arrival, relaxed_both, wrong_phase, one_lane_arrived, barrier_carries_it,
-    another_cta_was_told, another_warp_knows, waited_for_later, completion,
+    proxy_fence, lanes_of_one_warp, relaxed_wait, relaxed_arrival, relaxed_both, wrong_phase, one_lane_arrived,
+    barrier_carries_it, another_cta_was_told, another_warp_knows, waited_for_later, completion,
 )  # fmt: skip
 
 

@@ -341,7 +341,7 @@ def _sync(one: Cta, other: Cta) -> str:
 
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
-    proxy_fence, lanes_of_one_warp, relaxed_wait, relaxed_arrival, relaxed_both, wrong_phase, one_lane_arrived,
+    proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, wrong_phase, one_lane_arrived,
     barrier_carries_it, another_cta_was_told, another_warp_knows, waited_for_later, completion,
 )  # fmt: skip
 

@@ -60,7 +60,6 @@ def try_cancel(inst: Any, context: LoweringContext) -> Any:
     context.scalar(inst.multicast)
 
     def run(warp: Warp, view: View, address: int, multicast: bool) -> None:
-        _require_aligned(view, context)
         barrier = barrier_at(warp.cta, address, location)
         number = _ask(warp)
         if not multicast:
@@ -95,12 +94,6 @@ def try_cancel(inst: Any, context: LoweringContext) -> Any:
         return grants.ask()
 
     return run
-
-
-def _require_aligned(view: View, context: LoweringContext) -> None:
-    past = view.storage.address_of(view.base) % RESPONSE_BYTES
-    if past:
-        raise context.fail(f"its response starts {past} bytes past a multiple of {RESPONSE_BYTES} in shared memory")
 
 
 @describe(

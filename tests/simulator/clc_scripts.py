@@ -160,3 +160,27 @@ class TakesOne(tilus.Script):
         if is_valid:
             more = self.load_global(g_x, offsets=[first.x, 0], shape=[1, COLUMNS]) * 2
             self.store_global(g_y, more, offsets=[first.x, 0])
+
+
+class Backwards(tilus.Script):
+    """Each CTA doubles its own row of x and asks for two more, of which it reads the second response first."""
+
+    def __call__(self, rows: int32, x_ptr: ~int32, y_ptr: ~int32):
+        self.attrs.blocks = rows
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=int32, shape=[rows, COLUMNS])
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[rows, COLUMNS])
+        responses = self.shared_tensor(dtype=int32, shape=[2, 4])
+        full = self.mbarrier.alloc(counts=[1, 1])
+        for i in range(2):
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(full[i], transaction_bytes=16)
+            self.clc.try_cancel(responses[i], mbarrier=full[i], multicast=False)
+        row: int32 = self.blockIdx.x
+        self.store_global(g_y, self.load_global(g_x, offsets=[row, 0], shape=[1, COLUMNS]) * 2, offsets=[row, 0])
+        for j in range(2):
+            self.mbarrier.wait(full[1 - j], phase=0)
+            is_valid, first = self.clc.query_response(responses[1 - j])
+            if is_valid:
+                more = self.load_global(g_x, offsets=[first.x, 0], shape=[1, COLUMNS]) * 2
+                self.store_global(g_y, more, offsets=[first.x, 0])

@@ -9,7 +9,7 @@ import pytest
 from clc_scripts import COLUMNS, Doubles, DoublesInPairs, Places, TakesOne
 from clean import clean
 from orders import ORDERS, codes, faults, faulty, finding, line_of, lines, never_ok, run_in, silent
-from tilus import float32, int32, int64, uint8, uint32
+from tilus import float32, int32, uint8, uint32
 
 from blackwell_matmul import check
 from blackwell_matmul.errors import UnsupportedError
@@ -71,7 +71,7 @@ def test_what_a_cta_leaves_is_launched(seed: int, workers: int) -> None:
 
 
 def test_responses_of_other_types_of_integers() -> None:
-    for dtype, count in ((uint8, 16), (int64, 2), (uint32, 4)):
+    for dtype, count in ((uint8, 16), (uint32, 4)):
         args = call(TakesOne(dtype, count), 5)
         clean(*args)
         np.testing.assert_array_equal(args[-1], 2 * args[-2])

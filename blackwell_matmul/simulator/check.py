@@ -16,11 +16,12 @@ from blackwell_matmul.frontend import Bound, target_for
 from blackwell_matmul.problem import MAX_ORDERS, Schedule
 from blackwell_matmul.simulator.findings import Event, Finding, Run
 from blackwell_matmul.simulator.lowering.lower import Lowered
+from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.order.causes import in_order
-from blackwell_matmul.simulator.parallel import cluster_at, positions
 from blackwell_matmul.simulator.report import Report, coverage
 from blackwell_matmul.simulator.simulate import new_simulation, plain_options, prepare, run_simulation
 from blackwell_matmul.simulator.simulation import Simulation
+from blackwell_matmul.simulator.teams import positions, team_from, teams
 from blackwell_matmul.simulator.trace.timeline import around
 from blackwell_matmul.simulator.trace.tracer import Tracer
 from blackwell_matmul.validation import plain_values, shown
@@ -135,7 +136,11 @@ class _Study:
         simulation = self._simulation(seed, again=True)
         simulation.tracer = Tracer(position, detailed=True)
         grid = simulation.grid
-        simulation.run(list(positions(grid)) if self.lowered.interacts else cluster_at(grid, position))
+        if self.lowered.interacts:
+            simulation.run(list(positions(grid)))
+        else:
+            team = team_from(grid, position, teams(grid, seed, self.lowered.cancels))
+            simulation.run(team.cluster, Grants(team.grants))
         return simulation.tracer.events
 
 

@@ -124,7 +124,8 @@ class Description:
     wait that they need from then on. conflict: the code of a finding about an access of it, where it has one of its
     own. approximation: what the checks of the order leave out, in a few words; "": nothing. again: None where each CTA
     must execute it in full. carries: it moves or combines elements of registers inside each thread; what nothing wrote
-    is carried along (unwritten.py). shares: its result is its operand's registers, seen otherwise.
+    is carried along (unwritten.py). shares: its result is its operand's registers, seen otherwise. cancels: it takes
+    the work of a cluster that has not started, and no CTA may exit before it is over.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Description:
     again: Again | None = None
     carries: bool = False
     shares: bool = False
+    cancels: bool = False
     called: str = ""
 
     @functools.cached_property

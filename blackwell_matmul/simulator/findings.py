@@ -12,6 +12,7 @@ from blackwell_matmul.frontend.program import Location
 Code = Literal[
     "access-before-grid-wait",
     "assumption-false",
+    "cancel-after-refusal",
     "conversion-range",
     "data-race",
     "deadlock",

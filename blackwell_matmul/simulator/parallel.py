@@ -1,5 +1,5 @@
-"""Spreading the clusters of a grid over the cores, a CTA being one where there are none. CTAs that interact run
-together, in one process."""
+"""Spreading the teams of clusters of a grid (teams.py) over the cores. CTAs that interact run together, in one
+process."""
 
 from __future__ import annotations
 
@@ -18,37 +18,16 @@ from threadpoolctl import ThreadpoolController
 
 from blackwell_matmul.errors import SimulationError, UnsupportedError
 from blackwell_matmul.interrupts import held, leave_with_parent
-from blackwell_matmul.simulator.machine.grid import Grid, Position
+from blackwell_matmul.simulator.machine.grid import Grid
 from blackwell_matmul.simulator.replay.alike import Replays
 from blackwell_matmul.simulator.simulation import Simulation
+from blackwell_matmul.simulator.teams import Team, positions, teams
 from blackwell_matmul.validation import spelled
 
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
 
 Progress = Callable[[int, int], None]
 """Told how many CTAs are done, of how many."""
-
-
-def positions(grid: Grid) -> Iterator[Position]:
-    """Block indices in launch order, x fastest."""
-    x, y, z = grid.dimensions
-    for k, j, i in itertools.product(range(z), range(y), range(x)):
-        yield i, j, k
-
-
-def cluster_at(grid: Grid, position: Position) -> list[Position]:
-    """The block indices of the cluster of a CTA, by rank."""
-    first = [at // extent * extent for at, extent in zip(position, grid.cluster, strict=True)]
-    x, y, z = (range(begin, begin + extent) for begin, extent in zip(first, grid.cluster, strict=True))
-    return [(i, j, k) for k, j, i in itertools.product(z, y, x)]
-
-
-def clusters(grid: Grid) -> list[list[Position]]:
-    """The block indices of each cluster, in launch order."""
-    if grid.cluster == (1, 1, 1):
-        return [[position] for position in positions(grid)]
-    leaders = (at for at in positions(grid) if not any(i % e for i, e in zip(at, grid.cluster, strict=True)))
-    return [cluster_at(grid, leader) for leader in leaders]
 
 
 def run_ctas(simulation: Simulation, workers: int | None, progress: Progress | None = None) -> dict[str, int]:
@@ -95,7 +74,7 @@ def _as_sentence(simulation: Simulation, error: Exception) -> SimulationError:
 
 
 def _run_independent(simulation: Simulation, workers: int | None, progress: Progress) -> None:
-    every = clusters(simulation.grid)
+    every = teams(simulation.grid, simulation.seed, simulation.lowered.cancels)
     alone = bool(simulation.listeners)  # they hear of it in this process
     processes = 1 if alone or not _can_fork() else min(workers or _cores(), len(every))
     memory = _shared(simulation.grid) if processes > 1 else nullcontext()
@@ -122,17 +101,18 @@ SEEN_FIRST = 3
 def _run_repeatedly(
     simulation: Simulation,
     replays: Replays,
-    every: list[list[Position]],
+    every: list[Team],
     processes: int,
     forced: bool,
     progress: Progress,
 ) -> None:
     """forced: several processes are asked for, whether or not they pay."""
-    size, total = len(every[0]), len(every) * len(every[0])
+    ends = list(itertools.accumulate(len(team.cluster) * (1 + len(team.grants)) for team in every))
+    total = ends[-1]
     times = [time.perf_counter()]
-    for done, cluster in enumerate(every, 1):
-        replays.run(cluster)
-        progress(done * size, total)
+    for done, team in enumerate(every, 1):
+        replays.run(team)
+        progress(ends[done - 1], total)
         times.append(time.perf_counter())
         if done >= SEEN_FIRST and times[-1] - times[0] > FORK_PAYS_SECONDS / 4:
             break
@@ -141,15 +121,15 @@ def _run_repeatedly(
     ahead = min(times[-1] - times[-2], (times[-1] - times[0]) / done) * len(rest)
     processes = min(processes, len(rest))
     if processes < 2 or (not forced and ahead < FORK_PAYS_SECONDS):
-        _run_each(replays, rest, lambda count: progress((done + count) * size, total))
+        _run_each(replays, rest, lambda count: progress(ends[done + count - 1], total))
     else:
-        tell: Callable[[int], None] = lambda count: progress(min((done + count * processes) * size, total), total)  # noqa: E731
+        tell: Callable[[int], None] = lambda count: progress(ends[min(done + count * processes, len(ends)) - 1], total)  # noqa: E731
         _run_forked(simulation, replays, rest, processes, tell)
 
 
-def _run_each(replays: Replays, mine: list[list[Position]], tell: Callable[[int], None]) -> None:
-    for count, cluster in enumerate(mine, 1):
-        replays.run(cluster)
+def _run_each(replays: Replays, mine: list[Team], tell: Callable[[int], None]) -> None:
+    for count, team in enumerate(mine, 1):
+        replays.run(team)
         tell(count)
 
 
@@ -168,11 +148,11 @@ def _can_fork() -> bool:
 def _run_forked(
     simulation: Simulation,
     replays: Replays,
-    rest: list[list[Position]],
+    rest: list[Team],
     processes: int,
     tell: Callable[[int], None],
 ) -> None:
-    """Each process takes every n-th cluster and writes into memory that all share; findings come back by pipe."""
+    """Each process takes every n-th team and writes into memory that all share; findings come back by pipe."""
     context = multiprocessing.get_context("fork")
     children = []
     try:
@@ -193,7 +173,7 @@ def _run_forked(
             child.join()
 
 
-def _child(simulation: Simulation, replays: Replays, mine: list[list[Position]], sender: Any) -> None:
+def _child(simulation: Simulation, replays: Replays, mine: list[Team], sender: Any) -> None:
     leave_with_parent()
     simulation.grid.findings.by_key.clear()
     simulation.grid.printed.clear()

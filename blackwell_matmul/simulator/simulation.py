@@ -10,6 +10,7 @@ from blackwell_matmul.simulator.findings import nobody
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered, Main
 from blackwell_matmul.simulator.machine.cta import Cluster, Cta
+from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.order.deadlock import deadlock
@@ -29,14 +30,20 @@ class Simulation:
     listeners: tuple[Listener, ...] = ()
     tracer: Tracer | None = None
 
-    def run(self, positions: list[Position], log: Listener | None = None, main: Main | None = None) -> list[Cta]:
-        """Run these CTAs together until all have returned or cannot go on. log: hears of it, and the CTAs are left
-        open. main: what their warps run."""
+    def run(
+        self,
+        positions: list[Position],
+        grants: Grants | None = None,
+        log: Listener | None = None,
+        main: Main | None = None,
+    ) -> list[Cta]:
+        """Run these CTAs together until all have returned or cannot go on. grants: of the cluster that they are. log:
+        hears of it, and the CTAs are left open. main: what their warps run."""
         tracer = self.tracer if self.tracer is not None and self.tracer.position in positions else None
         extra = [each for each in (tracer, log) if each is not None]
         engine = Engine(self.policy, self.seed, (*self.checks(), *self.listeners, *extra))
         self.grid.findings.told = engine.tell.found
-        clusters = self._clusters(positions, engine)
+        clusters = self._clusters(positions, engine, grants)
         ctas = [cta for cluster in clusters for cta in cluster.ctas]
         stuck = engine.run([warp for cta in ctas for warp in cta.warps], main or self.lowered.main)
         for cluster in clusters:
@@ -49,12 +56,12 @@ class Simulation:
                 cta.close()
         return ctas
 
-    def _clusters(self, positions: list[Position], engine: Engine) -> list[Cluster]:
+    def _clusters(self, positions: list[Position], engine: Engine, grants: Grants | None) -> list[Cluster]:
         """The CTAs at these positions, whole clusters in launch order (PTX ISA, %cluster_ctarank: x fastest)."""
         found: dict[Position, Cluster] = {}
         for position in positions:
             x, y, z = (at // extent for at, extent in zip(position, self.grid.cluster, strict=True))
-            cluster = found.setdefault((x, y, z), Cluster(self.grid.cluster))
+            cluster = found.setdefault((x, y, z), Cluster(self.grid.cluster, grants=grants or Grants()))
             cta = Cta(self.grid, position, cluster, engine)
             cta.tensor_memory.performed = engine.tell.performed
             engine.tell.started(cta)

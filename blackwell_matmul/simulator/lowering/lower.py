@@ -54,7 +54,7 @@ class Lowered:
 
     written: names of the parameters whose memory the program may write, or None when that is not known.
     cluster: its extents; its CTAs run together. interacts: all CTAs talk to each other (semaphores, global workspaces)
-    and must run together.
+    and must run together. cancels: its clusters take over the work of others (teams.py).
     scan(warp, log, places): what a warp does, without doing it; None where that is not known before. values: the names
     of the callables that move values, and what says where in global memory. sources: the tensors that `places` has a
     list for.
@@ -67,6 +67,7 @@ class Lowered:
     num_warps: int
     cluster: tuple[int, int, int]
     interacts: bool
+    cancels: bool
     written: frozenset[str] | None
     lines: dict[int, Location]
     scan: Callable[[Any, list[Any], list[list[int]]], None] | None
@@ -113,12 +114,13 @@ class Lowering:
         self.keep: list[Any] = []  # ids are keys above: the objects must stay alive
         self.num_warps = program.tile.metadata.num_warps
         self.groups = [ThreadGroup(0, self.num_warps * 32)]
-        self.interacts = False
+        self.interacts = self.cancels = False
         self.viewed: set[int] = set()
         self.lets: dict[int, Any] = {}
         self.literals: set[str] = set()  # names that lets bind to a number
         self.barriers: dict[int, tuple[int, int]] = {}  # by tensor of barriers: the first one's address, and how many
-        self.addresses: dict[int, str] = {}  # by tensor that holds one barrier: its address, as Python
+        self.items: dict[int, str] = {}  # by tensor of one element that is known as a number: that, as Python
+        self.foreseen: set[int] = set()  # tensors that are tuples of numbers, which `scan` knows too
         self.used_later = _used_later(program)
         self.unwritten = Unwritten(program, self.constant)
         self.operands = {id(t) for node in walk(program.tile.body) for t in getattr(node, "inputs", ())}
@@ -318,8 +320,8 @@ class Lowering:
     def visit_TensorItemValueStmt(self, stmt: Any) -> None:
         from blackwell_matmul.simulator.semantics.views import ITEM, item_value
 
-        if id(stmt.tensor) in self.addresses:
-            self.emit(f"{self.declare(stmt.var)} = {self.addresses[id(stmt.tensor)]}")
+        if id(stmt.tensor) in self.items:
+            self.emit(f"{self.declare(stmt.var)} = {self.items[id(stmt.tensor)]}")
             return
         self.repeatable = False
         for line in self.unwritten.read(stmt.tensor, Instruction(ITEM, self.groups[-1], self.here)):
@@ -332,11 +334,12 @@ class Lowering:
 
     def instruction(self, inst: Any) -> None:
         self.here = self.program.location_of(inst) or self.here
-        if self._is_barrier_address(inst):
+        if self._is_barrier_address(inst) or self._is_part_of_response(inst):
             return
         description, lower = description_of(inst, str(self.here))
         self.instructions.append((inst, description))
         self.interacts |= description.ties_ctas
+        self.cancels |= description.cancels
         context = LoweringContext(self, inst, description, self.groups[-1], self.here)
         try:
             function = lower(inst, context)
@@ -369,7 +372,7 @@ class Lowering:
         if kind == "AllocBarrierInst" and inst in self.program.barriers:
             self.barriers[id(inst.output)] = (self.program.barriers[inst], len(inst.counts))
             if len(inst.counts) == 1:
-                self.addresses[id(inst.output)] = str(self.program.barriers[inst])
+                self.items[id(inst.output)] = str(self.program.barriers[inst])
         if kind != "SliceRegisterInst" or id(inst.inputs[0]) not in self.barriers or inst.output.shape:
             return False
         if id(inst.output) in self.operands:
@@ -377,7 +380,16 @@ class Lowering:
         first, count = self.barriers[id(inst.inputs[0])]
         address = self.constant(barrier_address(first, count, self.program.name_of(inst.inputs[0]), self.here))
         self.emit(f"{self.define(inst.output)} = {address}(w, {self.scalar(inst.offsets[0])})")
-        self.addresses[id(inst.output)] = self.value_of(inst.output)
+        self.items[id(inst.output)] = self.value_of(inst.output)
+        return True
+
+    def _is_part_of_response(self, inst: Any) -> bool:
+        """What tilus takes of a response, one number at a time, needs no registers either."""
+        if type(inst).__name__ != "SliceRegisterInst" or id(inst.inputs[0]) not in self.foreseen:
+            return False
+        whole, number = self.value_of(inst.inputs[0]), self.scalar(inst.offsets[0])
+        self.emit(f"{self.define(inst.output)} = {whole}[{number}]")
+        self.items[id(inst.output)] = self.value_of(inst.output)
         return True
 
     def _watch_registers(self, inst: Any, context: LoweringContext) -> None:
@@ -411,14 +423,17 @@ class Lowering:
         target = self._target(inst.output) if inst.output is not None else ""
         if context.result is not None:
             target = f"{self.declare(context.result)} = "
+        foreseen = f"{target}{context.foreseen}" if context.foreseen else ""
         if context.kind == "steps":
-            self.emit(f"{target}yield from {call}", "")
+            self.emit(f"{target}yield from {call}", foreseen)
         elif context.kind == "blocking":
             self.emit(f"b = {call}", "")
             self.emit("if b is not None:", "")
             self.emit("    yield b", "")
         else:
-            self.emit(f"{target}{call}", "")
+            self.emit(f"{target}{call}", foreseen)
+        if foreseen:
+            self.foreseen.add(id(inst.output))
         if id(inst.output) in self.used_later and not context.description.registers_later:
             self._watch(inst.output, context, write=True)
         if context.kind == "exit":
@@ -444,7 +459,7 @@ class Lowering:
         exec(compile(source, filename, "exec"), self.namespace)
         return Lowered(
             self.program, source, self.namespace["main"], self._grid(metadata), self.num_warps,
-            self._cluster(), self.interacts, self.written(), self.locations, self._scan(), self.values,
+            self._cluster(), self.interacts, self.cancels, self.written(), self.locations, self._scan(), self.values,
             tuple(self.sources.values()), counts,
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Code, Finding, Severity, Stop
+from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.machine.memory import Storage
 from blackwell_matmul.simulator.machine.tensor_memory import Columns, tensor_memory
@@ -62,12 +63,14 @@ class Warp:
 class Cluster:
     """CTAs that run together and reach each other's shared memory; a CTA of a grid without clusters is one by itself.
 
-    shape: its extents, in CTAs. ctas: by rank. meeting: the barrier.cluster that some warps stand at.
+    shape: its extents, in CTAs. ctas: by rank. meeting: the barrier.cluster that some warps stand at. grants: whose
+    work it takes over.
     """
 
     shape: tuple[int, int, int]
     ctas: list[Cta] = field(default_factory=list)
     meeting: Rendezvous | None = None
+    grants: Grants = field(default_factory=Grants)
 
 
 class Cta:

@@ -120,7 +120,9 @@ def _ranks(inst: Any) -> int | None:
         return -1 if rank is None else 1 << rank
     mask = getattr(inst, "multicast", getattr(inst, "multicast_mask", None))
     known = _constant(mask)
-    return None if mask is None else -1 if known is None else known
+    if known is False or mask is None:
+        return None
+    return -1 if known is None or known is True else known
 
 
 def _constant(expression: Any) -> int | None:

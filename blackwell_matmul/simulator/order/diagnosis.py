@@ -7,7 +7,7 @@ the two. The first that does names the fault.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from blackwell_matmul.frontend.program import Location
@@ -168,9 +168,37 @@ def relaxed_arrival(c: Conflict) -> Missing | None:
     """The knowledge came to a barrier that this warp waited on, with an arrival that is too weak to publish it."""
     for carried in c.barriers():
         if getattr(carried.loose, c.effect.path) & c.other.event and c.warp.index in carried.waits:
-            if carried.loosened is not None:
+            if carried.loosened is not None and _weak_wait(c, carried) is None:
                 return _too_weak(c, f"the arrival on {carried.barrier.name}", carried.loosened, "release")
     return None
+
+
+def _weak_wait(c: Conflict, carried: Carried) -> Weak | None:
+    """The last wait of the warp, if it was too weak: relaxed, or for its own CTA alone."""
+    wait, weak = carried.waits[c.warp.index], carried.relaxed.get(c.warp.index)
+    if weak is None or weak.location != wait.location:
+        return None
+    return weak if not weak.scope or c.culprit.cta is not c.lanes.cta else None
+
+
+def relaxed_both(c: Conflict) -> Missing | None:
+    """The arrival does not publish the knowledge, and the wait would not take it along. After a read, a proxy fence may
+    be missing besides (see `proxy_fence`)."""
+    for carried in c.barriers():
+        if carried.loosened is None or c.warp.index not in carried.waits or not carried.loose.generic & c.other.event:
+            continue
+        wait, fenced = _weak_wait(c, carried), getattr(carried.loose, c.effect.path) & c.other.event
+        if wait is not None and (fenced or not c.other.write):
+            return _both_too_weak(c, carried.barrier.name, carried.loosened, wait, bool(fenced))
+    return None
+
+
+def _both_too_weak(c: Conflict, name: str, arrival: Weak, wait: Weak, fenced: bool) -> Missing:
+    better = 'sem="release" and sem="acquire"' if not (arrival.scope and wait.scope) else 'scope="cluster" in both'
+    fence = "" if fenced else f', and fence.proxy_async(space="{c.effect.space.value}") before the arrival,'
+    what = f"the arrival on {name} at {arrival.location} is too weak, and the wait at {wait.location} as well"
+    missing = _too_weak(c, "", arrival, "release")
+    return replace(missing, advice=f"{what}; with {better}{fence} they would order the two")
 
 
 def _too_weak(c: Conflict, what: str, weak: Weak, edge: str) -> Missing:
@@ -313,8 +341,8 @@ def _sync(one: Cta, other: Cta) -> str:
 
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
-    proxy_fence, lanes_of_one_warp, relaxed_wait, relaxed_arrival, wrong_phase, one_lane_arrived, barrier_carries_it,
-    another_cta_was_told, another_warp_knows, waited_for_later, completion,
+    proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, wrong_phase, one_lane_arrived,
+    barrier_carries_it, another_cta_was_told, another_warp_knows, waited_for_later, completion,
 )  # fmt: skip
 
 
@@ -427,6 +455,7 @@ class Diagnosis:
         if op.source_free:
             return  # its writes may outlive the CTA (PTX ISA, cp.async.bulk.wait_group)
         lost = any(region.storage.space == "shared" for region in op.reads)
+        lost |= operation.instruction.description.cancels
         wait = operation.too_new.advice if operation.too_new else operation.remedy
         op.cta.report(
             "in-flight-at-exit",

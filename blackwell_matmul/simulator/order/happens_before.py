@@ -109,11 +109,19 @@ class HappensBefore(Listener):
         _, racing = self._record(region, write, event, known, (instruction, lanes))
         for other in racing:
             if self.diagnosis.report(warp, instruction, lanes, effect, region, other) is Severity.UNGUARANTEED:
-                _assume(lanes, effect.path, other.event)
+                self._assume(warp, lanes, effect.path, other)
         if not write:
             self._look_for_unwritten(warp, instruction, effect, region)
         elif not instruction.description.conflict:
             self._initialised(region.storage).mark(region)
+
+    def _assume(self, warp: Warp, acting: Lanes, path: str, other: PastAccess) -> None:
+        """An order that holds on today's hardware, though nothing guarantees it."""
+        for lanes in self._each(warp, acting):
+            if isinstance(other.who, Operation) and not other.who.instruction.description.generic:
+                lanes.learn(other.event)
+            else:
+                setattr(lanes, path, getattr(lanes, path) | other.event)
 
     def _own(self, lanes: Lanes, write: bool) -> int:
         """The event of their accesses. In a cluster stores have one of their own: `stored` is about those alone."""
@@ -509,11 +517,6 @@ class HappensBefore(Listener):
             operation.steps &= kept
         self.events.sweep(kept)
         self.sweep_at = max(SWEEP_AT, 2 * self.events.live)
-
-
-def _assume(lanes: Lanes, path: str, events: int) -> None:
-    """An order that holds on today's hardware, though nothing guarantees it."""
-    setattr(lanes, path, getattr(lanes, path) | events)
 
 
 def _lanes_name(group: ThreadGroup, warp: int) -> str:

@@ -10,11 +10,13 @@ work on memory and registers was written to a `ReplayLog`, in the order in which
 other's tiles.
 
 A cluster with an error is not repeated, nor is a program that reads a scalar from memory, or whose CTAs talk to each
-other beyond their clusters.
+other beyond their clusters. What a cluster is granted of others' work is known ahead (teams.py); one whose warps do not
+read the responses in turn is not repeated either.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +25,11 @@ import numpy as np
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.lowering.scan import Unrepeatable
 from blackwell_matmul.simulator.machine.deferred import Held, Parted, Patch, Product
+from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.replay.log import Place, Replayed, ReplayLog, Thread, logging
 from blackwell_matmul.simulator.simulation import Simulation
+from blackwell_matmul.simulator.teams import Team
 
 MAX_KINDS = 16
 """Logs that are kept; each holds a cluster's memory."""
@@ -54,6 +58,7 @@ class _ScannedCta:
 class _ScannedWarp:
     cta: _ScannedCta
     index: int
+    responses: Iterator[tuple[int, int, int, int]]
 
 
 class ControlPath:
@@ -66,16 +71,17 @@ class ControlPath:
 
     __slots__ = ("begins", "key", "places")
 
-    def __init__(self, lowered: Lowered, grid: Grid, cluster: list[Position]) -> None:
+    def __init__(self, lowered: Lowered, grid: Grid, team: Team) -> None:
         log: list[Any] = []
         lists: list[list[int]] = [[] for _ in lowered.sources]
         ends: dict[Thread, list[int]] = {}
         assert lowered.scan is not None
-        for rank, position in enumerate(cluster):
+        grants = Grants(team.grants)
+        for rank, position in enumerate(team.cluster):
             cta = _ScannedCta(grid, position, rank)
             for index in range(lowered.num_warps):
                 ends[rank, index] = list(map(len, lists))
-                lowered.scan(_ScannedWarp(cta, index), log, lists)
+                lowered.scan(_ScannedWarp(cta, index, grants.foreseen()), log, lists)
                 log.append(None)
         if {*map(type, log)} - {int, bool, type(None)}:  # 0.0 and -0.0 are equal, and not the same
             log = [repr(entry) for entry in log]
@@ -214,18 +220,26 @@ class Replays:
         several = np.prod(simulation.grid.dimensions) > np.prod(simulation.grid.cluster)
         self.looking = bool(several) and simulation.lowered.scan is not None and not simulation.listeners
 
-    def run(self, cluster: list[Position]) -> None:
-        path = self._path(cluster) if self.looking else None
-        if path is None:
-            self.simulation.run(cluster)
-            return
-        kind = self.kinds.get(path.key)
-        if kind is None:
-            self._record(cluster, path, None)
-        elif kind.rooms is None:
-            self.simulation.run(cluster)
-        else:
-            self._run(cluster, path, kind, kind.rooms)
+    def run(self, team: Team) -> None:
+        """Run its cluster, and then what that left of the team."""
+        left: Team | None = team
+        while left is not None:
+            left = left.left(self.simulation.grid, self._run_one(left))
+
+    def _run_one(self, team: Team) -> int:
+        """How many clusters it took over."""
+        path = self._path(team) if self.looking else None
+        kind = None if path is None else self.kinds.get(path.key)
+        if path is None or (kind is not None and kind.rooms is None):
+            return self._in_full(team)
+        if kind is None or kind.rooms is None:
+            return self._record(team, path, None)
+        return self._repeat(team, path, kind, kind.rooms)
+
+    def _in_full(self, team: Team) -> int:
+        grants = Grants(team.grants)
+        self.simulation.run(team.cluster, grants)
+        return grants.taken
 
     def close(self) -> None:
         """Break the cycles through the CTAs that are kept, so that their memory is free now."""
@@ -234,23 +248,21 @@ class Replays:
                 if known is not None:
                     known[1].close()
 
-    def _run(self, cluster: list[Position], path: ControlPath, kind: Kind, rooms: list[np.ndarray]) -> None:
+    def _repeat(self, team: Team, path: ControlPath, kind: Kind, rooms: list[np.ndarray]) -> int:
         clipped = path.clipped(rooms)
         if clipped not in kind.replayed:
-            self._record(cluster, path, kind)
-            return
+            return self._record(team, path, kind)
         known = kind.replayed[clipped]
         tiles = None if known is None else Displaced(known[0], path)
         if known is None or tiles is None or not tiles.fits():
-            self.simulation.run(cluster)
-        else:
-            known[1].run(cluster, tiles)
-            self.missed -= 1
+            return self._in_full(team)
+        self.missed -= 1
+        return known[1].run(team, tiles)
 
-    def _path(self, cluster: list[Position]) -> ControlPath | None:
+    def _path(self, team: Team) -> ControlPath | None:
         """What goes wrong here goes wrong again when the cluster runs, and is reported then."""
         try:
-            return ControlPath(self.simulation.lowered, self.simulation.grid, cluster)
+            return ControlPath(self.simulation.lowered, self.simulation.grid, team)
         except Exception:
             self._miss()
             return None
@@ -259,21 +271,20 @@ class Replays:
         self.missed += 1
         self.looking = self.missed < MAX_MISSED
 
-    def _record(self, cluster: list[Position], path: ControlPath, kind: Kind | None) -> None:
+    def _record(self, team: Team, path: ControlPath, kind: Kind | None) -> int:
         """Run in full, and keep what was done for those that do the same."""
         self._miss()
         if self.logs >= MAX_KINDS:
-            self.simulation.run(cluster)
-            return
+            return self._in_full(team)
         self.logs += 1
-        log, lowered = ReplayLog(), self.simulation.lowered
+        log, lowered, grants = ReplayLog(), self.simulation.lowered, Grants(team.grants)
         before = dict(lowered.counts)
-        ctas = self.simulation.run(cluster, log, lowered.main_with(logging(log)))
+        ctas = self.simulation.run(team.cluster, grants, log, lowered.main_with(logging(log)))
         executed = {name: count - before.get(name, 0) for name, count in lowered.counts.items()}
         rooms, extents = path.all_of(log.rooms), path.all_of(log.extents)
         kind = kind or self.kinds.setdefault(path.key, Kind(rooms))
         kept = None
-        if log.usable and rooms is not None and extents is not None:
+        if log.usable and grants.in_turn and rooms is not None and extents is not None:
             replayed = Replayed(ctas, log, executed, lowered.counts)
             kept = Origins(path, log, extents, replayed), replayed
         if kind.rooms is not None:
@@ -282,3 +293,4 @@ class Replays:
         if kept is None:
             for cta in ctas:
                 cta.close()
+        return grants.taken

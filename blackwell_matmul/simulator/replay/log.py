@@ -16,11 +16,12 @@ from blackwell_matmul.simulator.listener import Broadcast, Listener
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.deferred import Held, Parted, Patch, Product, Sum, Term, Values
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
-from blackwell_matmul.simulator.machine.grid import Position
+from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.semantics.context import Moved
 from blackwell_matmul.simulator.semantics.views import GlobalView
+from blackwell_matmul.simulator.teams import Team
 
 MAX_STEPS = 100_000
 """Steps of a log."""
@@ -414,18 +415,21 @@ class Replayed:
         self.launched[self.next] = op
         self.next += 1
 
-    def run(self, positions: list[Position], tiles: Tiles) -> None:
-        """Compute the values of the cluster at these positions."""
+    def run(self, team: Team, tiles: Tiles) -> int:
+        """Compute the values of this cluster; how many it took over."""
         self.tiles = tiles
         self.sums.clear()
-        for cta, position in zip(self.ctas, positions, strict=True):
+        cluster, asked = self.ctas[0].cluster, self.ctas[0].cluster.grants.asked
+        cluster.grants = Grants(team.grants, asked)
+        for cta, position in zip(self.ctas, team.cluster, strict=True):
             cta.clear(position)
         for step in self.steps:
             step.again(self)
         for name, count in self.executed.items():
             self.counts[name] += count
         for finding in self.findings:
-            self.ctas[0].grid.findings.add(replace(finding, cta=positions[0]))
+            self.ctas[0].grid.findings.add(replace(finding, cta=team.cluster[0]))
+        return cluster.grants.taken
 
     def close(self) -> None:
         self.steps.clear()

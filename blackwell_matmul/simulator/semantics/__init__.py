@@ -2,6 +2,7 @@
 
 from blackwell_matmul.simulator.description import DESCRIPTIONS, Description, description_of
 from blackwell_matmul.simulator.semantics import (  # noqa: F401
+    clc,
     cluster,
     cp_async,
     debug,

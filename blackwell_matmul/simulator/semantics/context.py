@@ -73,7 +73,8 @@ class LoweringContext:
     returns after it). result: the scalar variable that it gives. by_value: values decide what its result depends on.
     carry(warp, arguments, *arguments with origins in the place of registers): the origins of the result, where they do
     not move as the elements do (unwritten.py). chosen(warp, *arguments): which elements of its registers the
-    instruction reads; None: all."""
+    instruction reads; None: all. foreseen: what `scan` has in the place of the call, whose result is numbers that are
+    known ahead (replay/)."""
 
     def __init__(
         self, names: Names, inst: Any, description: Description, group: ThreadGroup, location: Location | None
@@ -89,6 +90,7 @@ class LoweringContext:
         self.result: Any = None
         self.by_value = False
         self.logged: list[str] = []
+        self.foreseen = ""
         self.moved: Moved | None = None
         self.carry: Callable[..., np.ndarray] | None = None
         self.chosen: Callable[..., np.ndarray] | None = None

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tilus
 import torch
+from clc_scripts import Backwards, Doubles, DoublesInPairs, TakesOne
 from orders import ORDERS, line_of
 from replay_scripts import (
     COLUMNS,
@@ -98,10 +99,10 @@ def launch(script: Any, args: tuple[Any, ...], full: bool, **options: Any) -> Se
     repeated = 0
     run_again = log.Replayed.run
 
-    def count(stage: Any, *where: Any) -> None:
+    def count(stage: Any, *where: Any) -> int:
         nonlocal repeated
         repeated += 1
-        run_again(stage, *where)
+        return run_again(stage, *where)
 
     with pytest.MonkeyPatch.context() as patch, records(kept):
         patch.setattr(log.Replayed, "run", count)
@@ -179,6 +180,25 @@ def test_a_ring_of_slots(m: int) -> None:
     x = numbers(m, 4 * COLUMNS, torch.float16)
     seen = both(Ring, m, 4, x, nothing(m, 4 * COLUMNS, torch.float16))
     assert seen.run.ok and seen.repeated == -(-m // ROWS) - (1 if m % ROWS == 0 else 2)
+
+
+def rows_of(script: Any, rows: int) -> tuple[Any, ...]:
+    return script, rows, numbers(rows, 64, torch.int32), torch.zeros(rows, 64, dtype=torch.int32)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("script", [Doubles(stages=3), DoublesInPairs(), TakesOne(), Doubles("no fence")])
+def test_ctas_that_take_over_the_work_of_others(script: Any, seed: int) -> None:
+    """In teams of few lengths, each of which is a kind; and what TakesOne leaves."""
+    seen = both(*rows_of(script, 160), seed=seed)
+    assert seen.run.ok and seen.repeated > 12
+    assert seen.outputs[1] == bytes_of(2 * numbers(160, 64, torch.int32))
+
+
+def test_responses_that_are_not_read_in_turn() -> None:
+    """What each one says is not foreseen."""
+    seen = both(*rows_of(Backwards(), 40))
+    assert seen.run.ok and seen.repeated == 0 and seen.outputs[1] == bytes_of(2 * numbers(40, 64, torch.int32))
 
 
 def test_tiles_in_another_order_are_the_same_kind() -> None:

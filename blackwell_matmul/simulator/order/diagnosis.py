@@ -175,10 +175,12 @@ def relaxed_arrival(c: Conflict) -> Missing | None:
 
 
 def _too_weak(c: Conflict, what: str, weak: Weak, edge: str) -> Missing:
-    """Between CTAs a store may still be on its way, or an old copy of what it wrote in the L1 of the other SM."""
+    """Between CTAs a store may still be on its way, or an old copy of what it wrote in the L1 of the other SM; what the
+    async proxy brought is there when an mbarrier is told."""
     is_so, better = (f"has scope {weak.scope}", 'scope="cluster"') if weak.scope else ("is relaxed", f'sem="{edge}"')
     advice = f"{what} at {weak.location} {is_so}; with {better} it would order the two"
-    lost = c.other.write and c.culprit.cta is not c.lanes.cta
+    stored = c.other.write and c.other_instruction.description.generic
+    lost = stored and c.culprit.cta is not c.lanes.cta
     return Missing(edge, advice, RELAXED, Severity.ERROR if lost else Severity.UNGUARANTEED, weak.location)
 
 

@@ -261,6 +261,8 @@ class HappensBefore(Listener):
         seen, racing = self._record(region, write, event, known, operation)
         operation.after |= seen & ~mine
         if write:
+            if self.beginnings and instruction.description.generic:
+                self.stored |= event
             if self.early:
                 self._meets_early(operation, region)
             self._initialised(region.storage).mark(region)

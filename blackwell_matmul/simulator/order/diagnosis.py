@@ -298,6 +298,11 @@ def completion(c: Conflict) -> Missing | None:
         return None
     if op.too_new is not None and not _let_go_early(c):
         return Missing("wait", op.too_new.advice, at_fault=op.too_new.location)
+    if op.tells is not None and op.tells.cta is not c.warp.cta:
+        here = f"CTA {c.warp.cta.position} before {c.here}"
+        return Missing(
+            "wait", f"the missing wait: {op.tells} is told of it, and whoever waits there has to tell {here}"
+        )
     advice = c.order.warpgroups.advice(op, c.warp, c.instruction.location, c.order.carried)
     return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 

@@ -46,7 +46,8 @@ class PairProduct(tilus.Script):
         if self.fault != "no sync at the start":
             self.cluster.sync()
         t_acc = self.tcgen05.alloc(dtype=self.total, shape=[128, self.block_n], cta_group=2)  # alloc
-        self.tcgen05.relinquish_alloc_permit(cta_group=2)
+        with self.single_warp(1):
+            self.tcgen05.relinquish_alloc_permit(cta_group=2)
         tile_bytes = self.pairs_bytes * (128 + self.half_n) * self.block_k * self.dtype.nbytes
         with self.single_warp(0):
             load_stage: int32 = 0
@@ -113,7 +114,7 @@ class PairProduct(tilus.Script):
 
 
 class PairRelay(tilus.Script):
-    """D = A @ B.T in one step: threads store the operands, and an arrival tells the even CTA of those of the odd one."""
+    """D = A @ B.T in one step: threads store the operands, and an arrival tells the even CTA of the odd one's."""
 
     def __init__(self, fault: str = ""):
         super().__init__()
@@ -253,7 +254,8 @@ class PairMemory(tilus.Script):
                 t_0 = self.tcgen05.alloc(dtype=int32, shape=[128, 32], cta_group=2)  # alone
                 self.tcgen05.dealloc(t_0)
         if self.fault == "gives up before":
-            self.tcgen05.relinquish_alloc_permit(cta_group=2)  # permit
+            with self.single_warp():
+                self.tcgen05.relinquish_alloc_permit(cta_group=2)  # permit
         t = self.tcgen05.alloc(dtype=int32, shape=[128, 512 if self.fault == "too much" else 32], cta_group=2)  # alloc
         if self.fault == "too much":
             t_more = self.tcgen05.alloc(dtype=int32, shape=[128, 32], cta_group=2)  # more

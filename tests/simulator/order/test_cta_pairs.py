@@ -43,9 +43,10 @@ PAIRS = [
         severity=Severity.UNGUARANTEED,
         says="which may not have started",
     ),
+    Pair(PairProduct, "the loader does not wait", "overwritten-in-flight", "wait", "load a", "load a", every=False),
     Pair(
         PairProduct,
-        "the loader does not wait",
+        "bytes of one CTA",
         "overwritten-in-flight",
         "wait",
         "load a",

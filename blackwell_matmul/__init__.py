@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
     from blackwell_matmul.kernels.blackwell.v3 import BlackwellMatmulV3
     from blackwell_matmul.kernels.blackwell.v4 import BlackwellMatmulV4
+    from blackwell_matmul.kernels.blackwell.v5 import BlackwellMatmulV5
+    from blackwell_matmul.kernels.blackwell.v6 import BlackwellMatmulV6
     from blackwell_matmul.kernels.geforce.v0 import GeforceMatmulV0
     from blackwell_matmul.kernels.hopper.v0 import HopperMatmulV0
     from blackwell_matmul.kernels.hopper.v1 import HopperMatmulV1
@@ -62,6 +64,8 @@ __all__ = [
     "BlackwellMatmulV2",
     "BlackwellMatmulV3",
     "BlackwellMatmulV4",
+    "BlackwellMatmulV5",
+    "BlackwellMatmulV6",
     "Bundle",
     "CompileError",
     "DriverError",
@@ -118,6 +122,8 @@ _HOMES = {
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),
     "kernels.blackwell.v3": ("BlackwellMatmulV3",),
     "kernels.blackwell.v4": ("BlackwellMatmulV4",),
+    "kernels.blackwell.v5": ("BlackwellMatmulV5",),
+    "kernels.blackwell.v6": ("BlackwellMatmulV6",),
     "kernels.geforce.v0": ("GeforceMatmulV0",),
     "kernels.hopper.v0": ("HopperMatmulV0",),
     "kernels.hopper.v1": ("HopperMatmulV1",),

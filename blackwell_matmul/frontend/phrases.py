@@ -32,6 +32,15 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "b.transpose()",
     ),
     (
+        r"For cta_group=2, A, B, and D must have compatible shapes .*but got (\(.*?\)), (\(.*?\)), and (\(.*?\))",
+        r"mma for a CTA pair takes of each CTA A of shape (m / 2, k), B of (k, n / 2) and D of (m / 2, n), and these "
+        r"have \1, \2 and \3",
+    ),
+    (
+        r"No layout validation rule registered for .*Tcgen05MmaTSInst.*",
+        "tilus 0.2.0 has no code for an mma with A in tensor memory; put A into shared memory",
+    ),
+    (
         r"Cannot broadcast shape (\(.*?\)) and (\(.*?\)) \(op=(\w+?)(?:Inst)?\)",
         r"\3 has tiles of shape \1 and \2; their extents must be equal, or 1 in one of them",
     ),

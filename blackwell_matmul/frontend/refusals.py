@@ -8,7 +8,14 @@ from typing import Any
 
 from tilus.ir.instructions import DotInst, ReduceInst
 
-from blackwell_matmul.frontend import products, raw_copies, reductions, register_layouts, register_slices
+from blackwell_matmul.frontend import (
+    barrier_slices,
+    products,
+    raw_copies,
+    reductions,
+    register_layouts,
+    register_slices,
+)
 from blackwell_matmul.frontend.recording import instructions
 
 
@@ -16,6 +23,8 @@ def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
     """The instructions with a fault, and why; layouts first, for the others follow from them. names: of tensors."""
     for inst, tensor, threads in register_layouts.beyond(tile):
         yield inst, _short_layout(tensor, names.get(tensor, "a register tensor"), threads)
+    for inst in barrier_slices.stale(tile):
+        yield inst, _stale(names.get(inst.inputs[0], "a tensor of barriers"))
     for inst in instructions(tile):
         for why in (_slice(inst, names), _copy(inst, names), _combination(inst)):
             if why is not None:
@@ -29,6 +38,10 @@ def _short_layout(tensor: Any, name: str, threads: int) -> str:
         f"{name}; one for {threads} works, such as replicated({ones}num_workers={-(-threads // size)}) * this one, "
         "made in __init__"
     )
+
+
+def _stale(name: str) -> str:
+    return f"a slice of {name} has the addresses from before the assignment to it in tilus 0.2.0; assign to the slice"
 
 
 def _slice(inst: Any, names: Mapping[Any, str]) -> str | None:

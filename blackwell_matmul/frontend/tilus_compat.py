@@ -216,8 +216,7 @@ def wgmma_fragments() -> Iterator[None]:
 
 
 WGMMA_N = 256, 8
-"""The most, and the step (PTX ISA, "wgmma.mma_async"): N of floating-point types. Of integers it is a multiple of 16 from
-32 on."""
+"""The most, and the step: N of floating-point types (PTX ISA, "wgmma.mma_async"). Of integers, from 32 on, it is 16."""
 
 
 @contextmanager

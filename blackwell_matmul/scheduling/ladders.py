@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-DATA_CENTER_BLACKWELL = ("v4", "v3", "v2", "v1", "v0")
+DATA_CENTER_BLACKWELL = ("v6", "v5", "v4", "v3", "v2", "v1", "v0")
 
 LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -210,6 +210,21 @@ class Engine:
         meeting.over = True
         self.changed.setdefault(cta, []).append(meeting)
 
+    def meet_pair(self, warp: Warp, key: Any, needed: Iterable[int], brought: Any = None) -> Rendezvous:
+        """Arrive where these warps of both CTAs of a pair come together; none learns what another one did."""
+        pair = sorted((warp.cta, warp.cta.peer or warp.cta), key=lambda cta: cta.rank)
+        meetings = pair[0].meetings
+        if key not in meetings:
+            meetings[key] = Rendezvous(frozenset(cta.warps[i] for cta in pair for i in needed))
+        meeting = meetings[key]
+        meeting.brought[warp] = brought
+        if len(meeting.brought) == len(meeting.needed):
+            del meetings[key]
+            meeting.over = True
+            for cta in pair:
+                self.changed.setdefault(cta, []).append(meeting)
+        return meeting
+
     def meet_cluster(self, warp: Warp, instruction: Instruction) -> Rendezvous:
         """Arrive at the cluster's barrier; the last warp to arrive opens it for all."""
         cluster = warp.cta.cluster

@@ -286,7 +286,8 @@ class ExpressionWriter(ABC):
 
     def _function(self, e: Any, name: str, args: list[Typed]) -> Typed:
         kind = e.func_var.type
-        target = element(kind.param_types[0]) if getattr(kind, "param_types", None) else None
+        first = next(iter(getattr(kind, "param_types", ())), None)
+        target = element(first) if first is not None and first.is_data_type() else None
         if target is None or not target.is_float or not known_function(name):
             raise UnsupportedError(f"The simulator has no meaning for the function {e.func_var.name} in `{e}`.")
         return self.float_call(name, target, [self.converted(a, target) for a in args], element(kind.ret_type))

@@ -129,6 +129,9 @@ class Listener:
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
         """All lanes of these warps have come to a barrier of threads, or returned; last: who opened it, by what."""
 
+    def pairs(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
+        """A warp comes to what both CTAs of a pair do together; cta: the other one, which must have started."""
+
     def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
         """fence.proxy.async for "shared", "global" or, "", both; "registers": wgmma.fence."""
 

@@ -426,3 +426,34 @@ class PairedDot(tilus.Script):
             d = self.dot(a, b, c)
             self.annotate_layout(d, local(2, 1).spatial(8, 4).local(1, 2))
             self.store_global(g_d, d, offsets=[0, 0])
+
+
+class Remapped(tilus.Script):
+    """The CTA of rank 1 lets the name of the barriers, or of the first one, stand for those of rank 0."""
+
+    def __init__(self, whole: bool):
+        super().__init__()
+        self.whole = whole
+
+    def __call__(self, x_ptr: void_p):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[32, 64])
+        s = self.shared_tensor(dtype=float16, shape=[16, 64])
+        full = self.mbarrier.alloc(counts=[1, 1])
+        self.cluster.sync()
+        first = full[0]
+        if self.cluster.blockRank == 0:
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(first, transaction_bytes=4096)
+        elif self.whole:
+            full = self.cluster.map_shared_addr(full, target_rank=0)
+            first = full[0]
+        else:
+            first = self.cluster.map_shared_addr(first, target_rank=0)
+        row = 16 * self.cluster.blockRank
+        self.tma.global_to_shared(src=g_x, dst=s, offsets=[row, 0], mbarrier=first, cta_group=2)
+        if self.cluster.blockRank == 0:
+            self.mbarrier.wait(full[0], phase=0)
+        self.cluster.sync()

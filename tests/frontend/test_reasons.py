@@ -102,6 +102,14 @@ CASES: list[tuple[str, str]] = [
     # tensor cores of Blackwell
     (MMA.format(k=33, b="s_b.transpose()"), "the shared tensor a has no layout that the tensor core reads; it must be"),
     (MMA.format(k=32, b="s_b"), "(128, 32), (64, 32) and (128, 64); a transposed B is b.transpose()"),
+    (
+        MMA.format(k=32, b="s_b.transpose(), cta_group=2").replace("t_acc, enable", "d=t_acc, enable"),
+        "CTA A of shape (m / 2, k), B of (k, n / 2) and D of (m / 2, n), and these have (128, 32), (32, 64) and",
+    ),
+    (
+        MMA.format(k=64, b="s_b.transpose()").replace("mma(s_a,", "mma(t_acc,"),
+        "tilus 0.2.0 has no code for an mma with A in tensor memory; put A into shared memory",
+    ),
     ("t = self.tcgen05.alloc(dtype=float32, shape=[100, 64])  # here", "must be 32, 64, or 128, got 100"),
     ("t = self.tcgen05.alloc(dtype=float32, shape=[128, 700])  # here", "must be in the range [32, 512]"),
     (

@@ -31,21 +31,7 @@ def problem_for(schedule: Schedule, seed: int) -> Problem:
             return problem
 
 
-SAMPLED = {
-    "v0": 6,
-    "v1": 6,
-    "v2": 8,
-    "v3": 6,
-    "v4": 8,
-    "h0": 6,
-    "h1": 6,
-    "h2": 6,
-    "h3": 8,
-    "h4": 8,
-    "h5": 8,
-    "h6": 10,
-    "g0": 6,
-}
+SAMPLED = {name: 10 if name in ("v6", "h6") else 6 for name in RUNGS}
 """How many schedules of a rung are run, drawn with a seed; `bench/sweep.py` runs all of V0 to V2."""
 
 GPU_FOR = {mma: gpu_for_target(t) for mma, t in (("tcgen05", "sm_100a"), ("wgmma", "sm_90a"), ("mma.sync", "sm_120a"))}

@@ -2,6 +2,7 @@
 
 import tilus
 from tilus import float16, float32, int32, int64, uint32
+from tilus.hidet.ir.primitives.cuda.cvta import cvta_generic_to_shared
 
 
 class Scalars(tilus.Script):
@@ -238,11 +239,13 @@ class InTurn(tilus.Script):
 
 
 class Unknown(tilus.Script):
-    """An address in another CTA, which the simulator does not run."""
+    """A shared address as a number, which the simulator does not give."""
 
     def __call__(self, y_ptr: ~int32):
-        self.attrs.blocks = 2
-        self.attrs.cluster_blocks = 2
+        self.attrs.blocks = 1
         self.attrs.warps = 1
-        barrier = self.mbarrier.alloc(counts=1)
-        self.mbarrier.arrive(self.cluster.map_shared_addr(barrier, target_rank=0))
+        g_y = self.global_view(y_ptr, dtype=uint32, shape=[1])
+        s = self.shared_tensor(dtype=uint32, shape=[4])
+        pointer: ~uint32 = s[0].item_ptr()
+        address: uint32 = cvta_generic_to_shared(pointer)
+        self.store_global(g_y, self.register_tensor(dtype=uint32, shape=[1], init=lambda i: address), offsets=[0])

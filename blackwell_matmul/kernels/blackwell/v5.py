@@ -60,7 +60,7 @@ class BlackwellMatmulV5(MatmulScript):
         answers = Ring(1, empties=7 * 32)
         self.sync()  # every warp sees the initialised barriers and the address of t_acc
 
-        # The warp that loads.
+        # Main loop of the warp that loads.
         with self.single_warp(4):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
             tile: int32 = self.blockIdx.x
@@ -86,7 +86,7 @@ class BlackwellMatmulV5(MatmulScript):
                 if not another:
                     break
 
-        # The warp that multiplies.
+        # Main loop of the warp that multiplies.
         with self.single_warp(5):
             while True:
                 sums.wait_empty()
@@ -107,7 +107,7 @@ class BlackwellMatmulV5(MatmulScript):
                 if not another:
                     break
 
-        # The warp that asks. After "no" it must not ask again, nor exit before the answer is there
+        # Main loop of the warp that asks. After "no" it must not ask again, nor exit before the answer is there
         # ("clusterlaunchcontrol.try_cancel").
         with self.single_warp(6):
             while True:
@@ -119,7 +119,7 @@ class BlackwellMatmulV5(MatmulScript):
                 if not another:
                     break
 
-        # The warps that store.
+        # Epilogue: the warps that store, while the next tile is multiplied.
         with self.warp_group(0, 4):
             tile: int32 = self.blockIdx.x
             while True:

@@ -62,14 +62,14 @@ class BlackwellMatmulV6(MatmulScript):
         answers = Ring(1, empties=2 * 7 * 32, scope="cluster")
         self.cluster.sync()  # every warp of both sees the initialised barriers
 
-        # Tensor memory for two accumulators, of both CTAs at once: both have started.
+        # Two accumulators in tensor memory, of both CTAs at once: both have started.
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, self.half_m, self.block_n], cta_group=2)
         # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
         with self.single_warp():
             self.tcgen05.relinquish_alloc_permit(cta_group=2)
         self.sync()  # every warp sees the address of t_acc
 
-        # The warp that loads.
+        # Main loop of the warp that loads.
         with self.single_warp(4):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
             tile: int32 = self.blockIdx.x // 2
@@ -99,7 +99,7 @@ class BlackwellMatmulV6(MatmulScript):
                 if not another:
                     break
 
-        # The warp that multiplies, for both CTAs.
+        # Main loop of the warp that multiplies, for both CTAs.
         with self.single_warp(5):
             while True:
                 if rank == 0:
@@ -126,8 +126,8 @@ class BlackwellMatmulV6(MatmulScript):
                 if not another:
                     break
 
-        # The warp that asks, for both CTAs. After "no" it must not ask again, nor exit before the answer is there
-        # ("clusterlaunchcontrol.try_cancel").
+        # Main loop of the warp that asks, for both CTAs. After "no" it must not ask again, nor exit before the answer
+        # is there ("clusterlaunchcontrol.try_cancel").
         with self.single_warp(6):
             while True:
                 if rank == 0:
@@ -140,7 +140,7 @@ class BlackwellMatmulV6(MatmulScript):
                 if not another:
                     break
 
-        # The warps that store.
+        # Epilogue: the warps that store, while the next tile is multiplied.
         with self.warp_group(0, 4):
             tile: int32 = self.blockIdx.x // 2
             while True:

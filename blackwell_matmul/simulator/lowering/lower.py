@@ -12,7 +12,7 @@ import itertools
 import linecache
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,10 +23,11 @@ from blackwell_matmul.simulator.description import Again, Description, Instructi
 from blackwell_matmul.simulator.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
 from blackwell_matmul.simulator.lowering.scan import SCAN_NAMESPACE
 from blackwell_matmul.simulator.lowering.unwritten import Unwritten
-from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES
+from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES, mapped
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics import description_of
+from blackwell_matmul.simulator.semantics.cluster import require_rank
 from blackwell_matmul.simulator.semantics.context import LoweringContext, Moved, report_undefined
 from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
 from blackwell_matmul.simulator.types import Element, element
@@ -101,8 +102,6 @@ class Lowering:
     """Writes the generated source. One method for each kind of tilus statement."""
 
     def __init__(self, program: Program) -> None:
-        from blackwell_matmul.frontend.recording import walk
-
         self.program = program
         self.lines: list[str] = []
         self.scan: list[str] = []
@@ -121,9 +120,9 @@ class Lowering:
         self.barriers: dict[int, tuple[int, int]] = {}  # by tensor of barriers: the first one's address, and how many
         self.items: dict[int, str] = {}  # by tensor of one element that is known as a number: that, as Python
         self.foreseen: set[int] = set()  # tensors that are tuples of numbers, which `scan` knows too
+        self.address_tensors, self.assigned = address_tensors(program)
         self.used_later = _used_later(program)
         self.unwritten = Unwritten(program, self.constant)
-        self.operands = {id(t) for node in walk(program.tile.body) for t in getattr(node, "inputs", ())}
         self.instructions: list[tuple[Any, Description]] = []
         self.sources: dict[int, Source] = {}  # the global tensors with tiles at a place
         self.values: dict[str, Moved | None] = {}  # the callables that move values
@@ -289,8 +288,8 @@ class Lowering:
         self.emit(f"{self.variable(stmt.var)} = {self.typed(stmt.var, stmt.value)}")
 
     def typed(self, var: Any, value: Any) -> str:
-        """The value as the variable's type holds it."""
-        return self.scalar(value, element(var.type) if hasattr(var.type, "nbits") else None)
+        """The value as the variable's type holds it; a pointer is a number."""
+        return self.scalar(value, element(var.type) if var.type.is_data_type() else None)
 
     def visit_EvaluateStmt(self, stmt: Any) -> None:
         from tilus.ir.instructions import ClusterSyncThreadsInst
@@ -367,21 +366,38 @@ class Lowering:
             self.scan.append("    " * self.depth + f"place{context.moved.source}({offsets})")
 
     def _is_barrier_address(self, inst: Any) -> bool:
-        """Barriers lie where code generation put them, so `barriers[i]` is a number and needs no registers."""
+        """Barriers lie where code generation put them, so `barriers[i]` is a number and needs no registers; nor does
+        its address in another CTA."""
         kind = type(inst).__name__
         if kind == "AllocBarrierInst" and inst in self.program.barriers:
-            self.barriers[id(inst.output)] = (self.program.barriers[inst], len(inst.counts))
-            if len(inst.counts) == 1:
-                self.items[id(inst.output)] = str(self.program.barriers[inst])
-        if kind != "SliceRegisterInst" or id(inst.inputs[0]) not in self.barriers or inst.output.shape:
+            self._barriers_at(inst, self.program.barriers[inst])
+        target = inst.inputs[0] if kind == "AssignInst" else inst.output
+        if kind == "AllocBarrierInst" or id(target) not in self.address_tensors:
             return False
-        if id(inst.output) in self.operands:
-            return False
-        first, count = self.barriers[id(inst.inputs[0])]
-        address = self.constant(barrier_address(first, count, self.program.name_of(inst.inputs[0]), self.here))
-        self.emit(f"{self.define(inst.output)} = {address}(w, {self.scalar(inst.offsets[0])})")
-        self.items[id(inst.output)] = self.value_of(inst.output)
+        if kind == "SliceRegisterInst":
+            first, count = self.barriers[id(inst.inputs[0])]
+            address = self.constant(barrier_address(first, count, self.program.name_of(inst.inputs[0]), self.here))
+            self._address(inst.output, f"{address}(w, {self.scalar(inst.offsets[0])})")
+        elif kind == "MapSharedAddrInst":
+            there, ctas = self.constant(mapped_address(self.here)), math.prod(self._cluster())
+            here, rank = self.items[id(inst.inputs[0])], self.scalar(inst.target_rank)
+            self._address(inst.output, f"{there}(w, {here}, {rank}, {ctas})")
+        else:
+            self._address(inst.inputs[0], self.items[id(inst.inputs[1])])
         return True
+
+    def _barriers_at(self, inst: Any, first: int) -> None:
+        self.barriers[id(inst.output)] = (first, len(inst.counts))
+        if id(inst.output) in self.assigned & self.address_tensors:
+            self._address(inst.output, str(first))
+        elif len(inst.counts) == 1 and id(inst.output) not in self.assigned:
+            self.items[id(inst.output)] = str(first)
+
+    def _address(self, tensor: Any, text: str) -> None:
+        """A register tensor's one element, an address, in a variable of its own."""
+        name = f"a_{self.define(tensor)}"
+        self.emit(f"{name} = {text}")
+        self.items[id(tensor)] = name
 
     def _is_part_of_response(self, inst: Any) -> bool:
         """What tilus takes of a response, one number at a time, needs no registers either."""
@@ -556,6 +572,40 @@ def _used_later(program: Program) -> frozenset[int]:
     return frozenset(found)
 
 
+def address_tensors(program: Program) -> tuple[set[int], set[int]]:
+    """The register tensors that hold the address of one barrier, its own or another CTA's, and that nothing else is
+    done with; and those that something is assigned to."""
+    from blackwell_matmul.frontend.recording import instructions, operands
+
+    every = instructions(program.tile)
+    assigned = {id(inst.inputs[0]) for inst in every if "Assign" in type(inst).__name__}
+    made = {id(inst.output): inst for inst in every if inst in program.barriers}
+    found = {key for key, inst in made.items() if len(inst.counts) == 1}
+    found |= {id(inst.output) for inst in every if _is_slice(inst) and id(inst.inputs[0]) in made.keys() - assigned}
+    found |= {id(inst.output) for inst in every if type(inst).__name__ == "MapSharedAddrInst"}
+    while True:
+        other = {id(t) for inst in every if not _moves_address(inst, made, found) for t in operands(inst)}
+        if not found & other:
+            return found, assigned
+        found -= other
+
+
+def _is_slice(inst: Any) -> bool:
+    return type(inst).__name__ == "SliceRegisterInst" and not inst.output.shape
+
+
+def _moves_address(inst: Any, made: Mapping[int, Any], found: set[int]) -> bool:
+    """An instruction that a scalar variable can stand for."""
+    kind = type(inst).__name__
+    if kind == "AllocBarrierInst":
+        return True
+    if _is_slice(inst):
+        return id(inst.output) in found and id(inst.inputs[0]) not in found
+    moves = kind in ("MapSharedAddrInst", "AssignInst")
+    tensors = [t for t in (*inst.inputs, inst.output) if t is not None] if moves else []
+    return moves and all(id(tensor) in found for tensor in tensors)
+
+
 def _is_literal(text: str) -> bool:
     try:
         ast.literal_eval(text)
@@ -572,6 +622,16 @@ def barrier_address(first: int, count: int, name: str | None, location: Location
             message = f"index {index} leaves {name}, a register tensor of {count} barriers"
             raise warp.cta.stop("out-of-bounds", message, location)
         return first + BARRIER_BYTES * index
+
+    return address
+
+
+def mapped_address(location: Location | None) -> Callable[[Warp, int, int, int], int]:
+    """map_shared_addr, with the rank checked."""
+
+    def address(warp: Warp, here: int, rank: int, ctas: int) -> int:
+        require_rank(warp, rank, ctas, "map_shared_addr", location)
+        return int(mapped(here, rank))
 
     return address
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Finding, Severity
@@ -114,7 +115,39 @@ def barriers_of(cta: Cta) -> list[Mbarrier]:
     return list(cta.barriers.values())
 
 
+WINDOW_BYTES = 2**24
+"""A CTA's part of the shared::cluster window."""
+
+
+def mapped(address: Any, rank: int) -> Any:
+    """The address of the same place in the CTA of that rank (PTX ISA, "mapa"); an address without a rank is one of the
+    CTA that uses it."""
+    return address % WINDOW_BYTES + (rank + 1) * WINDOW_BYTES
+
+
+def barrier_in_cluster(cta: Cta, address: int, location: Location | None) -> Mbarrier:
+    """The mbarrier at an address of the shared::cluster window."""
+    rank, place = divmod(address, WINDOW_BYTES)
+    if rank == 0 or rank - 1 == cta.rank:
+        return _at(cta, place, location)
+    mine: Mbarrier | None = cta.barriers.get(place)
+    return _at(cta, place, location) if mine is None else mine.in_cta(cta.cluster.ctas[rank - 1])
+
+
 def barrier_at(cta: Cta, address: int, location: Location | None) -> Mbarrier:
+    """The mbarrier at an address of the shared::cta window, which is one of the CTA itself."""
+    barrier = barrier_in_cluster(cta, address, location)
+    if barrier.cta is not cta:
+        raise cta.stop(
+            "remote-mbarrier",
+            f"{barrier} is used by CTA {cta.position}, where PTX takes an mbarrier of the CTA itself alone; for another"
+            " CTA's there are arrive_and_expect_tx_remote, tcgen05.commit and tma.global_to_shared with cta_group=2",
+            location,
+        )
+    return barrier
+
+
+def _at(cta: Cta, address: int, location: Location | None) -> Mbarrier:
     barrier: Mbarrier | None = cta.barriers.get(address)
     if barrier is None:
         raise cta.stop(

@@ -97,6 +97,12 @@ class Cta:
         self.position, self.number = position, self.grid.number_of(position)
 
     @property
+    def peer(self) -> Cta | None:
+        """The other CTA of its pair: their ranks differ in the last bit alone (PTX ISA, "CTA Pair")."""
+        other = self.rank ^ 1
+        return self.cluster.ctas[other] if other < len(self.cluster.ctas) else None
+
+    @property
     def among_others(self) -> str:
         """What comes after the name of one of its parts, where the same part of another CTA could be meant."""
         return f" of CTA {self.position}" if len(self.cluster.ctas) > 1 else ""

@@ -20,15 +20,16 @@ class AsyncOperation:
     warp: who issued it. reads: the regions that it reads. barrier: the mbarrier it will tell (or None). complete:
     performs its reads and writes; True when there are none, or all were put off (deferred.py). signal: then tells the
     barrier. read_phase: for bulk stores, performs the reads only. pipe: operations of one pipe complete in order.
-    covers: what is complete when this one is (a commit's mma and cp). registers: by warp, those that it fills or adds
+    peer: the other CTA of the pair, whose memory it reads and writes as well. covers: what is complete when this one is
+    (a commit's mma and cp). registers: by warp, those that it fills or adds
     to. remedy: the wait that ends it. waiters: warps yet to wait for it. done: it has completed; but nobody may know it
     yet. source_free: somebody waited for its reads: the source may be overwritten, while the rest is still to be
     written.
     """
 
     __slots__ = (
-        "agent", "barrier", "complete", "covers", "cta", "done", "location", "name", "pipe", "read_phase", "reads",
-        "registers", "remedy", "signal", "source_free", "waiters", "warp",
+        "agent", "barrier", "complete", "covers", "cta", "done", "location", "name", "peer", "pipe", "read_phase",
+        "reads", "registers", "remedy", "signal", "source_free", "waiters", "warp",
     )  # fmt: skip
 
     def __init__(
@@ -44,6 +45,7 @@ class AsyncOperation:
         reads: tuple[Region, ...] = (),
         barrier: Mbarrier | None = None,
         pipe: Any = None,
+        peer: Cta | None = None,
         read_phase: Callable[[], None] | None = None,
         remedy: str = "",
         covers: tuple[AsyncOperation, ...] = (),
@@ -53,6 +55,7 @@ class AsyncOperation:
         self.cta, self.warp, self.name, self.agent, self.location = cta, warp, name, agent, location
         self.complete, self.signal, self.read_phase = complete, signal, read_phase
         self.reads, self.barrier, self.pipe, self.remedy, self.covers = reads, barrier, pipe, remedy, covers
+        self.peer = peer
         self.registers = {} if registers is None else registers
         self.waiters = waiters
         self.done = self.source_free = False

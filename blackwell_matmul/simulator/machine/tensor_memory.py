@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,7 +16,8 @@ TENSOR_MEMORY_LANES, TENSOR_MEMORY_COLUMNS = 128, 512  # PTX ISA, "Tensor Memory
 
 @dataclass
 class Allocation:
-    """Columns of tensor memory between tcgen05.alloc and tcgen05.dealloc; `freed` is the line of the latter."""
+    """Columns of tensor memory between tcgen05.alloc and tcgen05.dealloc; `freed` is the line of the latter. peer: the
+    same columns of the other CTA, where a pair allocated them together."""
 
     name: str
     begin: int
@@ -24,6 +25,11 @@ class Allocation:
     location: Location | None
     freed: Location | None = None
     alive: bool = True
+    peer: Allocation | None = field(default=None, repr=False)
+
+    def end(self, location: Location | None) -> None:
+        """From here on nobody may use them."""
+        self.alive, self.freed = False, location
 
 
 class Columns:
@@ -50,8 +56,12 @@ class Columns:
                 return made
         return None
 
+    def has(self, allocation: Allocation) -> bool:
+        """It was not freed."""
+        return self.allocated.get(allocation.begin) is allocation
+
     def free(self, allocation: Allocation, location: Location | None) -> None:
-        allocation.alive, allocation.freed = False, location
+        allocation.end(location)
         del self.allocated[allocation.begin]
         mine = (allocation.begin, allocation.begin + allocation.columns)
         self.free_spans = _join(sorted([*self.free_spans, mine]))

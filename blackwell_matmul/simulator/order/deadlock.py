@@ -6,6 +6,7 @@ What signals a barrier is read from the program, by the descriptions' signals, b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,17 +14,18 @@ from typing import Any
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.engine import Agent
 from blackwell_matmul.simulator.findings import Finding, Severity
-from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
-from blackwell_matmul.simulator.machine.cta import Cluster, Warp, spell
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of, mapped
+from blackwell_matmul.simulator.machine.cta import Cluster, Cta, Warp, spell
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 
 BARRIER_OPERANDS = ("barrier", "mbarrier")
 """The attribute of tilus's instructions that holds the address of an mbarrier."""
 
+COMMIT = "tcgen05.commit"
 WHAT = {"arrive": "arrivals on", "complete_tx": "bytes for", "expect_tx": "announcements of bytes on"}
 Barriers = frozenset[int]
-"""Addresses of mbarriers, of which one is meant."""
+"""Addresses of mbarriers, of which one is meant; those of another CTA with its rank (`mapped`)."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,26 @@ class Signaller:
 
     def who_tells(self, barrier: Mbarrier) -> list[Warp]:
         """The warps that execute it and mean this barrier, or one at the same address of another CTA."""
-        ctas = [barrier.cta] if self.ranks is None else barrier.cta.cluster.ctas
-        if self.ranks is not None and not self.ranks >> barrier.cta.rank & 1:
+        return [cta.warps[index] for cta in self._telling(barrier) for index in self.warps]
+
+    def leaves_out(self, barrier: Mbarrier) -> bool:
+        """A commit that tells the same barrier of other CTAs alone."""
+        alone = self.ranks is None or not self.ranks >> barrier.cta.rank & 1
+        return self.name == COMMIT and alone and barrier.address in self.barriers and len(barrier.cta.cluster.ctas) > 1
+
+    def misses(self, barrier: Mbarrier) -> str:
+        told = "its own CTA's barrier alone" if self.ranks is None else f"those in the mask {self.ranks:#b} alone"
+        mask = 1 << len(barrier.cta.cluster.ctas)
+        return f"{self.name} at {self.location} tells {told}; with multicast_mask={mask - 1:#b} it tells every CTA's"
+
+    def _telling(self, barrier: Mbarrier) -> list[Cta]:
+        if mapped(barrier.address, barrier.cta.rank) in self.barriers:
+            return barrier.cta.cluster.ctas
+        if barrier.address not in self.barriers:
             return []
-        return [cta.warps[index] for cta in ctas for index in self.warps]
+        if self.ranks is None:
+            return [barrier.cta]
+        return barrier.cta.cluster.ctas if self.ranks >> barrier.cta.rank & 1 else []
 
 
 @dataclass
@@ -97,6 +115,11 @@ class _Walk:
             self.tensors[id(inst.output)] = frozenset(first + 8 * i for i in range(len(inst.counts)))
         elif kind == "SliceRegisterInst":
             self._slice(inst)
+        elif kind == "MapSharedAddrInst":
+            self.tensors[id(inst.output)] = self._mapped(inst)
+        elif kind == "AssignInst":
+            moved = self.tensors.get(id(inst.inputs[1]), frozenset())
+            self.tensors[id(inst.inputs[0])] = self.tensors.get(id(inst.inputs[0]), frozenset()) | moved
         operand = next((getattr(inst, name) for name in BARRIER_OPERANDS if hasattr(inst, name)), None)
         location = self.program.location_of(inst)
         if operand is not None:
@@ -110,7 +133,12 @@ class _Walk:
         if whole:
             index = _constant(inst.offsets[0])
             picked = whole if index is None or not 0 <= index < len(whole) else whole[index : index + 1]
-            self.tensors[id(inst.output)] = frozenset(picked)
+            self.tensors[id(inst.output)] = frozenset(picked) | self.tensors.get(id(inst.output), frozenset())
+
+    def _mapped(self, inst: Any) -> Barriers:
+        ctas, rank = math.prod(map(int, self.program.tile.metadata.cluster_blocks)), _constant(inst.target_rank)
+        ranks = range(ctas) if rank is None else (rank,)
+        return frozenset(mapped(each, to) for each in self.tensors.get(id(inst.inputs[0]), ()) for to in ranks)
 
 
 def _ranks(inst: Any) -> int | None:
@@ -219,12 +247,13 @@ def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits) -> I
     for kind in kinds:
         groups: dict[tuple[str, tuple[Warp, ...]], list[str]] = {}
         for each in found:
-            who = tuple(each.who_tells(barrier)) if kind in each.kinds and barrier.address in each.barriers else ()
+            who = tuple(each.who_tells(barrier)) if kind in each.kinds else ()
             if who:
                 groups.setdefault((each.name, who), []).append(str(each.location))
         come = [f"{name} at {', '.join(at)} by {_whereabouts(warps, waits)}" for (name, warps), at in groups.items()]
         what = f"{WHAT[kind]} {barrier}"
         yield f"{what} come from {'; '.join(come)}" if come else f"no line of the kernel makes {what}"
+        yield from (each.misses(barrier) for each in found if kind in each.kinds and each.leaves_out(barrier))
 
 
 def _whereabouts(warps: Sequence[Warp], waits: Waits) -> str:
@@ -248,8 +277,8 @@ def _wanted(agent: Agent, found: list[Signaller]) -> list[Warp]:
         return [agent.warp.cta.warps[each] if isinstance(each, int) else each for each in absent]
     if wait.barrier is None:
         return []
-    address, kinds = wait.barrier.address, set(lacking(wait.barrier))
-    telling = (each for each in found if each.kinds & kinds and address in each.barriers)
+    kinds = set(lacking(wait.barrier))
+    telling = (each for each in found if each.kinds & kinds)
     return [warp for each in telling for warp in each.who_tells(wait.barrier)]
 
 

@@ -32,6 +32,7 @@ RELAXED: Final = "relaxed-wait"
 BYTES: Final = "too-few-bytes"
 OVERRUN: Final = "phase-overrun"
 NOT_STARTED: Final = "mbarrier-not-initialised"
+PEER: Final = "peer-not-started"
 EXIT: Final = "exit-before-peer"
 
 
@@ -202,10 +203,12 @@ def _both_too_weak(c: Conflict, name: str, arrival: Weak, wait: Weak, fenced: bo
 
 
 def _too_weak(c: Conflict, what: str, weak: Weak, edge: str) -> Missing:
-    """Between CTAs a store may still be on its way, or an old copy of what it wrote in the L1 of the other SM."""
+    """Between CTAs a store may still be on its way, or an old copy of what it wrote in the L1 of the other SM; what the
+    async proxy brought is there when an mbarrier is told."""
     is_so, better = (f"has scope {weak.scope}", 'scope="cluster"') if weak.scope else ("is relaxed", f'sem="{edge}"')
     advice = f"{what} at {weak.location} {is_so}; with {better} it would order the two"
-    lost = c.other.write and c.culprit.cta is not c.lanes.cta
+    stored = c.other.write and c.other_instruction.description.generic
+    lost = stored and c.culprit.cta is not c.lanes.cta
     return Missing(edge, advice, RELAXED, Severity.ERROR if lost else Severity.UNGUARANTEED, weak.location)
 
 
@@ -323,6 +326,11 @@ def completion(c: Conflict) -> Missing | None:
         return None
     if op.too_new is not None and not _let_go_early(c):
         return Missing("wait", op.too_new.advice, at_fault=op.too_new.location)
+    if op.tells is not None and op.tells.cta is not c.warp.cta:
+        here = f"CTA {c.warp.cta.position} before {c.here}"
+        return Missing(
+            "wait", f"the missing wait: {op.tells} is told of it, and whoever waits there has to tell {here}"
+        )
     advice = c.order.warpgroups.advice(op, c.warp, c.instruction.location, c.order.carried)
     return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 
@@ -408,15 +416,37 @@ class Diagnosis:
         )
         self._tell(NOT_STARTED, message, warp.cta, instruction, str(lanes), advice)
 
+    def peer_not_started(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
+        """A pair does something together, and one of them may not have been launched (PTX ISA, tcgen05.alloc: the
+        issuing warp must make sure that it is). The CTAs of a cluster start together, as a rule."""
+        advice = f"the missing sync: self.cluster.sync() before {instruction.location}"
+        message = (
+            f"{instruction.name} by warp {warp.index} of CTA {warp.cta.position} is done together with CTA"
+            f" {cta.position}, which may not have started; {advice}"
+        )
+        self._tell(
+            PEER, message, warp.cta, instruction, f"warp {warp.index}", advice, severity=Severity.UNGUARANTEED
+        )  # fmt: skip
+
     def exits_before(self, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
         """A CTA may exit before these lanes of another one, or what they started, have reached into it."""
         advice = f"the missing sync: self.cluster.sync() after {instruction.location}, by all CTAs, before they exit"
-        message = f"CTA {cta.position} may exit before {instruction.name} by {lanes} has signalled it; {advice}"
+        signals = instruction.description.signals and lanes.cta is not cta
+        over = "has signalled it" if signals else "is over, which uses its memory"
+        message = f"CTA {cta.position} may exit before {instruction.name} by {lanes} {over}; {advice}"
         self._tell(EXIT, message, cta, instruction, str(lanes), advice)
 
     @staticmethod
-    def _tell(code: Code, message: str, cta: Cta, instruction: Instruction, who: str, advice: str) -> None:
-        severity, where = Severity.ERROR, instruction.location
+    def _tell(
+        code: Code,
+        message: str,
+        cta: Cta,
+        instruction: Instruction,
+        who: str,
+        advice: str,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        where = instruction.location
         cta.grid.findings.add(
             Finding(code, severity, message, cta.position, where, missing="sync", agents=(who,), advice=advice)
         )
@@ -511,7 +541,9 @@ def _sentence(c: Conflict, missing: Missing) -> str:
 def _whose(c: Conflict) -> str:
     """The CTA that the memory is of, where it is another one of the cluster."""
     peers = [cta for cta in c.warp.cta.cluster.ctas if cta is not c.warp.cta]
-    return next((cta.among_others for cta in peers if c.region.storage in cta.shared.values()), "")
+    storage = c.region.storage
+    mine = (cta for cta in peers if storage is cta.tensor_memory or storage in cta.shared.values())
+    return next((cta.among_others for cta in mine), "")
 
 
 def _past(access: PastAccess) -> str:

@@ -6,7 +6,9 @@ an access is (space, proxy, when) comes from the instruction's description.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -211,10 +213,12 @@ class HappensBefore(Listener):
             operation.event = self._new_event()
             operation.source = self._new_event() if op.read_phase is not None else operation.event
             self._touches(operation, warp, instruction, lanes, regions)
+            self._uses_memory(operation, lanes, instruction)
             if op.pipe is not None:
                 lanes.issued |= operation.event | operation.after
-        else:  # a commit: it ends when all that its thread issued before has
+        else:  # a commit: it ends when all that its thread issued before has, other commits among them
             operation.after = lanes.issued
+            operation.steps |= lanes.issued
         if op.barrier is not None and op.barrier.cta is not warp.cta:
             self._tells_another_cta(operation, op.barrier, warp, instruction)
 
@@ -265,6 +269,8 @@ class HappensBefore(Listener):
         seen, racing = self._record(region, write, event, known, operation)
         operation.after |= seen & ~mine
         if write:
+            if self.beginnings and instruction.description.generic:
+                self.stored |= event
             if self.early:
                 self._meets_early(operation, region)
             self._initialised(region.storage).mark(region)
@@ -313,25 +319,46 @@ class HappensBefore(Listener):
     def _tells_another_cta(self, operation: Operation, barrier: Mbarrier, warp: Warp, instruction: Instruction) -> None:
         operation.event = operation.event or self._new_event()  # a commit has no accesses
         operation.steps |= operation.event
+        if operation.op.pipe is not None:
+            operation.lanes.issued |= operation.event
         self.reaches(warp, instruction, barrier.cta, operation.event)
+
+    def _uses_memory(self, operation: Operation, lanes: Lanes, instruction: Instruction) -> None:
+        """A CTA whose memory it uses must know that it is over when it exits, and may be told by way of another one."""
+        op = operation.op
+        afar = op.barrier is not None and op.barrier.cta is not op.cta
+        for cta in (op.cta, op.peer) if op.peer is not None else (op.cta,) if afar else ():
+            assert cta is not None
+            operation.steps |= operation.event
+            self._must_know(instruction, lanes, cta, operation.event)
+
+    def pairs(self, warp: Warp, instruction: Instruction, cta: Cta) -> None:
+        if not self.acting(warp, instruction).generic & self.beginnings[cta]:
+            self.diagnosis.peer_not_started(warp, instruction, cta)
+
+    def _must_know(self, instruction: Instruction, lanes: Lanes, cta: Cta, event: int) -> None:
+        key = instruction, lanes, cta
+        self.reaching[key] = self.reaching.get(key, 0) | event
 
     def reaches(self, warp: Warp, instruction: Instruction, cta: Cta, event: int) -> None:
         """The lanes do something in another CTA, which is known to be over by this event."""
         lanes = self.acting(warp, instruction)
         if not lanes.generic & self.beginnings[cta]:
             self.diagnosis.not_started(warp, instruction, lanes, cta)
-        self.reaching[instruction, lanes, cta] = self.reaching.get((instruction, lanes, cta), 0) | event
+        self._must_know(instruction, lanes, cta, event)
 
     def exits(self, cta: Cta) -> None:
         """What reaches into the CTA must be over, and some warp of it must know (CUDA Programming Guide, "Distributed
         Shared Memory": a CTA must not exit while others access its shared memory)."""
         self._forget_reached()
+        flying = [each for each in self.operations.values() if each.op.cta is cta]
+        told = union_of(each.event for each in flying)  # these are left in flight
         for (instruction, lanes, reached), events in self.reaching.items():
-            if events and reached is cta:
+            if reached is cta and events & (~told if lanes.cta is cta else EVERY):
                 self.diagnosis.exits_before(instruction, lanes, cta)
         for left in cta.columns.allocated.values():
             cta.report("tensor-memory-leak", f"{left.name} is still allocated when the CTA exits", left.location)
-        for operation in [each for each in self.operations.values() if each.op.cta is cta]:
+        for operation in flying:
             self.diagnosis.left_at_exit(operation)
 
     def exited(self, cta: Cta) -> None:
@@ -517,6 +544,10 @@ class HappensBefore(Listener):
             operation.steps &= kept
         self.events.sweep(kept)
         self.sweep_at = max(SWEEP_AT, 2 * self.events.live)
+
+
+def union_of(events: Iterable[int]) -> int:
+    return functools.reduce(operator.or_, events, 0)
 
 
 def _lanes_name(group: ThreadGroup, warp: int) -> str:

@@ -146,7 +146,11 @@ class Carried:
 
     def tell(self, operation: Operation) -> None:
         """An operation completed. The phase carries its own accesses, and what they were ordered after, and nothing
-        else of its issuer's (PTX ISA, "mbarrier / complete-tx"; "tcgen05.commit": of the operations it tracks)."""
+        else of its issuer's (PTX ISA, "mbarrier / complete-tx"; "tcgen05.commit": of the operations it tracks).
+
+        That is a release for the cluster (PTX ISA, cp.async.bulk.tensor). By the letter a wait in another CTA than that
+        of the data has to acquire from the cluster, too; one for the CTA counts as enough, because it is how kernels
+        for pairs wait (CUTLASS), and no cache lies between the async proxy's shared memory and the tensor core."""
         self.last = operation.op.location
         self.coming.steps |= operation.steps
         for each in (*operation.covers, operation):

@@ -176,7 +176,8 @@ class ReplayLog(Listener):
     """
 
     def __init__(self) -> None:
-        self.usable = self.columns_unused = True
+        self.usable = True
+        self.columns_used: set[int] = set()  # tensor memories of which something was allocated
         self.steps: list[Step | Done] = []
         self.results: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
         self.numbers, self.launches = itertools.count(), itertools.count()
@@ -293,8 +294,8 @@ class ReplayLog(Listener):
 
     def allocated(self, region: Region) -> None:
         """What columns hold that somebody has used is not known."""
-        self.usable &= self.columns_unused
-        self.columns_unused = False
+        self.usable &= id(region.storage) not in self.columns_used
+        self.columns_used.add(id(region.storage))
 
     def found(self, finding: Finding) -> None:
         self.findings.add(finding)

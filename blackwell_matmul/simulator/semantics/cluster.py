@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from blackwell_matmul.errors import UnsupportedError
+import numpy as np
+
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Again, Wait, describe
 from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.machine.barrier import mapped
 from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp, spell
 from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.semantics.context import LoweringContext
@@ -27,10 +30,14 @@ def named(warp: Warp, mask: int, context: LoweringContext) -> list[Cta]:
 def ranked(warp: Warp, rank: int, context: LoweringContext) -> Cta:
     """The CTA of the warp's cluster with this rank."""
     ctas = warp.cta.cluster.ctas
-    if not 0 <= rank < len(ctas):
-        message = f"{context.description.name} names CTA rank {rank}; {_sizes(len(ctas))}"
-        raise warp.cta.stop("no-such-cta", message, context.location)
+    require_rank(warp, rank, len(ctas), context.description.name, context.location)
     return ctas[rank]
+
+
+def require_rank(warp: Warp, rank: int, ctas: int, name: str, location: Location | None) -> None:
+    """A cluster of so many CTAs has one of this rank."""
+    if not 0 <= rank < ctas:
+        raise warp.cta.stop("no-such-cta", f"{name} names CTA rank {rank}; {_sizes(ctas)}", location)
 
 
 def _sizes(ctas: int) -> str:
@@ -61,9 +68,13 @@ def _missing_in_cluster(meeting: Rendezvous) -> str:
     return f"{spell(sorted(absent, key=lambda warp: (warp.cta.rank, warp.index)))} at cluster.sync()"
 
 
-@describe("MapSharedAddrInst", ptx="mapa")
+@describe("MapSharedAddrInst", name="map_shared_addr", ptx="mapa", again=Again.NOTHING)
 def map_shared_addr(inst: Any, context: LoweringContext) -> Any:
-    raise UnsupportedError(
-        f"The simulator does not run map_shared_addr, used at {context.location}; multicast TMA loads and"
-        " arrive_and_expect_tx_multicast and _remote reach the other CTAs of a cluster."
-    )
+    """The addresses of the same places in another CTA."""
+    context.use(inst.inputs[0])
+    context.scalar(inst.target_rank)
+
+    def run(warp: Warp, addresses: np.ndarray, rank: int) -> np.ndarray:
+        return mapped(addresses, ranked(warp, rank, context).rank).astype(np.uint32)
+
+    return run

@@ -30,7 +30,7 @@ from blackwell_matmul.simulator.description import (
 from blackwell_matmul.simulator.engine import Blocked, Engine
 from blackwell_matmul.simulator.findings import Severity
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
-from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp
+from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp, spell
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_of
 from blackwell_matmul.simulator.machine.registers import ThreadGroup, WarpLayout, warp_layout
@@ -177,6 +177,7 @@ class LoweringContext:
         read_phase: Callable[[], None] | None = None,
         covers: tuple[AsyncOperation, ...] = (),
         cta: Cta | None = None,
+        peer: Cta | None = None,
         registers: Mapping[int, np.ndarray] | None = None,
     ) -> AsyncOperation:
         """Start an asynchronous operation; at its end it does to the barrier what the description's signals say.
@@ -191,7 +192,7 @@ class LoweringContext:
             signal=None if barrier is None else partial(self._signal_end, warp.cta.engine, barrier, count_bytes),
             reads=tuple([regions[name] for name in self._reads if name in regions]), barrier=barrier, pipe=pipe,
             read_phase=read_phase, remedy=self.description.completes_by if barrier is None else barrier.remedy,
-            covers=covers, registers=registers,
+            covers=covers, registers=registers, peer=peer,
         )  # fmt: skip
         warp.cta.engine.issue(op, warp, self.instruction, regions)
         if family:
@@ -291,6 +292,15 @@ class LoweringContext:
         engine: Engine = warp.cta.engine
         return engine.meet(warp, self.instruction, key or (group.begin, group.count), needed, brought)
 
+    def meet_pair(self, warp: Warp, warps: Iterable[int], purpose: str) -> Generator[Blocked, None, Rendezvous]:
+        """Wait until these warps of both CTAs of the pair have come here."""
+        self._declared("threads" in self.description.awaited, "threads")
+        engine: Engine = warp.cta.engine
+        meeting = engine.meet_pair(warp, ("pair", id(self.inst)), warps)
+        if not meeting.over:
+            yield Blocked(meeting.complete, partial(_absent, meeting, purpose), self.location, meeting=meeting)
+        return meeting
+
     def meet_cluster(self, warp: Warp) -> Rendezvous:
         """Arrive at the barrier of the cluster."""
         self._declared("cluster" in self.description.awaited, "cluster")
@@ -319,6 +329,12 @@ class LoweringContext:
             return f"warp(s) {', '.join(map(str, absent))} at {purpose}"
 
         return Blocked(meeting.complete, why, self.location, meeting=meeting)
+
+
+def _absent(meeting: Rendezvous, purpose: str) -> str:
+    """Warps of several CTAs that have not come."""
+    absent = sorted(meeting.needed - meeting.brought.keys(), key=lambda warp: (warp.cta.rank, warp.index))
+    return f"{spell(absent)} at {purpose}"
 
 
 def _explain(barrier: Mbarrier, phase: int) -> str:

@@ -58,7 +58,7 @@ def alloc_barrier(inst: Any, context: LoweringContext) -> Any:
         elif warp.cta.barriers[first].expected != values[0]:  # made by another CTA that signals it
             raise context.fail(f"the arrival counts of {name} differ between the CTAs of a cluster")
         addresses = first + BARRIER_BYTES * np.arange(len(values))
-        return np.broadcast_to(addresses.astype(np.uint32), (WARP, len(values)))
+        return np.tile(addresses.astype(np.uint32), (WARP, 1))
 
     return run
 

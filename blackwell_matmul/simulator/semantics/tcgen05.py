@@ -8,12 +8,11 @@ a pipe: they complete in the order of their issue ("tcgen05 Memory Consistency M
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import (
     Access,
@@ -28,7 +27,7 @@ from blackwell_matmul.simulator.description import (
     describe,
 )
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_at
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_in_cluster
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.memory import Box, Region, View
 from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_of
@@ -36,6 +35,13 @@ from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.machine.tensor_memory import TENSOR_MEMORY_COLUMNS, Allocation, columns_region
 from blackwell_matmul.simulator.semantics.cluster import named
 from blackwell_matmul.simulator.semantics.context import LoweringContext, poisoned
+from blackwell_matmul.simulator.semantics.pairs import (
+    check_issuer,
+    come_together,
+    groups,
+    peer_of,
+    require_one_group,
+)
 from blackwell_matmul.simulator.types import Element, element
 
 COLUMN_BITS = 32
@@ -75,6 +81,18 @@ class TensorView:
         """Its lanes and columns."""
         return (self.lane, self.lane + self.shape[-2]), (self.column, self.column + self.columns)
 
+    def half(self, number: int) -> TensorView:
+        """Its first or its second half of columns; of a rank-2 tensor."""
+        rows, extent = self.shape
+        column = self.column + number * (extent // 2) * self.item.nbits // COLUMN_BITS
+        return TensorView(self.cta, self.allocation, self.item, (rows, extent // 2), self.lane, column, ())
+
+    def in_peer(self) -> TensorView:
+        """The same part of what the other CTA of the pair allocated together with this one."""
+        peer, allocation = self.cta.peer, self.allocation.peer
+        assert peer is not None and allocation is not None
+        return TensorView(peer, allocation, self.item, self.shape, self.lane, self.column, self.strides)
+
     def cells(self) -> np.ndarray:
         """A rank-2 tensor's elements, as a numpy view of tensor memory, which is up to date."""
         if self.cta.tensor_memory.products:
@@ -92,6 +110,8 @@ class TensorView:
         """What an access at `location` to some rows (None: all) touches."""
         if not self.allocation.alive:
             message = f"{self.name} is used after it was freed"
+            if self.allocation.peer is not None:
+                message += f" for both CTAs of the pair; the missing sync: self.cluster.sync() after {location}"
             self.cta.report("tensor-memory-not-allocated", message, location, self.allocation.freed)
         owner = (self.name, (0, self.allocation.begin))
         if rows is None:
@@ -114,34 +134,46 @@ def _power_of_two(columns: int) -> int:
     again=Again.NOTHING,
 )
 def alloc(inst: Any, context: LoweringContext) -> Any:
-    """One warp allocates; code generation lets the whole thread group wait for the address."""
-    if inst.cta_group != 1:
-        raise UnsupportedError(
-            f"The simulator does not run CTA pairs yet; {context.location} allocates for two, and cta_group 1 works."
-        )
-    tensor = inst.output
+    """One warp allocates, or one of each CTA of a pair; code generation lets the whole thread group wait for the
+    address."""
+    tensor, one_group = inst.output, require_one_group(inst, context)
     item, shape, name, location = element(tensor.dtype), tuple(tensor.shape), context.name(tensor), context.location
     run_columns = math.ceil(shape[-1] * item.nbits / COLUMN_BITS)
     total = _power_of_two(math.prod(shape[:-2]) * run_columns)
     strides = tuple(math.prod(shape[i + 1 : -2]) * run_columns for i in range(len(shape) - 2))
     context.kind = "steps"
 
+    purpose = f"the allocation of {name}"
+
     def run(warp: Warp) -> Any:
+        one_group(warp)
         meeting = context.meet(warp, ("alloc", id(inst)))
-        if meeting.over:
-            meeting.result = _allocate(warp, total, name, location)
-        else:
-            why = lambda: f"the other warps at the allocation of {name}"  # noqa: E731
-            yield Blocked(meeting.complete, why, location, meeting=meeting)
-        allocation = meeting.result
+        if not meeting.over:
+            yield Blocked(meeting.complete, lambda: f"the other warps at {purpose}", location, meeting=meeting)
+        if inst.cta_group == 2:
+            if warp.index == context.group.warps.start:
+                warp.cta.engine.tell.pairs(warp, context.instruction, peer_of(warp, context))
+            meeting = yield from come_together(warp, context, purpose, context.group.warps)
+        if meeting.result is None:  # the first to get here
+            ctas = (warp.cta,) if inst.cta_group == 1 else (warp.cta, peer_of(warp, context))
+            meeting.result = _allocate_in(ctas, total, name, location)
+        allocation = meeting.result[warp.cta]
         return TensorView(warp.cta, allocation, item, shape, 0, allocation.begin, strides)
 
     return run
 
 
-def _allocate(warp: Warp, total: int, name: str, location: Location | None) -> Allocation:
+def _allocate_in(ctas: tuple[Cta, ...], total: int, name: str, location: Location | None) -> dict[Cta, Allocation]:
+    """The same columns in each of them, because a pair allocates nothing apart."""
+    made = {cta: _allocate(cta, total, name, location) for cta in ctas}
+    for cta, peer in zip(ctas, reversed(ctas)):
+        made[cta].peer = None if cta is peer else made[peer]
+    return made
+
+
+def _allocate(cta: Cta, total: int, name: str, location: Location | None) -> Allocation:
     """PTX ISA, tcgen05.alloc; it would block for ever when no other CTA frees columns."""
-    cta, columns = warp.cta, warp.cta.columns
+    columns = cta.columns
     if columns.relinquished is not None:
         message = f"{name} is allocated after the CTA has given up the right to allocate"
         cta.report("tensor-memory-permit", message, location, columns.relinquished)
@@ -165,43 +197,66 @@ def _allocate(warp: Warp, total: int, name: str, location: Location | None) -> A
     name="tcgen05.dealloc",
     ptx="tcgen05.dealloc",
     effects=(Effect("tensor", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),),
+    waits=(Wait("threads"),),
     conflict="dealloc-in-flight",
     again=Again.NOTHING,
 )
 def dealloc(inst: Any, context: LoweringContext) -> Any:
-    """One warp gives the columns back: nobody may still be using them, nor be about to."""
+    """One warp gives the columns back: nobody may still be using them, nor be about to. Of a pair one of each CTA does,
+    and neither CTA's columns may be in use from the first of the two on (PTX ISA, "Issue Granularity": before it there
+    must be no concurrent accesses from the peer; it may block, and nothing has to come after it)."""
     context.use(inst.inputs[0])
-    first, location, access = context.group.warps.start, context.location, context.touch("tensor")
+    location, access = context.location, context.touch("tensor")
 
-    def run(warp: Warp, view: TensorView) -> None:
-        if warp.index != first:
-            return
-        region = columns_region(view.cta.tensor_memory, view.allocation)
-        access(warp, region)
-        warp.cta.engine.tell.freed(region)
-        if view.allocation.alive:
+    def free(warp: Warp, view: TensorView) -> None:
+        for each in (view, view.in_peer()) if view.allocation.peer is not None else (view,):
+            region = columns_region(each.cta.tensor_memory, each.allocation)
+            access(warp, region)
+            warp.cta.engine.tell.freed(region)
+            if each.cta.columns.has(each.allocation):
+                each.allocation.end(location)
+        if warp.cta.columns.has(view.allocation):
             warp.cta.columns.free(view.allocation, location)
         else:
             message = f"{view.name} is freed twice"
             warp.cta.report("tensor-memory-not-allocated", message, location, view.allocation.freed)
 
-    return run
+    return _by_first(context, free, f"the deallocation of {context.name(inst.inputs[0])}")
+
+
+def _by_first(context: LoweringContext, perform: Callable[..., None], purpose: str) -> Callable[..., Any]:
+    """The group's first warp performs it, and, in a kernel for CTA pairs, waits until the peer's does."""
+    first = context.group.warps.start
+
+    def alone(warp: Warp, *operands: Any) -> None:
+        if warp.index == first:
+            perform(warp, *operands)
+
+    def together(warp: Warp, *operands: Any) -> Iterator[Blocked]:
+        if warp.index == first:
+            perform(warp, *operands)
+            yield from come_together(warp, context, purpose, (first,))
+
+    paired = 2 in groups(context)
+    context.kind = "steps" if paired else "plain"
+    return together if paired else alone
 
 
 @describe(
     "Tcgen05RelinquishAllocPermitInst",
     name="tcgen05.relinquish_alloc_permit",
     ptx="tcgen05.relinquish_alloc_permit",
+    waits=(Wait("threads"),),
     again=Again.NOTHING,
 )
 def relinquish(inst: Any, context: LoweringContext) -> Any:
-    first, location = context.group.warps.start, context.location
+    location, one_group = context.location, require_one_group(inst, context)
 
-    def run(warp: Warp) -> None:
-        if warp.index == first:
-            warp.cta.columns.relinquished = location
+    def give_up(warp: Warp) -> None:
+        one_group(warp)
+        warp.cta.columns.relinquished = location
 
-    return run
+    return _by_first(context, give_up, "tcgen05.relinquish_alloc_permit")
 
 
 @describe("Tcgen05SliceInst", name="tcgen05.slice", ptx="Tensor Memory Addressing", again=Again.NOTHING)
@@ -370,24 +425,35 @@ def accumulate(cells: np.ndarray, parts: Iterator[np.ndarray], keep: bool) -> No
             keep = True
 
 
-def multiply_add(left: View, right: View, acc: TensorView, item: Element, keep: bool) -> bool:
-    """D = A @ B (+ D) from shared memory; tiles of constant memory are multiplied when somebody looks (deferred.py).
-    True: that was put off."""
-    if acc.item.name == "float32":
-        a, b = left.storage.patch(left), right.storage.patch(right)
-        if a is not None and b is not None:
+Part = tuple[View, View, TensorView]
+"""A, B and D of a part of a product."""
+
+
+def multiply_add(parts: Sequence[Part], item: Element, keep: bool) -> bool:
+    """D = A @ B (+ D) from shared memory, in parts; tiles of constant memory are multiplied when somebody looks
+    (deferred.py). True: all of that was put off; False: none was."""
+    patches = [(a.storage.patch(a), b.storage.patch(b)) for a, b, d in parts if d.item.name == "float32"]
+    if len(patches) == len(parts) and all(a is not None and b is not None for a, b in patches):
+        for (_, _, acc), (a, b) in zip(parts, patches):
             acc.cta.tensor_memory.multiply(acc.box, a, b, keep)
-            return True
-    accumulate(acc.cells(), products(left.read(), right.read(), item, acc.item), keep)
+        return True
+    for left, right, acc in parts:
+        accumulate(acc.cells(), products(left.read(), right.read(), item, acc.item), keep)
     return False
 
 
-def _check_group(inst: Any, context: LoweringContext) -> None:
-    if inst.cta_group != 1:
-        raise UnsupportedError(
-            f"The simulator does not run CTA pairs yet; {context.location} uses cta_group 2, and cta_group 1 works."
-        )
+def _pair_parts(left: View, right: View, acc: TensorView, peer: Cta) -> list[Part]:
+    """What a pair computes (PTX ISA, "tcgen05.mma", M = 256): D's rows are where A's are, in the even CTA the first
+    half, and each CTA has the half of B for half of D's columns."""
+    sides = sorted(((left, right, acc), (left.in_cta(peer), right.in_cta(peer), acc.in_peer())), key=_rank)
+    return [(a, b, d.half(i)) for a, _, d in sides for i, (_, b, _) in enumerate(sides)]
 
+
+def _rank(part: Part) -> int:
+    return part[2].cta.rank
+
+
+_PEERS = "the peer's "
 
 _MMA: dict[str, Any] = {
     "name": "tcgen05.mma",
@@ -400,35 +466,56 @@ _MMA: dict[str, Any] = {
 
 @describe(
     "Tcgen05MmaSSInst",
-    effects=(
-        Effect("a", Space.SHARED, Access.READ, Proxy.ASYNC, When.COMPLETION),
-        Effect("b", Space.SHARED, Access.READ, Proxy.ASYNC, When.COMPLETION),
-        Effect("d read", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY, When.COMPLETION),
-        Effect("d", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY, When.COMPLETION),
+    effects=tuple(
+        Effect(f"{whose}{name}", space, access, proxy, When.COMPLETION)
+        for whose in ("", _PEERS)
+        for name, space, access, proxy in (
+            ("a", Space.SHARED, Access.READ, Proxy.ASYNC),
+            ("b", Space.SHARED, Access.READ, Proxy.ASYNC),
+            ("d read", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY),
+            ("d", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),
+        )
     ),
     **_MMA,
 )
 def mma_ss(inst: Any, context: LoweringContext) -> Any:
-    """D = A @ B (+ D): A [m, k] and B [k, n] in shared memory, D [m, n] in tensor memory."""
-    _check_group(inst, context)
+    """D = A @ B (+ D): A [m, k] and B [k, n] in shared memory, D [m, n] in tensor memory; for a pair each CTA has half
+    of A's and D's rows and of B's columns."""
+    one_group = require_one_group(inst, context)
     a, b, d = inst.inputs
     item, location = element(a.dtype), context.location
     for tensor in (a, b, d):
         context.use(tensor)
     context.scalar(inst.enable_input_d)
 
-    def run(warp: Warp, left: View, right: View, acc: TensorView, enable: Any) -> None:
-        keep, region = bool(enable), acc.region(location)
-
-        def complete() -> bool:
-            return multiply_add(left, right, acc, item, keep)
-
-        regions = {"a": left.region(), "b": right.region(), "d": region}
+    def regions_of(left: View, right: View, acc: TensorView, keep: bool, whose: str = "") -> dict[str, Region]:
+        found = {"a": left.region(), "b": right.region(), "d": acc.region(location)}
         if keep:
-            regions["d read"] = region
-        context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core)
+            found["d read"] = found["d"]
+        return {f"{whose}{name}": region for name, region in found.items()}
 
-    return run
+    def run(warp: Warp, left: View, right: View, acc: TensorView, enable: Any) -> None:
+        keep = bool(enable)
+        one_group(warp)
+        regions = regions_of(left, right, acc, keep)
+        context.launch(
+            warp, regions, lambda: multiply_add([(left, right, acc)], item, keep), agent="tensor core",
+            pipe=warp.tensor_core,
+        )  # fmt: skip
+
+    def run_for_pair(warp: Warp, left: View, right: View, acc: TensorView, enable: Any) -> None:
+        keep, peer = bool(enable), peer_of(warp, context)
+        one_group(warp)
+        check_issuer(warp, context)
+        parts = _pair_parts(left, right, acc, peer)
+        regions = regions_of(left, right, acc, keep)
+        regions |= regions_of(left.in_cta(peer), right.in_cta(peer), acc.in_peer(), keep, _PEERS)
+        context.launch(
+            warp, regions, lambda: multiply_add(parts, item, keep), agent="tensor core", pipe=warp.tensor_core,
+            peer=peer,
+        )  # fmt: skip
+
+    return run if inst.cta_group == 1 else run_for_pair
 
 
 @describe(
@@ -442,8 +529,8 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
     **_MMA,
 )
 def mma_ts(inst: Any, context: LoweringContext) -> Any:
-    """As mma_ss, with A in tensor memory."""
-    _check_group(inst, context)
+    """As mma_ss, with A in tensor memory; code generation of tilus 0.2.0 has none."""
+    one_group = require_one_group(inst, context)
     a, b, d = inst.inputs
     item, location = element(a.dtype), context.location
     for tensor in (a, b, d):
@@ -451,6 +538,7 @@ def mma_ts(inst: Any, context: LoweringContext) -> Any:
     context.scalar(inst.enable_input_d)
 
     def run(warp: Warp, left: TensorView, right: View, acc: TensorView, enable: Any) -> None:
+        one_group(warp)
         keep, region = bool(enable), acc.region(location)
 
         def complete() -> None:
@@ -481,8 +569,10 @@ def copy(inst: Any, context: LoweringContext) -> Any:
     context.use(dst)
     context.use(src)
     item, location, first = element(dst.dtype), context.location, context.group.warps.start
+    one_group = require_one_group(inst, context)
 
     def run(warp: Warp, target: TensorView, source: View) -> None:
+        one_group(warp)
         if warp.index != first:
             return  # code generation lets one thread of the group issue it
 
@@ -506,12 +596,13 @@ def copy(inst: Any, context: LoweringContext) -> Any:
 def commit(inst: Any, context: LoweringContext) -> Any:
     """One arrival on the mbarrier when all prior mma and cp of the executing thread are complete; with a mask, on the
     mbarrier at this place of each CTA that it names (PTX ISA, tcgen05.commit: .multicast::cluster)."""
-    _check_group(inst, context)
+    one_group = require_one_group(inst, context)
     context.scalar(inst.mbarrier)
     location, mask = context.location, inst.multicast_mask
 
     def run(warp: Warp, address: int) -> None:
-        barrier = barrier_at(warp.cta, address, location)
+        one_group(warp)
+        barrier = barrier_in_cluster(warp.cta, address, location)
         covers = tuple(op for op in warp.cta.engine.in_flight(warp.cta) if op.pipe == warp.tensor_core)
         if mask is None:
             tell(warp, barrier, covers)

@@ -30,14 +30,15 @@ from blackwell_matmul.simulator.description import (
     When,
     describe,
 )
-from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_at
-from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_at, barrier_in_cluster
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.cluster import named
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.cp_async import copy_in, read_source
+from blackwell_matmul.simulator.semantics.pairs import peer_of
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_write
 from blackwell_matmul.simulator.types import element, from_image
 
@@ -196,24 +197,26 @@ def _load(inst: Any, context: LoweringContext) -> Any:
     if getattr(inst, "multicast_mask", None) is not None:
         context.scalar(inst.multicast_mask)
 
+    group = getattr(inst, "cta_group", 1)
+
     def run(
         warp: Warp, target: View, source: GlobalView, offsets: tuple[int, ...], address: int, mask: int | None = None
     ) -> None:
         if not mapped and warp.index != first:
             return  # the threads of the group share a linear copy; here the first warp makes all of it
         require(warp, target, source, offsets)
-        barrier = barrier_at(warp.cta, address, location)
+        barrier = barrier_at(warp.cta, address, location) if group == 1 else _of_pair(warp, address, context)
         place = Placement(source, offsets, dims, shape)
         if not mapped:
             _require_whole(place, source, dims, context)
         place.check_exists(warp, source, context.description.name, location)
         if mask is None:
-            load(warp, target, source, place, barrier)
+            load(warp, warp.cta, target, source, place, barrier)
             return
-        for cta in named(warp, mask, context):  # into each at the same offset, and each one's barrier gets its bytes
-            load(warp, target.in_cta(cta), source, place, barrier.in_cta(cta))
+        for cta in named(warp, mask, context):  # into each at the same offset
+            load(warp, cta, target.in_cta(cta), source, place, _told(barrier, cta, group))
 
-    def load(warp: Warp, target: View, source: GlobalView, place: Placement, barrier: Mbarrier) -> None:
+    def load(warp: Warp, cta: Cta, target: View, source: GlobalView, place: Placement, barrier: Mbarrier) -> None:
         regions = {"dst": target.region()}
         context.signal(warp, barrier, instruction=one_thread, count_bytes=box_bytes)
         read_source(warp, regions, source, place)
@@ -222,19 +225,33 @@ def _load(inst: Any, context: LoweringContext) -> Any:
             return copy_in(target, regions["dst"], box, source, place, item)
 
         context.launch(
-            warp, regions, complete, agent="TMA", barrier=barrier, count_bytes=box_bytes, cta=barrier.cta
+            warp, regions, complete, agent="TMA", barrier=barrier, count_bytes=box_bytes, cta=cta
         )  # fmt: skip
 
     return run
 
 
+def _of_pair(warp: Warp, address: int, context: LoweringContext) -> Mbarrier:
+    """With .cta_group::2 the mbarrier is the destination's CTA's or its peer's (PTX ISA, cp.async.bulk.tensor)."""
+    peer_of(warp, context)
+    barrier = barrier_in_cluster(warp.cta, address, context.location)
+    if barrier.cta.rank // 2 != warp.cta.rank // 2:
+        message = (
+            f"a load for the pair of CTA {warp.cta.position} tells {barrier}, and it can tell one of the pair alone"
+        )
+        raise warp.cta.stop("remote-mbarrier", message, context.location)
+    return barrier
+
+
+def _told(barrier: Mbarrier, cta: Cta, group: int) -> Mbarrier:
+    """What gets the bytes that a multicast load brings to a CTA: its own mbarrier; with .cta_group::2 that of the even
+    or of the odd CTA of its pair, as the given one is (PTX ISA, cp.async.bulk.tensor)."""
+    rank = cta.rank if group == 1 else cta.rank & ~1 | barrier.cta.rank & 1
+    return barrier.in_cta(cta.cluster.ctas[rank])
+
+
 @describe("CopyAsyncTensorGlobalToSharedInst", name="cp.async.bulk.tensor (load)", ptx="cp.async.bulk.tensor", **_LOAD)
 def tensor_load(inst: Any, context: LoweringContext) -> Any:
-    if inst.cta_group != 1:
-        raise UnsupportedError(
-            f"The simulator does not run CTA pairs yet; the TMA load at {context.location} is for cta_group 2, and"
-            " cta_group 1 works."
-        )
     return _load(inst, context)
 
 

@@ -382,8 +382,6 @@ def item_value(tensor: Any, group: ThreadGroup, location: Location | None) -> Ca
             if storage.space == "global":
                 record_read(warp, value, value.region().box)
             return value.read().reshape(-1)[0].item()
-        if value.strides[0] == 0:
-            return value[0, 0].item()  # one value for all lanes by construction: the address of a barrier
         lane, lanes = group.lanes(warp.index)
         cells = value[lane : lane + lanes, 0]
         first = cells[0]

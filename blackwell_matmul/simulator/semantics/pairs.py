@@ -1,0 +1,85 @@
+"""CTA pairs: what two CTAs of a cluster do together (PTX ISA, "CTA Pair", "tcgen05 / Issue Granularity")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.findings import Severity
+from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp
+from blackwell_matmul.simulator.semantics.context import LoweringContext
+
+TCGEN05_COPY = "Tcgen05CopyInst"
+
+
+def group_of(inst: Any) -> int | None:
+    """The .cta_group that code generation gives a tcgen05 instruction; None: it takes none, or that of another one."""
+    if type(inst).__name__ == TCGEN05_COPY:
+        return 1  # whatever the tensor was allocated for
+    return getattr(inst, "cta_group", None) if type(inst).__name__.startswith("Tcgen05") else None
+
+
+def groups(context: LoweringContext) -> dict[int, Any]:
+    """For each .cta_group of the kernel, its first instruction."""
+    from blackwell_matmul.frontend.recording import instructions
+
+    found: dict[int, Any] = {}
+    for inst in instructions(context.program.tile):
+        group = group_of(inst)
+        if group is not None:
+            found.setdefault(group, inst)
+    return found
+
+
+def require_one_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
+    """All tcgen05 instructions of a kernel have the same .cta_group (PTX ISA, each tcgen05 instruction): to be called
+    when this one is executed."""
+    first = next(iter(groups(context).items()), None)
+    mine = group_of(inst)
+    if first is None or first[0] == mine:
+        return lambda warp: None
+    where = context.program.location_of(first[1])
+    message = (
+        f"{context.description.name} has cta_group {mine}, and the kernel's first tcgen05 instruction cta_group"
+        f" {first[0]}: PTX wants one value for all of a kernel{_CP if type(inst).__name__ == TCGEN05_COPY else ''}"
+    )
+
+    def stop(warp: Warp) -> None:
+        raise warp.cta.stop("mixed-cta-groups", message, context.location, where)
+
+    return stop
+
+
+_CP = "; tilus 0.2.0 emits tcgen05.cp for one CTA only, and tcgen05.store works"
+
+
+def peer_of(warp: Warp, context: LoweringContext) -> Cta:
+    """The other CTA of the pair of the warp's CTA."""
+    peer = warp.cta.peer
+    if peer is None:
+        size = len(warp.cta.cluster.ctas)
+        message = (
+            f"{context.description.name} is for CTA pairs, and CTA {warp.cta.position} has no peer: the cluster has"
+            f" {size} CTA{'s' if size > 1 else ''}; cluster_blocks = 2 works"
+        )
+        raise warp.cta.stop("no-such-cta", message, context.location)
+    return peer
+
+
+def come_together(
+    warp: Warp, context: LoweringContext, what: str, warps: Iterable[int]
+) -> Generator[Blocked, None, Rendezvous]:
+    """One warp of each CTA performs the operation; the first may wait for the second. warps: of each, who waits."""
+    peer_of(warp, context)
+    return (yield from context.meet_pair(warp, warps, what))
+
+
+def check_issuer(warp: Warp, context: LoweringContext) -> None:
+    """PTX lets one thread of the pair issue, and shows the CTA of even rank do so; so do the kernels known to work."""
+    if warp.cta.rank % 2:
+        message = (
+            f"{context.description.name} for a CTA pair is issued by CTA {warp.cta.position}, which has the odd rank"
+            f" {warp.cta.rank}; issue it from the CTA of even rank"
+        )
+        warp.cta.report("pair-issued-by-odd-cta", message, context.location, severity=Severity.UNGUARANTEED)

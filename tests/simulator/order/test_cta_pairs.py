@@ -1,0 +1,96 @@
+"""CTA pairs: each rule kept, and broken by one edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pair_scripts import PairProduct, PairRelay
+from pairs import Pair
+
+from blackwell_matmul.simulator import Severity
+
+EXIT, FEW, WEAK = "exit-before-peer", "too-few-bytes", "relaxed-wait"
+ODD = "pair-issued-by-odd-cta"
+
+
+def product() -> Any:
+    """Tails in m, n and k, and more k-tiles than stages."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, (extent, 152)).astype(np.float16) for extent in (300, 40))
+    c = np.zeros((300, 40), np.float32)
+    return (300, 40, 152, a, b, c), c, a.astype(np.float32) @ b.astype(np.float32).T
+
+
+def relay() -> Any:
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-3, 4, (extent, 32)).astype(np.float16) for extent in (256, 32))
+    d = np.zeros((256, 32), np.float32)
+    return (a, b, d), d, a.astype(np.float32) @ b.astype(np.float32).T
+
+
+INPUTS = {PairProduct: product, PairRelay: relay}
+PAIRS = [
+    Pair(PairProduct, "no sync at the start", "mbarrier-not-initialised", "sync", "load a"),
+    Pair(PairProduct, "no sync at the start", "mbarrier-not-initialised", "sync", "read"),
+    Pair(
+        PairProduct,
+        "no sync at the start",
+        "peer-not-started",
+        "sync",
+        "alloc",
+        severity=Severity.UNGUARANTEED,
+        says="which may not have started",
+    ),
+    Pair(PairProduct, "the loader does not wait", "overwritten-in-flight", "wait", "load a", "load a", every=False),
+    Pair(
+        PairProduct,
+        "bytes of one CTA",
+        "overwritten-in-flight",
+        "wait",
+        "load a",
+        "load a",
+        every=False,
+        says="full[0] of CTA (0, 0, 0) is told of it, and whoever waits there has to tell CTA (1, 0, 0) before",
+    ),
+    Pair(
+        PairProduct,
+        "the mma does not wait",
+        "read-before-complete",
+        "wait",
+        "mma",
+        "load a",
+        every=False,
+        says="the missing wait: mbarrier.wait on full",
+    ),
+    Pair(PairProduct, "bytes of one CTA", FEW, "bytes", "mma", "load a", every=False, says="of CTA (1, 0, 0), which"),
+    Pair(PairProduct, "each tells itself", "deadlock", "", "wait", "full", says="of CTA (0, 0, 0) waits"),
+    Pair(PairProduct, "commit tells the even CTA only", "deadlock", "", "wait", "full", every=False),
+    Pair(PairProduct, "done tells the even CTA only", "deadlock", "", "finished", "done"),
+    Pair(PairProduct, "the epilogue does not wait", "read-before-complete", "wait", "load t", "mma", every=False),
+    Pair(PairProduct, "no sync of the pair", "tensor-memory-not-allocated", "", "load t", "dealloc", every=False),
+    Pair(PairProduct, "one CTA frees", "deadlock", "", "dealloc", says="warp 0 of CTA (1, 0, 0) at the deallocation"),
+    Pair(PairProduct, "the odd CTA issues", ODD, "", "mma", severity=Severity.UNGUARANTEED),
+    Pair(PairProduct, "the odd CTA leaves", EXIT, "sync", "mma", says="CTA (1, 0, 0) may exit before tcgen05.mma"),
+    Pair(PairRelay, "an arrival for the CTA", WEAK, "release", "mma", "store", says="has scope cta"),
+    Pair(PairRelay, "a wait for the CTA", WEAK, "acquire", "mma", "store", says="the wait on full"),
+    Pair(PairRelay, "by cp.async", WEAK, "release", "mma", "copy", says="of CTA (1, 0, 0)"),
+    Pair(PairRelay, "no fence", "missing-proxy-fence", "fence", "mma", "store"),
+    Pair(PairRelay, "a plain arrival", "remote-mbarrier", "", "plain", says="PTX takes an mbarrier of the CTA itself"),
+]
+
+
+@pytest.mark.parametrize("script", INPUTS, ids=lambda script: script.__name__)
+def test_the_rule_kept_is_silent(script: Any) -> None:
+    Pair(script, "", "").keeps(INPUTS[script])
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=str)
+def test_the_rule_broken_is_found(pair: Pair) -> None:
+    pair.breaks(INPUTS[pair.script])
+
+
+def test_what_a_later_commit_covers_needs_no_wait_of_its_own() -> None:
+    """The last commits to the ring end with the one that all wait for, before the pair meets."""
+    Pair(PairProduct, "", "", flags={"fault": "no drain"}).keeps(product)

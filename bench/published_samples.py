@@ -10,11 +10,12 @@ not part of this repository.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,33 +49,50 @@ class Verdict:
     schedules: list[Mapping[str, int]] = field(default_factory=list)
 
 
-def schedules(cls: Any) -> Iterator[dict[str, Any]]:
-    """The first and the last of the sample's own autotune space."""
-    for end in (0, -1):
-        pins: dict[str, Any] = {}
-        for joined, values in cls._autotune_space.items():
-            names = [name.strip() for name in joined.split(",")]
-            pins |= dict(zip(names, values[end])) if len(names) > 1 else {names[0]: values[end]}
-        yield pins
+def schedules(cls: Any) -> list[dict[str, Any]]:
+    """The sample's own autotune space."""
+    rows: list[dict[str, Any]] = [{}]
+    for joined, values in cls._autotune_space.items():
+        names = [name.strip() for name in joined.split(",")]
+        choices = [dict(zip(names, value)) if len(names) > 1 else {names[0]: value} for value in values]
+        rows = [{**row, **choice} for row in rows for choice in choices]
+    return rows
 
 
 def judge(folder: Path, version: str) -> Verdict:
+    """By the first and the last of its schedules that compile."""
     verdict, seen = Verdict(version), dict[tuple[Any, ...], Finding]()
     cls = load(f"{folder / f'matmul_{version}.py'}:BlackwellMatmul{version.upper()}").script_cls
-    for schedule in schedules(cls):
-        for size in SIZES:
-            for policy, seed in ORDERS:
-                try:
-                    findings, right = execute(cls, schedule, size, policy, seed)
-                except (UnsupportedError, CompileError) as error:
-                    verdict.verdict, verdict.reasons = "not covered", [shorter(str(error))]
-                    return verdict
-                verdict.right &= right
-                verdict.runs += 1
-                for finding in findings:
-                    seen.setdefault((finding.code, finding.location, finding.other), finding)
-        verdict.schedules.append(schedule)
+    every = schedules(cls)
+    for rows in (every, every[::-1]):
+        try:
+            run_first(cls, rows, verdict, seen)
+        except (UnsupportedError, CompileError) as error:
+            verdict.verdict, verdict.reasons = "not covered", [shorter(str(error))]
+            return verdict
     return summed_up(verdict, list(seen.values()))
+
+
+def run_first(cls: Any, rows: list[dict[str, Any]], verdict: Verdict, seen: dict[tuple[Any, ...], Finding]) -> None:
+    """Run the first of these schedules that compiles."""
+    for number, schedule in enumerate(rows, 1):
+        try:
+            run_all(cls, schedule, verdict, seen)
+        except CompileError:
+            if number == len(rows):
+                raise
+        else:
+            verdict.schedules.append(schedule)
+            return
+
+
+def run_all(cls: Any, schedule: dict[str, Any], verdict: Verdict, seen: dict[tuple[Any, ...], Finding]) -> None:
+    for size, (policy, seed) in itertools.product(SIZES, ORDERS):
+        findings, right = execute(cls, schedule, size, policy, seed)
+        verdict.right &= right
+        verdict.runs += 1
+        for finding in findings:
+            seen.setdefault((finding.code, finding.location, finding.other), finding)
 
 
 def execute(

@@ -184,3 +184,44 @@ class Backwards(tilus.Script):
             if is_valid:
                 more = self.load_global(g_x, offsets=[first.x, 0], shape=[1, COLUMNS]) * 2
                 self.store_global(g_y, more, offsets=[first.x, 0])
+
+
+class Stares(tilus.Script):
+    """Asks once, and waits for a refusal that does not come."""
+
+    def __call__(self, rows: int32, x_ptr: ~int32, y_ptr: ~int32):
+        self.attrs.blocks = rows
+        self.attrs.warps = 1
+        response = self.shared_tensor(dtype=int32, shape=[4])
+        full = self.mbarrier.alloc(counts=1)
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=16)
+        self.clc.try_cancel(response, mbarrier=full, multicast=False)
+        self.mbarrier.wait(full, phase=0)
+        while True:
+            is_valid, _ = self.clc.query_response(response)  # again
+            if not is_valid:
+                break
+
+
+class InTurn(tilus.Script):
+    """Each CTA waits for the one before it, and asks for another one's work."""
+
+    def __call__(self, y_ptr: ~int32):
+        self.attrs.blocks = 8
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[8])
+        turns = self.global_tensor(dtype=int32, shape=[1], requires_clean=True)
+        response = self.shared_tensor(dtype=int32, shape=[4])
+        full = self.mbarrier.alloc(counts=1)
+        with self.single_thread():
+            self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=16)
+        self.clc.try_cancel(response, mbarrier=full, multicast=False)
+        self.lock_semaphore(~turns[0], value=self.blockIdx.x)
+        one = self.register_tensor(dtype=int32, shape=[1], init=1)
+        self.store_global(g_y, one, offsets=[self.blockIdx.x])
+        self.release_semaphore(~turns[0], value=self.blockIdx.x + 1)
+        self.mbarrier.wait(full, phase=0)
+        is_valid, first = self.clc.query_response(response)
+        if is_valid:
+            self.store_global(g_y, one + 1, offsets=[first.x])

@@ -195,11 +195,11 @@ def relaxed_both(c: Conflict) -> Missing | None:
 
 
 def _both_too_weak(c: Conflict, name: str, arrival: Weak, wait: Weak, fenced: bool) -> Missing:
-    better = 'sem="release" and sem="acquire"' if not (arrival.scope and wait.scope) else 'scope="cluster" in both'
-    fence = "" if fenced else f', and fence.proxy_async(space="{c.effect.space.value}") before the arrival,'
+    scope = "" if c.culprit.cta is c.lanes.cta else ', both with scope="cluster"'
+    fence = "" if fenced else f', and fence.proxy_async(space="{c.effect.space.value}") before the arrival'
     what = f"the arrival on {name} at {arrival.location} is too weak, and the wait at {wait.location} as well"
-    missing = _too_weak(c, "", arrival, "release")
-    return replace(missing, advice=f"{what}; with {better}{fence} they would order the two")
+    advice = f'{what}; sem="release" and sem="acquire"{scope}{fence} would order the two'
+    return replace(_too_weak(c, "", arrival, "release"), advice=advice)
 
 
 def _too_weak(c: Conflict, what: str, weak: Weak, edge: str) -> Missing:

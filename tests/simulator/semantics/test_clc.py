@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from clc_scripts import COLUMNS, Doubles, DoublesInPairs, Places, TakesOne
+from clc_scripts import COLUMNS, Doubles, DoublesInPairs, InTurn, Places, Stares, TakesOne
 from clean import clean
 from orders import ORDERS, codes, faults, faulty, finding, line_of, lines, never_ok, run_in, silent
 from tilus import float32, int32, uint8, uint32
@@ -136,6 +136,21 @@ def test_a_request_after_a_refusal(fault: str) -> None:
     assert found.count > 1  # each team comes to its end
 
 
+def test_a_response_that_is_read_for_ever() -> None:
+    for order in ORDERS:
+        found = finding(run_in(order, *call(Stares(), 9)), "livelock")
+        assert "warp 0 reads one response 64 times" in found.message
+        assert found.location is not None and found.location.line == line_of(Stares, "# again")
+
+
+def test_ctas_that_wait_for_each_other_all_run_from_the_start() -> None:
+    """So there is nothing that could be granted."""
+    y = np.zeros(8, np.int32)
+    run = clean(InTurn(), y)
+    np.testing.assert_array_equal(y, 1)
+    assert run.counts[ASK] == 8
+
+
 def test_a_response_that_is_overwritten_too_early() -> None:
     assert "data-race" in never_ok(*call(Doubles("no room"), 9))
     found = finding(simulate(*call(Doubles("no room"), 9), workers=1), "data-race")
@@ -176,7 +191,7 @@ def test_a_relaxed_arrival_and_a_relaxed_wait_are_named_together() -> None:
     done, room = line_of(Doubles, "# done"), line_of(Doubles, "# room")
     assert found.at_fault is not None and found.at_fault.line == done
     assert f":{done} is too weak, and the wait at" in found.advice and f":{room} as well" in found.advice
-    assert 'sem="release" and sem="acquire" they would' in found.advice
+    assert 'sem="release" and sem="acquire" would order the two' in found.advice
 
 
 # --- clusters

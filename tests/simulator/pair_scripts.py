@@ -27,6 +27,8 @@ class PairProduct(tilus.Script):
         self.ctas = 0b01 if fault == "commit tells the even CTA only" else 0b11
         self.pairs_bytes = 1 if fault == "bytes of one CTA" else 2
         self.mma_rank = 1 if fault == "the odd CTA issues" else 0
+        self.leaves = {"the odd CTA leaves": 1, "the even CTA leaves": 0, "both leave": 2}.get(fault, -1)
+        self.order = "relaxed" if fault == "a relaxed wait" else "acquire"
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
         self.attrs.blocks = [2 * cdiv(m, 256), cdiv(n, self.block_n)]
@@ -77,7 +79,7 @@ class PairProduct(tilus.Script):
                 load_stage = 1 - load_stage
                 room ^= load_stage == 0
             # The last tiles: when they are read, nothing is under way to this CTA any more.
-            if self.fault != "no drain" and (self.fault != "the odd CTA leaves" or rank == 0):
+            if self.fault != "no drain" and self.leaves != rank and self.leaves != 2:
                 for i in range(min(2, cdiv(k, self.block_k))):
                     self.mbarrier.wait(empty[load_stage], phase=room)
                     load_stage = 1 - load_stage
@@ -88,7 +90,7 @@ class PairProduct(tilus.Script):
                 turn: uint32 = 0
                 for k_done in range(0, k, self.block_k):
                     if self.fault != "the mma does not wait":
-                        self.mbarrier.wait(full[stage], phase=turn)  # wait
+                        self.mbarrier.wait(full[stage], phase=turn, sem=self.order)  # wait
                     self.tcgen05.mma(  # mma
                         s_a[stage], s_b[stage].transpose(), t_acc, enable_input_d=k_done != 0, cta_group=2
                     )
@@ -99,13 +101,13 @@ class PairProduct(tilus.Script):
                     self.tcgen05.commit(done, cta_group=2)
                 else:
                     self.tcgen05.commit(done, cta_group=2, multicast_mask=3)  # everything
-        if self.fault != "the odd CTA leaves" or rank == 0:
+        if self.leaves != rank and self.leaves != 2:
             if self.fault != "the epilogue does not wait":
                 self.mbarrier.wait(done, phase=0)  # finished
             r = self.tcgen05.load(t_acc)  # load t
             self.tcgen05.wait_load()
             self.store_global(g_c, r, offsets=[row, column])
-        if self.fault == "no sync of the pair" or self.fault == "the odd CTA leaves":
+        if self.fault == "no sync of the pair" or self.leaves >= 0:
             self.sync()
         else:
             self.cluster.sync()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from orders import ORDERS, run_in
 from pair_scripts import PairProduct, PairRelay, PairTiles
 from pairs import Pair
 
@@ -120,6 +121,25 @@ def test_the_rule_broken_is_found(pair: Pair) -> None:
 def test_what_a_later_commit_covers_needs_no_wait_of_its_own() -> None:
     """The last commits to the ring end with the one that all wait for, before the pair meets."""
     Pair(PairProduct, "", "", flags={"fault": "no drain"}).keeps(product)
+
+
+def test_what_a_copy_brought_to_the_peer_is_there_when_an_mbarrier_is_told() -> None:
+    """Nothing guarantees it after a relaxed wait, in both CTAs alike."""
+    for order in ORDERS:
+        args, output, expected = product()
+        run = run_in(order, PairProduct("a relaxed wait"), *args)
+        assert run.ok and {each.code for each in run.findings} == {WEAK}
+        np.testing.assert_array_equal(output, expected)
+
+
+def test_the_issuer_must_know_too() -> None:
+    """The other CTA has waited for the mma; where nobody has, it is left in flight, which is told once."""
+    Pair(PairProduct, "the even CTA leaves", EXIT, "sync", "mma", says="CTA (0, 0, 0) may exit").breaks(product)
+    for order in ORDERS:
+        run = run_in(order, PairProduct("both leave"), *product()[0])
+        told = [each.message for each in run.findings if each.code == EXIT]
+        assert told and not [message for message in told if message.startswith("CTA (0, 0, 0) may exit before tcgen05")]
+        assert "in-flight-at-exit" in {each.code for each in run.findings}
 
 
 def test_tensor_memory_is_ordered_by_a_relaxed_arrival_too() -> None:

@@ -14,6 +14,7 @@ import pytest
 import tilus
 import torch
 from orders import ORDERS, line_of
+from pair_scripts import PairProduct
 from replay_scripts import (
     COLUMNS,
     ROWS,
@@ -261,6 +262,16 @@ def test_clusters(name: str, consumers: int, policy: tuple[str, int]) -> None:
 @pytest.mark.parametrize("name", ["h5", "h6"])
 def test_clusters_with_tails(name: str) -> None:
     assert of_rung(name, (776, 136, 104), 132, consumers=2, cluster_m=2).repeated == 8
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_cta_pairs(policy: tuple[str, int]) -> None:
+    """Inner tiles, and the edges at the right, below, and in the corner."""
+    m, n, k, a, b, _ = operands(1064, 136, 104)
+    seen = both(PairProduct(), m, n, k, a, b, nothing(m, n), policy=policy[0], seed=policy[1])
+    assert seen.run.ok and seen.run.grid == (10, 5, 1)
+    assert seen.repeated == 25 - 4
 
 
 @pytest.mark.usefixtures("put_off")

@@ -27,6 +27,8 @@ class PairProduct(tilus.Script):
         self.ctas = 0b01 if fault == "commit tells the even CTA only" else 0b11
         self.pairs_bytes = 1 if fault == "bytes of one CTA" else 2
         self.mma_rank = 1 if fault == "the odd CTA issues" else 0
+        self.leaves = {"the odd CTA leaves": 1, "the even CTA leaves": 0, "both leave": 2}.get(fault, -1)
+        self.order = "relaxed" if fault == "a relaxed wait" else "acquire"
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
         self.attrs.blocks = [2 * cdiv(m, 256), cdiv(n, self.block_n)]
@@ -77,7 +79,7 @@ class PairProduct(tilus.Script):
                 load_stage = 1 - load_stage
                 room ^= load_stage == 0
             # The last tiles: when they are read, nothing is under way to this CTA any more.
-            if self.fault != "no drain" and (self.fault != "the odd CTA leaves" or rank == 0):
+            if self.fault != "no drain" and self.leaves != rank and self.leaves != 2:
                 for i in range(min(2, cdiv(k, self.block_k))):
                     self.mbarrier.wait(empty[load_stage], phase=room)
                     load_stage = 1 - load_stage
@@ -88,7 +90,7 @@ class PairProduct(tilus.Script):
                 turn: uint32 = 0
                 for k_done in range(0, k, self.block_k):
                     if self.fault != "the mma does not wait":
-                        self.mbarrier.wait(full[stage], phase=turn)  # wait
+                        self.mbarrier.wait(full[stage], phase=turn, sem=self.order)  # wait
                     self.tcgen05.mma(  # mma
                         s_a[stage], s_b[stage].transpose(), t_acc, enable_input_d=k_done != 0, cta_group=2
                     )
@@ -98,19 +100,101 @@ class PairProduct(tilus.Script):
                 if self.fault == "done tells the even CTA only":
                     self.tcgen05.commit(done, cta_group=2)
                 else:
-                    self.tcgen05.commit(done, cta_group=2, multicast_mask=3)  # done
-        if self.fault != "the odd CTA leaves" or rank == 0:
+                    self.tcgen05.commit(done, cta_group=2, multicast_mask=3)  # everything
+        if self.leaves != rank and self.leaves != 2:
             if self.fault != "the epilogue does not wait":
                 self.mbarrier.wait(done, phase=0)  # finished
             r = self.tcgen05.load(t_acc)  # load t
             self.tcgen05.wait_load()
             self.store_global(g_c, r, offsets=[row, column])
-        if self.fault == "no sync of the pair" or self.fault == "the odd CTA leaves":
+        if self.fault == "no sync of the pair" or self.leaves >= 0:
             self.sync()
         else:
             self.cluster.sync()
         if self.fault != "one CTA frees" or rank == 0:
             self.tcgen05.dealloc(t_acc)  # dealloc
+
+
+class PairTiles(tilus.Script):
+    """PairProduct, each pair going through several tiles of a row of C: while the epilogue stores one, the even CTA
+    multiplies for the next. `free` counts both epilogues."""
+
+    def __init__(self, fault: str = ""):
+        super().__init__()
+        self.fault = fault
+        self.free_count = 1 if fault == "each epilogue tells its own CTA" else 2
+
+    def __call__(self, tiles: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        self.attrs.blocks = 2
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 8
+        rank: int32 = self.cluster.blockRank
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[256, k])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[32 * tiles, k])
+        g_c = self.global_view(c_ptr, dtype=float32, shape=[256, 32 * tiles])
+        s_a = self.shared_tensor(dtype=float16, shape=[2, 128, 32])
+        s_b = self.shared_tensor(dtype=float16, shape=[2, 16, 32])
+        full = self.mbarrier.alloc(counts=[1, 1])
+        empty = self.mbarrier.alloc(counts=[1, 1])
+        done = self.mbarrier.alloc(counts=[1, 1])
+        free = self.mbarrier.alloc(counts=[self.free_count, self.free_count])  # free
+        self.cluster.sync()
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, 128, 32], cta_group=2)
+        with self.single_warp(0):
+            load_stage: int32 = 0
+            room: uint32 = 1
+            for i in range(tiles):
+                for offset_k in range(0, k, 32):
+                    self.mbarrier.wait(empty[load_stage], phase=room)
+                    barrier = full[load_stage]
+                    if rank == 0:
+                        with self.single_thread():
+                            self.mbarrier.arrive_and_expect_tx(barrier, transaction_bytes=2 * 144 * 32 * 2)
+                    else:
+                        barrier = self.cluster.map_shared_addr(barrier, target_rank=0)
+                    self.tma.global_to_shared(
+                        src=g_a, dst=s_a[load_stage], offsets=[128 * rank, offset_k], mbarrier=barrier, cta_group=2
+                    )
+                    self.tma.global_to_shared(
+                        src=g_b,
+                        dst=s_b[load_stage],
+                        offsets=[32 * i + 16 * rank, offset_k],
+                        mbarrier=barrier,
+                        cta_group=2,
+                    )
+                    load_stage = 1 - load_stage
+                    room ^= load_stage == 0
+        with self.single_warp(1):
+            if rank == 0:
+                stage: int32 = 0
+                turn: uint32 = 0
+                for j in range(tiles):
+                    self.mbarrier.wait(free[j % 2], phase=1 - j // 2 % 2)  # room
+                    for k_done in range(0, k, 32):
+                        self.mbarrier.wait(full[stage], phase=turn)
+                        self.tcgen05.mma(  # mma
+                            s_a[stage], s_b[stage].transpose(), t_acc[j % 2], enable_input_d=k_done != 0, cta_group=2
+                        )
+                        self.tcgen05.commit(empty[stage], cta_group=2, multicast_mask=3)
+                        stage = 1 - stage
+                        turn ^= stage == 0
+                    self.tcgen05.commit(done[j % 2], cta_group=2, multicast_mask=3)
+        with self.warp_group(warp_begin=4, num_warps=4):
+            for m in range(tiles):
+                self.mbarrier.wait(done[m % 2], phase=m // 2 % 2)
+                r = self.tcgen05.load(t_acc[m % 2])  # load
+                self.tcgen05.wait_load()
+                self.sync()
+                with self.single_thread():
+                    if self.fault == "each epilogue tells its own CTA":
+                        self.mbarrier.arrive(free[m % 2])  # tell
+                    elif self.fault == "a relaxed arrival":
+                        self.mbarrier.arrive_and_expect_tx_remote(free[m % 2], 0, target_rank=0, sem="relaxed")
+                    else:
+                        self.mbarrier.arrive_and_expect_tx_remote(free[m % 2], 0, target_rank=0)
+                self.store_global(g_c, r, offsets=[128 * rank, 32 * m])
+        self.cluster.sync()
+        self.tcgen05.dealloc(t_acc)
 
 
 class PairRelay(tilus.Script):

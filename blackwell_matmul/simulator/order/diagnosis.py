@@ -294,20 +294,19 @@ def another_cta_was_told(c: Conflict) -> Missing | None:
     """Who made the access tells its own CTA of that, on an mbarrier, and not the one that relies on it."""
     for barrier, where in _told(c):
         if barrier.cta is not c.warp.cta and c.order.of(barrier).known & c.other.event:
-            who = f"{c.culprit} tells {barrier} at {where}"
+            who = f"CTA {c.culprit.cta.position} tells {barrier} at {where}"
             advice = f"the missing arrive: {who}, and not CTA {c.warp.cta.position}"
             return Missing("arrive", advice, at_fault=where)
     return None
 
 
 def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
-    """The mbarriers of the cluster that the end of an operation is told to, or that a lane of its warp arrived on."""
+    """The mbarriers of the cluster that the end of an operation is told to, or that a lane of its CTA arrived on."""
     if c.operation is not None and c.operation.tells is not None and not c.other.write:
         yield c.operation.tells, c.order.of(c.operation.tells).last
     for cta in c.warp.cta.cluster.ctas:
         for carried in map(c.order.of, barriers_of(cta)):
-            if (c.culprit.cta, c.culprit.warp) in carried.alone:
-                yield carried.barrier, carried.alone[c.culprit.cta, c.culprit.warp]
+            yield from ((carried.barrier, at) for (by, _), at in carried.alone.items() if by is c.culprit.cta)
 
 
 def waited_for_later(c: Conflict) -> Missing | None:

@@ -11,7 +11,6 @@ from blackwell_matmul.simulator.semantics import (  # noqa: F401
     griddepcontrol,
     load_store,
     mbarrier,
-    pairs,
     reduce,
     sync,
     tcgen05,

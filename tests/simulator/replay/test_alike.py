@@ -15,6 +15,7 @@ import tilus
 import torch
 from clc_scripts import Backwards, Doubles, DoublesInPairs, TakesOne
 from orders import ORDERS, line_of
+from pair_scripts import PairProduct
 from replay_scripts import (
     COLUMNS,
     ROWS,
@@ -281,6 +282,16 @@ def test_clusters(name: str, consumers: int, policy: tuple[str, int]) -> None:
 @pytest.mark.parametrize("name", ["h5", "h6"])
 def test_clusters_with_tails(name: str) -> None:
     assert of_rung(name, (776, 136, 104), 132, consumers=2, cluster_m=2).repeated == 8
+
+
+@pytest.mark.usefixtures("put_off")
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+def test_cta_pairs(policy: tuple[str, int]) -> None:
+    """Inner tiles, and the edges at the right, below, and in the corner."""
+    m, n, k, a, b, _ = operands(1064, 136, 104)
+    seen = both(PairProduct(), m, n, k, a, b, nothing(m, n), policy=policy[0], seed=policy[1])
+    assert seen.run.ok and seen.run.grid == (10, 5, 1)
+    assert seen.repeated == 25 - 4
 
 
 @pytest.mark.usefixtures("put_off")

@@ -580,8 +580,9 @@ def address_tensors(program: Program) -> tuple[set[int], set[int]]:
     every = instructions(program.tile)
     assigned = {id(inst.inputs[0]) for inst in every if "Assign" in type(inst).__name__}
     made = {id(inst.output): inst for inst in every if inst in program.barriers}
-    found = {key for key, inst in made.items() if len(inst.counts) == 1}
-    found |= {id(inst.output) for inst in every if _is_slice(inst) and id(inst.inputs[0]) in made.keys() - assigned}
+    slices = [inst for inst in every if _is_slice(inst) and id(inst.inputs[0]) in made.keys() - assigned]
+    found = {key for key, inst in made.items() if len(inst.counts) == 1} - {id(inst.inputs[0]) for inst in slices}
+    found |= {id(inst.output) for inst in slices}
     found |= {id(inst.output) for inst in every if type(inst).__name__ == "MapSharedAddrInst"}
     while True:
         other = {id(t) for inst in every if not _moves_address(inst, made, found) for t in operands(inst)}

@@ -95,8 +95,7 @@ def _memory_cycles(tile: TileConfig) -> float:
     if not tile.gpu.memory_gb_per_s:
         return 0
     problem = tile.problem
-    elements = problem.m * problem.k + problem.n * problem.k + problem.m * problem.n
-    return elements * problem.element_bytes / (MEMORY_SHARE * tile.gpu.memory_gb_per_s / CLOCK_GHZ)
+    return problem.bytes / (MEMORY_SHARE * tile.gpu.memory_gb_per_s / CLOCK_GHZ)
 
 
 def _ends(tile: TileConfig) -> float:
@@ -122,7 +121,7 @@ def _finished_columns(tile: TileConfig) -> int:
 
 def _k_tile(tile: TileConfig, together: int) -> float:
     """One k-tile of each of the CTAs that share an SM, when all comes from the L2."""
-    products = tile.cta_m * tile.mma.multiplied_columns(tile) * tile.block_k / tile.mma.fma_per_cycle
+    products = tile.cta_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * tile.mma.fma_per_cycle)
     load = (tile.cta_m + tile.cta_n) * tile.row_bytes / L2_BYTES_PER_CYCLE
     from_l2 = (tile.block_m + tile.block_n / _spared_by_multicast(tile)) / (tile.block_m + tile.block_n)
     busy = max(products, load) + HIDDEN_COST * from_l2 * min(products, load)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "sm_100a": ("v4", "v3", "v2", "v1", "v0"),
-        "sm_90a": ("h6", "h5", "h4", "h3", "h2", "h1", "h0"),
+        "sm_90a": ("h7", "h6", "h5", "h4", "h3", "h2", "h1", "h0"),
         "sm_120a": ("g0",),
         "sm_121a": ("g0",),
     }

@@ -40,10 +40,11 @@ SAMPLED = {
     "h0": 6,
     "h1": 6,
     "h2": 6,
-    "h3": 8,
-    "h4": 8,
-    "h5": 8,
-    "h6": 10,
+    "h3": 6,
+    "h4": 6,
+    "h5": 6,
+    "h6": 8,
+    "h7": 8,
     "g0": 6,
 }
 """How many schedules of a rung are run, drawn with a seed; `bench/sweep.py` runs all of V0 to V2."""

@@ -125,6 +125,13 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
 SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
 """M, N, K: tails in each dimension; fewer k-tiles than six stages; one k-tile."""
 
+OF_THE_RING = {
+    ("next stage", "return self.full_barriers[self.stage]"): "Both sides ask for it: the barriers change places.",
+    ("next stage", "return self.empty_barriers[self.stage]"): "Both sides ask for it: the barriers change places.",
+    ("never changed", "self.stage = (self.stage + 1) % self.stages"): "A ring of one stage, whose laps are one k-tile.",
+}
+"""Of `Ring`, which those who load and those who multiply share: what changes for one of them changes for the other."""
+
 EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
     (
         "h7",
@@ -132,6 +139,7 @@ EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
         'ring.empty(), transaction_bytes=0, target_rank=target, scope="cta"',
     ): "No stage is used again, and a CTA that waits at its end for two arrivals of its own has all the bytes that the "
     "other one writes into it, because its consumers have waited for them.",
+    **{(name, *change): why for name in ("h4", "h5", "h6", "h7") for change, why in OF_THE_RING.items()},
 }
 """(rung, operator, line) of mutants that are equivalent though no rule shows it, with the reason."""
 

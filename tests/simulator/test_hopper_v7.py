@@ -97,7 +97,7 @@ TELL = (
     "                with self.single_thread(0):\n"
     "                    for other in range(self.split_k):\n"
     "                        self.mbarrier.arrive_and_expect_tx_remote(\n"
-    "                            self.given[which], transaction_bytes=0, target_rank=self.share + other * self.cluster_m\n"
+    f"                            self.given[which], transaction_bytes=0, {TO}\n"
     "                        )\n"
 )
 LATE = ("                self.sync()\n" + TELL, TELL + "                self.sync()\n")

@@ -180,9 +180,9 @@ def test_every_statement_that_orders_something_is_mutated(name: str) -> None:
 
 def test_what_a_rung_shares_with_others_is_mutated_with_it(tmp_path: Path) -> None:
     """The waits of H4 are those of `Ring`."""
-    wait = "self.mbarrier.wait(self.full(), phase=self.phase)"
-    made = {mutant.operator: mutant for mutant in mutation.mutants("h4") if mutant.code == wait}
-    assert set(made) == {"drop", "other parity", "relaxed"}
+    wait = "self.mbarrier.wait(self.full(), phase=self.phase"
+    made = {mutant.operator: mutant for mutant in mutation.mutants("h4") if mutant.code.startswith(wait)}
+    assert set(made) >= {"drop", "other parity", "relaxed"}
     outcome = mutation.judge(made["other parity"], mutation.cases("h4")[0], tmp_path)
     assert outcome.verdict == "killed" and PHASE in outcome.how
 

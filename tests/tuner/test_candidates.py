@@ -33,7 +33,8 @@ def test_every_schedule_of_a_rung_is_tried_or_counted_with_its_reason():
 
 def test_what_a_call_would_choose_comes_first_and_soon_other_tiles():
     kernel = find("h6")
-    found = [Schedule(**pins, mma="wgmma") for pins in candidates(kernel, LARGE, H200).ordered]
+    features = kernel.script_cls.features
+    found = [Schedule(**pins, mma="wgmma", features=features) for pins in candidates(kernel, LARGE, H200).ordered]
     assert found[0] == space.choose(kernel.script_cls, LARGE, H200)
     assert len({(schedule.block_m, schedule.block_n, schedule.cluster_m) for schedule in found[:12]}) >= 6
     same = [schedule for schedule in found if (schedule.block_n, schedule.cluster_m) == (256, 1)]

@@ -414,7 +414,7 @@ def test_every_record_begins_with_the_class_and_the_rung(capsys, tmp_path, comma
         assert list(record)[:2] == ["kernel", "rung"] and [record["kernel"], record["rung"]] == named
 
 
-WIDEST = ["h6", "--size", "16384", "16384", "16384"]
+WIDEST = ["h7", "--size", "16384", "16384", "16384"]
 
 
 @pytest.mark.parametrize("argv", [["v0", "--size", "1", "1", "1"], ["v2", "--size", "8", "100000", "12"], WIDEST])

@@ -21,6 +21,7 @@ import importlib
 import importlib.util
 import inspect
 import itertools
+import re
 import sys
 import tempfile
 import time
@@ -89,17 +90,18 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "consumers": 2},
         {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "consumers": 2},
     ),
-    "h4": (
+    "h4": ({**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1},),
+    "h5": (
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "sm_count": 2},
         {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "sm_count": 1},
         {**ODD_STRIPS, "block_k": 32, "stages": 3, "group_m": 4, "sm_count": 1},
     ),
-    "h5": (
+    "h6": (
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "cluster_m": 2, "sm_count": 2},
         {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "cluster_m": 1, "sm_count": 1},
         {**ODD_STRIPS, "block_k": 32, "stages": 2, "group_m": 4, "cluster_m": 2, "sm_count": 2},
     ),
-    "h6": (
+    "h7": (
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2]},
         {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4]},
         {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **SPLIT[2], "cluster_m": 2, "sm_count": 4},
@@ -123,13 +125,21 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
 SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
 """M, N, K: tails in each dimension; fewer k-tiles than six stages; one k-tile."""
 
+OF_THE_RING = {
+    ("next stage", "return self.full_barriers[self.stage]"): "Both sides ask for it: the barriers change places.",
+    ("next stage", "return self.empty_barriers[self.stage]"): "Both sides ask for it: the barriers change places.",
+    ("never changed", "self.stage = (self.stage + 1) % self.stages"): "A ring of one stage, whose laps are one k-tile.",
+}
+"""Of `Ring`, which those who load and those who multiply share: what changes for one of them changes for the other."""
+
 EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
     (
-        "h6",
+        "h7",
         "own CTA only",
-        'empty[stage], transaction_bytes=0, target_rank=rank - row + sharer, scope="cta"',
+        'ring.empty(), transaction_bytes=0, target_rank=target, scope="cta"',
     ): "No stage is used again, and a CTA that waits at its end for two arrivals of its own has all the bytes that the "
     "other one writes into it, because its consumers have waited for them.",
+    **{(name, *change): why for name in ("h4", "h5", "h6", "h7") for change, why in OF_THE_RING.items()},
 }
 """(rung, operator, line) of mutants that are equivalent though no rule shows it, with the reason."""
 
@@ -165,16 +175,16 @@ class Edit:
 ORDERING = frozenset({
     "cluster.sync", "copy_async_commit_group", "copy_async_wait_all", "copy_async_wait_group", "fence.proxy_async",
     "mbarrier.arrive", "mbarrier.arrive_and_expect_tx", "mbarrier.arrive_and_expect_tx_multicast",
-    "mbarrier.arrive_and_expect_tx_remote", "mbarrier.wait", "sync", "tcgen05.commit", "tcgen05.dealloc",
-    "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group", "tma.wait_group", "wgmma.commit_group",
-    "wgmma.fence", "wgmma.wait_group",
+    "mbarrier.arrive_and_expect_tx_remote", "mbarrier.wait", "ring.advance", "ring.wait_empty",
+    "ring.wait_full", "sync", "tcgen05.commit", "tcgen05.dealloc", "tcgen05.wait_load", "tcgen05.wait_store",
+    "tma.commit_group", "tma.wait_group", "wgmma.commit_group", "wgmma.fence", "wgmma.wait_group",
 })  # fmt: skip
 """Statements that order something: each of them is dropped, and moved."""
 
 
 def mutants(name: str) -> list[Mutant]:
     """Every mutant of a kernel, in the order of its lines."""
-    source = Path(inspect.getfile(kernel(name))).read_text()
+    source = whole(Path(inspect.getfile(kernel(name))).read_text())
     lines = source.splitlines()
     made = []
     for edit in sorted(edits(ast.parse(source)), key=lambda edit: (edit.node.lineno, edit.node.col_offset)):
@@ -182,6 +192,12 @@ def mutants(name: str) -> list[Mutant]:
         if changed != source:
             made.append(Mutant(name, edit.operator, line, column, lines[line - 1].strip(), changed))
     return made
+
+
+def whole(source: str) -> str:
+    """The source with what it shares with other rungs, `Ring` and `GroupedTiles`, in the place of its import."""
+    shared = r"^from (blackwell_matmul\.kernels\.(?:ring|tiles)) import \w+\n"
+    return re.sub(shared, lambda found: inspect.getsource(importlib.import_module(found[1])), source, flags=re.M)
 
 
 def edits(tree: ast.Module) -> Iterator[Edit]:
@@ -221,7 +237,7 @@ def _barrier_names(tree: ast.Module) -> list[str]:
 def _variable(node: Any) -> Iterator[Edit]:
     """Phases and stages: their first value, and what becomes of them."""
     target = node.target if not isinstance(node, ast.Assign) else node.targets[0]
-    name = target.id if isinstance(target, ast.Name) else ""
+    name = ast.unparse(target).removeprefix("self.")
     if "phase" not in name and name not in ("stage", "refill", "last", "turn"):
         return
     if isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -274,8 +290,9 @@ def _plus_and_minus(operator: str, node: ast.expr, step: int) -> Iterator[Edit]:
 def _stage(node: ast.Subscript) -> Iterator[Edit]:
     """The slot of a ring."""
     first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
-    if isinstance(first, ast.Name) and first.id != "half" and isinstance(node.value, ast.Name):
-        yield Edit("next stage", first, f"({first.id} + 1) % self.stages")
+    name, tensor = ast.unparse(first).removeprefix("self."), ast.unparse(node.value).removeprefix("self.")
+    if name.isidentifier() and name != "half" and tensor.isidentifier():
+        yield Edit("next stage", first, f"({ast.unparse(first)} + 1) % self.stages")
 
 
 def _moves(body: list[Any]) -> Iterator[Edit]:

@@ -31,7 +31,7 @@ def problem_for(schedule: Schedule, seed: int) -> Problem:
             return problem
 
 
-SAMPLED = {name: 10 if name in ("v6", "h6") else 6 for name in RUNGS}
+SAMPLED = {name: 8 if name in ("v6", "h7") else 5 for name in RUNGS}
 """How many schedules of a rung are run, drawn with a seed; `bench/sweep.py` runs all of V0 to V2."""
 
 GPU_FOR = {mma: gpu_for_target(t) for mma, t in (("tcgen05", "sm_100a"), ("wgmma", "sm_90a"), ("mma.sync", "sm_120a"))}

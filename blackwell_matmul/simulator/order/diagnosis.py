@@ -306,7 +306,14 @@ def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
         yield c.operation.tells, c.order.of(c.operation.tells).last
     for cta in c.warp.cta.cluster.ctas:
         for carried in map(c.order.of, barriers_of(cta)):
-            yield from ((carried.barrier, at) for (by, _), at in carried.alone.items() if by is c.culprit.cta)
+            arrived = carried.alone.items()
+            yield from ((carried.barrier, at) for who, at in arrived if _speaks_for(c, *who))
+
+
+def _speaks_for(c: Conflict, cta: Cta, warp: Warp) -> bool:
+    """The warp that made the access; of memory on the chip, which the CTA uses up together, any of its CTA."""
+    together = c.region.storage.space != "global"
+    return cta is c.culprit.cta and (together or warp == c.culprit.warp)
 
 
 def waited_for_later(c: Conflict) -> Missing | None:

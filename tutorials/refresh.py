@@ -26,7 +26,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-PAGES = ("v0.md", "v1.md", "v2.md", "v3.md", "v4.md")
+PAGES = ("v0.md", "v1.md", "v2.md", "v3.md", "v4.md", "v5.md", "v6.md")
 LESSONS = ("00-tma.md",)
 """Pages that are notebooks as well: notebook.py makes each of its page."""
 

@@ -32,6 +32,16 @@ BROKEN = {
         "deadlock": "they wait for each other: warp 0 waits for empty[0] at line",
     },
     "v4.md": {"written-by-two-ctas": "CTA (12, 0, 0)"},
+    "v5.md": {
+        "data-race": "==> missing wait: mbarrier.wait on answers.empty_barriers before line 117",
+        "cancel-after-refusal": "asks again after its CTA has read at line 163 that nothing is granted",
+        "too-few-bytes": "which ended without the bytes of clusterlaunchcontrol.try_cancel",
+    },
+    "v6.md": {
+        "too-few-bytes": "which ended without the bytes of cp.async.bulk.tensor (load): arrive_and_expect_tx announces",
+        "mbarrier-not-initialised": "==> missing sync: self.cluster.sync() before line 91",
+        "dealloc-in-flight": "the missing sync: self.cluster.sync() between that and line 184",
+    },
 }
 """By page, what check must say in "Break it": the code, and what is missing."""
 

@@ -137,7 +137,7 @@ def run(page: str, name: str) -> list[str]:
 
 def neutral(text: str) -> str:
     """Text without what differs from machine to machine: folders and seconds."""
-    text = re.sub(r"\S*/edited-\w+/", "", text).replace(f"{ROOT}/", "")
+    text = re.sub(r"[^\s(]*/edited-\w+/", "", text).replace(f"{ROOT}/", "")
     return re.sub(r"\d+\.\d+ s\b", "0.00 s", text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -143,6 +144,15 @@ def test_edited_wants_text_that_is_there() -> None:
 
     with pytest.raises(ValueError, match="does not contain 'no such line'"):
         edited(BlackwellMatmulV0, "no such line", "pass")
+
+
+def test_a_copy_can_be_edited_again() -> None:
+    from edited import edited
+
+    from blackwell_matmul import BlackwellMatmulV0
+
+    twice = edited(edited(BlackwellMatmulV0, "V0: ", "V0 once: "), "V0 once: ", "V0 twice: ")
+    assert Path(inspect.getfile(twice)).read_text(encoding="utf-8").startswith('"""V0 twice: ')
 
 
 def test_anchor_must_name_one_line() -> None:

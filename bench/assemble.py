@@ -84,7 +84,9 @@ def _row(kind: tuple[str, str, str], found: list[tuple[Case, dict[str, int] | st
     row: Row = dict(zip(("rung", "target", "dtype"), kind, strict=True)) | {"schedules": len(found)}
     for name in ("registers", "shared_bytes", "tensor_memory_columns"):
         row[name] = [min((each[name] for each in taken), default=0), max((each[name] for each in taken), default=0)]
-    row["spilling"] = sum(each["spill_bytes"] > 0 for each in taken)
+    row["spilling"] = [
+        [c[3], each["spill_bytes"]] for c, each in found if isinstance(each, dict) and each["spill_bytes"]
+    ]
     row["refused"] = [[case[3], why] for case, why in found if isinstance(why, str)]
     return row
 
@@ -93,7 +95,7 @@ def table(rows: list[Row]) -> Table:
     shown = Table("rung", "target", "A, B", "can run", "registers", "shared KiB", "columns", "spill", "refused")
     for row in rows:
         spans = (_span(*row[name]) for name in ("registers", "shared_bytes", "tensor_memory_columns"))
-        ends = map(str, (row["spilling"], len(row["refused"])))
+        ends = map(str, (len(row["spilling"]), len(row["refused"])))
         shown.add_row(row["rung"], row["target"], row["dtype"], str(row["schedules"]), *spans, *ends)
     return shown
 
@@ -114,7 +116,7 @@ def main(
     rows = summary(found)
     out.write_text(json.dumps({"command": "python bench/assemble.py", "size": SIZE, "rows": rows}, indent=1) + "\n")
     Console().print(table(rows))
-    raise typer.Exit(int(any(row["spilling"] or row["refused"] for row in rows)))
+    raise typer.Exit(int(any(row["refused"] for row in rows)))
 
 
 if __name__ == "__main__":

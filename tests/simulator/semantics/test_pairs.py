@@ -112,6 +112,28 @@ def test_one_group_in_all_of_a_kernel(fault: str, mark: str) -> None:
     assert "PTX wants one value for all of a kernel" in found.message
 
 
+# deadlocks
+
+
+def notes_of(fault: str) -> list[str]:
+    a, b, _ = operands(256, 32, 160)
+    run = run_in(ORDERS[0], PairProduct(fault), 256, 32, 160, a, b, np.zeros((256, 32), np.float32))
+    return list(finding(run, "deadlock").notes)
+
+
+def test_a_commit_that_leaves_a_cta_out_is_named() -> None:
+    notes = notes_of("commit tells the even CTA only")
+    assert "no line of the kernel makes arrivals on empty[0] of CTA (1, 0, 0)" in notes
+    assert any("tells those in the mask 0b1 alone; with multicast_mask=0b11 it tells every CTA's" in n for n in notes)
+    assert any("tells its own CTA's barrier alone" in note for note in notes_of("done tells the even CTA only"))
+
+
+def test_who_brings_bytes_to_a_mapped_barrier() -> None:
+    notes = notes_of("commit tells the even CTA only")
+    (bytes_for,) = [note for note in notes if note.startswith("bytes for full[0] of CTA (0, 0, 0)")]
+    assert "by warp 0 of CTA (0, 0, 0), warp 0 of CTA (1, 0, 0), which wait themselves" in bytes_for
+
+
 # mapped addresses
 
 

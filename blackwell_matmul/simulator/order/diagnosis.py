@@ -306,7 +306,8 @@ def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
         yield c.operation.tells, c.order.of(c.operation.tells).last
     for cta in c.warp.cta.cluster.ctas:
         for carried in map(c.order.of, barriers_of(cta)):
-            yield from ((carried.barrier, at) for (by, _), at in carried.alone.items() if by is c.culprit.cta)
+            if c.operation is None or c.operation.tells is not carried.barrier or c.culprit.cta is not c.warp.cta:
+                yield from ((carried.barrier, at) for (by, _), at in carried.alone.items() if by is c.culprit.cta)
 
 
 def waited_for_later(c: Conflict) -> Missing | None:

@@ -1,11 +1,12 @@
 """Mutants of kernels: every line of a kernel that orders something, dropped or changed, must not go unnoticed.
 
-The kernels are the rungs and, for Hopper, those of `wgmma_kernels`, whose names stand beside the rungs'.
+The kernels are the rungs and, for Hopper, those of `wgmma_kernels`, whose names stand beside the rungs'; `ring` is V4
+with the lines of `kernels/ring.py` changed.
 
 Mutants are generated from the kernel's file: each wait, fence, arrive, commit and sync dropped, or moved past its
-neighbour; each count of bytes and of arrivals, each phase, stage, group number and barrier changed. A case is a mutant
-with a schedule and a size, simulated with the checks on, in the default order. It is killed by a finding, by wrong
-values or because it does not compile.
+neighbour; each count of bytes and of arrivals, each phase, stage, scope, rank, group number and barrier changed. A case
+is a mutant with a schedule and a size, simulated with the checks on, in the default order. It is killed by a finding,
+by wrong values or because it does not compile.
 
 A case that survives counts as equivalent only if one of `RULES` shows it, from a record of both runs that the checks
 have no part in: the mutant takes the same steps as the kernel, on the same memory and barriers, and before each step
@@ -21,7 +22,6 @@ import importlib
 import importlib.util
 import inspect
 import itertools
-import re
 import sys
 import tempfile
 import time
@@ -36,6 +36,7 @@ import torch
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.simulator import Run
 from blackwell_matmul.simulator.description import Access
 from blackwell_matmul.simulator.machine.cta import Cta
@@ -52,7 +53,9 @@ HOPPER = {
 }
 """File and class of those in `wgmma_kernels`."""
 WGMMA_KERNELS = "blackwell_matmul.studies.wgmma_kernels"
-KERNELS = (*RUNGS, *HOPPER)
+RING, RING_OF = "ring", "v4"
+"""The class of the ring, whose lines are changed where this rung uses it."""
+KERNELS = (*RUNGS, RING, *HOPPER)
 TWO_GROUPS = {"block_m": 128, "block_n": 64, "consumers": 2}
 ONE_GROUP = {"block_m": 64, "block_n": 64, "consumers": 1, "group_m": 4}
 SPLIT = {split_k: {"cluster_m": 1, "split_k": split_k, "sm_count": split_k} for split_k in (2, 4)}
@@ -74,6 +77,23 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 32, "stages": 2},
         {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 64, "stages": 6},
     ),
+    "v3": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2},
+    ),
+    "v4": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 1},
+    ),
+    "v5": (
+        {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
+        {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 1},
+    ),
+    "v6": (
+        {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
+        {"block_m": 256, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 1},
+    ),
+    "ring": ({"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},),
     "h0": (
         {"block_m": 128, "block_n": 64, "block_k": 32},
         {"block_m": 128, "block_n": 128, "block_k": 16},
@@ -124,22 +144,28 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
 
 SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
 """M, N, K: tails in each dimension; fewer k-tiles than six stages; one k-tile."""
+SIZES_OF_CLC = ((200, 232, 136), (128, 64, 48))
+"""For rungs that go through several tiles: a team of six, with tails in each dimension; a single tile."""
 
-OF_THE_RING = {
-    ("next stage", "return self.full_barriers[self.stage]"): "Both sides ask for it: the barriers change places.",
-    ("next stage", "return self.empty_barriers[self.stage]"): "Both sides ask for it: the barriers change places.",
-    ("never changed", "self.stage = (self.stage + 1) % self.stages"): "A ring of one stage, whose laps are one k-tile.",
-}
-"""Of `Ring`, which those who load and those who multiply share: what changes for one of them changes for the other."""
-
+ONE_STAGE = "A ring of which one stage is used, by everybody, and whose phase changes each time."
+RENAMED = "Everybody takes the same other barrier for a stage."
 EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
+    ("ring", "first value", "self.stage: int32 = 0"): "One k-tile: everybody takes the same other stage for it.",
+    ("ring", "next stage", "return self.full_barriers[self.stage]"): RENAMED,
+    ("ring", "never changed", "self.stage = (self.stage + 1) % self.stages"): ONE_STAGE,
+    (
+        "v3",
+        "next stage",
+        "self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=tile_bytes)",
+    ): "A multiple of the stages in k-tiles: each phase gets its announcement, though after its bytes, and a wait may"
+    " only take longer.",
+    ("v6", "other rank", "if rank == 0:"): "One tile: either CTA may ask for both.",
     (
         "h7",
         "own CTA only",
         'ring.empty(), transaction_bytes=0, target_rank=target, scope="cta"',
     ): "No stage is used again, and a CTA that waits at its end for two arrivals of its own has all the bytes that the "
     "other one writes into it, because its consumers have waited for them.",
-    **{(name, *change): why for name in ("h4", "h5", "h6", "h7") for change, why in OF_THE_RING.items()},
 }
 """(rung, operator, line) of mutants that are equivalent though no rule shows it, with the reason."""
 
@@ -173,37 +199,42 @@ class Edit:
 
 
 ORDERING = frozenset({
-    "cluster.sync", "copy_async_commit_group", "copy_async_wait_all", "copy_async_wait_group", "fence.proxy_async",
-    "mbarrier.arrive", "mbarrier.arrive_and_expect_tx", "mbarrier.arrive_and_expect_tx_multicast",
-    "mbarrier.arrive_and_expect_tx_remote", "mbarrier.wait", "ring.advance", "ring.wait_empty",
-    "ring.wait_full", "sync", "tcgen05.commit", "tcgen05.dealloc", "tcgen05.wait_load", "tcgen05.wait_store",
-    "tma.commit_group", "tma.wait_group", "wgmma.commit_group", "wgmma.fence", "wgmma.wait_group",
+    "clc.try_cancel", "cluster.sync", "copy_async_commit_group", "copy_async_wait_all", "copy_async_wait_group",
+    "fence.proxy_async", "mbarrier.arrive", "mbarrier.arrive_and_expect_tx",
+    "mbarrier.arrive_and_expect_tx_multicast", "mbarrier.arrive_and_expect_tx_remote", "mbarrier.wait", "sync",
+    "tcgen05.commit", "tcgen05.dealloc", "tcgen05.wait_load", "tcgen05.wait_store", "tma.commit_group",
+    "tma.wait_group", "wgmma.commit_group", "wgmma.fence", "wgmma.wait_group",
 })  # fmt: skip
 """Statements that order something: each of them is dropped, and moved."""
+OTHER = {"wait_full": "wait_empty", "wait_empty": "wait_full", "full": "empty", "empty": "full"}
+"""Methods of `Ring`, and which one is taken for which."""
 
 
 def mutants(name: str) -> list[Mutant]:
     """Every mutant of a kernel, in the order of its lines."""
-    source = whole(Path(inspect.getfile(kernel(name))).read_text())
+    source, made = source_of(name), []
     lines = source.splitlines()
-    made = []
     for edit in sorted(edits(ast.parse(source)), key=lambda edit: (edit.node.lineno, edit.node.col_offset)):
         line, column, changed = edit.node.lineno, edit.node.col_offset, apply(edit, source)
         if changed != source:
-            made.append(Mutant(name, edit.operator, line, column, lines[line - 1].strip(), changed))
+            made.append(Mutant(name, edit.operator, line, column, lines[line - 1].strip(), whole(name, changed)))
     return made
 
 
-def whole(source: str) -> str:
-    """The source with what it shares with other rungs, `Ring` and `GroupedTiles`, in the place of its import."""
-    shared = r"^from (blackwell_matmul\.kernels\.(?:ring|tiles)) import \w+\n"
-    return re.sub(shared, lambda found: inspect.getsource(importlib.import_module(found[1])), source, flags=re.M)
+def source_of(name: str) -> str:
+    """The text whose lines are changed."""
+    return Path(inspect.getfile(Ring if name == RING else kernel(name))).read_text()
+
+
+def whole(name: str, changed: str) -> str:
+    """The file of the kernel that a text belongs to: the ring stands where it is imported."""
+    return source_of(RING_OF).replace(f"from {Ring.__module__} import Ring", changed) if name == RING else changed
 
 
 def edits(tree: ast.Module) -> Iterator[Edit]:
     barriers = _barrier_names(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and _called(node.value) in ORDERING:
+        if _orders(node):
             yield Edit("drop", node, "pass")
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             yield from _variable(node)
@@ -211,6 +242,8 @@ def edits(tree: ast.Module) -> Iterator[Edit]:
             yield from _call(node, barriers)
         if isinstance(node, ast.Subscript):
             yield from _stage(node)
+        if isinstance(node, ast.Compare) and ast.unparse(node) == "rank == 0":
+            yield Edit("other rank", node, "rank == 1")
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
             if isinstance(body, list):
                 yield from _moves(body)
@@ -219,6 +252,11 @@ def edits(tree: ast.Module) -> Iterator[Edit]:
 def _called(node: ast.AST | None) -> str:
     """`sync` for a call of self.sync, and so on."""
     return ast.unparse(node.func).removeprefix("self.") if isinstance(node, ast.Call) else ""
+
+
+def _orders(node: ast.AST) -> bool:
+    called = _called(node.value) if isinstance(node, ast.Expr) else ""
+    return called in ORDERING or called.rpartition(".")[2] in ("wait_full", "wait_empty", "advance")
 
 
 def _barrier_names(tree: ast.Module) -> list[str]:
@@ -237,7 +275,7 @@ def _barrier_names(tree: ast.Module) -> list[str]:
 def _variable(node: Any) -> Iterator[Edit]:
     """Phases and stages: their first value, and what becomes of them."""
     target = node.target if not isinstance(node, ast.Assign) else node.targets[0]
-    name = ast.unparse(target).removeprefix("self.")
+    name = str(getattr(target, "id", getattr(target, "attr", "")))
     if "phase" not in name and name not in ("stage", "refill", "last", "turn"):
         return
     if isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -255,18 +293,29 @@ def _call(node: ast.Call, barriers: list[str]) -> Iterator[Edit]:
     if called == "mbarrier.alloc":
         counts = given["counts"]
         yield from _plus_and_minus("arrival count", counts.elt if isinstance(counts, ast.ListComp) else counts, 1)
+    if called == "Ring":
+        yield from _ring(node, given)
+    ring, _, method = called.rpartition(".")
+    if method in OTHER and not node.args:
+        yield Edit("the other one", node.func, f"{ring or 'self'}.{OTHER[method]}")
     if called == "mbarrier.wait":
         yield Edit("other parity", given["phase"], f"({ast.unparse(given['phase'])}) ^ 1")
-        yield Edit("relaxed", given["phase"], f'{ast.unparse(given["phase"])}, sem="relaxed"')
-        if "scope" in given:
-            yield Edit("CTA scope", given["scope"], '"cta"')
+    if called == "mbarrier.wait" or called.startswith("mbarrier.arrive"):
+        last = [*node.args, *given.values()][-1]
+        yield Edit("relaxed", last, f'{ast.unparse(last)}, sem="relaxed"')
+    if "scope" in given:
+        yield Edit("CTA scope", given["scope"], '"cta"')
     if "target_rank" in given:
         yield Edit("own CTA only", given["target_rank"], "self.cluster.blockRank")
-        yield Edit("relaxed", given["transaction_bytes"], '0, sem="relaxed"')
-        if "scope" not in given:
+        if called.startswith("mbarrier.arrive") and "scope" not in given:
             yield Edit("CTA scope", given["transaction_bytes"], '0, scope="cta"')
     if "multicast_mask" in given:
         yield Edit("only one CTA", given["multicast_mask"], "1")
+        yield Edit("only the other CTA", given["multicast_mask"], "2")
+    if "multicast" in given:
+        yield Edit("the other multicast", given["multicast"], f"not {ast.unparse(given['multicast'])}")
+    if "cta_group" in given and ast.unparse(given["cta_group"]) == "2":
+        yield Edit("one CTA's", given["cta_group"], "1")
     if called == "tma.wait_group":
         yield Edit("one group less", given["n"], f"{ast.unparse(given['n'])} + 1")
         if "read" in given:
@@ -282,6 +331,15 @@ def _call(node: ast.Call, barriers: list[str]) -> Iterator[Edit]:
             yield from (Edit("other barrier", barrier, other) for other in barriers if other != barrier.id)
 
 
+def _ring(node: ast.Call, given: Mapping[str | None, ast.expr]) -> Iterator[Edit]:
+    """How many arrivals fill and empty a stage."""
+    for count in ("fills", "empties"):
+        if count in given:
+            yield from _plus_and_minus("arrival count", given[count], 1)
+        else:
+            yield Edit("arrival count + 1", node.args[0], f"{ast.unparse(node.args[0])}, {count}=2")
+
+
 def _plus_and_minus(operator: str, node: ast.expr, step: int) -> Iterator[Edit]:
     yield Edit(f"{operator} + {step}", node, f"({ast.unparse(node)}) + {step}")
     yield Edit(f"{operator} - {step}", node, f"({ast.unparse(node)}) - {step}")
@@ -290,17 +348,29 @@ def _plus_and_minus(operator: str, node: ast.expr, step: int) -> Iterator[Edit]:
 def _stage(node: ast.Subscript) -> Iterator[Edit]:
     """The slot of a ring."""
     first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
-    name, tensor = ast.unparse(first).removeprefix("self."), ast.unparse(node.value).removeprefix("self.")
-    if name.isidentifier() and name != "half" and tensor.isidentifier():
-        yield Edit("next stage", first, f"({ast.unparse(first)} + 1) % self.stages")
+    if isinstance(first, ast.Name) and first.id != "half" and _is_name(node.value):
+        yield Edit("next stage", first, f"({first.id} + 1) % self.stages")
+    if isinstance(first, ast.Attribute) and first.attr == "stage":
+        ring = ast.unparse(first.value)
+        yield Edit("next stage", first, f"({ring}.stage + 1) % {ring}.stages")
+
+
+def _is_name(node: ast.expr) -> bool:
+    """A tensor: of the method, or of the kernel."""
+    return ast.unparse(node).removeprefix("self.").isidentifier()
 
 
 def _moves(body: list[Any]) -> Iterator[Edit]:
     """A statement that orders something, past its neighbours; two of that kind only once."""
     for first, second in itertools.pairwise(body):
-        one, two = (isinstance(s, ast.Expr) and _called(s.value) in ORDERING for s in (first, second))
-        if (one and isinstance(second, ast.Expr)) or (two and isinstance(first, (ast.Expr, ast.Assign))):
+        one, two = _orders(first), _orders(second)
+        if (one and isinstance(second, ast.Expr)) or (two and _acts(first)):
             yield Edit("exchanged with the next", first, swap=second)
+
+
+def _acts(node: ast.AST) -> bool:
+    """A statement that is no docstring."""
+    return isinstance(node, (ast.Expr, ast.Assign)) and not isinstance(node.value, ast.Constant)
 
 
 def apply(edit: Edit, source: str) -> str:
@@ -344,7 +414,7 @@ def load(source: str, class_name: str, folder: Path) -> type:
 def kernel(name: str) -> type:
     """The class that is mutated."""
     if name not in HOPPER:
-        return rung(name)
+        return rung(RING_OF if name == RING else name)
     file, class_name = HOPPER[name]
     found: type = getattr(importlib.import_module(f"{WGMMA_KERNELS}.{file}"), class_name)
     return found
@@ -373,8 +443,9 @@ class Case:
 
 
 def cases(name: str) -> list[Case]:
-    target = "sm_90a" if name in HOPPER else rung(name).target
-    return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in SIZES]
+    target = "sm_90a" if name in HOPPER else rung(RING_OF if name == RING else name).target
+    sizes = SIZES_OF_CLC if "clc" in getattr(kernel(name), "features", ()) else SIZES
+    return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in sizes]
 
 
 def execute(cls: Any, case: Case, order: Callable[[Lines], HappensBefore] | None = None) -> tuple[Run, bool]:
@@ -537,7 +608,7 @@ def loses_what_it_needs(step: RecordedStep, other: RecordedStep, kernel: Mapping
     if step.signals is None:
         return False
     barrier, phase = step.signals
-    waits = [kernel[name].waits for name in step.known["steps"] - other.known["steps"]]
+    waits = [kernel[name].waits for name in step.known["steps"] - other.known["steps"] if name[-1] != END]
     return any(wait[0] == barrier and wait[1] < phase for wait in waits if wait)
 
 
@@ -554,9 +625,12 @@ def differs_where_nobody_waits(kernel: Mapping[Name, RecordedStep], mutant: Mapp
     """The rule above, without the arrivals of phases that nobody waits for, and without the waits that pass at once,
     because the phase before the first is over: nothing follows from either. If such an arrival reaches into another
     CTA, that CTA must not have exited: the mutant may do so less often, and no later. Nor does it matter who waits for
-    a barrier's last phase, and how often, if what comes after has its orders all the same."""
+    a barrier's last phase, and how often, or for a barrier for which the mutant never waits, if what comes after has
+    its orders all the same."""
     last, both = last_phases(mutant), {**kernel, **mutant}
-    waits = {name for name in kernel.keys() ^ mutant.keys() if _waits_for_the_last(both[name], last)}
+    awaited = {step.waits[0] for step in mutant.values() if step.waits is not None}
+    waits = {name for name in kernel.keys() ^ mutant.keys()
+             if _waits_for_the_last(both[name], last) or _waits_beyond(both[name], awaited)}  # fmt: skip
     return keeps_the_orders_that_matter(consequential(kernel, mutant, waits), consequential(mutant, mutant, waits))
 
 
@@ -584,6 +658,10 @@ def last_phases(steps: Mapping[Name, RecordedStep]) -> dict[str, int]:
 def _waits_for_the_last(step: RecordedStep, last: Mapping[str, int]) -> bool:
     """A phase that no other follows, so that such a wait passes once and for all."""
     return step.waits is not None and not step.touches and step.waits[1] >= last.get(step.waits[0], 0)
+
+
+def _waits_beyond(step: RecordedStep, awaited: Set[str]) -> bool:
+    return step.waits is not None and not step.touches and step.waits[0] not in awaited
 
 
 def _reaches(step: RecordedStep) -> bool:

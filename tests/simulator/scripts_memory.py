@@ -228,3 +228,24 @@ class Items(tilus.Script):
         extra: int32 = s[row].item()
         y = self.load_global(tail, offsets=[0], shape=[4]) + extra
         self.store_global(self.global_view(y_ptr, dtype=int32, shape=[4]), y, offsets=[0])
+
+
+class ItemsAgain(tilus.Script):
+    """One element of a shared and one of a global tensor, which change from round to round: y[i] = 2 * (10 + i)."""
+
+    def __call__(self, x_ptr: ~int32, y_ptr: ~int32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=int32, shape=[32])
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[4])
+        s = self.shared_tensor(dtype=int32, shape=[2, 32])
+        for i in range(4):
+            numbers = self.register_tensor(dtype=int32, shape=[32], init=10) + i
+            self.annotate_layout(numbers, tilus.ir.layout.ops.spatial(32))
+            self.store_shared(s[i % 2], numbers)
+            self.store_global(g_x, numbers, offsets=[0])
+            self.sync()
+            here: int32 = s[i % 2, 31].item()
+            there: int32 = g_x[31].item()
+            self.store_global(g_y, self.register_tensor(dtype=int32, shape=[1], init=0) + (here + there), offsets=[i])
+            self.sync()

@@ -26,13 +26,20 @@ SCHEDULES = {
     "v0": {"block_n": 64, "block_k": 32},
     "v1": {"block_n": 64, "block_k": 32, "e_block_n": 16},
     "v2": {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+    "v3": {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},
+    "v4": {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
+    "v5": {"block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
+    "v6": {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
 }
-SAMPLE = 10
+SIZES = {"v5": (200, 232, 136), "v6": (200, 232, 136)}
+"""Of the others: 200, 72, 264. These go through several tiles."""
+SAMPLE = 5
 """Generated mutants of each rung that are run here."""
 
 READ, WRITTEN, EXIT, DEADLOCK = "read-before-complete", "overwritten-in-flight", "in-flight-at-exit", "deadlock"
 OVER, PHASE, FENCE = "mbarrier-over-arrival", "wrong-phase", "missing-proxy-fence"
 OVERRUN, FREED, RELAXED = "phase-overrun", "dealloc-in-flight", "relaxed-wait"
+LEFT = "exit-before-peer"
 
 EPILOGUE = [
     ("self.tcgen05.wait_load()", DROP, 0, READ),
@@ -81,7 +88,6 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         ("phase ^= 1", DROP, 0, PHASE),
         ("wait(tma_barrier, phase=phase)", "wait(tma_barrier, phase=phase ^ 1)", 0, PHASE),
         *TMA_BARRIER,
-        *MMA_BARRIER,
         *EPILOGUE,
     ],
     "v2": [
@@ -100,9 +106,54 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         ("offset_k + self.stages * self.block_k", "offset_k + (self.stages - 1) * self.block_k", 0, "values"),
         ("self.mbarrier.arrive_and_expect_tx(", DROP, 1, DEADLOCK),
         ("with self.single_thread():", "with self.single_warp():", 1, OVER),
-        *TMA_BARRIER,
-        *MMA_BARRIER,
-        *EPILOGUE,
+    ],
+    "v3": [
+        ("self.mbarrier.wait(empty[stage]", DROP, 0, WRITTEN),
+        ("self.mbarrier.wait(full[stage]", DROP, 0, OVERRUN),
+        ("self.mbarrier.wait(complete", DROP, 0, READ),
+        ("self.tcgen05.commit(mbarrier=empty[stage])", DROP, 0, DEADLOCK),
+        ("self.tcgen05.commit(mbarrier=complete)", DROP, 0, DEADLOCK),
+        ("producer_initial_phase", "consumer_initial_phase", 0, DEADLOCK),
+        ("consumer_initial_phase", "producer_initial_phase", 0, OVERRUN),
+        ("wait(full[stage], phase=phase)", 'wait(full[stage], phase=phase, sem="relaxed")', 0, RELAXED),
+        ("phase ^= stage == 0", DROP, 0, WRITTEN),
+    ],
+    "v4": [
+        ("ring.wait_empty()", DROP, 0, WRITTEN),
+        ("ring.wait_full()", "ring.wait_empty()", 0, OVERRUN),
+        ("ring.advance()", DROP, 0, OVER),
+        ("commit(mbarrier=ring.empty())", "commit(mbarrier=ring.full())", 0, DEADLOCK),
+        ("Ring(self.stages)", "Ring(self.stages, fills=2)", 0, DEADLOCK),
+    ],
+    "v5": [
+        ("answers.wait_full()", DROP, 0, READ),
+        ("answers.wait_empty()", DROP, 0, OVERRUN),
+        ("sums.wait_full()", DROP, 0, READ),
+        ("sums.advance()", DROP, 0, OVERRUN),
+        ("self.clc.try_cancel(", DROP, 0, DEADLOCK),
+        ("empties=7 * 32", "empties=6 * 32", 0, OVERRUN),
+        ("self.fence.proxy_async(", DROP, 1, FENCE),
+        ("self.mbarrier.arrive(answers.empty())", DROP, 0, DEADLOCK),
+        ("arrive(answers.empty())", 'arrive(answers.empty(), sem="relaxed")', 0, RELAXED),
+        ("if not another:", "if another:", 2, "cancel-after-refusal"),
+    ],
+    "v6": [
+        ("self.cluster.sync()", DROP, 0, "mbarrier-not-initialised"),
+        ("self.cluster.sync()", DROP, -1, LEFT),
+        ("self.cluster.map_shared_addr(full, target_rank=0)", "full", 0, DEADLOCK),
+        ("transaction_bytes=tile_bytes", "transaction_bytes=tile_bytes // 2", 0, "too-few-bytes"),
+        ("mbarrier=ring.empty(), cta_group=2, multicast_mask=0b11", "mbarrier=ring.empty(), cta_group=2", 0, DEADLOCK),
+        ("mbarrier=sums.full(), cta_group=2, multicast_mask=0b11", "mbarrier=sums.full(), cta_group=2", 0, DEADLOCK),
+        ("multicast=True", "multicast=False", 0, DEADLOCK),
+        ("answers.wait_empty()", DROP, 0, WRITTEN),
+        (
+            "sums.empty(), transaction_bytes=0, target_rank=0",
+            "sums.empty(), transaction_bytes=0, target_rank=1",
+            0,
+            DEADLOCK,
+        ),
+        ("empties=2 * 7 * 32", "empties=7 * 32", 0, OVER),
+        ("ring.wait_full()", DROP, 0, WRITTEN),
     ],
 }
 CASES = [(name, *mutant) for name, mutants in MUTANTS.items() for mutant in mutants]
@@ -115,9 +166,10 @@ def mutated(folder: Path, name: str, old: str, new: str, nth: int) -> type:
     return mutation.load(edited(source, [(old, new, nth)]), cls.__name__, folder)
 
 
-def execute(cls: Any, name: str, k: int = 264) -> tuple[Run, bool]:
+def execute(cls: Any, name: str, k: int | None = None) -> tuple[Run, bool]:
     """The run, and whether C is right."""
-    m, n = 200, 72
+    m, n, depth = SIZES.get(name, (200, 72, 264))
+    k = k or depth
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
     c = torch.full((m, n), float("nan")).half()
@@ -172,18 +224,19 @@ def test_a_generated_mutant_does_not_survive(tmp_path: Path, mutant: mutation.Mu
 def test_every_statement_that_orders_something_is_mutated(name: str) -> None:
     made = mutation.mutants(name)
     source = Path(inspect.getfile(rung(name))).read_text()
-    for operator, text in (("drop", "self.sync()"), ("drop", "self.fence."), ("drop", ".wait("), ("drop", ".commit(")):
+    dropped = {mutant.line for mutant in made if mutant.operator == "drop"}
+    for text in ("self.sync()", "self.fence.", ".wait(", ".wait_full(", ".wait_empty(", ".advance(", ".commit("):
         lines = {i for i, line in enumerate(source.splitlines(), 1) if text in line.partition("#")[0]}
-        assert lines and lines <= {mutant.line for mutant in made if mutant.operator == operator}, text
+        assert lines <= dropped, text
     assert all(mutant.source.count("\n") == source.count("\n") for mutant in made)
 
 
-def test_what_a_rung_shares_with_others_is_mutated_with_it(tmp_path: Path) -> None:
-    """The waits of H4 are those of `Ring`."""
+def test_what_rungs_share_is_mutated_in_one_of_them(tmp_path: Path) -> None:
+    """The waits of `Ring`, in V4."""
     wait = "self.mbarrier.wait(self.full(), phase=self.phase"
-    made = {mutant.operator: mutant for mutant in mutation.mutants("h4") if mutant.code.startswith(wait)}
+    made = {mutant.operator: mutant for mutant in mutation.mutants("ring") if mutant.code.startswith(wait)}
     assert set(made) >= {"drop", "other parity", "relaxed"}
-    outcome = mutation.judge(made["other parity"], mutation.cases("h4")[0], tmp_path)
+    outcome = mutation.judge(made["other parity"], mutation.cases("ring")[0], tmp_path)
     assert outcome.verdict == "killed" and PHASE in outcome.how
 
 

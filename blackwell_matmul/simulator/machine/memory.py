@@ -266,9 +266,9 @@ class View:
                     f" which has {self.shape[dim]} elements"
                 )
             picks.append(slice(offset, offset + extent) if dim in extents else int(offset))
-        data = self.data[tuple(picks)]
+        data = self.data[(*picks, ...)]  # of a single element too it is a view
         if self.index is not None:
-            return _of_elements(self.storage, data, self.index[tuple(picks)])
+            return _of_elements(self.storage, data, self.index[(*picks, ...)])
         base = list(self.base)
         for dim, offset in enumerate(offsets):
             base[self.dims[dim]] += offset

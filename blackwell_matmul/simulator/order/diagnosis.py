@@ -34,6 +34,7 @@ OVERRUN: Final = "phase-overrun"
 NOT_STARTED: Final = "mbarrier-not-initialised"
 PEER: Final = "peer-not-started"
 EXIT: Final = "exit-before-peer"
+OVER: Final = "mbarrier-over-arrival"
 
 
 class Knows(Protocol):
@@ -301,19 +302,21 @@ def another_cta_was_told(c: Conflict) -> Missing | None:
 
 
 def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
-    """The mbarriers of the cluster that the end of an operation is told to, or that a lane of its CTA arrived on."""
+    """The mbarriers of the cluster that the end of an operation is told to, or that a lane of its warpgroup arrived on:
+    others arrive for reasons of their own."""
     if c.operation is not None and c.operation.tells is not None and not c.other.write:
         yield c.operation.tells, c.order.of(c.operation.tells).last
     for cta in c.warp.cta.cluster.ctas:
         for carried in map(c.order.of, barriers_of(cta)):
-            arrived = carried.alone.items()
-            yield from ((carried.barrier, at) for who, at in arrived if _speaks_for(c, *who))
+            if c.operation is None or c.operation.tells is not carried.barrier or c.culprit.cta is not c.warp.cta:
+                yield from ((carried.barrier, at) for (_, by), at in carried.alone.items() if _speaks_for(c, by))
 
 
-def _speaks_for(c: Conflict, cta: Cta, warp: Warp) -> bool:
-    """The warp that made the access; of memory on the chip, which the CTA uses up together, any of its CTA."""
-    together = c.region.storage.space != "global"
-    return cta is c.culprit.cta and (together or warp == c.culprit.warp)
+def _speaks_for(c: Conflict, warp: Warp) -> bool:
+    """The warp that made the access; of memory on the chip, which they use up together, any of its warpgroup."""
+    who = c.culprit
+    together = c.region.storage.space != "global" and warp.cta is who.cta and warp.index // 4 == who.warp.index // 4
+    return together or warp is who.warp
 
 
 def waited_for_later(c: Conflict) -> Missing | None:
@@ -442,6 +445,16 @@ class Diagnosis:
         message = f"CTA {cta.position} may exit before {instruction.name} by {lanes} {over}; {advice}"
         self._tell(EXIT, message, cta, instruction, str(lanes), advice)
 
+    def arrives_early(self, barrier: Mbarrier, lanes: Lanes, instruction: Instruction) -> None:
+        """An arrival for a phase, and nothing says that the one before is over."""
+        here = f"CTA {lanes.cta.position} before {instruction.location}"
+        advice = f"the missing wait: whoever waits there has to tell {here}"
+        message = (
+            f"{instruction.name} by {lanes} arrives on {barrier} for {_phase(barrier.phase)}, and maybe before the"
+            f" bytes for {_phase(barrier.phase - 1)} are there, which has no arrival left; {advice}"
+        )
+        self._tell(OVER, message, lanes.cta, instruction, str(lanes), advice, edge="wait")
+
     @staticmethod
     def _tell(
         code: Code,
@@ -451,10 +464,11 @@ class Diagnosis:
         who: str,
         advice: str,
         severity: Severity = Severity.ERROR,
+        edge: str = "sync",
     ) -> None:
         where = instruction.location
         cta.grid.findings.add(
-            Finding(code, severity, message, cta.position, where, missing="sync", agents=(who,), advice=advice)
+            Finding(code, severity, message, cta.position, where, missing=edge, agents=(who,), advice=advice)
         )
 
     def overrun(self, carried: Carried, phase: int, warp: int, wait: LastWait) -> None:

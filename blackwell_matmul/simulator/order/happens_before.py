@@ -405,6 +405,7 @@ class HappensBefore(Listener):
         lanes, afar, carried = self.acting(warp, instruction), barrier.cta is not warp.cta, self.of(barrier)
         self.warpgroups.arrived(barrier, warp, instruction)
         if afar:
+            self._arrives_in_time(carried, lanes, instruction)
             event = self._new_event()
             lanes.steps |= event
             self.reaches(warp, instruction, barrier.cta, event)
@@ -423,6 +424,13 @@ class HappensBefore(Listener):
         carried.last = instruction.location
         if lanes.name:
             carried.alone[warp.cta, warp] = instruction.location
+
+    def _arrives_in_time(self, carried: Carried, lanes: Lanes, instruction: Instruction) -> None:
+        """An arrival on a barrier of another CTA must know that the phase before is over, bytes and all: else it may
+        be one too many for that."""
+        ended, brought = carried.ended
+        if ended & ~lanes.steps and brought & ~lanes.generic:
+            self.diagnosis.arrives_early(carried.barrier, lanes, instruction)
 
     @staticmethod
     def _tell(frontier: Frontier, lanes: Lanes, events: int) -> None:
@@ -466,7 +474,7 @@ class HappensBefore(Listener):
         for index, wait in carried.waits.items():
             if wait.phase == phase - 1 and not carried.coming.steps & wait.event:
                 self.diagnosis.overrun(carried, phase, index, wait)
-        carried.end_phase()
+        carried.end_phase(self._new_event() if carried.brought else 0)
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
         """Each learns what any of them knows."""
@@ -525,6 +533,7 @@ class HappensBefore(Listener):
         for lanes in everybody:
             kept |= lanes.own
         for carried in self.carried.values():
+            kept |= carried.ended[0]
             for wait in carried.waits.values():
                 kept |= wait.event
         operations = [each for o in self.operations.values() for each in (*o.covers, o)]

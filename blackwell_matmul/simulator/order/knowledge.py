@@ -117,12 +117,13 @@ class Carried:
     coming, past: what this phase's arrivals and the phases before made known; coming_afar, past_afar: those of other
     CTAs, to who acquires from the cluster. waits: each warp's last wait on it; relaxed: its last one that was too weak.
     alone: where a part of a warp last arrived without the rest. loose: what arrivals that were too weak would have made
-    known. last: the line of the last arrival; loosened: the last one that was too weak.
+    known. last: the line of the last arrival; loosened: the last one that was too weak. brought: the operations that
+    told this phase; ended: the event of the end of the last phase that operations told, and those operations'.
     """
 
     __slots__ = (
-        "alone", "barrier", "coming", "coming_afar", "last", "loose", "loosened", "past", "past_afar", "relaxed",
-        "waits",
+        "alone", "barrier", "brought", "coming", "coming_afar", "ended", "last", "loose", "loosened", "past",
+        "past_afar", "relaxed", "waits",
     )  # fmt: skip
 
     def __init__(self, barrier: Mbarrier) -> None:
@@ -134,6 +135,8 @@ class Carried:
         self.waits: dict[int, LastWait] = {}
         self.relaxed: dict[int, Weak] = {}
         self.alone: dict[tuple[Cta, Warp], Location | None] = {}
+        self.brought = 0
+        self.ended = (0, 0)
 
     @property
     def frontiers(self) -> tuple[Frontier, ...]:
@@ -153,11 +156,15 @@ class Carried:
         for pairs wait (CUTLASS), and no cache lies between the async proxy's shared memory and the tensor core."""
         self.last = operation.op.location
         self.coming.steps |= operation.steps
+        self.brought |= operation.event
         for each in (*operation.covers, operation):
             each.phase = self.barrier.phase if each.phase is None else each.phase
             self.coming.learn(each.event | each.source | each.after)
 
-    def end_phase(self) -> None:
+    def end_phase(self, event: int) -> None:
+        """event: what its end is known by."""
+        self.coming.steps |= event
+        self.ended, self.brought = (event, self.brought), 0
         self.past.join(self.coming)
         self.coming.clear()
         if self.coming_afar.generic:
@@ -167,4 +174,6 @@ class Carried:
     def forget(self, kept: int) -> None:
         for frontier in self.frontiers:
             frontier.forget(kept)
+        self.brought &= kept
+        self.ended = (self.ended[0] & kept, self.ended[1] & kept)
         self.relaxed = {warp: weak._replace(left=weak.left & kept) for warp, weak in self.relaxed.items()}

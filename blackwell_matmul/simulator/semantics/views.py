@@ -162,8 +162,8 @@ class GlobalView(View):
         for dim, offset in enumerate(offsets):
             base[self.dims[dim]] += offset
         kept = tuple(self.dims[d] for d in sorted(dims))
-        image = None if self.image is None else self.image[tuple(picks)]
-        return GlobalView(self.storage, self.data[tuple(picks)], tuple(base), kept, declared=shape, image=image)
+        image = None if self.image is None else self.image[(*picks, ...)]
+        return GlobalView(self.storage, self.data[(*picks, ...)], tuple(base), kept, declared=shape, image=image)
 
     def nearest(self, offsets: tuple[int, ...]) -> tuple[int, ...]:
         """The offsets of the slice that exists, next to these."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from clean import clean, only
-from scripts_memory import Items, SharedParts, SliceRow
+from scripts_memory import Items, ItemsAgain, SharedParts, SliceRow
 
 from blackwell_matmul.simulator import simulate
 from blackwell_matmul.simulator.machine.deferred import SharedStorage
@@ -44,6 +44,12 @@ def test_items_and_addresses() -> None:
     x[1, 3] = 2
     clean(Items(), x, y)
     assert torch.equal(y, x[2, 2:6] + 4)
+
+
+def test_an_element_that_changes_is_read_anew() -> None:
+    x, y = torch.zeros(32, dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
+    clean(ItemsAgain(), x, y)
+    assert y.tolist() == [20, 22, 24, 26]
 
 
 @pytest.mark.parametrize(

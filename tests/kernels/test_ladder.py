@@ -71,3 +71,30 @@ def test_a_schedule_on_an_odd_shape(index: int) -> None:
     verdict = check_matmul(a, b, results[0])
     assert verdict.ok, verdict.message
     assert all(torch.equal(c, results[0]) for c in results[1:])
+
+
+PINS = {"block_n": 64, "block_k": 32, "e_block_n": 32, "stages": 3, "group_m": 4}
+SHAPES = (
+    (40, 24, 8),  # a single tile, of one k-tile
+    (128, 64, 64),  # as many k-tiles as stages but one
+    (1792, 72, 40),  # 14 rows of tiles, 7 of pairs
+    (2432, 136, 24),  # 19 rows of tiles, of which a pair has two, and the last one
+    (7168, 8, 40),
+    (600, 200, 104),  # 5 x 4 tiles, 3 x 4 of pairs
+)
+
+
+@pytest.mark.parametrize("name, block_m", [("v5", 128), ("v6", 256)])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_tiles_that_are_handed_out(name: str, block_m: int, shape: tuple[int, int, int], seed: int) -> None:
+    """Whoever takes over whose tiles: each is computed once, and nothing is found."""
+    m, n, k = shape
+    generator = torch.Generator().manual_seed(seed)
+    a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
+    c = torch.full((m, n), float("nan")).half()
+    run = simulate(rung(name), m, n, k, a, b, c, schedule={**PINS, "block_m": block_m}, seed=seed, workers=1)
+    assert not run.findings, [str(f) for f in run.findings]
+    assert run.counts["clusterlaunchcontrol.try_cancel"] == -(-m // block_m) * -(-n // PINS["block_n"])
+    verdict = check_matmul(a, b, c)
+    assert verdict.ok, verdict.message

@@ -292,9 +292,11 @@ def barrier_carries_it(c: Conflict) -> Missing | None:
 
 
 def another_cta_was_told(c: Conflict) -> Missing | None:
-    """Who made the access tells its own CTA of that, on an mbarrier, and not the one that relies on it."""
+    """Who made the access tells its own CTA of that, on an mbarrier, and not the one that relies on it, whose warp
+    waits on its own such mbarrier."""
     for barrier, where in _told(c):
-        if barrier.cta is not c.warp.cta and c.order.of(barrier).known & c.other.event:
+        waits = c.order.of(barrier.in_cta(c.warp.cta)).waits
+        if barrier.cta is not c.warp.cta and c.order.of(barrier).known & c.other.event and c.warp.index in waits:
             who = f"CTA {c.culprit.cta.position} tells {barrier} at {where}"
             advice = f"the missing arrive: {who}, and not CTA {c.warp.cta.position}"
             return Missing("arrive", advice, at_fault=where)

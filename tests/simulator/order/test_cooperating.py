@@ -57,7 +57,7 @@ PAIRS = [
     resident("nobody waits for the epilogue", OVERWRITTEN, "wait", "mma", "drain", says="wait on drained"),
     resident("drains before it has loaded", OVERWRITTEN, "sync", "mma", "drain"),
     resident("drains while it loads", OVERWRITTEN, "sync", "mma", "drain"),
-    resident("A of the even CTA alone", EARLY, "arrive", "mma", "load own a", says="and not CTA (0, 0, 0)"),
+    resident("A of the even CTA alone", EARLY, "sync", "mma", "load own a", says="warp 6 of CTA (1, 0, 0) has"),
     resident("no wait for A", EARLY, "wait", "mma", "load a", says="mbarrier.wait on whole"),
     resident("a relay that does not wait", EARLY, "wait", "mma", "load own a", flags={"relay": True}),
     resident("commits before the last mma", EARLY, "wait", "drain", "mma", says="empty[0]"),

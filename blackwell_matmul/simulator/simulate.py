@@ -6,6 +6,7 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,7 @@ def simulate(
     checks: bool = True,
     progress: Callable[[int, int], None] | None = None,
     listeners: Sequence[Listener] = (),
+    memory: Sequence[Any] = (),
 ) -> Run:
     """Run `script` (a tilus.Script class, or what calling one returns) on CPU tensors; outputs are written in place.
 
@@ -62,6 +64,7 @@ def simulate(
     checks: follow what orders what, and report accesses that nothing orders; False computes the values alone.
     progress: called with (CTAs done, CTAs in all) as the run goes on; with several processes the first is an estimate.
     listeners: hear what happens (see `listener.Listener`); then every CTA runs in full, and all in this process.
+    memory: more CPU tensors, which the kernel reaches by their addresses alone (`x.data_ptr()` for a `void_p`).
 
     Raises InputError, CompileError or UnsupportedError when the script cannot run; faults of the kernel itself are
     findings of the returned Run.
@@ -70,7 +73,7 @@ def simulate(
     _check_switches(trace, progress, listeners)
     bound, lowered = prepare(script, args, schedule, target_for(script, target))
     start = time.perf_counter()
-    simulation = new_simulation(bound, lowered, policy, seed, checks)
+    simulation = new_simulation(bound, lowered, policy, seed, checks, _reached(memory))
     simulation.tracer, simulation.listeners = Tracer((0, 0, 0)) if trace else None, tuple(listeners)
     return run_simulation(bound, simulation, workers, progress, start)
 
@@ -88,9 +91,23 @@ def lowered(program: Program) -> Lowered:
     return _lowered.get(program) or _lowered.setdefault(program, lower(program))
 
 
-def new_simulation(bound: Bound, lowered: Lowered, policy: str, seed: int, checks: bool = True) -> Simulation:
-    """A launch that is ready to run, on the memory of the arguments."""
-    memory, arguments = _arguments(bound, lowered)
+def _reached(memory: object) -> dict[str, Any]:
+    """The tensors of `memory`, by a name for reports."""
+    if not isinstance(memory, (tuple, list)) or any(attribute(each, "dtype") is None for each in memory):
+        raise InputError(f"memory is {shown(memory)}; it must be a list of CPU tensors or arrays.")
+    return {f"memory[{i}]": each for i, each in enumerate(memory)}
+
+
+def new_simulation(
+    bound: Bound,
+    lowered: Lowered,
+    policy: str,
+    seed: int,
+    checks: bool = True,
+    reached: Mapping[str, Any] = MappingProxyType({}),
+) -> Simulation:
+    """A launch that is ready to run, on the memory of the arguments, and of tensors that are `reached` besides."""
+    memory, arguments = _arguments(bound, lowered, reached)
     dimensions = _dimensions(lowered, arguments)
     grid = Grid(memory, arguments, dimensions, lowered.cluster, lowered.num_warps, follow_unwritten=checks)
     lines = Lines(lowered.program)
@@ -168,13 +185,14 @@ def _told(progress: Callable[[int, int], None]) -> Callable[[int, int], None]:
     return tell
 
 
-def _arguments(bound: Bound, lowered: Lowered) -> tuple[GlobalMemory, dict[str, Any]]:
+def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tuple[GlobalMemory, dict[str, Any]]:
     """The tensors' memory, and each parameter's value as the kernel sees it (an address, or a number)."""
     tensors = {name: value for name, value in bound.kernel_args.items() if attribute(value, "dtype") is not None}
     memory, arguments = GlobalMemory(tensors=tensors), dict(bound.kernel_args)
-    segments = {name: _segment(lowered.program.name, name, value) for name, value in tensors.items()}
-    for name, segment in segments.items():
-        arguments[name] = segment.address
+    every = {**tensors, **reached}
+    segments = {name: _segment(lowered.program.name, name, value) for name, value in every.items()}
+    arguments |= {name: segments[name].address for name in tensors}
+    for segment in segments.values():
         if all(s.address != segment.address or s.nbytes < segment.nbytes for s in memory.segments):
             memory.segments.insert(0, segment)
     written = lowered.written

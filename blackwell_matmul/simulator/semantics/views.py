@@ -229,7 +229,7 @@ def global_view(inst: Any, context: LoweringContext) -> Any:
         if storage is None:
             message = (
                 f"{name} points to address {address:#x}, which lies in no tensor of this launch;"
-                " pass the tensor itself, not its data_ptr()"
+                " pass the tensor itself and not its data_ptr(), or name it in simulate(..., memory=[tensor])"
             )
             raise warp.cta.stop("out-of-bounds", message, location)
         return global_root(storage)

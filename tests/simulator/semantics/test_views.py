@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 from clean import clean, only
-from scripts_memory import Items, ItemsAgain, SharedParts, SliceRow
+from scripts_memory import Copy2D, Items, ItemsAgain, SharedParts, SliceRow
+from tilus import float32
 
+from blackwell_matmul.errors import InputError
 from blackwell_matmul.simulator import simulate
 from blackwell_matmul.simulator.machine.deferred import SharedStorage
 from blackwell_matmul.simulator.types import element_by_name
@@ -81,3 +83,16 @@ def test_part_of_a_reshaped_tensor(
     written = np.zeros(3 * 8 * 16)
     written[numbers] = numbers + 1
     np.testing.assert_array_equal(storage.data.reshape(-1), written)
+
+
+def test_tensors_that_are_reached_by_an_address_alone() -> None:
+    """`x.data_ptr()` for a `void_p`: the tensor is an argument, or it is named."""
+    m, n = 20, 40
+    x, y = torch.arange(m * n, dtype=torch.float32).reshape(m, n), torch.zeros(m, n)
+    run = simulate(Copy2D(float32), m, n, n, 1, x.data_ptr(), y.data_ptr(), memory=[x, y])
+    assert run.ok and not run.findings and torch.equal(x, y)
+    finding = only(simulate(Copy2D(float32), m, n, n, 1, x.data_ptr(), y), "out-of-bounds")
+    assert "lies in no tensor of this launch" in finding.message and "memory=[tensor]" in finding.message
+    for wrong in (x, [3], None):
+        with pytest.raises(InputError, match="it must be a list of CPU tensors or arrays"):
+            simulate(Copy2D(float32), m, n, n, 1, x, y, memory=wrong)

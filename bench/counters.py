@@ -1,8 +1,8 @@
 """What a product costs a GPU besides time: cycles, bytes out of the L2 and of memory (ncu), and at full load its clock,
 its power and the energy of a call.
 
-    python bench/counters.py 4096 8192 --kernels cublas,triton,h4,h5 --out counters.json
-    python bench/counters.py 4096 --kernels "h5 cluster_m=1;h5 cluster_m=2"       # with a schedule pinned
+    python bench/counters.py 4096 8192 --kernels cublas,triton,h5,h6 --out counters.json
+    python bench/counters.py 4096 --kernels "h6 cluster_m=1;h6 cluster_m=2"       # with a schedule pinned
 
 ncu counts one call of each kernel alone, at whatever clock the GPU has then. Clock and power are medians over SECONDS
 of calls back to back, one kernel after the other: no comparison by the percent, which is what `bench` is for.
@@ -127,7 +127,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 def main(
     sizes: Annotated[list[int], typer.Argument(help="of M = N = K, in fp16")],
-    kernels: Annotated[str, typer.Option(help="between commas; or, where one has pins, semicolons")] = "cublas,h4,h5",
+    kernels: Annotated[str, typer.Option(help="between commas; or, where one has pins, semicolons")] = "cublas,h5,h6",
     out: Annotated[Path, typer.Option(help="the file to write")] = Path("counters.json"),
 ) -> None:
     names = [name.strip() for name in re.split(";" if ";" in kernels else ",", kernels)]

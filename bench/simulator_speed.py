@@ -2,7 +2,7 @@
 
     python bench/simulator_speed.py                          # 512 to 4096, the schedule that the rule chooses
     python bench/simulator_speed.py --sizes 512 1024 --smallest   # and the smallest schedule of each rung
-    python bench/simulator_speed.py --sizes 8192 --rungs v1 h5 --repeats 1
+    python bench/simulator_speed.py --sizes 8192 --rungs v1 h6 --repeats 1
     python bench/simulator_speed.py --json results.json --profile
 
 The baseline is `a.astype(float32) @ b.astype(float32).T`, timed between the simulator's runs; ratios are medians over

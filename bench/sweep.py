@@ -1,7 +1,8 @@
-"""Every schedule of V0 to V2 over many odd shapes, against float64: `python bench/sweep.py [--processes N]`.
+"""Schedules of V0 to V6 over many odd shapes, against float64: `python bench/sweep.py [--processes N]`.
 
-For each schedule and element type a seeded draw of (n, k), and for each of those all of MS, since m is no compile-time
-constant. Everything is simulated: a line of the result says what the simulator computed, and nothing about a GPU.
+For each schedule and element type, or for some that are drawn with a seed, a seeded draw of (n, k), and for each of
+those all of MS, since m is no compile-time constant. Everything is simulated: a line of the result says what the
+simulator computed, and nothing about a GPU.
 The result is JSON lines, one for each (rung, schedule, n, k, dtype); lines that are already there are not run again.
 
     worst_ratio   the largest error over all m, relative to that of torch's own product (2 is the limit)
@@ -28,7 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
-from blackwell_matmul.harness.reference import TORCH_DTYPES
+from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem import Problem, Schedule
@@ -45,12 +46,15 @@ RESULTS = Path(__file__).parent / "results" / "sweep.jsonl"
 Case = tuple[str, dict[str, int], int, int, str]
 
 
-def cases(draws: int) -> Iterator[Case]:
-    """`draws` different (n, k) for each rung, schedule and element type, of those that why_not allows."""
+def cases(draws: int, schedules: int) -> Iterator[Case]:
+    """`draws` different (n, k) for each rung, schedule and element type, of those that why_not allows. schedules: the
+    most of each rung and type; 0: all."""
     gpu = gpu_for_target(TARGET)
     for name in reversed(LADDERS[TARGET]):
-        for schedule in projection(rung(name)):
-            for dtype in sorted(TORCH_DTYPES):
+        for dtype in sorted(TORCH_DTYPES):
+            listed = projection(rung(name))
+            some = random.Random(f"{name} {dtype}").sample(listed, min(schedules, len(listed)))
+            for schedule in some or listed:
                 fitting = [(n, k) for n in NS for k in KS if not why_not(schedule, Problem(128, n, k, dtype), gpu)]
                 draw = random.Random(f"{name} {schedule} {dtype}")
                 for n, k in draw.sample(fitting, min(draws, len(fitting))):
@@ -84,7 +88,7 @@ def compare(name: str, schedule: Schedule, m: int, n: int, k: int, dtype: str) -
     a, b = (torch.randn(rows, k, generator=generator).to(TORCH_DTYPES[dtype]) for rows in (m, n))
     outputs, findings = [], set()
     for policy, seed in ORDERS:
-        c = torch.full((m, n), float("nan"), dtype=a.dtype)
+        c = torch.full((m, n), float("nan"), dtype=dtype_of_c(Problem(m, n, k, dtype)))
         run = simulate(
             rung(name), m, n, k, a, b, c, schedule=schedule, policy=policy, seed=seed, workers=1, trace=False
         )
@@ -101,12 +105,13 @@ def load(path: Path) -> list[dict[str, Any]]:
 
 def main(
     draws: Annotated[int, typer.Option(help="shapes (n, k) for each rung, schedule and type")] = 5,
+    schedules: Annotated[int, typer.Option(help="schedules of each rung and type, drawn; 0: all")] = 0,
     processes: Annotated[int, typer.Option(help="processes to run in")] = 2,
     result: Annotated[Path, typer.Option(help="the file of JSON lines; what it has is not run again")] = RESULTS,
 ) -> None:
     """Run what the result lacks, and say what is wrong; exit code 1 if anything is."""
     done = {key(row) for row in load(result)}
-    missing = [case for case in cases(draws) if key(case) not in done]
+    missing = [case for case in cases(draws, schedules) if key(case) not in done]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     result.parent.mkdir(parents=True, exist_ok=True)
     with (

@@ -1,6 +1,6 @@
 """Is the schedule that a rung chooses a good one? Times many tiles on many problems, each beside cuBLAS, on a GPU.
 
-    python bench/tiles.py compile build/tiles --rung h5            # anywhere; needs no GPU
+    python bench/tiles.py compile build/tiles --rung h6            # anywhere; needs no GPU
     python bench/tiles.py measure build/tiles --out tiles.json     # on the GPU; goes on where it was broken off
     python bench/tiles.py summary tiles.json                       # what the choice loses
 
@@ -75,7 +75,7 @@ def schedules(rung: str, n: int, k: int) -> list[Schedule]:
 
 
 @app.command("compile")
-def compile_all(folder: Path, rung: str = "h5") -> None:
+def compile_all(folder: Path, rung: str = "h6") -> None:
     """Each tile for each pair of n and k; m is no constant."""
     jobs = [
         (rung, str(schedule), n, k, folder / f"{rung}-{n}x{k}-{number}")
@@ -157,7 +157,7 @@ def right(call: Call, operands: Sequence[torch.Tensor]) -> bool:
 
 
 @app.command("summary")
-def summary(file: Path, rung: str = "h5") -> None:
+def summary(file: Path, rung: str = "h6") -> None:
     """For each M the geometric means: of the chosen tile's time over the fastest one's, and of cuBLAS's over its."""
     record, by_m = read(file), {}
     for problem in problems():

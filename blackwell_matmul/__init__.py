@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v4 import HopperMatmulV4
     from blackwell_matmul.kernels.hopper.v5 import HopperMatmulV5
     from blackwell_matmul.kernels.hopper.v6 import HopperMatmulV6
+    from blackwell_matmul.kernels.hopper.v7 import HopperMatmulV7
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
     from blackwell_matmul.script import Script
@@ -79,6 +80,7 @@ __all__ = [
     "HopperMatmulV4",
     "HopperMatmulV5",
     "HopperMatmulV6",
+    "HopperMatmulV7",
     "InputError",
     "Loaded",
     "Problem",
@@ -132,6 +134,7 @@ _HOMES = {
     "kernels.hopper.v4": ("HopperMatmulV4",),
     "kernels.hopper.v5": ("HopperMatmulV5",),
     "kernels.hopper.v6": ("HopperMatmulV6",),
+    "kernels.hopper.v7": ("HopperMatmulV7",),
     "problem": ("Problem", "Schedule"),
     "runtime": ("Loaded", "load"),
     "script": ("Script",),

@@ -13,8 +13,17 @@ from typing import Any
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.validation import integer, plain_text, same, shown
 
-DTYPES = {"fp16": 2, "bf16": 2}
-"""Element types of A, B and C that the ladder serves today, with their size in bytes."""
+DTYPES = {"fp16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
+"""Element types of A and B that the ladder serves, with their size in bytes."""
+
+C_BYTES = 2
+"""Of an element of C: of the type of A and B, or of bf16 where these have 8 bits."""
+
+TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+"""What torch calls the types of `DTYPES`."""
+
+DTYPE_OF_TORCH = {f"torch.{name}": dtype for dtype, name in TORCH_NAMES.items()}
+"""The types of `DTYPES` by what torch prints of its own."""
 
 MMAS = ("tcgen05", "wgmma", "mma.sync")
 """The instructions that multiply: into tensor memory on data-center Blackwell; into registers on Hopper; from registers
@@ -68,7 +77,7 @@ MAX_ORDERS = 10_000
 
 @dataclass(frozen=True)
 class Problem:
-    """C[m, n] = A[m, k] @ B[n, k].T with A, B and C of one 16-bit type and fp32 accumulation.
+    """C[m, n] = A[m, k] @ B[n, k].T with A and B of one type, fp32 accumulation, and C of 16 bits.
 
     m, n, k are element counts; `dtype` is a key of `DTYPES`.
     """
@@ -86,6 +95,11 @@ class Problem:
     @property
     def element_bytes(self) -> int:
         return DTYPES[self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        """Of A, B and C."""
+        return self.element_bytes * self.k * (self.m + self.n) + C_BYTES * self.m * self.n
 
     @property
     def flops(self) -> int:
@@ -145,7 +159,7 @@ class Schedule:
 
     block_m: int | None = knob(64, 128, 256)
     block_n: int | None = knob(64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
-    block_k: int | None = knob(16, 32, 64)
+    block_k: int | None = knob(16, 32, 64, 128)
     e_block_n: int | None = knob(16, 32, 64, feature="tma")
     stages: int | None = knob(2, 3, 4, 6, 8, 12, feature="ring", after="e_block_n")
     consumers: int | None = knob(1, 2, feature="specialised", after="stages", mma="wgmma")

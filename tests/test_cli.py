@@ -133,7 +133,7 @@ def test_json_is_one_object_on_one_line(command, simulator):
         (["run", "v1", "--target", "B100"], "target is 'B100'; it must be a GPU (B200, "),
         (["run", "v1", "--policy", "lazy"], "policy is 'lazy'; it must be one of adversarial, eager, random."),
         (["check", "v1", "--orders", "0"], "--orders is 0; it must be an integer from 1 to 10000."),
-        (["run", "v1", "--dtype", "fp64"], "dtype is 'fp64'; it must be one of fp16, bf16."),
+        (["run", "v1", "--dtype", "fp64"], "dtype is 'fp64'; it must be one of fp16, bf16, e4m3, e5m2."),
         (["run", "v1", "--size", "0", "1", "1"], "m is 0; it must be an integer from 1 to 2147483647."),
         (["run", "v1", "--size", "1", "-5", "1"], "n is -5; it must be an integer from 1 to 2147483647."),
         (["run", "v1", "--size", "1", "1", "9" * 30], f"k is {'9' * 30}; it must be"),
@@ -366,14 +366,14 @@ def test_schedules_lists_all_and_marks_the_chosen_one(listed):
     code, out = listed("v2", "--size", "4096", "4096", "4096")
     rows = [line.split() for line in out.splitlines()]
     assert code == 0 and "275 can run" in out
-    assert "BlackwellMatmulV2  4096x4096x4096 fp16 on B200 (sm_100a): 324 schedules" in out
+    assert "BlackwellMatmulV2  4096x4096x4096 fp16 on B200 (sm_100a): 432 schedules" in out
     assert rows[6] == [">", "128", "256", "64", "64", "2", "512", "114820", "256", "267260"]
     assert "and 251 more, with more predicted cycles; --all lists them" in out
     assert "> chosen: block_m=128,block_n=256,block_k=64,e_block_n=64,stages=2" in out
     assert "512 tiles of C for 148 SMs, 4 tiles at most for each; 267260 cycles predicted, and at least" in out
     _, every = listed("v2", "--size", "4096", "4096", "4096", "--all")
     cycles = [int(line.split()[-1]) for line in every.splitlines() if re.match(r"[> ] +128 ", line)]
-    assert len(cycles) == 324 and all(this < 1.01 * after for this, after in pairwise(cycles[:275]))
+    assert len(cycles) == 432 and all(this < 1.01 * after for this, after in pairwise(cycles[:275]))
 
 
 def test_rejected_schedules_share_rows_and_reasons_and_all_gives_each_its_own(listed):
@@ -399,7 +399,7 @@ def test_schedules_as_json_has_every_row_with_its_reasons(listed):
         *("kernel", "rung", "m", "n", "k", "dtype", "gpu", "target", "count", "runnable", "chosen", "rule", "why"),
         "schedules",
     ]
-    assert (record["count"], record["runnable"], len(record["schedules"])) == (324, 275, 324)
+    assert (record["count"], record["runnable"], len(record["schedules"])) == (432, 275, 432)
     assert sum(row["chosen"] for row in record["schedules"]) == 1
     assert all(row["ok"] == (not row["reasons"]) for row in record["schedules"])
 
@@ -414,7 +414,7 @@ def test_every_record_begins_with_the_class_and_the_rung(capsys, tmp_path, comma
         assert list(record)[:2] == ["kernel", "rung"] and [record["kernel"], record["rung"]] == named
 
 
-WIDEST = ["h6", "--size", "16384", "16384", "16384"]
+WIDEST = ["h7", "--size", "16384", "16384", "16384"]
 
 
 @pytest.mark.parametrize("argv", [["v0", "--size", "1", "1", "1"], ["v2", "--size", "8", "100000", "12"], WIDEST])

@@ -426,7 +426,7 @@ MEASURING = {
 @st.composite
 def measuring_lines(draw: Callable[..., Any]) -> list[str]:
     command = draw(st.sampled_from(sorted(MEASURING)))
-    line = [command] if command == "bench" else [command, draw(st.one_of(st.sampled_from(["v0", "h4", "g0"]), WORDS))]
+    line = [command] if command == "bench" else [command, draw(st.one_of(st.sampled_from(["v0", "h5", "g0"]), WORDS))]
     for option in draw(st.lists(st.sampled_from(MEASURING[command]), max_size=4)):
         line += [option, *draw(st.lists(WORDS, max_size=3 if option == "--size" else 1))]
     return line

@@ -20,11 +20,22 @@ matplotlib.use("svg")
 import torch
 from matplotlib import pyplot as plt
 from matplotlib.patches import FancyBboxPatch, Rectangle
-from story import Bar, Barrier, Story
+from story import PEER, Bar, Barrier, PairTracer, Story
 from tma import swizzle
 from tma.copies import CopyByTma
 
-from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, BlackwellMatmulV3, Run, simulate
+from blackwell_matmul import (
+    BlackwellMatmulV0,
+    BlackwellMatmulV1,
+    BlackwellMatmulV2,
+    BlackwellMatmulV3,
+    BlackwellMatmulV5,
+    BlackwellMatmulV6,
+    Run,
+    simulate,
+)
+from blackwell_matmul.simulator.findings import Event
+from blackwell_matmul.simulator.listener import Listener
 
 IMAGES = Path(__file__).resolve().parent / "images"
 
@@ -32,7 +43,8 @@ INK, QUIET, LINE, FAINT = "#1f2328", "#57606a", "#d0d7de", "#eef0f3"
 WARP, COPY, TENSOR, STORE = "#3b6ea5", "#2c8c7c", "#d9761a", "#7a5ea8"
 COPY_LIGHT, COPY_DARK, TENSOR_LIGHT, WAIT = "#bfe0d9", "#1f5f8b", "#e39447", "#f6f7f9"
 PARITY = ("#eef2f7", "#c9d7ea")
-BAR_COLORS = {"issue": WARP, "copy": COPY, "load": COPY, "mma": TENSOR, "read": STORE, "strip": STORE}
+BAR_COLORS = {"issue": WARP, "copy": COPY, "load": COPY, "mma": TENSOR, "read": STORE, "strip": STORE, "answer": QUIET}
+BAR_COLORS |= {"load of the next": COPY_DARK, "mma of the next": TENSOR_LIGHT}
 STYLE = {
     "svg.hashsalt": "blackwell_matmul",
     "svg.fonttype": "path",
@@ -87,12 +99,20 @@ class Canvas:
         self.axes.plot([x], [y], "^", color=INK, markersize=4, zorder=5)
 
 
-def run_of(kernel: type, k: int, **schedule: int) -> Run:
-    """One CTA of a kernel on a 128 x 64 result; the values are of no interest here."""
-    m, n = 128, 64
+def run_of(
+    kernel: type,
+    k: int,
+    m: int = 128,
+    policy: str = "adversarial",
+    seed: int = 0,
+    listeners: Sequence[Listener] = (),
+    **schedule: int,
+) -> Run:
+    """The first CTA of a kernel on a result of 64 columns; the values are of no interest here."""
+    n, tile = 64, {"block_m": 128, "block_n": 64, "block_k": 16}
     a, b = torch.ones(m, k, dtype=torch.float16), torch.ones(n, k, dtype=torch.float16)
     c = torch.empty(m, n, dtype=torch.float16)
-    run = simulate(kernel, m, n, k, a, b, c, schedule={"block_m": 128, "block_n": 64, "block_k": 16} | schedule)
+    run = simulate(kernel, m, n, k, a, b, c, schedule=tile | schedule, policy=policy, seed=seed, listeners=listeners)
     assert run.ok and run.events
     return run
 
@@ -159,7 +179,7 @@ class Timeline:
             self.canvas.box(left, y + 0.03, right - left, ROW - 0.06, "white", bar.label, ink=INK, edgecolor=STORE,
                             linestyle=(0, (3, 2)))  # fmt: skip
         else:
-            shift = 0.5 if bar.kind in ("load", "mma") else 0
+            shift = 0.5 if bar.kind.startswith(("load", "mma")) else 0
             left, right = self.x(bar.start + shift), self.x(bar.end + shift)
             size = 6.5 if self.scale > 0.25 else 5.6
             self.canvas.box(left, y + 0.02, right - left, ROW - 0.04, BAR_COLORS[bar.kind], bar.label, size)
@@ -246,6 +266,78 @@ def v3_time() -> Canvas:
     lanes += [Lane("complete", barrier="complete")]
     title = "V3, five k-tiles on three stages: one warp asks for tiles, the other for products"
     return Timeline(story, lanes, title, 0.235, last=_end_of_loop(story)).canvas
+
+
+SIDES = ("full", "empty")
+V5_SEED = 16
+"""Of completions in between: as late as the rules allow, no product of the next tile would run beside the stores."""
+
+
+def v5_time() -> Canvas:
+    story = _v5_story(V5_SEED)
+    lanes = [Lane("warp 4: loads", "warp 4"), Lane("warp 5: multiplies", "warp 5"), Lane("warp 6: asks", "warp 6")]
+    lanes += [Lane("warps 0-3: store", "warp 0"), Lane("launch control", "launch control")]
+    lanes += [Lane(f"TMA, stage {i}", f"TMA s_a ring.full_barriers[{i}]") for i in range(3)]
+    lanes += [Lane(f"tensor core, sum {i}", f"tensor core {i}") for i in range(2)]
+    lanes += [Lane(f"sums.{name}[{i}]", barrier=f"sums.{name}_barriers[{i}]") for i in range(2) for name in SIDES]
+    lanes += [Lane(f"answers.{name}", barrier=f"answers.{name}_barriers") for name in SIDES]
+    title = (
+        "V5, two tiles of three k-tiles on one CTA: the second (dark load, light MMA) runs while the first is stored"
+    )
+    return Timeline(story, lanes, title, 0.22).canvas
+
+
+def _v5_story(seed: int) -> Story:
+    """Of two tiles on one CTA, without syncs and without waits that pass at once."""
+    run = run_of(BlackwellMatmulV5, 48, m=256, policy="random", seed=seed, e_block_n=32, stages=3, group_m=1)
+    events = [event for event, after in pairwise(run.events) if not _is_left_out(event, after)]
+    counts = {f"sums.empty_barriers[{i}]": 4 for i in range(2)} | {"answers.empty_barriers": 7}
+    followers = [f"warp {i}" for i in (1, 2, 3)]
+    story = Story(events, fine=False, products=2, in_a_row=3, counts=counts, followers=followers)
+    _tell_tiles_apart(story, 3)
+    return story
+
+
+def _is_left_out(event: Event, after: Event) -> bool:
+    stored = event.agent == "TMA" and "(store)" in event.what
+    return event.kind in ("resume", "exit") or stored or (event.kind == "wait" and after.agent == event.agent)
+
+
+def _tell_tiles_apart(story: Story, k_tiles: int) -> None:
+    """Bars of the second tile get a colour of their own, and k-tiles count from 0 in each; the last answer is no."""
+    answers = [bar for bar in story.bars if bar.label == "answer"]
+    for bar in answers:
+        bar.label = "no" if bar is answers[-1] else "yes"
+    for bar in story.bars:
+        number = re.search(r"tile (\d+)", bar.label)
+        if number:
+            tile, k = divmod(int(number[1]), k_tiles)
+            bar.kind, bar.label = bar.kind + " of the next" * tile, f"k {k}"
+
+
+def v6_time() -> Canvas:
+    story = _v6_story()
+    lanes = [Lane("leader, warp 4", "warp 4"), Lane("leader, warp 5", "warp 5"), Lane("CTA 1, warp 4", f"{PEER}warp 4")]
+    for whose, title in (("", "leader"), (PEER, "CTA 1")):
+        lanes += [Lane(f"TMA, {title}, stage {i}", f"TMA {whose}s_a ring.full_barriers[{i}]") for i in range(2)]
+    lanes += [Lane(f"MMA of both, stage {i}", f"tensor core {i}") for i in range(2)]
+    lanes += [Lane(f"leader, full[{i}]", barrier=f"ring.full_barriers[{i}]") for i in range(2)]
+    for whose, title in (("", "leader"), (PEER, "CTA 1")):
+        lanes += [Lane(f"{title}, empty[{i}]", barrier=f"{whose}ring.empty_barriers[{i}]") for i in range(2)]
+    title = "V6, four k-tiles on two stages of a pair: both load, the leader multiplies for both"
+    return Timeline(story, lanes, title, 0.3, last=_end_of_loop(story)).canvas
+
+
+def _v6_story() -> Story:
+    """Of the main loops on one tile. The odd CTA announces nothing, so that its requests follow from its loads."""
+    tracer, told = PairTracer(), re.compile("answers|fence|store")
+    run_of(BlackwellMatmulV6, 64, m=256, listeners=[tracer], block_m=256, e_block_n=32, stages=2, group_m=1)
+    agents = ("warp 4", "warp 5", f"{PEER}warp 4", "TMA", "tensor core")
+    events = [event for event in tracer.events if event.agent in agents and not told.search(event.what)]
+    story = Story(events, fine=False, products=2)
+    asked = [bar.start for bar in story.bars if bar.lane.startswith(f"TMA {PEER}s_a")]
+    story.bars += [Bar(f"{PEER}warp 4", column, column + 1, "issue", "load") for column in asked]
+    return story
 
 
 def _end_of_loop(story: Story) -> int:
@@ -362,6 +454,36 @@ def _order(
     canvas.text(left, top + size * cell + 0.2, told, 7.5, INK)
 
 
+def v6_pair() -> Canvas:
+    """A tile of 256 x 256 on two SMs: the halves of A and B in shared memory, those of C in tensor memory."""
+    canvas = Canvas(
+        7.6, 3.75, "One k-tile of a pair: each CTA loads half of A and half of B, the MMA reads all of both"
+    )
+    for rank, color in enumerate((COPY, COPY_DARK)):
+        _half_of_pair(canvas, rank, 0.3 + 3.6 * rank, color)
+    told = (
+        "Rows 0-127 of C need both halves of B, and so do rows 128-255: the tensor cores of both SMs get all of B.",
+        "Counted in fp16. Not from a run.",
+    )
+    for line, text in enumerate(told):
+        canvas.text(0.3, 3.28 + 0.2 * line, text)
+    return canvas
+
+
+def _half_of_pair(canvas: Canvas, rank: int, left: float, color: str) -> None:
+    rows = f"rows {128 * rank}-{128 * rank + 127}"
+    canvas.box(left, 0.48, 3.4, 2.6, "#fafafa", edgecolor=LINE)
+    canvas.text(left + 0.15, 0.66, f"CTA {rank}{', the leader' * (rank == 0)}, on an SM of its own", 8, INK)
+    canvas.text(left + 0.15, 0.93, "shared memory, one stage")
+    for i, name in enumerate("AB"):
+        canvas.box(left + 0.15 + 1.05 * i, 1.05, 0.95, 0.62, color, f"{name}, {rows}\n64 of k\n16 KB", 6.2)
+    canvas.text(left + 2.25, 1.36, "rows of B are\ncolumns of C", 6.5)
+    canvas.text(left + 0.15, 1.87, "tensor memory, one accumulator: 128 lanes, 256 columns")
+    for half in range(2):
+        text = f"C, {rows}\ncolumns {128 * half}-{128 * half + 127}\nA of CTA {rank}, B of CTA {half}"
+        canvas.box(left + 0.15 + 1.55 * half, 2.0, 1.55, 0.92, (TENSOR, TENSOR_LIGHT)[half], text, 6.5)
+
+
 # --- the first lesson
 
 
@@ -448,6 +570,9 @@ PICTURES: tuple[Callable[[], Canvas], ...] = (
     v2_time,
     v3_time,
     v4_order,
+    v5_time,
+    v6_pair,
+    v6_time,
 )
 
 

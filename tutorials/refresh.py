@@ -26,7 +26,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-PAGES = ("v0.md", "v1.md", "v2.md", "v3.md", "v4.md")
+PAGES = ("v0.md", "v1.md", "v2.md", "v3.md", "v4.md", "v5.md", "v6.md")
 LESSONS = ("00-tma.md",)
 """Pages that are notebooks as well: notebook.py makes each of its page."""
 
@@ -137,7 +137,7 @@ def run(page: str, name: str) -> list[str]:
 
 def neutral(text: str) -> str:
     """Text without what differs from machine to machine: folders and seconds."""
-    text = re.sub(r"\S*/edited-\w+/", "", text).replace(f"{ROOT}/", "")
+    text = re.sub(r"[^\s(]*/edited-\w+/", "", text).replace(f"{ROOT}/", "")
     return re.sub(r"\d+\.\d+ s\b", "0.00 s", text)
 
 

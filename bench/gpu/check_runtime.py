@@ -336,10 +336,10 @@ def an_early_start_reads_nothing_early() -> dict[str, Any]:
     are used again at once), several rungs in turns, torch's kernels between them or not, plain calls and graphs.
     """
     needs_gpu()
-    from blackwell_matmul import HopperMatmulV2, HopperMatmulV4, HopperMatmulV6
+    from blackwell_matmul import HopperMatmulV2, HopperMatmulV5, HopperMatmulV7
 
     m, size, half = 128, 1024, torch().float16
-    kernels_in_turn = (HopperMatmulV6(split_k=2), HopperMatmulV4(), HopperMatmulV2())
+    kernels_in_turn = (HopperMatmulV7(split_k=2), HopperMatmulV5(), HopperMatmulV2())
     orders = [torch().randperm(size, generator=torch().Generator().manual_seed(seed)).cuda() for seed in range(3)]
     weights = [torch().eye(size, device="cuda", dtype=half)[order] for order in orders]
     steps = [

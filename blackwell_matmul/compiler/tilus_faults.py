@@ -204,7 +204,7 @@ def without_lone_cluster(attrs: Mapping[str, Any], lone: bool) -> dict[str, Any]
 
     The hardware deals clusters out one to a GPC in turn, and CTAs without a cluster so that neighbours share a GPC.
     There, requests for the same data at about the same time become one request to the L2. With clusters of one, that is
-    lost: HopperMatmulV4 took 1.39 GB out of an H200's L2 for 4096 cubed in fp16 (h200_ncu.json), and takes 1.05 GB
+    lost: HopperMatmulV5 took 1.39 GB out of an H200's L2 for 4096 cubed in fp16 (h200_ncu.json), and takes 1.05 GB
     without (h200_counters.json), which made it 2 % faster. What a script can ask, such as the CTA's rank, answers as in
     a cluster of one (PTX, "%cluster_ctarank"). Removable once tilus leaves `__cluster_dims__` out.
     """

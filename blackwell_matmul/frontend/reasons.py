@@ -99,6 +99,8 @@ def _script_reason(error: TilusProgramError) -> str:
         last = causes[-1]
         if isinstance(last, NotImplementedError) and not said(last):
             return phrases.untranslated(error.obj)
+        if isinstance(last, NotImplementedError) and isinstance(last.args[0], tuple):
+            return f"a call that returns {len(last.args[0])} values stands alone; give them names, as in `a, _ = ...`"
         return phrases.told(str(last.msg)) if isinstance(last, TilusProgramError) else _plain_reason(last)
     if error.msg.startswith("Unexpected assignee"):
         return _assignee_reason(error)

@@ -285,7 +285,12 @@ class NamingTranspiler(Transpiler):
         line = node.func.end_lineno if isinstance(node, ast.Call) else getattr(node, "lineno", None)
         if line is None or not isinstance(node, (ast.stmt, ast.expr)):
             return None
-        return SourcePlace(node, Location(self.file, self.start_lineno + line - 1))
+        return SourcePlace(node, self._line(line))
+
+    def _line(self, line: int) -> Location:
+        """A line of what is being read; of a tilus.Class in a file of its own, the call in the kernel's."""
+        shared = isinstance(self.lookup("self"), Class) and self.file != self._places[0].line.file
+        return self._places[-1].line if shared else Location(self.file, self.start_lineno + line - 1)
 
     def append(self, inst_or_stmt: Any) -> None:
         super().append(inst_or_stmt)

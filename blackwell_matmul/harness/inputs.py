@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.reference import TORCH_DTYPES
+from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
 from blackwell_matmul.problem import Problem, plain_seed
 from blackwell_matmul.validation import shown
 
@@ -33,7 +33,7 @@ def make_inputs(problem: Problem, seed: int = 0) -> Operands:
             torch.randn(rows, problem.k, generator=generator, dtype=torch.float32, device="cpu").to(dtype)
             for rows in (problem.m, problem.n)
         )
-        return a, b, torch.full((problem.m, problem.n), float("nan"), dtype=dtype, device="cpu")
+        return a, b, torch.full((problem.m, problem.n), float("nan"), dtype=dtype_of_c(problem), device="cpu")
     except (MemoryError, RuntimeError):
         raise _too_large(problem) from None
 
@@ -42,7 +42,8 @@ def unfilled(problem: Problem) -> Operands:
     """Tensors that nobody fills: address space, not memory."""
     m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
     try:
-        return torch.empty((m, k), dtype=dtype), torch.empty((n, k), dtype=dtype), torch.empty((m, n), dtype=dtype)
+        a, b = (torch.empty((rows, k), dtype=dtype) for rows in (m, n))
+        return a, b, torch.empty((m, n), dtype=dtype_of_c(problem))
     except (MemoryError, RuntimeError):
         raise _too_large(problem) from None
 
@@ -65,8 +66,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def _require_memory(problem: Problem) -> None:
-    m, n, k = problem.m, problem.n, problem.k
-    need_bytes = problem.element_bytes * (m * k + n * k + m * n) + 8 * n * k
+    need_bytes = problem.bytes + 8 * problem.n * problem.k
     have_bytes = _physical_memory_bytes()
     if have_bytes is not None and need_bytes > have_bytes:
         raise InputError(

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import torch
 
-TORCH_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
-"""The element types of `problem.DTYPES`, as torch calls them."""
+from blackwell_matmul.problem import C_BYTES, TORCH_NAMES, Problem
+
+TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, called) for name, called in TORCH_NAMES.items()}
+"""The element types of `problem.DTYPES`."""
+
+
+def dtype_of_c(problem: Problem) -> torch.dtype:
+    """That of A and B, or bf16 where these have 8 bits."""
+    return TORCH_DTYPES[problem.dtype] if problem.element_bytes == C_BYTES else torch.bfloat16
 
 
 def dtype_name(dtype: torch.dtype) -> str:

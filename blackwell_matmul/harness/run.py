@@ -121,7 +121,7 @@ def report(run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, seed:
     schedule = {name: value for name, value in plain_values(run.schedule).items() if name != "dtype"}
     tile_m, tile_n = (_tile(schedule.get(name)) for name in ("block_m", "block_n"))
     verdict = check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
-    problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(c.dtype))
+    problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(a.dtype))
     return Result(
         run.kernel, problem, schedule, run.target, seed, verdict, run.seconds,
         findings=run.findings, disagreements=run.disagreements,

@@ -26,7 +26,7 @@ import torch
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.reference import torch_product
 from blackwell_matmul.problem import positive
-from blackwell_matmul.scheduling.tile_config import MMA_K
+from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES
 from blackwell_matmul.validation import has_memory, shown
 
 ALLOWED_RATIO = 2.0
@@ -165,7 +165,7 @@ def _compare(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Iterator[_Blo
 
 def _accumulation_unit(a: torch.Tensor) -> float:
     """The noise of an element whose row of A and of B have norm 1."""
-    one_sided = math.sqrt(a.shape[1]) / MMA_K if a.is_cuda else 1.0
+    one_sided = math.sqrt(a.shape[1]) * a.element_size() / MMA_K_BYTES if a.is_cuda else 1.0
     return 2.0**-24 * max(1.0, one_sided)
 
 

@@ -33,6 +33,7 @@ RUNGS: Mapping[str, str] = MappingProxyType(
         "h4": "blackwell_matmul.kernels.hopper.v4:HopperMatmulV4",
         "h5": "blackwell_matmul.kernels.hopper.v5:HopperMatmulV5",
         "h6": "blackwell_matmul.kernels.hopper.v6:HopperMatmulV6",
+        "h7": "blackwell_matmul.kernels.hopper.v7:HopperMatmulV7",
         "g0": "blackwell_matmul.kernels.geforce.v0:GeforceMatmulV0",
     }
 )

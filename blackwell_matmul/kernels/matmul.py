@@ -9,7 +9,7 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
-from blackwell_matmul.problem import Problem, features_of, plain_features, positive
+from blackwell_matmul.problem import C_BYTES, DTYPE_OF_TORCH, Problem, features_of, plain_features, positive
 from blackwell_matmul.scheduling import rules, space
 from blackwell_matmul.script import Script
 from blackwell_matmul.validation import has_memory, same, shown
@@ -26,12 +26,13 @@ tiles are on neighbouring SMs, whose requests to the L2 are joined: at full powe
 problems of 0.1 to 2 ms (the mean of nine; 2.2 % at most), and 1.2 % more for one of 44 µs
 (bench/results/h200_early_start.json)."""
 
-_NAMES = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
-_TILUS_NAMES = {"fp16": "float16", "bf16": "bfloat16"}
+_TILUS_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2"}
 
 
 class MatmulScript(Script):
-    """C[m, n] = A[m, k] @ B[n, k].T, called with (m, n, k, a, b, c) on row-major 16-bit tensors; c is written.
+    """C[m, n] = A[m, k] @ B[n, k].T, called with (m, n, k, a, b, c) on row-major tensors; c is written.
+
+    A and B are fp16 or bf16, and C is the same; or, on tcgen05, e4m3 or e5m2, and C is bf16.
 
     A subclass names its `features`. Its knobs follow from them, and are parameters of its `__init__` besides `dtype`;
     a persistent kernel takes the number of SMs as well, `sm_count`.
@@ -72,7 +73,7 @@ class MatmulScript(Script):
 
         cls.check_arguments(*args)
         m, n, k, a = args[:4]
-        dtype = _NAMES[str(a.dtype)]
+        dtype = DTYPE_OF_TORCH[str(a.dtype)]
         problem = Problem(int(m), int(n), int(k), dtype)
         element_type = getattr(tilus, _TILUS_NAMES[dtype])
         knobs = dict(pins)
@@ -84,6 +85,13 @@ class MatmulScript(Script):
         fixed = {"sm_count": knobs.pop("sm_count", gpu.sm_count)} if "persistent" in cls.features else {}
         schedule = space.choose(cls, problem, gpu, knobs)
         return {"dtype": element_type, **schedule.as_dict(), **fixed}
+
+    @staticmethod
+    def type_of_c(dtype: Any) -> Any:
+        """tilus's type of C's elements where A and B have `dtype`: the same, or bf16 where that has 8 bits."""
+        import tilus
+
+        return dtype if dtype.nbytes == C_BYTES else tilus.bfloat16
 
     @classmethod
     def starts_early(cls, arguments: Mapping[str, Any]) -> Any:
@@ -111,8 +119,10 @@ class MatmulScript(Script):
         tensors = {"a": a, "b": b, "c": c}
         for name, tensor in tensors.items():
             _check_is_tensor(name, tensor)
+        for name, tensor in (("a", a), ("b", b)):
             _check_dtype(name, tensor)
-        _check_same("type", {name: str(tensor.dtype) for name, tensor in tensors.items()})
+        _check_same("type", {"a": str(a.dtype), "b": str(b.dtype)})
+        _check_type_of_c(a, c)
         _check_same("device", {name: str(tensor.device) for name, tensor in tensors.items()})
         for name, dims in (("a", "mk"), ("b", "nk"), ("c", "mn")):
             _check_shape(name, tensors[name], dims, {"m": m, "n": n, "k": k})
@@ -131,15 +141,21 @@ def _check_is_tensor(name: str, tensor: Any) -> None:
 
 
 def _check_dtype(name: str, tensor: Any) -> None:
-    if str(tensor.dtype) not in _NAMES:
-        raise InputError(f"{name} is {tensor.dtype}; it must be {' or '.join(_NAMES)}.")
+    if str(tensor.dtype) not in DTYPE_OF_TORCH:
+        raise InputError(f"{name} is {tensor.dtype}; it must be {' or '.join(DTYPE_OF_TORCH)}.")
+
+
+def _check_type_of_c(a: Any, c: Any) -> None:
+    wanted = a.dtype if a.element_size() == C_BYTES else torch.bfloat16
+    if c.dtype != wanted:
+        raise InputError(f"c is {c.dtype} and a is {a.dtype}; with these c must be {wanted}.")
 
 
 def _check_same(what: str, values: Mapping[str, str]) -> None:
     (first, expected), *others = values.items()
     for name, value in others:
         if value != expected:
-            raise InputError(f"{name} is {value} and {first} is {expected}; a, b and c must share one {what}.")
+            raise InputError(f"{name} is {value} and {first} is {expected}; {', '.join(values)} must share one {what}.")
 
 
 def _check_shape(name: str, tensor: Any, dims: str, sizes: Mapping[str, int]) -> None:

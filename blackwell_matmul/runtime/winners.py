@@ -19,11 +19,10 @@ from blackwell_matmul.digests import digest, kernels_digest
 from blackwell_matmul.errors import BlackwellMatmulError
 from blackwell_matmul.files import write_json
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
 
 FOLDER = "tuned"
 FORMAT = 1
-DTYPE_NAMES = {"torch.float16": "fp16", "torch.bfloat16": "bf16"}
 
 
 def winner(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any] | None:
@@ -36,7 +35,7 @@ def pins_for_call(script_cls: Any, arguments: Sequence[Any], gpu: Gpu) -> Mappin
     """What a call with these arguments (m, n, k, a, b, c) shall pin; nothing for any other call, whatever it is."""
     try:
         m, n, k, a = arguments[:4]
-        problem = Problem(m, n, k, DTYPE_NAMES[str(a.dtype)])
+        problem = Problem(m, n, k, DTYPE_OF_TORCH[str(a.dtype)])
         return winner(script_cls, problem, gpu) or {}
     except (BlackwellMatmulError, AttributeError, KeyError, TypeError, ValueError):
         return {}

@@ -5,7 +5,7 @@ and CTAs that share an SM share both. A stage is used again once it has been loa
 warps do both, some time passes between two k-tiles in which neither happens. What the matrices weigh comes from memory
 at least once. CTAs that split a tile exchange sums at its end. The SM with the most tiles ends last.
 
-On an H200 the schedule of H6 that it puts first takes 1.1 % longer than the fastest of up to 15 tiles, in the geometric
+On an H200 the schedule of H7 that it puts first takes 1.1 % longer than the fastest of up to 15 tiles, in the geometric
 mean over 24 problems with M from 128 to 8192, at full power (bench/tiles.py; bench/results/h200_tiles_h6.json).
 """
 
@@ -23,10 +23,10 @@ LATENCY_CYCLES = 1000
 
 TURN_CYCLES = 430
 """Between two k-tiles, where the warps that load also multiply: wait, issue, and start again. It makes HopperMatmulV2
-as slow beside HopperMatmulV4 as it was measured, alone on its SM with tiles of 128x128 and of 128x192."""
+as slow beside HopperMatmulV5 as it was measured, alone on its SM with tiles of 128x128 and of 128x192."""
 
 STEP_CYCLES = 30
-"""For the barriers and the issue of each k-tile: HopperMatmulV4 was 2 to 3 % slower with block_k = 32 than with 64."""
+"""For the barriers and the issue of each k-tile: HopperMatmulV5 was 2 to 3 % slower with block_k = 32 than with 64."""
 
 HIDDEN_COST = 1 / 3
 """What the shorter of products and loads costs, though the longer one hides it: both take power, and an H200 lowers
@@ -34,7 +34,7 @@ its clock for it. A tile that arrives by multicast takes the L2 less."""
 
 IN_STEP_ROWS = 4
 """With so many rows of tiles multicast spares nothing: neighbours that read the same B share a GPC, where requests for
-the same data at about the same time become one (HopperMatmulV4 takes 1.05 GB out of an H200's L2 for the 1.61 that it
+the same data at about the same time become one (HopperMatmulV5 takes 1.05 GB out of an H200's L2 for the 1.61 that it
 loads at 4096: h200_counters.json). From M = 512 up pairs of CTAs took 2 % longer than CTAs without clusters, in the
 mean (h200_tiles_h6.json); with two rows, up to 20 % less (h200_tiles_h6_short.json)."""
 
@@ -95,8 +95,7 @@ def _memory_cycles(tile: TileConfig) -> float:
     if not tile.gpu.memory_gb_per_s:
         return 0
     problem = tile.problem
-    elements = problem.m * problem.k + problem.n * problem.k + problem.m * problem.n
-    return elements * problem.element_bytes / (MEMORY_SHARE * tile.gpu.memory_gb_per_s / CLOCK_GHZ)
+    return problem.bytes / (MEMORY_SHARE * tile.gpu.memory_gb_per_s / CLOCK_GHZ)
 
 
 def _ends(tile: TileConfig) -> float:
@@ -122,7 +121,7 @@ def _finished_columns(tile: TileConfig) -> int:
 
 def _k_tile(tile: TileConfig, together: int) -> float:
     """One k-tile of each of the CTAs that share an SM, when all comes from the L2."""
-    products = tile.cta_m * tile.mma.multiplied_columns(tile) * tile.block_k / tile.mma.fma_per_cycle
+    products = tile.cta_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * tile.mma.fma_per_cycle)
     load = (tile.cta_m + tile.cta_n) * tile.row_bytes / L2_BYTES_PER_CYCLE
     from_l2 = (tile.block_m + tile.block_n / _spared_by_multicast(tile)) / (tile.block_m + tile.block_n)
     busy = max(products, load) + HIDDEN_COST * from_l2 * min(products, load)

@@ -11,7 +11,7 @@ LADDERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "sm_100a": DATA_CENTER_BLACKWELL,
         "sm_103a": DATA_CENTER_BLACKWELL,
-        "sm_90a": ("h6", "h5", "h4", "h3", "h2", "h1", "h0"),
+        "sm_90a": ("h7", "h6", "h5", "h4", "h3", "h2", "h1", "h0"),
         "sm_120a": ("g0",),
         "sm_121a": ("g0",),
     }

@@ -9,9 +9,10 @@ from types import MappingProxyType
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
     SPACE_COLUMNS_STEP,
+    SPACE_ROW_ELEMENTS,
     WARP,
     WARPGROUP,
     MmaSpec,
@@ -21,8 +22,8 @@ from blackwell_matmul.scheduling.tile_config import (
 
 
 class Tcgen05(MmaSpec):
-    """tcgen05.mma of kind::f16, as tilus 0.2.0 emits it (PTX ISA, "tcgen05 Matrix Shapes"), into tensor memory:
-    128 rows of a CTA, with cta_group::2 of each of two.
+    """tcgen05.mma of kind::f16 and kind::f8f6f4, as tilus 0.2.0 emits it (PTX ISA, "tcgen05 Matrix Shapes"), into
+    tensor memory: 128 rows of a CTA, with cta_group::2 of each of two.
 
     fma_per_cycle: from the dense peak and the clock of the data sheet of a B200. workspace_bytes: tcgen05.alloc leaves
     the address of the tensor memory in shared memory.
@@ -33,6 +34,7 @@ class Tcgen05(MmaSpec):
     shape = f"tcgen05.mma with M = {rows} or {2 * rows}"
     step_n = 16
     lacking = "tcgen05 instructions and no tensor memory; B200 and GB200 have them"
+    dtypes = tuple(DTYPES)
     workspace_bytes = 4
     fma_per_cycle = 4096
 
@@ -46,7 +48,9 @@ class Tcgen05(MmaSpec):
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
         rows = self.rows * (2 if "pairs" in features else 1)
-        return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0 and row.get("block_m", rows) == rows
+        most = SPACE_ROW_ELEMENTS * (2 if "tma" in features else 1)
+        fits = row.get("block_m", rows) == rows and row.get("block_k", 0) <= most
+        return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0 and fits
 
     def registers(self, tile: TileConfig) -> int:
         return 0
@@ -103,7 +107,8 @@ class Wgmma(MmaSpec):
         """With warps that only multiply any width is worth a try: 3584 columns are 32 tiles of 112, which fill an H200
         with four rows of them."""
         if "consumers" in row:
-            return row.get("block_m", self.rows * row["consumers"]) == self.rows * row["consumers"]
+            rows = self.rows * row["consumers"]
+            return row.get("block_m", rows) == rows and row.get("block_k", 0) <= SPACE_ROW_ELEMENTS
         return super().in_space(row, features)
 
     def registers(self, tile: TileConfig) -> int:

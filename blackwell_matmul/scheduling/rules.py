@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu
-from blackwell_matmul.problem import INT32_MAX, Problem, Schedule
+from blackwell_matmul.problem import C_BYTES, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import LADDERS
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
-from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES, MmaSpec, TileConfig, ceil_div, round_up
+from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, SWIZZLE_BYTES, MmaSpec, TileConfig, ceil_div, round_up
 from blackwell_matmul.validation import shown
 
 SPARE_REGISTERS = 60
@@ -61,12 +61,21 @@ def _block_n_is_whole_mmas(tile: TileConfig) -> str | None:
     return f"block_n = {tile.block_n}: {tile.mma.shape} needs N a multiple of {step}; {fit} is one."
 
 
+def _types_are_the_mmas(tile: TileConfig) -> str | None:
+    if tile.problem.dtype in tile.mma.dtypes:
+        return None
+    able = ", ".join(each.instruction for each in MMA_SPECS.values() if tile.problem.dtype in each.dtypes)
+    own = f"the rungs on {tile.mma.instruction} take {' and '.join(tile.mma.dtypes)}"
+    return f"dtype = {tile.problem.dtype}: {own}; those on {able} take it."
+
+
 def _block_k_is_whole_mmas(tile: TileConfig) -> str | None:
-    step, name = tile.mma.step_k, tile.mma.instruction
+    element_bytes, name = tile.problem.element_bytes, tile.mma.instruction
+    step = MMA_K_BYTES // element_bytes
     if tile.block_k % step == 0:
         return None
-    fit = round_up(tile.block_k, step)
-    return f"block_k = {tile.block_k}: {name} takes {step} 16-bit elements along k at a time; {fit} is a multiple."
+    fit, bits = round_up(tile.block_k, step), 8 * element_bytes
+    return f"block_k = {tile.block_k}: {name} takes {step} {bits}-bit elements along k at a time; {fit} is a multiple."
 
 
 def _accumulator_fits(tile: TileConfig) -> str | None:
@@ -119,7 +128,7 @@ def _tile_row_is_one_swizzle(tile: TileConfig) -> str | None:
 def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
     if "tma" not in tile.features or tile.strip_row_bytes in SWIZZLE_BYTES:
         return None
-    return _swizzle_reason("e_block_n", tile.e_block_n, tile.strip_row_bytes, tile.problem.element_bytes)
+    return _swizzle_reason("e_block_n", tile.e_block_n, tile.strip_row_bytes, C_BYTES)
 
 
 def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int) -> str:
@@ -164,18 +173,19 @@ def _cluster_fits(tile: TileConfig) -> str | None:
 
 
 def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
-    return _tma_row_reason("K", tile.problem.k, "A and of B", tile.problem) if "tma" in tile.features else None
+    element_bytes = tile.problem.element_bytes
+    return _tma_row_reason("K", tile.problem.k, "A and of B", element_bytes) if "tma" in tile.features else None
 
 
 def _tma_writes_rows_of_c(tile: TileConfig) -> str | None:
-    return _tma_row_reason("N", tile.problem.n, "C", tile.problem) if "tma" in tile.features else None
+    return _tma_row_reason("N", tile.problem.n, "C", C_BYTES) if "tma" in tile.features else None
 
 
-def _tma_row_reason(name: str, extent: int, whose: str, problem: Problem) -> str | None:
-    row_bytes = extent * problem.element_bytes
+def _tma_row_reason(name: str, extent: int, whose: str, element_bytes: int) -> str | None:
+    row_bytes = extent * element_bytes
     if row_bytes % TMA_BYTES == 0:
         return None
-    fit = round_up(row_bytes, TMA_BYTES) // problem.element_bytes
+    fit = round_up(row_bytes, TMA_BYTES) // element_bytes
     return (
         f"{name} = {extent}: a row of {whose} is {row_bytes} bytes, TMA needs a multiple of {TMA_BYTES}; "
         f"pad {name} to {fit}."
@@ -188,7 +198,7 @@ def _cp_async_copies_four_bytes(tile: TileConfig) -> str | None:
         return None
     return (
         f"K = {k}: a row of A and of B is {row_bytes} bytes, cp.async copies 4, 8 or 16 bytes at a multiple of that; "
-        f"pad K to {k + 1}."
+        f"pad K to {round_up(row_bytes, 4) // tile.problem.element_bytes}."
     )
 
 
@@ -213,6 +223,7 @@ Rule = Callable[[TileConfig], str | None]
 
 RULES: tuple[Rule, ...] = (
     _mma_needs_its_gpu,
+    _types_are_the_mmas,
     _block_m_is_whole_mmas,
     _accumulator_fits,
     _shared_memory_fits,

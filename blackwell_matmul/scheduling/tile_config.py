@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem import C_BYTES, Problem
 
 WARP = 32
 WARPGROUP = 128
 
-MMA_K = 16
-"""What every one of them takes of 16-bit types along k at a time."""
+MMA_K_BYTES = 32
+"""What every one of them takes of a row along k at a time."""
 
 ALIGNMENT_BYTES = 128
 """Shared memory is handed out in multiples of this, at least."""
@@ -29,6 +29,9 @@ SWIZZLE_BYTES = (128, 64, 32, 16)
 
 SPACE_COLUMNS_STEP = 32
 """Of block_n, in the space."""
+
+SPACE_ROW_ELEMENTS = 64
+"""The most of block_k, in the space: TMA swizzles 128 bytes of a row, which are twice as many elements of 8 bits."""
 
 SPACE_ROWS = 128
 """The most that one CTA computes, in the space."""
@@ -50,8 +53,10 @@ class MmaSpec(ABC):
     """As sentences about its N name it."""
 
     step_n: ClassVar[int]
-    step_k: ClassVar[int] = MMA_K
-    """What N and K of a tile are multiples of."""
+    """What N of a tile is a multiple of."""
+
+    dtypes: ClassVar[tuple[str, ...]] = ("fp16", "bf16")
+    """What A and B can be, in the ladder."""
 
     gpu_feature: ClassVar[str]
     """What a GPU must have (`gpus.FEATURES`)."""
@@ -63,7 +68,7 @@ class MmaSpec(ABC):
     """Of shared memory, behind everything else."""
 
     fma_per_cycle: ClassVar[int]
-    """Products of 16-bit numbers that an SM adds in a cycle."""
+    """Products of 16-bit numbers that an SM adds in a cycle; of 8 bits twice as many."""
 
     @abstractmethod
     def wrong_rows(self, tile: TileConfig) -> str | None:
@@ -71,7 +76,8 @@ class MmaSpec(ABC):
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
         """Whether the space has a tile of this schedule, complete or not, for a kernel with these features."""
-        return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0 and row.get("block_m", 0) <= SPACE_ROWS
+        small = row.get("block_m", 0) <= SPACE_ROWS and row.get("block_k", 0) <= SPACE_ROW_ELEMENTS
+        return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0 and small
 
     @abstractmethod
     def registers(self, tile: TileConfig) -> int:
@@ -119,7 +125,7 @@ class TileConfig:
     @property
     def strip_row_bytes(self) -> int:
         """A row of a strip of C in shared memory; 0 where C leaves straight from registers."""
-        return self.e_block_n * self.problem.element_bytes if "tma" in self.features else 0
+        return self.e_block_n * C_BYTES if "tma" in self.features else 0
 
     @property
     def barriers(self) -> int:

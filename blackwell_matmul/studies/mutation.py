@@ -110,17 +110,18 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "consumers": 2},
         {"block_m": 128, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "consumers": 2},
     ),
-    "h4": (
+    "h4": ({**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1},),
+    "h5": (
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "sm_count": 2},
         {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "sm_count": 1},
         {**ODD_STRIPS, "block_k": 32, "stages": 3, "group_m": 4, "sm_count": 1},
     ),
-    "h5": (
+    "h6": (
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "cluster_m": 2, "sm_count": 2},
         {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "cluster_m": 1, "sm_count": 1},
         {**ODD_STRIPS, "block_k": 32, "stages": 2, "group_m": 4, "cluster_m": 2, "sm_count": 2},
     ),
-    "h6": (
+    "h7": (
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2]},
         {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4]},
         {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **SPLIT[2], "cluster_m": 2, "sm_count": 4},
@@ -160,9 +161,9 @@ EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
     " only take longer.",
     ("v6", "other rank", "if rank == 0:"): "One tile: either CTA may ask for both.",
     (
-        "h6",
+        "h7",
         "own CTA only",
-        'empty[stage], transaction_bytes=0, target_rank=rank - row + sharer, scope="cta"',
+        'ring.empty(), transaction_bytes=0, target_rank=target, scope="cta"',
     ): "No stage is used again, and a CTA that waits at its end for two arrivals of its own has all the bytes that the "
     "other one writes into it, because its consumers have waited for them.",
 }
@@ -360,11 +361,16 @@ def _plus_and_minus(operator: str, node: ast.expr, step: int) -> Iterator[Edit]:
 def _stage(node: ast.Subscript) -> Iterator[Edit]:
     """The slot of a ring."""
     first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
-    if isinstance(first, ast.Name) and first.id != "half" and isinstance(node.value, ast.Name):
+    if isinstance(first, ast.Name) and first.id != "half" and _is_name(node.value):
         yield Edit("next stage", first, f"({first.id} + 1) % self.stages")
     if isinstance(first, ast.Attribute) and first.attr == "stage":
         ring = ast.unparse(first.value)
         yield Edit("next stage", first, f"({ring}.stage + 1) % {ring}.stages")
+
+
+def _is_name(node: ast.expr) -> bool:
+    """A tensor: of the method, or of the kernel."""
+    return ast.unparse(node).removeprefix("self.").isidentifier()
 
 
 def _moves(body: list[Any]) -> Iterator[Edit]:

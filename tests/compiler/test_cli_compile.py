@@ -71,7 +71,7 @@ def test_sass(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", "80")
     for name, opcodes in {
         "v2": ("UTMALDG.2D", "UTMASTG.2D", "UTCHMMA", "UTCBAR", "SYNCS"),
-        "h5 --schedule cluster_m=2": ("UTMALDG.2D.MULTICAST", "HGMMA", "UCGABAR_ARV", "PREEXIT", "ACQBULK"),
+        "h6 --schedule cluster_m=2": ("UTMALDG.2D.MULTICAST", "HGMMA", "UCGABAR_ARV", "PREEXIT", "ACQBULK"),
     }.items():
         assert cli.main(["compile", *name.split(), "--sass"]) == 0
         lines = capsys.readouterr().out.splitlines()

@@ -186,10 +186,10 @@ def test_a_kernel_without_tcgen05_has_no_fences() -> None:
 
 
 def test_tilus_makes_a_cluster_of_every_cta() -> None:
-    program = rung_program("h4")
+    program = rung_program("h5")
     assert program.tile.metadata.cluster_blocks == (1, 1, 1)
     assert "__cluster_dims__(1, 1, 1)" in tilus_source(program)
-    assert "__cluster_dims__" not in rung_bundle("h4").source and ".reqnctapercluster" not in rung_bundle("h4").ptx
+    assert "__cluster_dims__" not in rung_bundle("h5").source and ".reqnctapercluster" not in rung_bundle("h5").ptx
 
 
 def test_a_cluster_that_a_script_asks_for_stays() -> None:

@@ -6,10 +6,12 @@ import linecache
 from pathlib import Path
 
 import pytest
+import torch
 from frontend_samples import built
 
-from blackwell_matmul.frontend import Program
+from blackwell_matmul.frontend import Program, bind, build
 from blackwell_matmul.frontend.recording import instructions, operands, walk
+from blackwell_matmul.kernels import rung
 
 WRITTEN_AS = {
     "AddInst": "+ self.abs(",
@@ -134,3 +136,14 @@ def test_assumptions_survive_with_their_line() -> None:
 def test_every_operand_has_a_layout_in_the_tile_view(program: Program) -> None:
     for inst in instructions(program.tile):
         assert all(getattr(tensor, "optional_layout", True) is not None for tensor in operands(inst))
+
+
+def test_a_shared_class_is_where_the_kernel_calls_it() -> None:
+    """A wait of `Ring`, which lies in a file of its own, has the kernel's line; so have its barriers."""
+    m, n, k = 128, 64, 64
+    tensors = (torch.empty(rows, columns, dtype=torch.float16) for rows, columns in ((m, k), (n, k), (m, n)))
+    program = build(bind(rung("v4"), (m, n, k, *tensors), schedule={}, target="sm_100a"), "sm_100a")
+    places = [program.location_of(inst) for inst in instructions(program.tile)]
+    assert {Path(place.file).name for place in places} == {"v4.py"}
+    lines = {linecache.getline(place.file, place.line).strip() for place in places}
+    assert {"ring.wait_empty()", "ring.wait_full()", "ring = Ring(self.stages)"} <= lines

@@ -216,6 +216,15 @@ def test_a_script_that_forgot_super(tmp_path: Path) -> None:
     assert told.endswith(f"bad.py:{text.splitlines().index('    def __init__(self):') + 1}).")
 
 
+def test_a_call_that_returns_several_values_needs_names(tmp_path: Path) -> None:
+    method = "\n    def two(self, n: int32):\n        return n, n + 1\n"
+    text = SCRIPT + "        self.two(n)  # here\n" + method
+    told = refusal(written(tmp_path, text))
+    assert "a call that returns 2 values stands alone; give them names" in told
+    (line,) = [number for number, each in enumerate(text.splitlines(), 1) if each.endswith("# here")]
+    assert told.endswith(f"bad.py:{line}).")
+
+
 def test_a_class_without_source_is_told_to_move_to_a_file() -> None:
     space: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(SCRIPT, "<string>", "exec", dont_inherit=True), space)  # not with this file's own annotations

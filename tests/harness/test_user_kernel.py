@@ -193,7 +193,7 @@ def test_a_subclass_of_a_rung_chooses_from_the_space(write):
     )
     assert run_script(file, (64, 64, 64), "bf16", "block_n=64").schedule["block_n"] == 64
     listing = schedules(file, Problem(64, 64, 64))
-    assert listing.kernel == "Mine" and len(listing.rows) == 54
+    assert listing.kernel == "Mine" and len(listing.rows) == 72
     with pytest.raises(InputError, match="Double has no knobs of the space"):
         schedules(write(DOUBLE), Problem(64, 64, 64))
 

@@ -15,8 +15,8 @@ from blackwell_matmul.simulator import Run, simulate
 from blackwell_matmul.studies import mutation
 
 PERSISTENT = {
-    "h4": {"block_m": 128, "block_k": 64, "stages": 2, "consumers": 2, "group_m": 4, "sm_count": 2},
-    "h5": {"block_m": 64, "block_k": 64, "stages": 2, "consumers": 1, "group_m": 4, "cluster_m": 2, "sm_count": 2},
+    "h5": {"block_m": 128, "block_k": 64, "stages": 2, "consumers": 2, "group_m": 4, "sm_count": 2},
+    "h6": {"block_m": 64, "block_k": 64, "stages": 2, "consumers": 1, "group_m": 4, "cluster_m": 2, "sm_count": 2},
 }
 ODD = [{"block_n": 96, "e_block_n": 32}, {"block_n": 192, "e_block_n": 64}]
 EVEN = {"block_n": 128, "e_block_n": 32}

@@ -1,4 +1,4 @@
-"""HopperMatmulV6 and what its CTAs give each other: right at every shape in every order; one line changed, exposed.
+"""HopperMatmulV6 and its clusters: right at every shape in every order; with one line changed, exposed.
 
 The class is a plain script here, whose arguments are all given, so that no rule chooses a schedule.
 """
@@ -20,19 +20,16 @@ from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.simulator import Run, simulate
 from blackwell_matmul.studies import mutation
 
-SOURCE = (Path(__file__).resolve().parents[2] / "blackwell_matmul/kernels/hopper/v6.py").read_text()
-SCHEDULE = {"block_m": 64, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "consumers": 1, "group_m": 4}
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = (ROOT / "blackwell_matmul/kernels/hopper/v6.py").read_text()
+SCHEDULE = {"block_m": 128, "block_n": 128, "block_k": 64, "e_block_n": 64, "stages": 3, "consumers": 2, "group_m": 16}
 POLICIES = ("adversarial", "eager", "random")
-SHAPES = [(200, 136, 136), (40, 72, 24), (136, 200, 104)]
-"""Tails everywhere; one k-tile, so that of several parts all but one are empty; tiles for every place."""
-CLUSTERS = [(1, 1), (1, 4), (2, 1), (2, 2)]
+SHAPES = [(200, 136, 264), (64, 128, 64), (40, 72, 136), (300, 264, 72), (520, 392, 328)]
 
 
-def kernel(folder: Path, edits: Sequence[Edit] = (), replaced: tuple[str, str] = PLAIN) -> Any:
-    """The class, from a file of its own; `replaced` are several lines, and what comes in their place."""
-    assert replaced[0] in SOURCE
-    source = SOURCE.replace(*PLAIN).replace(*replaced)
-    return mutation.load(edited(source, edits), "HopperMatmulV6", folder)
+def kernel(folder: Path, edits: Sequence[Edit] = ()) -> Any:
+    """The class, from a file of its own."""
+    return mutation.load(edited(SOURCE.replace(*PLAIN), edits), "HopperMatmulV6", folder)
 
 
 @functools.cache
@@ -41,144 +38,128 @@ def built(*edits: Edit) -> Any:
     return kernel(Path(tempfile.mkdtemp()), edits)
 
 
-def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **knobs: int) -> tuple[Run, bool, Any]:
-    """The run, whether C is right, and C."""
+def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **knobs: int) -> tuple[Run, bool]:
+    """The run, and whether C is right."""
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
     c = torch.full((m, n), float("nan")).half()
-    given = {"dtype": tilus.float16, **SCHEDULE, "cluster_m": 1, "split_k": 2, **knobs}
-    script = cls(**{"sm_count": given["cluster_m"] * given["split_k"], **given})
+    script = cls(**{"dtype": tilus.float16, **SCHEDULE, "cluster_m": 2, "sm_count": 4, **knobs})
     run = simulate(script, m, n, k, a, b, c, target="sm_90a", policy=policy, workers=1)
-    return run, check_matmul(a, b, c).ok, c
+    return run, check_matmul(a, b, c).ok
 
 
-@pytest.mark.parametrize(("cluster_m", "split_k"), CLUSTERS)
+@pytest.mark.parametrize("cluster_m", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "x".join(map(str, shape)))
-def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cluster_m: int, split_k: int) -> None:
-    results = []
+def test_it_is_right_in_every_order(shape: tuple[int, int, int], cluster_m: int) -> None:
     for policy in POLICIES:
-        run, good, c = execute(built(), *shape, policy=policy, cluster_m=cluster_m, split_k=split_k)
+        run, good = execute(built(), *shape, policy=policy, cluster_m=cluster_m)
         assert not run.findings, (policy, [str(finding) for finding in run.findings])
         assert good, policy
-        results.append(c)
-    assert all(torch.equal(c, results[0]) for c in results)
 
 
 @pytest.mark.parametrize(
     "knobs",
     [
-        {"consumers": 2, "block_m": 128, "e_block_n": 32},
-        {"block_n": 128, "e_block_n": 64, "stages": 2, "group_m": 1},
-        {"split_k": 8, "block_n": 128, "block_k": 16},
-        {"sm_count": 7, "group_m": 1},  # of which one has no cluster
+        {"consumers": 1, "block_m": 64, "stages": 2, "block_n": 64, "e_block_n": 32},
+        {"cluster_m": 4, "sm_count": 8, "block_n": 256, "stages": 2},
+        {"sm_count": 5, "group_m": 1},
     ],
-    ids=str,
 )
 def test_other_schedules(knobs: dict[str, int]) -> None:
-    run, good, _ = execute(built(), 264, 264, 200, **knobs)
+    run, good = execute(built(), 520, 264, 200, **knobs)
     assert not run.findings and good
 
 
-@pytest.mark.parametrize(("sm_count", "clusters"), [(4, 1), (11, 2), (12, 3), (132, 3)])
+@pytest.mark.parametrize(("sm_count", "clusters"), [(2, 1), (4, 2), (6, 2), (7, 2), (8, 4), (132, 4)])
 def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> None:
-    run, good, _ = execute(built(), 64, 192, 128, sm_count=sm_count, split_k=4)  # three tiles of four CTAs
-    assert not run.findings and good and run.grid == (4 * clusters, 1, 1)
+    run, good = execute(built(), 512, 256, 128, sm_count=sm_count)  # four tiles of two CTAs
+    assert not run.findings and good and run.grid == (2 * clusters, 1, 1)
 
 
-RACE, WEAK, DEADLOCK, OVERRUN = "data-race", "relaxed-wait", "deadlock", "phase-overrun"
-START, EXIT, WRITTEN = "mbarrier-not-initialised", "exit-before-peer", "overwritten-in-flight"
-WAIT = 'self.mbarrier.wait(given[which], phase=turn, scope="cluster")'
-TO = "target_rank=row + other * self.cluster_m"
-GIVER = "(rank + other * self.cluster_m)"
-STORE, LOAD = "[turn, self.blockIdx.x, which", "[turn, giver, which"
-LAST = "k_tiles * (part + 1) // self.split_k"
-COUNT = "counts=[self.split_k for"
-TELL = (
-    "                with self.single_thread(0):\n"
-    "                    for other in range(self.split_k):\n"
-    "                        self.mbarrier.arrive_and_expect_tx_remote(\n"
-    "                            given[which], transaction_bytes=0, target_rank=row + other * self.cluster_m\n"
-    "                        )\n"
+READ, WRITTEN, FEW, DEADLOCK = "read-before-complete", "overwritten-in-flight", "too-few-bytes", "deadlock"
+START, EXIT, OVERRUN = "mbarrier-not-initialised", "exit-before-peer", "phase-overrun"
+RELEASE = "transaction_bytes=0, multicast_mask=self.sharers"
+TO_OWN: tuple[Edit, ...] = (
+    ("self.mbarrier.arrive_and_expect_tx_multicast(", "self.mbarrier.arrive_and_expect_tx_remote(", 0),
+    (RELEASE, "transaction_bytes=0, target_rank=self.cluster.blockRank", 0),
+    ("with self.single_warp(0):", "with self.single_thread(0):", 0),
 )
-LATE = ("                self.sync()\n" + TELL, TELL + "                self.sync()\n")
-"""The arrival, before the sync instead of after it."""
-
+COUNT: Edit = ("empties=self.cluster_m * self.consumers", "empties=self.consumers", 0)
 MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
-    "no wait": (RACE, "the missing wait: mbarrier.wait on given", ((WAIT, DROP, 0),)),
-    "no wait: the place is still read": (RACE, "store_global by warp", ((WAIT, DROP, 0),)),
-    "no sync before the arrival": (RACE, "one lane of warp", (("self.sync()", DROP, 0),)),
-    "a relaxed arrival": (WEAK, "the arrival on given", ((TO, f'{TO}, sem="relaxed"', 0),)),
-    "a relaxed wait": (WEAK, "the wait on given", ((WAIT, f'{WAIT[:-1]}, sem="relaxed")', 0),)),
-    "an arrival for the CTA alone": (WEAK, 'scope cta; with scope="cluster"', ((TO, f'{TO}, scope="cta"', 0),)),
-    "a wait for the CTA alone": (WEAK, 'scope cta; with scope="cluster"', ((', scope="cluster")', ")", 0),)),
-    "one place": (
-        RACE,
-        "the missing sync: self.cluster.sync()",
-        ((STORE, STORE.replace("turn", "0"), 0), (LOAD, LOAD.replace("turn", "0"), 0)),
+    "no sync at the start": (START, "self.cluster.sync()", (("self.cluster.sync()", DROP, 0),)),
+    "no wait at the end": (EXIT, "self.cluster.sync()", (("ring.wait_empty()", DROP, 1),)),
+    "a stage less at the end": (EXIT, "self.cluster.sync()", (("_ in range(self.stages)", "_ in range(1)", 0),)),
+    "empty counts one CTA": (OVERRUN, "phase 1 of ring.empty_barriers[0]", (COUNT,)),
+    "empty counts one CTA: the other still reads": (WRITTEN, "wgmma.mma_async", (COUNT,)),
+    "told to rank 0 only": (DEADLOCK, "of CTA (1, 0, 0)", ((RELEASE, RELEASE.replace("self.sharers", "1"), 0),)),
+    "told to its own CTA only": (DEADLOCK, "lacks 2 of 4 arrival(s)", TO_OWN),
+    "told to its own CTA only, which counts that": (WRITTEN, "the missing arrive", (*TO_OWN, COUNT)),
+    "the same share for all": ("values", "", (("offset_n + self.share * share_n", "offset_n", 0),)),
+    "all shares at one place": (
+        "uninitialised-read",
+        "s_b",
+        (("s_b_shares[stage, self.share]", "s_b_shares[stage, 0]", 0),),
     ),
-    "the place of the next tile": (RACE, "g_parts", ((LOAD, LOAD.replace("turn", "1 - turn"), 0),)),
-    "no turn": (OVERRUN, "of given", (("turn ^= 1", "pass", 0),)),
-    "the first turn is the second": (DEADLOCK, "of given", (("turn: uint32 = 0", "turn: uint32 = 1", 0),)),
-    "the other parity": (OVERRUN, "of given", (("phase=turn, scope", "phase=turn ^ 1, scope", 0),)),
-    "an arrival less": (RACE, "g_parts", ((COUNT, COUNT.replace("split_k", "split_k - 1"), 0),)),
-    "an arrival more": (DEADLOCK, "lacks 1 of 3 arrival(s)", ((COUNT, COUNT.replace("split_k", "split_k + 1"), 0),)),
-    "one CTA is told nothing": (
-        DEADLOCK,
-        "of given",
-        (("for other in range(self.split_k)", "for other in range(1)", 0),),
-    ),
-    "told to itself": (RACE, "the missing arrive", ((TO, "target_rank=rank", 0),)),
-    "told to another row": (DEADLOCK, "of given", ((TO, "target_rank=other * self.cluster_m", 0),)),
-    "from another row": (RACE, "g_parts", ((GIVER, "(rank + other)", 0),)),
-    "from itself": ("values", "", ((GIVER, "(rank)", 0),)),
-    "its own strips given away": ("values", "", (("strip % self.split_k != part", "strip % self.split_k == part", 0),)),
-    "all finish the same strips": (
-        WRITTEN,
-        "g_c",
-        (("strip % self.split_k == part:", "strip % self.split_k == 0:", 0),),
-    ),
-    "a buffer by the number of the strip": (WRITTEN, "s_c", (("strip // self.split_k % self", "strip % self", 0),)),
-    "a k-tile in two parts": ("values", "", ((LAST, f"{LAST} + 1", 0),)),
-    "no sync at the start": (START, "signals an mbarrier", (("self.cluster.sync()", DROP, 0),)),
-    "no wait at the end": (EXIT, "signalled it", (("self.mbarrier.wait(empty", DROP, 1),)),
+    "bytes of its own share": (FEW, "s_b", (("self.block_n) * self.block_k", "share_n) * self.block_k", 0),)),
+    "bytes of B twice": (DEADLOCK, "16384 bytes", (("self.block_n) * self", "2 * self.block_n) * self", 0),)),
+    "a share is not multicast": (DEADLOCK, "8192 bytes", (("multicast_mask=self.sharers,", "", 0),)),
+    "no wait on empty": (WRITTEN, "the missing wait", (("ring.wait_empty()", DROP, 0),)),
+    "no wait on full": (READ, "mbarrier.wait on ring.full_barriers", (("ring.wait_full()", DROP, 0),)),
+    "told before it is read": (WRITTEN, "wgmma.wait_group(0)", (("self.wgmma.wait_group(0)", DROP, 0),)),
+    "a third CTA": ("no-such-cta", "rank 2", (("multicast_mask=self.sharers,", "multicast_mask=7,", 0),)),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_exposed(name: str) -> None:
-    """Two rows of two CTAs that share K; several tiles for each."""
+def test_a_mutant_is_exposed_in_every_order(name: str) -> None:
     code, says, edits = MUTANTS[name]
-    exposed(built(*edits), code, says)
-
-
-def exposed(mutant: Any, code: str, says: str) -> None:
-    run, good, _ = execute(mutant, 136, 136, 136, cluster_m=2)
+    mutant = built(*edits)
+    run, good = execute(mutant, 300, 200, 264)
     if code == "values":
         assert not good
     else:
         found = [finding.message for finding in run.findings if finding.code == code]
         assert any(says in message for message in found), [str(finding) for finding in run.findings]
-    for policy in POLICIES[1:2]:
-        run, good, _ = execute(mutant, 136, 136, 136, policy, cluster_m=2)
+    for policy in POLICIES[1:]:
+        run, good = execute(mutant, 300, 200, 264, policy)
         assert not (run.ok and good), policy
 
 
-def test_an_arrival_before_the_sync_is_exposed(tmp_path: Path) -> None:
-    exposed(kernel(tmp_path, replaced=LATE), RACE, "load_global by")
+# the rules by which the mutation study calls a mutant equivalent
+
+ORDERS_LESS = [
+    ("self.cluster.sync()", 0),
+    ("ring.wait_empty()", 0),
+    ("ring.wait_empty()", 1),
+    ("ring.wait_full()", 0),
+]
 
 
-WRONG = ["no wait", "the place of the next tile", "an arrival less", "told to itself", "from another row"]
+def changed(folder: Path, *edits: Edit) -> Any:
+    """The rung, whose schedule the study gives, edited."""
+    return mutation.load(edited(SOURCE, edits), "HopperMatmulV6", folder)
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_comes_too_early_gives_wrong_numbers(name: str) -> None:
-    mutant = built(*MUTANTS[name][2])
-    assert not all(execute(mutant, 136, 136, 136, policy, cluster_m=2)[1] for policy in POLICIES)
+def test_the_rules_accept_the_kernel_itself() -> None:
+    steps = mutation.kernel_steps("h6", mutation.cases("h6")[0])
+    assert all(rule(steps, dict(steps)) for rule in mutation.RULES.values())
 
 
-def test_with_one_row_what_is_given_keeps_the_ctas_together() -> None:
-    """The last waits are for those who share B: a CTA has all arrivals of its own `given` before it exits."""
-    mutant = built(*MUTANTS["no wait at the end"][2])
-    for policy in POLICIES:
-        run, good, _ = execute(mutant, 200, 136, 264, policy, split_k=4)
-        assert not run.findings and good
+@pytest.mark.parametrize(("line", "nth"), ORDERS_LESS)
+def test_the_rules_tell_it_from_one_that_orders_less(tmp_path: Path, line: str, nth: int) -> None:
+    case = mutation.cases("h6")[0]
+    steps = mutation.kernel_steps("h6", case)
+    less = mutation.steps(changed(tmp_path, (line, DROP, nth)), case)
+    assert not any(rule(steps, less) for rule in mutation.RULES.values())
+
+
+def test_what_reaches_into_another_cta_has_a_consequence_though_nobody_waits_for_it(tmp_path: Path) -> None:
+    """One k-tile, no wait at the end: no stage is used again. An arrival less in the other CTA changes nothing; but
+    those that are there must be over when it exits."""
+    case = mutation.cases("h6")[2]
+    no_wait, told = ("ring.wait_empty()", DROP, 1), "multicast_mask=self.sharers, scope"
+    late = mutation.steps(changed(tmp_path, no_wait), case)
+    fewer = mutation.steps(changed(tmp_path, no_wait, (told, "multicast_mask=1, scope", 0)), case)
+    assert mutation.differs_where_nobody_waits(late, fewer)
+    assert not mutation.differs_where_nobody_waits(fewer, late)
+    assert not mutation.differs_where_nobody_waits(mutation.kernel_steps("h6", case), late)

@@ -231,6 +231,15 @@ def test_every_statement_that_orders_something_is_mutated(name: str) -> None:
     assert all(mutant.source.count("\n") == source.count("\n") for mutant in made)
 
 
+def test_what_rungs_share_is_mutated_in_one_of_them(tmp_path: Path) -> None:
+    """The waits of `Ring`, in V4."""
+    wait = "self.mbarrier.wait(self.full(), phase=self.phase"
+    made = {mutant.operator: mutant for mutant in mutation.mutants("ring") if mutant.code.startswith(wait)}
+    assert set(made) >= {"drop", "other parity", "relaxed"}
+    outcome = mutation.judge(made["other parity"], mutation.cases("ring")[0], tmp_path)
+    assert outcome.verdict == "killed" and PHASE in outcome.how
+
+
 def test_the_rules_tell_a_kernel_from_one_that_orders_less(tmp_path: Path) -> None:
     """The rules' own check: they accept the kernel itself, and refuse mutants that are known to be faulty."""
     case = mutation.cases("v1")[0]

@@ -32,8 +32,9 @@ def test_every_schedule_of_a_rung_is_tried_or_counted_with_its_reason():
 
 
 def test_what_a_call_would_choose_comes_first_and_soon_other_tiles():
-    kernel = find("h5")
-    found = [Schedule(**pins, mma="wgmma") for pins in candidates(kernel, LARGE, H200).ordered]
+    kernel = find("h6")
+    features = kernel.script_cls.features
+    found = [Schedule(**pins, mma="wgmma", features=features) for pins in candidates(kernel, LARGE, H200).ordered]
     assert found[0] == space.choose(kernel.script_cls, LARGE, H200)
     assert len({(schedule.block_m, schedule.block_n, schedule.cluster_m) for schedule in found[:12]}) >= 6
     same = [schedule for schedule in found if (schedule.block_n, schedule.cluster_m) == (256, 1)]
@@ -44,7 +45,7 @@ def test_what_a_call_would_choose_comes_first_and_soon_other_tiles():
 
 def test_why_others_were_refused_is_plain_data():
     """asdict turns a Counter into one of pairs, which JSON cannot have as names."""
-    found = candidates(find("h5"), LARGE, H200)
+    found = candidates(find("h6"), LARGE, H200)
     assert found.refused and json.loads(json.dumps(asdict(found)["refused"])) == found.refused
 
 

@@ -47,13 +47,39 @@ def test_barrier_of_a_story_is_the_kernels() -> None:
     assert all(barrier.pending == 1 and barrier.tx_bytes == 0 for barrier in story.barriers.values())
 
 
+def test_rings_of_two_tiles_are_the_kernels() -> None:
+    """Each accumulator once full and once empty, and two answers."""
+    pytest.importorskip("matplotlib")
+    import pictures
+
+    story = pictures._v5_story(pictures.V5_SEED)
+    slow = {name: barrier.phase for name, barrier in story.barriers.items() if not name.startswith("ring")}
+    assert slow == {
+        "sums.full_barriers[0]": 1, "sums.full_barriers[1]": 1, "answers.full_barriers": 2,
+        "sums.empty_barriers[0]": 1, "sums.empty_barriers[1]": 1, "answers.empty_barriers": 2,
+    }  # fmt: skip
+    assert {bar.label for bar in story.bars if bar.kind.endswith("of the next")} == {"k 0", "k 1", "k 2"}
+
+
+def test_barriers_of_a_pair_are_the_kernels() -> None:
+    """Bytes of both CTAs end the phases of the leader's barriers alone, a commit those of both."""
+    pytest.importorskip("matplotlib")
+    import pictures
+
+    story = pictures._v6_story()
+    rings = {name: barrier.phase for name, barrier in story.barriers.items() if "ring" in name}
+    empty = ("ring.empty_barriers[0]", "ring.empty_barriers[1]")
+    names = ("ring.full_barriers[0]", "ring.full_barriers[1]", *empty, *(f"peer:{name}" for name in empty))
+    assert rings == dict.fromkeys(names, 2)
+
+
 def test_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
-    for page in ("index", "00-tma", "v0", "v1", "v2"):
+    for page in ("index", "00-tma", "v0", "v1", "v2", "v5", "v6"):
         html = (tmp_path / "site" / f"{page}.html").read_text(encoding="utf-8")
         assert not re.findall(r'(?:src|rel="stylesheet" href)="https?://', html), (
             "the site loads something from elsewhere"

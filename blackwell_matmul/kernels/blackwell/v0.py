@@ -19,6 +19,7 @@ class BlackwellMatmulV0(MatmulScript):
     def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int):
         super().__init__()
         self.dtype = dtype
+        self.c_dtype = self.type_of_c(dtype)
         self.block_m = block_m
         self.block_n = block_n
         self.block_k = block_k
@@ -33,7 +34,7 @@ class BlackwellMatmulV0(MatmulScript):
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
-        g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
+        g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
 
         # On-chip memory: shared memory for a k-tile of A and B, tensor memory for the accumulator.
         s_a = self.shared_tensor(dtype=self.dtype, shape=[self.block_m, self.block_k])
@@ -71,7 +72,7 @@ class BlackwellMatmulV0(MatmulScript):
         # nothing before the wait ("tcgen05.wait"). What lies outside of C is not stored.
         r_acc = self.tcgen05.load(t_acc)
         self.tcgen05.wait_load()
-        self.store_global(g_c, r_acc.to(self.dtype), offsets=[offset_m, offset_n])
+        self.store_global(g_c, r_acc.to(self.c_dtype), offsets=[offset_m, offset_n])
         self.sync()  # all warps have loaded
 
         # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc").

@@ -19,6 +19,7 @@ class BlackwellMatmulV3(MatmulScript):
     def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int):
         super().__init__()
         self.dtype = dtype
+        self.c_dtype = self.type_of_c(dtype)
         self.block_m = block_m
         self.block_n = block_n
         self.block_k = block_k
@@ -35,13 +36,13 @@ class BlackwellMatmulV3(MatmulScript):
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
-        g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
+        g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and a strip of C, tensor memory for the
         # accumulator.
         s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
-        s_c = self.shared_tensor(dtype=self.dtype, shape=[self.block_m, self.e_block_n])
+        s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.block_m, self.e_block_n])
         t_acc = self.tcgen05.alloc(dtype=float32, shape=[self.block_m, self.block_n])
         # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
         with self.single_warp():
@@ -94,7 +95,7 @@ class BlackwellMatmulV3(MatmulScript):
             r_strip = self.tcgen05.load(t_strip)
             self.tcgen05.wait_load()
             # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
-            self.store_shared(s_c, r_strip.to(self.dtype))
+            self.store_shared(s_c, r_strip.to(self.c_dtype))
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():

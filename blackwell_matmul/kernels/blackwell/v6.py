@@ -23,6 +23,7 @@ class BlackwellMatmulV6(MatmulScript):
     ):
         super().__init__()
         self.dtype = dtype
+        self.c_dtype = self.type_of_c(dtype)
         self.block_m = block_m
         self.block_n = block_n
         self.block_k = block_k
@@ -44,13 +45,13 @@ class BlackwellMatmulV6(MatmulScript):
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
-        g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
+        g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[m, n])
 
         # On-chip memory: shared memory for this CTA's halves of `stages` k-tiles of A and B, a strip of C and the
         # answer to a request.
         s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.half_m, self.block_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.half_n, self.block_k])
-        s_c = self.shared_tensor(dtype=self.dtype, shape=[self.half_m, self.e_block_n])
+        s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.half_m, self.e_block_n])
         s_answer = self.shared_tensor(dtype=int32, shape=[4])
 
         # Barriers: a stage is full, at the leader, after one arrival and all the bytes of both CTAs that it announces,
@@ -158,7 +159,7 @@ class BlackwellMatmulV6(MatmulScript):
                     self.tcgen05.wait_load()
                     # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
                     # all meet.
-                    self.store_shared(s_c, r_strip.to(self.dtype))
+                    self.store_shared(s_c, r_strip.to(self.c_dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():

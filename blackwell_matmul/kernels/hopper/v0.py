@@ -18,7 +18,13 @@ class HopperMatmulV0(MatmulScript):
     mma = "wgmma"
     features = ()
 
-    def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int):
+    def __init__(
+        self,
+        dtype: DataType,
+        block_m: int,
+        block_n: int,
+        block_k: int,
+    ):
         super().__init__()
         self.dtype = dtype
         self.block_m = block_m

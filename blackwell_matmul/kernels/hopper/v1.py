@@ -18,7 +18,14 @@ class HopperMatmulV1(MatmulScript):
     mma = "wgmma"
     features = ("tma",)
 
-    def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int):
+    def __init__(
+        self,
+        dtype: DataType,
+        block_m: int,
+        block_n: int,
+        block_k: int,
+        e_block_n: int,
+    ):
         super().__init__()
         self.dtype = dtype
         self.block_m = block_m
@@ -26,6 +33,7 @@ class HopperMatmulV1(MatmulScript):
         self.block_k = block_k
         self.e_block_n = e_block_n
         self.mma_tiles = block_m // MMA_ROWS
+        self.strips = block_n // e_block_n
         self.acc_layout = accumulator_layout(block_m, block_n)
         self.strip_layout = strip_layout(block_m, block_n, e_block_n)
 
@@ -48,7 +56,7 @@ class HopperMatmulV1(MatmulScript):
 
         # Barriers: one arrival and all the bytes that it announces complete a phase. A wait names the parity of the
         # phase it is for.
-        tma_barrier = self.mbarrier.alloc(counts=1)
+        full = self.mbarrier.alloc(counts=1)
         phase: uint32 = 0
         self.sync()  # every warp sees the initialised barrier
 
@@ -57,11 +65,11 @@ class HopperMatmulV1(MatmulScript):
             with self.single_warp():
                 # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                 with self.single_thread():
-                    self.mbarrier.arrive_and_expect_tx(tma_barrier, transaction_bytes=s_a.nbytes + s_b.nbytes)
-                self.tma.global_to_shared(src=g_a, dst=s_a, offsets=[offset_m, offset_k], mbarrier=tma_barrier)
-                self.tma.global_to_shared(src=g_b, dst=s_b, offsets=[offset_n, offset_k], mbarrier=tma_barrier)
+                    self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=s_a.nbytes + s_b.nbytes)
+                self.tma.global_to_shared(src=g_a, dst=s_a, offsets=[offset_m, offset_k], mbarrier=full)
+                self.tma.global_to_shared(src=g_b, dst=s_b, offsets=[offset_n, offset_k], mbarrier=full)
             # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
-            self.mbarrier.wait(tma_barrier, phase=phase)
+            self.mbarrier.wait(full, phase=phase)
             # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
             # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
             self.wgmma.fence()
@@ -72,20 +80,19 @@ class HopperMatmulV1(MatmulScript):
             phase ^= 1
 
         # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time.
-        r_c = r_acc.to(self.dtype)
-        self.annotate_layout(r_c, self.acc_layout)
-        r_strips = self.view(r_c, layout=self.strip_layout)
-        for strip in self.range(0, self.block_n // self.e_block_n, 1, unroll="all"):
+        self.annotate_layout(r_acc, self.acc_layout)
+        r_strips = self.view(r_acc, layout=self.strip_layout)
+        for strip in self.range(0, self.strips, 1, unroll="all"):
             # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
-            for i in self.range(0, self.mma_tiles, 1, unroll="all"):
-                self.store_shared(s_c[i], r_strips[i, strip])
+            for which in self.range(0, self.mma_tiles, 1, unroll="all"):
+                self.store_shared(s_c[which], r_strips[which, strip].to(self.dtype))
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():
                 # What lies outside of C is not stored.
-                for i in range(self.mma_tiles):
-                    offsets = [offset_m + i * MMA_ROWS, offset_n + strip * self.e_block_n]
-                    self.tma.shared_to_global(s_c[i], g_c, offsets=offsets)
+                for which in range(self.mma_tiles):
+                    offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
+                    self.tma.shared_to_global(s_c[which], g_c, offsets=offsets)
                 # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
                 # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
                 self.tma.commit_group()

@@ -18,7 +18,15 @@ class HopperMatmulV2(MatmulScript):
     mma = "wgmma"
     features = ("tma", "ring")
 
-    def __init__(self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int):
+    def __init__(
+        self,
+        dtype: DataType,
+        block_m: int,
+        block_n: int,
+        block_k: int,
+        e_block_n: int,
+        stages: int,
+    ):
         super().__init__()
         self.dtype = dtype
         self.block_m = block_m
@@ -27,6 +35,7 @@ class HopperMatmulV2(MatmulScript):
         self.e_block_n = e_block_n
         self.stages = stages
         self.mma_tiles = block_m // MMA_ROWS
+        self.strips = block_n // e_block_n
         self.acc_layout = accumulator_layout(block_m, block_n)
         self.strip_layout = strip_layout(block_m, block_n, e_block_n)
 
@@ -50,27 +59,26 @@ class HopperMatmulV2(MatmulScript):
 
         # Barriers: one arrival and all the bytes that it announces complete a phase. A wait names the parity of the
         # phase it is for.
-        tma_barriers = self.mbarrier.alloc(counts=[1 for _ in range(self.stages)])
-        tma_phase: uint32 = 0
+        full = self.mbarrier.alloc(counts=[1 for _ in range(self.stages)])
         self.sync()  # every warp sees the initialised barriers
 
         # Prologue: fill the ring, or as much of it as there are k-tiles. A load beyond them would outlive the CTA.
         tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
         with self.single_warp():
-            for i in range(min(self.stages, cdiv(k, self.block_k))):
+            for stage in range(min(self.stages, cdiv(k, self.block_k))):
                 # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                 with self.single_thread():
-                    self.mbarrier.arrive_and_expect_tx(tma_barriers[i], transaction_bytes=tile_bytes)
-                first_k = i * self.block_k
-                self.tma.global_to_shared(src=g_a, dst=s_a[i], offsets=[offset_m, first_k], mbarrier=tma_barriers[i])
-                self.tma.global_to_shared(src=g_b, dst=s_b[i], offsets=[offset_n, first_k], mbarrier=tma_barriers[i])
+                    self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=tile_bytes)
+                offset_k = stage * self.block_k
+                self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full[stage])
+                self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full[stage])
 
         # Main loop over k. What lies outside of A and B arrives as zeros, which add nothing.
         stage: int32 = 0
+        phase: uint32 = 0
         for offset_k in range(0, k, self.block_k):
-            tma_barrier = tma_barriers[stage]
             # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
-            self.mbarrier.wait(tma_barrier, phase=tma_phase)
+            self.mbarrier.wait(full[stage], phase=phase)
             # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
             # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
             self.wgmma.fence()
@@ -83,27 +91,26 @@ class HopperMatmulV2(MatmulScript):
             if next_k < k:
                 with self.single_warp():
                     with self.single_thread():
-                        self.mbarrier.arrive_and_expect_tx(tma_barrier, transaction_bytes=tile_bytes)
-                    self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, next_k], mbarrier=tma_barrier)
-                    self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, next_k], mbarrier=tma_barrier)
+                        self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=tile_bytes)
+                    self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, next_k], mbarrier=full[stage])
+                    self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, next_k], mbarrier=full[stage])
             stage = (stage + 1) % self.stages
-            tma_phase ^= stage == 0  # each lap around the ring is one phase of every TMA barrier
+            phase ^= stage == 0  # each lap around the ring is one phase of every barrier
 
         # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time.
-        r_c = r_acc.to(self.dtype)
-        self.annotate_layout(r_c, self.acc_layout)
-        r_strips = self.view(r_c, layout=self.strip_layout)
-        for strip in self.range(0, self.block_n // self.e_block_n, 1, unroll="all"):
+        self.annotate_layout(r_acc, self.acc_layout)
+        r_strips = self.view(r_acc, layout=self.strip_layout)
+        for strip in self.range(0, self.strips, 1, unroll="all"):
             # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
-            for i in self.range(0, self.mma_tiles, 1, unroll="all"):
-                self.store_shared(s_c[i], r_strips[i, strip])
+            for which in self.range(0, self.mma_tiles, 1, unroll="all"):
+                self.store_shared(s_c[which], r_strips[which, strip].to(self.dtype))
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():
                 # What lies outside of C is not stored.
-                for i in range(self.mma_tiles):
-                    offsets = [offset_m + i * MMA_ROWS, offset_n + strip * self.e_block_n]
-                    self.tma.shared_to_global(s_c[i], g_c, offsets=offsets)
+                for which in range(self.mma_tiles):
+                    offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
+                    self.tma.shared_to_global(s_c[which], g_c, offsets=offsets)
                 # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
                 # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
                 self.tma.commit_group()

@@ -5,7 +5,7 @@ which stages are full and which are empty. Two warpgroups share a tile: their re
 large, and while one waits for its wgmma the tensor core has the other's.
 """
 
-from tilus import DataType, GlobalTensor, RegisterTensor, SharedTensor, float32, int32, uint32, void_p
+from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.matmul import MatmulScript
@@ -20,7 +20,14 @@ class HopperMatmulV3(MatmulScript):
     features = ("tma", "ring", "specialised")
 
     def __init__(
-        self, dtype: DataType, block_m: int, block_n: int, block_k: int, e_block_n: int, stages: int, consumers: int
+        self,
+        dtype: DataType,
+        block_m: int,
+        block_n: int,
+        block_k: int,
+        e_block_n: int,
+        stages: int,
+        consumers: int,
     ):
         super().__init__()
         self.dtype = dtype
@@ -30,6 +37,7 @@ class HopperMatmulV3(MatmulScript):
         self.e_block_n = e_block_n
         self.stages = stages
         self.consumers = consumers
+        self.strips = block_n // e_block_n
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
@@ -74,57 +82,45 @@ class HopperMatmulV3(MatmulScript):
                 phase ^= stage == 0  # each lap around the ring is one phase of every barrier
 
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        self.s_a, self.s_b, self.s_c, self.g_c, self.full, self.empty = s_a_rows, s_b, s_c, g_c, full, empty
         with self.warp_group(0, 4):
-            self.consume(0, k, offset_m, offset_n, g_c, s_a_rows, s_b, s_c, full, empty)
+            self.consume(0, cdiv(k, self.block_k), offset_m, offset_n)
         if self.consumers == 2:
             with self.warp_group(4, 4):
-                self.consume(1, k, offset_m, offset_n, g_c, s_a_rows, s_b, s_c, full, empty)
+                self.consume(1, cdiv(k, self.block_k), offset_m, offset_n)
 
-    def consume(
-        self,
-        which: int,
-        k: int,
-        offset_m: int32,
-        offset_n: int32,
-        g_c: GlobalTensor,
-        s_a_rows: SharedTensor,
-        s_b: SharedTensor,
-        s_c: SharedTensor,
-        full: RegisterTensor,
-        empty: RegisterTensor,
-    ):
+    def consume(self, which: int, k_tiles: int32, offset_m: int32, offset_n: int32):
         """What one warpgroup does: 64 rows of the tile, from the first k-tile to the store of C."""
         stage: int32 = 0
-        phase: uint32 = self.mbarrier.consumer_initial_phase
+        phase: uint32 = 0
         r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
-        for _ in range(cdiv(k, self.block_k)):
+        for _ in range(k_tiles):
             # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
-            self.mbarrier.wait(full[stage], phase=phase)
+            self.mbarrier.wait(self.full[stage], phase=phase)
             # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
             # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
             self.wgmma.fence()
-            self.wgmma.mma(s_a_rows[stage, which], s_b[stage].transpose(), r_acc)
+            self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
             self.wgmma.commit_group()
             self.wgmma.wait_group(0)
             # One wgmma is of all four warps: what one of them has waited for has been read by all.
             with self.single_thread(0):
-                self.mbarrier.arrive(empty[stage])
+                self.mbarrier.arrive(self.empty[stage])
             stage = (stage + 1) % self.stages
             phase ^= stage == 0
 
         # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time.
-        r_c = r_acc.to(self.dtype)
-        self.annotate_layout(r_c, self.acc_layout)
-        r_strips = self.view(r_c, layout=self.strip_layout)
-        for strip in self.range(0, self.block_n // self.e_block_n, 1, unroll="all"):
+        self.annotate_layout(r_acc, self.acc_layout)
+        r_strips = self.view(r_acc, layout=self.strip_layout)
+        for strip in self.range(0, self.strips, 1, unroll="all"):
             # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
-            self.store_shared(s_c[which], r_strips[0, strip])
+            self.store_shared(self.s_c[which], r_strips[0, strip].to(self.dtype))
             self.fence.proxy_async(space="shared")
             self.sync()
             with self.single_warp():
                 # What lies outside of C is not stored.
                 offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
-                self.tma.shared_to_global(s_c[which], g_c, offsets=offsets)
+                self.tma.shared_to_global(self.s_c[which], self.g_c, offsets=offsets)
                 # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
                 # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
                 self.tma.commit_group()

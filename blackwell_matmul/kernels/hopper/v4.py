@@ -1,15 +1,14 @@
-"""V4: a CTA stays on its SM and computes tile after tile.
+"""V4: tiles in an order that finds A and B in the L2.
 
-New against V3: one CTA for an SM at most, each with its share of the tiles, so that the loads of a tile run during the
-epilogue of the one before; tiles in groups of rows, so that CTAs that run together read the same parts of A and B
-from L2, and back and forth through K, so that what L2 got last is needed first; and a strip of C is still on its way
-while the next one is written.
+New against V3: CTAs that run at the same time compute tiles that share rows of A and of B. The tiles go down the rows
+of a group before they go on to the next column. The ring of stages is `Ring`, which V3 spelled out.
 """
 
-from tilus import DataType, GlobalTensor, RegisterTensor, SharedTensor, float32, int32, uint32, void_p
+from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
@@ -18,7 +17,7 @@ class HopperMatmulV4(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "grouped", "persistent")
+    features = ("tma", "ring", "specialised", "grouped")
 
     def __init__(
         self,
@@ -30,7 +29,6 @@ class HopperMatmulV4(MatmulScript):
         stages: int,
         consumers: int,
         group_m: int,
-        sm_count: int,
     ):
         super().__init__()
         self.dtype = dtype
@@ -41,71 +39,53 @@ class HopperMatmulV4(MatmulScript):
         self.stages = stages
         self.consumers = consumers
         self.group_m = group_m
-        self.sm_count = sm_count
-        self.buffers = min(2, block_n // e_block_n)
+        self.strips = block_n // e_block_n
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: a CTA for an SM, but no more than the rounds need: 512 tiles take 132 SMs four rounds, and 128 as
-        # well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of the tile
-        # each; one more warp loads.
-        tiles = cdiv(m, self.block_m) * cdiv(n, self.block_n)
-        rounds = (tiles - 1) // self.sm_count + 1  # one without tiles, too
-        self.attrs.blocks = cdiv(tiles, rounds)
+        # The grid: one CTA for each tile of C. `consumers` warpgroups multiply, 64 rows of the tile each; one more warp
+        # loads.
+        self.attrs.blocks = cdiv(m, self.block_m) * cdiv(n, self.block_n)
         self.attrs.warps = 4 * self.consumers + 1
+        offset_m, offset_n = self.offsets(self.blockIdx.x, m, n)
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
         g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
 
-        # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
+        # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, a strip of C.
         s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
-        s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])
+        s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, MMA_ROWS, self.e_block_n])
         s_a_rows = self.reshape_shared(s_a, [self.stages, self.consumers, MMA_ROWS, self.block_k])
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
-        # of each warpgroup. A wait names the parity of the phase it is for.
-        full = self.mbarrier.alloc(counts=[1 for _ in range(self.stages)])
-        empty = self.mbarrier.alloc(counts=[self.consumers for _ in range(self.stages)])
+        # of each warpgroup.
+        ring = Ring(self.stages, empties=self.consumers)
         self.sync()  # every warp sees the initialised barriers
 
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
-            stage: int32 = 0
-            phase: uint32 = self.mbarrier.producer_initial_phase  # nobody has to empty the stages of the first lap
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            offset_k: int32 = 0
-            step_k: int32 = self.block_k
-            tile: int32 = self.blockIdx.x
-            while tile < tiles:
-                offset_m, offset_n = self.offsets(tile, m, n)
-                # What lies outside of A and B arrives as zeros, which add nothing.
-                for _ in range(cdiv(k, self.block_k)):
-                    self.mbarrier.wait(empty[stage], phase=phase)
-                    # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
-                    with self.single_thread():
-                        self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=tile_bytes)
-                    self.tma.global_to_shared(
-                        src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full[stage]
-                    )
-                    self.tma.global_to_shared(
-                        src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full[stage]
-                    )
-                    offset_k += step_k
-                    stage = (stage + 1) % self.stages
-                    phase ^= stage == 0  # each lap around the ring is one phase of every barrier
-                step_k = -step_k  # the next tile begins with the k-tile that this one ended with
-                offset_k += step_k
-                tile += self.gridDim.x
+            # What lies outside of A and B arrives as zeros, which add nothing.
+            for offset_k in range(0, k, self.block_k):
+                ring.wait_empty()
+                stage, full = ring.stage, ring.full()
+                # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
+                self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full)
+                self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full)
+                ring.advance()
 
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        self.s_a, self.s_b, self.s_c, self.g_c = s_a_rows, s_b, s_c, g_c
         with self.warp_group(0, 4):
-            self.consume(0, m, n, k, g_c, s_a_rows, s_b, s_c, full, empty)
+            self.consume(0, ring, cdiv(k, self.block_k), offset_m, offset_n)
         if self.consumers == 2:
             with self.warp_group(4, 4):
-                self.consume(1, m, n, k, g_c, s_a_rows, s_b, s_c, full, empty)
+                self.consume(1, ring, cdiv(k, self.block_k), offset_m, offset_n)
 
     def offsets(self, tile: int32, m: int32, n: int):
         """Where a tile begins. Tiles go down the rows of a group, then to the next column."""
@@ -117,66 +97,40 @@ class HopperMatmulV4(MatmulScript):
         offset_n: int32 = tile % group_tiles // rows * self.block_n
         return offset_m, offset_n
 
-    def consume(
-        self,
-        which: int,
-        m: int32,
-        n: int,
-        k: int,
-        g_c: GlobalTensor,
-        s_a_rows: SharedTensor,
-        s_b: SharedTensor,
-        s_c: SharedTensor,
-        full: RegisterTensor,
-        empty: RegisterTensor,
-    ):
-        """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
-        stage: int32 = 0
-        phase: uint32 = self.mbarrier.consumer_initial_phase
-        tiles = cdiv(m, self.block_m) * cdiv(n, self.block_n)
-        tile: int32 = self.blockIdx.x
-        while tile < tiles:
-            offset_m, offset_n = self.offsets(tile, m, n)
-            r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
-            for _ in range(cdiv(k, self.block_k)):
-                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
-                self.mbarrier.wait(full[stage], phase=phase)
-                # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
-                # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
-                self.wgmma.fence()
-                self.wgmma.mma(s_a_rows[stage, which], s_b[stage].transpose(), r_acc)
-                self.wgmma.commit_group()
-                self.wgmma.wait_group(0)
-                # One wgmma is of all four warps: what one of them has waited for has been read by all.
-                with self.single_thread(0):
-                    self.mbarrier.arrive(empty[stage])
-                stage = (stage + 1) % self.stages
-                phase ^= stage == 0
+    def consume(self, which: int, ring: Ring, k_tiles: int32, offset_m: int32, offset_n: int32):
+        """What one warpgroup does: 64 rows of the tile, from the first k-tile to the store of C."""
+        # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
+        ring.stage, ring.phase = 0, 0
+        r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
+        for _ in range(k_tiles):
+            # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+            ring.wait_full()
+            stage = ring.stage
+            # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
+            # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+            self.wgmma.fence()
+            self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
+            self.wgmma.commit_group()
+            self.wgmma.wait_group(0)
+            # One wgmma is of all four warps: what one of them has waited for has been read by all.
+            with self.single_thread(0):
+                self.mbarrier.arrive(ring.empty())
+            ring.advance()
 
-            # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time.
-            r_c = r_acc.to(self.dtype)
-            self.annotate_layout(r_c, self.acc_layout)
-            r_strips = self.view(r_c, layout=self.strip_layout)
+        # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time.
+        self.annotate_layout(r_acc, self.acc_layout)
+        r_strips = self.view(r_acc, layout=self.strip_layout)
+        for strip in self.range(0, self.strips, 1, unroll="all"):
+            # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
+            self.store_shared(self.s_c[which], r_strips[0, strip].to(self.dtype))
+            self.fence.proxy_async(space="shared")
+            self.sync()
             with self.single_warp():
-                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
-            for strip in self.range(0, self.block_n // self.e_block_n, 1, unroll="all"):
-                # Two buffers take turns: this one is free when at most the other is still read. Only the thread that
-                # issued the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.
-                with self.single_warp():
-                    self.tma.wait_group(n=self.buffers - 1, read=True)
-                self.sync()
-                # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all
-                # meet.
-                self.store_shared(s_c[which, strip % self.buffers], r_strips[0, strip])
-                self.fence.proxy_async(space="shared")
-                self.sync()
-                with self.single_warp():
-                    # What lies outside of C is not stored.
-                    offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
-                    self.tma.shared_to_global(s_c[which, strip % self.buffers], g_c, offsets=offsets)
-                    self.tma.commit_group()
-            tile += self.gridDim.x
-
-        # The CTA may exit once TMA has read the last strips.
-        with self.single_warp():
-            self.tma.wait_group(n=0, read=True)
+                # What lies outside of C is not stored.
+                offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
+                self.tma.shared_to_global(self.s_c[which], self.g_c, offsets=offsets)
+                # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that alone.
+                # Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync tells the others.
+                self.tma.commit_group()
+                self.tma.wait_group(n=0, read=True)
+            self.sync()

@@ -1,14 +1,16 @@
-"""V5: the CTAs of a cluster read B once for all of them.
+"""V5: a CTA stays on its SM and computes tile after tile.
 
-New against V4: a cluster of `cluster_m` CTAs computes tiles that lie above each other and need the same tile of B. Each
-loads its share of it, and TMA writes that into the shared memory of all of them (multicast), so that less has to come
-from L2. So a stage is only empty when the consumers of every CTA have said so.
+New against V4: one CTA for an SM at most, each with its share of the tiles, so that the loads of a tile run during the
+epilogue of the one before, and a strip of C is still on its way while the next one is written. It goes back and forth
+through K, so that what the L2 got last is needed first. The order of the tiles is `GroupedTiles`, which V4 spelled out.
 """
 
-from tilus import DataType, GlobalTensor, RegisterTensor, SharedTensor, float32, int32, uint32, void_p
+from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.tiles import GroupedTiles
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
@@ -17,7 +19,7 @@ class HopperMatmulV5(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters")
+    features = ("tma", "ring", "specialised", "grouped", "persistent")
 
     def __init__(
         self,
@@ -29,7 +31,6 @@ class HopperMatmulV5(MatmulScript):
         stages: int,
         consumers: int,
         group_m: int,
-        cluster_m: int,
         sm_count: int,
     ):
         super().__init__()
@@ -40,23 +41,23 @@ class HopperMatmulV5(MatmulScript):
         self.e_block_n = e_block_n
         self.stages = stages
         self.consumers = consumers
-        self.cluster_m = cluster_m
-        self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
-        self.clusters = max(1, sm_count // cluster_m)
-        self.everyone = 2**cluster_m - 1  # the mask of all CTAs of a cluster
-        self.buffers = min(2, block_n // e_block_n)
+        self.group_m = group_m
+        self.sm_count = sm_count
+        self.strips = block_n // e_block_n
+        self.buffers = min(2, self.strips)
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
-        # The grid: a CTA for an SM, in clusters, but no more than the rounds need: 512 tiles take 132 SMs four rounds,
-        # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
-        # the tile each; one more warp loads.
-        tiles = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
-        rounds = (tiles - 1) // self.clusters + 1  # one without tiles, too
-        self.attrs.blocks = cdiv(tiles, rounds) * self.cluster_m
-        self.attrs.cluster_blocks = self.cluster_m
+        # The grid: a CTA for an SM, but no more than the rounds need: 512 tiles take 132 SMs four rounds, and 128 as
+        # well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of the tile
+        # each; one more warp loads.
+        count = cdiv(m, self.block_m) * cdiv(n, self.block_n)
+        rounds = (count - 1) // self.sm_count + 1  # one without tiles, too
+        self.attrs.blocks = cdiv(count, rounds)
         self.attrs.warps = 4 * self.consumers + 1
+        k_tiles = cdiv(k, self.block_k)
+        tiles = GroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
@@ -67,121 +68,74 @@ class HopperMatmulV5(MatmulScript):
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
         s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])
         s_a_rows = self.reshape_shared(s_a, [self.stages, self.consumers, MMA_ROWS, self.block_k])
-        share_n = self.block_n // self.cluster_m
-        s_b_shares = self.reshape_shared(s_b, [self.stages, self.cluster_m, share_n, self.block_k])
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
-        # of each warpgroup of the cluster. A wait names the parity of the phase it is for.
-        full = self.mbarrier.alloc(counts=[1 for _ in range(self.stages)])
-        empty = self.mbarrier.alloc(counts=[self.cluster_m * self.consumers for _ in range(self.stages)])
-        self.cluster.sync()  # every warp of every CTA sees the initialised barriers
+        # of each warpgroup.
+        ring = Ring(self.stages, empties=self.consumers)
+        self.sync()  # every warp sees the initialised barriers
 
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
-            stage: int32 = 0
-            phase: uint32 = self.mbarrier.producer_initial_phase  # nobody has to empty the stages of the first lap
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            rank: int32 = self.cluster.blockRank
             offset_k: int32 = 0
             step_k: int32 = self.block_k
-            tile: int32 = self.blockIdx.x // self.cluster_m
-            while tile < tiles:
-                offset_m, offset_n = self.offsets(tile, m, n)
+            tile: int32 = self.blockIdx.x
+            while tile < count:
+                row, column = tiles.place(tile)
+                offset_m, offset_n = row * self.block_m, column * self.block_n
                 # What lies outside of A and B arrives as zeros, which add nothing.
-                for _ in range(cdiv(k, self.block_k)):
-                    self.mbarrier.wait(empty[stage], phase=phase)
+                for _ in range(k_tiles):
+                    ring.wait_empty()
+                    stage, full = ring.stage, ring.full()
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
-                        self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=tile_bytes)
-                    self.tma.global_to_shared(
-                        src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full[stage]
-                    )
-                    # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
-                    self.tma.global_to_shared(
-                        src=g_b,
-                        dst=s_b_shares[stage, rank],
-                        offsets=[offset_n + rank * share_n, offset_k],
-                        mbarrier=full[stage],
-                        multicast_mask=self.everyone,
-                    )
+                        self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
+                    self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full)
+                    self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full)
+                    ring.advance()
                     offset_k += step_k
-                    stage = (stage + 1) % self.stages
-                    phase ^= stage == 0  # each lap around the ring is one phase of every barrier
                 step_k = -step_k  # the next tile begins with the k-tile that this one ended with
                 offset_k += step_k
-                tile += self.gridDim.x // self.cluster_m
-            # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
-            for _ in range(self.stages):
-                self.mbarrier.wait(empty[stage], phase=phase)
-                stage = (stage + 1) % self.stages
-                phase ^= stage == 0
+                tile += self.gridDim.x
 
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        self.s_a, self.s_b, self.s_c, self.g_c = s_a_rows, s_b, s_c, g_c
         with self.warp_group(0, 4):
-            self.consume(0, m, n, k, g_c, s_a_rows, s_b, s_c, full, empty)
+            self.consume(0, ring, tiles, count, k_tiles)
         if self.consumers == 2:
             with self.warp_group(4, 4):
-                self.consume(1, m, n, k, g_c, s_a_rows, s_b, s_c, full, empty)
+                self.consume(1, ring, tiles, count, k_tiles)
 
-    def offsets(self, tile: int32, m: int32, n: int):
-        """Where this CTA's tile of a cluster begins. Clusters go down the rows of a group, then to the next column."""
-        tiles_m: int32 = cdiv(m, self.cluster_m * self.block_m)
-        group_tiles = self.group_m * cdiv(n, self.block_n)
-        first_m: int32 = tile // group_tiles * self.group_m
-        rows: int32 = min(self.group_m, tiles_m - first_m)  # the last group may have fewer
-        row: int32 = first_m + tile % group_tiles % rows
-        offset_m: int32 = (row * self.cluster_m + self.cluster.blockRank) * self.block_m
-        offset_n: int32 = tile % group_tiles // rows * self.block_n
-        return offset_m, offset_n
-
-    def consume(
-        self,
-        which: int,
-        m: int32,
-        n: int,
-        k: int,
-        g_c: GlobalTensor,
-        s_a_rows: SharedTensor,
-        s_b: SharedTensor,
-        s_c: SharedTensor,
-        full: RegisterTensor,
-        empty: RegisterTensor,
-    ):
+    def consume(self, which: int, ring: Ring, tiles: GroupedTiles, count: int32, k_tiles: int32):
         """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
-        stage: int32 = 0
-        phase: uint32 = self.mbarrier.consumer_initial_phase
-        tiles = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
-        tile: int32 = self.blockIdx.x // self.cluster_m
-        while tile < tiles:
-            offset_m, offset_n = self.offsets(tile, m, n)
+        # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
+        ring.stage, ring.phase = 0, 0
+        tile: int32 = self.blockIdx.x
+        while tile < count:
+            row, column = tiles.place(tile)
+            offset_m, offset_n = row * self.block_m, column * self.block_n
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
-            for _ in range(cdiv(k, self.block_k)):
+            for _ in range(k_tiles):
                 # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
-                self.mbarrier.wait(full[stage], phase=phase)
+                ring.wait_full()
+                stage = ring.stage
                 # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
                 # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
                 self.wgmma.fence()
-                self.wgmma.mma(s_a_rows[stage, which], s_b[stage].transpose(), r_acc)
+                self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
                 self.wgmma.commit_group()
                 self.wgmma.wait_group(0)
-                # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA of the
-                # cluster writes into this stage, so every one is told. What is told is that reads are over, and waiting
-                # for their group has made sure of that: an arrival that releases to the whole cluster would wait again,
-                # and take a quarter of the kernel's time.
-                with self.single_warp(0):
-                    self.mbarrier.arrive_and_expect_tx_multicast(
-                        empty[stage], transaction_bytes=0, multicast_mask=self.everyone, scope="cta"
-                    )
-                stage = (stage + 1) % self.stages
-                phase ^= stage == 0
+                # One wgmma is of all four warps: what one of them has waited for has been read by all.
+                with self.single_thread(0):
+                    self.mbarrier.arrive(ring.empty())
+                ring.advance()
 
             # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time.
-            r_c = r_acc.to(self.dtype)
-            self.annotate_layout(r_c, self.acc_layout)
-            r_strips = self.view(r_c, layout=self.strip_layout)
+            self.annotate_layout(r_acc, self.acc_layout)
+            r_strips = self.view(r_acc, layout=self.strip_layout)
             with self.single_warp():
                 self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
-            for strip in self.range(0, self.block_n // self.e_block_n, 1, unroll="all"):
+            for strip in self.range(0, self.strips, 1, unroll="all"):
                 # Two buffers take turns: this one is free when at most the other is still read. Only the thread that
                 # issued the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.
                 with self.single_warp():
@@ -189,15 +143,15 @@ class HopperMatmulV5(MatmulScript):
                 self.sync()
                 # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all
                 # meet.
-                self.store_shared(s_c[which, strip % self.buffers], r_strips[0, strip])
+                self.store_shared(self.s_c[which, strip % self.buffers], r_strips[0, strip].to(self.dtype))
                 self.fence.proxy_async(space="shared")
                 self.sync()
                 with self.single_warp():
                     # What lies outside of C is not stored.
                     offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
-                    self.tma.shared_to_global(s_c[which, strip % self.buffers], g_c, offsets=offsets)
+                    self.tma.shared_to_global(self.s_c[which, strip % self.buffers], self.g_c, offsets=offsets)
                     self.tma.commit_group()
-            tile += self.gridDim.x // self.cluster_m
+            tile += self.gridDim.x
 
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():

@@ -311,11 +311,14 @@ def _told(c: Conflict) -> Iterator[tuple[Mbarrier, Location | None]]:
     for cta in c.warp.cta.cluster.ctas:
         for carried in map(c.order.of, barriers_of(cta)):
             if c.operation is None or c.operation.tells is not carried.barrier or c.culprit.cta is not c.warp.cta:
-                yield from ((carried.barrier, at) for (_, by), at in carried.alone.items() if _in_group(by, c.culprit))
+                yield from ((carried.barrier, at) for (_, by), at in carried.alone.items() if _speaks_for(c, by))
 
 
-def _in_group(warp: Warp, lanes: Lanes) -> bool:
-    return warp.cta is lanes.cta and warp.index // 4 == lanes.warp.index // 4
+def _speaks_for(c: Conflict, warp: Warp) -> bool:
+    """The warp that made the access; of memory on the chip, which they use up together, any of its warpgroup."""
+    who = c.culprit
+    together = c.region.storage.space != "global" and warp.cta is who.cta and warp.index // 4 == who.warp.index // 4
+    return together or warp is who.warp
 
 
 def waited_for_later(c: Conflict) -> Missing | None:

@@ -27,7 +27,7 @@ def test_a_ladder_is_drawn_the_same_each_time(tmp_path):
 def test_other_suites_get_their_percentages(tmp_path):
     book = Book(tmp_path, "odd", made_up.MACHINE)
     for m in (1, 63, 1792):
-        for name in ("cublas", "h5"):
+        for name in ("cublas", "h6"):
             book.put(made_up.row(name, Problem(m, 4096, 4096)))
     assert [file.name for file in chart.draw(book, tmp_path)] == ["odd.svg", "odd.png"]
 
@@ -63,9 +63,9 @@ def test_without_matplotlib_a_sentence(tmp_path, monkeypatch):
 def test_the_table_of_a_whole_ladder(tmp_path):
     book = made_up.ladder(tmp_path)
     text = terminal.rendered(bench_view.book_lines(book))
-    line = next(line for line in text.splitlines() if line.strip().startswith("h5"))
-    assert line.split() == ["h5", "4.94", "µs", "2.0%", "434.7", "94.9%", "44.0%", "block_m=128,block_n=256"]
-    assert "h5: 94.9% of cuBLAS, the geometric mean over 8 of 8 problems, squares" in text
+    line = next(line for line in text.splitlines() if line.strip().startswith("h6"))
+    assert line.split() == ["h6", "4.94", "µs", "2.0%", "434.7", "94.9%", "44.0%", "block_m=128,block_n=256"]
+    assert "h6: 94.9% of cuBLAS, the geometric mean over 8 of 8 problems, squares" in text
     assert "Measured on Made-up GPU (sm_90a, 132 SMs); dense peak 989 TFLOPS, driver 580.1, torch 2.11.0." in text
     assert "SM clock: 1725 MHz, power: 683 W" in text and "had not settled" not in text
     book.sessions["x"] = made_up.session(settled=False)

@@ -20,7 +20,7 @@ NCU = """#!{python}
 import sys
 given = sys.argv[1:]
 assert given[given.index("--profile-from-start") + 1] == "off" and given[given.index("--clock-control") + 1] == "none"
-assert given[-3:] == ["--inside", "h4", "4096"], given
+assert given[-3:] == ["--inside", "h5", "4096"], given
 print("==PROF== Connected")
 print('"ID","Kernel Name","Metric Name","Metric Value"')
 for number, name in enumerate(given[given.index("--metrics") + 1].split(",")):
@@ -38,28 +38,28 @@ def fake_ncu(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 def test_ncu_counts_one_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_ncu(tmp_path, monkeypatch, NCU)
     values = {name: 1000 * number for number, name in enumerate(counters.METRICS, 1)}
-    assert counters.counted("h4", PROBLEM) == {"kernel": "a_kernel", **values}
+    assert counters.counted("h5", PROBLEM) == {"kernel": "a_kernel", **values}
 
 
 def test_an_ncu_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_ncu(tmp_path, monkeypatch, "#!{python}\nraise SystemExit('ERR_NVGPUCTRPERM')\n")
-    with pytest.raises(UnsupportedError, match="ncu failed for h4: ERR_NVGPUCTRPERM"):
-        counters.counted("h4", PROBLEM)
+    with pytest.raises(UnsupportedError, match="ncu failed for h5: ERR_NVGPUCTRPERM"):
+        counters.counted("h5", PROBLEM)
 
 
 def test_without_ncu_a_sentence_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnsupportedError, match=r"Counting takes ncu \(Nsight Compute\), which is not on the PATH\."):
-        counters.counted("h4", PROBLEM)
+        counters.counted("h5", PROBLEM)
 
 
 def test_the_table() -> None:
     counts = {name: 1_000_000 * number for number, name in enumerate(counters.METRICS, 1)}
     load = {"us": 217.4, "sm_clock_mhz": 1440.0, "power_w": 690.6, "energy_mj": 150.1}
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(counters.table([{"contender": "h4", "problem": str(PROBLEM), **counts, **load}]))
+    console.print(counters.table([{"contender": "h5", "problem": str(PROBLEM), **counts, **load}]))
     cells = [cell.strip() for cell in console.export_text().splitlines()[3].split("│")[1:-1]]
-    assert cells == [str(PROBLEM), "h4", "1000", "2", "7", "217", "1440", "691", "150"]
+    assert cells == [str(PROBLEM), "h5", "1000", "2", "7", "217", "1440", "691", "150"]
 
 
 def test_a_name_that_stands_for_nothing() -> None:

@@ -1,8 +1,8 @@
-"""H5: clusters that read B once, specialised warps, CTAs that stay, TMA and wgmma."""
+"""V6: V5, with two CTAs for each tile, and one MMA for both."""
 
 import torch
 
-from blackwell_matmul import HopperMatmulV5
+from blackwell_matmul import BlackwellMatmulV6
 from blackwell_matmul.harness import report
 
 m, n, k = 512, 512, 512
@@ -15,7 +15,7 @@ def main() -> int:
     b = torch.randn(n, k, dtype=torch.float16)
     c = torch.empty(m, n, dtype=torch.float16)
 
-    matmul = HopperMatmulV5()
+    matmul = BlackwellMatmulV6()
     run = matmul(m, n, k, a, b, c)  # C[m, n] = A[m, k] @ B[n, k].T
 
     result = report(run, a, b, c)  # against float64

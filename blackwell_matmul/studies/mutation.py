@@ -275,7 +275,7 @@ def _barrier_names(tree: ast.Module) -> list[str]:
 def _variable(node: Any) -> Iterator[Edit]:
     """Phases and stages: their first value, and what becomes of them."""
     target = node.target if not isinstance(node, ast.Assign) else node.targets[0]
-    name = str(getattr(target, "id", getattr(target, "attr", "")))
+    name = ast.unparse(target).rpartition(".")[2]
     if "phase" not in name and name not in ("stage", "refill", "last", "turn"):
         return
     if isinstance(node, ast.AnnAssign) and node.value is not None:
@@ -295,27 +295,10 @@ def _call(node: ast.Call, barriers: list[str]) -> Iterator[Edit]:
         yield from _plus_and_minus("arrival count", counts.elt if isinstance(counts, ast.ListComp) else counts, 1)
     if called == "Ring":
         yield from _ring(node, given)
-    ring, _, method = called.rpartition(".")
-    if method in OTHER and not node.args:
-        yield Edit("the other one", node.func, f"{ring or 'self'}.{OTHER[method]}")
-    if called == "mbarrier.wait":
-        yield Edit("other parity", given["phase"], f"({ast.unparse(given['phase'])}) ^ 1")
-    if called == "mbarrier.wait" or called.startswith("mbarrier.arrive"):
-        last = [*node.args, *given.values()][-1]
-        yield Edit("relaxed", last, f'{ast.unparse(last)}, sem="relaxed"')
-    if "scope" in given:
-        yield Edit("CTA scope", given["scope"], '"cta"')
-    if "target_rank" in given:
-        yield Edit("own CTA only", given["target_rank"], "self.cluster.blockRank")
-        if called.startswith("mbarrier.arrive") and "scope" not in given:
-            yield Edit("CTA scope", given["transaction_bytes"], '0, scope="cta"')
-    if "multicast_mask" in given:
-        yield Edit("only one CTA", given["multicast_mask"], "1")
-        yield Edit("only the other CTA", given["multicast_mask"], "2")
-    if "multicast" in given:
-        yield Edit("the other multicast", given["multicast"], f"not {ast.unparse(given['multicast'])}")
-    if "cta_group" in given and ast.unparse(given["cta_group"]) == "2":
-        yield Edit("one CTA's", given["cta_group"], "1")
+    if isinstance(node.func, ast.Attribute) and node.func.attr in OTHER and not node.args:
+        yield Edit("the other one", node.func, f"{ast.unparse(node.func.value)}.{OTHER[node.func.attr]}")
+    yield from _strength(node, called, given)
+    yield from _cluster(called, given)
     if called == "tma.wait_group":
         yield Edit("one group less", given["n"], f"{ast.unparse(given['n'])} + 1")
         if "read" in given:
@@ -331,7 +314,37 @@ def _call(node: ast.Call, barriers: list[str]) -> Iterator[Edit]:
             yield from (Edit("other barrier", barrier, other) for other in barriers if other != barrier.id)
 
 
-def _ring(node: ast.Call, given: Mapping[str | None, ast.expr]) -> Iterator[Edit]:
+Given = Mapping[str | None, ast.expr]
+"""The keywords of a call."""
+
+
+def _strength(node: ast.Call, called: str, given: Given) -> Iterator[Edit]:
+    """What a wait waits for, and how much it and an arrival order."""
+    if called == "mbarrier.wait":
+        yield Edit("other parity", given["phase"], f"({ast.unparse(given['phase'])}) ^ 1")
+    if called == "mbarrier.wait" or called.startswith("mbarrier.arrive"):
+        last = [*node.args, *given.values()][-1]
+        yield Edit("relaxed", last, f'{ast.unparse(last)}, sem="relaxed"')
+    if "scope" in given:
+        yield Edit("CTA scope", given["scope"], '"cta"')
+
+
+def _cluster(called: str, given: Given) -> Iterator[Edit]:
+    """Which CTAs are meant."""
+    if "target_rank" in given:
+        yield Edit("own CTA only", given["target_rank"], "self.cluster.blockRank")
+        if called.startswith("mbarrier.arrive") and "scope" not in given:
+            yield Edit("CTA scope", given["transaction_bytes"], '0, scope="cta"')
+    if "multicast_mask" in given:
+        yield Edit("only one CTA", given["multicast_mask"], "1")
+        yield Edit("only the other CTA", given["multicast_mask"], "2")
+    if "multicast" in given:
+        yield Edit("the other multicast", given["multicast"], f"not {ast.unparse(given['multicast'])}")
+    if "cta_group" in given and ast.unparse(given["cta_group"]) == "2":
+        yield Edit("one CTA's", given["cta_group"], "1")
+
+
+def _ring(node: ast.Call, given: Given) -> Iterator[Edit]:
     """How many arrivals fill and empty a stage."""
     for count in ("fills", "empties"):
         if count in given:
@@ -443,8 +456,9 @@ class Case:
 
 
 def cases(name: str) -> list[Case]:
-    target = "sm_90a" if name in HOPPER else rung(RING_OF if name == RING else name).target
-    sizes = SIZES_OF_CLC if "clc" in getattr(kernel(name), "features", ()) else SIZES
+    cls: Any = kernel(name)
+    target = "sm_90a" if name in HOPPER else cls.target
+    sizes = SIZES_OF_CLC if name not in HOPPER and "clc" in cls.features else SIZES
     return [Case(target, tuple(schedule.items()), size) for schedule in SCHEDULES[name] for size in sizes]
 
 

@@ -78,8 +78,8 @@ SHAPES = (
     (40, 24, 8),  # a single tile, of one k-tile
     (128, 64, 64),  # as many k-tiles as stages but one
     (1792, 72, 40),  # 14 rows of tiles, 7 of pairs
-    (2432, 136, 24),  # 19 rows of tiles, of which a pair has two, and the last one
-    (7168, 8, 40),
+    (2432, 72, 40),  # 19 rows of tiles, of which a pair has two, and the last one
+    (7168, 72, 40),
     (600, 200, 104),  # 5 x 4 tiles, 3 x 4 of pairs
 )
 

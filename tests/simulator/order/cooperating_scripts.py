@@ -48,10 +48,13 @@ class RelayedRows(tilus.Script):
             lap: uint32 = 0
             while True:
                 if rank == 0:
-                    self.mbarrier.wait(heard, phase=turn ^ 1, scope="cluster")  # all heard
+                    if self.fault != "announces too early":
+                        self.mbarrier.wait(heard, phase=turn ^ 1, scope="cluster")  # all heard
                     self.mbarrier.arrive_and_expect_tx_multicast(  # announce
                         answered, 16, multicast_mask=3, scope="cluster"
                     )
+                    if self.fault == "announces too early":
+                        self.mbarrier.wait(heard, phase=turn ^ 1, scope="cluster")
                     self.clc.try_cancel(s_answer, mbarrier=answered, multicast=True)  # ask
                 self.mbarrier.wait(answered, phase=turn)
                 another, first = self.clc.query_response(s_answer)  # hear

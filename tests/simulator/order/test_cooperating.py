@@ -49,6 +49,9 @@ PAIRS = [
     relayed("one lane posts for all", RACE, "sync", "take to store", "post", says="publishes what it did itself"),
     relayed("frees a row before it is read", RACE, "wait", "load", "read", every=False),
     relayed("the second CTA is not heard", OVERWRITTEN, "sync", "ask", "ask", says=UNHEARD, every=False),
+    relayed(
+        "announces too early", "mbarrier-over-arrival", "wait", "announce", says="maybe before the bytes for phase"
+    ),
     relayed("no sync at the end", EXIT, "sync", "tell", says="CTA (0, 0, 0) may exit"),
     relayed("a relaxed arrival", WEAK, "release", "ask", "hear", severity=WEAKER, says="the arrival on heard"),
     relayed("no fence after the answer", FENCE, "fence", "ask", "hear", severity=WEAKER),

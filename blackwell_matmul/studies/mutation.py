@@ -145,7 +145,7 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
 SIZES = ((200, 72, 264), (128, 64, 96), (100, 40, 16))
 """M, N, K: tails in each dimension; fewer k-tiles than six stages; one k-tile."""
 SIZES_OF_CLC = ((200, 232, 136), (128, 64, 48))
-"""For rungs that go through several tiles: a team of six, with tails in each dimension; a single tile."""
+"""For rungs that go through several tiles: a team of four, with tails in each dimension; a single tile."""
 
 ONE_STAGE = "A ring of which one stage is used, by everybody, and whose phase changes each time."
 RENAMED = "Everybody takes the same other barrier for a stage."

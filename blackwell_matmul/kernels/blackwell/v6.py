@@ -57,8 +57,9 @@ class BlackwellMatmulV6(MatmulScript):
         # Barriers: a stage is full, at the leader, after one arrival and all the bytes of both CTAs that it announces,
         # and empty after one, by tcgen05.commit; an accumulator is full after one, by tcgen05.commit, and empty, at
         # the leader, after one of each thread of both CTAs that stores; an answer is there when its bytes are, and may
-        # be overwritten when every thread of both has told the leader.
-        ring = Ring(self.stages, scope="cluster")
+        # be overwritten when every thread of both has told the leader. What `ring` tells is that TMA has written and
+        # the tensor core has read, which is no thread's doing: an acquire for the cluster would be in vain.
+        ring = Ring(self.stages)
         sums = Ring(2, empties=2 * 128, scope="cluster")
         answers = Ring(1, empties=2 * 7 * 32, scope="cluster")
         self.cluster.sync()  # every warp of both sees the initialised barriers

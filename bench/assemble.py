@@ -27,7 +27,7 @@ from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness.inputs import unfilled
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import LADDERS, rung
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
@@ -38,7 +38,7 @@ SIZE = (4096, 4096, 4096)
 GROUP_M = 8
 RESULTS = Path(__file__).parent / "results" / "assemble.json"
 
-Case = tuple[str, str, str, dict[str, int]]
+Case = tuple[str, str, str, Schedule]
 Row = dict[str, Any]
 
 
@@ -52,7 +52,7 @@ def cases() -> Iterator[Case]:
                         schedule, problem, gpu_for_target(target)
                     )
                     if able:
-                        yield name, target, dtype, schedule.as_dict()
+                        yield name, target, dtype, schedule
 
 
 def assemble(case: Case) -> tuple[Case, dict[str, int] | str]:
@@ -63,12 +63,12 @@ def assemble(case: Case) -> tuple[Case, dict[str, int] | str]:
         bundle = compile(rung(name), *SIZE, *unfilled(problem), schedule=schedule, target=target, cache=False)
     except BlackwellMatmulError as error:
         return case, str(error)
-    taken, (chosen,) = bundle.resources, [s for s in projection(rung(name)) if s.as_dict() == schedule]
+    taken = bundle.resources
     return case, {
         "registers": taken.registers,
         "spill_bytes": taken.spill_bytes,
         "shared_bytes": taken.dynamic_shared_bytes or 0,
-        "tensor_memory_columns": tile_config(chosen, problem, gpu_for_target(target)).tensor_memory_columns,
+        "tensor_memory_columns": tile_config(schedule, problem, gpu_for_target(target)).tensor_memory_columns,
     }
 
 
@@ -87,7 +87,7 @@ def _row(kind: tuple[str, str, str], found: list[tuple[Case, dict[str, int] | st
     row["spilling"] = [
         [c[3], each["spill_bytes"]] for c, each in found if isinstance(each, dict) and each["spill_bytes"]
     ]
-    row["refused"] = [[case[3], why] for case, why in found if isinstance(why, str)]
+    row["refused"] = [[case[3].as_dict(), why] for case, why in found if isinstance(why, str)]
     return row
 
 
@@ -109,10 +109,12 @@ def main(
     out: Annotated[Path, typer.Option(help="The file of the result.")] = RESULTS,
     only: Annotated[str, typer.Option(help="One rung.")] = "",
 ) -> None:
-    todo = [case for case in cases() if case[0] == (only or case[0])]
+    if only not in ("", *LADDERS[TARGETS[0]]):
+        raise typer.BadParameter(f"only is {only!r}; the rungs are {', '.join(reversed(LADDERS[TARGETS[0]]))}.")
+    asked = [case for case in cases() if case[0] == (only or case[0])]
     with Pool(processes, get_context("spawn")) as pool:
-        waiting = as_completed([pool.submit(assemble, case) for case in todo])
-        found = [each.result() for each in track(waiting, "assembling", total=len(todo))]
+        waiting = as_completed([pool.submit(assemble, case) for case in asked])
+        found = [each.result() for each in track(waiting, "assembling", total=len(asked))]
     rows = summary(found)
     out.write_text(json.dumps({"command": "python bench/assemble.py", "size": SIZE, "rows": rows}, indent=1) + "\n")
     Console().print(table(rows))

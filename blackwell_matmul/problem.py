@@ -17,7 +17,16 @@ DTYPES = {"fp16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
 """Element types of A and B that the ladder serves, with their size in bytes."""
 
 C_BYTES = 2
-"""Of an element of C: of the type of A and B, or of bf16 where these have 8 bits."""
+"""Of an element of C, whatever A and B are."""
+
+SIXTEEN_BITS = tuple(name for name, size in DTYPES.items() if size == C_BYTES)
+"""Those of `DTYPES` that every rung takes, and that torch multiplies by `@`, too."""
+
+
+def c_dtype(dtype: str) -> str:
+    """The type of C where A and B have `dtype`: the same, or bf16 where that has 8 bits."""
+    return dtype if dtype in SIXTEEN_BITS else "bf16"
+
 
 TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
 """What torch calls the types of `DTYPES`."""

@@ -26,7 +26,7 @@ from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
 from blackwell_matmul.validation import shown
 
 K_MULTIPLE = 8
@@ -133,7 +133,7 @@ def _run(a: Tensor, b: Tensor, gpu: Gpu) -> Tensor:
 @functools.lru_cache(maxsize=4096)
 def _rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
     """The first rung of the GPU's row in `LADDERS` that has a schedule for the shape; the last, if none has."""
-    problem = Problem(m, n, k, "fp16" if dtype == torch.float16 else "bf16")
+    problem = Problem(m, n, k, DTYPE_OF_TORCH[str(dtype)])
     *better, last = _ladder(gpu)
     return next((name for name in better if _takes(name, problem, gpu)), last)
 

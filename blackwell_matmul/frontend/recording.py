@@ -289,7 +289,7 @@ class NamingTranspiler(Transpiler):
 
     def _line(self, line: int) -> Location:
         """A line of what is being read; of a tilus.Class in a file of its own, the call in the kernel's."""
-        shared = isinstance(self.lookup("self"), Class) and self.file != self._places[0].line.file
+        shared = self.file != self._places[0].line.file and isinstance(self.lookup("self"), Class)
         return self._places[-1].line if shared else Location(self.file, self.start_lineno + line - 1)
 
     def append(self, inst_or_stmt: Any) -> None:

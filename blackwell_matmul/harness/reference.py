@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import torch
 
-from blackwell_matmul.problem import C_BYTES, TORCH_NAMES, Problem
+from blackwell_matmul.problem import TORCH_NAMES, Problem, c_dtype
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, called) for name, called in TORCH_NAMES.items()}
 """The element types of `problem.DTYPES`."""
 
 
 def dtype_of_c(problem: Problem) -> torch.dtype:
-    """That of A and B, or bf16 where these have 8 bits."""
-    return TORCH_DTYPES[problem.dtype] if problem.element_bytes == C_BYTES else torch.bfloat16
+    return TORCH_DTYPES[c_dtype(problem.dtype)]
 
 
 def dtype_name(dtype: torch.dtype) -> str:

@@ -31,7 +31,7 @@ from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.frontend.bind import check_functions
 from blackwell_matmul.kernels import known_rung
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem import SIXTEEN_BITS, TORCH_NAMES, Problem
 from blackwell_matmul.validation import attribute, number, plain_text, shown, spelled
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def _position(kernel: UserKernel, names: list[str], key: object, args: tuple[Any
 
 # --- the matmul convention
 
-_PROBLEM_DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
+_PROBLEM_DTYPES = {TORCH_NAMES[dtype]: dtype for dtype in SIXTEEN_BITS}
 
 
 def matmul_problem(kernel: UserKernel, size: Sequence[int] | None, dtype: str | None) -> Problem:

@@ -9,7 +9,16 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
-from blackwell_matmul.problem import C_BYTES, DTYPE_OF_TORCH, Problem, features_of, plain_features, positive
+from blackwell_matmul.problem import (
+    C_BYTES,
+    DTYPE_OF_TORCH,
+    TORCH_NAMES,
+    Problem,
+    c_dtype,
+    features_of,
+    plain_features,
+    positive,
+)
 from blackwell_matmul.scheduling import rules, space
 from blackwell_matmul.script import Script
 from blackwell_matmul.validation import has_memory, same, shown
@@ -88,7 +97,7 @@ class MatmulScript(Script):
 
     @staticmethod
     def type_of_c(dtype: Any) -> Any:
-        """tilus's type of C's elements where A and B have `dtype`: the same, or bf16 where that has 8 bits."""
+        """What `problem.c_dtype` says, of tilus's types."""
         import tilus
 
         return dtype if dtype.nbytes == C_BYTES else tilus.bfloat16
@@ -146,7 +155,7 @@ def _check_dtype(name: str, tensor: Any) -> None:
 
 
 def _check_type_of_c(a: Any, c: Any) -> None:
-    wanted = a.dtype if a.element_size() == C_BYTES else torch.bfloat16
+    wanted = getattr(torch, TORCH_NAMES[c_dtype(DTYPE_OF_TORCH[str(a.dtype)])])
     if c.dtype != wanted:
         raise InputError(f"c is {c.dtype} and a is {a.dtype}; with these c must be {wanted}.")
 

@@ -59,9 +59,8 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 @cache
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
     rows = (dict(zip(knobs, values)) for values in itertools.product(*(SPACE[name] for name in knobs)))
-    possible = (
-        row for row in rows if MMA_SPECS[mma].in_space(row, features or features_of(knobs)) and _fills_its_cluster(row)
-    )
+    spec, made_of = MMA_SPECS[mma], features or features_of(knobs)
+    possible = (row for row in rows if spec.in_space(row, made_of) and _fills_its_cluster(row))
     return tuple(dict.fromkeys(Schedule(**row, mma=mma, features=features) for row in possible))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.problem import C_BYTES, Problem
+from blackwell_matmul.problem import C_BYTES, SIXTEEN_BITS, Problem
 
 WARP = 32
 WARPGROUP = 128
@@ -55,7 +55,7 @@ class MmaSpec(ABC):
     step_n: ClassVar[int]
     """What N of a tile is a multiple of."""
 
-    dtypes: ClassVar[tuple[str, ...]] = ("fp16", "bf16")
+    dtypes: ClassVar[tuple[str, ...]] = SIXTEEN_BITS
     """What A and B can be, in the ladder."""
 
     gpu_feature: ClassVar[str]

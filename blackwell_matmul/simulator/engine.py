@@ -206,23 +206,24 @@ class Engine:
 
     def open(self, cta: Cta, key: Any) -> None:
         """All warps have come: those that wait go on."""
-        meeting = cta.meetings.pop(key)
-        meeting.over = True
-        self.changed.setdefault(cta, []).append(meeting)
+        self._open(cta.meetings.pop(key), (cta,))
 
-    def meet_pair(self, warp: Warp, key: Any, needed: Iterable[int], brought: Any = None) -> Rendezvous:
+    def _open(self, meeting: Rendezvous, ctas: Iterable[Cta]) -> None:
+        """It is over, and warps of these CTAs may wait for it."""
+        meeting.over = True
+        for cta in ctas:
+            self.changed.setdefault(cta, []).append(meeting)
+
+    def meet_pair(self, warp: Warp, key: Any, needed: Iterable[int]) -> Rendezvous:
         """Arrive where these warps of both CTAs of a pair come together; none learns what another one did."""
         pair = sorted((warp.cta, warp.cta.peer or warp.cta), key=lambda cta: cta.rank)
         meetings = pair[0].meetings
         if key not in meetings:
             meetings[key] = Rendezvous(frozenset(cta.warps[i] for cta in pair for i in needed))
         meeting = meetings[key]
-        meeting.brought[warp] = brought
+        meeting.brought[warp] = None
         if len(meeting.brought) == len(meeting.needed):
-            del meetings[key]
-            meeting.over = True
-            for cta in pair:
-                self.changed.setdefault(cta, []).append(meeting)
+            self._open(meetings.pop(key), pair)
         return meeting
 
     def meet_cluster(self, warp: Warp, instruction: Instruction) -> Rendezvous:
@@ -241,9 +242,8 @@ class Engine:
         meeting = cluster.meeting
         if meeting is None or not all(each.returned or each in meeting.brought for each in meeting.needed):
             return
-        meeting.over, cluster.meeting = True, None
-        for cta in cluster.ctas:
-            self.changed.setdefault(cta, []).append(meeting)
+        cluster.meeting = None
+        self._open(meeting, cluster.ctas)
         here = [each for cta in cluster.ctas for each in cta.warps if each in meeting.brought]
         self.tell.met(here, warp, instruction)
 

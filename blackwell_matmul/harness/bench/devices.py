@@ -202,9 +202,7 @@ def device_named(name: str) -> Cpu:
 
 
 def sets_needed(problem: Problem, l2_bytes: int) -> int:
-    m, n, k = problem.m, problem.n, problem.k
-    set_bytes = problem.element_bytes * (m * k + n * k + m * n)
-    return min(MAX_SETS, 1 + math.ceil(2 * l2_bytes / set_bytes))
+    return min(MAX_SETS, 1 + math.ceil(2 * l2_bytes / problem.bytes))
 
 
 # --- what the GPU says of itself

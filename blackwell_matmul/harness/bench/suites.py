@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.problem import C_BYTES, DTYPES, Problem
+from blackwell_matmul.problem import SIXTEEN_BITS, Problem
 from blackwell_matmul.validation import shown
 
 
@@ -92,17 +92,13 @@ OF_SIZE = "size"
 """What the problems of --size go under."""
 
 
-MEASURED = tuple(name for name, size in DTYPES.items() if size == C_BYTES)
-"""The types that torch multiplies by `@`, too."""
-
-
 def cases(suite: str, dtypes: Sequence[str] = (), size: tuple[int, int, int] | None = None) -> tuple[BenchCase, ...]:
     """The problems of a suite, or one problem in each type; InputError for a suite or a type that there is not."""
     if suite not in SUITES and suite != OF_SIZE:
         raise InputError(f"suite is {shown(suite)}; the suites are {', '.join(SUITES)}.")
     for dtype in dtypes:
-        if dtype not in MEASURED:
-            raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(MEASURED)}.")
+        if dtype not in SIXTEEN_BITS:
+            raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(SIXTEEN_BITS)}.")
     if size is not None:
         return tuple(BenchCase(Problem(*size, dtype)) for dtype in dtypes or ("fp16",))
     return tuple(case for dtype in dtypes or SUITES[suite] for case in _MAKERS[suite](dtype))

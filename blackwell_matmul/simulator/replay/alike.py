@@ -229,11 +229,13 @@ class Replays:
     def _run_one(self, team: Team) -> int:
         """How many clusters it took over."""
         path = self._path(team) if self.looking else None
-        kind = None if path is None else self.kinds.get(path.key)
-        if path is None or (kind is not None and kind.rooms is None):
+        if path is None:
             return self._in_full(team)
-        if kind is None or kind.rooms is None:
+        kind = self.kinds.get(path.key)
+        if kind is None:
             return self._record(team, path, None)
+        if kind.rooms is None:
+            return self._in_full(team)
         return self._repeat(team, path, kind, kind.rooms)
 
     def _in_full(self, team: Team) -> int:

@@ -32,21 +32,20 @@ def groups(context: LoweringContext) -> dict[int, Any]:
     return found
 
 
-def require_one_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
-    """All tcgen05 instructions of a kernel have the same .cta_group (PTX ISA, each tcgen05 instruction): to be called
-    when this one is executed."""
-    first = next(iter(groups(context).items()), None)
+def in_one_group(inst: Any, context: LoweringContext, run: Callable[..., Any]) -> Callable[..., Any]:
+    """All tcgen05 instructions of a kernel have the same .cta_group (PTX ISA, each tcgen05 instruction): `run`, or for
+    one that differs from the first what stops the CTA when it is executed."""
+    first, where = next(iter(groups(context).items()), (None, None))
     mine = group_of(inst)
-    if first is None or first[0] == mine:
-        return lambda warp: None
-    where = context.program.location_of(first[1])
+    if first is None or first == mine:
+        return run
     message = (
         f"{context.description.name} has cta_group {mine}, and the kernel's first tcgen05 instruction cta_group"
-        f" {first[0]}: PTX wants one value for all of a kernel{_CP if type(inst).__name__ == TCGEN05_COPY else ''}"
+        f" {first}: PTX wants one value for all of a kernel{_CP if type(inst).__name__ == TCGEN05_COPY else ''}"
     )
 
-    def stop(warp: Warp) -> None:
-        raise warp.cta.stop("mixed-cta-groups", message, context.location, where)
+    def stop(warp: Warp, *_: Any) -> None:
+        raise warp.cta.stop("mixed-cta-groups", message, context.location, context.program.location_of(where))
 
     return stop
 

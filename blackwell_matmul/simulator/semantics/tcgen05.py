@@ -39,8 +39,8 @@ from blackwell_matmul.simulator.semantics.pairs import (
     check_issuer,
     come_together,
     groups,
+    in_one_group,
     peer_of,
-    require_one_group,
 )
 from blackwell_matmul.simulator.types import Element, element
 
@@ -136,7 +136,7 @@ def _power_of_two(columns: int) -> int:
 def alloc(inst: Any, context: LoweringContext) -> Any:
     """One warp allocates, or one of each CTA of a pair; code generation lets the whole thread group wait for the
     address."""
-    tensor, one_group = inst.output, require_one_group(inst, context)
+    tensor = inst.output
     item, shape, name, location = element(tensor.dtype), tuple(tensor.shape), context.name(tensor), context.location
     run_columns = math.ceil(shape[-1] * item.nbits / COLUMN_BITS)
     total = _power_of_two(math.prod(shape[:-2]) * run_columns)
@@ -146,7 +146,6 @@ def alloc(inst: Any, context: LoweringContext) -> Any:
     purpose = f"the allocation of {name}"
 
     def run(warp: Warp) -> Any:
-        one_group(warp)
         meeting = context.meet(warp, ("alloc", id(inst)))
         if not meeting.over:
             yield Blocked(meeting.complete, lambda: f"the other warps at {purpose}", location, meeting=meeting)
@@ -160,7 +159,7 @@ def alloc(inst: Any, context: LoweringContext) -> Any:
         allocation = meeting.result[warp.cta]
         return TensorView(warp.cta, allocation, item, shape, 0, allocation.begin, strides)
 
-    return run
+    return in_one_group(inst, context, run)
 
 
 def _allocate_in(ctas: tuple[Cta, ...], total: int, name: str, location: Location | None) -> dict[Cta, Allocation]:
@@ -250,13 +249,12 @@ def _by_first(context: LoweringContext, perform: Callable[..., None], purpose: s
     again=Again.NOTHING,
 )
 def relinquish(inst: Any, context: LoweringContext) -> Any:
-    location, one_group = context.location, require_one_group(inst, context)
+    location = context.location
 
     def give_up(warp: Warp) -> None:
-        one_group(warp)
         warp.cta.columns.relinquished = location
 
-    return _by_first(context, give_up, "tcgen05.relinquish_alloc_permit")
+    return _by_first(context, in_one_group(inst, context, give_up), "tcgen05.relinquish_alloc_permit")
 
 
 @describe("Tcgen05SliceInst", name="tcgen05.slice", ptx="Tensor Memory Addressing", again=Again.NOTHING)
@@ -481,7 +479,6 @@ _MMA: dict[str, Any] = {
 def mma_ss(inst: Any, context: LoweringContext) -> Any:
     """D = A @ B (+ D): A [m, k] and B [k, n] in shared memory, D [m, n] in tensor memory; for a pair each CTA has half
     of A's and D's rows and of B's columns."""
-    one_group = require_one_group(inst, context)
     a, b, d = inst.inputs
     item, location = element(a.dtype), context.location
     for tensor in (a, b, d):
@@ -496,7 +493,6 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
 
     def run(warp: Warp, left: View, right: View, acc: TensorView, enable: Any) -> None:
         keep = bool(enable)
-        one_group(warp)
         regions = regions_of(left, right, acc, keep)
         context.launch(
             warp, regions, lambda: multiply_add([(left, right, acc)], item, keep), agent="tensor core",
@@ -505,7 +501,6 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
 
     def run_for_pair(warp: Warp, left: View, right: View, acc: TensorView, enable: Any) -> None:
         keep, peer = bool(enable), peer_of(warp, context)
-        one_group(warp)
         check_issuer(warp, context)
         parts = _pair_parts(left, right, acc, peer)
         regions = regions_of(left, right, acc, keep)
@@ -515,7 +510,7 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
             peer=peer,
         )  # fmt: skip
 
-    return run if inst.cta_group == 1 else run_for_pair
+    return in_one_group(inst, context, run if inst.cta_group == 1 else run_for_pair)
 
 
 @describe(
@@ -530,7 +525,6 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
 )
 def mma_ts(inst: Any, context: LoweringContext) -> Any:
     """As mma_ss, with A in tensor memory; code generation of tilus 0.2.0 has none."""
-    one_group = require_one_group(inst, context)
     a, b, d = inst.inputs
     item, location = element(a.dtype), context.location
     for tensor in (a, b, d):
@@ -538,7 +532,6 @@ def mma_ts(inst: Any, context: LoweringContext) -> Any:
     context.scalar(inst.enable_input_d)
 
     def run(warp: Warp, left: TensorView, right: View, acc: TensorView, enable: Any) -> None:
-        one_group(warp)
         keep, region = bool(enable), acc.region(location)
 
         def complete() -> None:
@@ -549,7 +542,7 @@ def mma_ts(inst: Any, context: LoweringContext) -> Any:
             regions["d read"] = region
         context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core)
 
-    return run
+    return in_one_group(inst, context, run)
 
 
 @describe(
@@ -569,10 +562,8 @@ def copy(inst: Any, context: LoweringContext) -> Any:
     context.use(dst)
     context.use(src)
     item, location, first = element(dst.dtype), context.location, context.group.warps.start
-    one_group = require_one_group(inst, context)
 
     def run(warp: Warp, target: TensorView, source: View) -> None:
-        one_group(warp)
         if warp.index != first:
             return  # code generation lets one thread of the group issue it
 
@@ -582,7 +573,7 @@ def copy(inst: Any, context: LoweringContext) -> Any:
         regions = {"src": source.region(), "dst": target.region(location)}
         context.launch(warp, regions, complete, agent="tensor core", pipe=warp.tensor_core)
 
-    return run
+    return in_one_group(inst, context, run)
 
 
 @describe(
@@ -596,12 +587,10 @@ def copy(inst: Any, context: LoweringContext) -> Any:
 def commit(inst: Any, context: LoweringContext) -> Any:
     """One arrival on the mbarrier when all prior mma and cp of the executing thread are complete; with a mask, on the
     mbarrier at this place of each CTA that it names (PTX ISA, tcgen05.commit: .multicast::cluster)."""
-    one_group = require_one_group(inst, context)
     context.scalar(inst.mbarrier)
     location, mask = context.location, inst.multicast_mask
 
     def run(warp: Warp, address: int) -> None:
-        one_group(warp)
         barrier = barrier_in_cluster(warp.cta, address, location)
         covers = tuple(op for op in warp.cta.engine.in_flight(warp.cta) if op.pipe == warp.tensor_core)
         if mask is None:
@@ -615,4 +604,4 @@ def commit(inst: Any, context: LoweringContext) -> Any:
             warp, {}, lambda: True, agent="tensor core", barrier=barrier, pipe=warp.tensor_core, covers=covers
         )  # fmt: skip
 
-    return run
+    return in_one_group(inst, context, run)

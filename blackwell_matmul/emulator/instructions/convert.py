@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.instructions.denormals import flushed
 from blackwell_matmul.emulator.instructions.integers import elementwise, predicates
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
 from blackwell_matmul.emulator.machine import WarpState
@@ -43,11 +44,13 @@ def convert(build: Builder, each: Statement) -> Act:
         return elementwise(build, each, _to_tf32(each), "b32", "f32")
     read, word = build.reader(each.operands[1], source), WORDS[SIZES[to]]
     change = _change(each, to, source)
+    flush = "ftz" in each.modifiers
     target, widen = build.target(each.operands[0]), _widen(build, each, to)
 
     def act(warp: WarpState, mask: int) -> None:
         with np.errstate(all="ignore"):
-            value = change(read(warp))
+            value = change(flushed(read(warp))) if flush else change(read(warp))
+            value = flushed(value) if flush else value
         warp.set(target, value.view(word) if widen is None else widen(value), mask)
 
     return act

@@ -14,6 +14,7 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.instructions import integers
+from blackwell_matmul.emulator.instructions.denormals import flushed
 from blackwell_matmul.emulator.instructions.integers import elementwise
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.parser import Statement
@@ -30,14 +31,14 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any]) -> A
     def compute(*values: Any) -> Any:
         with np.errstate(all="ignore"):
             if flush:
-                values = tuple(map(_flushed, values))
+                values = tuple(map(flushed, values))
             if values[0].dtype.itemsize == 2:
                 result = function(*[value.astype(np.float32) for value in values]).astype(values[0].dtype)
             else:
                 result = function(*values).astype(values[0].dtype, copy=False)
             if saturate:
                 result = np.where(np.isnan(result), result.dtype.type(0), np.clip(result, 0, 1)).astype(result.dtype)
-            return _flushed(result) if flush else result
+            return flushed(result) if flush else result
 
     if type in PACKED:
         element, raw = PACKED[type], "b64" if type == "f32x2" else "b32"
@@ -48,14 +49,6 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any]) -> A
 
         return elementwise(build, each, packed, *[raw] * count)
     return elementwise(build, each, compute, *[type] * count)
-
-
-def _flushed(value: Array) -> Array:
-    """Subnormals are zero, with their sign (.ftz)."""
-    tiny = np.finfo(np.float32).tiny if value.dtype == np.float32 else None
-    if tiny is None:
-        return value
-    return np.where(np.abs(value) < tiny, np.copysign(np.float32(0), value), value)
 
 
 def _is_float(each: Statement) -> bool:
@@ -113,7 +106,9 @@ def extreme(build: Builder, each: Statement) -> Act:
     def compute(*values: Array) -> Array:
         result = values[0]
         for value in values[1:]:
-            result = function(result, value)
+            zeros = (result == 0) & (value == 0)
+            signs = np.signbit(result) | np.signbit(value) if low else np.signbit(result) & np.signbit(value)
+            result = np.where(zeros, np.where(signs, np.float32(-0.0), np.float32(0.0)), function(result, value))
         return result
 
     return floating(build, each, compute)

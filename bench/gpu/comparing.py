@@ -7,7 +7,6 @@ from __future__ import annotations
 import collections
 import inspect
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from cases import case_of, own
-from cases.made import WHOLE, Made
+from cases.made import TARGET, WHOLE, Made
 from explanations import EXACT, Bound, Pairs
 
 from blackwell_matmul.compiler import compile, nvrtc
@@ -28,7 +27,6 @@ from blackwell_matmul.runtime import load
 from blackwell_matmul.simulator import simulate
 from blackwell_matmul.simulator.simulate import prepare
 
-TARGET = os.environ.get("DIFFERENTIAL_TARGET", "sm_90a")
 DEVICE = "cuda"
 ROOM_BYTES = 4096
 """Around each tensor on the GPU; a store that misses shows there."""
@@ -41,8 +39,8 @@ HELD = {"bool": torch.bool, **{name: kind.torch for name, kind in WHOLE.items()}
 """By tilus's name of a type what holds it."""
 
 WORST_FIRST = (
-    "error", "DIFFERENT", "not-emulated", "simulate-refuses", "compile-refuses", "finding", "rounding", "nan-bits", "both-refuse",
-    "equal", "no-gpu", "nothing",
+    "error", "DIFFERENT", "not-emulated", "simulate-refuses", "compile-refuses", "finding", "rounding", "nan-bits",
+    "both-refuse", "equal", "no-gpu", "nothing",
 )  # fmt: skip
 Row = dict[str, Any]
 

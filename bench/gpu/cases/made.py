@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import os
 import tempfile
 import textwrap
 from collections.abc import Callable, Sequence
@@ -18,6 +19,9 @@ from typing import Any
 
 import torch
 from explanations import EXACT, Bound
+
+TARGET = os.environ.get("DIFFERENTIAL_TARGET", "sm_90a")
+"""What the cases are compiled for."""
 
 
 @dataclass(frozen=True)

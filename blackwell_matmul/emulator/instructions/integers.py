@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
-from blackwell_matmul.emulator.instructions.denormals import flushed
+from blackwell_matmul.emulator.instructions.special_values import flushed
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, lanes, mask_of
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement

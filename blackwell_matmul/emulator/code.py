@@ -70,6 +70,12 @@ class Executable(NamedTuple):
     source: Statement
 
 
+_UNWRITTEN: dict[int, Any] = {size: filled(int.from_bytes(b"\x5a\xa5" * 8, "little"), size) for size in WORDS}
+_UNWRITTEN[0] = 0x5A5AA5A5
+"""What a register holds that nothing has written, 0 for a predicate. Compilers compute with such ones, and drop what
+comes of it: reading one is no fault, using what it holds shows in the results."""
+
+
 class Builder:
     """What the functions of one kernel are made with.
 
@@ -79,7 +85,7 @@ class Builder:
 
     def __init__(self, registers: list[str], labels: dict[str, int]) -> None:
         self.types, self.labels = registers, labels
-        self.slots: list[Any] = [None] * len(registers)
+        self.slots: list[Any] = [_UNWRITTEN[SIZES[type] if type != "pred" else 0] for type in registers]
         self.specials: dict[tuple[str, int], int] = {}
         self._constants: dict[tuple[int, int], int] = {}
         self._nowhere: int | None = None
@@ -111,7 +117,7 @@ class Builder:
     def scratch(self) -> int:
         """A slot that nobody reads."""
         if self._nowhere is None:
-            self._nowhere = self._new(None)
+            self._nowhere = self._new(0)
         return self._nowhere
 
     # --- operands

@@ -215,10 +215,7 @@ def move(build: Builder, each: Statement) -> Act:
         raise Unknown(f"{each.opcode} between registers of other sizes is not emulated")
 
     def act(warp: WarpState, mask: int) -> None:
-        value = warp.registers[slot]
-        if value is None:
-            raise TypeError("NoneType")
-        warp.set(target, value, mask)
+        warp.set(target, warp.registers[slot], mask)
 
     return act
 

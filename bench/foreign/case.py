@@ -1,7 +1,7 @@
 """What a case is: a kernel of another compiler, its launch, the data that it runs on and what it must compute.
 
-`Case` is how the families in `kernels/` write one. `compiled` makes PTX and a plain record of it, which needs Triton but
-no GPU; `run.py` needs the record and the PTX alone.
+`Case` is how the families in `kernels/` write one. `compiled` makes PTX and a plain record of it, which needs Triton
+but no GPU; `run.py` needs the record and the PTX alone.
 """
 
 from __future__ import annotations
@@ -26,8 +26,25 @@ TRITON_TYPES = {
     "int64": "i64",
 }
 
-MAP_TYPES = ["UINT8", "UINT16", "UINT32", "INT32", "UINT64", "INT64", "FLOAT16", "FLOAT32", "FLOAT32_FTZ", "FLOAT64", "BFLOAT16", "TFLOAT32", "TFLOAT32_FTZ", "16U4_ALIGN8B", "16U4_ALIGN16B", "16U6_ALIGN16B"]
-"""CU_TENSOR_MAP_DATA_TYPE_ by the number that Triton's metadata has, which orders three of them differently than cuda.h."""
+MAP_TYPES = [
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "INT32",
+    "UINT64",
+    "INT64",
+    "FLOAT16",
+    "FLOAT32",
+    "FLOAT32_FTZ",
+    "FLOAT64",
+    "BFLOAT16",
+    "TFLOAT32",
+    "TFLOAT32_FTZ",
+    "16U4_ALIGN8B",
+    "16U4_ALIGN16B",
+    "16U6_ALIGN16B",
+]
+"""CU_TENSOR_MAP_DATA_TYPE_ by the number in Triton's metadata, which orders three of them as PTX does, not cuda.h."""
 
 SWIZZLES = ("NONE", "32B", "64B", "128B")
 
@@ -77,8 +94,8 @@ Argument = str | int | float | Descriptor | Constant
 class Case:
     """One kernel and one launch. arguments: by parameter; a 1 becomes a constant, as Triton makes it.
 
-    reference: a function of `references.py` and its options, which names tensors. cluster: `num_ctas` of the options. exact: whether
-    nothing is rounded on exact data but into the output's type, so that the result must be equal.
+    reference: a function of `references.py` and its options, which names tensors. exact: on exact data nothing is
+    rounded but into the output's type, so that the result must be equal.
     """
 
     name: str
@@ -149,7 +166,7 @@ def _record(case: Case, ptx: str, metadata: Any) -> dict[str, Any]:
         "shared_bytes": metadata.shared,
         "tensors": {key: tensor.record() for key, tensor in case.tensors.items()},
         "arguments": _matched(ptx, [*_arguments(case, metadata), *_scratch(case, metadata)]),
-        "reference": {"function": name, **options},
+        "reference": {"reference": name, **options},
         "exact": case.exact,
         "opcodes": dict(sorted(asynchronous(ptx).items())),
     }

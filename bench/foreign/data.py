@@ -1,7 +1,7 @@
 """The tensors of a case from their recipes: the same numbers on every machine.
 
-A recipe is one of {"integers": [low, high]}, {"normal": deviation}, {"uniform": [low, high]}, {"powers": [low, high]} (of
-two), {"bytes": true} (any bits), {"permutation": true}, {"fill": value} and {"poison": true}, with a "seed".
+A recipe is one of {"integers": [low, high]}, {"normal": deviation}, {"uniform": [low, high]}, {"powers": [low, high]}
+(of two), {"bytes": true} (any bits), {"permutation": true}, {"fill": value} and {"poison": true}, with a "seed".
 """
 
 from __future__ import annotations

@@ -63,7 +63,8 @@ def _told(name: str, result: np.ndarray, wanted: np.ndarray, bad: np.ndarray) ->
     at = tuple(int(i) for i in np.argwhere(bad)[0])
     unwritten = int((is_poison(result) & bad).sum())
     told = f", {unwritten} as if never written" if unwritten else ""
-    return f"{int(bad.sum())} of {bad.size} elements of {name} are wrong{told}: {name}{list(at)} is {result[at]}, not {wanted[at]}"
+    wrong = f"{int(bad.sum())} of {bad.size} elements of {name} are wrong{told}"
+    return f"{wrong}: {name}{list(at)} is {result[at]}, not {wanted[at]}"
 
 
 def _isnan(values: np.ndarray) -> np.ndarray:

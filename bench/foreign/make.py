@@ -103,9 +103,9 @@ def _bare(ptx: str) -> str:
 
 def _reason(text: str, code: int) -> str:
     """What the compiler said first of all."""
-    said = re.search(r"error: (.*)|Assertion .*|^\w*(?:Error|Exception).*", text, re.MULTILINE)
-    signal = f"ended by signal {-code}: " if code < 0 else ""
-    return signal + (said[1] or said[0] if said else text.strip()[-300:])[:400]
+    said = re.findall(r"error: (.*)|(Assertion .*)|^(\w*(?:Error|Exception)\b.*)", text, re.MULTILINE)
+    ended = f"ended by signal {-code}: " if code < 0 else ""
+    return ended + ("".join(said[0]) if said and said[0][0] else " ".join(text.split())[-300:])
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ class Expected:
 
 def expected(options: Mapping[str, Any], tensors: Tensors) -> dict[str, Expected]:
     """By the name of the output."""
-    function = REFERENCES[options["function"]]
-    return function(tensors, **{key: value for key, value in options.items() if key != "function"})
+    function = REFERENCES[options["reference"]]
+    return function(tensors, **{key: value for key, value in options.items() if key != "reference"})
 
 
 def f64(values: np.ndarray) -> np.ndarray:
@@ -63,8 +63,8 @@ def as_tf32(values: np.ndarray) -> np.ndarray:
 
 
 def matmul(
-    tensors: Tensors, a: str, b: str, out: str, transposed_a: bool = False, transposed_b: bool = False, tf32: bool = False,
-    bias: str = "", activation: str = "", column_scale: str = "", addend: str = "",
+    tensors: Tensors, a: str, b: str, out: str, transposed_a: bool = False, transposed_b: bool = False,
+    tf32: bool = False, bias: str = "", activation: str = "", column_scale: str = "", addend: str = "",
 ) -> dict[str, Expected]:  # fmt: skip
     """out = activation(A B + bias) · scale + addend; C[m, n] of A[m, k] and B[k, n], each as it lies in memory."""
     left, right = turned(tensors[a], transposed_a), turned(tensors[b], transposed_b)
@@ -103,10 +103,15 @@ def chained(tensors: Tensors, a: str, b: str, c: str, out: str) -> dict[str, Exp
 
 def scaled_matmul(
     tensors: Tensors, a: str, b: str, a_scale: str, b_scale: str, out: str, a_type: str, b_type: str, block: int,
+    packed: bool = False,
 ) -> dict[str, Expected]:  # fmt: skip
-    """out = (A scale_A) (B scale_B)^T, each row of A and of B with a scale for `block` elements along k."""
-    left = wide(tensors[a], a_type) * spread(tensors[a_scale], block)
-    right = wide(tensors[b], b_type) * spread(tensors[b_scale], block)
+    """out = (A scale_A) (B scale_B)^T, each row of A and of B with a scale for `block` elements along k.
+
+    packed: the scales lie in blocks of 128 rows by 4 columns, and in those in the order that tcgen05.cp takes.
+    """
+    of_a, of_b = (unpacked(tensors[name]) if packed else tensors[name] for name in (a_scale, b_scale))
+    left = wide(tensors[a], a_type) * spread(of_a, block)
+    right = wide(tensors[b], b_type) * spread(of_b, block)
     return {out: Expected(left @ right.T, (f32(left) @ f32(right).T).numpy(), sum_noise(left, right.T))}
 
 
@@ -119,6 +124,11 @@ def wide(values: np.ndarray, kind: str) -> np.ndarray:
     return magnitudes[codes & 7] * np.where(codes & 8, -1.0, 1.0)
 
 
+def unpacked(scales: np.ndarray) -> np.ndarray:
+    rows, columns = scales.shape
+    return scales.reshape(rows // 128, columns // 4, 32, 4, 4).transpose(0, 3, 2, 1, 4).reshape(rows, columns)
+
+
 def spread(scales: np.ndarray, block: int) -> np.ndarray:
     """A scale for each element; bytes are E8M0, powers of two with a bias of 127."""
     values = 2.0 ** (scales.astype(np.float64) - 127) if scales.dtype == np.uint8 else f64(scales)
@@ -126,18 +136,18 @@ def spread(scales: np.ndarray, block: int) -> np.ndarray:
 
 
 def attention(
-    tensors: Tensors, q: str, k: str, v: str, out: str, scale: float, causal: bool = False
+    tensors: Tensors, q: str, k: str, v: str, out: str, scale: float, causal: bool = False, heads: int = 1
 ) -> dict[str, Expected]:
-    """softmax(Q K^T scale) V; torch's own rounds the probabilities to V's type."""
-    queries, keys, values = tensors[q], tensors[k], tensors[v]
+    """softmax(Q K^T scale) V of each head; torch's own rounds the probabilities to V's type."""
+    queries, keys, values = (tensors[name].reshape(heads, -1, tensors[name].shape[-1]) for name in (q, k, v))
     allowed = torch.ones(queries.shape[-2], keys.shape[-2], dtype=torch.bool)
     allowed = allowed.tril() if causal else allowed
 
-    def attended(wide_: Callable[[np.ndarray], torch.Tensor], narrow: bool) -> np.ndarray:
-        scores = (wide_(queries) @ wide_(keys).mT * scale).masked_fill(~allowed, -torch.inf)
+    def attended(wide: Callable[[np.ndarray], torch.Tensor], narrow: bool) -> np.ndarray:
+        scores = (wide(queries) @ wide(keys).mT * scale).masked_fill(~allowed, -torch.inf)
         weights = torch.exp(scores - scores.amax(-1, keepdim=True))
-        rounded = wide_(weights.numpy().astype(values.dtype)) if narrow else weights
-        return (rounded @ wide_(values) / weights.sum(-1, keepdim=True)).numpy()
+        rounded = wide(weights.numpy().astype(values.dtype)) if narrow else weights
+        return (rounded @ wide(values) / weights.sum(-1, keepdim=True)).numpy().reshape(tensors[q].shape)
 
     return {out: Expected(attended(lambda x: torch.from_numpy(f64(x)), False), attended(f32, True))}
 
@@ -156,16 +166,39 @@ def _equal(values: np.ndarray, transposed: bool) -> Expected:
 
 
 def padded(
-    tensors: Tensors, source: str, out: str, offset: tuple[int, ...], shape: tuple[int, ...], fill: float = 0.0
+    tensors: Tensors, source: str, out: str, offset: tuple[int, ...], shape: tuple[int, ...], fill: str = "zero"
 ) -> dict[str, Expected]:
-    """The box of `shape` at `offset` of the source, `fill` where it leaves the tensor."""
+    """The box of `shape` at `offset` of the source, zero or NaN where it leaves the tensor."""
     values = tensors[source]
-    exact = np.full(shape, fill)
+    exact = np.full(shape, 0.0 if fill == "zero" else np.nan)
     starts = [max(0, at) for at in offset]
     ends = [min(extent, at + size) for extent, at, size in zip(values.shape, offset, shape)]
     inside = tuple(slice(start - at, end - at) for start, end, at in zip(starts, ends, offset))
     exact[inside] = f64(values[tuple(slice(start, end) for start, end in zip(starts, ends))])
     return {out: Expected(exact, exact)}
+
+
+def cut(tensors: Tensors, source: str, out: str, index: int, columns: int) -> dict[str, Expected]:
+    """A copy; of the slice at `index`, the columns from `columns` on are zero."""
+    exact = f64(tensors[source])
+    exact[index, ..., columns:] = 0
+    return {out: Expected(exact, exact)}
+
+
+def reduced(tensors: Tensors, source: str, out: str, function: str) -> dict[str, Expected]:
+    """out = function(out, source), element by element."""
+    exact = REDUCTIONS[function](tensors[out], tensors[source])
+    return {out: Expected(exact, exact)}
+
+
+REDUCTIONS: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "add": np.add,
+    "min": np.minimum,
+    "max": np.maximum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
 
 
 def gathered(tensors: Tensors, source: str, index: str, out: str, axis: int = 0) -> dict[str, Expected]:
@@ -199,7 +232,7 @@ ROWWISE: Mapping[str, Callable[..., torch.Tensor]] = {
     "layernorm": lambda x, weight, bias: torch.nn.functional.layer_norm(x, x.shape[-1:], weight, bias, 1e-5),
     "sum": lambda x: x.sum(-1),
     "max": lambda x: x.amax(-1),
-    "argmax": lambda x: x.argmax(-1),
+    "argmax": lambda x: torch.from_numpy(np.argmax(x.numpy(), -1)),
     "cumsum": lambda x: x.cumsum(-1),
     "sort": lambda x: x.sort(-1).values,
 }
@@ -213,6 +246,8 @@ def elementwise(tensors: Tensors, source: str, out: str, function: str) -> dict[
 
 ELEMENTWISE: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "identity": lambda x: x,
+    "truncate": torch.trunc,
+    "double": lambda x: 2 * x,
     "exp": torch.exp,
     "log": torch.log,
     "sin": torch.sin,
@@ -224,6 +259,12 @@ ELEMENTWISE: Mapping[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+def by_twos(tensors: Tensors, a: str, b: str, out: str) -> dict[str, Expected]:
+    """out = a b + (a + b b)."""
+    exact = f64(tensors[a]) * f64(tensors[b]) + (f64(tensors[a]) + f64(tensors[b]) ** 2)
+    return {out: Expected(exact, exact)}
+
+
 def arithmetic(tensors: Tensors, a: str, b: str, **outs: str) -> dict[str, Expected]:
     """Integer operations of C on two tensors: each option names the operation of one output."""
     with np.errstate(over="ignore"):
@@ -231,29 +272,19 @@ def arithmetic(tensors: Tensors, a: str, b: str, **outs: str) -> dict[str, Expec
     return {out: Expected(values, values) for out, values in made.items()}
 
 
-def _unsigned(
-    function: Callable[[np.ndarray, np.ndarray], np.ndarray],
-) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    return lambda x, y: function(x.astype(np.uint32), y.astype(np.uint32))
+def _unsigned(values: np.ndarray) -> np.ndarray:
+    return values.view(np.uint32).astype(np.uint64)
 
 
 ARITHMETIC: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "divide": lambda x, y: np.trunc(f64(x) / f64(y)).astype(np.int64),
     "modulo": lambda x, y: np.fmod(x, y),
     "shift": lambda x, y: x >> (y & 31),
-    "high": lambda x, y: (_wide_product(x, y) >> 32).astype(np.int32),
-    "unsigned_high": lambda x, y: (
-        (x.view(np.uint32).astype(np.uint64) * y.view(np.uint32).astype(np.uint64) >> np.uint64(32))
-        .astype(np.uint32)
-        .view(np.int32)
-    ),  # fmt: skip
+    "high": lambda x, y: (x.astype(np.int64) * y.astype(np.int64) >> 32).astype(np.int32),
+    "unsigned_high": lambda x, y: (_unsigned(x) * _unsigned(y) >> np.uint64(32)).astype(np.uint32).view(np.int32),
     "minimum": np.minimum,
     "xor": np.bitwise_xor,
 }
-
-
-def _wide_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return x.astype(np.int64) * y.astype(np.int64)
 
 
 def histogram(tensors: Tensors, source: str, out: str) -> dict[str, Expected]:
@@ -272,7 +303,7 @@ def total(tensors: Tensors, source: str, out: str) -> dict[str, Expected]:
 REFERENCES: Mapping[str, Callable[..., dict[str, Expected]]] = {
     function.__name__: function
     for function in (
-        matmul, chained, scaled_matmul, attention, same, padded, gathered, scattered, rowwise, elementwise, arithmetic,
-        histogram, total,
+        matmul, chained, scaled_matmul, attention, same, padded, cut, reduced, gathered, scattered, rowwise,
+        elementwise, by_twos, arithmetic, histogram, total,
     )
 }  # fmt: skip

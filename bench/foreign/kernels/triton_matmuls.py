@@ -247,7 +247,7 @@ def of_pointers(
         grid=grid(mnk, tile),
         tensors=problem(mnk, dtype, out_type(dtype), ta, tb),
         arguments={
-            **dict(a="a", b="b", c="c"), **sizes(mnk), **strides, **blocks(tile),
+            "a": "a", "b": "b", "c": "c", **sizes(mnk), **strides, **blocks(tile),
             "ACC": accumulator(dtype), "MASK": Constant(mask),
         },
         reference=product(ta, tb, tf32=dtype == "float32"),
@@ -260,7 +260,6 @@ def of_host_maps(
     mnk: tuple[int, int, int], tile: tuple[int, int, int], dtype: str = "float16", stages: int = 3, warps: int = 4,
     ta: bool = False, tb: bool = True, targets: tuple[int, ...] = (90, 100),
 ) -> Case:  # fmt: skip
-    m, n, k = mnk
     bm, bn, bk = tile
     odd = any(extent % block for extent, block in zip(mnk, tile))
     major = ("t" if ta else "n") + ("t" if tb else "n")
@@ -274,7 +273,7 @@ def of_host_maps(
             "a": Descriptor("a", (bk, bm) if ta else (bm, bk)),
             "b": Descriptor("b", (bn, bk) if tb else (bk, bn)),
             "c": Descriptor("c", (bm, bn)),
-            "k": k, **blocks(tile), "ACC": accumulator(dtype), "TA": Constant(ta), "TB": Constant(tb),
+            "k": mnk[2], **blocks(tile), "ACC": accumulator(dtype), "TA": Constant(ta), "TB": Constant(tb),
         },
         reference=product(ta, tb, tf32=dtype == "float32"),
         targets=targets,

@@ -88,7 +88,7 @@ def of(
     mnk: tuple[int, int, int], tile: tuple[int, int, int], a: str, b: str, block: int,
     stages: int = 2, warps: int = 4, pointers: bool = False, targets: tuple[int, ...] = (100,),
 ) -> Case:  # fmt: skip
-    (m, n, k), (bm, bn, bk) = mnk, tile
+    (_, n, k), (bm, bn, bk) = mnk, tile
     ways = {
         "a": Descriptor("a", (bm, bk // PACKED[a])),
         "b": Descriptor("b", (bn, bk // PACKED[b])),

@@ -3,6 +3,7 @@
     python -m venv triton_venv && triton_venv/bin/pip install triton==3.9.0
     triton_venv/bin/python bench/foreign/make.py build/foreign
     triton_venv/bin/python bench/foreign/make.py build/foreign --only maps_f16
+    triton_venv/bin/python bench/foreign/make.py tests/emulator/foreign --sample   # the few that the tests emulate
 
 No GPU is needed, and of this project nothing. What does not compile is listed with its reason in `refused.json`.
 """
@@ -27,39 +28,62 @@ from case import Case, compiled
 FAMILIES = ("triton_matmuls", "triton_scaled", "triton_others", "gluon_hopper", "gluon_blackwell")
 
 
+SAMPLE = (
+    "pointers_f16_nn_64x64x32_s2_w4_masked_sm120",
+    "device_maps_e4m3_64x64x64_s1_w4_odd_sm100",
+    "scaled_e2m1_e2m1_by16_128x64x64_s1_w4_sm100",
+    "softmax_float16_200_sm90",
+    "box_float16_16x32_nan_low_sm90",
+    "copy_device_maps_int8_sm90",
+    "sum_under_lock_sm90",
+    "wgmma_f16_tn_64x64x64_swizzle64_64_n64_w4_sm90",
+    "wgmma_unswizzled_down_across_sm90",
+    "tma_reduce_add_float16_sm90",
+    "cluster_rows_to_columns_sm90",
+    "tcgen05_bf16_nt_64x64x64_swizzle64_64_64x64_16x256b_w4_sm100",
+    "tcgen05_cp_swizzle32_128x16_by16_sm100",
+    "pair_bf16_128x64_ctas2_sm100",
+    "taken_over_sm100",
+)
+"""One case each of what an emulator has to know: small problems, a second each."""
+
+
 def main() -> int:
     options = _options()
     options.folder.mkdir(parents=True, exist_ok=True)
-    chosen = [
-        (case, target) for case in _cases() for target in case.targets if options.only in f"{case.name}_sm{target}"
-    ]
+    chosen = {name: made for name, made in _cases() if _wanted(name, options)}
     if options.list:
-        print(*(f"{case.name}_sm{target}" for case, target in chosen), sep="\n")
+        print(*chosen, sep="\n")
         return 0
     refused = {}
-    for case, target in chosen:
-        name = f"{case.name}_sm{target}"
-        reason = _write(case, target, options.folder / name, options.small)
+    for name, (case, target) in chosen.items():
+        reason = _write(case, target, options.folder / name, options.sample)
         print(f"{name}: {reason or 'written'}", flush=True)
         if reason:
             refused[name] = reason
-    (options.folder / "refused.json").write_text(json.dumps(refused, indent=2) + "\n")
-    return 0
+    if not options.sample:
+        (options.folder / "refused.json").write_text(json.dumps(refused, indent=2) + "\n")
+    return int(options.sample and bool(refused))
+
+
+def _wanted(name: str, options: argparse.Namespace) -> bool:
+    return options.only in name and (not options.sample or name in SAMPLE)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="cases with this in their name")
-    parser.add_argument("--small", action="store_true", help="gzip the PTX, without its debug sections")
+    parser.add_argument("--sample", action="store_true", help="those of SAMPLE, packed, without their debug sections")
     parser.add_argument("--list", action="store_true", help="print the names alone")
     return parser.parse_args()
 
 
-def _cases() -> Iterator[Case]:
+def _cases() -> Iterator[tuple[str, tuple[Case, int]]]:
+    """Each case for each of its targets, by its full name."""
     for family in FAMILIES:
-        if (Path(__file__).parent / "kernels" / f"{family}.py").exists():
-            yield from importlib.import_module(f"kernels.{family}").cases()
+        for case in importlib.import_module(f"kernels.{family}").cases():
+            yield from ((f"{case.name}_sm{target}", (case, target)) for target in case.targets)
 
 
 def _write(case: Case, target: int, path: Path, small: bool) -> str:

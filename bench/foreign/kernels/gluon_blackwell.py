@@ -304,7 +304,8 @@ def taken_over(x, y, columns, BM: gl.constexpr, BN: gl.constexpr):
         phase ^= 1
         found = clc.load_result(answer)
         more = found.is_canceled()
-        tile = found.program_id(0)
+        if more:
+            tile = found.program_id(0)
 
 
 @gluon.jit

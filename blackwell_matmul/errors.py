@@ -25,3 +25,7 @@ class SimulationError(BlackwellMatmulError):
 
 class DriverError(BlackwellMatmulError):
     """The CUDA driver refused a call; the message has the call, what was attempted, and the driver's own reason."""
+
+
+class EmulationError(BlackwellMatmulError):
+    """The emulated code cannot go on: no meaning, no such instruction, or no end; the message has the PTX line."""

@@ -1,0 +1,221 @@
+"""From an instruction to a Python function, once for a kernel: the registry of instructions, and what they read.
+
+Every operand is a slot among the registers of a warp: constants and special registers have theirs behind the declared
+ones, so that an instruction reads them all alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, filled
+from blackwell_matmul.emulator.machine import WarpState
+from blackwell_matmul.emulator.parser import (
+    SIZES,
+    Address,
+    Not,
+    Nothing,
+    Number,
+    Operand,
+    Pair,
+    Register,
+    Statement,
+    Symbol,
+    Vector,
+    float_bits,
+)  # fmt: skip
+from blackwell_matmul.errors import EmulationError
+
+Act = Callable[[WarpState, int], Any]
+"""Does an instruction in the lanes of a mask. Gives None to go on, an integer to jump there, a Blocked to wait, or
+EXIT."""
+Make = Callable[["Builder", Statement], Act]
+EXIT = object()
+
+_INSTRUCTIONS: dict[str, Make] = {}
+M = TypeVar("M", bound=Make)
+
+
+def instruction(*opcodes: str) -> Callable[[M], M]:
+    """Register what makes the function of these opcodes; the longest name that an opcode starts with is taken."""
+
+    def register(make: M) -> M:
+        for opcode in opcodes:
+            assert opcode not in _INSTRUCTIONS, opcode
+            _INSTRUCTIONS[opcode] = make
+        return make
+
+    return register
+
+
+def known() -> list[str]:
+    """The opcodes that are emulated, in order."""
+    return sorted(_INSTRUCTIONS)
+
+
+class Unknown(EmulationError):
+    """An instruction or a form of one that is not emulated."""
+
+
+class Executable(NamedTuple):
+    """An instruction that can run. guard: the slot of its predicate, -1 where it has none."""
+
+    act: Act
+    guard: int
+    negated: bool
+    source: Statement
+
+
+class Builder:
+    """What the functions of one kernel are made with.
+
+    constants: their slots' contents, behind the declared registers. specials: slots whose contents depend on the warp,
+    by name and bytes. labels: where jumps go. addresses: of the variables, for those that are the same for every CTA.
+    """
+
+    def __init__(self, registers: list[str], labels: dict[str, int], addresses: dict[str, int]) -> None:
+        self.types = registers
+        self.labels, self.addresses = labels, addresses
+        self.slots: list[Any] = [None] * len(registers)
+        self.specials: dict[tuple[str, int], int] = {}
+        self._constants: dict[tuple[int, int], int] = {}
+        self._nowhere: int | None = None
+
+    def build(self, each: Statement) -> Executable:
+        make = _find(each.opcode)
+        if make is None:
+            raise Unknown(f"{each.opcode} is not emulated")
+        guard, negated = (-1, False) if each.guard is None else (each.guard[0].slot, each.guard[1])
+        return Executable(make(self, each), guard, negated, each)
+
+    # --- slots
+
+    def constant(self, bits: int, nbytes: int) -> int:
+        bits &= (1 << 8 * nbytes) - 1
+        if (bits, nbytes) not in self._constants:
+            self._constants[bits, nbytes] = self._new(filled(bits, nbytes))
+        return self._constants[bits, nbytes]
+
+    def special(self, name: str, nbytes: int) -> int:
+        if (name, nbytes) not in self.specials:
+            self.specials[name, nbytes] = self._new(None)
+        return self.specials[name, nbytes]
+
+    def _new(self, content: Any) -> int:
+        self.slots.append(content)
+        return len(self.slots) - 1
+
+    def scratch(self) -> int:
+        """A slot that nobody reads."""
+        if self._nowhere is None:
+            self._nowhere = self._new(None)
+        return self._nowhere
+
+    # --- operands
+
+    def source(self, operand: Operand, type: str) -> int:
+        """The slot that an operand is read from, as raw words of the type's size."""
+        if isinstance(operand, Register):
+            return operand.slot
+        if isinstance(operand, Number):
+            return self.constant(_bits(operand, type), SIZES[type])
+        if isinstance(operand, Symbol):
+            return self.special(operand.name, SIZES[type])
+        if isinstance(operand, Address) and isinstance(operand.base, Symbol):  # `mov.u64 %rd, name+8`
+            return self.special(f"{operand.base.name}+{operand.offset}", SIZES[type])
+        raise Unknown(f"an operand {operand} of type {type} is not understood")
+
+    def target(self, operand: Operand) -> int:
+        if isinstance(operand, Register):
+            return operand.slot
+        if isinstance(operand, Nothing):
+            return self.scratch()
+        raise Unknown(f"a result cannot go to {operand}")
+
+    def reader(self, operand: Operand, type: str) -> Callable[[WarpState], Array]:
+        """What gives an operand as the numpy type; of a wider register, the low bits."""
+        slot, wanted, size = self.source(operand, type), TYPES[type], SIZES[type]
+        if isinstance(operand, Register) and SIZES[self.types[operand.slot]] != size:
+            word = WORDS[size]
+            return lambda warp: warp.registers[slot].astype(word).view(wanted)
+        if wanted is WORDS[size]:
+            return lambda warp: warp.registers[slot]
+        return lambda warp: warp.registers[slot].view(wanted)
+
+    def scalar(self, operand: Operand, type: str = "b32") -> Callable[[WarpState, int], int]:
+        """What gives an operand in one lane, as an integer."""
+        read = self.reader(operand, type)
+        return lambda warp, lane: int(read(warp)[lane])
+
+    def predicate(self, operand: Operand) -> Callable[[WarpState], int]:
+        """What gives a predicate as a mask."""
+        if isinstance(operand, Not):
+            inner = self.predicate(operand.operand)
+            return lambda warp: inner(warp) ^ ALL
+        if isinstance(operand, Number):
+            value = ALL if operand.value else 0
+            return lambda warp: value
+        if isinstance(operand, Register):
+            slot = operand.slot
+            return lambda warp: warp.registers[slot]
+        raise Unknown(f"{operand} is no predicate")
+
+    def address(self, operand: Operand) -> Callable[[WarpState], Array]:
+        """What gives the 32 addresses of `[base + offset]`, as 64 bits."""
+        if isinstance(operand, Register):
+            operand = Address(operand)
+        if not isinstance(operand, Address):
+            raise Unknown(f"{operand} is no address")
+        base, offset = operand.base, np.uint64(operand.offset & (1 << 64) - 1)
+        if isinstance(base, (Symbol, Number)):
+            slot = self.source(base, "b64")
+            return lambda warp: warp.registers[slot] + offset
+        slot = base.slot
+        if SIZES[self.types[slot]] == 8:
+            return lambda warp: warp.registers[slot] + offset
+        short = np.uint32(operand.offset & 0xFFFFFFFF)
+        return lambda warp: (warp.registers[slot] + short).astype(np.uint64)
+
+    def vector(self, operand: Operand) -> tuple[Operand, ...]:
+        return operand.parts if isinstance(operand, Vector) else (operand,)
+
+    def targets(self, operand: Operand) -> list[int]:
+        return [self.target(each) for each in self.vector(operand)]
+
+    def pair(self, operand: Operand) -> tuple[Operand, Operand]:
+        """A result and its predicate; the predicate may not be there."""
+        return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, Nothing())
+
+    def fit(self, register: Operand, nbytes: int) -> Callable[[Array], Array] | None:
+        """What widens a word of this size to the register that it goes to; None where it fits."""
+        if isinstance(register, Register) and SIZES[self.types[register.slot]] != nbytes:
+            wide = WORDS[SIZES[self.types[register.slot]]]
+            return lambda value: value.astype(wide)
+        return None
+
+
+def _find(opcode: str) -> Make | None:
+    while opcode not in _INSTRUCTIONS and opcode:
+        opcode = re.sub(r"(^|\.|::)\w+$", "", opcode)
+    return _INSTRUCTIONS.get(opcode)
+
+
+def _bits(number: Number, type: str) -> int:
+    if number.is_bits:
+        return int(number.value)
+    if type in ("f32", "f64"):
+        return float_bits(float(number.value), SIZES[type])
+    return int(number.value)
+
+
+def last_type(each: Statement) -> str:
+    """The type that an opcode ends with, such as "s32" of add.s32."""
+    return each.modifiers[-1]
+
+
+def full(value: Any, dtype: Any) -> Array:
+    return np.full(LANES, value, dtype)

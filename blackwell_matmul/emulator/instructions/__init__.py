@@ -1,0 +1,19 @@
+"""One function for each instruction of PTX, in files by family; importing this package registers all of them."""
+
+from blackwell_matmul.emulator.instructions import (
+    cluster_launch,
+    control,
+    convert,
+    copies,
+    floats,
+    fragments,
+    integers,
+    mbarriers,
+    moves,
+    tensor_cores,
+)
+
+__all__ = [
+    "cluster_launch", "control", "convert", "copies", "floats", "fragments", "integers", "mbarriers", "moves",
+    "tensor_cores",
+]  # fmt: skip

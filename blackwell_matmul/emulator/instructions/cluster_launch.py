@@ -1,0 +1,71 @@
+"""Cluster launch control: a running cluster takes the place of a waiting one (PTX ISA, "clusterlaunchcontrol")."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blackwell_matmul.emulator.code import Act, Builder, instruction
+from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
+from blackwell_matmul.emulator.lanes import LANES, first, mask_of
+from blackwell_matmul.emulator.machine import WarpState
+from blackwell_matmul.emulator.parser import Statement
+from blackwell_matmul.emulator.spaces import RANK, Undefined
+
+OFFSET = (1 << RANK) - 1
+RESPONSE_BYTES = 16
+"""Opaque to programs; here the index of the first CTA and whether there is one, 32 bits each."""
+
+
+@instruction("clusterlaunchcontrol.try_cancel")
+def try_cancel(build: Builder, each: Statement) -> Act:
+    """`try_cancel.async{.multicast::cluster::all} [response], [mbarrier]`: 16 bytes, counted by complete_tx."""
+    response, barrier = (barrier_address(build, operand) for operand in each.operands)
+    to_all = "multicast::cluster::all" in each.modifiers
+
+    def act(warp: WarpState, mask: int) -> None:
+        lane, cta = first(mask), warp.cta
+        place, signal = int(response(warp)[lane]), int(barrier(warp)[lane])
+        ctas = cta.cluster.ctas if to_all else [cta.cluster.owner(place)]
+
+        def answer() -> None:
+            grid = cta.cluster.grid
+            taken = grid.waiting.popleft() if grid.waiting else None
+            words = np.array([*(taken or (0, 0, 0)), taken is not None], np.uint32)
+            for each in ctas:
+                target = place & OFFSET | each.rank << RANK
+                if target % RESPONSE_BYTES:
+                    raise Undefined(f"a response at {target & OFFSET:,} of shared memory, which is no multiple of 16")
+                each.shared.bytes(target, RESPONSE_BYTES, "writes")[:] = words.view(np.uint8)
+                each.shared.mark(target, RESPONSE_BYTES)
+                cta.barrier(signal & OFFSET | each.rank << RANK if to_all else signal).complete(RESPONSE_BYTES)
+
+        cta.cluster.grid.issue("other", answer)
+
+    return act
+
+
+@instruction("clusterlaunchcontrol.query_cancel.is_canceled")
+def is_canceled(build: Builder, each: Statement) -> Act:
+    target, response = build.target(each.operands[0]), build.source(each.operands[1], "b128")
+
+    def act(warp: WarpState, mask: int) -> None:
+        words = warp.registers[response].view(np.uint32).reshape(LANES, 4)
+        warp.set_predicate(target, mask_of(words[:, 3] != 0), mask)
+
+    return act
+
+
+@instruction("clusterlaunchcontrol.query_cancel.get_first_ctaid")
+def first_cta(build: Builder, each: Statement) -> Act:
+    """`.v4.b32.b128 {x, y, z, _}, response`, or `::x` and its like for one of them."""
+    targets, response = build.targets(each.operands[0]), build.source(each.operands[1], "b128")
+    axis = next(("xyz".index(word[-1]) for word in each.modifiers if word.startswith("get_first_ctaid::")), None)
+
+    def act(warp: WarpState, mask: int) -> None:
+        words = warp.registers[response].view(np.uint32).reshape(LANES, 4)
+        if not words[:, 3].all():
+            raise Undefined("asks for the index of a cluster that was not canceled")
+        for index, target in enumerate(targets if axis is None else targets[:1]):
+            warp.set(target, words[:, index if axis is None else axis].copy(), mask)
+
+    return act

@@ -1,0 +1,289 @@
+"""Branches, barriers of threads, exchange between lanes, fences (PTX ISA, "Control Flow", "Parallel Synchronization").
+
+Fences do nothing here: memory is one, and each access is seen by all at once. A missing fence is the simulator's to
+find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.emulator.code import EXIT, Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, first, indices, lanes, mask_of
+from blackwell_matmul.emulator.machine import NamedBarrier, Waiting, WarpState, together
+from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement, Symbol
+from blackwell_matmul.emulator.spaces import Undefined
+
+
+@instruction("bra")
+def branch(build: Builder, each: Statement) -> Act:
+    target = each.operands[0]
+    if not isinstance(target, Symbol):
+        raise Unknown(f"{each.text} is not emulated")
+    place = build.labels[target.name]
+    return lambda warp, mask: place
+
+
+@instruction("ret", "exit")
+def leave(build: Builder, each: Statement) -> Act:
+    return lambda warp, mask: EXIT
+
+
+@instruction("trap", "brkpt")
+def trap(build: Builder, each: Statement) -> Act:
+    def act(warp: WarpState, mask: int) -> None:
+        raise Undefined("the kernel stops itself")
+
+    return act
+
+
+@instruction(
+    "fence", "membar", "griddepcontrol", "setmaxnreg", "nanosleep", "pmevent", "tcgen05.fence", "wgmma.fence",
+)  # fmt: skip
+def nothing(build: Builder, each: Statement) -> Act:
+    """What orders accesses, or only costs time; of griddepcontrol: one grid runs here."""
+    return lambda warp, mask: None
+
+
+# --- barriers of a CTA
+
+
+@instruction("bar", "barrier")
+def barrier(build: Builder, each: Statement) -> Act:
+    """`bar.sync a{, b}`, `.arrive a, b`, `bar.warp.sync mask`, `.red`: by threads, whole warps ("bar", "barrier")."""
+    words = each.modifiers
+    if "warp" in words:
+        return _warp_barrier(build, each)
+    if "cluster" in words:
+        return _cluster_barrier(build, each)
+    if "red" in words:
+        raise Unknown(f"{each.opcode} is not emulated")
+    number = build.scalar(each.operands[0])
+    count = build.scalar(each.operands[1]) if len(each.operands) > 1 else None
+    arrives_only = "arrive" in words
+
+    def act(warp: WarpState, mask: int) -> Any:
+        lane = first(mask)
+        wait = None if arrives_only else together(warp, mask)
+        if wait is not None:
+            return wait
+        named = warp.cta.named.setdefault(number(warp, lane), NamedBarrier())
+        expected = count(warp, lane) if count else None
+        return _arrived(warp, named, expected, arrives_only, number(warp, lane))
+
+    return act
+
+
+def _arrived(warp: WarpState, named: NamedBarrier, expected: int | None, arrives_only: bool, number: int) -> Any:
+    """A warp counts as all of its lanes, those that left as well; without a count, all warps that are alive."""
+    cta = warp.cta
+    rounds = named.rounds
+    named.arrived += LANES
+
+    def wanted() -> int:
+        return expected if expected is not None else LANES * sum(bool(each.alive) for each in cta.warps)
+
+    def is_over() -> bool:
+        if named.rounds == rounds and named.arrived >= wanted():
+            named.rounds, named.arrived = named.rounds + 1, 0
+        return named.rounds > rounds
+
+    cta.cluster.grid.effects += 1
+    if is_over() or arrives_only:
+        return None
+    return Waiting(is_over, False, lambda: f"barrier {number}: {named.arrived} of {wanted()} threads are there")
+
+
+def _warp_barrier(build: Builder, each: Statement) -> Act:
+    members = build.scalar(each.operands[0])
+
+    def act(warp: WarpState, mask: int) -> Any:
+        wanted = members(warp, first(mask)) & warp.alive
+        arrived, rounds = warp.meetings.get(wanted, (0, 0))
+        arrived |= mask
+        if arrived & wanted == wanted:
+            warp.meetings[wanted] = (0, rounds + 1)
+            return None
+        warp.meetings[wanted] = (arrived, rounds)
+        return Waiting(lambda: warp.meetings[wanted][1] > rounds, False, lambda: "for the other lanes of its warp")
+
+    return act
+
+
+def _cluster_barrier(build: Builder, each: Statement) -> Act:
+    """barrier.cluster.arrive and .wait: by the threads of the cluster that have not left."""
+    if "arrive" in each.modifiers:
+
+        def arrive(warp: WarpState, mask: int) -> None:
+            cluster = warp.cta.cluster
+            cluster.arrived += mask.bit_count()
+            cluster.awaits[warp] = cluster.rounds
+            cluster.grid.effects += 1
+
+        return arrive
+
+    def wait(warp: WarpState, mask: int) -> Any:
+        cluster = warp.cta.cluster
+        if warp not in cluster.awaits:
+            raise Undefined("waits for a barrier of the cluster at which it has not arrived")
+        mine = cluster.awaits[warp]
+
+        def is_over() -> bool:
+            if cluster.rounds == mine and cluster.arrived >= cluster.threads():
+                cluster.rounds, cluster.arrived = cluster.rounds + 1, 0
+            return cluster.rounds > mine
+
+        if is_over():
+            return None
+        return Waiting(is_over, False, lambda: f"{cluster.arrived} of {cluster.threads()} threads of the cluster came")
+
+    return wait
+
+
+# --- between lanes
+
+
+@instruction("elect.sync")
+def elect(build: Builder, each: Statement) -> Act:
+    """`elect.sync d|p, members`: one lane, here the lowest; which one is left open ("elect.sync")."""
+    lane_to, chosen_to = (build.target(part) for part in build.pair(each.operands[0]))
+    members = build.scalar(each.operands[1])
+
+    def act(warp: WarpState, mask: int) -> Any:
+        wanted = members(warp, first(mask))
+        wait = together(warp, mask, wanted)
+        if wait is not None:
+            return wait
+        lane = first(mask & wanted)
+        warp.set(lane_to, np.full(LANES, lane, np.uint32), mask)
+        warp.set_predicate(chosen_to, 1 << lane, mask)
+        return None
+
+    return act
+
+
+@instruction("shfl.sync")
+def shuffle(build: Builder, each: Statement) -> Act:
+    """`shfl.sync.mode.b32 d|p, a, b, c, members`: c holds the segment's mask and the clamp ("shfl.sync")."""
+    mode = each.modifiers[1]
+    to, inside_to = build.pair(each.operands[0])
+    targets = build.target(to), build.target(inside_to)
+    a, b, c = (build.reader(operand, "b32") for operand in each.operands[1:4])
+    members = build.scalar(each.operands[4])
+    own = np.arange(LANES)
+
+    def act(warp: WarpState, mask: int) -> Any:
+        wait = together(warp, mask, members(warp, first(mask)))
+        if wait is not None:
+            return wait
+        amount, clamp = b(warp).astype(np.int64) & 31, c(warp).astype(np.int64)
+        segment, bound = clamp >> 8 & 31, clamp & 31
+        lowest, highest = own & segment, own & segment | bound & ~segment
+        other = {
+            "up": own - amount, "down": own + amount, "bfly": own ^ amount,
+            "idx": lowest | amount & ~segment,
+        }[mode]  # fmt: skip
+        inside = other >= highest if mode == "up" else other <= highest
+        other = np.where(inside, other, own)
+        warp.set(targets[0], a(warp)[other], mask)
+        if not isinstance(inside_to, Nothing):
+            warp.set_predicate(targets[1], mask_of(inside), mask)
+        return None
+
+    return act
+
+
+@instruction("vote.sync")
+def vote(build: Builder, each: Statement) -> Act:
+    """all, any, uni to a predicate; ballot to a mask ("vote.sync")."""
+    mode, target = each.modifiers[1], build.target(each.operands[0])
+    asked, members = build.predicate(each.operands[1]), build.scalar(each.operands[2])
+
+    def act(warp: WarpState, mask: int) -> Any:
+        wanted = members(warp, first(mask))
+        wait = together(warp, mask, wanted)
+        if wait is not None:
+            return wait
+        wanted &= warp.alive
+        yes = asked(warp) & wanted
+        if mode == "ballot":
+            warp.set(target, np.full(LANES, yes, np.uint32), mask)
+            return None
+        holds = {"all": yes == wanted, "any": yes != 0, "uni": yes in (0, wanted)}[mode]
+        warp.set_predicate(target, ALL if holds else 0, mask)
+        return None
+
+    return act
+
+
+@instruction("match")
+def match(build: Builder, each: Statement) -> Act:
+    """match.any: the lanes with the same value; match.all: all of them, if all are alike ("match.sync")."""
+    mode, type = each.modifiers[0], last_type(each)
+    to, alike_to = build.pair(each.operands[0])
+    targets, read = (build.target(to), build.target(alike_to)), build.reader(each.operands[1], type)
+
+    def act(warp: WarpState, mask: int) -> Any:
+        wait = together(warp, mask)
+        if wait is not None:
+            return wait
+        values = read(warp)
+        same = [mask_of(values == value) & mask for value in values]
+        if mode == "all":
+            alike = same[first(mask)] == mask
+            same = [mask if alike else 0] * LANES
+            warp.set_predicate(targets[1], ALL if alike else 0, mask)
+        warp.set(targets[0], np.array(same, np.uint32), mask)
+        return None
+
+    return act
+
+
+_REDUCE: dict[str, Callable[..., Any]] = {
+    "add": np.add.reduce, "min": np.minimum.reduce, "max": np.maximum.reduce,
+    "and": np.bitwise_and.reduce, "or": np.bitwise_or.reduce, "xor": np.bitwise_xor.reduce,
+}  # fmt: skip
+
+
+@instruction("redux.sync")
+def reduce(build: Builder, each: Statement) -> Act:
+    """A sum, an extreme or logic over the lanes, to each of them ("redux.sync")."""
+    type = last_type(each)
+    target, read, members = (
+        build.target(each.operands[0]),
+        build.reader(each.operands[1], type),
+        build.scalar(each.operands[2]),
+    )
+    function, word = _REDUCE[each.modifiers[1]], WORDS[SIZES[type]]
+    magnitude = "abs" in each.modifiers
+
+    def act(warp: WarpState, mask: int) -> Any:
+        wanted = members(warp, first(mask))
+        wait = together(warp, mask, wanted)
+        if wait is not None:
+            return wait
+        values = read(warp)[lanes(wanted & mask)]
+        values = np.abs(values) if magnitude else values
+        if type == "f32" and "NaN" not in each.modifiers:
+            values = values[~np.isnan(values)] if not np.isnan(values).all() else values
+        result = np.full(LANES, function(values), TYPES[type]).view(word)
+        warp.set(target, result, mask)
+        return None
+
+    return act
+
+
+@instruction("activemask")
+def active(build: Builder, each: Statement) -> Act:
+    target = build.target(each.operands[0])
+    return lambda warp, mask: warp.set(target, np.full(LANES, mask, np.uint32), mask)
+
+
+def every_lane(values: Callable[[int], int], mask: int, dtype: Any) -> Array:
+    result = np.zeros(LANES, dtype)
+    for lane in indices(mask):
+        result[lane] = values(lane)
+    return result

@@ -1,0 +1,438 @@
+"""Asynchronous copies: cp.async, bulk and tensor copies, tensor maps in memory (PTX ISA, "Asynchronous copy").
+
+A copy reads its source and writes its target when it completes, not when it is issued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from blackwell_matmul.emulator import tensor_map
+from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
+from blackwell_matmul.emulator.instructions.moves import _addresses, gather, where
+from blackwell_matmul.emulator.lanes import TYPES, Array, first, indices, lanes
+from blackwell_matmul.emulator.machine import CtaState, WarpState
+from blackwell_matmul.emulator.parser import Address, Number, Operand, Statement
+from blackwell_matmul.emulator.spaces import RANK, Memory, Undefined
+
+OFFSET = (1 << RANK) - 1
+
+# --- groups of operations, by warp
+
+
+def _group(warp: WarpState, kind: str) -> list[list[Any]]:
+    """The groups of a kind that were committed, and the open one at the end."""
+    return warp.groups.setdefault(kind, [[]])
+
+
+def commit(warp: WarpState, kind: str) -> None:
+    _group(warp, kind).append([])
+
+
+def wait_group(warp: WarpState, kind: str, count: int) -> None:
+    """Let all but the last `count` groups that were committed complete."""
+    groups = _group(warp, kind)
+    while len(groups) > count + 1:
+        for operation in groups.pop(0):
+            warp.cta.cluster.grid.complete(operation)
+
+
+def wait_all(warp: WarpState, kind: str) -> None:
+    commit(warp, kind)
+    wait_group(warp, kind, 0)
+
+
+def number_of(operand: Operand) -> int:
+    if not isinstance(operand, Number):
+        raise Unknown(f"{operand} is no number")
+    return int(operand.value)
+
+
+# --- cp.async
+
+
+@instruction("cp.async.ca", "cp.async.cg")
+def copy(build: Builder, each: Statement) -> Act:
+    """`cp.async.cg.shared.global [to], [from], bytes{, source bytes}`: what the source lacks is zero ("cp.async")."""
+    operands = list(each.operands)
+    if any("cache_hint" in word for word in each.modifiers):
+        operands.pop()
+    to, source = barrier_address(build, operands[0]), build.address(operands[1])
+    nbytes = number_of(operands[2])
+    size = build.reader(operands[3], "b32") if len(operands) > 3 else None
+    is_ignored = len(operands) > 3 and _is_predicate(build, operands[3])
+    ignored = build.predicate(operands[3]) if is_ignored else None
+
+    def act(warp: WarpState, mask: int) -> None:
+        which = indices(mask)
+        targets, places = to(warp)[list(which)], source(warp)[list(which)]
+        sizes = np.full(len(which), nbytes) if size is None or is_ignored else size(warp)[list(which)].astype(int)
+        if ignored is not None:
+            sizes = np.where(lanes(ignored(warp))[list(which)], 0, nbytes)
+        operation = warp.cta.cluster.grid.issue("copy", lambda: _copied(warp, targets, places, sizes, nbytes))
+        _group(warp, "cp.async")[-1].append(operation)
+
+    return act
+
+
+def _is_predicate(build: Builder, operand: Operand) -> bool:
+    from blackwell_matmul.emulator.parser import Register
+
+    return isinstance(operand, Register) and build.types[operand.slot] == "pred"
+
+
+def _copied(warp: WarpState, targets: Array, places: Array, sizes: Array, nbytes: int) -> None:
+    memory = warp.cta.shared
+    if (sizes == nbytes).all():
+        memory.store(targets, gather(warp, places, "global", nbytes), nbytes)
+        return
+    for target, place, size in zip(targets.tolist(), places.tolist(), sizes.tolist()):
+        into = memory.bytes(target, nbytes, "writes")
+        into[:] = 0
+        if size:
+            source, at, _ = where(warp, np.array([place], np.uint64), "global", "reads")[0]
+            into[:size] = source.bytes(int(at[0]), size)
+        memory.mark(target, nbytes)
+
+
+@instruction("cp.async.commit_group")
+def commit_copies(build: Builder, each: Statement) -> Act:
+    return lambda warp, mask: commit(warp, "cp.async")
+
+
+@instruction("cp.async.wait_group")
+def wait_copies(build: Builder, each: Statement) -> Act:
+    count = number_of(each.operands[0])
+    return lambda warp, mask: wait_group(warp, "cp.async", count)
+
+
+@instruction("cp.async.wait_all")
+def wait_all_copies(build: Builder, each: Statement) -> Act:
+    return lambda warp, mask: wait_all(warp, "cp.async")
+
+
+@instruction("cp.async.mbarrier.arrive")
+def arrive_behind_copies(build: Builder, each: Statement) -> Act:
+    """Arrives, once a lane, when the lane's copies are complete; .noinc: the arrival was counted at the start."""
+    address, counted = barrier_address(build, each.operands[0]), "noinc" in each.modifiers
+
+    def act(warp: WarpState, mask: int) -> None:
+        barrier = warp.cta.barrier(int(address(warp)[first(mask)]))
+        if not counted:
+            barrier.pending += mask.bit_count()
+        before = [operation for group in _group(warp, "cp.async") for operation in group]
+
+        def arrive() -> None:
+            for operation in before:
+                warp.cta.cluster.grid.complete(operation)
+            barrier.arrive(mask.bit_count())
+
+        warp.cta.cluster.grid.issue("copy", arrive)
+
+    return act
+
+
+# --- groups of bulk copies
+
+
+@instruction("cp.async.bulk.commit_group")
+def commit_bulk(build: Builder, each: Statement) -> Act:
+    return lambda warp, mask: commit(warp, "bulk")
+
+
+@instruction("cp.async.bulk.wait_group")
+def wait_bulk(build: Builder, each: Statement) -> Act:
+    """With .read, the sources were read; here a copy reads and writes at once."""
+    count = number_of(each.operands[0])
+    return lambda warp, mask: wait_group(warp, "bulk", count)
+
+
+# --- cp.async.bulk, without a tensor map
+
+
+@instruction("cp.async.bulk", "cp.reduce.async.bulk")
+def bulk(build: Builder, each: Statement) -> Act:
+    """`cp.async.bulk.to.from [to], [from], bytes{, [mbarrier]}`: bytes in a row, multiples of 16 ("cp.async.bulk")."""
+    words, operands = each.modifiers, each.operands
+    spaces = [word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")]
+    to, source = (_addresses(build, operand, space) for operand, space in zip(operands, spaces))
+    size = build.scalar(operands[2])
+    has_barrier = "mbarrier::complete_tx::bytes" in words
+    barrier = barrier_address(build, operands[3]) if has_barrier else None
+    multicast = build.scalar(operands[4], "b16") if "multicast::cluster" in words else None
+    reduce = _reduction(each) if each.opcode.startswith("cp.reduce") else None
+
+    def act(warp: WarpState, mask: int) -> None:
+        for lane in indices(mask):
+            target, place, nbytes = int(to(warp)[lane]), int(source(warp)[lane]), size(warp, lane)
+            if (target | place | nbytes) % 16:
+                raise Undefined(f"copies {nbytes} bytes from {place:#x} to {target:#x}, which are no multiples of 16")
+            targets = _ranks(target, multicast(warp, lane)) if multicast else [target]
+            signal = int(barrier(warp)[lane]) if barrier else None
+            _issue_bulk(warp, targets, place, nbytes, signal, spaces, reduce)
+
+    return act
+
+
+def _ranks(target: int, mask: int) -> list[int]:
+    return [target & OFFSET | rank << RANK for rank in range(16) if mask >> rank & 1]
+
+
+def _issue_bulk(
+    warp: WarpState, targets: list[int], place: int, nbytes: int, signal: int | None, spaces: list[str],
+    reduce: Callable[[Array, Array], None] | None,
+) -> None:  # fmt: skip
+    grid, cta = warp.cta.cluster.grid, warp.cta
+
+    def run() -> None:
+        source = _memory(cta, place, spaces[1]).bytes(place, nbytes)
+        for target in targets:
+            memory = _memory(cta, target, spaces[0])
+            into = memory.bytes(target, nbytes, "writes")
+            if reduce is None:
+                into[:] = source
+            else:
+                reduce(into, source)
+            memory.mark(target, nbytes)
+            if signal is not None:
+                at = signal if len(targets) == 1 else signal & OFFSET | target & ~OFFSET
+                cta.barrier(at).complete(nbytes)
+
+    operation = grid.issue("copy", run)
+    if signal is None:
+        _group(warp, "bulk")[-1].append(operation)
+
+
+def _memory(cta: CtaState, address: int, space: str) -> Memory:
+    return cta.cluster.owner(address).shared if space == "shared" else cta.cluster.grid.memory.at(address)
+
+
+_REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+def _reduction(each: Statement, type: str | None = None) -> Callable[[Array, Array], None]:
+    """What combines bytes with those that are there, as elements of the type."""
+    function = _REDUCTIONS[next(word for word in each.modifiers if word in _REDUCTIONS)]
+    kind = TYPES[type or last_type(each)]
+    return lambda into, source: _combined(into, source, function, kind)
+
+
+def _combined(into: Array, source: Array, function: Callable[..., Any], kind: Any) -> None:
+    into[:] = function(into.view(kind), np.ascontiguousarray(source).view(kind)).astype(kind).view(np.uint8)
+
+
+# --- tensor copies
+
+
+@instruction("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
+def tensor_copy(build: Builder, each: Statement) -> Act:
+    """To shared memory `[to], [map, {x, y}], [mbarrier]{, mask}`; to global `[map, {x, y}], [from]`."""
+    if any(word.startswith(("im2col", "tile::scatter4")) for word in each.modifiers):
+        raise Unknown(f"{each.opcode} is not emulated")
+    spaces = [word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global")]
+    return _tensor_load(build, each) if spaces[0] == "shared" else _tensor_store(build, each)
+
+
+def _described(
+    build: Builder, operand: Operand
+) -> tuple[Callable[[WarpState], Array], list[Callable[[WarpState], Array]]]:
+    """The address of the map, and the coordinates."""
+    assert isinstance(operand, Address)
+    read = build.address(Address(operand.base, operand.offset))
+    return read, [build.reader(each, "s32") for each in operand.coordinates]
+
+
+def _map_at(warp: WarpState, address: int) -> tensor_map.Map:
+    if address % 64:
+        raise Undefined(f"a tensor map lies at {address:#x}, which is no multiple of 64")
+    memory, places, _ = where(warp, np.array([address], np.uint64), "", "reads a tensor map from")[0]
+    return tensor_map.decode(memory.bytes(int(places[0]), tensor_map.MAP_BYTES).tobytes())
+
+
+def _tensor_load(build: Builder, each: Statement) -> Act:
+    words, operands = each.modifiers, each.operands
+    to, (map_address, coordinates) = barrier_address(build, operands[0]), _described(build, operands[1])
+    barrier = barrier_address(build, operands[2])
+    multicast = build.scalar(operands[3], "b16") if "multicast::cluster" in words else None
+    pairs, gathers = "cta_group::2" in words, "tile::gather4" in words
+
+    def act(warp: WarpState, mask: int) -> None:
+        for lane in indices(mask):
+            found = _map_at(warp, int(map_address(warp)[lane]))
+            place = tuple(int(each(warp)[lane]) for each in coordinates)
+            target, signal = int(to(warp)[lane]), int(barrier(warp)[lane])
+            if target % 128 or (found.swizzle_bytes and target % 128):
+                raise Undefined(f"copies a box to {target & OFFSET:,} of shared memory, which is no multiple of 128")
+            targets = _ranks(target, multicast(warp, lane)) if multicast else [target]
+            boxes = _gathered(found, place) if gathers else [tensor_map.box_of(found, _fitting(found, place))]
+            _issue_load(warp, found, boxes, targets, _signals(targets, signal, pairs, multicast is not None))
+
+    return act
+
+
+def _fitting(found: tensor_map.Map, place: tuple[int, ...]) -> tuple[int, ...]:
+    if len(place) != found.rank:
+        raise Undefined(f"{len(place)} coordinates for a tensor map of rank {found.rank}")
+    return place
+
+
+def _gathered(found: tensor_map.Map, place: tuple[int, ...]) -> list[tensor_map.Box]:
+    """tile::gather4: four rows of a tensor of rank 2, each at its own coordinate."""
+    return [tensor_map.box_of(found, (place[0], row)) for row in place[1:]]
+
+
+def _signals(targets: list[int], signal: int, pairs: bool, is_multicast: bool) -> list[int]:
+    """The mbarrier that each target's bytes are counted at: with multicast, at the same place in that CTA; with
+    cta_group::2, in that one of the pair which the address names by its rank's parity.
+    """
+    if not is_multicast:
+        return [signal]
+    parity = signal >> RANK & 1
+    ranks = [target >> RANK for target in targets]
+    return [signal & OFFSET | ((rank & ~1 | parity) if pairs else rank) << RANK for rank in ranks]
+
+
+def _issue_load(
+    warp: WarpState, found: tensor_map.Map, boxes: list[tensor_map.Box], targets: list[int], signals: list[int]
+) -> None:
+    cta = warp.cta
+
+    def run() -> None:
+        for target, signal in zip(targets, signals):
+            start = target
+            for box in boxes:
+                _fill(cta, found, box, start)
+                start += box.nbytes
+            cta.barrier(signal).complete(sum(box.counted_bytes for box in boxes))
+
+    cta.cluster.grid.issue("copy", run)
+
+
+def _fill(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, target: int) -> None:
+    """A box into shared memory, each piece where the swizzle puts it."""
+    memory = cta.cluster.owner(target).shared
+    memory.bytes(target, box.nbytes, "copies a box to")
+    words = _fetched(cta, found, box)
+    offsets = tensor_map.swizzled(np.int64(target - memory.base) + box.targets, found.swizzle_bytes)
+    memory.data[offsets[:, None] + np.arange(box.slot_bytes)] = words
+    if memory.written is not None:
+        memory.written[offsets[:, None] + np.arange(box.slot_bytes)] = 1
+
+
+def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array:
+    """The pieces' bytes from global memory; outside of the tensor zero, or NaN where the map says so."""
+    words = np.zeros((box.places.size, box.slot_bytes), np.uint8)
+    if found.fills_nan:
+        words[:] = np.frombuffer(_nan(found.type), np.uint8)
+    inside = box.places >= 0
+    if inside.any():
+        places = box.places[inside]
+        memory = cta.cluster.grid.memory.at(int(places[0]), "copies a box from")
+        low, high = int(places.min()), int(places.max()) + box.piece_bytes
+        memory.bytes(low, high - low, "copies a box from")
+        words[inside, : box.piece_bytes] = memory.data[(places - memory.base)[:, None] + np.arange(box.piece_bytes)]
+    return words
+
+
+def _nan(type: str) -> bytes:
+    kind = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f64": np.float64}.get(type, np.float32)
+    return np.array([np.nan], kind).tobytes()
+
+
+def _tensor_store(build: Builder, each: Statement) -> Act:
+    map_address, coordinates = _described(build, each.operands[0])
+    source = barrier_address(build, each.operands[1])
+    combines = each.opcode.startswith("cp.reduce")
+
+    def act(warp: WarpState, mask: int) -> None:
+        for lane in indices(mask):
+            found = _map_at(warp, int(map_address(warp)[lane]))
+            place = _fitting(found, tuple(int(each(warp)[lane]) for each in coordinates))
+            start = int(source(warp)[lane])
+            box = tensor_map.box_of(found, place)
+            reduce = _reduction(each, found.type) if combines else None
+            run = _storing(warp.cta, found, box, start, reduce)
+            _group(warp, "bulk")[-1].append(warp.cta.cluster.grid.issue("copy", run))
+
+    return act
+
+
+def _storing(
+    cta: CtaState, found: tensor_map.Map, box: tensor_map.Box, start: int, reduce: Callable[[Array, Array], None] | None
+) -> Callable[[], None]:
+    def run() -> None:
+        shared = cta.cluster.owner(start).shared
+        shared.bytes(start, box.nbytes, "copies a box from")
+        inside = box.places >= 0
+        if not inside.any():
+            return
+        offsets = tensor_map.swizzled(np.int64(start - shared.base) + box.targets, found.swizzle_bytes)[inside]
+        index = offsets[:, None] + np.arange(box.piece_bytes)
+        if shared.written is not None and not shared.written[index].all():
+            missing = int((shared.written[index] == 0).sum())
+            raise Undefined(f"copies a box from shared memory, of which nothing has written {missing:,} bytes")
+        places = box.places[inside]
+        memory = cta.cluster.grid.memory.at(int(places[0]), "copies a box to")
+        memory.bytes(int(places.min()), int(places.max() - places.min()) + box.piece_bytes, "copies a box to")
+        into = (places - memory.base)[:, None] + np.arange(box.piece_bytes)
+        if reduce is None:
+            memory.data[into] = shared.data[index]
+        else:
+            values = np.ascontiguousarray(memory.data[into]).reshape(-1)
+            reduce(values, np.ascontiguousarray(shared.data[index]).reshape(-1))
+            memory.data[into] = values.reshape(into.shape)
+
+    return run
+
+
+# --- tensor maps in memory
+
+
+@instruction("tensormap.replace")
+def replace(build: Builder, each: Statement) -> Act:
+    """`tensormap.replace.tile.field.space.b1024.type [map], {index,} value` ("tensormap.replace")."""
+    field = {
+        "global_address": "address", "rank": "rank", "box_dim": "box", "global_dim": "dims", "global_stride": "strides",
+        "element_stride": "steps", "elemtype": "type", "interleave_layout": "interleave", "swizzle_mode": "swizzle",
+        "fill_mode": "fill", "swizzle_atomicity": "atom",
+    }[each.modifiers[1]]  # fmt: skip
+    space = next(word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global"))
+    address = _addresses(build, each.operands[0], space)
+    index = number_of(each.operands[1]) if len(each.operands) > 2 else None
+    value = build.scalar(each.operands[-1], last_type(each))
+
+    def act(warp: WarpState, mask: int) -> None:
+        lane = first(mask)
+        memory, places, _ = where(warp, address(warp)[lane : lane + 1], space, "changes a tensor map in")[0]
+        record = memory.bytes(int(places[0]), tensor_map.MAP_BYTES).view(tensor_map.FIELDS)
+        memory.mark(int(places[0]), tensor_map.MAP_BYTES)
+        if index is None:
+            record[field][0] = value(warp, lane)
+        else:
+            record[field][0, index] = value(warp, lane)
+        warp.cta.cluster.grid.effects += 1
+
+    return act
+
+
+@instruction("tensormap.cp_fenceproxy")
+def copy_map(build: Builder, each: Statement) -> Act:
+    """Copies a map from shared to global memory, and orders its use ("tensormap.cp_fenceproxy")."""
+    to, source = build.address(each.operands[0]), barrier_address(build, each.operands[1])
+    nbytes = number_of(each.operands[2])
+
+    def act(warp: WarpState, mask: int) -> None:
+        lane = first(mask)
+        target, places, _ = where(warp, to(warp)[lane : lane + 1], "", "writes a tensor map to")[0]
+        place = int(source(warp)[lane])
+        target.bytes(int(places[0]), nbytes, "writes")[:] = warp.cta.cluster.owner(place).shared.bytes(place, nbytes)
+
+    return act

@@ -1,0 +1,233 @@
+"""Matrices in the registers of a warp or warpgroup: mma.sync, ldmatrix, stmatrix, wgmma.
+
+PTX ISA, "Matrix Fragments for mma" and "wgmma": lane t holds row t / 4 and the elements from t % 4 on.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.instructions.copies import commit, number_of, wait_group
+from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
+from blackwell_matmul.emulator.instructions.moves import gather, scatter
+from blackwell_matmul.emulator.lanes import LANES, Array
+from blackwell_matmul.emulator.machine import WarpState, together
+from blackwell_matmul.emulator.operands import descriptor, elements, matrix, product
+from blackwell_matmul.emulator.parser import Not, Number, Register, Statement, Vector
+
+_LANE = np.arange(LANES)
+GROUP, THREAD = _LANE // 4, _LANE % 4
+"""The row of eight and the place in it of each lane."""
+
+FORMATS = {"f16": "f16", "bf16": "bf16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2", "s8": "s8", "u8": "u8"}
+BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
+
+
+def words(warp: WarpState, slots: list[int]) -> Array:
+    """Registers x lanes, raw."""
+    return np.stack([warp.registers[slot] for slot in slots])
+
+
+def fragment_a(raw: Array, format: str) -> Array:
+    """16 x K from A's registers: register i holds row t / 4 + 8 · (i % 2), and the K behind (i / 2) · 16 bytes."""
+    nbytes = BYTES[format]
+    count, per = len(raw), 4 // nbytes
+    values = elements(np.ascontiguousarray(raw).view(np.uint8).reshape(count, LANES, 4), format)
+    result = np.empty((16, max(1, count // 2) * 4 * per), values.dtype)
+    for index in range(count):
+        for part in range(per):
+            result[GROUP + 8 * (index % 2), index // 2 * 4 * per + per * THREAD + part] = values[index, :, part]
+    return result
+
+
+def fragment_b(raw: Array, format: str) -> Array:
+    """8 x K (N first) from B's registers: register i holds column t / 4 of N and the K behind i · 16 bytes."""
+    nbytes = BYTES[format]
+    count, per = len(raw), 4 // nbytes
+    values = elements(np.ascontiguousarray(raw).view(np.uint8).reshape(count, LANES, 4), format)
+    result = np.empty((8, count * 4 * per), values.dtype)
+    for index in range(count):
+        for part in range(per):
+            result[GROUP, index * 4 * per + per * THREAD + part] = values[index, :, part]
+    return result
+
+
+@functools.cache
+def accumulator_places(columns: int) -> tuple[Array, Array]:
+    """Row and column of each register (first axis) in each lane, of a 16 x columns accumulator of 32 bits."""
+    register = np.arange(columns // 2)[:, None]
+    return GROUP + 8 * (register // 2 % 2), register // 4 * 8 + 2 * THREAD + register % 2
+
+
+def accumulator(raw: Array, type: str) -> Array:
+    """16 x N float32 or int32 from its registers; of f16 a register holds two neighbours in a row."""
+    if type == "f16":
+        pairs = np.ascontiguousarray(raw).view(np.float16).reshape(len(raw), LANES, 2)
+        raw = _unpaired(pairs.astype(np.float32))
+    else:
+        raw = raw.view(np.int32 if type == "s32" else np.float32)
+    rows, columns = accumulator_places(2 * len(raw))
+    result = np.empty((16, 2 * len(raw)), raw.dtype)
+    result[rows, columns] = raw
+    return result
+
+
+def _unpaired(pairs: Array) -> Array:
+    return pairs.transpose(0, 2, 1).reshape(2 * len(pairs), LANES)
+
+
+def registers_of(value: Array, type: str) -> Array:
+    """The inverse of `accumulator`."""
+    rows, columns = accumulator_places(value.shape[1])
+    raw = value[rows, columns]
+    if type == "f16":
+        with np.errstate(all="ignore"):
+            half = raw.astype(np.float16).reshape(len(raw) // 2, 2, LANES).transpose(0, 2, 1)
+        return np.ascontiguousarray(half).view(np.uint32).reshape(len(raw) // 2, LANES)
+    return np.ascontiguousarray(raw).view(np.uint32)
+
+
+@instruction("mma.sync")
+def multiply(build: Builder, each: Statement) -> Act:
+    """`mma.sync.aligned.m16n8kK.row.col.d.a.b.c d, a, b, c` of 8, 16 bits and tf32 ("mma")."""
+    shape = re.search(r"\.m16n8k(\d+)\.", each.opcode)
+    types = each.modifiers[-4:]
+    if shape is None or types[1] not in BYTES or types[2] not in BYTES or "block_scale" in each.modifiers:
+        raise Unknown(f"{each.opcode} is not emulated")
+    d, a, b, c = ([build.source(part, "b32") for part in build.vector(operand)] for operand in each.operands)
+
+    def act(warp: WarpState, mask: int) -> Any:
+        wait = together(warp, mask)
+        if wait is not None:
+            return wait
+        result = product(fragment_a(words(warp, a), types[1]), fragment_b(words(warp, b), types[2]))
+        with np.errstate(all="ignore"):
+            result = result + accumulator(words(warp, c), types[3])
+        for slot, word in zip(d, registers_of(result, types[0])):
+            warp.set(slot, word, mask)
+        return None
+
+    return act
+
+
+# --- ldmatrix and stmatrix: 8 x 8 matrices of 16 bits, a lane gives the address of a row
+
+
+def _matrices(each: Statement) -> int:
+    if last_type(each) != "b16" or "m8n8" not in each.modifiers:
+        raise Unknown(f"{each.opcode} is not emulated")
+    return next(int(word[1:]) for word in each.modifiers if word in ("x1", "x2", "x4"))
+
+
+@instruction("ldmatrix")
+def load_matrix(build: Builder, each: Statement) -> Act:
+    """`ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 d, [row]`: rows of matrix i from lanes 8·i on ("ldmatrix")."""
+    count, transposed = _matrices(each), "trans" in each.modifiers
+    targets, address = build.targets(each.operands[0]), barrier_address(build, each.operands[1])
+
+    def act(warp: WarpState, mask: int) -> Any:
+        wait = together(warp, mask)
+        if wait is not None:
+            return wait
+        raw = gather(warp, address(warp)[: 8 * count], "shared", 16)
+        rows = raw.view(np.uint16).reshape(count, 8, 8)
+        rows = rows.transpose(0, 2, 1) if transposed else rows
+        parts = np.ascontiguousarray(rows).view(np.uint32).reshape(count, LANES)
+        for slot, part in zip(targets, parts):
+            warp.set(slot, part, mask)
+        return None
+
+    return act
+
+
+@instruction("stmatrix")
+def store_matrix(build: Builder, each: Statement) -> Act:
+    """`stmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 [row], d`: the inverse of ldmatrix ("stmatrix")."""
+    count, transposed = _matrices(each), "trans" in each.modifiers
+    address = barrier_address(build, each.operands[0])
+    slots = [build.source(part, "b32") for part in build.vector(each.operands[1])]
+
+    def act(warp: WarpState, mask: int) -> Any:
+        wait = together(warp, mask)
+        if wait is not None:
+            return wait
+        rows = words(warp, slots).view(np.uint16).reshape(count, 8, 8)
+        rows = rows.transpose(0, 2, 1) if transposed else rows
+        raw = np.ascontiguousarray(rows).reshape(-1).view("V16")
+        scatter(warp, address(warp)[: 8 * count], raw, "shared", 16)
+        return None
+
+    return act
+
+
+# --- wgmma: four warps, of which each has 16 of the 64 rows
+
+
+@instruction("wgmma.mma_async")
+def warpgroup_multiply(build: Builder, each: Statement) -> Act:
+    """`wgmma.mma_async.sync.aligned.m64nNkK.d.a.b d, a, b, scale-d{, imm-a, imm-b{, trans-a}, trans-b}` ("wgmma")."""
+    shape = re.search(r"\.m64n(\d+)k(\d+)\.", each.opcode)
+    if shape is None or "sp" in each.modifiers:
+        raise Unknown(f"{each.opcode} is not emulated")
+    n, k, types = int(shape[1]), int(shape[2]), each.modifiers[-3:]
+    d = [build.source(part, "b32") for part in build.vector(each.operands[0])]
+    a_in_registers = isinstance(each.operands[1], Vector)
+    a = [build.source(part, "b32" if a_in_registers else "b64") for part in build.vector(each.operands[1])]
+    b, rest = build.source(each.operands[2], "b64"), list(each.operands[3:])
+    keeps = _keeps(build, rest[0])
+    signs = [number_of(operand) for operand in rest[1:3]] or [1, 1]
+    flips = [number_of(operand) for operand in rest[3:]]
+    flips = [0] * (2 - len(flips)) + flips
+
+    def run(warp: WarpState, operands: list[int], added: int) -> None:
+        memory, row = warp.cta.shared, warp.index % 4 * 16
+        if a_in_registers:
+            left = fragment_a(words(warp, a), types[1])
+        else:
+            left = matrix(memory, descriptor(operands[0], False), 64, k, types[1], not flips[0])[row : row + 16]
+        right = matrix(memory, descriptor(operands[-1], False), n, k, types[2], not flips[1])
+        result = product(left, right)
+        with np.errstate(all="ignore"):
+            result = result * result.dtype.type(signs[0] * signs[1]) if signs[0] * signs[1] < 0 else result
+            if added:
+                result = result + accumulator(words(warp, d), types[0])
+        for slot, word in zip(d, registers_of(result, types[0])):
+            warp.registers[slot] = word
+
+    def act(warp: WarpState, mask: int) -> Any:
+        wait = together(warp, mask)
+        if wait is not None:
+            return wait
+        sources = [b] if a_in_registers else [a[0], b]
+        operands = [int(warp.registers[slot][0]) for slot in sources]
+        added = keeps(warp)
+        grid = warp.cta.cluster.grid
+        warp.pipe = grid.issue("product", lambda: run(warp, operands, added), warp.pipe)
+        warp.groups.setdefault("wgmma", [[]])[-1].append(warp.pipe)
+        return None
+
+    return act
+
+
+def _keeps(build: Builder, operand: Any) -> Any:
+    """scale-d: whether D is added to; a predicate, or an immediate."""
+    if isinstance(operand, (Number, Not)) or (isinstance(operand, Register) and build.types[operand.slot] == "pred"):
+        return build.predicate(operand)
+    read = build.scalar(operand)
+    return lambda warp: read(warp, 0)
+
+
+@instruction("wgmma.commit_group")
+def commit_products(build: Builder, each: Statement) -> Act:
+    return lambda warp, mask: commit(warp, "wgmma")
+
+
+@instruction("wgmma.wait_group")
+def wait_products(build: Builder, each: Statement) -> Act:
+    count = number_of(each.operands[0])
+    return lambda warp, mask: wait_group(warp, "wgmma", count)

@@ -1,0 +1,383 @@
+"""Integer, logic, comparison and selection (PTX ISA, "Integer Arithmetic", "Logic and Shift", "Comparison")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, lanes, mask_of
+from blackwell_matmul.emulator.machine import WarpState
+from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement
+
+
+def elementwise(build: Builder, each: Statement, function: Callable[..., Any], *types: str) -> Act:
+    """`function` of the operands, read as these types, to the first operand, as the first type."""
+    target, word = build.target(each.operands[0]), WORDS[SIZES[types[0]]]
+    widen = build.fit(each.operands[0], SIZES[types[0]])
+    reads = [build.reader(operand, type) for operand, type in zip(each.operands[1:], types[1:], strict=True)]
+
+    def act(warp: WarpState, mask: int) -> None:
+        value = function(*[read(warp) for read in reads]).view(word)
+        warp.set(target, value if widen is None else widen(value), mask)
+
+    return act
+
+
+def _same(build: Builder, each: Statement, function: Callable[..., Any]) -> Act:
+    type = last_type(each)
+    return elementwise(build, each, function, *[type] * len(each.operands))
+
+
+_SIMPLE: dict[str, Callable[..., Any]] = {
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.bitwise_not,
+    "popc": lambda a: np.bitwise_count(a),
+}
+
+
+@instruction("and", "or", "xor", "not")
+def logic(build: Builder, each: Statement) -> Act:
+    """PTX ISA, "Logic and Shift Instructions"; of predicates as well."""
+    name = each.opcode.split(".")[0]
+    if last_type(each) == "pred":
+        return predicates(build, each, name)
+    return _same(build, each, _SIMPLE[name])
+
+
+def predicates(build: Builder, each: Statement, name: str) -> Act:
+    target = build.target(each.operands[0])
+    reads = [build.predicate(operand) for operand in each.operands[1:]]
+
+    def act(warp: WarpState, mask: int) -> None:
+        warp.set_predicate(target, _COMBINE[name](*[read(warp) for read in reads]), mask)
+
+    return act
+
+
+_COMBINE: dict[str, Callable[..., int]] = {
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "not": lambda a: a ^ ALL,
+    "mov": lambda a: a,
+}
+
+# --- arithmetic of integers; of floats in floats.py
+
+
+def integer_sum(build: Builder, each: Statement) -> Act:
+    """add and sub: they wrap; .sat of s32 stays at the ends; .cc is not emulated."""
+    if "cc" in each.modifiers:
+        raise Unknown(f"{each.opcode} is not emulated")
+    function = np.add if each.opcode.startswith("add") else np.subtract
+    if "sat" in each.modifiers:
+        wide = lambda a, b: np.clip(function(a.astype(np.int64), b), -(1 << 31), (1 << 31) - 1).astype(np.int32)  # noqa: E731
+        return _same(build, each, wide)
+    return _same(build, each, function)
+
+
+def integer_product(build: Builder, each: Statement) -> Act:
+    """mul.lo, mul.hi and mul.wide, and mad with a sum behind it."""
+    type, adds = last_type(each), each.opcode.startswith("mad")
+    if "wide" in each.modifiers:
+        wide = f"{type[0]}{2 * SIZES[type] * 8}"
+        cast = TYPES[wide]
+        types = [wide, type, type] + [wide] * adds
+        return elementwise(build, each, lambda a, b, *c: sum(c, a.astype(cast) * b.astype(cast)), *types)
+    if "hi" in each.modifiers:
+        return _same(build, each, lambda a, b, *c: sum(c, _high(a, b)))
+    return _same(build, each, lambda a, b, *c: sum(c, a * b))
+
+
+def _high(a: Array, b: Array) -> Array:
+    """The upper half of the product."""
+    bits = a.dtype.itemsize * 8
+    if bits < 64:
+        wide = np.int64 if a.dtype.kind == "i" else np.uint64
+        return (a.astype(wide) * b.astype(wide) >> wide(bits)).astype(a.dtype)
+    return np.array([int(x) * int(y) >> 64 for x, y in zip(a, b)], object).astype(a.dtype)
+
+
+@instruction("div.s16", "div.s32", "div.s64", "div.u16", "div.u32", "div.u64")
+def division(build: Builder, each: Statement) -> Act:
+    """Rounds towards zero; by zero the result is not specified: all bits set, as seen on hardware."""
+    return _same(build, each, _quotient)
+
+
+@instruction("rem")
+def remainder(build: Builder, each: Statement) -> Act:
+    return _same(build, each, lambda a, b: np.where(b == 0, a, a - _quotient(a, b) * b))
+
+
+def _quotient(a: Array, b: Array) -> Array:
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    floor = a // safe
+    if a.dtype.kind == "i":
+        floor += (floor * safe != a) & ((a < 0) != (safe < 0))
+    return np.where(b == 0, b.dtype.type(-1) if a.dtype.kind == "i" else ~b.dtype.type(0), floor)
+
+
+@instruction("neg.s16", "neg.s32", "neg.s64")
+def negate(build: Builder, each: Statement) -> Act:
+    return _same(build, each, np.negative)
+
+
+@instruction("abs.s16", "abs.s32", "abs.s64")
+def absolute(build: Builder, each: Statement) -> Act:
+    return _same(build, each, np.abs)
+
+
+def integer_extreme(build: Builder, each: Statement) -> Act:
+    return _same(build, each, np.minimum if each.opcode.startswith("min") else np.maximum)
+
+
+@instruction("sad")
+def sum_of_differences(build: Builder, each: Statement) -> Act:
+    return _same(build, each, lambda a, b, c: c + np.where(a > b, a - b, b - a))
+
+
+@instruction("mul24", "mad24")
+def short_product(build: Builder, each: Statement) -> Act:
+    raise Unknown(f"{each.opcode} is not emulated")
+
+
+@instruction("popc")
+def population(build: Builder, each: Statement) -> Act:
+    return elementwise(build, each, lambda a: np.bitwise_count(a).astype(np.uint32), "u32", last_type(each))
+
+
+@instruction("clz")
+def leading_zeros(build: Builder, each: Statement) -> Act:
+    bits = SIZES[last_type(each)] * 8
+    count = lambda a: np.array([bits - int(x).bit_length() for x in a], np.uint32)  # noqa: E731
+    return elementwise(build, each, count, "u32", last_type(each))
+
+
+@instruction("bfind")
+def highest_bit(build: Builder, each: Statement) -> Act:
+    """The place of the highest bit that is set (of a negative number: that is not), or its distance from the top."""
+    type = last_type(each)
+    bits, shift = SIZES[type] * 8, "shiftamt" in each.modifiers
+
+    def find(value: int) -> int:
+        place = (~value if value < 0 else value).bit_length() - 1
+        return 0xFFFFFFFF if place < 0 else bits - 1 - place if shift else place
+
+    return elementwise(build, each, lambda a: np.array([find(int(x)) for x in a], np.uint32), "u32", type)
+
+
+@instruction("brev")
+def reversed_bits(build: Builder, each: Statement) -> Act:
+    bits = SIZES[last_type(each)] * 8
+    return _same(build, each, lambda a: np.array([int(f"{int(x):0{bits}b}"[::-1], 2) for x in a], a.dtype))
+
+
+@instruction("bfe")
+def extract(build: Builder, each: Statement) -> Act:
+    """A field of bits, with its sign for signed types ("Bit Field Extract")."""
+    type = last_type(each)
+    bits = SIZES[type] * 8
+
+    def one(value: int, place: int, length: int) -> int:
+        place, length = place & 0xFF, length & 0xFF
+        sign = value >> min(place + length - 1, bits - 1) & 1 if type[0] == "s" and length else 0
+        field = (value & (1 << bits) - 1) >> place & (1 << length) - 1
+        return (field | (-1 << length if sign else 0)) & (1 << bits) - 1
+
+    def every(a: Array, b: Array, c: Array) -> Array:
+        return np.array([one(int(x), int(y), int(z)) for x, y, z in zip(a, b, c)], WORDS[bits // 8])
+
+    return elementwise(build, each, every, type, type, "u32", "u32")
+
+
+@instruction("bfi")
+def insert(build: Builder, each: Statement) -> Act:
+    """`bfi f, a, b, place, length`: a field of a into b."""
+    type = last_type(each)
+
+    def every(a: Array, b: Array, c: Array, d: Array) -> Array:
+        found = []
+        for x, y, place, length in zip(a.tolist(), b.tolist(), c.tolist(), d.tolist()):
+            field = (1 << (length & 0xFF)) - 1
+            found.append((y & ~(field << (place & 0xFF)) | (x & field) << (place & 0xFF)) & (1 << SIZES[type] * 8) - 1)
+        return np.array(found, a.dtype)
+
+    return elementwise(build, each, every, type, type, type, "u32", "u32")
+
+
+@instruction("bmsk")
+def bit_mask(build: Builder, each: Statement) -> Act:
+    def every(a: Array, b: Array) -> Array:
+        return np.array(
+            [((1 << y) - 1 << x) & 0xFFFFFFFF if x < 32 else 0 for x, y in zip(a.tolist(), b.tolist())], a.dtype
+        )
+
+    return elementwise(build, each, every, "u32", "u32", "u32")
+
+
+@instruction("shl", "shr")
+def shift(build: Builder, each: Statement) -> Act:
+    """By more than the width: nothing is left but, of signed types to the right, the sign."""
+    type = last_type(each)
+    bits = SIZES[type] * 8
+    left = each.opcode.startswith("shl")
+
+    def every(a: Array, b: Array) -> Array:
+        amount = np.minimum(b, bits - 1).astype(a.dtype)
+        value = a << amount if left else a >> amount
+        if type[0] == "s" and not left:
+            return value
+        over = b >= bits
+        return np.where(over, a.dtype.type(0), value) if over.any() else value
+
+    return elementwise(build, each, every, type, type, "u32")
+
+
+@instruction("shf")
+def funnel(build: Builder, each: Statement) -> Act:
+    """`shf.l` and `shf.r` of the 64 bits b:a; .wrap takes the amount modulo 32, .clamp stops at 32."""
+    left, wraps = "l" in each.modifiers, "wrap" in each.modifiers
+
+    def every(a: Array, b: Array, c: Array) -> Array:
+        amount = (c & np.uint32(31) if wraps else np.minimum(c, 32)).astype(np.uint64)
+        value = b.astype(np.uint64) << np.uint64(32) | a
+        return ((value << amount >> np.uint64(32)) if left else value >> amount).astype(np.uint32)
+
+    return elementwise(build, each, every, "u32", "u32", "u32", "u32")
+
+
+@instruction("lop3")
+def three_way_logic(build: Builder, each: Statement) -> Act:
+    """Any logic of three operands: bit i of the table is the result where i = 4·a + 2·b + c."""
+    if last_type(each) != "b32" or len(each.operands) != 5:
+        raise Unknown(f"{each.opcode} with a predicate is not emulated")
+    table = int(each.operands[4].value)  # type: ignore[union-attr]
+
+    def every(a: Array, b: Array, c: Array) -> Array:
+        value = np.zeros(LANES, np.uint32)
+        for index in range(8):
+            if table >> index & 1:
+                value |= (a if index & 4 else ~a) & (b if index & 2 else ~b) & (c if index & 1 else ~c)
+        return value
+
+    return elementwise(build, _less(each, 4), every, *["b32"] * 4)
+
+
+def _less(each: Statement, count: int) -> Statement:
+    return Statement(each.opcode, each.operands[:count], each.guard, each.line, each.text, each.location)
+
+
+@instruction("prmt")
+def permute(build: Builder, each: Statement) -> Act:
+    """Four bytes of the eight in b:a, by nibbles of the selector; a nibble's top bit spreads the sign."""
+    if last_type(each) != "b32":
+        raise Unknown(f"{each.opcode} is not emulated")
+
+    def every(a: Array, b: Array, c: Array) -> Array:
+        words = np.stack([a, b], axis=1).view(np.uint8)
+        value = np.zeros((LANES, 4), np.uint8)
+        for index in range(4):
+            nibble = c >> np.uint32(4 * index) & np.uint32(15)
+            byte = words[np.arange(LANES), nibble & 7]
+            value[:, index] = np.where(nibble & 8, np.where(byte & 0x80, 0xFF, 0), byte)
+        return value.view(np.uint32).reshape(LANES)
+
+    return elementwise(build, each, every, *["b32"] * 4)
+
+
+@instruction("dp4a")
+def dot_of_bytes(build: Builder, each: Statement) -> Act:
+    types = each.modifiers[-2:]
+    kinds = [np.int8 if type == "s32" else np.uint8 for type in types]
+
+    def every(a: Array, b: Array, c: Array) -> Array:
+        x, y = (np.ascontiguousarray(v).view(k).reshape(LANES, 4).astype(np.int64) for v, k in zip((a, b), kinds))
+        return ((x * y).sum(axis=1) + c).astype(np.int64).astype(np.uint32)
+
+    return elementwise(build, each, every, "u32", "u32", "u32", "u32" if set(types) == {"u32"} else "s32")
+
+
+# --- comparison and selection
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+}  # fmt: skip
+
+
+def _ordered(name: str) -> Callable[[Any, Any], Any]:
+    """The comparison of this name; "…u" holds for NaN as well, "num" and "nan" ask for it."""
+    if name == "num":
+        return lambda a, b: ~(np.isnan(a) | np.isnan(b))
+    if name == "nan":
+        return lambda a, b: np.isnan(a) | np.isnan(b)
+    if name in _COMPARE:
+        plain = _COMPARE[name]
+        return (lambda a, b: plain(a, b) & ~(np.isnan(a) | np.isnan(b))) if name == "ne" else plain
+    return lambda a, b: _COMPARE[name[:-1]](a, b) | np.isnan(a) | np.isnan(b)
+
+
+def comparison(name: str, type: str) -> Callable[[Any, Any], Any]:
+    return _ordered(name) if "f" in type else _COMPARE[name]
+
+
+@instruction("setp")
+def set_predicate(build: Builder, each: Statement) -> Act:
+    """`setp.op{.and}{.ftz}.type p|q, a, b{, c}`; q is the comparison's opposite ("setp")."""
+    type = last_type(each)
+    compare = comparison(each.modifiers[0], type)
+    combine = next((_COMBINE[word] for word in each.modifiers if word in ("and", "or", "xor")), None)
+    one, other = build.pair(each.operands[0])
+    targets = build.target(one), build.target(other)
+    a, b = (build.reader(operand, type) for operand in each.operands[1:3])
+    c = build.predicate(each.operands[3]) if combine else None
+    both = not isinstance(other, Nothing)
+
+    def act(warp: WarpState, mask: int) -> None:
+        value = mask_of(compare(a(warp), b(warp)))
+        opposite = value ^ ALL
+        if combine is not None and c is not None:
+            value, opposite = combine(value, c(warp)), combine(opposite, c(warp))
+        warp.set_predicate(targets[0], value, mask)
+        if both:
+            warp.set_predicate(targets[1], opposite, mask)
+
+    return act
+
+
+@instruction("set")
+def set_value(build: Builder, each: Statement) -> Act:
+    """`set.op.dtype.type d, a, b`: all bits set, or 1.0, where it holds."""
+    to, type = each.modifiers[-2:]
+    compare = comparison(each.modifiers[0], type)
+    yes: Any = np.float32(1) if to == "f32" else np.uint32(0xFFFFFFFF)
+    return elementwise(build, each, lambda a, b: np.where(compare(a, b), yes, yes.dtype.type(0)), to, type, type)
+
+
+@instruction("selp")
+def select(build: Builder, each: Statement) -> Act:
+    target, type = build.target(each.operands[0]), last_type(each)
+    a, b = (build.source(operand, type) for operand in each.operands[1:3])
+    chooses = build.predicate(each.operands[3])
+
+    def act(warp: WarpState, mask: int) -> None:
+        chosen = chooses(warp)
+        if chosen & mask == mask:
+            warp.set(target, warp.registers[a], mask)
+        elif not chosen & mask:
+            warp.set(target, warp.registers[b], mask)
+        else:
+            warp.set(target, np.where(lanes(chosen), warp.registers[a], warp.registers[b]), mask)
+
+    return act
+
+
+@instruction("slct")
+def select_by_sign(build: Builder, each: Statement) -> Act:
+    type, by = each.modifiers[-2:]
+    return elementwise(build, each, lambda a, b, c: np.where(c >= 0, a, b), type, type, type, by)

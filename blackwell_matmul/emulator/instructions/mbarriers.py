@@ -1,0 +1,131 @@
+"""mbarriers: arrivals, transaction bytes and phases (PTX ISA, "Parallel Synchronization: mbarrier")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction
+from blackwell_matmul.emulator.instructions.moves import _addresses
+from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
+from blackwell_matmul.emulator.machine import PhaseBarrier, Waiting, WarpState
+from blackwell_matmul.emulator.parser import Nothing, Operand, Statement
+from blackwell_matmul.emulator.spaces import RANK, Undefined
+
+COUNT_LIMIT = (1 << 20) - 1
+
+
+def barrier_address(build: Builder, operand: Operand) -> Callable[[WarpState], Array]:
+    """The shared-memory addresses of an operand, in the window of the cluster; generic ones as well."""
+    return _addresses(build, operand, "shared")
+
+
+@instruction("mbarrier.init")
+def init(build: Builder, each: Statement) -> Act:
+    address, count = barrier_address(build, each.operands[0]), build.reader(each.operands[1], "b32")
+
+    def act(warp: WarpState, mask: int) -> None:
+        for lane in indices(mask):
+            place, arrivals = int(address(warp)[lane]), int(count(warp)[lane])
+            if not 1 <= arrivals <= COUNT_LIMIT:
+                raise Undefined(f"an mbarrier counts 1 to {COUNT_LIMIT:,} arrivals and not {arrivals:,}")
+            if place % 8:
+                raise Undefined(f"an mbarrier lies at {place:,}, which is no multiple of 8")
+            owner = warp.cta.cluster.owner(place)
+            owner.shared.bytes(owner.shared.base + (place & (1 << RANK) - 1), 8, "puts an mbarrier into")
+            owner.barriers[place & (1 << RANK) - 1] = PhaseBarrier(arrivals, arrivals)
+            owner.cluster.grid.effects += 1
+
+    return act
+
+
+@instruction("mbarrier.inval")
+def invalidate(build: Builder, each: Statement) -> Act:
+    address = barrier_address(build, each.operands[0])
+
+    def act(warp: WarpState, mask: int) -> None:
+        place = int(address(warp)[first(mask)])
+        warp.cta.barrier(place)
+        del warp.cta.cluster.owner(place).barriers[place & (1 << RANK) - 1]
+
+    return act
+
+
+@instruction("mbarrier.arrive", "mbarrier.arrive_drop", "mbarrier.expect_tx", "mbarrier.complete_tx")
+def arrive(build: Builder, each: Statement) -> Act:
+    """`mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`; the state is the phase."""
+    operands = list(each.operands)
+    state = operands.pop(0) if not _is_address(operands[0]) else Nothing()
+    target, address = build.target(state), barrier_address(build, operands[0])
+    number = build.reader(operands[1], "b32") if len(operands) > 1 else None
+    kind = each.opcode.split(".")[1]
+    expects = "expect_tx" in each.modifiers
+
+    def one(barrier: PhaseBarrier, value: int) -> None:
+        if expects:
+            barrier.expect(value)
+        elif kind == "complete_tx":
+            barrier.complete(value)
+        if kind == "arrive":
+            barrier.arrive(1 if expects else value)
+        elif kind == "arrive_drop":
+            barrier.drop(1 if expects else value)
+
+    def act(warp: WarpState, mask: int) -> None:
+        places, phases = address(warp), np.zeros(LANES, np.uint64)
+        for lane in indices(mask):
+            barrier = warp.cta.barrier(int(places[lane]))
+            phases[lane] = barrier.phase
+            one(barrier, 1 if number is None else int(number(warp)[lane]))
+        warp.cta.cluster.grid.effects += 1
+        warp.set(target, phases, mask)
+
+    return act
+
+
+def _is_address(operand: Operand) -> bool:
+    from blackwell_matmul.emulator.parser import Address
+
+    return isinstance(operand, Address)
+
+
+@instruction("mbarrier.try_wait", "mbarrier.test_wait")
+def wait(build: Builder, each: Statement) -> Act:
+    """`try_wait{.parity} p, [a], phase`: whether that phase is complete. try_wait waits a while, test_wait does not."""
+    target, address = build.target(each.operands[0]), barrier_address(build, each.operands[1])
+    by_parity = "parity" in each.modifiers
+    phase = build.reader(each.operands[2], "b32" if by_parity else "b64")
+    waits = each.opcode.startswith("mbarrier.try_wait")
+
+    def passed(warp: WarpState, mask: int) -> int:
+        places, phases = address(warp), phase(warp)
+        if mask & (mask - 1) and places.min() == places.max() and phases.min() == phases.max():
+            return mask if _passed(warp, int(places[0]), int(phases[0]), by_parity) else 0
+        return sum(
+            1 << lane for lane in indices(mask) if _passed(warp, int(places[lane]), int(phases[lane]), by_parity)
+        )
+
+    def act(warp: WarpState, mask: int) -> Any:
+        done = passed(warp, mask)
+        if done != mask and waits and not warp.timed_out:
+            place = int(address(warp)[first(mask & ~done)])
+            barrier = warp.cta.barrier(place)
+            asked = int(phase(warp)[first(mask & ~done)])
+            what = f"mbarrier at {place & (1 << RANK) - 1:,}, {'parity' if by_parity else 'phase'} {asked}"
+            return Waiting(lambda: passed(warp, mask) == mask, True, lambda: f"{what}: {barrier}", may_fail=True)
+        warp.set_predicate(target, done, mask)
+        return None
+
+    return act
+
+
+def _passed(warp: WarpState, place: int, phase: int, by_parity: bool) -> bool:
+    barrier = warp.cta.barrier(place)
+    return barrier.has_passed(phase) if by_parity else barrier.phase > phase
+
+
+@instruction("mbarrier.pending_count")
+def pending(build: Builder, each: Statement) -> Act:
+    raise Unknown(f"{each.opcode} is not emulated")

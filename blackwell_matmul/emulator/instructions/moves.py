@@ -1,0 +1,291 @@
+"""Loads, stores, atomics and addresses (PTX ISA, "Data Movement": ld, st, cvta, mapa, isspacep; "atom", "red")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, indices, lanes, mask_of
+from blackwell_matmul.emulator.machine import CtaState, WarpState
+from blackwell_matmul.emulator.parser import SIZES, Operand, Register, Statement
+from blackwell_matmul.emulator.spaces import LOCAL, PARAM, RANK, SHARED, WINDOW, Memory, Undefined
+
+SPACES = {"shared": SHARED, "local": LOCAL, "param": PARAM, "global": 0, "const": 0}
+
+
+def space_of(each: Statement) -> str:
+    """The state space that the opcode names, without ::cta or ::cluster; "" for generic addresses."""
+    return next((word.split("::")[0] for word in each.modifiers if word.split("::")[0] in SPACES), "")
+
+
+def where(warp: WarpState, addresses: Array, space: str, what: str) -> list[tuple[Memory, Array, Any]]:
+    """The memories behind the addresses of some lanes: each with its addresses and which of the lanes they are."""
+    window = SPACES[space] >> WINDOW if space else int(addresses[0]) >> WINDOW
+    if not space and int((addresses >> np.uint64(WINDOW)).max()) != window:
+        return _mixed(warp, addresses, what)
+    if window == SHARED >> WINDOW:
+        return _shared(warp, addresses & np.uint64((1 << WINDOW) - 1), what)
+    if window == PARAM >> WINDOW:
+        return [(warp.cta.cluster.grid.parameters, addresses | np.uint64(PARAM), slice(None))]
+    if window == LOCAL >> WINDOW:
+        raise Undefined("addresses local memory, which a kernel here has none of")
+    return [(memory, addresses[which], which) for memory, which in warp.cta.cluster.grid.memory.split(addresses, what)]
+
+
+def _mixed(warp: WarpState, addresses: Array, what: str) -> list[tuple[Memory, Array, Any]]:
+    found: list[tuple[Memory, Array, Any]] = []
+    windows = addresses >> np.uint64(WINDOW)
+    for window in np.unique(windows):
+        which = np.flatnonzero(windows == window)
+        parts = where(warp, addresses[which], "", what)
+        found += [(memory, part, which[inner]) for memory, part, inner in parts]
+    return found
+
+
+def _shared(warp: WarpState, addresses: Array, what: str) -> list[tuple[Memory, Array, Any]]:
+    ranks = addresses >> np.uint64(RANK)
+    low, high = int(ranks.min()), int(ranks.max())
+    if low == high:
+        return [(_owner(warp.cta, int(addresses[0])).shared, addresses, slice(None))]
+    which = [(rank, np.flatnonzero(ranks == rank)) for rank in np.unique(ranks)]
+    return [(_owner(warp.cta, int(rank) << RANK).shared, addresses[lanes], lanes) for rank, lanes in which]
+
+
+def _owner(cta: CtaState, address: int) -> CtaState:
+    return cta if address >> RANK == cta.rank else cta.cluster.owner(address)
+
+
+def gather(warp: WarpState, addresses: Array, space: str, nbytes: int, what: str = "reads") -> Array:
+    """A word from each address, whichever memory it is in."""
+    parts = where(warp, addresses, space, what)
+    if len(parts) == 1:
+        memory, places, _ = parts[0]
+        return memory.load(places, nbytes, what)
+    values = np.empty(len(addresses), WORDS[nbytes])
+    for memory, places, which in parts:
+        values[which] = memory.load(places, nbytes, what)
+    return values
+
+
+def scatter(warp: WarpState, addresses: Array, values: Array, space: str, nbytes: int) -> None:
+    for memory, places, which in where(warp, addresses, space, "writes"):
+        memory.store(places, values[which], nbytes)
+    warp.cta.cluster.grid.effects += 1
+
+
+@instruction("ld", "ldu")
+def load(build: Builder, each: Statement) -> Act:
+    """`ld{.space}{.v2|.v4|.v8}.type`: a narrow value fills a wider register, with its sign for signed types."""
+    space, type = space_of(each), last_type(each)
+    operands = build.vector(each.operands[0])
+    targets, size, count = [build.target(each) for each in operands], SIZES[type], len(operands)
+    widens = [_widener(build, operand, type) for operand in operands]
+    address = _addresses(build, each.operands[1], space)
+    words = [_piece(count * size)] if count * size in (2, 4, 8, 16) else [16] * (count * size // 16)
+
+    def act(warp: WarpState, mask: int) -> None:
+        places = address(warp)
+        which = None if mask == ALL else lanes(mask)
+        places = places if which is None else places[which]
+        if (count > 1 and len(words) == 1) or (words == [16] and size < 16):
+            raw = gather(warp, places, space, words[0])
+            parts = np.ascontiguousarray(raw).view(WORDS[size]).reshape(-1, count)
+        elif count > 1:
+            raws = [gather(warp, places + np.uint64(16 * index), space, 16) for index in range(len(words))]
+            parts = np.stack(raws, axis=1).view(WORDS[size]).reshape(-1, count)
+        else:
+            parts = gather(warp, places, space, size).reshape(-1, 1)
+        for index, (target, widen) in enumerate(zip(targets, widens)):
+            value = parts[:, index]
+            value = np.ascontiguousarray(value) if widen is None else widen(value)
+            warp.set(target, value if which is None else _spread(value, which), mask)
+
+    return act
+
+
+def _piece(nbytes: int) -> int:
+    return nbytes
+
+
+def _spread(value: Array, which: Array) -> Array:
+    wide = np.zeros(LANES, value.dtype)
+    wide[which] = value
+    return wide
+
+
+def _widener(build: Builder, register: Operand, type: str) -> Callable[[Array], Array] | None:
+    if not isinstance(register, Register) or SIZES[build.types[register.slot]] == SIZES[type]:
+        return None
+    size = SIZES[build.types[register.slot]]
+    if type[0] == "s":
+        return lambda value: value.view(TYPES[type]).astype(np.dtype(f"i{size}")).view(WORDS[size])
+    return lambda value: value.astype(WORDS[size])
+
+
+def _addresses(build: Builder, operand: Operand, space: str) -> Callable[[WarpState], Array]:
+    """The addresses of an operand; those of a variable in the parameters or in shared memory are in their window."""
+    read = build.address(operand)
+    if space == "shared":
+        window = np.uint64((1 << WINDOW) - 1)
+        return lambda warp: read(warp) & window
+    return read
+
+
+@instruction("st")
+def store(build: Builder, each: Statement) -> Act:
+    """`st{.space}{.v2|.v4|.v8}.type [a], b`."""
+    space, type = space_of(each), last_type(each)
+    if "async" in each.modifiers:
+        raise Unknown(f"{each.opcode} is not emulated")
+    operands = build.vector(each.operands[1])
+    reads, size, count = (
+        [build.reader(operand, f"b{8 * SIZES[type]}") for operand in operands],
+        SIZES[type],
+        len(operands),
+    )
+    address = _addresses(build, each.operands[0], space)
+
+    def act(warp: WarpState, mask: int) -> None:
+        places = address(warp)
+        values = reads[0](warp)[:, None] if count == 1 else np.stack([read(warp) for read in reads], axis=1)
+        if mask != ALL:
+            places, values = places[lanes(mask)], values[lanes(mask)]
+        for start in range(0, count * size, 16):
+            nbytes = min(16, count * size - start)
+            part = np.ascontiguousarray(values[:, start // size : (start + nbytes) // size])
+            part = part.view(WORDS[nbytes]).reshape(-1)
+            scatter(warp, places + np.uint64(start) if start else places, part, space, nbytes)
+
+    return act
+
+
+# --- addresses
+
+
+@instruction("cvta")
+def convert_address(build: Builder, each: Statement) -> Act:
+    """Between a window's address and a generic one; those of global memory and parameters are alike here."""
+    space, to_window = space_of(each), "to" in each.modifiers
+    target = build.target(each.operands[0])
+    source = each.operands[1]
+    read = build.address(source)
+    nbytes = SIZES[last_type(each)]
+    base, window = np.uint64(SPACES[space]), np.uint64((1 << WINDOW) - 1)
+
+    def act(warp: WarpState, mask: int) -> None:
+        value = read(warp)
+        if space in ("shared", "local", "param"):
+            value = value & window if to_window else value | base
+        warp.set(target, value if nbytes == 8 else value.astype(np.uint32), mask)
+
+    return act
+
+
+@instruction("isspacep")
+def is_space(build: Builder, each: Statement) -> Act:
+    space, target, read = space_of(each), build.target(each.operands[0]), build.address(each.operands[1])
+    base = SPACES[space] >> WINDOW
+
+    def act(warp: WarpState, mask: int) -> None:
+        window = read(warp) >> np.uint64(WINDOW)
+        inside = window >= 4 if not base else window == base
+        warp.set_predicate(target, mask_of(inside), mask)
+
+    return act
+
+
+@instruction("mapa")
+def map_address(build: Builder, each: Statement) -> Act:
+    """`mapa d, a, b`: the address in CTA b of the cluster that corresponds to a ("mapa")."""
+    target, nbytes = build.target(each.operands[0]), SIZES[last_type(each)]
+    generic = space_of(each) == ""
+    read, rank = build.address(each.operands[1]), build.reader(each.operands[2], "u32")
+
+    def act(warp: WarpState, mask: int) -> None:
+        ranks = rank(warp).astype(np.uint64)
+        highest = int(ranks.max() if mask == ALL else ranks[lanes(mask)].max())
+        if highest >= len(warp.cta.cluster.ctas):
+            raise Undefined(f"maps an address to CTA {highest} of a cluster of {len(warp.cta.cluster.ctas)}")
+        value = read(warp) & np.uint64((1 << RANK) - 1) | ranks << np.uint64(RANK)
+        value = value | np.uint64(SHARED) if generic else value
+        warp.set(target, value if nbytes == 8 else value.astype(np.uint32), mask)
+
+    return act
+
+
+@instruction("getctarank")
+def get_cta_rank(build: Builder, each: Statement) -> Act:
+    target, read = build.target(each.operands[0]), build.address(each.operands[1])
+    return lambda warp, mask: warp.set(
+        target, (read(warp) >> np.uint64(RANK) & np.uint64(0xFFFF)).astype(np.uint32), mask
+    )
+
+
+# --- atomics
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda old, new: old + new, "and": lambda old, new: old & new, "or": lambda old, new: old | new,
+    "xor": lambda old, new: old ^ new, "exch": lambda old, new: new,
+    "min": lambda old, new: min(old, new), "max": lambda old, new: max(old, new),
+    "cas": lambda old, new, other: other if old == new else old,
+    "inc": lambda old, new: type(old)(0) if old >= new else type(old)(old + 1),
+    "dec": lambda old, new: new if old == 0 or old > new else type(old)(old - 1),
+}  # fmt: skip
+
+
+@instruction("atom", "red")
+def atomic(build: Builder, each: Statement) -> Act:
+    """One lane after the other; atom gives the old value ("atom", "red")."""
+    if "async" in each.modifiers:
+        raise Unknown(f"{each.opcode} is not emulated")
+    gives = each.opcode.startswith("atom")
+    function, space = _OPERATIONS[next(word for word in each.modifiers if word in _OPERATIONS)], space_of(each)
+    kind, size, count = _atomic_type(each)
+    targets = build.targets(each.operands[0]) if gives else []
+    address = _addresses(build, each.operands[gives], space)
+    values = [
+        [build.reader(part, f"b{8 * size}") for part in build.vector(each_)] for each_ in each.operands[1 + gives :]
+    ]
+    kind_count = size // np.dtype(kind).itemsize
+
+    def act(warp: WarpState, mask: int) -> None:
+        results = [np.zeros(LANES, WORDS[size]) for _ in range(count)]
+        places = address(warp)
+        with np.errstate(all="ignore"):
+            for lane in indices(mask):
+                for part in range(count):
+                    place = places[lane : lane + 1] + np.uint64(part * size)
+                    old = gather(warp, place, space, size).view(kind)
+                    new = [column[part](warp)[lane : lane + 1].view(kind) for column in values]
+                    value = np.array([function(old[i], *[n[i] for n in new]) for i in range(kind_count)], kind)
+                    results[part][lane] = old.view(WORDS[size])[0]
+                    scatter(warp, place, value.view(WORDS[size]), space, size)
+        for target, result in zip(targets, results):
+            warp.set(target, result, mask)
+
+    return act
+
+
+def _atomic_type(each: Statement) -> tuple[Any, int, int]:
+    """The element's type, the bytes of a word, and the words of a vector."""
+    type = last_type(each)
+    count = next((int(word[1:]) for word in each.modifiers if word in ("v2", "v4", "v8")), 1)
+    packed = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16}
+    return (packed[type], 4, count) if type in packed else (TYPES[type], SIZES[type], count)
+
+
+# --- hints, which have no effect on values
+
+
+@instruction("prefetch", "prefetchu", "applypriority", "discard", "createpolicy", "cp.async.bulk.prefetch")
+def hint(build: Builder, each: Statement) -> Act:
+    """PTX ISA, "prefetch", "createpolicy" and their like: a policy is any number."""
+    if each.opcode.startswith("createpolicy"):
+        target = build.target(each.operands[0])
+        return lambda warp, mask: warp.set(target, np.zeros(LANES, np.uint64), mask)
+    return lambda warp, mask: None

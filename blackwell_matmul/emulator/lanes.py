@@ -1,0 +1,58 @@
+"""The 32 lanes of a warp: masks are integers, a bit a lane, and registers are arrays of 32 raw words."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+LANES = 32
+ALL = (1 << LANES) - 1
+
+WORDS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.dtype("V16")}
+"""The type that holds raw bits, by bytes."""
+
+TYPES: dict[str, Any] = {
+    **{f"{kind}{bits}": WORDS[bits // 8] for kind in "bu" for bits in (8, 16, 32, 64)},
+    "s8": np.int8,
+    "s16": np.int16,
+    "s32": np.int32,
+    "s64": np.int64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "b128": WORDS[16],
+}
+"""What numpy calls the types of PTX."""
+
+
+@functools.lru_cache(maxsize=4096)
+def lanes(mask: int) -> Array:
+    """The mask as 32 booleans; not to be written to."""
+    return np.array([mask >> lane & 1 for lane in range(LANES)], dtype=bool)
+
+
+@functools.lru_cache(maxsize=4096)
+def indices(mask: int) -> tuple[int, ...]:
+    """The lanes that are in the mask."""
+    return tuple(lane for lane in range(LANES) if mask >> lane & 1)
+
+
+def first(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1
+
+
+def mask_of(booleans: Array) -> int:
+    return int.from_bytes(np.packbits(booleans, bitorder="little").tobytes(), "little")
+
+
+def filled(value: int, nbytes: int) -> Array:
+    """A register with the same bits in each lane."""
+    if nbytes == 16:
+        return np.full(LANES, np.frombuffer(value.to_bytes(16, "little"), WORDS[16])[0])
+    return np.full(LANES, value & ((1 << 8 * nbytes) - 1), WORDS[nbytes])

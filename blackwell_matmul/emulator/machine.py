@@ -1,0 +1,210 @@
+"""The machine's state: warps with their registers, CTAs with shared memory, tensor memory and barriers, clusters.
+
+A warp runs as strands: lanes that are at one place. They part at a branch and are one again where they meet, the
+strand that is furthest behind first (PTX ISA, "Independent Thread Scheduling" leaves the order open).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import ALL, LANES, Array, lanes
+from blackwell_matmul.emulator.spaces import RANK, RESERVED_BYTES, Memory, Undefined
+
+TENSOR_LANES, TENSOR_COLUMNS = 128, 512
+
+
+class Waiting(NamedTuple):
+    """A strand waits. ready: whether it may go on; again: the instruction runs once more then. what: for the report.
+
+    may_fail: a try_wait, which the hardware lets return without success after a while. meets: it waits for the other
+    strands of its warp to come to the same instruction.
+    """
+
+    ready: Callable[[], bool]
+    again: bool
+    what: Callable[[], str]
+    may_fail: bool = False
+    meets: bool = False
+
+
+@dataclass(slots=True)
+class Strand:
+    pc: int
+    mask: int
+    blocked: Waiting | None = None
+    timed_out: bool = False
+
+
+@dataclass(slots=True)
+class PhaseBarrier:
+    """PTX ISA, "mbarrier": pending arrivals and bytes of this phase; phase counts those that are complete."""
+
+    count: int
+    pending: int
+    tx_bytes: int = 0
+    phase: int = 0
+
+    def arrive(self, count: int = 1) -> None:
+        if count > self.pending:
+            raise Undefined(f"{count} arrive at an mbarrier that awaits {self.pending} of its {self.count} arrivals")
+        self.pending -= count
+        self._settle()
+
+    def expect(self, nbytes: int) -> None:
+        self.tx_bytes += nbytes
+
+    def complete(self, nbytes: int) -> None:
+        self.tx_bytes -= nbytes
+        self._settle()
+
+    def drop(self, count: int = 1) -> None:
+        self.count -= count
+        self.arrive(count)
+
+    def _settle(self) -> None:
+        if self.pending == 0 and self.tx_bytes == 0:
+            self.phase += 1
+            self.pending = self.count
+
+    def has_passed(self, parity: int) -> bool:
+        """Whether the phase of this parity is complete: the current one has the other (test_wait.parity)."""
+        return self.phase % 2 != parity
+
+    def __str__(self) -> str:
+        return f"phase {self.phase}, {self.pending} of {self.count} arrivals and {self.tx_bytes:,} bytes missing"
+
+
+@dataclass(slots=True)
+class NamedBarrier:
+    """`bar.sync`: expected threads of this round, those that came, and how many rounds are over."""
+
+    arrived: int = 0
+    rounds: int = 0
+
+
+class TensorMemory:
+    """128 lanes by 512 columns of 32 bits (PTX ISA, "Tensor Memory"), and who holds which columns.
+
+    permit: whether this CTA may still allocate.
+    """
+
+    def __init__(self) -> None:
+        self.words = np.zeros((TENSOR_LANES, TENSOR_COLUMNS), np.uint32)
+        self.written = np.zeros((TENSOR_LANES, TENSOR_COLUMNS), bool)
+        self.allocated: dict[int, int] = {}
+        self.permit = True
+
+    def allocate(self, columns: int) -> int | None:
+        """The first column of a free range that is aligned to its size; None where there is none."""
+        for start in range(0, TENSOR_COLUMNS, columns):
+            if all(start + columns <= low or low + size <= start for low, size in self.allocated.items()):
+                self.allocated[start] = columns
+                self.written[:, start : start + columns] = False
+                return start
+        return None
+
+    def check(self, column: int, columns: int, what: str) -> None:
+        if not any(low <= column and column + columns <= low + size for low, size in self.allocated.items()):
+            raise Undefined(f"{what} columns {column} to {column + columns - 1} of tensor memory, not all allocated")
+
+    def read(self, rows: Any, columns: Any, what: str = "reads") -> Array:
+        if not self.written[rows, columns].all():
+            lane, column = np.argwhere(~self.written[rows, columns])[0]
+            raise Undefined(f"{what} tensor memory that nothing has written ({lane} lanes and {column} columns in)")
+        return self.words[rows, columns]
+
+    def write(self, rows: Any, columns: Any, values: Array) -> None:
+        self.words[rows, columns] = values
+        self.written[rows, columns] = True
+
+
+def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
+    """None where all lanes that must execute an instruction at once do; else the wait for the rest of them."""
+    if mask & members == warp.alive & members:
+        return None
+    return Waiting(
+        lambda: False, True, lambda: f"with {mask.bit_count()} lanes, for the others of its warp", meets=True
+    )
+
+
+class WarpState:
+    """registers: raw words of 32 lanes; a predicate is a mask. late: operations that this warp waits for by groups."""
+
+    def __init__(self, cta: CtaState, index: int, registers: list[Any], threads: int) -> None:
+        self.cta, self.index, self.registers = cta, index, registers
+        self.alive = ALL if threads >= LANES else (1 << threads) - 1
+        self.strands = [Strand(0, self.alive)]
+        self.groups: dict[str, list[list[Any]]] = {}
+        self.meetings: dict[int, tuple[int, int]] = {}
+        self.local: Memory | None = None
+        self.timed_out = False
+        self.pipe: Any = None
+
+    def runnable(self) -> bool:
+        return any(strand.blocked is None or strand.blocked.ready() for strand in self.strands)
+
+    def set(self, register: int, value: Any, mask: int) -> None:
+        """Write a register in the lanes of the mask."""
+        if mask != ALL:
+            old = self.registers[register]
+            if old is not None:
+                value = np.where(lanes(mask), value, old)
+        self.registers[register] = value
+
+    def set_predicate(self, register: int, value: int, mask: int) -> None:
+        if mask != ALL:
+            value = value & mask | (self.registers[register] or 0) & ~mask
+        self.registers[register] = value
+
+
+class CtaState:
+    """rank: in its cluster. barriers: mbarriers by their offset in shared memory."""
+
+    def __init__(self, cluster: ClusterState, rank: int, index: tuple[int, int, int], shared_bytes: int) -> None:
+        self.cluster, self.rank, self.index = cluster, rank, index
+        data = np.zeros(RESERVED_BYTES + shared_bytes, np.uint8)
+        self.shared = Memory(f"shared memory of CTA {index}", rank << RANK, data, tracked=True)
+        self.barriers: dict[int, PhaseBarrier] = {}
+        self.named: dict[int, NamedBarrier] = {}
+        self.tensor = TensorMemory()
+        self.warps: list[WarpState] = []
+        self.pipe: Any = None  # the last operation of the tensor core that was issued
+        self.exited = 0
+
+    def barrier(self, address: int) -> PhaseBarrier:
+        """The mbarrier at an address of the cluster's shared memory, own or another's."""
+        owner = self.cluster.owner(address)
+        found = owner.barriers.get(address & ((1 << RANK) - 1))
+        if found is None:
+            raise Undefined(f"no mbarrier was initialised at {address & ((1 << RANK) - 1):,} of {owner.shared.name}")
+        return found
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """index: of the cluster in the grid. arrived, rounds: of barrier.cluster; awaits: a warp's round."""
+
+    index: tuple[int, int, int]
+    grid: Any
+    ctas: list[CtaState] = field(default_factory=list)
+    arrived: int = 0
+    rounds: int = 0
+    awaits: dict[WarpState, int] = field(default_factory=dict)
+
+    def owner(self, address: int) -> CtaState:
+        rank = address >> RANK
+        if rank >= len(self.ctas):
+            raise Undefined(f"address {address:#x} is of CTA {rank} in a cluster of {len(self.ctas)}")
+        return self.ctas[rank]
+
+    def threads(self) -> int:
+        return sum(warp.alive.bit_count() for cta in self.ctas for warp in cta.warps)
+
+    @property
+    def is_done(self) -> bool:
+        return not any(warp.strands for cta in self.ctas for warp in cta.warps)

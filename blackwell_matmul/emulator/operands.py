@@ -1,0 +1,145 @@
+"""Operands of the tensor core in memory: matrix descriptors, swizzled layouts, and elements from their bits.
+
+PTX ISA, "Asynchronous wgmma: Shared Memory Matrix Layout, Matrix Descriptor Format" and "tcgen05: Matrix Descriptor,
+Canonical Layouts". The unit is a chunk of 16 bytes, which every layout leaves whole.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import Array
+from blackwell_matmul.emulator.spaces import Memory, Undefined
+from blackwell_matmul.emulator.tensor_map import swizzled
+
+CHUNK = 16
+WGMMA_SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
+TCGEN05_SWIZZLES = {0: 0, 2: 128, 4: 64, 6: 32}
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """Bytes throughout. leading, stride: what they step over depends on the layout, see `chunks`."""
+
+    start: int
+    leading: int
+    stride: int
+    swizzle: int
+
+
+@functools.lru_cache(maxsize=4096)
+def descriptor(bits: int, blackwell: bool) -> Descriptor:
+    """The fields of a 64-bit matrix descriptor; a Stop for what is not emulated."""
+    code = bits >> 61 & 7 if blackwell else bits >> 62 & 3
+    table = TCGEN05_SWIZZLES if blackwell else WGMMA_SWIZZLES
+    if blackwell and bits >> 46 & 7 != 1:
+        raise Undefined(f"the matrix descriptor {bits:#018x} has {bits >> 46 & 7} in bits 46 to 48, where 1 must be")
+    if code not in table:
+        raise Undefined(f"the matrix descriptor {bits:#018x} has swizzle mode {code}, which is not emulated")
+    if (bits >> 49 & 7 and table[code]) or (blackwell and bits >> 52 & 1):
+        raise Undefined(f"the matrix descriptor {bits:#018x} has a base offset or absolute step; that is not emulated")
+    return Descriptor((bits & 0x3FFF) << 4, (bits >> 16 & 0x3FFF) << 4, (bits >> 32 & 0x3FFF) << 4, table[code])
+
+
+@functools.lru_cache(maxsize=4096)
+def chunks(found: Descriptor, outer: int, inner: int, k_major: bool) -> Array:
+    """The index of each 16-byte chunk in shared memory.
+
+    K-major: outer rows of M or N, inner chunks along K. MN-major: outer rows of K, inner chunks along M or N.
+    """
+    row, chunk = np.arange(outer)[:, None], np.arange(inner)[None, :]
+    span = found.swizzle or CHUNK
+    if k_major:
+        step = chunk * CHUNK if found.swizzle else chunk * found.leading
+        offset = row // 8 * found.stride + row % 8 * span + step
+    elif found.swizzle:
+        in_span = span // CHUNK
+        offset = chunk // in_span * found.leading + chunk % in_span * CHUNK + row // 8 * found.stride + row % 8 * span
+    else:
+        offset = chunk * found.stride + row // 8 * found.leading + row % 8 * CHUNK
+    return swizzled(found.start + offset, found.swizzle) // CHUNK
+
+
+def matrix(memory: Memory, found: Descriptor, rows: int, k: int, format: str, k_major: bool) -> Array:
+    """rows x k elements as float32 (int32 for integers), from shared memory; rows: of M or N."""
+    per_chunk = ELEMENTS_IN_CHUNK[format]
+    outer, inner = (rows, k // per_chunk) if k_major else (k, rows // per_chunk)
+    index = chunks(found, outer, inner, k_major)
+    last = int(index.max()) * CHUNK + CHUNK
+    if last > memory.nbytes:
+        raise Undefined(f"a matrix reads up to byte {last:,} of {memory.name}, which has {memory.nbytes:,}")
+    if memory.written is not None:
+        marks = memory.written[: memory.nbytes // 16 * 16].reshape(-1, CHUNK)[index]
+        if not marks.all():
+            raise Undefined(
+                f"a matrix reads {marks.size - int(marks.sum()):,} bytes of {memory.name} that nothing has written"
+            )
+    raw = memory.data[: memory.nbytes // CHUNK * CHUNK].view("V16")[index]
+    values = elements(raw.view(np.uint8).reshape(outer, -1), format)
+    return values if k_major else values.T
+
+
+# --- elements
+
+_TABLES: dict[str, Any] = {
+    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e2m3": ml_dtypes.float6_e2m3fn,
+    "e3m2": ml_dtypes.float6_e3m2fn, "e2m1": ml_dtypes.float4_e2m1fn,
+}  # fmt: skip
+
+ELEMENTS_IN_CHUNK = {"f16": 8, "bf16": 8, "tf32": 4, "s8": 16, "u8": 16, "packed e2m1": 32} | dict.fromkeys(_TABLES, 16)
+"""Of 16 bytes; floats of 4 and 6 bits are padded to 16 bytes for each 16 of them, but for the packed ones."""
+
+
+@functools.cache
+def _table(format: str) -> Array:
+    """The value of each byte."""
+    kind = _TABLES[format]
+    bits = {"e2m1": 15, "e2m3": 63, "e3m2": 63}.get(format, 255)
+    return (np.arange(256) & bits).astype(np.uint8).view(kind).astype(np.float32)
+
+
+def elements(raw: Array, format: str) -> Array:
+    """The values in rows of bytes."""
+    if format == "f16":
+        return raw.view(np.float16).astype(np.float32)
+    if format == "bf16":
+        return (raw.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if format == "tf32":  # the low 13 bits are not read
+        return (raw.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    if format in ("s8", "u8"):
+        return raw.view(np.int8 if format == "s8" else np.uint8).astype(np.int32)
+    if format == "packed e2m1":
+        return _table("e2m1")[_nibbles(raw)]
+    if format in ("e2m1", "e2m3", "e3m2"):
+        return _table(format)[_padded(raw, 4 if format == "e2m1" else 6)]
+    return _table(format)[raw]
+
+
+def _nibbles(raw: Array) -> Array:
+    return np.stack([raw & 15, raw >> 4], axis=-1).reshape(*raw.shape[:-1], -1)
+
+
+def _padded(raw: Array, bits: int) -> Array:
+    """16 elements of 4 or 6 bits from the first bytes of each chunk."""
+    parts = raw.reshape(*raw.shape[:-1], -1, CHUNK)
+    if bits == 4:
+        found = _nibbles(parts[..., :8])
+    else:
+        groups = parts[..., :12].reshape(*parts.shape[:-1], 4, 3).astype(np.uint32)
+        word = groups[..., 0] | groups[..., 1] << np.uint32(8) | groups[..., 2] << np.uint32(16)
+        found = np.stack([word >> np.uint32(6 * index) & np.uint32(63) for index in range(4)], axis=-1)
+        found = found.reshape(*parts.shape[:-1], 16)
+    return found.reshape(*raw.shape[:-1], -1)
+
+
+def product(a: Array, b: Array) -> Array:
+    """a (M x K) times b (N x K) transposed: float32, or exact int32 that wraps."""
+    if a.dtype == np.int32:
+        return (a.astype(np.float64) @ b.T.astype(np.float64)).astype(np.int64).astype(np.int32)
+    with np.errstate(all="ignore"):
+        return a @ b.T

@@ -1,0 +1,307 @@
+"""Runs a grid: clusters one after the other, their warps in turns, and asynchronous operations when they complete.
+
+The hardware leaves open who runs first and when a copy or a product is done; the program must be right for each. By
+default an operation completes late: when its completion is waited for by name, or when nothing else can run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from blackwell_matmul.emulator.code import EXIT, Executable
+from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
+from blackwell_matmul.emulator.parser import registers_in
+from blackwell_matmul.emulator.spaces import GlobalSpace, Undefined
+from blackwell_matmul.errors import EmulationError
+
+ORDERS = ("late", "eager", "newest", "copies last", "products last", "random")
+"""When an asynchronous operation completes: late and the oldest first, at once, late and the newest first, late and
+one kind after the others, or whenever the seed says."""
+
+TURN_STEPS = 2000
+"""Instructions that a warp runs before another one may."""
+
+PATIENCE_STEPS = 20_000
+"""Instructions without any effect after which something else is let happen: what everybody looks for in vain may
+depend on a copy that is late, or on a cluster that has not started."""
+
+IDLE_STEPS = 400_000
+"""Instructions without any effect on memory or barriers after which a kernel is held to never end."""
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """An asynchronous operation. kind: "copy", "product" or "other". after: what must be complete before it."""
+
+    kind: str
+    act: Callable[[], None]
+    step: Executable | None
+    after: InFlight | None = None
+    done: bool = False
+
+
+@dataclass
+class Execution:
+    """One launch. waiting: the first CTAs of clusters that have not started, which cluster launch control may take."""
+
+    steps: list[Executable]
+    memory: GlobalSpace
+    waiting: deque[tuple[int, int, int]]
+    start: Callable[[Execution, tuple[int, int, int]], ClusterState]
+    order: str = "late"
+    seed: int = 0
+    parameters: Any = None
+    launch: Any = None
+    resident: list[ClusterState] = field(default_factory=list)
+    pending: list[InFlight] = field(default_factory=list)
+    effects: int = 0
+    executed: int = 0
+    current: Executable | None = None
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    # --- asynchronous operations
+
+    def issue(self, kind: str, act: Callable[[], None], after: InFlight | None = None) -> InFlight:
+        operation = InFlight(kind, act, self.current, after)
+        if self.order == "eager":
+            self.complete(operation)
+        else:
+            self.pending.append(operation)
+        return operation
+
+    def complete(self, operation: InFlight | None) -> None:
+        """Let an operation and those before it take effect."""
+        chain = []
+        while operation is not None and not operation.done:
+            chain.append(operation)
+            operation = operation.after
+        for each in reversed(chain):
+            each.done, each.after = True, None
+            self.effects += 1
+            if each in self.pending:
+                self.pending.remove(each)
+            try:
+                each.act()
+            except Undefined as stop:
+                raise _told(stop, each.step) from stop
+
+    def _complete_one(self) -> bool:
+        ready = [each for each in self.pending if each.after is None or each.after.done]
+        if not ready:
+            return False
+        self.complete(self._chosen(ready))
+        return True
+
+    def _chosen(self, ready: list[InFlight]) -> InFlight:
+        if self.order == "random":
+            return self.random.choice(ready)
+        if self.order == "newest":
+            return ready[-1]
+        last = {"copies last": "copy", "products last": "product"}.get(self.order)
+        return next((each for each in ready if each.kind != last), ready[0])
+
+    # --- the grid
+
+    def run(self) -> None:
+        """Run to the end; EmulationError, one sentence with the line, where there is none."""
+        idle, timed_out = 0, None
+        while self.waiting or self.resident:
+            if not self.resident or (self.order == "random" and self.random.random() < 0.01):
+                self._admit()
+            before = self.effects
+            ran = self._turn()
+            self.resident = [cluster for cluster in self.resident if not cluster.is_done]
+            idle = 0 if self.effects != before else idle + ran
+            if not self.resident or (ran and idle < PATIENCE_STEPS):
+                continue
+            if self._complete_one() or self._admit():
+                idle = 0
+            elif idle >= IDLE_STEPS:
+                raise self._endless()
+            elif not ran:
+                timed_out = self._time_out(timed_out)
+        while self._complete_one():
+            pass
+
+    def _admit(self) -> bool:
+        """Start the next cluster, if there is one."""
+        if self.waiting:
+            self.resident.append(self.start(self, self.waiting.popleft()))
+            return True
+        return False
+
+    def _turn(self) -> int:
+        """Let each warp that can run have its turn; how many instructions ran."""
+        warps = [warp for cluster in self.resident for cta in cluster.ctas for warp in cta.warps if warp.strands]
+        if self.order == "random":
+            self.random.shuffle(warps)
+            if self.pending and self.random.random() < 0.3:
+                self._complete_one()
+        return sum(self._run(warp) for warp in warps if warp.runnable())
+
+    def _time_out(self, before: Any) -> Any:
+        """Nothing can go on: let every try_wait fail once, and if that led nowhere, it is a deadlock."""
+        state = [(strand.pc, strand.mask) for strand in self._strands()], self.effects
+        if state == before or not any(strand.blocked and strand.blocked.may_fail for strand in self._strands()):
+            raise self._deadlock()
+        for strand in self._strands():
+            if strand.blocked and strand.blocked.may_fail:
+                strand.blocked, strand.timed_out = None, True
+        return state
+
+    def _strands(self) -> Iterator[Strand]:
+        for cluster in self.resident:
+            for cta in cluster.ctas:
+                for warp in cta.warps:
+                    yield from warp.strands
+
+    # --- a warp
+
+    def _run(self, warp: WarpState) -> int:
+        """Run the strands of a warp that can, the one furthest behind first."""
+        ran = 0
+        while ran < TURN_STEPS:
+            ready = [strand for strand in warp.strands if strand.blocked is None or strand.blocked.ready()]
+            if not ready:
+                break
+            strand = min(ready, key=lambda each: each.pc)
+            if strand.blocked is not None:
+                strand.pc += not strand.blocked.again
+                strand.blocked = None
+            others = [each.pc for each in warp.strands if each is not strand]
+            count = self._advance(warp, strand, others, TURN_STEPS - ran)
+            ran += count
+            _join(warp)
+        self.executed += ran
+        return ran
+
+    def _advance(self, warp: WarpState, strand: Strand, others: list[int], limit: int) -> int:
+        """Run one strand until it waits, ends, parts, or meets another one; how many instructions ran."""
+        steps, registers = self.steps, warp.registers
+        pc, mask, ran = strand.pc, strand.mask, 0
+        if pc in others:  # two that wait at one place: let this one pass
+            others = [each for each in others if each != pc]
+        try:
+            while ran < limit:
+                step = steps[pc]
+                taken = mask
+                ran += 1
+                if step.guard >= 0:
+                    taken = registers[step.guard]
+                    taken = (~taken if step.negated else taken) & mask
+                    if not taken:
+                        pc += 1
+                        if pc in others:
+                            break
+                        continue
+                self.current = step
+                warp.timed_out = strand.timed_out
+                result = step.act(warp, taken)
+                if result is None:
+                    pc += 1
+                elif result.__class__ is int:
+                    if taken != mask:
+                        warp.strands.append(Strand(pc + 1, mask & ~taken))
+                        mask, pc = taken, result
+                        break
+                    pc = result
+                elif result is EXIT:
+                    warp.alive &= ~taken
+                    mask &= ~taken
+                    warp.cta.exited += taken.bit_count()
+                    self.effects += 1
+                    if not mask:
+                        break
+                    pc += 1
+                else:
+                    strand.blocked = result
+                    break
+                if others and pc in others:
+                    break
+        except Undefined as stop:
+            raise _told(stop, steps[pc]) from stop
+        except (TypeError, AttributeError) as error:
+            raise _uninitialised(error, steps[pc], registers) from error
+        except IndexError as error:
+            if pc < len(steps):
+                raise
+            raise EmulationError("the kernel runs past its last instruction.") from error
+        strand.pc, strand.mask, strand.timed_out = pc, mask, False
+        return ran
+
+    # --- reports
+
+    def _deadlock(self) -> EmulationError:
+        waits: dict[str, list[str]] = {}
+        for cluster in self.resident:
+            for cta in cluster.ctas:
+                for warp in cta.warps:
+                    for strand in warp.strands:
+                        if strand.blocked is not None:
+                            where = _where(self.steps[strand.pc])
+                            waits.setdefault(f"{where} ({strand.blocked.what()})", []).append(_name(cta, warp))
+        told = "; ".join(f"{_few(who)} at {what}" for what, who in list(waits.items())[:6])
+        return EmulationError(f"deadlock: everybody waits and nothing is in flight: {told}.")
+
+    def _endless(self) -> EmulationError:
+        where = next(iter(self._strands()))
+        return EmulationError(
+            f"endless: {IDLE_STEPS:,} instructions ran and changed neither memory nor a barrier, the last near "
+            f"{_where(self.steps[min(where.pc, len(self.steps) - 1)])}."
+        )
+
+
+def _name(cta: CtaState, warp: WarpState) -> str:
+    return f"warp {warp.index} of CTA {cta.index}"
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _where(step: Executable) -> str:
+    place = step.source.location
+    source = f", {place.file.rsplit('/', 1)[-1]}:{place.line}" if place else ""
+    return f"PTX line {step.source.line}{source}: {_short(step.source.text)}"
+
+
+def _short(text: str, longest: int = 110) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+def _told(stop: Undefined, step: Executable | None) -> EmulationError:
+    return EmulationError(f"{_where(step)}: {stop}.") if step else EmulationError(f"{stop}.")
+
+
+def _uninitialised(error: Exception, step: Executable, registers: list[Any]) -> Exception:
+    """A register that nothing wrote is None; any other TypeError is a fault of this package."""
+    read = [each.slot for operand in step.source.operands for each in registers_in(operand)]
+    if "NoneType" in str(error) and any(registers[index] is None for index in read):
+        return _told(Undefined("reads a register that nothing has written"), step)
+    return error
+
+
+def _join(warp: WarpState) -> None:
+    """Strands at one place are one again; those without lanes are gone."""
+    if len(warp.strands) == 1 and warp.strands[0].mask:
+        return
+    places: dict[int, Strand] = {}
+    kept = []
+    for strand in warp.strands:
+        if not strand.mask:
+            continue
+        if strand.blocked is not None and not strand.blocked.meets:
+            kept.append(strand)
+        elif strand.pc in places:
+            places[strand.pc].mask |= strand.mask
+            places[strand.pc].blocked = None
+        else:
+            places[strand.pc] = strand
+            kept.append(strand)
+    warp.strands = kept

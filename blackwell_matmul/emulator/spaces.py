@@ -1,0 +1,158 @@
+"""Memory by bytes: where an address points, what was written, and stops for what no GPU may do.
+
+One 64-bit space, whose windows are told apart by the bits from 40 up (PTX ISA, "State Spaces": addresses of a window
+are the generic address less its base). An address of shared memory carries the rank of its CTA in the cluster from bit
+24 up, as on the hardware: a window of the cluster's shared memory in which each CTA finds its own.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import WORDS, Array
+from blackwell_matmul.errors import EmulationError
+
+WINDOW = 40
+SHARED, LOCAL, PARAM, GLOBAL = (number << WINDOW for number in (1, 2, 3, 0x7F))
+RANK = 24
+"""The bit of a shared address from which the rank of the CTA stands."""
+
+RESERVED_BYTES = 1024
+"""Of shared memory, kept by the system in front of the program's own (CUDA programming guide, "shared memory per block
+reserved")."""
+
+GUARD_BYTES = 1 << 20
+"""Between two tensors nothing is mapped."""
+
+
+class Undefined(EmulationError):
+    """The program does what has no meaning; the executor adds the line."""
+
+
+class Memory:
+    """A range of bytes. name: what a message calls it. written: a byte each, None where all is."""
+
+    def __init__(self, name: str, base: int, data: Array, tracked: bool = False) -> None:
+        self.name, self.base, self.nbytes = name, base, data.size
+        self.data = data
+        self.written = np.zeros(data.size, np.uint8) if tracked else None
+        self._views: dict[int, Array] = {}
+        self._written: dict[int, Array] = {}
+
+    def view(self, nbytes: int) -> Array:
+        """The memory as words of this size."""
+        found = self._views.get(nbytes)
+        if found is None:
+            found = self._views[nbytes] = _as_words(self.data, nbytes)
+        return found
+
+    def places(self, addresses: Array, nbytes: int, what: str) -> Array:
+        """The index of each word; a Stop for an address outside or misaligned."""
+        offsets = addresses - np.uint64(self.base)
+        low, high = int(offsets.min()), int(offsets.max())
+        if high + nbytes > self.nbytes:  # below the base wraps to a large number
+            bad = int(addresses[int(offsets.argmax())])
+            raise Undefined(
+                f"{what} {nbytes} bytes at {bad - self.base:+,} of {self.name}, which has {self.nbytes:,} bytes"
+            )
+        if nbytes > 1 and int(np.bitwise_or.reduce(addresses)) % nbytes:
+            bad = int(addresses[(addresses % np.uint64(nbytes)).argmax()])
+            raise Undefined(f"{what} {nbytes} bytes at {bad - self.base:,} of {self.name}: no multiple of {nbytes}")
+        return (offsets >> np.uint64(nbytes.bit_length() - 1)).view(np.int64) if low >= 0 else offsets
+
+    def load(self, addresses: Array, nbytes: int, what: str = "reads") -> Array:
+        """One word of this size from each address."""
+        places = self.places(addresses, nbytes, what)
+        if self.written is not None:
+            self._check(places, nbytes, what)
+        return self.view(nbytes)[places]
+
+    def store(self, addresses: Array, values: Array, nbytes: int) -> None:
+        """One word to each address; of lanes that write to one address, the last stays."""
+        places = self.places(addresses, nbytes, "writes")
+        self.view(nbytes)[places] = values
+        if self.written is not None:
+            self._marks(nbytes)[places] = _ONES[nbytes]
+
+    def _marks(self, nbytes: int) -> Array:
+        found = self._written.get(nbytes)
+        if found is None:
+            assert self.written is not None
+            found = self._written[nbytes] = _as_words(self.written, nbytes)
+        return found
+
+    def _check(self, places: Array, nbytes: int, what: str) -> None:
+        marks = self._marks(nbytes)[places]
+        if nbytes == 16:
+            missing = np.flatnonzero((np.ascontiguousarray(marks).view(np.uint64).reshape(-1, 2) != _ONE8).any(axis=1))
+        else:
+            missing = np.flatnonzero(marks != _ONES[nbytes])
+        if missing.size:
+            place = int(np.ravel(places)[missing[0]]) * nbytes
+            raise Undefined(f"{what} {nbytes} bytes at {place:,} of {self.name} that nothing has written")
+
+    def bytes(self, address: int, nbytes: int, what: str = "reads") -> Array:
+        """A run of bytes, in place."""
+        offset = address - self.base
+        if offset < 0 or offset + nbytes > self.nbytes:
+            raise Undefined(f"{what} {nbytes} bytes at {offset:+,} of {self.name}, which has {self.nbytes:,} bytes")
+        return self.data[offset : offset + nbytes]
+
+    def mark(self, address: int, nbytes: int) -> None:
+        """A run of bytes was written."""
+        if self.written is not None:
+            self.written[address - self.base : address - self.base + nbytes] = 1
+
+
+_ONE8 = np.uint64(0x0101010101010101)
+_ONES: dict[int, Any] = {1: 1, 2: 0x0101, 4: 0x01010101, 8: _ONE8, 16: np.frombuffer(b"\1" * 16, WORDS[16])[0]}
+
+
+def _as_words(data: Array, nbytes: int) -> Array:
+    return data[: data.size // nbytes * nbytes].view(WORDS[nbytes])
+
+
+class GlobalSpace:
+    """The tensors of a launch and the module's own variables, each with nothing around it."""
+
+    def __init__(self) -> None:
+        self.memories: list[Memory] = []
+        self._bases: list[int] = []
+        self._next = GLOBAL
+
+    def add(self, name: str, data: Array) -> Memory:
+        memory = Memory(name, self._next, data)
+        self._next += (data.size + GUARD_BYTES) // GUARD_BYTES * GUARD_BYTES + GUARD_BYTES
+        self.memories.append(memory)
+        self._bases.append(memory.base)
+        return memory
+
+    def at(self, address: int, what: str = "reads") -> Memory:
+        """The memory that an address belongs to, or a Stop that names the nearest."""
+        index = bisect.bisect_right(self._bases, address) - 1
+        if index >= 0 and address < self.memories[index].base + self.memories[index].nbytes:
+            return self.memories[index]
+        raise Undefined(f"{what} global memory at {address:#x}, which is {self._nearest(address)}")
+
+    def _nearest(self, address: int) -> str:
+        def distance(memory: Memory) -> int:
+            return memory.base - address if address < memory.base else address - (memory.base + memory.nbytes) + 1
+
+        if not self.memories:
+            return "no tensor's"
+        nearest = min(self.memories, key=distance)
+        side = "in front of" if address < nearest.base else "behind"
+        return f"{distance(nearest):,} bytes {side} {nearest.name} ({nearest.nbytes:,} bytes)"
+
+    def split(self, addresses: Array, what: str) -> Iterable[tuple[Memory, Array | slice]]:
+        """Each memory that is addressed, with the lanes that address it; mostly one and all."""
+        low, high = int(addresses.min()), int(addresses.max())
+        memory = self.at(low, what)
+        if high < memory.base + memory.nbytes:
+            return [(memory, slice(None))]
+        owners = [self.at(int(address), what) for address in addresses]
+        return [(each, np.flatnonzero([owner is each for owner in owners])) for each in dict.fromkeys(owners)]

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from blackwell_matmul.compiler import Bundle, compile, compile_many
+    from blackwell_matmul.emulator import emulate
     from blackwell_matmul.errors import (
         BlackwellMatmulError,
         CompileError,
         DriverError,
+        EmulationError,
         InputError,
         SimulationError,
         UnsupportedError,
@@ -70,6 +72,7 @@ __all__ = [
     "Bundle",
     "CompileError",
     "DriverError",
+    "EmulationError",
     "Finding",
     "GeforceMatmulV0",
     "Gpu",
@@ -100,6 +103,7 @@ __all__ = [
     "check_matmul",
     "compile",
     "compile_many",
+    "emulate",
     "load",
     "matmul",
     "run_matmul",
@@ -110,8 +114,9 @@ __all__ = [
 
 _HOMES = {
     "compiler": ("Bundle", "compile", "compile_many"),
+    "emulator": ("emulate",),
     "errors": (
-        *("BlackwellMatmulError", "CompileError", "DriverError"),
+        *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
         *("InputError", "SimulationError", "UnsupportedError"),
     ),
     "gpus": ("GPUS", "Gpu"),

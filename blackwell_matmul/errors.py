@@ -28,4 +28,4 @@ class DriverError(BlackwellMatmulError):
 
 
 class EmulationError(BlackwellMatmulError):
-    """The emulated code cannot go on: no meaning, no such instruction, or no end; the message has the PTX line."""
+    """The emulated code cannot go on: it has no meaning, waits for ever or does not end; the message has its line."""

@@ -29,7 +29,7 @@ from blackwell_matmul.cli import (
 )
 from blackwell_matmul.cli.output import as_text, complain
 from blackwell_matmul.cli.views import terminal
-from blackwell_matmul.errors import BlackwellMatmulError, SimulationError
+from blackwell_matmul.errors import BlackwellMatmulError, EmulationError, SimulationError
 from blackwell_matmul.validation import spelled
 
 PROGRAM = "blackwell-matmul"
@@ -70,7 +70,7 @@ def _explained(error: Exception) -> tuple[str, int]:
         asked = getattr(getattr(error, "ctx", None), "command_path", PROGRAM)
         return f"{text}; see {asked} --help.", 2
     if isinstance(error, BlackwellMatmulError):
-        return str(error), 1 if isinstance(error, SimulationError) else 2
+        return str(error), 1 if isinstance(error, (EmulationError, SimulationError)) else 2
     if isinstance(error, ImportError) and not (error.name or "").startswith("blackwell_matmul"):
         told = f"a package that this command needs does not import, {spelled(error)}"
         return f"{told}; `{PROGRAM} doctor` says what mends it.", 2

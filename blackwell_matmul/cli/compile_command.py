@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,10 +13,17 @@ from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 
+if TYPE_CHECKING:
+    from blackwell_matmul.cli.views.terminal import Tell
+    from blackwell_matmul.compiler import Bundle
+    from blackwell_matmul.harness import Result
+    from blackwell_matmul.harness.kernel_call import KernelCall
+
 EXAMPLES = """Examples:
 
 - `blackwell-matmul compile v2 -o out/`
 - `blackwell-matmul compile v2 --size 4096 4096 4096 --dtype bf16 --schedule stages=4 --sass`
+- `blackwell-matmul compile v6 --check -o out/`
 - `blackwell-matmul compile my_kernel.py:MyScript --target sm_90a -o out/ --json`
 
 Needs no GPU and no CUDA toolkit. The folder gets kernel.cu, kernel.ptx, kernel.cubin and bundle.json with the launch
@@ -34,19 +41,31 @@ def compile(
     sass: Annotated[
         bool, typer.Option("--sass", metavar="", help="Show the machine instructions that matter.")
     ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", metavar="", help="Execute the code on the CPU, on few rows, and judge it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Compile one kernel for a GPU, and say what it takes of one.
 
-    Exit code 0: compiled. 2: could not be.
+    Exit code 0: compiled. 1: with --check, it computes something else; nothing is written. 2: could not be.
     """
     request = options.kernel_request(kernel, size, dtype, schedule)
-    with terminal.progress(kernel, quiet=as_json), redirect_stdout(sys.stderr):
+    with terminal.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul.cli.views.compile_view import bundle_lines, bundle_record
         from blackwell_matmul.harness.compiled import compile_call
 
-        bundle = compile_call(request.resolved(seed=None), target=target)
-    if output is not None:
+        call = request.resolved(seed=None)
+        bundle = compile_call(call, target=target)
+        checked = _checked(bundle, call, tell) if check else None
+    right = checked is None or checked.ok
+    if output is not None and right:
         bundle.save(output)
-    shown = bundle, output, sass
-    finish(as_json, lambda: named(kernel, bundle_record(*shown)), lambda: bundle_lines(*shown))
+    shown = bundle, output if right else None, sass, checked
+    finish(as_json, lambda: named(kernel, bundle_record(*shown)), lambda: bundle_lines(*shown), right)
+
+
+def _checked(bundle: Bundle, call: KernelCall, tell: Tell | None) -> Result:
+    from blackwell_matmul.harness.emulated import check_compiled
+
+    return check_compiled(bundle, call, tell)

@@ -124,6 +124,10 @@ def sizes_of(size: tuple[str, str, str] | None) -> Sizes | None:
     return m, n, k
 
 
+EMULATED_SIZE = (512, 512, 512)
+"""Where none is given: a second or two, and an eighth of the instructions of the simulator's 1024 each."""
+
+
 @dataclass(frozen=True)
 class KernelRequest:
     """Which kernel, on arguments of which size, with which pins: the words of `run`, `check` and `compile`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ EXAMPLES = """Examples:
 - `blackwell-matmul run v1`
 - `blackwell-matmul run v2 --size 512 768 1000 --dtype bf16`
 - `blackwell-matmul run v1 --schedule block_m=128,block_n=64 --json`
+- `blackwell-matmul run v2 --emulate`
 - `blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
 
 A script of your own is a tilus.Script class. Called with (m, n, k, a, b, c), it is checked as C = A @ B.T. For any
@@ -39,6 +41,9 @@ def run(
     target: Target = None,
     policy: Policy = "adversarial",
     workers: Workers = None,
+    emulate: Annotated[
+        bool, typer.Option("--emulate", metavar="", help="Execute the compiled code instead of the script.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run one kernel on made-up inputs and check its result.
@@ -47,10 +52,17 @@ def run(
     """
     inputs, processes = options.seed_of(seed), options.workers_of(workers)
     request = options.kernel_request(kernel, size, dtype, schedule)
+    if emulate and request.size is None and not request.names_a_file:
+        request = replace(request, size=options.EMULATED_SIZE)
     prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON
     with terminal.progress(request.title, quiet=as_json) as tell, redirect_stdout(prints_to):
-        from blackwell_matmul.harness.run import run_call
-
         call = request.resolved(inputs)
-        result = run_call(call, target=target, policy=policy, workers=processes, progress=tell)
+        if emulate:
+            from blackwell_matmul.harness.emulated import emulate_call
+
+            result = emulate_call(call, target=target, policy=policy, progress=tell)
+        else:
+            from blackwell_matmul.harness.run import run_call
+
+            result = run_call(call, target=target, policy=policy, workers=processes, progress=tell)
     finish(as_json, lambda: named(kernel, result.as_dict()), lambda: result_lines(result), result.ok)

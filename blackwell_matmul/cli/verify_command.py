@@ -16,7 +16,7 @@ EXAMPLES = """Examples:
 
 `blackwell-matmul verify simulator triton`
 
-The layers are simulator, gpu, triton and torch.compile. Each is compiled, run and compared in a process of its own.
+The layers are simulator, emulator, gpu, triton and torch.compile. Each runs in a process of its own.
 """
 
 

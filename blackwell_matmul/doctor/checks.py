@@ -16,7 +16,7 @@ from typing import Any
 
 from blackwell_matmul.detect import DetectedGpu, detect
 from blackwell_matmul.doctor.verify import MARK
-from blackwell_matmul.errors import SimulationError, UnsupportedError
+from blackwell_matmul.errors import EmulationError, SimulationError, UnsupportedError
 from blackwell_matmul.kernels import LADDERS, RUNGS, rung
 from blackwell_matmul.scheduling.mma import MMA_SPECS
 from blackwell_matmul.validation import said, spelled
@@ -39,7 +39,7 @@ def check(what: str, where: str, run: Callable[[], bool], may_refuse: bool = Fal
         status, detail = ("correct", "") if run() else ("wrong", "the result differs from torch's")
     except UnsupportedError as error:
         status, detail = "not run" if may_refuse else "failed", said(error)
-    except SimulationError as error:
+    except (EmulationError, SimulationError) as error:
         status, detail = "wrong", said(error)
     except Exception as error:
         status, detail = "failed", spelled(error)
@@ -64,6 +64,30 @@ def _simulated(kernel: Any, args: tuple[Any, ...], right: Callable[[], bool], ta
     from blackwell_matmul.simulator import simulate
 
     return simulate(kernel, *args, target=target).ok and right()
+
+
+EMULATED_SIZE = 512
+"""Of m, n and k: a second or two a rung."""
+
+
+def emulator() -> None:
+    """The compiled code of a rung of each ladder, executed on the CPU."""
+    for name in EMULATED:
+        what, kernel, args, right = _product(name, rung(name)(), "cpu", *[EMULATED_SIZE] * 3)
+        target = kernel.script_cls.target
+        check(what, f"compiled code for {target}, emulated", partial(_emulated, kernel, args, right))
+
+
+EMULATED = ("v2", "h2", "g0")
+
+
+def _emulated(kernel: Any, args: tuple[Any, ...], right: Callable[[], bool]) -> bool:
+    from blackwell_matmul.compiler import compile
+    from blackwell_matmul.emulator import emulate
+
+    m, _n, _k, *operands = args
+    emulate(compile(kernel, *args), m, *operands)
+    return right()
 
 
 def gpu() -> None:
@@ -122,10 +146,9 @@ def _rung(name: str, device: str) -> Case:
     return _product(name, rung(name)(), device)
 
 
-def _product(name: str, kernel: Any, device: str) -> Case:
+def _product(name: str, kernel: Any, device: str, m: int = 100, n: int = 72, k: int = 40) -> Case:
     import torch
 
-    m, n, k = 100, 72, 40
     a, b = integers(m, k, device=device).half(), integers(n, k, device=device).half()
     c = torch.full((m, n), torch.nan, dtype=torch.float16, device=device)
     return f"{name} {m}x{n}x{k}", kernel, (m, n, k, a, b, c), lambda: torch.equal(c, (a.double() @ b.double().T).half())
@@ -198,6 +221,7 @@ def _compiled_is_right(device: str) -> bool:
 
 CHECKS: Mapping[str, Callable[[], None]] = {
     "simulator": simulator,
+    "emulator": emulator,
     "gpu": gpu,
     "triton": triton,
     "torch.compile": torch_compile,

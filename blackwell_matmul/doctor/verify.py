@@ -18,7 +18,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.processes import end_with_children, left_with
 from blackwell_matmul.validation import shown
 
-LAYERS = ("simulator", "gpu", "triton", "torch.compile")
+LAYERS = ("simulator", "emulator", "gpu", "triton", "torch.compile")
 TIMEOUT_SECONDS = 300.0
 MAX_TIMEOUT_SECONDS = 86_400
 MARK = "outcome: "

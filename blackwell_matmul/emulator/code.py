@@ -28,7 +28,7 @@ from blackwell_matmul.emulator.parser import (
     Vector,
     float_bits,
 )  # fmt: skip
-from blackwell_matmul.errors import EmulationError
+from blackwell_matmul.errors import UnsupportedError
 
 Act = Callable[[WarpState, int], Any]
 """Does an instruction in the lanes of a mask. Gives None to go on, an integer to jump there, a Blocked to wait, or
@@ -57,7 +57,7 @@ def known() -> list[str]:
     return sorted(_INSTRUCTIONS)
 
 
-class Unknown(EmulationError):
+class Unknown(UnsupportedError):
     """An instruction or a form of one that is not emulated."""
 
 
@@ -73,13 +73,12 @@ class Executable(NamedTuple):
 class Builder:
     """What the functions of one kernel are made with.
 
-    constants: their slots' contents, behind the declared registers. specials: slots whose contents depend on the warp,
-    by name and bytes. labels: where jumps go. addresses: of the variables, for those that are the same for every CTA.
+    slots: what a warp starts with, constants behind the declared registers. specials: slots whose contents depend on
+    the warp, by name and bytes. labels: where jumps go.
     """
 
-    def __init__(self, registers: list[str], labels: dict[str, int], addresses: dict[str, int]) -> None:
-        self.types = registers
-        self.labels, self.addresses = labels, addresses
+    def __init__(self, registers: list[str], labels: dict[str, int]) -> None:
+        self.types, self.labels = registers, labels
         self.slots: list[Any] = [None] * len(registers)
         self.specials: dict[tuple[str, int], int] = {}
         self._constants: dict[tuple[int, int], int] = {}

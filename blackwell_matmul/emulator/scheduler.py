@@ -15,8 +15,10 @@ from typing import Any
 from blackwell_matmul.emulator.code import EXIT, Executable
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
 from blackwell_matmul.emulator.parser import registers_in
-from blackwell_matmul.emulator.spaces import GlobalSpace, Undefined
+from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.errors import EmulationError
+
+Progress = Callable[[int, int], None]
 
 ORDERS = ("late", "eager", "newest", "copies last", "products last", "random")
 """When an asynchronous operation completes: late and the oldest first, at once, late and the newest first, late and
@@ -44,18 +46,25 @@ class InFlight:
     done: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the hardware leaves open. progress: told how many clusters are done, of how many."""
+
+    order: str = "late"
+    seed: int = 0
+    progress: Progress | None = None
+
+
 @dataclass
 class Execution:
     """One launch. waiting: the first CTAs of clusters that have not started, which cluster launch control may take."""
 
     steps: list[Executable]
     memory: GlobalSpace
+    parameters: Memory
     waiting: deque[tuple[int, int, int]]
     start: Callable[[Execution, tuple[int, int, int]], ClusterState]
-    order: str = "late"
-    seed: int = 0
-    parameters: Any = None
-    launch: Any = None
+    choices: Choices
     resident: list[ClusterState] = field(default_factory=list)
     pending: list[InFlight] = field(default_factory=list)
     effects: int = 0
@@ -63,7 +72,8 @@ class Execution:
     current: Executable | None = None
 
     def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)
+        self.order, self.random = self.choices.order, random.Random(self.choices.seed)
+        self.clusters = len(self.waiting)
 
     # --- asynchronous operations
 
@@ -116,7 +126,7 @@ class Execution:
                 self._admit()
             before = self.effects
             ran = self._turn()
-            self.resident = [cluster for cluster in self.resident if not cluster.is_done]
+            self._retire()
             idle = 0 if self.effects != before else idle + ran
             if not self.resident or (ran and idle < PATIENCE_STEPS):
                 continue
@@ -135,6 +145,12 @@ class Execution:
             self.resident.append(self.start(self, self.waiting.popleft()))
             return True
         return False
+
+    def _retire(self) -> None:
+        kept = [cluster for cluster in self.resident if not cluster.is_done]
+        if len(kept) != len(self.resident) and self.choices.progress is not None:
+            self.choices.progress(self.clusters - len(self.waiting) - len(kept), self.clusters)
+        self.resident = kept
 
     def _turn(self) -> int:
         """Let each warp that can run have its turn; how many instructions ran."""

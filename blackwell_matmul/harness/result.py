@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from blackwell_matmul.harness.outputs import OutputVerdict
 from blackwell_matmul.harness.verdict import Verdict
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.simulator.findings import Finding, Severity
+
+How = Literal["simulated", "emulated", "measured"]
+"""The script by the simulator, the compiled code by the emulator, or the compiled code by a GPU."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -17,7 +21,7 @@ class Result:
     """One kernel, run once and checked.
 
     kernel: the name of its class.
-    seconds: host time of the simulation when `simulated`, the kernel's own time on `device` when not.
+    seconds: of the host that simulated or emulated it, or the kernel's own on `device` where it was measured.
     schedule: the knobs it ran with, chosen or pinned. findings: what the simulator saw. disagreements: those of `Run`.
     """
 
@@ -28,7 +32,7 @@ class Result:
     seed: int | None
     verdict: Verdict
     seconds: float
-    simulated: bool = True
+    how: How = "simulated"
     device: str = "cpu"
     findings: tuple[Finding, ...] = ()
     disagreements: tuple[str, ...] = ()
@@ -50,8 +54,7 @@ class Result:
     @property
     def time(self) -> str:
         """The time and where it was spent: a simulation's time is never a GPU's."""
-        how = f"simulated in {self.seconds:.2f} s on the CPU"
-        return how if self.simulated else f"measured {self.seconds * 1e6:.1f} us on {self.device}"
+        return f"measured {self.seconds * 1e6:.1f} us on {self.device}" if self.how == "measured" else _host_time(self)
 
     def __str__(self) -> str:
         verdict = _with_errors(self.message, self.errors)
@@ -82,7 +85,8 @@ class Result:
             "bad_tiles": [list(tile) for tile in verdict.bad_tiles],
             "bad_rows": [list(rows) for rows in verdict.bad_rows],
             "bad_columns": [list(columns) for columns in verdict.bad_columns],
-            "simulated": self.simulated,
+            "simulated": self.how == "simulated",
+            "emulated": self.how == "emulated",
             "device": self.device,
             "seconds": self.seconds,
             "findings": [_finding_as_dict(finding) for finding in self.findings],
@@ -107,6 +111,7 @@ class ScriptResult:
     seconds: float
     findings: tuple[Finding, ...] = ()
     disagreements: tuple[str, ...] = ()
+    how: How = "simulated"
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -135,7 +140,7 @@ class ScriptResult:
     def __str__(self) -> str:
         size = "x".join(map(str, self.size)) if self.size else ""
         verdict = _with_errors(self.message, self.errors)
-        return _line(self.kernel, size, _spell(self.schedule), verdict, f"simulated in {self.seconds:.2f} s on the CPU")
+        return _line(self.kernel, size, _spell(self.schedule), verdict, _host_time(self))
 
     __repr__ = __str__
 
@@ -155,7 +160,8 @@ class ScriptResult:
             "correct": self.correct,
             "verdict": self.message,
             "outputs": [_output_as_dict(output) for output in self.outputs],
-            "simulated": True,
+            "simulated": self.how == "simulated",
+            "emulated": self.how == "emulated",
             "device": "cpu",
             "seconds": self.seconds,
             "findings": [_finding_as_dict(finding) for finding in self.findings],
@@ -165,6 +171,11 @@ class ScriptResult:
 def blamed(message: str, disagreements: Iterable[str]) -> str:
     """The sentence on a result that is not right, and where tensors are not what the kernel takes them as."""
     return "; ".join([message.rstrip("."), *disagreements]) + "."
+
+
+def _host_time(result: Result | ScriptResult) -> str:
+    what = "simulated" if result.how == "simulated" else "compiled code, emulated"
+    return f"{what} in {result.seconds:.2f} s on the CPU"
 
 
 def _errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 import torch
@@ -11,7 +12,7 @@ from blackwell_matmul import kernels
 from blackwell_matmul.harness.inputs import make_inputs
 from blackwell_matmul.harness.kernel_call import KernelCall, resolve
 from blackwell_matmul.harness.reference import dtype_name
-from blackwell_matmul.harness.result import Result, ScriptResult
+from blackwell_matmul.harness.result import How, Result, ScriptResult
 from blackwell_matmul.harness.user_kernel import load
 from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem import Problem, Schedule, as_pins, plain_seed
@@ -118,14 +119,26 @@ class _Options(TypedDict):
 
 def report(run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, seed: int | None = None) -> Result:
     """Check C = A @ B.T after a run, in the tiles of its schedule, and put all that is known in one `Result`."""
-    schedule = {name: value for name, value in plain_values(run.schedule).items() if name != "dtype"}
+    result = matmul_result(run.kernel, plain_values(run.schedule), run.target, (a, b, c), seed, run.seconds)
+    return replace(result, findings=run.findings, disagreements=run.disagreements)
+
+
+def matmul_result(
+    kernel: str,
+    schedule: Mapping[str, object],
+    target: str,
+    operands: Sequence[torch.Tensor],
+    seed: int | None,
+    seconds: float,
+    how: How = "simulated",
+) -> Result:
+    """What a run has left in A, B and C, judged in the tiles of its schedule."""
+    a, b, c = operands
+    schedule = {name: value for name, value in schedule.items() if name != "dtype"}
     tile_m, tile_n = (_tile(schedule.get(name)) for name in ("block_m", "block_n"))
     verdict = check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
     problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(a.dtype))
-    return Result(
-        run.kernel, problem, schedule, run.target, seed, verdict, run.seconds,
-        findings=run.findings, disagreements=run.disagreements,
-    )  # fmt: skip
+    return Result(kernel, problem, schedule, target, seed, verdict, seconds, how=how)
 
 
 def _tile(value: object) -> int:

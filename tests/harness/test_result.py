@@ -17,7 +17,7 @@ PROBLEM = Problem(64, 96, 32, "bf16")
 KEYS = [
     *("kernel", "m", "n", "k", "dtype", "schedule", "target", "seed", "ok", "correct", "verdict", "max_abs_error"),
     *("reference_error", "ratio", "wrong_elements", "tile", "bad_tiles", "bad_rows", "bad_columns"),
-    *("simulated", "device", "seconds", "findings"),
+    *("simulated", "emulated", "device", "seconds", "findings"),
 ]
 
 
@@ -56,7 +56,7 @@ def test_the_line_says_what_was_computed_and_that_it_was_simulated():
 
 
 def test_a_measured_time_names_its_device():
-    result = dataclasses.replace(a_result(), simulated=False, device="NVIDIA B200", seconds=12.3e-6)
+    result = dataclasses.replace(a_result(), how="measured", device="NVIDIA B200", seconds=12.3e-6)
     assert result.time == "measured 12.3 us on NVIDIA B200"
 
 

@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_each_rung_is_right_with_tails(rung, dtype):
     result = run_matmul(rung, Problem(130, 72, 40, dtype), seed=3)
     assert result.ok and not result.findings, str(result)
-    assert (result.kernel, result.seed, result.simulated) == (f"BlackwellMatmul{rung.upper()}", 3, True)
+    assert (result.kernel, result.seed, result.how) == (f"BlackwellMatmul{rung.upper()}", 3, "simulated")
     assert "dtype" not in result.schedule and result.schedule["block_m"] == result.verdict.tile_m == 128
 
 

@@ -15,12 +15,14 @@ from blackwell_matmul.compiler.plan import Expr
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from blackwell_matmul.harness import Result
+
 SASS_COLUMNS = (Column("instruction"), *numbers("count"), Column("is", long="wraps"), Column("lines", long="wraps"))
 PLACES_SHOWN = 3
 """Lines of the kernel named for one instruction."""
 
 
-def bundle_record(bundle: Bundle, folder: str | None, with_sass: bool) -> dict[str, Any]:
+def bundle_record(bundle: Bundle, folder: str | None, with_sass: bool, checked: Result | None) -> dict[str, Any]:
     """Everything but the code itself."""
     resources = bundle.resources
     return {
@@ -35,15 +37,18 @@ def bundle_record(bundle: Bundle, folder: str | None, with_sass: bool) -> dict[s
         "versions": bundle.versions,
         "key": bundle.key,
         "folder": folder,
+        "checked": None if checked is None else checked.as_dict(),
         **({"sass": [_instruction_record(each) for each in _matter(bundle)]} if with_sass else {}),
     }
 
 
-def bundle_lines(bundle: Bundle, folder: str | None, with_sass: bool) -> Iterator[RenderableType]:
+def bundle_lines(
+    bundle: Bundle, folder: str | None, with_sass: bool, checked: Result | None
+) -> Iterator[RenderableType]:
     from rich.text import Text
 
     yield Text.assemble((bundle.name, "bold"), f" for {bundle.target}, {len(bundle.cubin)} bytes of code")
-    rows = (TableRow((name, Text(value))) for name, value in _facts(bundle, folder))
+    rows = (TableRow((name, Text(value))) for name, value in _facts(bundle, folder, checked))
     yield table((Column(), Column(long="folds")), rows, padding=(0, 0, 0, 2), show_header=False)
     if with_sass:
         yield Text("")
@@ -51,13 +56,15 @@ def bundle_lines(bundle: Bundle, folder: str | None, with_sass: bool) -> Iterato
         yield table(SASS_COLUMNS, rows)
 
 
-def _facts(bundle: Bundle, folder: str | None) -> Iterator[tuple[str, str]]:
+def _facts(bundle: Bundle, folder: str | None, checked: Result | None) -> Iterator[tuple[str, str]]:
     yield "serves", bundle.serves.removeprefix("Serves ")
     if bundle.schedule:
         yield "schedule", ", ".join(f"{name}={value}" for name, value in bundle.schedule.items())
     yield from _resources(bundle)
     yield "starts", _start(bundle.plan.early_start)
     yield "made with", f"NVRTC {bundle.versions.get('nvrtc')}, tilus {bundle.versions.get('tilus')}"
+    if checked is not None:
+        yield "checked", f"{checked.problem}, {checked.message.rstrip('.')}, {checked.time}"
     if folder is not None:
         yield "written to", f"{Path(folder)}{os.sep}: {', '.join([*FILES.values(), RECORD])}"
 

@@ -1,0 +1,108 @@
+"""The arguments of a launch: tensors get addresses, and every value the bytes of its parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.compiler.plan import Launch, TensorMap
+from blackwell_matmul.emulator import tensor_map
+from blackwell_matmul.emulator.lanes import Array
+from blackwell_matmul.emulator.parser import SIZES, Entry, Variable, float_bits
+from blackwell_matmul.emulator.spaces import GlobalSpace
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.validation import shown
+
+
+def parameter_bytes(kernel: Entry, args: Sequence[object], memory: GlobalSpace) -> list[bytes]:
+    """Of PTX by itself: one argument for each `.param`."""
+    if len(args) != len(kernel.parameters):
+        told = ", ".join(_declared(each) for each in kernel.parameters)
+        raise InputError(f"{kernel.name} takes {len(kernel.parameters)} parameters ({told}) and got {len(args)}.")
+    return [_packed(kernel, place, _foreign_value(memory, place, each)) for place, each in enumerate(args)]
+
+
+def _declared(parameter: Variable) -> str:
+    return f".{parameter.type}" + f"[{parameter.nbytes}]" * (parameter.nbytes != SIZES[parameter.type])
+
+
+def _foreign_value(memory: GlobalSpace, place: int, given: Any) -> Any:
+    name = f"argument {place}"
+    if given is None:
+        return 0
+    if isinstance(given, TensorMap):
+        return tensor_map.image(given, address_of(memory, f"the tensor of {name}", given.pointer))
+    return given if isinstance(given, (int, float, bytes, np.integer)) else address_of(memory, name, given)
+
+
+def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[bytes]:
+    """Of a launch plan, whose numbers stand: values, tensor maps, and workspaces, which are zero."""
+    images = [tensor_map.image(each, _plain(each.pointer)) for each in launch.tensor_maps]
+    spaces = [
+        memory.add(f"workspace {index}", np.zeros(_plain(each.nbytes), np.uint8)).base
+        for index, each in enumerate(launch.workspaces)
+    ]
+    kinds: dict[str, Sequence[Any]] = {"tensor_map": images, "workspace": spaces}
+    values = [kinds[each.kind][_plain(each.value)] if each.kind in kinds else each.value for each in launch.arguments]
+    return [_packed(kernel, place, value) for place, value in enumerate(values)]
+
+
+def _plain(value: Any) -> int:
+    """An expression of a plan that was evaluated."""
+    return int(value)
+
+
+def plan_value(memory: GlobalSpace, name: str, given: object) -> Any:
+    """What a launch plan evaluates with: a number as it is, a tensor as its address."""
+    return given if isinstance(given, (int, float)) else address_of(memory, name, given)
+
+
+def address_of(memory: GlobalSpace, name: str, tensor: Any) -> int:
+    """The address of a tensor's first element; tensors that share memory do so here."""
+    data, offset = _storage(name, tensor)
+    for each in memory.memories:
+        if each.data.ctypes.data == data.ctypes.data and each.nbytes == data.size:
+            return each.base + offset
+    return memory.add(name, data).base + offset
+
+
+def _storage(name: str, tensor: Any) -> tuple[Array, int]:
+    """The whole memory behind a tensor as bytes, and where the tensor starts in it."""
+    if hasattr(tensor, "untyped_storage"):
+        return _torch_storage(name, tensor)
+    if not isinstance(tensor, np.ndarray):
+        raise InputError(f"{name} is {shown(tensor)}; a pointer takes a tensor, an array or None.")
+    root = tensor
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    if not root.flags.c_contiguous or not root.flags.writeable:
+        raise InputError(f"{name} does not lie in writeable, contiguous memory.")
+    return root.reshape(-1).view(np.uint8), tensor.ctypes.data - root.ctypes.data
+
+
+def _torch_storage(name: str, tensor: Any) -> tuple[Array, int]:
+    import torch
+
+    if tensor.device.type != "cpu":
+        raise InputError(f"{name} is on {tensor.device}; the emulator takes tensors on the CPU.")
+    storage = torch.tensor([], dtype=torch.uint8).set_(tensor.untyped_storage())
+    return storage.numpy(), tensor.data_ptr() - storage.data_ptr()
+
+
+def _packed(kernel: Entry, place: int, value: Any) -> bytes:
+    """A parameter's bytes; InputError where the value does not fit its type."""
+    parameter, size = kernel.parameters[place], kernel.parameters[place].nbytes or 0
+    what = f"parameter {place} of {kernel.name}"
+    if isinstance(value, bytes):
+        if len(value) != size:
+            raise InputError(f"{what} has {size} bytes and was given {len(value)}.")
+        return value
+    if parameter.type in ("f32", "f64"):
+        return float_bits(float(value), size).to_bytes(size, "little")
+    if not isinstance(value, (int, np.integer)) or size > 8:
+        raise InputError(f"{what} is {_declared(parameter)}; it was given {shown(value)}.")
+    if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:
+        raise InputError(f"{what} has {size} bytes, in which {value} does not fit.")
+    return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")

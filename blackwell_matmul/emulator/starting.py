@@ -1,0 +1,106 @@
+"""Makes the clusters of a launch: CTAs, warps, and what each warp finds in its special registers and as addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.emulator.code import Builder, Unknown
+from blackwell_matmul.emulator.lanes import LANES, WORDS, Array
+from blackwell_matmul.emulator.machine import ClusterState, CtaState, WarpState
+from blackwell_matmul.emulator.scheduler import Execution
+from blackwell_matmul.emulator.spaces import RANK
+
+Extents = tuple[int, int, int]
+
+
+class Starter:
+    """Makes the clusters of a launch, with what each warp finds in its special registers."""
+
+    def __init__(
+        self, builder: Builder, grid: Extents, block: Extents, cluster: Extents, addresses: dict[str, int],
+        shared: dict[str, int], shared_bytes: int,
+    ) -> None:  # fmt: skip
+        """addresses: of variables, the same for every CTA; shared: offsets of those in shared memory."""
+        self.builder, self.grid, self.block, self.cluster = builder, grid, block, cluster
+        self.addresses, self.shared, self.shared_bytes = addresses, shared, shared_bytes
+
+    def start(self, grid: Execution, origin: Extents) -> ClusterState:
+        """The cluster whose first CTA has this index."""
+        made = ClusterState(_each(int.__floordiv__, origin, self.cluster), grid)
+        size = self.cluster[0] * self.cluster[1] * self.cluster[2]
+        for rank in range(size):
+            place = _each(int.__add__, origin, _unravelled(rank, self.cluster))
+            cta = CtaState(made, rank, place, self.shared_bytes)
+            threads = self.block[0] * self.block[1] * self.block[2]
+            cta.warps = [self._warp(cta, warp, threads - LANES * warp) for warp in range(-(-threads // LANES))]
+            made.ctas.append(cta)
+        return made
+
+    def _warp(self, cta: CtaState, index: int, threads: int) -> WarpState:
+        registers = list(self.builder.slots)
+        for (name, nbytes), slot in self.builder.specials.items():
+            registers[slot] = _filled(self._special(name, cta, index), nbytes)
+        return WarpState(cta, index, registers, threads)
+
+    def _special(self, name: str, cta: CtaState, warp: int) -> Any:
+        """The value of a special register, or the address of a variable (PTX ISA, "Special Registers")."""
+        name, _, offset = name.partition("+")
+        if name in self.shared:
+            return (cta.rank << RANK) + self.shared[name] + int(offset or 0)
+        if name in self.addresses:
+            return self.addresses[name] + int(offset or 0)
+        base, _, axis = name.partition(".")
+        find = _SPECIALS.get(base)
+        if find is None:
+            raise Unknown(f"{name} is neither a variable nor a special register that is emulated.")
+        value = find(self, cta, warp)
+        return value["xyz".index(axis)] if axis else value
+
+
+def _filled(value: Any, nbytes: int) -> Array:
+    if isinstance(value, np.ndarray):
+        return value.astype(WORDS[nbytes])
+    return np.full(LANES, int(value) & (1 << 8 * nbytes) - 1, WORDS[nbytes])
+
+
+def _unravelled(index: Any, extents: Extents) -> Any:
+    return index % extents[0], index // extents[0] % extents[1], index // (extents[0] * extents[1])
+
+
+def _each(function: Callable[[int, int], int], a: Extents, b: Extents) -> Extents:
+    return function(a[0], b[0]), function(a[1], b[1]), function(a[2], b[2])
+
+
+_LANE = np.arange(LANES)
+_SPECIALS: dict[str, Callable[[Starter, CtaState, int], Any]] = {
+    "%tid": lambda run, cta, warp: _unravelled(_LANE + LANES * warp, run.block),
+    "%ntid": lambda run, cta, warp: run.block,
+    "%ctaid": lambda run, cta, warp: cta.index,
+    "%nctaid": lambda run, cta, warp: run.grid,
+    "%laneid": lambda run, cta, warp: _LANE,
+    "%warpid": lambda run, cta, warp: warp,
+    "%nwarpid": lambda run, cta, warp: len(cta.warps),
+    "%clusterid": lambda run, cta, warp: cta.cluster.index,
+    "%nclusterid": lambda run, cta, warp: _each(int.__floordiv__, run.grid, run.cluster),
+    "%cluster_ctaid": lambda run, cta, warp: _unravelled(cta.rank, run.cluster),
+    "%cluster_nctaid": lambda run, cta, warp: run.cluster,
+    "%cluster_ctarank": lambda run, cta, warp: cta.rank,
+    "%cluster_nctarank": lambda run, cta, warp: run.cluster[0] * run.cluster[1] * run.cluster[2],
+    "%is_explicit_cluster": lambda run, cta, warp: 1,
+    "%smid": lambda run, cta, warp: 0,
+    "%nsmid": lambda run, cta, warp: 1,
+    "%gridid": lambda run, cta, warp: 0,
+    "%lanemask_eq": lambda run, cta, warp: 1 << _LANE,
+    "%lanemask_lt": lambda run, cta, warp: (1 << _LANE) - 1,
+    "%lanemask_le": lambda run, cta, warp: (2 << _LANE) - 1,
+    "%lanemask_gt": lambda run, cta, warp: 0xFFFFFFFF & ~((2 << _LANE) - 1),
+    "%lanemask_ge": lambda run, cta, warp: 0xFFFFFFFF & ~((1 << _LANE) - 1),
+    "%clock": lambda run, cta, warp: 0,
+    "%clock64": lambda run, cta, warp: 0,
+    "%globaltimer": lambda run, cta, warp: 0,
+    "%total_smem_size": lambda run, cta, warp: run.shared_bytes,
+    "WARP_SZ": lambda run, cta, warp: LANES,
+}

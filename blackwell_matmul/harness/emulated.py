@@ -1,0 +1,66 @@
+"""Compile a kernel and execute what came out on the CPU, instruction by instruction: the emulator as the witness."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from blackwell_matmul.compiler import Bundle
+from blackwell_matmul.emulator import emulate
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.harness.compiled import compile_call
+from blackwell_matmul.harness.inputs import make_inputs
+from blackwell_matmul.harness.kernel_call import KernelCall
+from blackwell_matmul.harness.result import Result, ScriptResult
+from blackwell_matmul.harness.run import Progress, matmul_result
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.validation import plain_values
+
+ORDERS = {"adversarial": "late", "eager": "eager", "random": "random"}
+"""What a policy of the simulator is called there."""
+
+
+def emulate_call(
+    call: KernelCall, *, target: str | None = None, policy: str = "adversarial", progress: Progress | None = None
+) -> Result | ScriptResult:
+    """Compile what is resolved, execute its PTX, and compare as `run_call` does.
+
+    Raises what `compile` raises, and EmulationError where the code cannot go on.
+    """
+    expected = call.expected()
+    bundle = compile_call(call, target=target)
+    seconds = execute(call, bundle, policy, progress)
+    schedule = plain_values(bundle.schedule)
+    if call.problem is not None and call.kernel.reference is None:
+        operands = call.arguments[3:]
+        return matmul_result(bundle.name, schedule, bundle.target, operands, call.seed, seconds, how="emulated")
+    outputs = tuple(call.compared(expected))
+    return ScriptResult(bundle.name, call.size, schedule, bundle.target, call.seed, outputs, seconds, how="emulated")
+
+
+def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progress: Progress | None = None) -> float:
+    """Execute a bundle on the arguments of a call; the seconds that it took."""
+    named = dict(zip(call.kernel.parameters, call.arguments))
+    arguments = [named[each.name] for each in bundle.plan.parameters]
+    start = time.perf_counter()
+    emulate(bundle, *arguments, order=ORDERS[policy], seed=call.seed, progress=progress)
+    return time.perf_counter() - start
+
+
+def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None = None) -> Result:
+    """Execute the bundle of a matmul on few rows: n and k are compiled in, m is free, so one tile and one row more.
+
+    Raises UnsupportedError for a kernel that nobody says the product of.
+    """
+    asked = call.problem
+    if asked is None or call.kernel.reference is not None:
+        raise UnsupportedError(
+            f"--check is for kernels that are called with (m, n, k, a, b, c); run {call.kernel.name} with --emulate."
+        )
+    rows = bundle.schedule.get("block_m")
+    few = rows + 1 if isinstance(rows, int) and "m" not in bundle.consts else asked.m
+    problem = Problem(min(asked.m, few), asked.n, asked.k, asked.dtype)
+    operands = make_inputs(problem, call.seed)
+    small = replace(call, arguments=(problem.m, problem.n, problem.k, *operands), problem=problem)
+    seconds, schedule = execute(small, bundle, progress=progress), plain_values(bundle.schedule)
+    return matmul_result(bundle.name, schedule, bundle.target, operands, call.seed, seconds, how="emulated")

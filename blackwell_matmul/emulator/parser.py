@@ -349,9 +349,14 @@ class _Parser:
         while depth:
             text = self.tokens[place].text
             depth += {"{": 1, "}": -1}.get(text, 0)
-            if depth == 1 and text == ":" and self.tokens[place - 2].text in (";", "{", "}"):
+            if depth == 1 and text == ":" and self.begins(place - 1):
                 yield self.tokens[place - 1].text
             place += 1
+
+    def begins(self, place: int) -> bool:
+        """Whether a statement begins here: behind another, or on a new line, as behind `.loc`."""
+        before = self.tokens[place - 1]
+        return before.text in (";", "{", "}") or before.line < self.tokens[place].line
 
     def label(self, name: str) -> str:
         named = self.named(name)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from blackwell_matmul.emulator import emulate
+from blackwell_matmul.errors import EmulationError
 
 HEAD = """
 .version 8.8
@@ -32,6 +33,20 @@ def test_a_label_behind_a_line_directive_belongs_to_its_braces() -> None:
     block = "{ bra.uni skip;\n .loc 1 2 3\n skip:\n add.s32 %r1, %r1, 1; }\n"
     body = ".loc 1 1 1\n mov.b32 %r1, 0;\n" + 2 * block + "st.global.b32 [%rd0], %r1;"
     assert emulated(body, np.zeros(1, np.int32)) == [2]
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_jump_by_a_table(index: int) -> None:
+    places = "first:\n mov.b32 %r2, 10;\n bra.uni end;\n second:\n mov.b32 %r2, 20;\n end:\n"
+    body = "table:\n .branchtargets first, second, end;\n ld.global.b32 %r1, [%rd0];\n mov.b32 %r2, %r1;\n"
+    found = emulated(f"{body} brx.idx %r1, table;\n {places} st.global.b32 [%rd0], %r2;", np.array([index], np.int32))
+    assert found == [[10, 20, 2][index]]
+
+
+def test_a_jump_by_a_table_ends_where_no_label_is() -> None:
+    body = "table:\n .branchtargets end;\n ld.global.b32 %r1, [%rd0];\n brx.idx %r1, table;\n end:\n"
+    with pytest.raises(EmulationError, match=r"brx.idx %r1, table: chooses \[3\] of 1 places"):
+        emulated(body, np.array([3], np.int32))
 
 
 @pytest.mark.parametrize(

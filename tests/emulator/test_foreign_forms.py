@@ -35,6 +35,18 @@ def test_a_label_behind_a_line_directive_belongs_to_its_braces() -> None:
     assert emulated(body, np.zeros(1, np.int32)) == [2]
 
 
+def test_what_is_moved_beside_what_counts_may_be_undefined() -> None:
+    """A byte of a register that nothing writes, in a word of which only the other bytes are kept."""
+    body = "mov.b32 %r1, 0x11223344;\n prmt.b32 %r2, %r1, %r7, 0x4321U;\n and.b32 %r3, %r2, 0xFFFFFF;\n"
+    assert emulated(body + "st.global.b32 [%rd0], %r3;", np.zeros(1, np.int32)) == [0x112233]
+
+
+@pytest.mark.parametrize("line", ["add.s32 %r2, %r1, %r7", "mov.b32 %r2, %r7;\n add.s32 %r2, %r2, %r7"])
+def test_what_is_computed_with_may_not(line: str) -> None:
+    with pytest.raises(EmulationError, match="reads a register that nothing has written"):
+        emulated(f"mov.b32 %r1, 1;\n {line};\n st.global.b32 [%rd0], %r2;", np.zeros(1, np.int32))
+
+
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_a_jump_by_a_table(index: int) -> None:
     places = "first:\n mov.b32 %r2, 10;\n bra.uni end;\n second:\n mov.b32 %r2, 20;\n end:\n"

@@ -16,7 +16,7 @@ from run import outcome  # noqa: E402
 RECORDS = sorted((HERE / "foreign").glob("*.json"))
 
 
-@pytest.mark.parametrize("order", ["late", "random"])
+@pytest.mark.parametrize("order", ["late", "newest", "random"])
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_a_foreign_kernel_is_right(path: Path, order: str) -> None:
     record = json.loads(path.read_text())
@@ -26,4 +26,4 @@ def test_a_foreign_kernel_is_right(path: Path, order: str) -> None:
 
 
 def test_the_sample_is_there() -> None:
-    assert len(RECORDS) == 15
+    assert len(RECORDS) == 16

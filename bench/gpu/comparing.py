@@ -1,4 +1,6 @@
-"""One case of `differential.py`, in a process of its own: simulated, compiled, launched, and the bytes compared."""
+"""One case of `differential.py`, in a process of its own: simulated, compiled, launched on a GPU or executed by the
+emulator, and the bytes compared.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ from typing import Any
 import numpy as np
 import torch
 from cases import case_of, own
-from cases.made import WHOLE, Made
+from cases.made import WHOLE, Made, target
 from explanations import EXACT, Bound, Pairs
 
 from blackwell_matmul.compiler import compile, nvrtc
-from blackwell_matmul.errors import BlackwellMatmulError, DriverError
+from blackwell_matmul.emulator import emulate
+from blackwell_matmul.errors import BlackwellMatmulError, DriverError, EmulationError, UnsupportedError
 from blackwell_matmul.frontend import bind
 from blackwell_matmul.frontend.recording import instructions
 from blackwell_matmul.runtime import load
 from blackwell_matmul.simulator import simulate
 from blackwell_matmul.simulator.simulate import prepare
 
-TARGET = "sm_90a"
 DEVICE = "cuda"
 ROOM_BYTES = 4096
 """Around each tensor on the GPU; a store that misses shows there."""
@@ -37,20 +39,25 @@ HELD = {"bool": torch.bool, **{name: kind.torch for name, kind in WHOLE.items()}
 """By tilus's name of a type what holds it."""
 
 WORST_FIRST = (
-    "error", "DIFFERENT", "simulate-refuses", "compile-refuses", "finding", "rounding", "nan-bits", "both-refuse",
-    "equal", "no-gpu", "nothing",
+    "error", "DIFFERENT", "not-emulated", "simulate-refuses", "compile-refuses", "finding", "rounding", "nan-bits",
+    "both-refuse", "equal", "no-gpu", "nothing",
 )  # fmt: skip
 Row = dict[str, Any]
 
 
-def compare(step: Callable[[str], None], key: str, gpu: bool, record: bool = False) -> Row:
+Launch = Callable[[Any, Mapping[str, Any]], tuple[list[Any], list[int]]]
+"""Executes a bundle on arguments by name: those after it, and which tensors (by number) it wrote around."""
+
+
+def compare(step: Callable[[str], None], key: str, gpu: bool, record: bool = False, emulator: bool = False) -> Row:
     """The row of a case, with what the GPU computed to `record`. What breaks this process (a launch that fails) is
-    raised."""
+    raised. emulator: it takes the GPU's place."""
+    launch = emulated if emulator else launched if gpu else None
     torch.set_num_threads(1)
     start = time.perf_counter()
     try:
         step("make")
-        rows = [row for made in kernels_of(key, step) for row in launches_of(step, made, gpu)]
+        rows = [row for made in kernels_of(key, step) for row in launches_of(step, made, launch)]
         kept = {"recorded": [row.get("computed") for row in rows]} if record else {}
         row = {**worst(rows), **kept}
     except BrokenGpuError:
@@ -81,19 +88,21 @@ class BrokenGpuError(Exception):
     """What is left of this process's GPU after a launch that failed nobody knows."""
 
 
-def launches_of(step: Callable[[str], None], made: Made, gpu: bool) -> list[Row]:
+def launches_of(step: Callable[[str], None], made: Made, launch: Launch | None) -> list[Row]:
     """All launches of a kernel, up to the first that both refuse."""
     script, rows = made.kernel(), []
     for arguments in made.launches:
-        rows.append(one_launch(step, script, arguments, made, gpu))
+        rows.append(one_launch(step, script, arguments, made, launch))
         if rows[-1]["outcome"] == "both-refuse":
             break
     return rows
 
 
-def one_launch(step: Callable[[str], None], script: Any, arguments: Sequence[Any], made: Made, gpu: bool) -> Row:
+def one_launch(
+    step: Callable[[str], None], script: Any, arguments: Sequence[Any], made: Made, launch: Launch | None
+) -> Row:
     times: dict[str, float] = {}
-    options = {"target": TARGET, "schedule": made.schedule}
+    options = {"target": target(), "schedule": made.schedule}
     step("simulate")
     with timed(times, "simulate"):
         simulated, run, refused = simulated_of(script, arguments, made)
@@ -110,16 +119,20 @@ def one_launch(step: Callable[[str], None], script: Any, arguments: Sequence[Any
         return {**row, "outcome": "DIFFERENT", "sentence": "this stops a GPU, and the simulator reports nothing"}
     if made.broken or any(finding.fatal for finding in run.findings) or (found and not made.text):
         return {**row, "outcome": "finding"}  # its kernel may never end
-    if not gpu:
+    if launch is None:
         return {**row, "outcome": "no-gpu"}
     step("launch")
     named = by_name(script, arguments, made)
     with timed(times, "launch"):
-        computed, outside = launched(bundle, named)
+        try:
+            computed, outside = launch(bundle, named)
+        except (EmulationError, UnsupportedError) as error:
+            outcome = "finding" if found else "not-emulated" if isinstance(error, UnsupportedError) else "DIFFERENT"
+            return {**row, "outcome": outcome, "sentence": str(error)}
     types = types_of(script, arguments, made)
     told_ = outcome_of(simulated, computed, outside, made.bound, bool(found), types, arguments)
     if told_["outcome"] == "DIFFERENT" and made.bound.contracts and not outside:
-        uncontracted, _ = launched(without_contraction(script, arguments, options), named)
+        uncontracted, _ = launch(without_contraction(script, arguments, options), named)
         if outcome_of(simulated, uncontracted, [], EXACT, False, types)["outcome"] in ("equal", "nan-bits"):
             told_ = {**told_, "outcome": "rounding", "why": made.bound.why}
     return {**row, **told_, "computed": changed(arguments, computed)}
@@ -128,7 +141,7 @@ def one_launch(step: Callable[[str], None], script: Any, arguments: Sequence[Any
 def simulated_of(script: Any, arguments: Sequence[Any], made: Made) -> tuple[list[Any], Any, str]:
     """The arguments as the simulator leaves them, the run, and the sentence that refuses one."""
     ours = [each.clone() if isinstance(each, torch.Tensor) else each for each in arguments]
-    call: dict[str, Any] = {"target": TARGET, "schedule": made.schedule, "workers": 1, "trace": False}
+    call: dict[str, Any] = {"target": target(), "schedule": made.schedule, "workers": 1, "trace": False}
     run, refused = _or_sentence(lambda: simulate(script, *ours, **call))
     return ours, run, refused
 
@@ -145,13 +158,13 @@ def without_contraction(script: Any, arguments: Sequence[Any], options: Any) -> 
 
 def by_name(script: Any, arguments: Sequence[Any], made: Made) -> dict[str, Any]:
     """The arguments of the call, those with a default too, by the names of the script's parameters."""
-    bound = bind(script, arguments, schedule=made.schedule, target=TARGET)
+    bound = bind(script, arguments, schedule=made.schedule, target=target())
     return dict(zip(list(inspect.signature(bound.script_cls.__call__).parameters)[1:], bound.args, strict=True))
 
 
 def types_of(script: Any, arguments: Sequence[Any], made: Made) -> list[torch.dtype | None]:
     """For each argument the type in which the kernel views it, where that is one that torch has."""
-    _, lowered = prepare(script, tuple(arguments), made.schedule, TARGET)
+    _, lowered = prepare(script, tuple(arguments), made.schedule, target())
     params = {id(var): name for name, var in lowered.program.params}
     seen: dict[str, set[str]] = collections.defaultdict(set)
     for inst in instructions(lowered.program.tile):
@@ -205,6 +218,13 @@ def launched(bundle: Any, named: Mapping[str, Any]) -> tuple[list[Any], list[int
     back = [each.cpu() if room is not None else each for each, room in placed.values()]
     outside = [n for n, (_, room) in enumerate(placed.values()) if room is not None and not untouched(room)]
     return back, outside
+
+
+def emulated(bundle: Any, named: Mapping[str, Any]) -> tuple[list[Any], list[int]]:
+    """As `launched`; a store around a tensor stops the emulator."""
+    copies = {name: each.clone() if isinstance(each, torch.Tensor) else each for name, each in named.items()}
+    emulate(bundle, *(copies[parameter.name] for parameter in bundle.plan.parameters))
+    return list(copies.values()), []
 
 
 def roomed(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

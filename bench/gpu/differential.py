@@ -2,6 +2,7 @@
 
     python bench/gpu/differential.py --out FOLDER                 # on an sm_90a GPU; a second run does what is missing
     python bench/gpu/differential.py --out FOLDER --no-gpu        # anywhere: simulates and compiles
+    python bench/gpu/differential.py --out FOLDER --emulate sm_100a   # anywhere: the emulator takes the GPU's place
     python bench/gpu/differential.py --list                       # how many cases each family has
     python bench/gpu/differential.py --only cast/float32/int8/4   # one case, with its script
     python bench/gpu/differential.py --out FOLDER --record FILE   # and, as .json.gz, what the GPU computes of numbers
@@ -16,6 +17,7 @@ FOLDER/rows.jsonl as its case ends, and FOLDER/differential.json sums up. Outcom
     finding           the simulator reports one, so that the GPU may differ, and does (or was not asked)
     DIFFERENT         with the first values of both, or "outside": bytes around a tensor were written; or no finding
                       where the copy is one that stops a GPU
+    not-emulated      an instruction that the emulator lacks
     error             at the step named: a crash, a hang, or an exception that is no refusal
     nothing           a test that calls no simulate       no-gpu: simulated and compiled alone
 """
@@ -66,10 +68,12 @@ class Run:
     """Cases over some processes, until they are done or the time is up."""
 
     def __init__(
-        self, file: Path, gpu: bool, processes: int, until: float, limit_s: float, record: bool = False
-    ) -> None:
+        self, file: Path, gpu: bool, processes: int, until: float, limit_s: float, record: bool = False,
+        emulate: str = "",
+    ) -> None:  # fmt: skip
+        """emulate: the target that the emulator stands for, or ""."""
         self.file, self.gpu, self.processes, self.until, self.limit_s = file, gpu, processes, until, limit_s
-        self.record = record
+        self.record, self.emulate = record, emulate
         self._left: collections.deque[str] = collections.deque()
         self._lock = threading.Lock()
 
@@ -79,6 +83,7 @@ class Run:
         with tempfile.TemporaryDirectory() as cache:
             paths = os.pathsep.join([str(HERE), str(ROOT), os.environ.get("PYTHONPATH", "")])
             environment = {"PYTHONPATH": paths, "BLACKWELL_MATMUL_CACHE": cache, "OMP_NUM_THREADS": "1"}
+            environment |= {"DIFFERENTIAL_TARGET": self.emulate} if self.emulate else {}
             threads = [
                 threading.Thread(target=self._work, args=(task, environment), daemon=True)
                 for _ in range(min(self.processes, len(wanted)))
@@ -90,7 +95,7 @@ class Run:
 
     def _work(self, task: str, environment: Mapping[str, str]) -> None:
         while chunk := self._chunk():
-            tasks = [{"do": task, "key": key, "gpu": self.gpu, **self._recording(key)} for key in chunk]
+            tasks = [{"do": task, "key": key, "gpu": self.gpu, **self._options(key)} for key in chunk]
             module = task.partition(":")[0]
             with Workers(self.limit_s, ahead=0, environment=environment, module=module) as workers:
                 for key, ended in zip(chunk, workers.run(tasks)):
@@ -98,8 +103,9 @@ class Run:
                     if time.monotonic() > self.until:
                         return
 
-    def _recording(self, key: str) -> dict[str, bool]:
-        return {"record": True} if self.record and family(key) in RECORDED else {}
+    def _options(self, key: str) -> dict[str, bool]:
+        recording = {"record": True} if self.record and family(key) in RECORDED else {}
+        return recording | ({"emulator": True} if self.emulate else {})
 
     def _chunk(self) -> list[str]:
         """The next cases of a process: few at the end, so that all end together."""
@@ -209,9 +215,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def gpu_name(gpu: bool) -> str:
+def gpu_name(gpu: bool, emulate: str) -> str:
     import torch
 
+    if emulate:
+        return f"none: the emulator, for {emulate}"
     return torch.cuda.get_device_name() if gpu else "none: simulated and compiled alone"
 
 
@@ -220,15 +228,17 @@ def told(counts: Mapping[str, Mapping[str, int]]) -> None:
         print(f"{name:16} {sum(of.values()):6}  {', '.join(f'{number} {what}' for what, number in sorted(of.items()))}")
 
 
-def one(key: str, gpu: bool) -> int:
+def one(key: str, gpu: bool, emulate: str = "") -> int:
     """One case, here, with its script."""
+    if emulate:
+        os.environ["DIFFERENTIAL_TARGET"] = emulate
     from cases.made import Made
     from comparing import compare
 
     made = None if key.startswith("test/") else case_of(key).make()
     if isinstance(made, Made) and made.text:
         print(made.text)
-    row = compare(lambda step: print(f"... {step}", flush=True), key, gpu)
+    row = compare(lambda step: print(f"... {step}", flush=True), key, gpu, emulator=bool(emulate))
     print(json.dumps(row, indent=1))
     return int(row["outcome"] not in (*QUIET, "rounding", "nan-bits"))
 
@@ -249,6 +259,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", ROOT / "build" / "differential")))
     parser.add_argument("--resume-from", type=Path, help="rows.jsonl of an earlier run, copied to --out first")
     parser.add_argument("--no-gpu", action="store_true", help="simulate and compile alone")
+    parser.add_argument(
+        "--emulate", metavar="TARGET", default="", help="the emulator instead of a GPU: sm_90a, sm_100a"
+    )
     parser.add_argument("--list", action="store_true", help="how many cases each family has")
     parser.add_argument("--only", metavar="KEY", help="one case, with its script")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write what the GPU computed of numbers")
@@ -263,8 +276,9 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     options, start = parsed(), time.monotonic()
+    gpu = not options.no_gpu and not options.emulate
     if options.only:
-        return one(options.only, not options.no_gpu)
+        return one(options.only, gpu, options.emulate)
     if options.check_record:
         return check(options.check_record)
     wanted = keys(options.families.split(",") if options.families else ())
@@ -279,8 +293,8 @@ def main() -> int:
     left = missing(wanted, file, not options.no_gpu)[: options.sample]
     print(f"{len(left)} of {len(wanted)} cases to do, {options.processes} processes", flush=True)
     until = start + options.limit_s - min(10.0, options.limit_s / 10)
-    Run(file, not options.no_gpu, options.processes, until, options.case_s, bool(options.record)).run(left)
-    found = summary(rows_in(file), wanted, gpu_name(not options.no_gpu), time.monotonic() - start)
+    Run(file, gpu, options.processes, until, options.case_s, bool(options.record), options.emulate).run(left)
+    found = summary(rows_in(file), wanted, gpu_name(gpu, options.emulate), time.monotonic() - start)
     write_json(options.out / SUMMARY, found)
     if options.record:
         print(f"{write(options.record, rows_in(file.with_name(COMPUTED)), found['gpu'])} cases in {options.record}")

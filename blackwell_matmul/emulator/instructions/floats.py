@@ -15,14 +15,18 @@ import numpy as np
 from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.instructions import integers
 from blackwell_matmul.emulator.instructions.integers import elementwise
+from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.parser import Statement
 
 PACKED: dict[str, Any] = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16, "f32x2": np.float32}
 
 
-def floating(build: Builder, each: Statement, function: Callable[..., Any]) -> Act:
-    """`function` on operands of the type that the opcode ends with, element by element where it is packed."""
+def floating(build: Builder, each: Statement, function: Callable[..., Any], arithmetic: bool = True) -> Act:
+    """`function` on operands of the type that the opcode ends with, element by element where it is packed.
+
+    arithmetic: its NaNs are the hardware's.
+    """
     type, count = last_type(each), len(each.operands)
     flush = "ftz" in each.modifiers
     saturate = "sat" in each.modifiers
@@ -30,14 +34,15 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any]) -> A
     def compute(*values: Any) -> Any:
         with np.errstate(all="ignore"):
             if flush:
-                values = tuple(map(_flushed, values))
+                values = tuple(map(flushed, values))
             if values[0].dtype.itemsize == 2:
                 result = function(*[value.astype(np.float32) for value in values]).astype(values[0].dtype)
             else:
                 result = function(*values).astype(values[0].dtype, copy=False)
             if saturate:
                 result = np.where(np.isnan(result), result.dtype.type(0), np.clip(result, 0, 1)).astype(result.dtype)
-            return _flushed(result) if flush else result
+            result = flushed(result) if flush else result
+            return canonical(result) if arithmetic else result
 
     if type in PACKED:
         element, raw = PACKED[type], "b64" if type == "f32x2" else "b32"
@@ -51,14 +56,6 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any]) -> A
         types = ["f32", *[type] * (count - 2), "f32"]
         return elementwise(build, each, lambda *each: compute(*[v.astype(np.float32) for v in each]), *types)
     return elementwise(build, each, compute, *[type] * count)
-
-
-def _flushed(value: Array) -> Array:
-    """Subnormals are zero, with their sign (.ftz)."""
-    tiny = np.finfo(np.float32).tiny if value.dtype == np.float32 else None
-    if tiny is None:
-        return value
-    return np.where(np.abs(value) < tiny, np.copysign(np.float32(0), value), value)
 
 
 def _is_float(each: Statement) -> bool:
@@ -116,7 +113,9 @@ def extreme(build: Builder, each: Statement) -> Act:
     def compute(*values: Array) -> Array:
         result = values[0]
         for value in values[1:]:
-            result = function(result, value)
+            zeros = (result == 0) & (value == 0)
+            signs = np.signbit(result) | np.signbit(value) if low else np.signbit(result) & np.signbit(value)
+            result = np.where(zeros, np.where(signs, np.float32(-0.0), np.float32(0.0)), function(result, value))
         return result
 
     return floating(build, each, compute)
@@ -124,17 +123,17 @@ def extreme(build: Builder, each: Statement) -> Act:
 
 @instruction("neg")
 def negate(build: Builder, each: Statement) -> Act:
-    return floating(build, each, np.negative)
+    return floating(build, each, np.negative, arithmetic=False)
 
 
 @instruction("abs")
 def absolute(build: Builder, each: Statement) -> Act:
-    return floating(build, each, np.abs)
+    return floating(build, each, np.abs, arithmetic=False)
 
 
 @instruction("copysign")
 def copy_sign(build: Builder, each: Statement) -> Act:
-    return floating(build, each, lambda sign, value: np.copysign(value, sign))
+    return floating(build, each, lambda sign, value: np.copysign(value, sign), arithmetic=False)
 
 
 @instruction("div.rn", "div.full", "div.approx", "div.rz")

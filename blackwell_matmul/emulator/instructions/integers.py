@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.instructions.special_values import flushed
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, lanes, mask_of
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement
@@ -330,7 +331,7 @@ def comparison(name: str, type: str) -> Callable[[Any, Any], Any]:
 def set_predicate(build: Builder, each: Statement) -> Act:
     """`setp.op{.and}{.ftz}.type p|q, a, b{, c}`; q is the comparison's opposite ("setp")."""
     type = last_type(each)
-    compare = comparison(each.modifiers[0], type)
+    compare, flush = comparison(each.modifiers[0], type), "ftz" in each.modifiers
     combine = next((_COMBINE[word] for word in each.modifiers if word in ("and", "or", "xor")), None)
     one, other = build.pair(each.operands[0])
     targets = build.target(one), build.target(other)
@@ -339,7 +340,8 @@ def set_predicate(build: Builder, each: Statement) -> Act:
     both = not isinstance(other, Nothing)
 
     def act(warp: WarpState, mask: int) -> None:
-        value = mask_of(compare(a(warp), b(warp)))
+        left, right = (flushed(a(warp)), flushed(b(warp))) if flush else (a(warp), b(warp))
+        value = mask_of(compare(left, right))
         opposite = value ^ ALL
         if combine is not None and c is not None:
             value, opposite = combine(value, c(warp)), combine(opposite, c(warp))
@@ -355,8 +357,9 @@ def set_value(build: Builder, each: Statement) -> Act:
     """`set.op.dtype.type d, a, b`: all bits set, or 1.0, where it holds."""
     to, type = each.modifiers[-2:]
     compare = comparison(each.modifiers[0], type)
-    yes: Any = np.float32(1) if to == "f32" else np.uint32(0xFFFFFFFF)
-    return elementwise(build, each, lambda a, b: np.where(compare(a, b), yes, yes.dtype.type(0)), to, type, type)
+    kind = TYPES[to]
+    yes = kind(1) if "f" in to else ~kind(0)
+    return elementwise(build, each, lambda a, b: np.where(compare(a, b), yes, kind(0)), to, type, type)
 
 
 @instruction("selp")

@@ -47,6 +47,12 @@ def test_what_is_computed_with_may_not(line: str) -> None:
         emulated(f"mov.b32 %r1, 1;\n {line};\n st.global.b32 [%rd0], %r2;", np.zeros(1, np.int32))
 
 
+@pytest.mark.parametrize("line, wanted", [("max.u16x2", 0xFFFF0003), ("min.s16x2", 0xFFFF0002)])
+def test_extremes_of_halves(line: str, wanted: int) -> None:
+    body = f"mov.b32 %r1, 0xFFFF0002;\n mov.b32 %r2, 0x00010003;\n {line} %r3, %r1, %r2;\n st.global.b32 [%rd0], %r3;"
+    assert emulated(body, np.zeros(1, np.uint32)) == [wanted]
+
+
 @pytest.mark.parametrize("index", [0, 1, 2])
 def test_a_jump_by_a_table(index: int) -> None:
     places = "first:\n mov.b32 %r2, 10;\n bra.uni end;\n second:\n mov.b32 %r2, 20;\n end:\n"

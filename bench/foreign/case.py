@@ -95,7 +95,8 @@ class Case:
     """One kernel and one launch. arguments: by parameter; a 1 becomes a constant, as Triton makes it.
 
     reference: a function of `references.py` and its options, which names tensors. exact: on exact data nothing is
-    rounded but into the output's type, so that the result must be equal.
+    rounded but into the output's type, so that the result must be equal. races: what the compiler left unordered, for
+    code that is right only where asynchronous operations are quick.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
     gluon: bool = False
     exact: bool = True
+    races: str = ""
 
 
 def compiled(case: Case, target: int) -> tuple[str, dict[str, Any]]:
@@ -168,6 +170,7 @@ def _record(case: Case, ptx: str, metadata: Any) -> dict[str, Any]:
         "arguments": _matched(ptx, [*_arguments(case, metadata), *_scratch(case, metadata)]),
         "reference": {"reference": name, **options},
         "exact": case.exact,
+        **({"races": case.races} if case.races else {}),
         "opcodes": dict(sorted(asynchronous(ptx).items())),
     }
 

@@ -42,7 +42,7 @@ def main() -> int:
     _table(rows)
     if options.out:
         options.out.write_text(json.dumps(rows, indent=1) + "\n")
-    return int(any(row["result"] != "right" for row in rows))
+    return int(any(row["result"] not in ("right", "race") for row in rows))
 
 
 def _options() -> argparse.Namespace:
@@ -58,13 +58,13 @@ def _options() -> argparse.Namespace:
 
 
 def _run(path: Path, data: str, options: argparse.Namespace) -> dict[str, Any]:
-    """How one case ends: right, wrong, stop (an error of the emulator) or slow."""
+    """How one case ends: right, wrong, race (wrong, as its record says), stop (an error of the emulator) or slow."""
     record = json.loads(path.read_text())
     start = time.perf_counter()
     try:
         with _at_most(options.limit):
             right, ratio, message = outcome(path, record, data, order=options.order, seed=options.seed)
-        result = "right" if right else "wrong"
+        result = "right" if right else "race" if record.get("races") else "wrong"
     except TimeoutError as error:
         result, ratio, message = "slow", None, str(error)
     except Exception as error:
@@ -136,10 +136,12 @@ def _table(rows: list[dict[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("family", "target", "cases", "right", "wrong", "stop", "slow", "seconds")
+    table = Table("family", "target", "cases", "right", "wrong", "race", "stop", "slow", "seconds")
     for family, target in dict.fromkeys((row["family"], row["target"]) for row in rows):
         group = [row for row in rows if (row["family"], row["target"]) == (family, target)]
-        counts = [str(sum(row["result"] == result for row in group)) for result in ("right", "wrong", "stop", "slow")]
+        counts = [
+            str(sum(row["result"] == result for row in group)) for result in ("right", "wrong", "race", "stop", "slow")
+        ]
         table.add_row(family, target, str(len(group)), *counts, f"{sum(row['seconds'] for row in group):.1f}")
     Console().print(table)
 

@@ -80,11 +80,11 @@ class Builder:
     """What the functions of one kernel are made with.
 
     slots: what a warp starts with, constants behind the declared registers. specials: slots whose contents depend on
-    the warp, by name and bytes. labels: where jumps go.
+    the warp, by name and bytes. labels: where jumps go. tables: those that brx.idx chooses from.
     """
 
-    def __init__(self, registers: list[str], labels: dict[str, int]) -> None:
-        self.types, self.labels = registers, labels
+    def __init__(self, registers: list[str], labels: dict[str, int], tables: dict[str, list[str]]) -> None:
+        self.types, self.labels, self.tables = registers, labels, tables
         self.slots: list[Any] = [_UNWRITTEN[SIZES[type] if type != "pred" else 0] for type in registers]
         self.specials: dict[tuple[str, int], int] = {}
         self._constants: dict[tuple[int, int], int] = {}

@@ -396,14 +396,18 @@ def _storing(
 # --- tensor maps in memory
 
 
+_MAP_FIELDS = {
+    "global_address": "address", "rank": "rank", "box_dim": "box", "global_dim": "dims", "global_stride": "strides",
+    "element_stride": "steps", "elemtype": "type", "interleave_layout": "interleave", "swizzle_mode": "swizzle",
+    "fill_mode": "fill", "swizzle_atomicity": "atom",
+}  # fmt: skip
+"""What tensormap.replace calls the fields of a map, and what they are called here."""
+
+
 @instruction("tensormap.replace")
 def replace(build: Builder, each: Statement) -> Act:
     """`tensormap.replace.tile.field.space.b1024.type [map], {index,} value` ("tensormap.replace")."""
-    field = {
-        "global_address": "address", "rank": "rank", "box_dim": "box", "global_dim": "dims", "global_stride": "strides",
-        "element_stride": "steps", "elemtype": "type", "interleave_layout": "interleave", "swizzle_mode": "swizzle",
-        "fill_mode": "fill", "swizzle_atomicity": "atom",
-    }[each.modifiers[1]]  # fmt: skip
+    field = next(_MAP_FIELDS[word] for word in each.modifiers if word in _MAP_FIELDS)
     space = next(word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global"))
     address = _addresses(build, each.operands[0], space)
     index = number_of(each.operands[1]) if len(each.operands) > 2 else None

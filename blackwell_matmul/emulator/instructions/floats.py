@@ -52,6 +52,9 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any], arit
             return np.ascontiguousarray(compute(*parts)).view(values[0].dtype)
 
         return elementwise(build, each, packed, *[raw] * count)
+    if each.modifiers[-2:-1] == ("f32",):  # `add.f32.f16 d, a, c`: only what is added is of 32 bits, like the result
+        types = ["f32", *[type] * (count - 2), "f32"]
+        return elementwise(build, each, lambda *each: compute(*[v.astype(np.float32) for v in each]), *types)
     return elementwise(build, each, compute, *[type] * count)
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from ptx import apply, rows, stored
 
+from blackwell_matmul.errors import UnsupportedError
+
 EDGES = {
     bits: [0, 1, 2, 3, 7, (1 << bits - 1) - 1, 1 << bits - 1, (1 << bits - 1) + 1, (1 << bits) - 2, (1 << bits) - 1,
            0x1234_5678_9ABC_DEF0 & (1 << bits) - 1]
@@ -316,3 +318,15 @@ def test_a_narrow_result_widens() -> None:
     a = np.array([0xFFFF8001], np.uint32)
     assert apply("and.b16 %d, %a, 0x8001;", np.uint32, a)[0] == 0x8001
     assert apply("mul.wide.s16 %d, %h, %h;".replace("%h", "%a"), np.uint32, a.astype(np.uint16))[0] == 0x7FFF**2
+
+
+@pytest.mark.parametrize("code", ["mad.lo.cc.u32 %d, %a, %a, %a;", "mad.hi.sat.s32 %d, %a, %a, %a;", "add.cc.u32 %d, %a, %a;"])
+def test_a_carry_or_a_saturation_that_is_not_emulated_is_refused(code: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"PTX line \d+: .*is not emulated"):
+        apply(code, np.uint32, np.zeros(1, np.uint32))
+
+
+def test_division_by_zero_is_defined_here() -> None:
+    a = np.array([5, 0xFFFFFFFF], np.uint32)
+    assert apply("div.s32 %d, %a, 0;", np.uint32, a).tolist() == [0xFFFFFFFF] * 2
+    assert apply("rem.u32 %d, %a, 0;", np.uint32, a).tolist() == a.tolist()

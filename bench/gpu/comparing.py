@@ -7,7 +7,6 @@ from __future__ import annotations
 import collections
 import inspect
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from cases import case_of, own
-from cases.made import WHOLE, Made
+from cases.made import WHOLE, Made, target
 from explanations import EXACT, Bound, Pairs
 
 from blackwell_matmul.compiler import compile, nvrtc
@@ -28,7 +27,6 @@ from blackwell_matmul.runtime import load
 from blackwell_matmul.simulator import simulate
 from blackwell_matmul.simulator.simulate import prepare
 
-TARGET = os.environ.get("DIFFERENTIAL_TARGET", "sm_90a")
 DEVICE = "cuda"
 ROOM_BYTES = 4096
 """Around each tensor on the GPU; a store that misses shows there."""
@@ -41,8 +39,8 @@ HELD = {"bool": torch.bool, **{name: kind.torch for name, kind in WHOLE.items()}
 """By tilus's name of a type what holds it."""
 
 WORST_FIRST = (
-    "error", "DIFFERENT", "not-emulated", "simulate-refuses", "compile-refuses", "finding", "rounding", "nan-bits", "both-refuse",
-    "equal", "no-gpu", "nothing",
+    "error", "DIFFERENT", "not-emulated", "simulate-refuses", "compile-refuses", "finding", "rounding", "nan-bits",
+    "both-refuse", "equal", "no-gpu", "nothing",
 )  # fmt: skip
 Row = dict[str, Any]
 
@@ -104,7 +102,7 @@ def one_launch(
     step: Callable[[str], None], script: Any, arguments: Sequence[Any], made: Made, launch: Launch | None
 ) -> Row:
     times: dict[str, float] = {}
-    options = {"target": TARGET, "schedule": made.schedule}
+    options = {"target": target(), "schedule": made.schedule}
     step("simulate")
     with timed(times, "simulate"):
         simulated, run, refused = simulated_of(script, arguments, made)
@@ -143,7 +141,7 @@ def one_launch(
 def simulated_of(script: Any, arguments: Sequence[Any], made: Made) -> tuple[list[Any], Any, str]:
     """The arguments as the simulator leaves them, the run, and the sentence that refuses one."""
     ours = [each.clone() if isinstance(each, torch.Tensor) else each for each in arguments]
-    call: dict[str, Any] = {"target": TARGET, "schedule": made.schedule, "workers": 1, "trace": False}
+    call: dict[str, Any] = {"target": target(), "schedule": made.schedule, "workers": 1, "trace": False}
     run, refused = _or_sentence(lambda: simulate(script, *ours, **call))
     return ours, run, refused
 
@@ -160,13 +158,13 @@ def without_contraction(script: Any, arguments: Sequence[Any], options: Any) -> 
 
 def by_name(script: Any, arguments: Sequence[Any], made: Made) -> dict[str, Any]:
     """The arguments of the call, those with a default too, by the names of the script's parameters."""
-    bound = bind(script, arguments, schedule=made.schedule, target=TARGET)
+    bound = bind(script, arguments, schedule=made.schedule, target=target())
     return dict(zip(list(inspect.signature(bound.script_cls.__call__).parameters)[1:], bound.args, strict=True))
 
 
 def types_of(script: Any, arguments: Sequence[Any], made: Made) -> list[torch.dtype | None]:
     """For each argument the type in which the kernel views it, where that is one that torch has."""
-    _, lowered = prepare(script, tuple(arguments), made.schedule, TARGET)
+    _, lowered = prepare(script, tuple(arguments), made.schedule, target())
     params = {id(var): name for name, var in lowered.program.params}
     seen: dict[str, set[str]] = collections.defaultdict(set)
     for inst in instructions(lowered.program.tile):

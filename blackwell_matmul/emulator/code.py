@@ -27,6 +27,7 @@ from blackwell_matmul.emulator.parser import (
     Symbol,
     Vector,
     float_bits,
+    registers_in,
 )  # fmt: skip
 from blackwell_matmul.errors import UnsupportedError
 
@@ -35,6 +36,8 @@ Act = Callable[[WarpState, int], Any]
 EXIT."""
 Make = Callable[["Builder", Statement], Act]
 EXIT = object()
+UNDEFINED = bytes([0xA5] * 16)
+"""What stands in registers that nothing writes (`fill_undefined`)."""
 
 _INSTRUCTIONS: dict[str, Make] = {}
 M = TypeVar("M", bound=Make)
@@ -74,15 +77,16 @@ class Builder:
     """What the functions of one kernel are made with.
 
     slots: what a warp starts with, constants behind the declared registers. specials: slots whose contents depend on
-    the warp, by name and bytes. labels: where jumps go.
+    the warp, by name and bytes. labels: where jumps go. tables: those that brx.idx chooses from.
     """
 
-    def __init__(self, registers: list[str], labels: dict[str, int]) -> None:
-        self.types, self.labels = registers, labels
+    def __init__(self, registers: list[str], labels: dict[str, int], tables: dict[str, list[str]]) -> None:
+        self.types, self.labels, self.tables = registers, labels, tables
         self.slots: list[Any] = [None] * len(registers)
         self.specials: dict[tuple[str, int], int] = {}
         self._constants: dict[tuple[int, int], int] = {}
         self._nowhere: int | None = None
+        self._written: set[int] = set()
 
     def build(self, each: Statement) -> Executable:
         make = _find(each.opcode)
@@ -114,6 +118,18 @@ class Builder:
             self._nowhere = self._new(None)
         return self._nowhere
 
+    def fill_undefined(self, statements: list[Statement]) -> None:
+        """Give any bits to registers that nothing writes and that are only moved: a compiler leaves such where nobody
+        looks at what becomes of them. Whoever computes with one still stops.
+        """
+        moved, used = set[int](), set[int]()
+        for each in statements:
+            slots = {register.slot for operand in each.operands for register in registers_in(operand)}
+            (moved if each.opcode.split(".")[0] in ("mov", "prmt") else used).update(slots)
+        for slot in moved - used - self._written:
+            if self.types[slot] != "pred":
+                self.slots[slot] = filled(int.from_bytes(UNDEFINED, "little"), SIZES[self.types[slot]])
+
     # --- operands
 
     def source(self, operand: Operand, type: str) -> int:
@@ -130,6 +146,7 @@ class Builder:
 
     def target(self, operand: Operand) -> int:
         if isinstance(operand, Register):
+            self._written.add(operand.slot)
             return operand.slot
         if isinstance(operand, Nothing):
             return self.scratch()

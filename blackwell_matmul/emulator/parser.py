@@ -129,7 +129,10 @@ class Variable:
 
 @dataclass(slots=True)
 class Entry:
-    """labels: the index of the instruction behind each; registers: the declared type of each."""
+    """labels: the index of the instruction behind each; tables: the labels that brx.idx chooses from, by the table's.
+
+    registers: the declared type of each.
+    """
 
     name: str
     parameters: list[Variable]
@@ -138,6 +141,7 @@ class Entry:
     variables: list[Variable] = field(default_factory=list)
     instructions: list[Statement] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -349,9 +353,14 @@ class _Parser:
         while depth:
             text = self.tokens[place].text
             depth += {"{": 1, "}": -1}.get(text, 0)
-            if depth == 1 and text == ":" and self.tokens[place - 2].text in (";", "{", "}"):
+            if depth == 1 and text == ":" and self.begins(place - 1):
                 yield self.tokens[place - 1].text
             place += 1
+
+    def begins(self, place: int) -> bool:
+        """Whether a statement begins here: behind another, or on a new line, as behind `.loc`."""
+        before = self.tokens[place - 1]
+        return before.text in (";", "{", "}") or before.line < self.tokens[place].line
 
     def label(self, name: str) -> str:
         named = self.named(name)
@@ -365,11 +374,19 @@ class _Parser:
             self.registers(kernel)
         elif word in (".shared", ".local", ".param"):
             kernel.variables += self.variable(word[1:])
-        elif word in (".branchtargets", ".calltargets", ".callprototype"):
+        elif word == ".branchtargets":
+            kernel.tables[next(reversed(kernel.labels))] = [self.label(name) for name in self.names()]
+        elif word in (".calltargets", ".callprototype"):
             while not self.accept(";"):
                 self.take()
         else:
             self.skip_line()
+
+    def names(self) -> Iterator[str]:
+        """Names with commas between, to the end of the statement."""
+        while not self.accept(";"):
+            yield self.take().text
+            self.accept(",")
 
     def locate(self, rest: list[_Token]) -> None:
         """The place in the source; of inlined code, the call's in the kernel, which is the last that is named."""

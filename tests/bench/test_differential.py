@@ -260,7 +260,7 @@ def test_what_is_recorded_has_a_file_of_its_own(tmp_path: Path) -> None:
     run._keep({"key": "cast/a", "outcome": "equal", "recorded": [{"1": "00"}]})
     assert differential.rows_in(tmp_path / "rows.jsonl") == [{"key": "cast/a", "outcome": "equal"}]
     assert differential.rows_in(tmp_path / differential.COMPUTED)[0]["recorded"] == [{"1": "00"}]
-    assert run._recording("cast/a") == {"record": True} and run._recording("loop/range") == {}
+    assert run._options("cast/a") == {"record": True} and run._options("loop/range") == {}
 
 
 def test_a_second_run_does_what_is_missing(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import os
 import tempfile
 import textwrap
 from collections.abc import Callable, Sequence
@@ -18,6 +19,11 @@ from typing import Any
 
 import torch
 from explanations import EXACT, Bound
+
+
+def target() -> str:
+    """What the cases are compiled for."""
+    return os.environ.get("DIFFERENTIAL_TARGET", "sm_90a")
 
 
 @dataclass(frozen=True)

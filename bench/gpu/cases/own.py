@@ -34,7 +34,7 @@ LEFT_OUT = (
 """Of faulty kernels, of instructions that sm_90a lacks, slow, or without a call of `simulate`."""
 MOST_CALLS = 12
 MOST_BYTES = 2**24
-RUNGS = (*reversed(LADDERS["sm_90a"]), "g0")
+RUNGS = (*reversed(LADDERS["sm_90a"]), *reversed(LADDERS["sm_100a"]), "g0")
 SHAPES = ((1, 64, 64), (37, 128, 72), (129, 136, 64), (200, 264, 136), (64, 256, 8), (333, 128, 200))
 SCHEDULES = 6
 

@@ -27,6 +27,23 @@ def branch(build: Builder, each: Statement) -> Act:
     return lambda warp, mask: place
 
 
+@instruction("brx.idx")
+def branch_by_index(build: Builder, each: Statement) -> Act:
+    """To the label of a table that an index names, all lanes to the same ("brx.idx")."""
+    index, table = build.reader(each.operands[0], "u32"), each.operands[1]
+    if not isinstance(table, Symbol):
+        raise Unknown(f"{each.text} is not emulated")
+    places = [build.labels[label] for label in build.tables[table.name]]
+
+    def act(warp: WarpState, mask: int) -> int:
+        chosen = {int(index(warp)[lane]) for lane in indices(mask)}
+        if len(chosen) > 1 or max(chosen) >= len(places):
+            raise Undefined(f"chooses {sorted(chosen)} of {len(places)} places; all lanes must go to one that is there")
+        return places[chosen.pop()]
+
+    return act
+
+
 @instruction("ret", "exit")
 def leave(build: Builder, each: Statement) -> Act:
     return lambda warp, mask: EXIT

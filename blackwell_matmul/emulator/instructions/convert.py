@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
-from blackwell_matmul.emulator.instructions.denormals import flushed
 from blackwell_matmul.emulator.instructions.integers import elementwise, predicates
+from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import SIZES, Register, Statement, Vector
@@ -20,6 +20,9 @@ NARROW: dict[str, Any] = {
     "e3m2x2": ml_dtypes.float6_e3m2fn, "e2m1x2": ml_dtypes.float4_e2m1fn, "ue8m0x2": ml_dtypes.float8_e8m0fnu,
 }  # fmt: skip
 """Pairs of narrow floats: 16 bits, e2m1x2 8 bits."""
+
+_NARROW_NAN = {to: np.uint8(0x7F).view(NARROW[to]) for to in ("e4m3x2", "e5m2x2")}
+"""Those of 4 and 6 bits have none: the largest takes its place."""
 
 _WIDE: dict[str, Any] = {
     "f16x2": np.float16,
@@ -50,7 +53,7 @@ def convert(build: Builder, each: Statement) -> Act:
     def act(warp: WarpState, mask: int) -> None:
         with np.errstate(all="ignore"):
             value = change(flushed(read(warp))) if flush else change(read(warp))
-            value = flushed(value) if flush else value
+            value = canonical(flushed(value) if flush else value)
         warp.set(target, value.view(word) if widen is None else widen(value), mask)
 
     return act
@@ -77,7 +80,7 @@ def _change(each: Statement, to: str, source: str) -> Callable[[Array], Array]:
         return lambda a: _TO_WHOLE[rounding](a.astype(np.float64)).astype(kind)
     if rounding in ("rz", "rm", "rp") and SIZES[to] < 8:
         return lambda a: _directed(a, kind, rounding)
-    change: Callable[[Array], Array] = lambda a: a.astype(kind)  # noqa: E731
+    change: Callable[[Array], Array] = lambda a: canonical(a).astype(kind)  # noqa: E731
     if "relu" in each.modifiers:
         return lambda a: np.maximum(change(a), kind(0))
     return (lambda a: np.clip(change(a), kind(0), kind(1))) if saturates else change
@@ -175,8 +178,7 @@ def packed(values: Array, to: str, modifiers: tuple[str, ...]) -> Array:
     elif to in NARROW or "satfinite" in modifiers:
         top = float(ml_dtypes.finfo(kind).max)
         narrow = np.clip(values, -top, top).astype(kind)
-        if to in NARROW and to[:2] in ("e2", "e3"):
-            narrow = np.where(np.isnan(values), kind(top), narrow)
+        narrow = np.where(np.isnan(values), _NARROW_NAN.get(to, kind(top)), narrow)
     else:
         narrow = values.astype(kind)
     raw = np.ascontiguousarray(narrow)

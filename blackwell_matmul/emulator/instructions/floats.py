@@ -14,16 +14,19 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
 from blackwell_matmul.emulator.instructions import integers
-from blackwell_matmul.emulator.instructions.denormals import flushed
 from blackwell_matmul.emulator.instructions.integers import elementwise
+from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.parser import Statement
 
 PACKED: dict[str, Any] = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16, "f32x2": np.float32}
 
 
-def floating(build: Builder, each: Statement, function: Callable[..., Any]) -> Act:
-    """`function` on operands of the type that the opcode ends with, element by element where it is packed."""
+def floating(build: Builder, each: Statement, function: Callable[..., Any], arithmetic: bool = True) -> Act:
+    """`function` on operands of the type that the opcode ends with, element by element where it is packed.
+
+    arithmetic: its NaNs are the hardware's.
+    """
     type, count = last_type(each), len(each.operands)
     flush = "ftz" in each.modifiers
     saturate = "sat" in each.modifiers
@@ -38,7 +41,8 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any]) -> A
                 result = function(*values).astype(values[0].dtype, copy=False)
             if saturate:
                 result = np.where(np.isnan(result), result.dtype.type(0), np.clip(result, 0, 1)).astype(result.dtype)
-            return flushed(result) if flush else result
+            result = flushed(result) if flush else result
+            return canonical(result) if arithmetic else result
 
     if type in PACKED:
         element, raw = PACKED[type], "b64" if type == "f32x2" else "b32"
@@ -48,6 +52,9 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any]) -> A
             return np.ascontiguousarray(compute(*parts)).view(values[0].dtype)
 
         return elementwise(build, each, packed, *[raw] * count)
+    if each.modifiers[-2:-1] == ("f32",):  # `add.f32.f16 d, a, c`: only what is added is of 32 bits, like the result
+        types = ["f32", *[type] * (count - 2), "f32"]
+        return elementwise(build, each, lambda *each: compute(*[v.astype(np.float32) for v in each]), *types)
     return elementwise(build, each, compute, *[type] * count)
 
 
@@ -116,17 +123,17 @@ def extreme(build: Builder, each: Statement) -> Act:
 
 @instruction("neg")
 def negate(build: Builder, each: Statement) -> Act:
-    return floating(build, each, np.negative)
+    return floating(build, each, np.negative, arithmetic=False)
 
 
 @instruction("abs")
 def absolute(build: Builder, each: Statement) -> Act:
-    return floating(build, each, np.abs)
+    return floating(build, each, np.abs, arithmetic=False)
 
 
 @instruction("copysign")
 def copy_sign(build: Builder, each: Statement) -> Act:
-    return floating(build, each, lambda sign, value: np.copysign(value, sign))
+    return floating(build, each, lambda sign, value: np.copysign(value, sign), arithmetic=False)
 
 
 @instruction("div.rn", "div.full", "div.approx", "div.rz")

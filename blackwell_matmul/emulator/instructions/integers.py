@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
-from blackwell_matmul.emulator.instructions.denormals import flushed
+from blackwell_matmul.emulator.instructions.special_values import flushed
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, lanes, mask_of
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement
@@ -133,7 +133,12 @@ def absolute(build: Builder, each: Statement) -> Act:
 
 
 def integer_extreme(build: Builder, each: Statement) -> Act:
-    return _same(build, each, np.minimum if each.opcode.startswith("min") else np.maximum)
+    """Of u16x2 and s16x2, each half by itself."""
+    type, function = last_type(each), np.minimum if each.opcode.startswith("min") else np.maximum
+    if not type.endswith("x2"):
+        return _same(build, each, function)
+    half = TYPES[type.removesuffix("x2")]
+    return elementwise(build, each, lambda a, b: function(a.view(half), b.view(half)).view(np.uint32), *["b32"] * 3)
 
 
 @instruction("sad")

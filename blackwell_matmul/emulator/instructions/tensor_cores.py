@@ -479,7 +479,8 @@ def commit(build: Builder, each: Statement) -> Act:
             if multicast is not None:
                 ranks = multicast(warp, lane)
                 places = [place & OFFSET | rank << RANK for rank in range(16) if ranks >> rank & 1]
-            warp.cta.cluster.grid.issue("other", partial(_arrive, warp.cta, places), warp.cta.pipe)
+            arrive = partial(_arrive, warp.cta, places)
+            warp.cta.pipe = warp.cta.cluster.grid.issue("other", arrive, warp.cta.pipe)
 
     return act
 

@@ -1,0 +1,33 @@
+"""Subnormals that are flushed to zero, and the NaN that the hardware gives (PTX ISA, "Floating Point Instructions")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import Array
+
+NANS: dict[Any, Any] = {
+    np.dtype(np.float16): np.uint16(0x7FFF).view(np.float16),
+    np.dtype(ml_dtypes.bfloat16): np.uint16(0x7FFF).view(ml_dtypes.bfloat16),
+    np.dtype(np.float32): np.uint32(0x7FFFFFFF).view(np.float32),
+}
+"""Whatever NaN goes in, this one comes out; of double precision the operand's does."""
+
+
+def flushed(value: Array) -> Array:
+    """.ftz: subnormals of single precision are zero, with their sign."""
+    if value.dtype != np.float32:
+        return value
+    return np.where(np.abs(value) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), value), value)
+
+
+def canonical(value: Array) -> Array:
+    """The result of arithmetic, each NaN that of the hardware."""
+    nan = NANS.get(value.dtype)
+    if nan is None:
+        return value
+    missing = np.isnan(value)
+    return np.where(missing, nan, value) if missing.any() else value

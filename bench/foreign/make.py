@@ -42,6 +42,8 @@ SAMPLE = (
     "cluster_rows_to_columns_sm90",
     "tcgen05_bf16_nt_64x64x64_swizzle64_64_64x64_16x256b_w4_sm100",
     "tcgen05_cp_swizzle32_128x16_by16_sm100",
+    "gluon_scatter_sm100",
+    "cluster_async_store_sm90",
     "specialized_bf16_128x64x64_s2_w8_sm100",
     "pair_bf16_128x64_ctas2_sm100",
     "taken_over_sm100",

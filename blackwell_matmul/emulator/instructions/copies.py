@@ -6,6 +6,7 @@ A copy reads its source and writes its target when it completes, not when it is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -229,13 +230,37 @@ def _combined(into: Array, source: Array, function: Callable[..., Any], kind: An
     into[:] = function(into.view(kind), np.ascontiguousarray(source).view(kind)).astype(kind).view(np.uint8)
 
 
+@instruction("st.async")
+def store_async(build: Builder, each: Statement) -> Act:
+    """`st.async.shared::cluster.mbarrier::complete_tx::bytes{.v4}.b32 [to], value, [mbarrier]`: each lane's value goes
+    to the cluster's shared memory, and tells the mbarrier beside it of its bytes ("st.async").
+    """
+    to, barrier = barrier_address(build, each.operands[0]), barrier_address(build, each.operands[2])
+    reads = [build.reader(part, last_type(each)) for part in build.vector(each.operands[1])]
+
+    def act(warp: WarpState, mask: int) -> None:
+        values = np.stack([read(warp) for read in reads], axis=1).view(np.uint8)
+        for lane in indices(mask):
+            run = partial(_arrived, warp.cta, int(to(warp)[lane]), values[lane].copy(), int(barrier(warp)[lane]))
+            warp.cta.cluster.grid.issue("copy", run)
+
+    return act
+
+
+def _arrived(cta: CtaState, target: int, value: Array, signal: int) -> None:
+    memory = cta.cluster.owner(target).shared
+    memory.bytes(target, value.size, "writes")[:] = value
+    memory.mark(target, value.size)
+    cta.barrier(signal).complete(value.size)
+
+
 # --- tensor copies
 
 
 @instruction("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")
 def tensor_copy(build: Builder, each: Statement) -> Act:
     """To shared memory `[to], [map, {x, y}], [mbarrier]{, mask}`; to global `[map, {x, y}], [from]`."""
-    if any(word.startswith(("im2col", "tile::scatter4")) for word in each.modifiers):
+    if any(word.startswith("im2col") for word in each.modifiers):
         raise Unknown(f"{each.opcode} is not emulated")
     spaces = [word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global")]
     return _tensor_load(build, each) if spaces[0] == "shared" else _tensor_store(build, each)
@@ -272,7 +297,7 @@ def _tensor_load(build: Builder, each: Statement) -> Act:
             if target % 128 or (found.swizzle_bytes and target % 128):
                 raise Undefined(f"copies a box to {target & OFFSET:,} of shared memory, which is no multiple of 128")
             targets = _ranks(target, multicast(warp, lane)) if multicast else [target]
-            boxes = _gathered(found, place) if gathers else [tensor_map.box_of(found, _fitting(found, place))]
+            boxes = _rows(found, place) if gathers else [tensor_map.box_of(found, _fitting(found, place))]
             _issue_load(warp, found, boxes, targets, _signals(targets, signal, pairs, multicast is not None))
 
     return act
@@ -284,8 +309,8 @@ def _fitting(found: tensor_map.Map, place: tuple[int, ...]) -> tuple[int, ...]:
     return place
 
 
-def _gathered(found: tensor_map.Map, place: tuple[int, ...]) -> list[tensor_map.Box]:
-    """tile::gather4: four rows of a tensor of rank 2, each at its own coordinate."""
+def _rows(found: tensor_map.Map, place: tuple[int, ...]) -> list[tensor_map.Box]:
+    """tile::gather4 and tile::scatter4: four rows of a tensor of rank 2, each at its own coordinate."""
     return [tensor_map.box_of(found, (place[0], row)) for row in place[1:]]
 
 
@@ -350,17 +375,18 @@ def _nan(type: str) -> bytes:
 def _tensor_store(build: Builder, each: Statement) -> Act:
     map_address, coordinates = _described(build, each.operands[0])
     source = barrier_address(build, each.operands[1])
-    combines = each.opcode.startswith("cp.reduce")
+    combines, scatters = each.opcode.startswith("cp.reduce"), "tile::scatter4" in each.modifiers
 
     def act(warp: WarpState, mask: int) -> None:
         for lane in indices(mask):
             found = _map_at(warp, int(map_address(warp)[lane]))
-            place = _fitting(found, tuple(int(each(warp)[lane]) for each in coordinates))
+            place = tuple(int(each(warp)[lane]) for each in coordinates)
             start = int(source(warp)[lane])
-            box = tensor_map.box_of(found, place)
             reduce = _reduction(each, found.type) if combines else None
-            run = _storing(warp.cta, found, box, start, reduce)
-            _group(warp, "bulk")[-1].append(warp.cta.cluster.grid.issue("copy", run))
+            for box in _rows(found, place) if scatters else [tensor_map.box_of(found, _fitting(found, place))]:
+                run = _storing(warp.cta, found, box, start, reduce)
+                _group(warp, "bulk")[-1].append(warp.cta.cluster.grid.issue("copy", run))
+                start += box.nbytes
 
     return act
 

@@ -59,7 +59,7 @@ def emulate(
         bundle = code if isinstance(code, Bundle) else Bundle.load(code)
         if grid is not None or block is not None or cluster is not None or shared_bytes or kernel:
             raise InputError("a bundle says its own kernel, grid, block, cluster and shared memory; leave them out.")
-        return _of_bundle(bundle, args, choices)
+        return of_bundle(bundle, parse(bundle.ptx), args, choices)
     module = parse(_text(code))
     entry = _entry(module, kernel)
     shape = LaunchShape(_extents("grid", grid), _extents("block", block), _extents("cluster", cluster), shared_bytes)
@@ -67,14 +67,14 @@ def emulate(
     return _run(module, entry, shape, parameter_bytes(entry, args, memory), memory, choices)
 
 
-def _of_bundle(bundle: Bundle, args: Sequence[object], choices: Choices) -> Emulation:
+def of_bundle(bundle: Bundle, module: Module, args: Sequence[object], choices: Choices) -> Emulation:
+    """Execute a module as the plan of a bundle launches it: the bundle's own, or one that a study has changed."""
     memory, plan = GlobalSpace(), bundle.plan
     names = [parameter.name for parameter in plan.parameters]
     values = [plan_value(memory, name, each) for name, each in itertools.zip_longest(names, args, fillvalue="")]
     launch = plan.evaluate(values[: len(args)])
     if launch.is_empty:
         return Emulation(plan.kernel, bundle.target, 0, 0)
-    module = parse(bundle.ptx)
     entry = _entry(module, plan.kernel)
     shape = LaunchShape(launch.grid, launch.block, launch.cluster, launch.dynamic_shared_bytes)
     return _run(module, entry, shape, planned_bytes(entry, launch, memory), memory, choices)

@@ -147,6 +147,12 @@ class Execution:
 
     def _retire(self) -> None:
         kept = [cluster for cluster in self.resident if not cluster.is_done]
+        for cluster in self.resident:
+            held = [cta.tensor.allocated for cta in cluster.ctas if cta.tensor.allocated]
+            if held and cluster not in kept:
+                raise EmulationError(
+                    f"a CTA ended with columns of tensor memory that it has not given back: {held[0]}."
+                )
         if len(kept) != len(self.resident) and self.choices.progress is not None:
             self.choices.progress(self.clusters - len(self.waiting) - len(kept), self.clusters)
         self.resident = kept

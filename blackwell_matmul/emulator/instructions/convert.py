@@ -10,7 +10,7 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
 from blackwell_matmul.emulator.instructions.integers import elementwise, predicates
-from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, nearest
+from blackwell_matmul.emulator.instructions.rounding import directed
 from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
 from blackwell_matmul.emulator.machine import WarpState

@@ -32,7 +32,7 @@ def where(warp: WarpState, addresses: Array, space: str, what: str) -> list[tupl
     if window == PARAM >> WINDOW:
         return [(warp.cta.cluster.grid.parameters, addresses | np.uint64(PARAM), slice(None))]
     if window == LOCAL >> WINDOW:
-        raise Undefined("addresses local memory, which a kernel here has none of")
+        return [(warp.local, addresses | np.uint64(LOCAL), slice(None))]
     return [(memory, addresses[which], which) for memory, which in warp.cta.cluster.grid.memory.split(addresses, what)]
 
 

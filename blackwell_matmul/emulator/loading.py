@@ -46,7 +46,6 @@ def loaded(
     shared, shared_bytes = _placed_shared(variables, shape.shared_bytes)
     builder = Builder(entry.registers, entry.labels, entry.tables)
     steps = [_built(builder, each) for each in entry.instructions]
-    builder.fill_undefined(entry.instructions)
     starter = Starter(builder, shape.grid, shape.block, shape.cluster, addresses, shared, shared_bytes)
     firsts = itertools.product(*(range(0, extent, size) for extent, size in zip(shape.grid[::-1], shape.cluster[::-1])))
     return Execution(steps, memory, parameters, deque((x, y, z) for z, y, x in firsts), starter.start, choices)

@@ -151,14 +151,12 @@ class WarpState:
     def set(self, register: int, value: Any, mask: int) -> None:
         """Write a register in the lanes of the mask."""
         if mask != ALL:
-            old = self.registers[register]
-            if old is not None:
-                value = np.where(lanes(mask), value, old)
+            value = np.where(lanes(mask), value, self.registers[register])
         self.registers[register] = value
 
     def set_predicate(self, register: int, value: int, mask: int) -> None:
         if mask != ALL:
-            value = value & mask | (self.registers[register] or 0) & ~mask
+            value = value & mask | self.registers[register] & ~mask
         self.registers[register] = value
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from blackwell_matmul.emulator.code import EXIT, Executable
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
-from blackwell_matmul.emulator.parser import registers_in
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.errors import EmulationError
 
@@ -242,8 +241,6 @@ class Execution:
                     break
         except Undefined as stop:
             raise _told(stop, steps[pc]) from stop
-        except (TypeError, AttributeError) as error:
-            raise _uninitialised(error, steps[pc], registers) from error
         except IndexError as error:
             if pc < len(steps):
                 raise
@@ -293,14 +290,6 @@ def _short(text: str, longest: int = 110) -> str:
 
 def _told(stop: Undefined, step: Executable | None) -> EmulationError:
     return EmulationError(f"{_where(step)}: {stop}.") if step else EmulationError(f"{stop}.")
-
-
-def _uninitialised(error: Exception, step: Executable, registers: list[Any]) -> Exception:
-    """A register that nothing wrote is None; any other TypeError is a fault of this package."""
-    read = [each.slot for operand in step.source.operands for each in registers_in(operand)]
-    if "NoneType" in str(error) and any(registers[index] is None for index in read):
-        return _told(Undefined("reads a register that nothing has written"), step)
-    return error
 
 
 def _join(warp: WarpState) -> None:

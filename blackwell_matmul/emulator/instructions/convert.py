@@ -10,6 +10,7 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
 from blackwell_matmul.emulator.instructions.integers import elementwise, predicates
+from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, nearest
 from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
 from blackwell_matmul.emulator.machine import WarpState
@@ -52,8 +53,8 @@ def convert(build: Builder, each: Statement) -> Act:
 
     def act(warp: WarpState, mask: int) -> None:
         with np.errstate(all="ignore"):
-            value = change(flushed(read(warp))) if flush else change(read(warp))
-            value = canonical(flushed(value) if flush else value)
+            value = change(flushed(read(warp))) if flush and source == "f32" else change(read(warp))
+            value = canonical(flushed(value) if flush and to == "f32" else value)
         warp.set(target, value.view(word) if widen is None else widen(value), mask)
 
     return act
@@ -79,7 +80,7 @@ def _change(each: Statement, to: str, source: str) -> Callable[[Array], Array]:
     if "f" in source and rounding in _TO_WHOLE:
         return lambda a: _TO_WHOLE[rounding](a.astype(np.float64)).astype(kind)
     if rounding in ("rz", "rm", "rp") and SIZES[to] < 8:
-        return lambda a: _directed(a, kind, rounding)
+        return lambda a: directed(a, kind, rounding)
     change: Callable[[Array], Array] = lambda a: canonical(a).astype(kind)  # noqa: E731
     if "relu" in each.modifiers:
         return lambda a: np.maximum(change(a), kind(0))
@@ -106,16 +107,6 @@ def _to_integer(value: Array, rounding: str, kind: Any) -> Array:
 
 def _beyond(value: float, limits: Any) -> bool:
     return not limits.min <= value <= limits.max
-
-
-def _directed(value: Array, kind: Any, rounding: str) -> Array:
-    """Rounds towards zero (rz), down (rm) or up (rp): the nearest, one step back where that went too far."""
-    exact = value.astype(np.float64)
-    near = exact.astype(kind)
-    far = near.astype(np.float64)
-    over = {"rz": np.abs(far) > np.abs(exact), "rm": far > exact, "rp": far < exact}[rounding]
-    step = {"rz": 0.0, "rm": -np.inf, "rp": np.inf}[rounding]
-    return np.where(over, np.nextafter(near, kind(step)), near)
 
 
 def _to_tf32(each: Statement) -> Callable[[Array], Array]:
@@ -174,7 +165,7 @@ def packed(values: Array, to: str, modifiers: tuple[str, ...]) -> Array:
     if to == "ue8m0x2":
         return _exponents(values, modifiers)
     if "rz" in modifiers:
-        narrow = np.stack([_directed(values[:, half], kind, "rz") for half in range(2)], axis=1)
+        narrow = np.stack([directed(values[:, half], kind, "rz") for half in range(2)], axis=1)
     elif to in NARROW or "satfinite" in modifiers:
         top = float(ml_dtypes.finfo(kind).max)
         narrow = np.clip(values, -top, top).astype(kind)
@@ -215,10 +206,7 @@ def move(build: Builder, each: Statement) -> Act:
         raise Unknown(f"{each.opcode} between registers of other sizes is not emulated")
 
     def act(warp: WarpState, mask: int) -> None:
-        value = warp.registers[slot]
-        if value is None:
-            raise TypeError("NoneType")
-        warp.set(target, value, mask)
+        warp.set(target, warp.registers[slot], mask)
 
     return act
 

@@ -6,20 +6,23 @@ within PTX's stated error of what the hardware gives.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
 from blackwell_matmul.emulator.instructions import integers
 from blackwell_matmul.emulator.instructions.integers import elementwise
-from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
-from blackwell_matmul.emulator.lanes import Array
+from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, fused, nearest
+from blackwell_matmul.emulator.instructions.special_values import canonical, flushed, tiny
+from blackwell_matmul.emulator.lanes import Array, mask_of
 from blackwell_matmul.emulator.parser import Statement
 
 PACKED: dict[str, Any] = {"f16x2": np.float16, "bf16x2": ml_dtypes.bfloat16, "f32x2": np.float32}
+_MODIFIERS = {"rn", *DIRECTED, "ftz", "sat", "relu", "NaN", "approx", "full", "f16", "bf16", "f32", "f64", *PACKED}
 
 
 def floating(build: Builder, each: Statement, function: Callable[..., Any], arithmetic: bool = True) -> Act:
@@ -27,21 +30,15 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any], arit
 
     arithmetic: its NaNs are the hardware's.
     """
-    type, count = last_type(each), len(each.operands)
-    flush = "ftz" in each.modifiers
-    saturate = "sat" in each.modifiers
+    type, count, finish = last_type(each), len(each.operands), _finish(each)
 
     def compute(*values: Any) -> Any:
         with np.errstate(all="ignore"):
-            if flush:
+            kind = values[0].dtype
+            if "ftz" in each.modifiers:
                 values = tuple(map(flushed, values))
-            if values[0].dtype.itemsize == 2:
-                result = function(*[value.astype(np.float32) for value in values]).astype(values[0].dtype)
-            else:
-                result = function(*values).astype(values[0].dtype, copy=False)
-            if saturate:
-                result = np.where(np.isnan(result), result.dtype.type(0), np.clip(result, 0, 1)).astype(result.dtype)
-            result = flushed(result) if flush else result
+            wide = [value.astype(np.float32) for value in values] if kind.itemsize == 2 else values
+            result = finish(function(*wide), kind)
             return canonical(result) if arithmetic else result
 
     if type in PACKED:
@@ -58,48 +55,56 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any], arit
     return elementwise(build, each, compute, *[type] * count)
 
 
+def _finish(each: Statement) -> Callable[[Array, Any], Array]:
+    """What rounds a result to its type, and then does what the modifiers say."""
+    words, rounding = each.modifiers, _direction(each)
+    if not set(words) <= _MODIFIERS or (rounding and last_type(each) not in ("f32", "f32x2")):
+        raise Unknown(f"{each.opcode} is not emulated")
+
+    def finish(result: Array, kind: Any) -> Array:
+        result = directed(result, kind, rounding) if rounding else nearest(result, kind)
+        if "sat" in words:  # NaN and -0 are +0
+            result = np.where(np.isnan(result), kind.type(0), np.clip(result, 0, 1) + kind.type(0)).astype(kind)
+        result = np.maximum(result, kind.type(0)) if "relu" in words else result
+        return flushed(result) if "ftz" in words else result
+
+    return finish
+
+
+def _direction(each: Statement) -> str:
+    return next((word for word in each.modifiers if word in DIRECTED), "")
+
+
+# --- instructions
+
+
 def _is_float(each: Statement) -> bool:
     return "f" in last_type(each)
 
 
 @instruction("add", "sub")
 def add(build: Builder, each: Statement) -> Act:
-    """PTX ISA, "add", "sub"; round to nearest even."""
+    """PTX ISA, "add", "sub"."""
     if not _is_float(each):
         return integers.integer_sum(build, each)
+    if _direction(each):
+        sign = np.float32(1 if each.opcode.startswith("add") else -1)
+        return floating(build, each, lambda a, b: fused(b, np.full_like(b, sign), a))
     return floating(build, each, np.add if each.opcode.startswith("add") else np.subtract)
 
 
 @instruction("mul")
 def multiply(build: Builder, each: Statement) -> Act:
-    return floating(build, each, np.multiply) if _is_float(each) else integers.integer_product(build, each)
+    if not _is_float(each):
+        return integers.integer_product(build, each)
+    wide = np.float64 if _direction(each) else None
+    return floating(build, each, lambda a, b: np.multiply(a, b, dtype=wide))
 
 
 @instruction("mad", "fma")
 def multiply_add(build: Builder, each: Statement) -> Act:
-    """fma rounds once."""
+    """Rounds once."""
     return floating(build, each, fused) if _is_float(each) else integers.integer_product(build, each)
-
-
-def fused(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c, which double precision rounds twice, so that the first rounding is made to odd."""
-    if a.dtype == np.float64:
-        import math
-
-        return np.array([math.fma(x, y, z) if hasattr(math, "fma") else x * y + z for x, y, z in zip(a, b, c)])
-    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)  # the product is exact
-    total = product + addend
-    part = total - product
-    error = (product - (total - part)) + (addend - part)
-    even = (total.view(np.uint64) & np.uint64(1)) == 0
-    inexact = (error != 0) & even & np.isfinite(total)
-    total = np.where(inexact, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
-    return total
-
-
-@instruction("fma.rn.relu")
-def multiply_add_relu(build: Builder, each: Statement) -> Act:
-    return floating(build, each, lambda a, b, c: np.maximum(fused(a, b, c), 0))
 
 
 @instruction("min", "max")
@@ -110,15 +115,10 @@ def extreme(build: Builder, each: Statement) -> Act:
     low = each.opcode.startswith("min")
     function = (np.minimum if low else np.maximum) if "NaN" in each.modifiers else (np.fmin if low else np.fmax)
 
-    def compute(*values: Array) -> Array:
-        result = values[0]
-        for value in values[1:]:
-            zeros = (result == 0) & (value == 0)
-            signs = np.signbit(result) | np.signbit(value) if low else np.signbit(result) & np.signbit(value)
-            result = np.where(zeros, np.where(signs, np.float32(-0.0), np.float32(0.0)), function(result, value))
-        return result
+    def two(a: Array, b: Array) -> Array:
+        return np.where(a == b, np.where(np.signbit(a) == low, a, b), function(a, b))
 
-    return floating(build, each, compute)
+    return floating(build, each, lambda *values: functools.reduce(two, values))
 
 
 @instruction("neg")
@@ -136,14 +136,16 @@ def copy_sign(build: Builder, each: Statement) -> Act:
     return floating(build, each, lambda sign, value: np.copysign(value, sign), arithmetic=False)
 
 
-@instruction("div.rn", "div.full", "div.approx", "div.rz")
+@instruction("div")
 def divide(build: Builder, each: Statement) -> Act:
-    return floating(build, each, np.divide)
+    wide = np.float64 if _direction(each) else None
+    return floating(build, each, lambda a, b: np.divide(a, b, dtype=wide))
 
 
 @instruction("sqrt")
 def square_root(build: Builder, each: Statement) -> Act:
-    return floating(build, each, np.sqrt)
+    wide = np.float64 if _direction(each) else None
+    return floating(build, each, lambda a: np.sqrt(a, dtype=wide))
 
 
 @instruction("rsqrt")
@@ -153,7 +155,8 @@ def reciprocal_root(build: Builder, each: Statement) -> Act:
 
 @instruction("rcp")
 def reciprocal(build: Builder, each: Statement) -> Act:
-    return floating(build, each, lambda a: a.dtype.type(1) / a)
+    wide = np.float64 if _direction(each) else None
+    return floating(build, each, lambda a: np.divide(a.dtype.type(1), a, dtype=wide))
 
 
 @instruction("ex2")
@@ -172,13 +175,19 @@ def transcendental(build: Builder, each: Statement) -> Act:
     return floating(build, each, lambda a: function(a.astype(np.float64)).astype(a.dtype))
 
 
+_TESTS: dict[str, Callable[[Array], Array]] = {
+    "finite": np.isfinite,
+    "infinite": np.isinf,
+    "number": lambda a: ~np.isnan(a),
+    "notanumber": np.isnan,
+    "normal": lambda a: np.isfinite(a) & (np.abs(a) >= tiny(a.dtype)),
+    "subnormal": lambda a: (a != 0) & (np.abs(a) < tiny(a.dtype)),
+}
+
+
 @instruction("testp")
 def test(build: Builder, each: Statement) -> Act:
-    """PTX ISA, "testp": finite, infinite, number, notanumber."""
-    from blackwell_matmul.emulator.lanes import mask_of
-
-    name, read = each.modifiers[0], build.reader(each.operands[1], last_type(each))
+    """PTX ISA, "testp"."""
+    holds, read = _TESTS[each.modifiers[0]], build.reader(each.operands[1], last_type(each))
     target = build.target(each.operands[0])
-    tests: dict[str, Any] = {"finite": np.isfinite, "infinite": np.isinf, "notanumber": np.isnan}
-    tests["number"] = lambda value: ~np.isnan(value)
-    return lambda warp, mask: warp.set_predicate(target, mask_of(tests[name](read(warp))), mask)
+    return lambda warp, mask: warp.set_predicate(target, mask_of(holds(read(warp))), mask)

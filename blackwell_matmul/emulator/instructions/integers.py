@@ -32,13 +32,9 @@ def _same(build: Builder, each: Statement, function: Callable[..., Any]) -> Act:
     return elementwise(build, each, function, *[type] * len(each.operands))
 
 
-_SIMPLE: dict[str, Callable[..., Any]] = {
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.bitwise_not,
-    "popc": lambda a: np.bitwise_count(a),
-}
+_LOGIC: dict[str, Callable[..., Any]] = {
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.bitwise_not,
+}  # fmt: skip
 
 
 @instruction("and", "or", "xor", "not")
@@ -47,7 +43,7 @@ def logic(build: Builder, each: Statement) -> Act:
     name = each.opcode.split(".")[0]
     if last_type(each) == "pred":
         return predicates(build, each, name)
-    return _same(build, each, _SIMPLE[name])
+    return _same(build, each, _LOGIC[name])
 
 
 def predicates(build: Builder, each: Statement, name: str) -> Act:
@@ -83,8 +79,10 @@ def integer_sum(build: Builder, each: Statement) -> Act:
 
 
 def integer_product(build: Builder, each: Statement) -> Act:
-    """mul.lo, mul.hi and mul.wide, and mad with a sum behind it."""
+    """mul.lo, mul.hi and mul.wide, and mad with a sum behind it; they wrap."""
     type, adds = last_type(each), each.opcode.startswith("mad")
+    if "cc" in each.modifiers or "sat" in each.modifiers:
+        raise Unknown(f"{each.opcode} is not emulated")
     if "wide" in each.modifiers:
         wide = f"{type[0]}{2 * SIZES[type] * 8}"
         cast = TYPES[wide]
@@ -117,10 +115,11 @@ def remainder(build: Builder, each: Statement) -> Act:
 
 def _quotient(a: Array, b: Array) -> Array:
     safe = np.where(b == 0, b.dtype.type(1), b)
-    floor = a // safe
+    with np.errstate(over="ignore"):  # the lowest number by -1 stays what it is
+        floor = a // safe
     if a.dtype.kind == "i":
         floor += (floor * safe != a) & ((a < 0) != (safe < 0))
-    return np.where(b == 0, b.dtype.type(-1) if a.dtype.kind == "i" else ~b.dtype.type(0), floor)
+    return np.where(b == 0, ~b.dtype.type(0), floor)
 
 
 @instruction("neg.s16", "neg.s32", "neg.s64")
@@ -145,11 +144,6 @@ def integer_extreme(build: Builder, each: Statement) -> Act:
 @instruction("sad")
 def sum_of_differences(build: Builder, each: Statement) -> Act:
     return _same(build, each, lambda a, b, c: c + np.where(a > b, a - b, b - a))
-
-
-@instruction("mul24", "mad24")
-def short_product(build: Builder, each: Statement) -> Act:
-    raise Unknown(f"{each.opcode} is not emulated")
 
 
 @instruction("popc")
@@ -192,7 +186,7 @@ def extract(build: Builder, each: Statement) -> Act:
     def one(value: int, place: int, length: int) -> int:
         place, length = place & 0xFF, length & 0xFF
         sign = value >> min(place + length - 1, bits - 1) & 1 if type[0] == "s" and length else 0
-        field = (value & (1 << bits) - 1) >> place & (1 << length) - 1
+        field = value >> place & (1 << length) - 1
         return (field | (-1 << length if sign else 0)) & (1 << bits) - 1
 
     def every(a: Array, b: Array, c: Array) -> Array:
@@ -218,10 +212,12 @@ def insert(build: Builder, each: Statement) -> Act:
 
 @instruction("bmsk")
 def bit_mask(build: Builder, each: Statement) -> Act:
+    """b bits from bit a on: .clamp of what is below 32, .wrap of both modulo 32."""
+    short = (lambda x: x & np.uint64(31)) if "wrap" in each.modifiers else (lambda x: np.minimum(x, 32))
+
     def every(a: Array, b: Array) -> Array:
-        return np.array(
-            [((1 << y) - 1 << x) & 0xFFFFFFFF if x < 32 else 0 for x, y in zip(a.tolist(), b.tolist())], a.dtype
-        )
+        place, length = short(a.astype(np.uint64)), short(b.astype(np.uint64))
+        return (((np.uint64(1) << length) - np.uint64(1)) << place).astype(np.uint32)
 
     return elementwise(build, each, every, "u32", "u32", "u32")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import ml_dtypes
@@ -17,11 +18,15 @@ NANS: dict[Any, Any] = {
 """Whatever NaN goes in, this one comes out; of double precision the operand's does."""
 
 
+@functools.cache
+def tiny(kind: Any) -> Any:
+    """The smallest normal number."""
+    return kind.type(ml_dtypes.finfo(kind).tiny)
+
+
 def flushed(value: Array) -> Array:
-    """.ftz: subnormals of single precision are zero, with their sign."""
-    if value.dtype != np.float32:
-        return value
-    return np.where(np.abs(value) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), value), value)
+    """.ftz: subnormals are zero, with their sign."""
+    return np.where(np.abs(value) < tiny(value.dtype), np.copysign(value.dtype.type(0), value), value)
 
 
 def canonical(value: Array) -> Array:

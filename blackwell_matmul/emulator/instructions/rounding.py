@@ -1,0 +1,51 @@
+"""Rounding of what was computed wider: to the nearest, or towards zero, down or up (PTX ISA, "Rounding Modifiers")."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from blackwell_matmul.emulator.lanes import Array
+
+DIRECTED = ("rz", "rm", "rp")
+
+
+def nearest(value: Array, kind: Any) -> Array:
+    """Rounded once, ties to even; ml_dtypes goes from 64 bits to bfloat16 by 32, so that those are made to odd."""
+    if kind == ml_dtypes.bfloat16 and value.dtype == np.float64:
+        cut = directed(value, np.dtype(np.float32), "rz")
+        value = (cut.view(np.uint32) | (np.isfinite(value) & (cut != value))).view(np.float32)
+    return value.astype(kind, copy=False)
+
+
+def directed(value: Array, kind: Any, rounding: str) -> Array:
+    """Rounds towards zero (rz), down (rm) or up (rp): the nearest, one step back where that went too far."""
+    exact, kind = value.astype(np.float64), np.dtype(kind)
+    near = exact.astype(kind)
+    far = near.astype(np.float64)
+    over = {"rz": np.abs(far) > np.abs(exact), "rm": far > exact, "rp": far < exact}[rounding]
+    step = {"rz": 0.0, "rm": -np.inf, "rp": np.inf}[rounding]
+    return np.where(over, np.nextafter(near, kind.type(step)), near)
+
+
+def fused(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c, rounded once; of what is not double precision to odd in double precision, which is as good."""
+    if a.dtype == np.float64:
+        return np.array([_fused(x, y, z) for x, y, z in zip(a.tolist(), b.tolist(), c.tolist())])
+    product, addend = a.astype(np.float64) * b.astype(np.float64), c.astype(np.float64)  # the product is exact
+    total = product + addend
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    even = (total.view(np.uint64) & np.uint64(1)) == 0
+    inexact = (error != 0) & even & np.isfinite(total)
+    return np.where(inexact, np.nextafter(total, np.where(error > 0, np.inf, -np.inf)), total)
+
+
+def _fused(x: float, y: float, z: float) -> float:
+    try:
+        return float(Fraction(x) * Fraction(y) + Fraction(z)) or x * y + z  # a zero keeps its sign
+    except (OverflowError, ValueError):  # infinite, or NaN
+        return x * y + z

@@ -1,0 +1,1 @@
+"""The helpers beside this file are found from the folders below."""

@@ -1,0 +1,332 @@
+"""Integer, logic, shift, comparison: each against Python's own integers, on edge values (PTX ISA, "Integer Arithmetic")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from ptx import apply, rows, stored
+
+from blackwell_matmul.errors import UnsupportedError
+
+EDGES = {
+    bits: [0, 1, 2, 3, 7, (1 << bits - 1) - 1, 1 << bits - 1, (1 << bits - 1) + 1, (1 << bits) - 2, (1 << bits) - 1,
+           0x1234_5678_9ABC_DEF0 & (1 << bits) - 1]
+    for bits in (16, 32, 64)
+}  # fmt: skip
+
+
+def column(type: str, values: list[int] | None = None) -> Any:
+    bits = int(type[1:])
+    return np.array([value & (1 << bits) - 1 for value in values or EDGES[bits]], f"u{bits // 8}")
+
+
+def read(value: Any, type: str) -> int:
+    """A word as the type's number."""
+    bits, number = int(type[1:]), int(value)
+    return number - (1 << bits) if type[0] == "s" and number >> bits - 1 else number
+
+
+def check(code: str, oracle: Callable[..., int], out: str, *types: str, values: dict[int, list[int]] | None = None) -> None:
+    """`code` on all combinations of edge values, against `oracle` of Python integers."""
+    columns = rows(*[column(type, (values or {}).get(place)) for place, type in enumerate(types)])
+    result = apply(code, f"u{int(out[1:]) // 8}", *columns)
+    for place, found in enumerate(result):
+        given = [read(each[place], type) for each, type in zip(columns, types)]
+        wanted = oracle(*given) & (1 << int(out[1:])) - 1
+        assert int(found) == wanted, (code, [hex(each) for each in given], hex(int(found)), hex(wanted))
+
+
+def truncated(a: int, b: int) -> int:
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+@pytest.mark.parametrize("type", ["s16", "u16", "s32", "u32", "s64", "u64"])
+@pytest.mark.parametrize(
+    ("name", "oracle"),
+    [("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("mul.lo", lambda a, b: a * b), ("min", min), ("max", max)],
+)
+def test_two_operands_wrap(name: str, oracle: Callable[..., int], type: str) -> None:
+    check(f"{name}.{type} %d, %a, %b;", oracle, type, type, type)
+
+
+@pytest.mark.parametrize("type", ["s16", "u16", "s32", "u32", "s64", "u64"])
+def test_the_upper_half_of_a_product(type: str) -> None:
+    check(f"mul.hi.{type} %d, %a, %b;", lambda a, b: a * b >> int(type[1:]), type, type, type)
+
+
+@pytest.mark.parametrize("type", ["s16", "u16", "s32", "u32"])
+def test_a_wide_product_with_and_without_a_sum(type: str) -> None:
+    wide = f"{type[0]}{2 * int(type[1:])}"
+    check(f"mul.wide.{type} %d, %a, %b;", lambda a, b: a * b, wide, type, type)
+    few = {0: [0, 1, -1, 1 << int(type[1:]) - 1, -3], 1: [1, -1, 7, (1 << int(type[1:]) - 1) - 1]}
+    check(f"mad.wide.{type} %d, %a, %b, %c;", lambda a, b, c: a * b + c, wide, type, type, wide, values=few)
+
+
+@pytest.mark.parametrize("type", ["s32", "u32", "s64", "u64"])
+@pytest.mark.parametrize("half", ["lo", "hi"])
+def test_a_product_and_a_sum(half: str, type: str) -> None:
+    few = [0, 1, -1, 1 << int(type[1:]) - 1, 12345]
+    shift = int(type[1:]) if half == "hi" else 0
+    check(
+        f"mad.{half}.{type} %d, %a, %b, %c;", lambda a, b, c: (a * b >> shift) + c, type, type, type, type,
+        values=dict.fromkeys(range(3), few),
+    )  # fmt: skip
+
+
+def test_sums_that_saturate() -> None:
+    low, high = -(1 << 31), (1 << 31) - 1
+    check("add.sat.s32 %d, %a, %b;", lambda a, b: min(max(a + b, low), high), "s32", "s32", "s32")
+    check("sub.sat.s32 %d, %a, %b;", lambda a, b: min(max(a - b, low), high), "s32", "s32", "s32")
+
+
+@pytest.mark.parametrize("type", ["s16", "u16", "s32", "u32", "s64", "u64"])
+def test_division_rounds_to_zero_and_the_remainder_has_the_dividends_sign(type: str) -> None:
+    divisors = {1: [value for value in EDGES[int(type[1:])] if value]}
+    check(f"div.{type} %d, %a, %b;", truncated, type, type, type, values=divisors)
+    check(f"rem.{type} %d, %a, %b;", lambda a, b: a - b * truncated(a, b), type, type, type, values=divisors)
+
+
+@pytest.mark.parametrize("type", ["s16", "s32", "s64"])
+def test_signs(type: str) -> None:
+    check(f"neg.{type} %d, %a;", lambda a: -a, type, type)
+    check(f"abs.{type} %d, %a;", abs, type, type)
+
+
+@pytest.mark.parametrize("type", ["b16", "b32", "b64"])
+def test_logic(type: str) -> None:
+    check(f"and.{type} %d, %a, %b;", lambda a, b: a & b, type, type, type)
+    check(f"or.{type} %d, %a, %b;", lambda a, b: a | b, type, type, type)
+    check(f"xor.{type} %d, %a, %b;", lambda a, b: a ^ b, type, type, type)
+    check(f"not.{type} %d, %a;", lambda a: ~a, type, type)
+
+
+AMOUNTS = {1: [0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 1 << 31, (1 << 32) - 1]}
+
+
+@pytest.mark.parametrize("type", ["b16", "b32", "b64"])
+def test_left_shifts_clamp(type: str) -> None:
+    check(f"shl.{type} %d, %a, %b;", lambda a, b: a << min(b, 64), type, type, "u32", values=AMOUNTS)
+
+
+@pytest.mark.parametrize("type", ["b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64"])
+def test_right_shifts_clamp_and_keep_the_sign(type: str) -> None:
+    check(f"shr.{type} %d, %a, %b;", lambda a, b: a >> min(b, 64), type, type, "u32", values=AMOUNTS)
+
+
+@pytest.mark.parametrize(("mode", "limit"), [("wrap", lambda c: c & 31), ("clamp", lambda c: min(c, 32))])
+def test_funnel_shifts(mode: str, limit: Callable[[int], int]) -> None:
+    amounts = {2: AMOUNTS[1]}
+    check(
+        f"shf.l.{mode}.b32 %d, %a, %b, %c;", lambda a, b, c: (b << 32 | a) << limit(c) >> 32, "b32", "b32", "b32", "u32",
+        values=amounts,
+    )  # fmt: skip
+    check(f"shf.r.{mode}.b32 %d, %a, %b, %c;", lambda a, b, c: (b << 32 | a) >> limit(c), "b32", "b32", "b32", "u32",
+          values=amounts)  # fmt: skip
+
+
+@pytest.mark.parametrize("type", ["u32", "s32", "u64", "s64"])
+def test_a_field_of_bits(type: str) -> None:
+    """Bit by bit, as the ISA writes it; what lies above the top bit is the sign."""
+    top = int(type[1:]) - 1
+
+    def oracle(a: int, b: int, c: int) -> int:
+        place, length = b & 255, c & 255
+        sign = a >> min(place + length - 1, top) & 1 if type[0] == "s" and length else 0
+        bits = [a >> place + i & 1 if i < length and place + i <= top else sign for i in range(top + 1)]
+        return sum(bit << i for i, bit in enumerate(bits))
+
+    few = {1: [0, 4, top - 3, top, top + 1, 200, 256], 2: [0, 1, 8, top, top + 1, 255]}
+    check(f"bfe.{type} %d, %a, %b, %c;", oracle, type, type, "u32", "u32", values=few)
+
+
+@pytest.mark.parametrize("type", ["b32", "b64"])
+def test_a_field_into_a_word(type: str) -> None:
+    top = int(type[1:]) - 1
+
+    def oracle(a: int, b: int, c: int, e: int) -> int:
+        place, length = c & 255, e & 255
+        for bit in range(min(length, top + 1 - place)):
+            b = b & ~(1 << place + bit) | (a >> bit & 1) << place + bit
+        return b
+
+    few = {0: [0, -1, 0x1234_5678_9ABC], 1: [0, -1, 0x0F0F_3C3C], 2: [0, 5, top, 99], 3: [0, 1, 9, top + 1, 255]}
+    check(f"bfi.{type} %d, %a, %b, %c, %e;", oracle, type, type, type, "u32", "u32", values=few)
+
+
+def test_masks_of_bits() -> None:
+    def oracle(mode: str) -> Callable[[int, int], int]:
+        def find(a: int, b: int) -> int:
+            if mode == "wrap":
+                a, b = a & 31, b & 31
+            return sum(1 << bit for bit in range(32) if a <= bit < a + b)
+
+        return find
+
+    few = {0: [0, 1, 31, 32, 33, 1 << 31], 1: [0, 1, 8, 31, 32, 33, -1]}
+    for mode in ("clamp", "wrap"):
+        check(f"bmsk.{mode}.b32 %d, %a, %b;", oracle(mode), "b32", "u32", "u32", values=few)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_counts_of_bits(bits: int) -> None:
+    type = f"b{bits}"
+    check(f"popc.{type} %d, %a;", lambda a: bin(a).count("1"), "u32", type)
+    check(f"clz.{type} %d, %a;", lambda a: bits - a.bit_length(), "u32", type)
+    check(f"brev.{type} %d, %a;", lambda a: int(f"{a:0{bits}b}"[::-1], 2), type, type)
+
+
+@pytest.mark.parametrize("type", ["u32", "s32", "u64", "s64"])
+def test_the_highest_bit(type: str) -> None:
+    bits = int(type[1:])
+
+    def place(a: int) -> int:
+        differs = [bit for bit in range(bits) if (a >> bit & 1) != (1 if a < 0 else 0)]
+        return max(differs, default=-1)
+
+    check(f"bfind.{type} %d, %a;", place, "u32", type)
+    shift = lambda a: -1 if place(a) < 0 else bits - 1 - place(a)  # noqa: E731
+    check(f"bfind.shiftamt.{type} %d, %a;", shift, "u32", type)
+
+
+@pytest.mark.parametrize("table", [0x00, 0xFF, 0x80, 0xFE, 0x96, 0xE8, 0xCA, 0x1B])
+def test_logic_of_three(table: int) -> None:
+    def oracle(a: int, b: int, c: int) -> int:
+        return sum((table >> ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1)) & 1) << i for i in range(32))
+
+    few = dict.fromkeys(range(3), [0xF0F0F0F0, 0xCCCCCCCC, 0xAAAAAAAA, 0x12345678])
+    check(f"lop3.b32 %d, %a, %b, %c, {table:#x};", oracle, "b32", "b32", "b32", "b32", values=few)
+
+
+def test_bytes_are_picked_with_their_sign() -> None:
+    def oracle(a: int, b: int, c: int) -> int:
+        picked = [(b << 32 | a) >> 8 * (c >> 4 * i & 7) & 255 for i in range(4)]
+        signs = [255 if byte >> 7 else 0 for byte in picked]
+        return sum((signs[i] if c >> 4 * i & 8 else picked[i]) << 8 * i for i in range(4))
+
+    few = {0: [0x81_02_83_04], 1: [0xF5_06_F7_08], 2: [0x3210, 0x7654, 0x5140, 0xFEDC, 0xB8A9, 0xFFFF7770]}
+    check("prmt.b32 %d, %a, %b, %c;", oracle, "b32", "b32", "b32", "b32", values=few)
+
+
+@pytest.mark.parametrize("types", ["s32.s32", "u32.u32", "s32.u32", "u32.s32"])
+def test_dot_of_bytes(types: str) -> None:
+    def parts(word: int, type: str) -> list[int]:
+        return [read(word >> 8 * i & 255, type[0] + "8") for i in range(4)]
+
+    a_type, b_type = types.split(".")
+    check(
+        f"dp4a.{types} %d, %a, %b, %c;",
+        lambda a, b, c: sum(x * y for x, y in zip(parts(a, a_type), parts(b, b_type))) + c, "u32", "b32", "b32", "b32",
+    )  # fmt: skip
+
+
+def test_differences() -> None:
+    check("sad.s32 %d, %a, %b, %c;", lambda a, b, c: c + abs(a - b), "s32", "s32", "s32", "s32")
+    check("sad.u32 %d, %a, %b, %c;", lambda a, b, c: c + abs(a - b), "u32", "u32", "u32", "u32")
+
+
+# --- comparison and selection
+
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+@pytest.mark.parametrize("type", ["s16", "u16", "s32", "u32", "s64", "u64"])
+def test_comparison(name: str, type: str) -> None:
+    check(
+        f"setp.{name}.{type} %p, %a, %b; selp.u32 %d, 1, 0, %p;", lambda a, b: int(COMPARISONS[name](a, b)),
+        "u32", type, type,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "like"), [("lo", "lt"), ("ls", "le"), ("hi", "gt"), ("hs", "ge")])
+def test_comparison_of_unsigned_by_its_other_name(name: str, like: str) -> None:
+    oracle = lambda a, b: int(COMPARISONS[like](a, b))  # noqa: E731
+    check(f"setp.{name}.u32 %p, %a, %b; selp.u32 %d, 1, 0, %p;", oracle, "u32", "u32", "u32")
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+@pytest.mark.parametrize("unordered", [False, True])
+def test_comparison_of_floats_with_nan(name: str, unordered: bool) -> None:
+    values = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan], np.float32)
+    a, b = rows(values, values)
+    found = apply(f"setp.{name}{'u' if unordered else ''}.f32 %p, %a, %b; selp.u32 %d, 1, 0, %p;", np.uint32, a, b)
+    wanted = [unordered if x != x or y != y else COMPARISONS[name](x, y) for x, y in zip(a.tolist(), b.tolist())]
+    assert found.tolist() == [int(each) for each in wanted]
+
+
+def test_whether_floats_are_numbers() -> None:
+    values = np.array([1.0, np.inf, np.nan], np.float32)
+    a, b = rows(values, values)
+    none = [x == x and y == y for x, y in zip(a.tolist(), b.tolist())]
+    assert apply("setp.num.f32 %p, %a, %b; selp.u32 %d, 1, 0, %p;", np.uint32, a, b).tolist() == none
+    assert apply("setp.nan.f32 %p, %a, %b; selp.u32 %d, 1, 0, %p;", np.uint32, a, b).tolist() == [not x for x in none]
+
+
+@pytest.mark.parametrize(("name", "oracle"), [("and", lambda a, c: a & c), ("or", lambda a, c: a | c), ("xor", lambda a, c: a ^ c)])
+@pytest.mark.parametrize("negated", ["", "!"])
+def test_a_comparison_joined_with_a_predicate(name: str, oracle: Callable[[int, int], int], negated: str) -> None:
+    """The second result is the opposite of the comparison, joined in the same way."""
+    a, b, c = rows(*[np.array([0, 1], np.uint32)] * 3)
+    code = f"setp.ne.u32 %q, %c, 0; setp.lt.{name}.u32 %p|%q, %a, %b, {negated}%q;"
+    found = apply(code + "selp.u32 %t, 1, 0, %p; selp.u32 %u, 2, 0, %q; or.b32 %d, %t, %u;", np.uint32, a, b, c)
+    third = [int(z) ^ bool(negated) for z in c]
+    wanted = [oracle(int(x < y), z) + 2 * oracle(int(not x < y), z) for x, y, z in zip(a, b, third)]
+    assert found.tolist() == wanted
+
+
+def test_a_comparison_into_a_word() -> None:
+    check("set.lt.u32.s32 %d, %a, %b;", lambda a, b: -(a < b), "u32", "s32", "s32")
+    check("set.lt.f32.s32 %d, %a, %b;", lambda a, b: 0x3F800000 * (a < b), "u32", "s32", "s32")
+
+
+def test_selection_by_sign() -> None:
+    check("slct.u32.s32 %d, %a, %b, %c;", lambda a, b, c: a if c >= 0 else b, "u32", "u32", "u32", "s32")
+
+
+def test_logic_of_predicates_and_of_constants() -> None:
+    a, b = rows(*[np.array([0, 1], np.uint32)] * 2)
+    code = "setp.ne.u32 %p, %a, 0; setp.ne.u32 %q, %b, 0; {} selp.u32 %d, 1, 0, %p;"
+    for line, oracle in {
+        "and.pred %p, %p, %q;": lambda x, y: x & y, "or.pred %p, %p, !%q;": lambda x, y: x | (1 - y),
+        "xor.pred %p, %p, %q;": lambda x, y: x ^ y, "not.pred %p, %q;": lambda x, y: 1 - y,
+        "mov.pred %p, %q;": lambda x, y: y, "mov.pred %p, -1;": lambda x, y: 1, "mov.pred %p, 0;": lambda x, y: 0,
+    }.items():  # fmt: skip
+        found = apply(code.format(line), np.uint32, a, b)
+        assert found.tolist() == [oracle(int(x), int(y)) for x, y in zip(a, b)], line
+
+
+def test_a_guard_leaves_the_other_lanes_as_they_are() -> None:
+    found = stored("""
+        mov.u32 %r0, 7; and.b32 %r1, %r39, 1; setp.eq.u32 %p0, %r1, 1;
+        @%p0 add.u32 %r0, %r0, %r39; @!%p0 mul.lo.u32 %r0, %r0, 100;""")
+    assert found.tolist() == [7 + lane if lane % 2 else 700 for lane in range(32)]
+
+
+def test_a_predicate_is_written_in_the_lanes_that_write_it() -> None:
+    found = stored("""
+        setp.lt.u32 %p1, %r39, 16; setp.lt.u32 %p0, %r39, 4; @%p0 setp.gt.u32 %p1, %r39, 1; selp.u32 %r0, 1, 0, %p1;""")
+    assert found.tolist() == [0, 0, 1, 1] + [1] * 12 + [0] * 16
+
+
+def test_a_narrow_result_widens() -> None:
+    a = np.array([0xFFFF8001], np.uint32)
+    assert apply("and.b16 %d, %a, 0x8001;", np.uint32, a)[0] == 0x8001
+    assert apply("mul.wide.s16 %d, %h, %h;".replace("%h", "%a"), np.uint32, a.astype(np.uint16))[0] == 0x7FFF**2
+
+
+@pytest.mark.parametrize("code", ["mad.lo.cc.u32 %d, %a, %a, %a;", "mad.hi.sat.s32 %d, %a, %a, %a;", "add.cc.u32 %d, %a, %a;"])
+def test_a_carry_or_a_saturation_that_is_not_emulated_is_refused(code: str) -> None:
+    with pytest.raises(UnsupportedError, match=r"PTX line \d+: .*is not emulated"):
+        apply(code, np.uint32, np.zeros(1, np.uint32))
+
+
+def test_division_by_zero_is_defined_here() -> None:
+    a = np.array([5, 0xFFFFFFFF], np.uint32)
+    assert apply("div.s32 %d, %a, 0;", np.uint32, a).tolist() == [0xFFFFFFFF] * 2
+    assert apply("rem.u32 %d, %a, 0;", np.uint32, a).tolist() == a.tolist()

@@ -14,7 +14,7 @@ from typing import Any
 
 from blackwell_matmul.emulator.code import EXIT, Executable
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
-from blackwell_matmul.emulator.parser import registers_in
+from blackwell_matmul.emulator.parser import Pair, Register, Vector, registers_in
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.errors import EmulationError
 
@@ -241,7 +241,7 @@ class Execution:
                     break
         except Undefined as stop:
             raise _told(stop, steps[pc]) from stop
-        except (TypeError, AttributeError) as error:
+        except (TypeError, AttributeError, ValueError) as error:
             raise _uninitialised(error, steps[pc], registers) from error
         except IndexError as error:
             if pc < len(steps):
@@ -295,9 +295,11 @@ def _told(stop: Undefined, step: Executable | None) -> EmulationError:
 
 
 def _uninitialised(error: Exception, step: Executable, registers: list[Any]) -> Exception:
-    """A register that nothing wrote is None; any other TypeError is a fault of this package."""
-    read = [each.slot for operand in step.source.operands for each in registers_in(operand)]
-    if "NoneType" in str(error) and any(registers[index] is None for index in read):
+    """A register that nothing wrote is None, the result's own aside; any other error is a fault of this package."""
+    guard, operands = step.source.guard, step.source.operands
+    sources = operands[isinstance(operands[0], (Register, Vector, Pair)) :] if operands else ()
+    read = [each.slot for operand in sources for each in registers_in(operand)] + ([guard[0].slot] if guard else [])
+    if any(registers[index] is None for index in read):
         return _told(Undefined("reads a register that nothing has written"), step)
     return error
 

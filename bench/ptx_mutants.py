@@ -241,7 +241,8 @@ def main(
     survivors = [row for row in rows if row["outcome"] == "survives"]
     write_json(result, {
         "what": "emulated; no GPU", "size": SIZE, "mutants": len(rows), "seconds": round(time.perf_counter() - start),
-        "outcomes": outcomes, "kinds": kinds, "first noticed in": dict(collections.Counter(row.get("order") for row in rows)),
+        "outcomes": outcomes, "kinds": kinds,
+        "first noticed in": dict(collections.Counter(row.get("order") for row in rows)),
         "survivors with a reason": dict(collections.Counter(row["why"] for row in survivors if row["why"])),
         "survivors without": [row for row in survivors if not row["why"]],
     })  # fmt: skip

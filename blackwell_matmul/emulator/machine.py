@@ -34,10 +34,13 @@ class Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class Strand:
+    """turns: those that it used up; who has had fewer goes first, so that no loop keeps the others waiting."""
+
     pc: int
     mask: int
     blocked: Waiting | None = None
     timed_out: bool = False
+    turns: int = 0
 
 
 @dataclass(slots=True)
@@ -128,8 +131,9 @@ def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
     if mask & members == warp.alive & members:
         return None
     return Waiting(
-        lambda: False, True, lambda: f"with {mask.bit_count()} lanes, for the others of its warp", meets=True
-    )
+        lambda: mask & members == warp.alive & members, True,
+        lambda: f"with {mask.bit_count()} lanes, for the others of its warp", meets=True,
+    )  # fmt: skip
 
 
 class WarpState:
@@ -187,14 +191,16 @@ class CtaState:
 
 @dataclass(slots=True)
 class ClusterState:
-    """index: of the cluster in the grid. arrived, rounds: of barrier.cluster; awaits: a warp's round."""
+    """index: of the cluster in the grid. arrived, rounds: of barrier.cluster, the lanes of each warp; awaits: the lanes
+    that arrived and have not waited yet, and in which round.
+    """
 
     index: tuple[int, int, int]
     grid: Any
     ctas: list[CtaState] = field(default_factory=list)
-    arrived: int = 0
+    arrived: dict[WarpState, int] = field(default_factory=dict)
     rounds: int = 0
-    awaits: dict[WarpState, int] = field(default_factory=dict)
+    awaits: dict[WarpState, tuple[int, int]] = field(default_factory=dict)
 
     def owner(self, address: int) -> CtaState:
         rank = address >> RANK
@@ -202,8 +208,10 @@ class ClusterState:
             raise Undefined(f"address {address:#x} is of CTA {rank} in a cluster of {len(self.ctas)}")
         return self.ctas[rank]
 
-    def threads(self) -> int:
-        return sum(warp.alive.bit_count() for cta in self.ctas for warp in cta.warps)
+    def missing(self) -> int:
+        """The threads that have neither left nor arrived at barrier.cluster."""
+        warps = [warp for cta in self.ctas for warp in cta.warps]
+        return sum((warp.alive & ~self.arrived.get(warp, 0)).bit_count() for warp in warps)
 
     @property
     def is_done(self) -> bool:

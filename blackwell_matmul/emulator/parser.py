@@ -159,7 +159,14 @@ def parse(text: str) -> Module:
     """The module that PTX text describes; InputError, one sentence with the line, where it is none."""
     if not re.search(r"^\s*\.version\b", text, re.MULTILINE):
         raise InputError("this is no PTX: it has no .version line.")
-    return _Parser(text).module()
+    parser = _Parser(text)
+    try:
+        return parser.module()
+    except InputError:
+        raise
+    except (IndexError, KeyError, ValueError) as error:
+        token = parser.tokens[min(parser.at, len(parser.tokens)) - 1]
+        raise InputError(f"PTX line {token.line}: {token.text or 'the end'!r} is not understood here.") from error
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -255,8 +262,10 @@ class _Parser:
                 self.take(".param")
                 kernel.parameters += self.declarators("param", once=True)
         while not self.accept("{"):
-            name = self.take().text
-            numbers = [int(token.text) for token in self.skip_line() if token.kind == "number"]
+            name, numbers = self.take().text, []
+            while self.next.kind == "number" or self.next.text == ",":
+                if not self.accept(","):
+                    numbers.append(int(self.take().text))
             kernel.directives[name] = tuple(numbers)
         self.body(kernel)
         module.kernels[kernel.name] = kernel
@@ -293,20 +302,27 @@ class _Parser:
         while self.accept("["):
             nbytes = None if self.next.text == "]" else int(self.take().text.rstrip("U"), 0) * (nbytes or 1)
             self.take("]")
-        initial = self.initial(size) if self.accept("=") else b""
+        initial = self.initial(kind) if self.accept("=") else b""
         return Variable(name, space, nbytes, max(alignment, size), initial, kind)
 
-    def initial(self, size: int) -> bytes:
+    def initial(self, kind: str) -> bytes:
         if not self.accept("{"):
-            return int(_number(self.take().text).value).to_bytes(size, "little")
-        values = []
+            return self.constant(kind)
+        found = b""
         while not self.accept("}"):
+            found += self.constant(kind)
             self.accept(",")
-            negative = self.accept("-")
-            number = _number(self.take().text)
-            value = int(number.value)
-            values.append((-value if negative else value) & ((1 << 8 * size) - 1))
-        return b"".join(value.to_bytes(size, "little") for value in values)
+        return found
+
+    def constant(self, kind: str) -> bytes:
+        sign = -1 if self.accept("-") else 1
+        number, size = _number(self.take().text), SIZES[kind]
+        bits = (
+            float_bits(sign * number.value, size)
+            if kind in ("f32", "f64") and not number.is_bits
+            else int(number.value) * sign
+        )
+        return (bits & (1 << 8 * size) - 1).to_bytes(size, "little")
 
     # --- a kernel's body
 
@@ -359,7 +375,7 @@ class _Parser:
             kernel.variables += self.variable(word[1:])
         elif word == ".branchtargets":
             kernel.tables[next(reversed(kernel.labels))] = [self.label(name) for name in self.names()]
-        elif word in (".calltargets", ".callprototype"):
+        elif word in (".calltargets", ".callprototype", ".pragma"):
             while not self.accept(";"):
                 self.take()
         else:
@@ -379,8 +395,9 @@ class _Parser:
 
     def registers(self, kernel: Entry) -> None:
         kind = self.take().text[1:]
-        if kind in ("v2", "v4"):
-            raise InputError(f"PTX line {self.next.line}: vector registers are not emulated.")
+        if kind in ("v2", "v4") or kind not in SIZES:
+            what = "vector registers" if kind[0] == "v" else f"registers of type {kind}"
+            raise InputError(f"PTX line {self.next.line}: {what} are not emulated.")
         while True:
             name = self.take().text
             if self.accept("<"):
@@ -411,13 +428,12 @@ class _Parser:
             if not isinstance(register, Register):
                 raise InputError(f"PTX line {self.next.line}: the predicate {register.name!r} is not declared.")
             guard = (register, negated)
-        opcode = self.take()
-        operands = []
+        place, opcode, operands = self.at, self.take(), []
         while self.next.text != ";":
             operands.append(self.operand())
             self.accept(",")
         self.take(";")
-        text = "".join(_spaced(token) for token in self.tokens[first : self.at - 1]).strip()
+        text = _shown(self.tokens[first:place], self.tokens[place : self.at - 1])
         return Statement(opcode.text, tuple(operands), guard, opcode.line, text, self.location)
 
     def operand(self) -> Operand:
@@ -476,8 +492,10 @@ class _Parser:
         return int(number.value)
 
 
-def _spaced(token: _Token) -> str:
-    return token.text + (" " if (token.kind == "word" and "." in token.text) or token.text in (",",) else "")
+def _shown(guard: list[_Token], rest: list[_Token]) -> str:
+    """An instruction as one writes it."""
+    before, operands = "".join(each.text for each in guard), "".join(each.text for each in rest[1:])
+    return f"{before} {rest[0].text} {operands.replace(',', ', ')}".strip()
 
 
 def _number(text: str) -> Number:

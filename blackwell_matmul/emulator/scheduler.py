@@ -191,23 +191,22 @@ class Execution:
             ready = [strand for strand in warp.strands if strand.blocked is None or strand.blocked.ready()]
             if not ready:
                 break
-            strand = min(ready, key=lambda each: each.pc)
+            strand = min(ready, key=lambda each: (each.turns, each.pc))
             if strand.blocked is not None:
                 strand.pc += not strand.blocked.again
                 strand.blocked = None
-            others = [each.pc for each in warp.strands if each is not strand]
-            count = self._advance(warp, strand, others, TURN_STEPS - ran)
-            ran += count
+            ran += self._advance(warp, strand, *_others(warp, strand, ready), TURN_STEPS - ran)
+            strand.turns += ran >= TURN_STEPS
             _join(warp)
         self.executed += ran
         return ran
 
-    def _advance(self, warp: WarpState, strand: Strand, others: list[int], limit: int) -> int:
-        """Run one strand until it waits, ends, parts, or meets another one; how many instructions ran."""
+    def _advance(self, warp: WarpState, strand: Strand, others: set[int], behind: int, limit: int) -> int:
+        """Run one strand until it waits, ends, parts, meets another one (others) or gets in front of one that goes
+        first (behind); how many instructions ran.
+        """
         steps, registers = self.steps, warp.registers
         pc, mask, ran = strand.pc, strand.mask, 0
-        if pc in others:  # two that wait at one place: let this one pass
-            others = [each for each in others if each != pc]
         try:
             while ran < limit:
                 step = steps[pc]
@@ -218,7 +217,7 @@ class Execution:
                     taken = (~taken if step.negated else taken) & mask
                     if not taken:
                         pc += 1
-                        if pc in others:
+                        if pc > behind or pc in others:
                             break
                         continue
                 self.current = step
@@ -228,7 +227,7 @@ class Execution:
                     pc += 1
                 elif result.__class__ is int:
                     if taken != mask:
-                        warp.strands.append(Strand(pc + 1, mask & ~taken))
+                        warp.strands.append(Strand(pc + 1, mask & ~taken, turns=strand.turns))
                         mask, pc = taken, result
                         break
                     pc = result
@@ -243,7 +242,7 @@ class Execution:
                 else:
                     strand.blocked = result
                     break
-                if others and pc in others:
+                if pc > behind or pc in others:
                     break
         except Undefined as stop:
             raise _told(stop, steps[pc]) from stop
@@ -298,6 +297,15 @@ def _told(stop: Undefined, step: Executable | None) -> EmulationError:
     return EmulationError(f"{_where(step)}: {stop}.") if step else EmulationError(f"{stop}.")
 
 
+def _others(warp: WarpState, strand: Strand, ready: list[Strand]) -> tuple[set[int], int]:
+    """Where the other strands are, but for one at the same place, which this one passes; and the place of the first of
+    those that go before this one once it is in front of them.
+    """
+    places = {each.pc for each in warp.strands if each is not strand} - {strand.pc}
+    first = [each.pc for each in ready if each is not strand and each.turns <= strand.turns]
+    return places, min(first, default=1 << 60)
+
+
 def _join(warp: WarpState) -> None:
     """Strands at one place are one again; those without lanes are gone."""
     if len(warp.strands) == 1 and warp.strands[0].mask:
@@ -312,6 +320,7 @@ def _join(warp: WarpState) -> None:
         elif strand.pc in places:
             places[strand.pc].mask |= strand.mask
             places[strand.pc].blocked = None
+            places[strand.pc].turns = min(places[strand.pc].turns, strand.turns)
         else:
             places[strand.pc] = strand
             kept.append(strand)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import EXIT, Act, Builder, Unknown, instruction, last_type
-from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, first, indices, lanes, mask_of
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, first, indices, lanes, mask_of
 from blackwell_matmul.emulator.machine import NamedBarrier, Waiting, WarpState, together
 from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement, Symbol
 from blackwell_matmul.emulator.spaces import Undefined
@@ -118,14 +118,17 @@ def _warp_barrier(build: Builder, each: Statement) -> Act:
     members = build.scalar(each.operands[0])
 
     def act(warp: WarpState, mask: int) -> Any:
-        wanted = members(warp, first(mask)) & warp.alive
-        arrived, rounds = warp.meetings.get(wanted, (0, 0))
-        arrived |= mask
-        if arrived & wanted == wanted:
-            warp.meetings[wanted] = (0, rounds + 1)
-            return None
-        warp.meetings[wanted] = (arrived, rounds)
-        return Waiting(lambda: warp.meetings[wanted][1] > rounds, False, lambda: "for the other lanes of its warp")
+        wanted = members(warp, first(mask))
+        before, round = warp.meetings.get(wanted, (0, 0))
+        warp.meetings[wanted] = (before | mask, round)
+
+        def is_over() -> bool:
+            arrived, now = warp.meetings[wanted]
+            if now == round and not wanted & warp.alive & ~arrived:
+                warp.meetings[wanted] = (0, now + 1)
+            return warp.meetings[wanted][1] > round
+
+        return None if is_over() else Waiting(is_over, False, lambda: "for the other lanes of its warp")
 
     return act
 
@@ -136,26 +139,27 @@ def _cluster_barrier(build: Builder, each: Statement) -> Act:
 
         def arrive(warp: WarpState, mask: int) -> None:
             cluster = warp.cta.cluster
-            cluster.arrived += mask.bit_count()
-            cluster.awaits[warp] = cluster.rounds
+            cluster.arrived[warp] = cluster.arrived.get(warp, 0) | mask
+            cluster.awaits[warp] = (cluster.awaits.get(warp, (0, 0))[0] | mask, cluster.rounds)
             cluster.grid.effects += 1
 
         return arrive
 
     def wait(warp: WarpState, mask: int) -> Any:
         cluster = warp.cta.cluster
-        if warp not in cluster.awaits:
+        arrived, mine = cluster.awaits.get(warp, (0, 0))
+        if mask & ~arrived:
             raise Undefined("waits for a barrier of the cluster at which it has not arrived")
-        mine = cluster.awaits[warp]
+        cluster.awaits[warp] = (arrived & ~mask, mine)
 
         def is_over() -> bool:
-            if cluster.rounds == mine and cluster.arrived >= cluster.threads():
-                cluster.rounds, cluster.arrived = cluster.rounds + 1, 0
+            if cluster.rounds == mine and not cluster.missing():
+                cluster.rounds, cluster.arrived = cluster.rounds + 1, {}
             return cluster.rounds > mine
 
         if is_over():
             return None
-        return Waiting(is_over, False, lambda: f"{cluster.arrived} of {cluster.threads()} threads of the cluster came")
+        return Waiting(is_over, False, lambda: f"{cluster.missing()} threads of the cluster are missing")
 
     return wait
 
@@ -242,9 +246,10 @@ def match(build: Builder, each: Statement) -> Act:
     mode, type = each.modifiers[0], last_type(each)
     to, alike_to = build.pair(each.operands[0])
     targets, read = (build.target(to), build.target(alike_to)), build.reader(each.operands[1], type)
+    members = build.scalar(each.operands[2])
 
     def act(warp: WarpState, mask: int) -> Any:
-        wait = together(warp, mask)
+        wait = together(warp, mask, members(warp, first(mask)))
         if wait is not None:
             return wait
         values = read(warp)
@@ -297,10 +302,3 @@ def reduce(build: Builder, each: Statement) -> Act:
 def active(build: Builder, each: Statement) -> Act:
     target = build.target(each.operands[0])
     return lambda warp, mask: warp.set(target, np.full(LANES, mask, np.uint32), mask)
-
-
-def every_lane(values: Callable[[int], int], mask: int, dtype: Any) -> Array:
-    result = np.zeros(LANES, dtype)
-    for lane in indices(mask):
-        result[lane] = values(lane)
-    return result

@@ -10,7 +10,7 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
 from blackwell_matmul.emulator.instructions.integers import elementwise, predicates
-from blackwell_matmul.emulator.instructions.rounding import directed
+from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, nearest
 from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
 from blackwell_matmul.emulator.machine import WarpState
@@ -31,19 +31,16 @@ _WIDE: dict[str, Any] = {
     "f16": np.float16,
     "bf16": ml_dtypes.bfloat16,
 }
-ROUNDINGS = ("rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi", "rs")
 
 
 @instruction("cvt")
 def convert(build: Builder, each: Statement) -> Act:
     """`cvt{.rounding}{.relu}{.satfinite}.to.from d, a{, b}`; a pair takes a into the upper half ("cvt")."""
     to, source = each.modifiers[-2:]
-    if to == "pack" or "pack" in each.modifiers:
+    if (source in NARROW and to not in _WIDE) or {"pack", "rs"} & set(each.modifiers) or "scaled" in each.opcode:
         raise Unknown(f"{each.opcode} is not emulated")
     if to in NARROW or to in ("f16x2", "bf16x2"):
         return _to_pair(build, each, to, source)
-    if source in NARROW:
-        raise Unknown(f"{each.opcode} is not emulated")
     if to == "tf32":
         return elementwise(build, each, _to_tf32(each), "b32", "f32")
     read, word = build.reader(each.operands[1], source), WORDS[SIZES[to]]
@@ -54,7 +51,7 @@ def convert(build: Builder, each: Statement) -> Act:
     def act(warp: WarpState, mask: int) -> None:
         with np.errstate(all="ignore"):
             value = change(flushed(read(warp))) if flush and source == "f32" else change(read(warp))
-            value = canonical(flushed(value) if flush and to == "f32" else value)
+            value = flushed(value) if flush and to == "f32" else value
         warp.set(target, value.view(word) if widen is None else widen(value), mask)
 
     return act
@@ -67,64 +64,77 @@ def _widen(build: Builder, each: Statement, to: str) -> Callable[[Array], Array]
         return None
     size = SIZES[build.types[register.slot]]
     wide = np.dtype(f"i{size}") if to[0] == "s" else WORDS[size]
-    return lambda value: value.astype(wide).view(WORDS[size])
-
-
-def _change(each: Statement, to: str, source: str) -> Callable[[Array], Array]:
-    kind, rounding = TYPES[to], next((word for word in each.modifiers if word in ROUNDINGS), "")
-    saturates = "sat" in each.modifiers
-    if "f" not in to and "f" not in source:
-        return (lambda a: _clipped(a, kind)) if saturates else (lambda a: a.astype(kind))
-    if "f" not in to:
-        return lambda a: _to_integer(a, rounding, kind)
-    if "f" in source and rounding in _TO_WHOLE:
-        return lambda a: _TO_WHOLE[rounding](a.astype(np.float64)).astype(kind)
-    if rounding in ("rz", "rm", "rp") and SIZES[to] < 8:
-        return lambda a: directed(a, kind, rounding)
-    change: Callable[[Array], Array] = lambda a: canonical(a).astype(kind)  # noqa: E731
-    if "relu" in each.modifiers:
-        return lambda a: np.maximum(change(a), kind(0))
-    return (lambda a: np.clip(change(a), kind(0), kind(1))) if saturates else change
+    return lambda value: value.view(TYPES[to] if to[0] == "s" else WORDS[SIZES[to]]).astype(wide).view(WORDS[size])
 
 
 _TO_WHOLE: dict[str, Any] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
-def _clipped(value: Array, kind: Any) -> Array:
-    limits = np.iinfo(kind)
-    return np.array([min(max(int(x), limits.min), limits.max) for x in value], kind)
+def _change(each: Statement, to: str, source: str) -> Callable[[Array], Array]:
+    kind, words = np.dtype(TYPES[to]), each.modifiers
+    whole = next((_TO_WHOLE[word] for word in words if word in _TO_WHOLE), None)
+    if "f" not in to and "f" not in source:
+        return (lambda a: _clipped(a.tolist(), kind)) if "sat" in words else (lambda a: a.astype(kind))
+    if "f" not in to:
+        nan = 1 << 8 * kind.itemsize - 1 if source == "f64" or kind.itemsize == 8 else 0
+        if whole is None:
+            raise Unknown(f"{each.opcode} does not say how it rounds")
+        return lambda a: _clipped(whole(a.astype(np.float64)).tolist(), kind, nan)
+    if kind == np.float64 and set(words) & {*DIRECTED} and "f" not in source:
+        raise Unknown(f"{each.opcode} is not emulated")
+    return lambda a: narrowed(a if whole is None else whole(a.astype(np.float64)), kind, words)
 
 
-def _to_integer(value: Array, rounding: str, kind: Any) -> Array:
-    """Rounded, and at the ends of the range where it is outside; NaN is 0."""
-    whole = _TO_WHOLE[rounding](value.astype(np.float64))
-    limits = np.iinfo(kind)
-    return np.array(
-        [0 if np.isnan(x) else int(min(max(x, float(limits.min)), float(limits.max))) if not _beyond(x, limits) else
-         (limits.min if x < 0 else limits.max) for x in whole], kind,
-    )  # fmt: skip
+def _clipped(values: list[Any], kind: Any, nan: int = 0) -> Array:
+    """Whole numbers at the ends of the range where they are outside."""
+    low, high = int(np.iinfo(kind).min), int(np.iinfo(kind).max)
+    whole = [int(min(max(x, low), high)) if x == x else nan for x in values]
+    return np.array([each & (1 << 64) - 1 for each in whole], np.uint64).astype(kind)
 
 
-def _beyond(value: float, limits: Any) -> bool:
-    return not limits.min <= value <= limits.max
+def narrowed(value: Array, kind: Any, words: tuple[str, ...]) -> Array:
+    """Rounded to a type of floats, between the ends that .sat, .satfinite and .relu set."""
+    value = _odd(value) if value.dtype.kind in "iu" and kind.itemsize < 8 else canonical(value)
+    if "satfinite" in words:
+        top = float(ml_dtypes.finfo(kind).max)
+        value = np.clip(value, -top, top)
+    if "sat" in words:  # NaN and -0 are +0
+        value = np.where(np.isnan(value), 0, np.clip(value, 0, 1) + 0).astype(value.dtype)
+    value = np.maximum(value, 0) if "relu" in words else value
+    rounding = next((word for word in words if word in DIRECTED), "")
+    return canonical(directed(value, kind, rounding) if rounding else nearest(value, kind))
+
+
+def _odd(value: Array) -> Array:
+    """Integers in double precision; what is too long for it keeps a last bit that says so, so as to be rounded once."""
+    if value.dtype.itemsize < 8:
+        return value.astype(np.float64)
+    low = value & value.dtype.type(0x7FF)
+    cut = value - low + (low != 0).astype(value.dtype) * value.dtype.type(0x800)
+    cut = np.where(value & value.dtype.type(0x800), value - low, cut)
+    return np.where(np.abs(value.astype(np.float64)) < 2.0**53, value, cut).astype(np.float64)
 
 
 def _to_tf32(each: Statement) -> Callable[[Array], Array]:
     """10 bits of mantissa: rna rounds ties away from zero, rn to even, rz cuts."""
+    top, relu = np.uint32(0x7F7FE000), "relu" in each.modifiers
     bias: Any = np.uint32(0x1000 if "rna" in each.modifiers else 0x0FFF if "rn" in each.modifiers else 0)
 
     def every(a: Array) -> Array:
         bits = a.view(np.uint32)
         even = bits >> np.uint32(13) & np.uint32(1) if "rn" in each.modifiers else np.uint32(0)
         rounded = (bits + bias + even) & np.uint32(0xFFFFE000)
-        return np.where(np.isfinite(a), rounded, bits)
+        rounded = np.where(np.isfinite(a), rounded, bits)
+        if "satfinite" in each.modifiers:
+            sign = bits & np.uint32(0x80000000)
+            rounded = np.where((rounded & np.uint32(0x7FFFFFFF)) == 0x7F800000, top | sign, rounded)
+        return np.where(relu & (a < 0), np.uint32(0), rounded)
 
     return every
 
 
 def _to_pair(build: Builder, each: Statement, to: str, source: str) -> Act:
     """From two f32, or from one pair of another type."""
-    relu = "relu" in each.modifiers
     reads = [build.reader(operand, _raw(source)) for operand in each.operands[1:]]
     target, nbytes = build.target(each.operands[0]), _pair_bytes(to)
     widen = build.fit(each.operands[0], nbytes)
@@ -135,7 +145,7 @@ def _to_pair(build: Builder, each: Statement, to: str, source: str) -> Act:
                 values = np.stack([reads[1](warp).view(np.float32), reads[0](warp).view(np.float32)], axis=1)
             else:
                 values = unpacked(reads[0](warp), source)
-            word = packed(np.maximum(values, 0) if relu else values, to, each.modifiers)
+            word = packed(values, to, each.modifiers)
         warp.set(target, word if widen is None else widen(word), mask)
 
     return act
@@ -159,19 +169,15 @@ def unpacked(word: Array, type: str) -> Array:
     return parts.view(kind).astype(np.float32)
 
 
-def packed(values: Array, to: str, modifiers: tuple[str, ...]) -> Array:
-    """The bits of 32 pairs; .satfinite: beyond the range is the largest finite."""
-    kind = NARROW.get(to) or _WIDE[to]
+def packed(values: Array, to: str, words: tuple[str, ...]) -> Array:
+    """The bits of 32 pairs."""
     if to == "ue8m0x2":
-        return _exponents(values, modifiers)
-    if "rz" in modifiers:
-        narrow = np.stack([directed(values[:, half], kind, "rz") for half in range(2)], axis=1)
-    elif to in NARROW or "satfinite" in modifiers:
-        top = float(ml_dtypes.finfo(kind).max)
-        narrow = np.clip(values, -top, top).astype(kind)
-        narrow = np.where(np.isnan(values), _NARROW_NAN.get(to, kind(top)), narrow)
-    else:
-        narrow = values.astype(kind)
+        return _exponents(values, words)
+    kind = np.dtype(NARROW.get(to) or _WIDE[to])
+    narrow = narrowed(values, kind, words)
+    if to in NARROW:
+        nan = _NARROW_NAN.get(to, ml_dtypes.finfo(kind).max)
+        narrow = np.where(np.isnan(values), kind.type(nan), narrow)
     raw = np.ascontiguousarray(narrow)
     if to == "e2m1x2":
         bits = raw.view(np.uint8)
@@ -179,11 +185,13 @@ def packed(values: Array, to: str, modifiers: tuple[str, ...]) -> Array:
     return raw.view(np.uint16 if to in NARROW else np.uint32).reshape(LANES)
 
 
-def _exponents(values: Array, modifiers: tuple[str, ...]) -> Array:
-    """ue8m0: a power of two; .rp up to the next, .rz down."""
-    mantissa, exponent = np.frexp(np.abs(values.astype(np.float64)))
-    power = exponent - 1 + ((mantissa != 0.5) & ("rp" in modifiers))
-    bits = np.where(np.isnan(values), 255, np.clip(power + 127, 0, 254)).astype(np.uint8)
+def _exponents(values: Array, words: tuple[str, ...]) -> Array:
+    """ue8m0: a power of two from 2^-127 to 2^127 and NaN, without a sign; .rp up to the next, .rz down."""
+    size = np.abs(values.astype(np.float64))
+    mantissa, exponent = np.frexp(np.where(np.isinf(size), 2.0**127, np.maximum(size, 2.0**-127)))
+    power = exponent - 1 + ((mantissa != 0.5) & ("rp" in words))
+    is_nan = np.isnan(values) | (np.isinf(values) & ("satfinite" not in words))
+    bits = np.where(is_nan, 255, np.clip(power + 127, 0, 254)).astype(np.uint8)
     return np.ascontiguousarray(bits).view(np.uint16).reshape(LANES)
 
 

@@ -19,6 +19,7 @@ from blackwell_matmul.emulator.lanes import LANES, Array
 from blackwell_matmul.emulator.machine import WarpState, together
 from blackwell_matmul.emulator.operands import descriptor, elements, matrix, product
 from blackwell_matmul.emulator.parser import Not, Number, Register, Statement, Vector
+from blackwell_matmul.emulator.spaces import Undefined
 
 _LANE = np.arange(LANES)
 GROUP, THREAD = _LANE // 4, _LANE % 4
@@ -30,7 +31,10 @@ BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 
 def words(warp: WarpState, slots: list[int]) -> Array:
     """Registers x lanes, raw."""
-    return np.stack([warp.registers[slot] for slot in slots])
+    found = [warp.registers[slot] for slot in slots]
+    if any(each is None for each in found):  # by name: a product reads them late, when another instruction waits
+        raise Undefined("reads a register that nothing has written")
+    return np.stack(found)
 
 
 def fragment_a(raw: Array, format: str) -> Array:

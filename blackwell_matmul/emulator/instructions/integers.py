@@ -370,13 +370,14 @@ def select(build: Builder, each: Statement) -> Act:
     chooses = build.predicate(each.operands[3])
 
     def act(warp: WarpState, mask: int) -> None:
-        chosen = chooses(warp)
+        chosen, yes, no = chooses(warp), warp.registers[a], warp.registers[b]
         if chosen & mask == mask:
-            warp.set(target, warp.registers[a], mask)
+            no = yes
         elif not chosen & mask:
-            warp.set(target, warp.registers[b], mask)
-        else:
-            warp.set(target, np.where(lanes(chosen), warp.registers[a], warp.registers[b]), mask)
+            yes = no
+        if yes is None or no is None:
+            raise TypeError("NoneType")
+        warp.set(target, yes if yes is no else np.where(lanes(chosen), yes, no), mask)
 
     return act
 

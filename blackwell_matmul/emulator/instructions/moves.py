@@ -85,20 +85,19 @@ def load(build: Builder, each: Statement) -> Act:
     targets, size, count = [build.target(each) for each in operands], SIZES[type], len(operands)
     widens = [_widener(build, operand, type) for operand in operands]
     address = _addresses(build, each.operands[1], space)
-    words = [_piece(count * size)] if count * size in (2, 4, 8, 16) else [16] * (count * size // 16)
+    nbytes = count * size
+    word, starts = min(nbytes, 16), [np.uint64(start) for start in range(0, nbytes, 16)]
 
     def act(warp: WarpState, mask: int) -> None:
         places = address(warp)
         which = None if mask == ALL else lanes(mask)
         places = places if which is None else places[which]
-        if (count > 1 and len(words) == 1) or (words == [16] and size < 16):
-            raw = gather(warp, places, space, words[0])
-            parts = np.ascontiguousarray(raw).view(WORDS[size]).reshape(-1, count)
-        elif count > 1:
-            raws = [gather(warp, places + np.uint64(16 * index), space, 16) for index in range(len(words))]
-            parts = np.stack(raws, axis=1).view(WORDS[size]).reshape(-1, count)
+        if nbytes <= 16:
+            parts = gather(warp, places, space, word)
         else:
-            parts = gather(warp, places, space, size).reshape(-1, 1)
+            _aligned(warp, places, space, nbytes, "reads")
+            parts = np.stack([gather(warp, places + start, space, word) for start in starts], axis=1)
+        parts = parts.view(WORDS[size]).reshape(-1, count)
         for index, (target, widen) in enumerate(zip(targets, widens)):
             value = parts[:, index]
             value = np.ascontiguousarray(value) if widen is None else widen(value)
@@ -107,8 +106,10 @@ def load(build: Builder, each: Statement) -> Act:
     return act
 
 
-def _piece(nbytes: int) -> int:
-    return nbytes
+def _aligned(warp: WarpState, addresses: Array, space: str, nbytes: int, what: str) -> None:
+    """What is longer than a word here is aligned as a whole."""
+    for memory, places, _ in where(warp, addresses, space, what):
+        memory.places(places, nbytes, what)
 
 
 def _spread(value: Array, which: Array) -> Array:
@@ -154,6 +155,8 @@ def store(build: Builder, each: Statement) -> Act:
         values = reads[0](warp)[:, None] if count == 1 else np.stack([read(warp) for read in reads], axis=1)
         if mask != ALL:
             places, values = places[lanes(mask)], values[lanes(mask)]
+        if count * size > 16:
+            _aligned(warp, places, space, count * size, "writes")
         for start in range(0, count * size, 16):
             nbytes = min(16, count * size - start)
             part = np.ascontiguousarray(values[:, start // size : (start + nbytes) // size])

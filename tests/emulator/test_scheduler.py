@@ -1,0 +1,160 @@
+"""Warps in turns, operations that complete late, and the sentences for what never ends (`emulator/scheduler.py`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ptx import run, stored
+
+from blackwell_matmul.emulator import ORDERS, scheduler
+from blackwell_matmul.errors import EmulationError
+
+BARRIER = """
+    .shared .align 8 .b64 bar; .shared .align 16 .b8 box[512];
+    setp.eq.u32 %p0, %r39, 0; @%p0 mbarrier.init.shared.b64 [bar], 1; bar.sync 0;"""
+
+WAIT = """
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT;"""
+
+COPIES = (
+    BARRIER
+    + """
+    @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 256;
+    @%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [box], [%x11], 256, [bar];
+    {early}
+    {wait}
+    mov.u32 %r1, box; shl.b32 %r2, %r39, 2; add.u32 %r1, %r1, %r2; ld.shared.u32 %r0, [%r1];"""
+)
+
+
+def copied(wait: str, order: str, seed: int = 0, early: str = "") -> list[int]:
+    """A copy of 256 bytes into shared memory, of which each lane reads a word."""
+    result, source = np.zeros(32, np.uint32), np.arange(64, dtype=np.uint32) + 7
+    body = (
+        COPIES.format(wait=wait, early=early)
+        + "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10; st.global.u32 [%x1], %r0;"
+    )
+    run(body, result, source, order=order, seed=seed)
+    return result.tolist()
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_is_waited_for_is_there_in_every_order(order: str) -> None:
+    assert copied(WAIT, order, seed=3) == list(range(7, 39))
+
+
+def test_what_is_not_waited_for_is_late() -> None:
+    """Only a copy that completes at once is there."""
+    assert copied("", "eager") == list(range(7, 39))
+    with pytest.raises(EmulationError, match="that nothing has written"):
+        copied("", "late")
+
+
+ORDERED = """
+    setp.eq.u32 %p0, %r39, 0; @!%p0 bra END; .shared .align 16 .b8 box[64];
+    mov.u32 %r1, box; st.shared.v4.u32 [%r1], {1, 1, 1, 1}; st.shared.v4.u32 [%r1+16], {2, 2, 2, 2}; st.shared.v4.u32 [%r1+32], {3, 3, 3, 3};
+    fence.proxy.async;
+    cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r1], 16; add.u32 %r2, %r1, 16;
+    cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r2], 16; add.u32 %r2, %r1, 32;
+    cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r2], 16;
+    END:"""
+
+
+def last(order: str, seed: int = 0) -> int:
+    """Which of three stores to one place was the last."""
+    result = np.zeros(4, np.uint32)
+    run(ORDERED, result, order=order, seed=seed)
+    return int(result[0])
+
+
+def test_the_order_of_stores_that_nobody_orders() -> None:
+    assert last("late") == last("eager") == 3
+    assert last("newest") == 1
+    found = [last("random", seed) for seed in range(12)]
+    assert set(found) == {1, 2, 3}
+    assert found == [last("random", seed) for seed in range(12)]
+
+
+def test_a_deadlock_names_the_barrier_its_phase_and_what_is_missing() -> None:
+    with pytest.raises(EmulationError) as caught:
+        run(BARRIER + "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 48;" + WAIT, block=64)
+    told = str(caught.value)
+    assert told.startswith("deadlock: everybody waits and nothing is in flight: warp 0 of CTA (0, 0, 0), warp 1 of CTA")
+    assert "PTX line" in told and "mbarrier.try_wait.parity" in told
+    assert "mbarrier at 1,024, parity 0: phase 0, 0 of 1 arrivals and 48 bytes missing" in told
+
+
+def test_a_deadlock_of_arrivals_and_of_threads() -> None:
+    with pytest.raises(EmulationError, match="phase 0, 1 of 1 arrivals and 0 bytes missing"):
+        run(BARRIER + WAIT)
+    with pytest.raises(EmulationError, match="barrier 2: 32 of 64 threads are there"):
+        run("setp.ge.u32 %p0, %r39, 32; @%p0 bra END; bar.sync 2; END: bar.sync 3;", block=64)
+    with pytest.raises(EmulationError, match="64 threads of the cluster are missing"):
+        run("mov.u32 %r1, %cluster_ctarank; setp.eq.u32 %p0, %r1, 0; @!%p0 bra L; barrier.cluster.arrive; barrier.cluster.wait; "
+            "L: bar.sync 2, 64;", grid=3, cluster=3)  # fmt: skip
+
+
+def test_many_who_wait_are_told_in_few_words() -> None:
+    with pytest.raises(EmulationError, match=r"warp 2 of CTA \(0, 0, 0\) and 5 more at PTX line"):
+        run(BARRIER + WAIT, block=256)
+
+
+def test_an_endless_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "IDLE_STEPS", 30_000)
+    with pytest.raises(
+        EmulationError,
+        match=r"^endless: 30,000 instructions ran and changed neither memory nor a barrier, the last near PTX line",
+    ):
+        run(
+            ".shared .align 4 .b32 box; st.shared.u32 [box], 0; L: ld.shared.u32 %r1, [box]; setp.eq.u32 %p0, %r1, 0; @%p0 bra L;"
+        )
+
+
+def test_a_wait_that_times_out_goes_on() -> None:
+    """try_wait may return without success: the kernel counts to three and goes its way."""
+    found = stored(
+        BARRIER
+        + """
+        mov.u32 %r0, 0;
+        L: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; add.u32 %r0, %r0, 1; setp.lt.u32 %p2, %r0, 3; @%p2 bra L;"""
+    )
+    assert found.tolist() == [3] * 32
+
+
+def test_test_wait_does_not_wait() -> None:
+    assert (
+        stored(BARRIER + "mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r0, 1, 0, %p1;").tolist()
+        == [0] * 32
+    )
+
+
+def test_a_copy_that_is_looked_for_without_end_completes() -> None:
+    spin = "LOOK: mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra LOOK;"
+    assert copied(spin, "late") == list(range(7, 39))
+
+
+def test_a_grid_whose_ctas_wait_for_later_ones() -> None:
+    """The first looks for what the last writes: it must start."""
+    (flag,) = run(
+        """
+        mov.u32 %r1, %ctaid.x; setp.eq.u32 %p0, %r1, 3; @%p0 bra SET;
+        L: ld.acquire.gpu.global.u32 %r2, [%x10]; setp.eq.u32 %p1, %r2, 0; @%p1 bra L; bra END;
+        SET: st.release.gpu.global.u32 [%x10], 5;
+        END:""",
+        np.zeros(1, np.uint32),
+        grid=4,
+    )
+    assert flag[0] == 5
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    run("mov.u32 %r0, 0;", grid=6, cluster=2, progress=lambda done, of: told.append((done, of)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_past_the_last_instruction_is_told() -> None:
+    from blackwell_matmul.emulator import emulate
+
+    with pytest.raises(EmulationError, match="runs past its last instruction"):
+        emulate(".version 8.0\n.target sm_90a\n.entry k() {\n.reg .b32 %r;\nmov.u32 %r, 1;\n}\n")

@@ -44,6 +44,8 @@ def loaded(
     parameters, addresses = _placed_parameters(entry, values)
     addresses |= _placed_globals(variables, memory)
     shared, shared_bytes = _placed_shared(variables, shape.shared_bytes)
+    if not 0 <= shape.shared_bytes <= shared_bytes <= MAX_SHARED_BYTES:
+        raise InputError(f"{shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
     builder = Builder(entry.registers, entry.labels, entry.tables)
     steps = [_built(builder, each) for each in entry.instructions]
     builder.fill_undefined(entry.instructions)
@@ -67,8 +69,6 @@ def _verify(entry: Entry, shape: LaunchShape) -> None:
     most, exactly = (prod(entry.directives.get(name) or (0,)) for name in (".maxntid", ".reqntid"))
     if (most and threads > most) or (exactly and threads != exactly):
         raise InputError(f"{entry.name} is compiled for {exactly or most} threads and not for {threads}.")
-    if not 0 <= shape.shared_bytes <= MAX_SHARED_BYTES:
-        raise InputError(f"{shape.shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
 
 
 def _placed_parameters(entry: Entry, values: list[bytes]) -> tuple[Memory, dict[str, int]]:
@@ -111,5 +111,5 @@ def _built(builder: Builder, each: Statement) -> Executable:
         return builder.build(each)
     except Unknown as error:
         raise Unknown(f"{where}: {each.text[:160]}: {error}.") from error
-    except (IndexError, KeyError, ValueError, StopIteration, AssertionError) as error:
+    except (AssertionError, AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
         raise Unknown(f"{where}: {each.text[:160]}: this form is not emulated.") from error

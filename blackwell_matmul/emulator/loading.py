@@ -14,7 +14,7 @@ from blackwell_matmul.emulator.code import Builder, Executable, Unknown
 from blackwell_matmul.emulator.parser import Entry, Module, Statement, Variable
 from blackwell_matmul.emulator.scheduler import Choices, Execution
 from blackwell_matmul.emulator.spaces import PARAM, RESERVED_BYTES, GlobalSpace, Memory
-from blackwell_matmul.emulator.starting import Extents, Starter
+from blackwell_matmul.emulator.starting import SPECIALS, Extents, Starter
 from blackwell_matmul.errors import InputError
 
 assert instructions  # their functions are registered
@@ -46,7 +46,7 @@ def loaded(
     shared, shared_bytes = _placed_shared(variables, shape.shared_bytes)
     if not 0 <= shape.shared_bytes <= shared_bytes <= MAX_SHARED_BYTES:
         raise InputError(f"{shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
-    builder = Builder(entry.registers, entry.labels, entry.tables)
+    builder = Builder(entry.registers, entry.labels, entry.tables, {*addresses, *shared, *SPECIALS})
     steps = [_built(builder, each) for each in entry.instructions]
     builder.fill_undefined(entry.instructions)
     starter = Starter(builder, shape.grid, shape.block, shape.cluster, addresses, shared, shared_bytes)

@@ -21,20 +21,24 @@ def parameter_bytes(kernel: Entry, args: Sequence[object], memory: GlobalSpace) 
     if len(args) != len(kernel.parameters):
         told = ", ".join(_declared(each) for each in kernel.parameters)
         raise InputError(f"{kernel.name} takes {len(kernel.parameters)} parameters ({told}) and got {len(args)}.")
-    return [_packed(kernel, place, _foreign_value(memory, place, each)) for place, each in enumerate(args)]
+    return [_packed(kernel, place, _foreign_value(kernel, memory, place, each)) for place, each in enumerate(args)]
 
 
 def _declared(parameter: Variable) -> str:
     return f".{parameter.type}" + f"[{parameter.nbytes}]" * (parameter.nbytes != SIZES[parameter.type])
 
 
-def _foreign_value(memory: GlobalSpace, place: int, given: Any) -> Any:
-    name = f"argument {place}"
+def _foreign_value(kernel: Entry, memory: GlobalSpace, place: int, given: Any) -> Any:
+    name, parameter = f"argument {place}", kernel.parameters[place]
     if given is None:
         return 0
     if isinstance(given, TensorMap):
         return tensor_map.image(given, address_of(memory, f"the tensor of {name}", given.pointer))
-    return given if isinstance(given, (int, float, bytes, np.integer)) else address_of(memory, name, given)
+    if isinstance(given, (int, float, bytes, np.integer, np.floating)):
+        return given
+    if parameter.nbytes != 8 or parameter.type == "f64":
+        raise InputError(f"parameter {place} of {kernel.name} is {_declared(parameter)}; it was given {shown(given)}.")
+    return address_of(memory, name, given)
 
 
 def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[bytes]:
@@ -100,7 +104,10 @@ def _packed(kernel: Entry, place: int, value: Any) -> bytes:
             raise InputError(f"{what} has {size} bytes and was given {len(value)}.")
         return value
     if parameter.type in ("f32", "f64"):
-        return float_bits(float(value), size).to_bytes(size, "little")
+        try:
+            return float_bits(float(value), size).to_bytes(size, "little")
+        except OverflowError as error:
+            raise InputError(f"{what} is {_declared(parameter)}, in which {value} does not fit.") from error
     if not isinstance(value, (int, np.integer)) or size > 8:
         raise InputError(f"{what} is {_declared(parameter)}; it was given {shown(value)}.")
     if not -(1 << 8 * size - 1) <= value < 1 << 8 * size:

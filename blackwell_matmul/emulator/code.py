@@ -80,11 +80,14 @@ class Builder:
     """What the functions of one kernel are made with.
 
     slots: what a warp starts with, constants behind the declared registers. specials: slots whose contents depend on
-    the warp, by name and bytes. labels: where jumps go. tables: those that brx.idx chooses from.
+    the warp, by name and bytes. labels: where jumps go. tables: those that brx.idx chooses from. names: of variables
+    and of special registers.
     """
 
-    def __init__(self, registers: list[str], labels: dict[str, int], tables: dict[str, list[str]]) -> None:
-        self.types, self.labels, self.tables = registers, labels, tables
+    def __init__(
+        self, registers: list[str], labels: dict[str, int], tables: dict[str, list[str]], names: set[str]
+    ) -> None:
+        self.types, self.labels, self.tables, self.names = registers, labels, tables, names
         self.slots: list[Any] = [_UNWRITTEN[SIZES[type] if type != "pred" else 0] for type in registers]
         self.specials: dict[tuple[str, int], int] = {}
         self._constants: dict[tuple[int, int], int] = {}
@@ -106,6 +109,8 @@ class Builder:
         return self._constants[bits, nbytes]
 
     def special(self, name: str, nbytes: int) -> int:
+        if not {name.partition("+")[0], name.partition(".")[0]} & self.names:
+            raise Unknown(f"{name} is neither a variable nor a special register that is emulated")
         if (name, nbytes) not in self.specials:
             self.specials[name, nbytes] = self._new(None)
         return self.specials[name, nbytes]

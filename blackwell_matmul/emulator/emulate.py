@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
@@ -54,11 +55,14 @@ def emulate(
     """
     if order not in ORDERS:
         raise InputError(f"order is {shown(order)}; there are {', '.join(ORDERS)}.")
+    for name, value in (("seed", seed), ("shared_bytes", shared_bytes)):
+        if not isinstance(value, int):
+            raise InputError(f"{name} is {shown(value)}; it takes a whole number.")
     choices = Choices(order, seed, progress)
     if isinstance(code, Bundle) or _is_folder(code):
-        bundle = code if isinstance(code, Bundle) else Bundle.load(code)
         if grid is not None or block is not None or cluster is not None or shared_bytes or kernel:
             raise InputError("a bundle says its own kernel, grid, block, cluster and shared memory; leave them out.")
+        bundle = code if isinstance(code, Bundle) else Bundle.load(code)
         return of_bundle(bundle, parse(bundle.ptx), args, choices)
     module = parse(_text(code))
     entry = _entry(module, kernel)
@@ -93,7 +97,10 @@ def _run(
 
 
 def _is_folder(code: str | Path) -> bool:
-    return (isinstance(code, Path) or "\n" not in str(code)) and Path(code).is_dir()
+    try:
+        return "\n" not in str(code) and Path(code).is_dir()
+    except (OSError, TypeError, ValueError):  # no path: `_text` says so
+        return False
 
 
 def _text(code: str | Path) -> str:
@@ -101,7 +108,7 @@ def _text(code: str | Path) -> str:
         return code
     try:
         return Path(code).read_text()
-    except (OSError, UnicodeDecodeError, TypeError) as error:
+    except (OSError, TypeError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(f"cannot read PTX from {shown(str(code))}: {why}.") from error
 
@@ -118,7 +125,7 @@ def _entry(module: Module, name: str | None) -> Entry:
 
 
 def _extents(name: str, value: Sequence[int] | int | None) -> Extents:
-    given = (1,) if value is None else (value,) if isinstance(value, int) else tuple(value)
+    given: tuple[Any, ...] = tuple(value) if isinstance(value, (list, tuple)) else (1 if value is None else value,)
     if not 1 <= len(given) <= 3 or not all(isinstance(each, int) and each >= 1 for each in given):
         raise InputError(f"{name} is {shown(value)}; it takes one to three positive numbers.")
     padded = (*given, 1, 1)

@@ -14,7 +14,7 @@ from blackwell_matmul.emulator.code import Builder, Executable, Unknown
 from blackwell_matmul.emulator.parser import Entry, Module, Statement, Variable
 from blackwell_matmul.emulator.scheduler import Choices, Execution
 from blackwell_matmul.emulator.spaces import PARAM, RESERVED_BYTES, GlobalSpace, Memory
-from blackwell_matmul.emulator.starting import Extents, Places, Starter
+from blackwell_matmul.emulator.starting import SPECIALS, Extents, Places, Starter
 from blackwell_matmul.errors import InputError
 
 assert instructions  # their functions are registered
@@ -43,11 +43,13 @@ def loaded(
     variables = [*module.variables, *entry.variables]
     parameters, addresses = _placed_parameters(entry, values)
     addresses |= _placed_globals(variables, memory)
-    shared, shared_bytes = _laid_out(variables, "shared", RESERVED_BYTES)
+    shared, end = _laid_out(variables, "shared", RESERVED_BYTES)
     local, local_bytes = _laid_out(variables, "local", 0)
-    shared_bytes += shape.shared_bytes - RESERVED_BYTES
+    shared_bytes = end - RESERVED_BYTES + shape.shared_bytes
+    if not 0 <= shape.shared_bytes <= shared_bytes <= MAX_SHARED_BYTES:
+        raise InputError(f"{shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
     places = Places(addresses, shared, shared_bytes, local, -(-local_bytes // 16) * 16)
-    builder = Builder(entry.registers, entry.labels, entry.tables)
+    builder = Builder(entry.registers, entry.labels, entry.tables, {*addresses, *shared, *local, *SPECIALS})
     steps = [_built(builder, each) for each in entry.instructions]
     starter = Starter(builder, shape.grid, shape.block, shape.cluster, places)
     firsts = itertools.product(*(range(0, extent, size) for extent, size in zip(shape.grid[::-1], shape.cluster[::-1])))
@@ -69,8 +71,6 @@ def _verify(entry: Entry, shape: LaunchShape) -> None:
     most, exactly = (prod(entry.directives.get(name) or (0,)) for name in (".maxntid", ".reqntid"))
     if (most and threads > most) or (exactly and threads != exactly):
         raise InputError(f"{entry.name} is compiled for {exactly or most} threads and not for {threads}.")
-    if not 0 <= shape.shared_bytes <= MAX_SHARED_BYTES:
-        raise InputError(f"{shape.shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
 
 
 def _placed_parameters(entry: Entry, values: list[bytes]) -> tuple[Memory, dict[str, int]]:
@@ -111,5 +111,5 @@ def _built(builder: Builder, each: Statement) -> Executable:
         return builder.build(each)
     except Unknown as error:
         raise Unknown(f"{where}: {each.text[:160]}: {error}.") from error
-    except (IndexError, KeyError, ValueError, StopIteration, AssertionError) as error:
+    except (AssertionError, AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
         raise Unknown(f"{where}: {each.text[:160]}: this form is not emulated.") from error

@@ -17,6 +17,9 @@ from blackwell_matmul.emulator.spaces import LOCAL, RANK, RESERVED_BYTES, Memory
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
 
+COUNT_LIMIT = (1 << 20) - 1
+"""Of the arrivals and of the bytes that an mbarrier counts (PTX ISA, "Contents of the mbarrier object")."""
+
 
 class Waiting(NamedTuple):
     """A strand waits. ready: whether it may go on; again: the instruction runs once more then. what: for the report.
@@ -60,6 +63,8 @@ class PhaseBarrier:
 
     def expect(self, nbytes: int) -> None:
         self.tx_bytes += nbytes
+        if self.tx_bytes > COUNT_LIMIT:
+            raise Undefined(f"an mbarrier counts up to {COUNT_LIMIT:,} bytes and not {self.tx_bytes:,}")
 
     def complete(self, nbytes: int) -> None:
         self.tx_bytes -= nbytes

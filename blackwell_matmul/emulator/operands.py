@@ -151,5 +151,4 @@ def product(a: Array, b: Array) -> Array:
     """a (M x K) times b (N x K) transposed: float32, or exact int32 that wraps."""
     if a.dtype == np.int32:
         return (a.astype(np.float64) @ b.T.astype(np.float64)).astype(np.int64).astype(np.int32)
-    with np.errstate(all="ignore"):
-        return a @ b.T
+    return a @ b.T

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from blackwell_matmul.emulator.code import EXIT, Executable
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
@@ -119,6 +121,10 @@ class Execution:
 
     def run(self) -> None:
         """Run to the end; EmulationError, one sentence with the line, where there is none."""
+        with np.errstate(all="ignore"):  # what overflows, and NaN, is part of the arithmetic
+            self._run_all()
+
+    def _run_all(self) -> None:
         idle, timed_out = 0, None
         while self.waiting or self.resident:
             if not self.resident or (self.order == "random" and self.random.random() < 0.01):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Builder, Unknown
+from blackwell_matmul.emulator.code import Builder
 from blackwell_matmul.emulator.lanes import LANES, WORDS, Array
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, WarpState
 from blackwell_matmul.emulator.scheduler import Execution
@@ -65,10 +65,7 @@ class Starter:
         if name in places.addresses:
             return places.addresses[name] + int(offset or 0)
         base, _, axis = name.partition(".")
-        find = _SPECIALS.get(base)
-        if find is None:
-            raise Unknown(f"{name} is neither a variable nor a special register that is emulated.")
-        value = find(self, cta, warp)
+        value = SPECIALS[base](self, cta, warp)
         return value["xyz".index(axis)] if axis else value
 
 
@@ -87,7 +84,7 @@ def _each(function: Callable[[int, int], int], a: Extents, b: Extents) -> Extent
 
 
 _LANE = np.arange(LANES)
-_SPECIALS: dict[str, Callable[[Starter, CtaState, int], Any]] = {
+SPECIALS: dict[str, Callable[[Starter, CtaState, int], Any]] = {
     "%tid": lambda run, cta, warp: _unravelled(_LANE + LANES * warp, run.block),
     "%ntid": lambda run, cta, warp: run.block,
     "%ctaid": lambda run, cta, warp: cta.index,

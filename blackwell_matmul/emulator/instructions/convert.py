@@ -49,9 +49,8 @@ def convert(build: Builder, each: Statement) -> Act:
     target, widen = build.target(each.operands[0]), _widen(build, each, to)
 
     def act(warp: WarpState, mask: int) -> None:
-        with np.errstate(all="ignore"):
-            value = change(flushed(read(warp))) if flush and source == "f32" else change(read(warp))
-            value = flushed(value) if flush and to == "f32" else value
+        value = change(flushed(read(warp))) if flush and source == "f32" else change(read(warp))
+        value = flushed(value) if flush and to == "f32" else value
         warp.set(target, value.view(word) if widen is None else widen(value), mask)
 
     return act
@@ -140,12 +139,11 @@ def _to_pair(build: Builder, each: Statement, to: str, source: str) -> Act:
     widen = build.fit(each.operands[0], nbytes)
 
     def act(warp: WarpState, mask: int) -> None:
-        with np.errstate(all="ignore"):
-            if len(reads) == 2:
-                values = np.stack([reads[1](warp).view(np.float32), reads[0](warp).view(np.float32)], axis=1)
-            else:
-                values = unpacked(reads[0](warp), source)
-            word = packed(values, to, each.modifiers)
+        if len(reads) == 2:
+            values = np.stack([reads[1](warp).view(np.float32), reads[0](warp).view(np.float32)], axis=1)
+        else:
+            values = unpacked(reads[0](warp), source)
+        word = packed(values, to, each.modifiers)
         warp.set(target, word if widen is None else widen(word), mask)
 
     return act

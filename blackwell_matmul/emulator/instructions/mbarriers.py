@@ -10,11 +10,9 @@ import numpy as np
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction
 from blackwell_matmul.emulator.instructions.moves import _addresses
 from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
-from blackwell_matmul.emulator.machine import PhaseBarrier, Waiting, WarpState
+from blackwell_matmul.emulator.machine import COUNT_LIMIT, PhaseBarrier, Waiting, WarpState
 from blackwell_matmul.emulator.parser import Nothing, Operand, Statement
 from blackwell_matmul.emulator.spaces import RANK, Undefined
-
-COUNT_LIMIT = (1 << 20) - 1
 
 
 def barrier_address(build: Builder, operand: Operand) -> Callable[[WarpState], Array]:

@@ -1,0 +1,150 @@
+"""Atomics and addresses; loads and stores are in test_spaces.py (PTX ISA, "atom", "red", "mapa", "cvta")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from ptx import run, stored
+
+from blackwell_matmul.errors import EmulationError
+
+OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "add.u32": lambda old, new: old + new, "and.b32": lambda old, new: old & new, "or.b32": lambda old, new: old | new,
+    "xor.b32": lambda old, new: old ^ new, "exch.b32": lambda old, new: new, "min.u32": min, "max.u32": max,
+    "inc.u32": lambda old, new: 0 if old >= new else old + 1, "dec.u32": lambda old, new: new if old == 0 or old > new else old - 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_each_lane_sees_what_the_one_before_left(name: str) -> None:
+    cell, old = np.array([0xFFFFFFF0], np.uint32), np.zeros(32, np.uint32)
+    run(
+        f"""mad.lo.u32 %r1, %r39, 3, 5; atom.global.{name} %r2, [%x10], %r1;
+        mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x11; st.global.u32 [%x1], %r2;""",
+        cell,
+        old,
+    )
+    value, seen = 0xFFFFFFF0, []
+    for lane in range(32):
+        seen.append(value)
+        value = OPERATIONS[name](value, 3 * lane + 5) & 0xFFFFFFFF
+    assert (old.tolist(), int(cell[0])) == (seen, value)
+
+
+def test_signed_extremes_and_64_bits() -> None:
+    cell = np.array([-5, 0], np.int32)
+    run("atom.global.min.s32 %r1, [%x10], -7; red.global.max.s32 [%x10+4], 3;", cell)
+    assert cell.tolist() == [-7, 3]
+    wide = np.array([(1 << 64) - 1], np.uint64)
+    run("red.global.add.u64 [%x10], 1;", wide)
+    assert wide.tolist() == [32 - 1]
+
+
+def test_compare_and_swap_lets_one_through() -> None:
+    cell, old = np.zeros(1, np.uint32), np.zeros(32, np.uint32)
+    run(
+        """atom.acquire.gpu.global.cas.b32 %r2, [%x10], 0, 1; mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x11; st.global.u32 [%x1], %r2;""",
+        cell,
+        old,
+    )
+    assert cell[0] == 1 and sorted(old.tolist()) == [0] + [1] * 31
+
+
+def test_only_the_lanes_of_the_guard() -> None:
+    cell = np.zeros(1, np.uint32)
+    run("setp.lt.u32 %p0, %r39, 5; @%p0 red.global.add.u32 [%x10], 2;", cell)
+    assert cell[0] == 10
+
+
+@pytest.mark.parametrize(
+    ("type", "kind"),
+    [("f32", np.float32), ("f64", np.float64), ("noftz.f16", np.float16), ("noftz.bf16", ml_dtypes.bfloat16)],
+)
+def test_sums_of_floats(type: str, kind: Any) -> None:
+    cell, given = np.zeros(1, kind), np.array([0.5], kind)
+    register = {2: "%h1", 4: "%r1", 8: "%x1"}[cell.itemsize]
+    run(f"ld.global.b{8 * cell.itemsize} {register}, [%x11]; red.global.add.{type} [%x10], {register};", cell, given)
+    assert cell.astype(float).tolist() == [16.0]
+
+
+def test_pairs_and_vectors() -> None:
+    cell = np.zeros(2, np.float16)
+    run("mov.b32 %r1, 0x40003C00; red.global.add.noftz.f16x2 [%x10], %r1;", cell)
+    assert cell.tolist() == [32, 64]
+    four = np.zeros(4, np.float32)
+    run(
+        "mov.f32 %r1, 0f3F800000; mov.f32 %r2, 0f40000000; setp.eq.u32 %p0, %r39, 0; @%p0 red.global.add.v4.f32 [%x10], {%r1, %r2, %r1, %r2};",
+        four,
+    )
+    assert four.tolist() == [1, 2, 1, 2]
+
+
+def test_in_shared_memory_and_in_another_ctas() -> None:
+    found = stored(
+        """
+        .shared .align 4 .b32 box; setp.eq.u32 %p0, %r39, 0; @%p0 st.shared.u32 [box], 0; barrier.cluster.arrive; barrier.cluster.wait;
+        mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 1; atom.shared::cluster.add.u32 %r3, [%r2], 1; red.shared.add.u32 [box], 100;
+        barrier.cluster.arrive; barrier.cluster.wait; ld.shared.u32 %r0, [box];""",
+        grid=2,
+        cluster=2,
+    )
+    assert found[:, 0].tolist() == [3200, 3264]
+
+
+def test_an_atomic_on_what_nothing_has_written_stops() -> None:
+    with pytest.raises(EmulationError, match="that nothing has written"):
+        run(".shared .align 4 .b32 box; red.shared.add.u32 [box], 1;")
+
+
+def test_addresses_go_to_generic_and_back() -> None:
+    found = stored("""
+        .shared .align 8 .b64 box; mov.u64 %x1, box; cvta.shared.u64 %x2, %x1; cvta.to.shared.u64 %x3, %x2; setp.eq.u64 %p0, %x1, %x3;
+        cvta.to.global.u64 %x4, %x10; setp.eq.and.u64 %p0, %x4, %x10, %p0; setp.ne.and.u64 %p0, %x1, %x2, %p0; selp.u32 %r0, 1, 0, %p0;""")
+    assert found.tolist() == [1] * 32
+
+
+def test_the_rank_of_an_address() -> None:
+    found = stored(
+        """
+        .shared .align 8 .b64 box; mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 3; getctarank.shared::cluster.u32 %r0, %r2;
+        mov.u64 %x1, box; cvta.shared.u64 %x1, %x1; mapa.u64 %x2, %x1, 2; getctarank.u64 %r3, %x2; mad.lo.u32 %r0, %r0, 10, %r3;""",
+        grid=4,
+        cluster=4,
+    )
+    assert set(found.reshape(-1).tolist()) == {32}
+
+
+def test_the_rank_stands_from_bit_24_up() -> None:
+    """Compilers mask it there."""
+    found = stored(
+        """
+        .shared .align 8 .b64 box; mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 1; mapa.shared::cluster.u32 %r3, %r1, 0;
+        xor.b32 %r0, %r2, %r3;""",
+        grid=2,
+        cluster=2,
+    )
+    assert set(found.reshape(-1).tolist()) == {1 << 24}
+
+
+def test_a_rank_that_is_not_there_stops() -> None:
+    with pytest.raises(EmulationError, match="maps an address to CTA 2 of a cluster of 2"):
+        run("mov.u32 %r1, 0; mapa.shared::cluster.u32 %r2, %r1, 2;", grid=2, cluster=2)
+
+
+def test_hints_do_nothing() -> None:
+    assert (
+        stored(
+            "prefetch.global.L2 [%x10]; createpolicy.fractional.L2::evict_last.b64 %x1, 1.0; discard.global.L2 [%x10], 128; mov.u32 %r0, 2;"
+        ).tolist()
+        == [2] * 32
+    )
+    out = np.array([4, 0], np.uint32)
+    run(
+        "mov.b64 %x1, 0; ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r1, [%x10], %x1; st.global.L2::cache_hint.u32 [%x10+4], %r1, %x1;",
+        out,
+    )
+    assert out.tolist() == [4, 4]

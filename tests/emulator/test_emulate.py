@@ -1,0 +1,156 @@
+"""The face of the emulator: what is given, and a sentence for what does not fit (`emulator/emulate.py`)."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ptx import module
+
+import blackwell_matmul.emulator as package
+from blackwell_matmul.emulator import Emulation, TensorMap, emulate
+from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
+
+ADD = module(
+    """
+    .reg .b32 %r<4>; .reg .b64 %x<4>; .reg .pred %p; mov.u32 %r0, %tid.x; ld.param.u32 %r1, [n]; setp.ge.u32 %p, %r0, %r1; @%p exit;
+    ld.param.u64 %x0, [a]; mul.wide.u32 %x1, %r0, 4; add.s64 %x0, %x0, %x1; ld.global.f32 %r2, [%x0]; ld.param.f32 %r3, [f];
+    mul.f32 %r2, %r2, %r3; st.global.f32 [%x0], %r2;""",
+    [".u64 a", ".u32 n", ".f32 f"],
+)
+TWO = ADD + ADD.split("\n", 4)[4].replace(".entry k(", ".entry other(")
+
+
+def test_the_emulator_shares_nothing_with_the_simulator() -> None:
+    for file in Path(package.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
+            assert not any(
+                part in ("simulator", "tilus", "frontend", "kernels") for name in names for part in name.split(".")
+            ), file
+
+
+def test_tensors_are_written_in_place_and_numbers_fit_their_types() -> None:
+    a, b = np.arange(8, dtype=np.float32), torch.arange(8, dtype=torch.float32)
+    found = emulate(ADD, a, 5, 2, block=32)
+    assert found == Emulation("k", "sm_90a", 1, found.instructions) and found.instructions > 5
+    emulate(ADD, b, np.uint32(5), np.float32(2), block=(32, 1, 1), grid=[1])
+    assert a.tolist() == b.tolist() == [0, 2, 4, 6, 8, 5, 6, 7]
+
+
+def test_views_of_one_memory() -> None:
+    base = torch.arange(16, dtype=torch.float32)
+    emulate(ADD, base[4:], 2, 10.0, block=32)
+    assert base.tolist()[3:7] == [3, 40, 50, 6]
+    wide = np.arange(12, dtype=np.float32).reshape(3, 4)
+    emulate(ADD, wide[1, 2:], 3, 0.0, block=32)
+    assert wide.reshape(-1)[5:10].tolist() == [5, 0, 0, 0, 9]
+
+
+def test_a_file_and_one_of_several_kernels(tmp_path: Path) -> None:
+    path = tmp_path / "two.ptx"
+    path.write_text(TWO)
+    a = np.ones(4, np.float32)
+    assert emulate(path, a, 1, 3.0, kernel="other", block=32).kernel == "other"
+    assert emulate(str(path), a, 2, 3.0, kernel="k", block=32).kernel == "k"
+    assert a.tolist() == [9, 3, 1, 1]
+
+
+def refused(told: str, code: Any = ADD, args: Any = None, **launch: Any) -> None:
+    """One sentence that says this."""
+    args = (np.zeros(4, np.float32), 4, 1.0) if args is None else args
+    with pytest.raises(BlackwellMatmulError) as caught:
+        emulate(code, *args, **{"block": 32} | launch)
+    text = str(caught.value)
+    assert told in text and text.endswith(".") and "\n" not in text.strip()
+    assert isinstance(caught.value, (InputError, UnsupportedError))
+
+
+def test_what_is_no_code() -> None:
+    refused("cannot read PTX from 'nowhere.ptx': No such file", "nowhere.ptx")
+    refused("cannot read PTX from", 5)
+    refused("cannot read PTX from", "x" * 5000)
+    refused("cannot read PTX from", "a\0b")
+    refused("cannot read PTX from", None)
+    refused("this is no PTX: it has no .version line", "hello\nworld\n")
+
+
+def test_a_binary_file(tmp_path: Path) -> None:
+    (tmp_path / "k.cubin").write_bytes(b"\x7fELF\xff\xfe\x00")
+    refused("cannot read PTX from", tmp_path / "k.cubin")
+
+
+def test_another_target_or_kernel() -> None:
+    refused("this PTX is for sm_75; emulated are sm_80", ADD.replace("sm_90a", "sm_75"))
+    refused("this PTX is for compute_90", ADD.replace("sm_90a", "compute_90"))
+    refused("there is no kernel 'nobody': this PTX has k", kernel="nobody")
+    refused("which kernel? this PTX has k, other", TWO)
+
+
+def test_arguments_that_do_not_fit() -> None:
+    a = np.zeros(4, np.float32)
+    refused("k takes 3 parameters (.u64, .u32, .f32) and got 2", args=(a, 4))
+    refused("parameter 1 of k", args=(a, 1.5, 1.0))
+    refused("parameter 1 of k has 4 bytes, in which 4294967296 does not fit", args=(a, 1 << 32, 1.0))
+    refused("parameter 1 of k has 4 bytes, in which -2147483649 does not fit", args=(a, -(1 << 31) - 1, 1.0))
+    refused("a pointer takes a tensor, an array or None", args=("a", 4, 1.0))
+    refused("parameter 2 of k is .f32", args=(a, 4, a))
+    refused("parameter 1 of k is .u32", args=(a, a, 1.0))
+    refused("parameter 2 of k", args=(a, 4, 1e300))
+    refused("does not lie in writeable, contiguous memory", args=(np.zeros((4, 4), order="F"), 4, 1.0))
+    frozen = np.zeros(4, np.float32)
+    frozen.flags.writeable = False
+    refused("writeable", args=(frozen, 4, 1.0))
+    refused("the emulator takes tensors on the CPU", args=(torch.zeros(4, device="meta"), 4, 1.0))
+
+
+def test_a_null_pointer_is_passed_and_stops_when_it_is_read() -> None:
+    with pytest.raises(BlackwellMatmulError, match="reads global memory at 0x0"):
+        emulate(ADD, None, 4, 1.0, block=32)
+    emulate(ADD, None, 0, 1.0, block=32)
+
+
+def test_launches_that_do_not_fit() -> None:
+    refused("grid is 0; it takes one to three positive numbers", grid=0)
+    refused("block is (1, 2, 3, 4)", block=(1, 2, 3, 4))
+    refused("cluster is", cluster="2")
+    refused("grid is 1.5", grid=1.5)
+    refused("a grid of (3, 1, 1) CTAs is not made of clusters of (2, 1, 1)", grid=3, cluster=2)
+    refused("a block of (2048, 1, 1) has 2048 threads", block=2048)
+    refused("bytes of shared memory; a CTA has up to 232,448", shared_bytes=1 << 20)
+    refused(
+        "bytes of shared memory; a CTA has up to 232,448",
+        ADD.replace("ret;", ".shared .b8 big[20000];ret;"),
+        shared_bytes=220_000,
+    )
+    refused("-8 bytes of shared memory", shared_bytes=-8)
+    refused("shared_bytes is '8'", shared_bytes="8")
+    refused("k is compiled for 64 threads and not for 32", ADD.replace(")\n{", ")\n.reqntid 64\n{"))
+    refused("k is compiled for 16 threads and not for 32", ADD.replace(")\n{", ")\n.maxntid 16\n{"))
+    refused("order is 'soon'; there are late, eager", order="soon")
+    refused("seed is", seed=[1])
+    refused("a bundle says its own kernel", code=Path(__file__).parent)
+
+
+def test_an_instruction_that_is_not_known_has_its_line_and_text() -> None:
+    code = ADD.replace("mul.f32 %r2, %r2, %r3;", ".loc 1 42 5\nmul.f32.fancy %r2, %r2, %r3;").replace(
+        ".address", '.file 1 "x/y.py"\n.address'
+    )
+    line = code[: code.index("mul.f32.fancy")].count("\n") + 1
+    refused(f"PTX line {line} (x/y.py:42): mul.f32.fancy %r2, %r2, %r3: mul.f32.fancy is not emulated.", code)
+    for text in ("call.uni f, (%r1);", "wmma.load.a.sync.row.m16n16k16.shared.f16 {%r1}, [%r2];", "bra NOWHERE;", "mov.u32 %r1, nobody;",
+                 "add.s32 %r1, {%r1, %r2}, %r3;", "bar.sync;", "ld.global.u32 5, [%x1];", "add %r1, %r1, %r1;", "lop3.b32 %r1, %r1, %r1, %r1, %r2;",
+                 "setp.eq.s32 %p, %r1;", "st.global.u32 %r1, [%x1];", "mbarrier.init.shared.b64 [%r1];", "tcgen05.mma.cta_group::1 [%r1];",
+                 "cp.async.bulk.shared.global [%r1], [%x1];", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1}, %x1;"):  # fmt: skip
+        refused("PTX line", ADD.replace("mul.f32 %r2, %r2, %r3;", text))
+
+
+def test_a_tensor_map_for_another_parameter() -> None:
+    described = TensorMap(dtype="FLOAT32", pointer=np.zeros(64, np.float32), dims=(8, 8), strides_bytes=(32,), box=(8, 8), element_strides=(1, 1),
+                          interleave="NONE", swizzle="NONE", l2_promotion="NONE", oob_fill="NONE")  # fmt: skip
+    refused("parameter 1 of k has 4 bytes and was given 128", args=(np.zeros(4, np.float32), described, 1.0))

@@ -334,7 +334,11 @@ class _Parser:
     def constant(self, kind: str) -> bytes:
         sign = -1 if self.accept("-") else 1
         number, size = _number(self.take().text), SIZES[kind]
-        bits = float_bits(sign * number.value, size) if kind in ("f32", "f64") and not number.is_bits else int(number.value) * sign
+        bits = (
+            float_bits(sign * number.value, size)
+            if kind in ("f32", "f64") and not number.is_bits
+            else int(number.value) * sign
+        )
         return (bits & (1 << 8 * size) - 1).to_bytes(size, "little")
 
     # --- a kernel's body

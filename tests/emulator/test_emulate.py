@@ -15,10 +15,13 @@ import blackwell_matmul.emulator as package
 from blackwell_matmul.emulator import Emulation, TensorMap, emulate
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
 
-ADD = module("""
+ADD = module(
+    """
     .reg .b32 %r<4>; .reg .b64 %x<4>; .reg .pred %p; mov.u32 %r0, %tid.x; ld.param.u32 %r1, [n]; setp.ge.u32 %p, %r0, %r1; @%p exit;
     ld.param.u64 %x0, [a]; mul.wide.u32 %x1, %r0, 4; add.s64 %x0, %x0, %x1; ld.global.f32 %r2, [%x0]; ld.param.f32 %r3, [f];
-    mul.f32 %r2, %r2, %r3; st.global.f32 [%x0], %r2;""", [".u64 a", ".u32 n", ".f32 f"])
+    mul.f32 %r2, %r2, %r3; st.global.f32 [%x0], %r2;""",
+    [".u64 a", ".u32 n", ".f32 f"],
+)
 TWO = ADD + ADD.split("\n", 4)[4].replace(".entry k(", ".entry other(")
 
 
@@ -27,7 +30,9 @@ def test_the_emulator_shares_nothing_with_the_simulator() -> None:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [str(node.module)] if isinstance(node, ast.ImportFrom) else []
-            assert not any(part in ("simulator", "tilus", "frontend", "kernels") for name in names for part in name.split(".")), file
+            assert not any(
+                part in ("simulator", "tilus", "frontend", "kernels") for name in names for part in name.split(".")
+            ), file
 
 
 def test_tensors_are_written_in_place_and_numbers_fit_their_types() -> None:
@@ -118,7 +123,11 @@ def test_launches_that_do_not_fit() -> None:
     refused("a grid of (3, 1, 1) CTAs is not made of clusters of (2, 1, 1)", grid=3, cluster=2)
     refused("a block of (2048, 1, 1) has 2048 threads", block=2048)
     refused("bytes of shared memory; a CTA has up to 232,448", shared_bytes=1 << 20)
-    refused("bytes of shared memory; a CTA has up to 232,448", ADD.replace("ret;", ".shared .b8 big[20000];ret;"), shared_bytes=220_000)
+    refused(
+        "bytes of shared memory; a CTA has up to 232,448",
+        ADD.replace("ret;", ".shared .b8 big[20000];ret;"),
+        shared_bytes=220_000,
+    )
     refused("-8 bytes of shared memory", shared_bytes=-8)
     refused("shared_bytes is '8'", shared_bytes="8")
     refused("k is compiled for 64 threads and not for 32", ADD.replace(")\n{", ")\n.reqntid 64\n{"))
@@ -129,7 +138,9 @@ def test_launches_that_do_not_fit() -> None:
 
 
 def test_an_instruction_that_is_not_known_has_its_line_and_text() -> None:
-    code = ADD.replace("mul.f32 %r2, %r2, %r3;", ".loc 1 42 5\nmul.f32.fancy %r2, %r2, %r3;").replace(".address", '.file 1 "x/y.py"\n.address')
+    code = ADD.replace("mul.f32 %r2, %r2, %r3;", ".loc 1 42 5\nmul.f32.fancy %r2, %r2, %r3;").replace(
+        ".address", '.file 1 "x/y.py"\n.address'
+    )
     line = code[: code.index("mul.f32.fancy")].count("\n") + 1
     refused(f"PTX line {line} (x/y.py:42): mul.f32.fancy %r2, %r2, %r3: mul.f32.fancy is not emulated.", code)
     for text in ("call.uni f, (%r1);", "wmma.load.a.sync.row.m16n16k16.shared.f16 {%r1}, [%r2];", "bra NOWHERE;", "mov.u32 %r1, nobody;",
@@ -140,7 +151,10 @@ def test_an_instruction_that_is_not_known_has_its_line_and_text() -> None:
 
 
 def test_local_memory_and_tensor_maps_that_are_none() -> None:
-    refused("the kernel has local memory (depot), which is not emulated", ADD.replace(".reg .pred %p;", ".reg .pred %p; .local .align 8 .b8 depot[16];"))
+    refused(
+        "the kernel has local memory (depot), which is not emulated",
+        ADD.replace(".reg .pred %p;", ".reg .pred %p; .local .align 8 .b8 depot[16];"),
+    )
     described = TensorMap(dtype="FLOAT32", pointer=np.zeros(64, np.float32), dims=(8, 8), strides_bytes=(32,), box=(8, 8), element_strides=(1, 1),
                           interleave="NONE", swizzle="NONE", l2_promotion="NONE", oob_fill="NONE")  # fmt: skip
     refused("parameter 1 of k has 4 bytes and was given 128", args=(np.zeros(4, np.float32), described, 1.0))

@@ -42,9 +42,16 @@ def test_operands_of_each_kind() -> None:
 
 
 def test_a_statement_knows_its_line_its_guard_and_its_place_in_the_source() -> None:
-    kernel = body('.reg .pred %p<2>;\n.loc 2 7 3\n  @!%p1   bra\n L;\nL: ret;', HEAD + '.file 1 "a.cu"\n.file 2 "dir/b.py"\n')
+    kernel = body(
+        ".reg .pred %p<2>;\n.loc 2 7 3\n  @!%p1   bra\n L;\nL: ret;", HEAD + '.file 1 "a.cu"\n.file 2 "dir/b.py"\n'
+    )
     first, last = kernel.instructions
-    assert (first.guard, first.opcode, first.line, first.location) == ((Register(1, "pred"), True), "bra", 9, SourceLine("dir/b.py", 7))
+    assert (first.guard, first.opcode, first.line, first.location) == (
+        (Register(1, "pred"), True),
+        "bra",
+        9,
+        SourceLine("dir/b.py", 7),
+    )
     assert first.text == "@!%p1 bra L" and kernel.labels == {"L": 1} and last.opcode == "ret"
     assert first.modifiers == ()
 
@@ -70,7 +77,9 @@ def test_braces_have_registers_and_labels_of_their_own() -> None:
 
 
 def test_comments_directives_and_debug_sections_are_skipped() -> None:
-    text = HEAD + """
+    text = (
+        HEAD
+        + """
         // .entry no() {
         /* { */ .visible .entry k(.param .u64 .ptr .global .align 16 a, .param .align 64 .b8 m[128], .param .f32 x)
         .reqntid 128, 2, 1
@@ -78,8 +87,13 @@ def test_comments_directives_and_debug_sections_are_skipped() -> None:
         { .pragma "nounroll"; $L__tmp: ret; /* } */ }
         .section .debug_abbrev { .b8 1 // {
         .b8 2 } """
+    )
     kernel = parse(text).kernels["k"]
-    assert [(each.name, each.nbytes, each.type) for each in kernel.parameters] == [("a", 8, "u64"), ("m", 128, "b8"), ("x", 4, "f32")]
+    assert [(each.name, each.nbytes, each.type) for each in kernel.parameters] == [
+        ("a", 8, "u64"),
+        ("m", 128, "b8"),
+        ("x", 4, "f32"),
+    ]
     assert kernel.directives == {".reqntid": (128, 2, 1), ".maxnreg": (64,)}
 
 
@@ -89,12 +103,15 @@ def test_a_brace_on_the_line_of_a_directive() -> None:
 
 
 def test_variables_and_what_they_hold() -> None:
-    module = parse(HEAD + """
+    module = parse(
+        HEAD
+        + """
         .extern .shared .align 128 .b8 dyn[];
         .global .align 4 .u32 n = 5, m[2] = {1, -1};
         .const .f32 one = 0f3F800000;
         .global .s16 low = -2;
-        .entry k() { .shared .align 16 .b8 box[4][8]; .reg .b32 %r<2>, %q; ret; }""")
+        .entry k() { .shared .align 16 .b8 box[4][8]; .reg .b32 %r<2>, %q; ret; }"""
+    )
     found = {each.name: each for each in [*module.variables, *module.kernels["k"].variables]}
     assert (found["dyn"].nbytes, found["dyn"].alignment, found["dyn"].space) == (None, 128, "shared")
     assert (found["n"].initial, found["m"].initial) == (b"\5\0\0\0", b"\1\0\0\0\xff\xff\xff\xff")
@@ -104,7 +121,10 @@ def test_variables_and_what_they_hold() -> None:
 
 
 def test_several_kernels_and_functions() -> None:
-    module = parse(HEAD + ".func (.param .b32 r) f (.param .b32 a) { st.param.b32 [r], 1; { ret; } }\n.func g();\n.entry a() { ret; }\n.entry b() { ret; }")
+    module = parse(
+        HEAD
+        + ".func (.param .b32 r) f (.param .b32 a) { st.param.b32 [r], 1; { ret; } }\n.func g();\n.entry a() { ret; }\n.entry b() { ret; }"
+    )
     assert list(module.kernels) == ["a", "b"] and module.target == "sm_100a"
 
 
@@ -124,7 +144,9 @@ def test_what_is_no_ptx_is_told_in_a_sentence(text: str, told: str) -> None:
     assert told in str(caught.value) and str(caught.value).endswith(".")
 
 
-FULL = HEAD + """.file 1 "a.py"
+FULL = (
+    HEAD
+    + """.file 1 "a.py"
 .extern .shared .align 16 .b8 s[];
 .visible .entry k(.param .u64 a, .param .u32 n)
 .reqntid 32
@@ -137,6 +159,7 @@ L: setp.lt.s32 %p1|%p2, %r1, -5, !%p2; cp.async.bulk.tensor.2d.x [%r1], [%rd1, {
 ret;
 }
 """
+)
 
 
 def test_ptx_that_is_cut_anywhere_is_told_in_a_sentence() -> None:

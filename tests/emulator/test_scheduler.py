@@ -16,18 +16,24 @@ BARRIER = """
 WAIT = """
     WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT;"""
 
-COPIES = BARRIER + """
+COPIES = (
+    BARRIER
+    + """
     @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 256;
     @%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [box], [%x11], 256, [bar];
     {early}
     {wait}
     mov.u32 %r1, box; shl.b32 %r2, %r39, 2; add.u32 %r1, %r1, %r2; ld.shared.u32 %r0, [%r1];"""
+)
 
 
 def copied(wait: str, order: str, seed: int = 0, early: str = "") -> list[int]:
     """A copy of 256 bytes into shared memory, of which each lane reads a word."""
     result, source = np.zeros(32, np.uint32), np.arange(64, dtype=np.uint32) + 7
-    body = COPIES.format(wait=wait, early=early) + "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10; st.global.u32 [%x1], %r0;"
+    body = (
+        COPIES.format(wait=wait, early=early)
+        + "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10; st.global.u32 [%x1], %r0;"
+    )
     run(body, result, source, order=order, seed=seed)
     return result.tolist()
 
@@ -95,20 +101,31 @@ def test_many_who_wait_are_told_in_few_words() -> None:
 
 def test_an_endless_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "IDLE_STEPS", 30_000)
-    with pytest.raises(EmulationError, match=r"^endless: 30,000 instructions ran and changed neither memory nor a barrier, the last near PTX line"):
-        run(".shared .align 4 .b32 box; st.shared.u32 [box], 0; L: ld.shared.u32 %r1, [box]; setp.eq.u32 %p0, %r1, 0; @%p0 bra L;")
+    with pytest.raises(
+        EmulationError,
+        match=r"^endless: 30,000 instructions ran and changed neither memory nor a barrier, the last near PTX line",
+    ):
+        run(
+            ".shared .align 4 .b32 box; st.shared.u32 [box], 0; L: ld.shared.u32 %r1, [box]; setp.eq.u32 %p0, %r1, 0; @%p0 bra L;"
+        )
 
 
 def test_a_wait_that_times_out_goes_on() -> None:
     """try_wait may return without success: the kernel counts to three and goes its way."""
-    found = stored(BARRIER + """
+    found = stored(
+        BARRIER
+        + """
         mov.u32 %r0, 0;
-        L: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; add.u32 %r0, %r0, 1; setp.lt.u32 %p2, %r0, 3; @%p2 bra L;""")
+        L: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; add.u32 %r0, %r0, 1; setp.lt.u32 %p2, %r0, 3; @%p2 bra L;"""
+    )
     assert found.tolist() == [3] * 32
 
 
 def test_test_wait_does_not_wait() -> None:
-    assert stored(BARRIER + "mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r0, 1, 0, %p1;").tolist() == [0] * 32
+    assert (
+        stored(BARRIER + "mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r0, 1, 0, %p1;").tolist()
+        == [0] * 32
+    )
 
 
 def test_a_copy_that_is_looked_for_without_end_completes() -> None:
@@ -118,11 +135,15 @@ def test_a_copy_that_is_looked_for_without_end_completes() -> None:
 
 def test_a_grid_whose_ctas_wait_for_later_ones() -> None:
     """The first looks for what the last writes: it must start."""
-    flag, = run("""
+    (flag,) = run(
+        """
         mov.u32 %r1, %ctaid.x; setp.eq.u32 %p0, %r1, 3; @%p0 bra SET;
         L: ld.acquire.gpu.global.u32 %r2, [%x10]; setp.eq.u32 %p1, %r2, 0; @%p1 bra L; bra END;
         SET: st.release.gpu.global.u32 [%x10], 5;
-        END:""", np.zeros(1, np.uint32), grid=4)
+        END:""",
+        np.zeros(1, np.uint32),
+        grid=4,
+    )
     assert flag[0] == 5
 
 

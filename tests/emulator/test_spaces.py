@@ -21,8 +21,14 @@ def stops(body: str, message: str, *arrays: np.ndarray, **launch: object) -> Non
 
 
 def test_behind_and_in_front_of_a_tensor() -> None:
-    stops("ld.global.u32 %r0, [%x10+128];", r"reads global memory at 0x[0-9a-f]+, which is 1 bytes behind argument 0 \(128 bytes\)")
-    stops("st.global.u32 [%x10+-4], 1;", r"writes global memory at 0x[0-9a-f]+, which is 4 bytes in front of argument 0 \(128 bytes\)")
+    stops(
+        "ld.global.u32 %r0, [%x10+128];",
+        r"reads global memory at 0x[0-9a-f]+, which is 1 bytes behind argument 0 \(128 bytes\)",
+    )
+    stops(
+        "st.global.u32 [%x10+-4], 1;",
+        r"writes global memory at 0x[0-9a-f]+, which is 4 bytes in front of argument 0 \(128 bytes\)",
+    )
     stops("ld.global.u32 %r0, [%x11+1000000];", r"reads .* is 999,985 bytes behind argument 1 \(16 bytes\)", np.zeros(32, np.uint32),
           np.zeros(4, np.uint32))  # fmt: skip
     stops("mov.u64 %x1, 0; ld.u32 %r0, [%x1];", r"reads global memory at 0x0, which is .* in front of argument 0 .*")
@@ -33,7 +39,10 @@ def test_a_word_that_sticks_out() -> None:
 
 
 def test_one_lane_of_many_outside() -> None:
-    stops("mul.wide.u32 %x1, %r39, 8; add.s64 %x1, %x1, %x10; ld.global.u32 %r0, [%x1];", "reads global memory at .* behind argument 0 .*")
+    stops(
+        "mul.wide.u32 %x1, %r39, 8; add.s64 %x1, %x1, %x10; ld.global.u32 %r0, [%x1];",
+        "reads global memory at .* behind argument 0 .*",
+    )
     found = stored("setp.lt.u32 %p0, %r39, 4; mul.wide.u32 %x1, %r39, 1000; add.s64 %x1, %x1, %x10; mov.u32 %r0, 1;"
                    "setp.eq.u32 %p1, %r39, 0; @%p1 ld.global.u32 %r0, [%x1];")  # fmt: skip
     assert found.tolist() == [0xDEAD] + [1] * 31
@@ -45,16 +54,29 @@ def test_misaligned() -> None:
     stops("ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%x10+8];", "reads 16 bytes at 8 of argument 0: no multiple of 16")
     stops("ld.global.v8.b32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%x10+16];", "reads 32 bytes at 16 of argument 0: no multiple of 32",
           target="sm_100a")  # fmt: skip
-    stops("st.global.v4.b64 [%x10+16], {%x10, %x10, %x10, %x10};", "writes 32 bytes at 16 of argument 0: no multiple of 32", target="sm_100a")
+    stops(
+        "st.global.v4.b64 [%x10+16], {%x10, %x10, %x10, %x10};",
+        "writes 32 bytes at 16 of argument 0: no multiple of 32",
+        target="sm_100a",
+    )
 
 
 def test_shared_memory_that_nothing_has_written() -> None:
-    stops(".shared .align 4 .b8 box[8]; ld.shared.u32 %r0, [box+4];", r"reads 4 bytes at 1,028 of shared memory of CTA \(0, 0, 0\) that nothing has written")
-    stops(".shared .align 4 .b8 box[8]; st.shared.u8 [box], 1; ld.shared.u32 %r0, [box];", "reads 4 bytes at 1,024 of .* that nothing has written")
+    stops(
+        ".shared .align 4 .b8 box[8]; ld.shared.u32 %r0, [box+4];",
+        r"reads 4 bytes at 1,028 of shared memory of CTA \(0, 0, 0\) that nothing has written",
+    )
+    stops(
+        ".shared .align 4 .b8 box[8]; st.shared.u8 [box], 1; ld.shared.u32 %r0, [box];",
+        "reads 4 bytes at 1,024 of .* that nothing has written",
+    )
 
 
 def test_outside_of_shared_memory() -> None:
-    stops(".shared .align 4 .b8 box[8]; st.shared.u32 [box+8], 1;", r"writes 4 bytes at \+1,032 of shared memory of CTA \(0, 0, 0\), which has 1,032 bytes")
+    stops(
+        ".shared .align 4 .b8 box[8]; st.shared.u32 [box+8], 1;",
+        r"writes 4 bytes at \+1,032 of shared memory of CTA \(0, 0, 0\), which has 1,032 bytes",
+    )
     stops("mov.u32 %r1, 16777216; st.shared.u32 [%r1], 1;", "address 0x1000000 is of CTA 1 in a cluster of 1")
 
 
@@ -97,15 +119,27 @@ def test_vectors(form: str, size: int, count: int) -> None:
     registers = ", ".join(f"%{'h' if size < 4 else 'r' if size == 4 else 'x'}{index + 1}" for index in range(count))
     for guard, half in (("", 32), ("@%p0", 16)):
         out = np.zeros_like(data)
-        run(f"""setp.lt.u32 %p0, %r39, 16; mul.wide.u32 %x15, %r39, {size * count}; add.s64 %x16, %x10, %x15; add.s64 %x17, %x11, %x15;
-            {guard} ld.global.{form} {{{registers}}}, [%x16]; {guard} st.global.{form} [%x17], {{{registers}}};""", data, out, target="sm_100a")
-        assert out[: half * size * count].tolist() == data[: half * size * count].tolist() and not out[half * size * count :].any()
+        run(
+            f"""setp.lt.u32 %p0, %r39, 16; mul.wide.u32 %x15, %r39, {size * count}; add.s64 %x16, %x10, %x15; add.s64 %x17, %x11, %x15;
+            {guard} ld.global.{form} {{{registers}}}, [%x16]; {guard} st.global.{form} [%x17], {{{registers}}};""",
+            data,
+            out,
+            target="sm_100a",
+        )
+        assert (
+            out[: half * size * count].tolist() == data[: half * size * count].tolist()
+            and not out[half * size * count :].any()
+        )
 
 
 def test_words_of_128_bits() -> None:
     data, out = np.arange(64, dtype=np.uint64), np.zeros(64, np.uint64)
-    run("""mul.wide.u32 %x15, %r39, 16; add.s64 %x16, %x10, %x15; add.s64 %x17, %x11, %x15; ld.global.b128 %v1, [%x16];
-        mov.b128 {%x1, %x2}, %v1; mov.b128 %v2, {%x2, %x1}; st.global.b128 [%x17], %v2;""", data, out)
+    run(
+        """mul.wide.u32 %x15, %r39, 16; add.s64 %x16, %x10, %x15; add.s64 %x17, %x11, %x15; ld.global.b128 %v1, [%x16];
+        mov.b128 {%x1, %x2}, %v1; mov.b128 %v2, {%x2, %x1}; st.global.b128 [%x17], %v2;""",
+        data,
+        out,
+    )
     assert out.reshape(32, 2)[:, ::-1].reshape(-1).tolist() == data.tolist()
 
 

@@ -45,14 +45,17 @@ def test_nested_branches_and_a_lane_that_leaves() -> None:
 
 
 def test_a_table_of_places() -> None:
-    found = stored("""
+    found = stored(
+        """
         mov.u32 %r1, %ctaid.x;
         TABLE: .branchtargets ONE, TWO, THREE;
         brx.idx %r1, TABLE;
         ONE: mov.u32 %r0, 10; bra END;
         TWO: mov.u32 %r0, 20; bra END;
         THREE: mov.u32 %r0, 30;
-        END:""", grid=3)
+        END:""",
+        grid=3,
+    )
     assert found[:, 0].tolist() == [10, 20, 30]
 
 
@@ -66,30 +69,40 @@ def test_a_trap_stops_with_its_line() -> None:
 
 @pytest.mark.parametrize("order", ["late", "random"])
 def test_a_barrier_orders_two_warps(order: str) -> None:
-    found = stored("""
+    found = stored(
+        """
         .shared .align 4 .b32 box[64];
         mov.u32 %r1, box; shl.b32 %r2, %r39, 2; add.u32 %r1, %r1, %r2; st.shared.u32 [%r1], %r39;
         bar.sync 0; xor.b32 %r2, %r39, 32; shl.b32 %r2, %r2, 2; mov.u32 %r1, box; add.u32 %r1, %r1, %r2;
-        ld.shared.u32 %r0, [%r1];""", threads=64, order=order)
+        ld.shared.u32 %r0, [%r1];""",
+        threads=64,
+        order=order,
+    )
     assert found.tolist() == [lane ^ 32 for lane in range(64)]
 
 
 def test_a_barrier_that_some_only_arrive_at() -> None:
     """The first warp waits for 64 threads, of which the second's only come by."""
-    found = stored("""
+    found = stored(
+        """
         .shared .align 4 .b32 box;
         setp.lt.u32 %p0, %r39, 32; mov.u32 %r0, 1; @%p0 bra WAITS;
         st.shared.u32 [box], 5; barrier.cta.arrive 3, 64; bra END;
         WAITS: bar.sync 3, 64; ld.shared.u32 %r0, [box];
-        END:""", threads=64)
+        END:""",
+        threads=64,
+    )
     assert found.tolist() == [5] * 32 + [1] * 32
 
 
 def test_a_barrier_is_used_again() -> None:
-    found = stored("""
+    found = stored(
+        """
         .shared .align 4 .b32 box; setp.eq.u32 %p0, %r39, 0; @%p0 st.shared.u32 [box], 0; mov.u32 %r1, 0;
         LOOP: bar.sync 1, 96; @%p0 atom.shared.add.u32 %r2, [box], 3; bar.sync 1, 96;
-        ld.shared.u32 %r0, [box]; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 5; @%p1 bra LOOP;""", threads=96)
+        ld.shared.u32 %r0, [box]; add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 5; @%p1 bra LOOP;""",
+        threads=96,
+    )
     assert found.tolist() == [15] * 96
 
 
@@ -142,24 +155,33 @@ def test_barriers_that_reduce_are_refused() -> None:
 @pytest.mark.parametrize("order", ["late", "random"])
 def test_a_barrier_of_the_cluster(order: str) -> None:
     """Each CTA reads what the next one wrote."""
-    found = stored("""
+    found = stored(
+        """
         .shared .align 4 .b32 box; mov.u32 %r1, %cluster_ctarank; add.u32 %r2, %r1, 50; st.shared.u32 [box], %r2;
         barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
         add.u32 %r3, %r1, 1; and.b32 %r3, %r3, 3; mov.u32 %r4, box; mapa.shared::cluster.u32 %r4, %r4, %r3;
         ld.shared::cluster.u32 %r0, [%r4];
-        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;""", grid=4, cluster=4, order=order)
+        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;""",
+        grid=4,
+        cluster=4,
+        order=order,
+    )
     assert found[:, 0].tolist() == [51, 52, 53, 50]
 
 
 def test_who_left_after_arriving_does_not_count_for_another() -> None:
     """CTA 0 arrives and leaves; 1 waits until 2 has arrived as well, which writes before."""
-    found = stored("""
+    found = stored(
+        """
         .shared .align 4 .b32 box; mov.u32 %r1, %cluster_ctarank; mov.u32 %r0, 0;
         setp.eq.u32 %p0, %r1, 2; @!%p0 bra ARRIVE; mov.u32 %r9, 0;
         SPIN: add.u32 %r9, %r9, 1; setp.lt.u32 %p2, %r9, 3000; @%p2 bra SPIN; st.shared.u32 [box], 6;
         ARRIVE: barrier.cluster.arrive; setp.eq.u32 %p1, %r1, 0; @%p1 exit;
         barrier.cluster.wait; mov.u32 %r4, box; mapa.shared::cluster.u32 %r4, %r4, 2; ld.shared::cluster.u32 %r0, [%r4];
-        barrier.cluster.arrive; barrier.cluster.wait;""", grid=3, cluster=3)
+        barrier.cluster.arrive; barrier.cluster.wait;""",
+        grid=3,
+        cluster=3,
+    )
     assert found[1:, 0].tolist() == [6, 6]
 
 

@@ -14,7 +14,9 @@ from ptx import apply, rounded, rows, run, stored
 from blackwell_matmul.errors import UnsupportedError
 
 TYPES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
-TYPES |= {f"{kind}{bits}": np.dtype(f"{'i' if kind == 's' else 'u'}{bits // 8}") for kind in "su" for bits in (8, 16, 32, 64)}
+TYPES |= {
+    f"{kind}{bits}": np.dtype(f"{'i' if kind == 's' else 'u'}{bits // 8}") for kind in "su" for bits in (8, 16, 32, 64)
+}
 
 
 def word(type: str) -> Any:
@@ -31,7 +33,9 @@ HARD = [0.0, 1.0, -1.0, 1 / 3, 1 + 2.0**-8, 1 + 2.0**-8 + 2.0**-30, 1 - 2.0**-12
 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
-@pytest.mark.parametrize(("to", "source"), [("f16", "f32"), ("bf16", "f32"), ("f16", "f64"), ("bf16", "f64"), ("f32", "f64")])
+@pytest.mark.parametrize(
+    ("to", "source"), [("f16", "f32"), ("bf16", "f32"), ("f16", "f64"), ("bf16", "f64"), ("f32", "f64")]
+)
 def test_to_narrower_floats(mode: str, to: str, source: str) -> None:
     with np.errstate(over="ignore"):
         values = np.array(HARD).astype(TYPES[source])
@@ -53,12 +57,32 @@ def test_nan_is_the_hardwares(to: str, bits: int) -> None:
     assert converted(f"cvt.rn.{to}.{source}", to, source, [np.nan, -np.nan]).view(word(to)).tolist() == [bits] * 2
 
 
-FLOATS = [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 0.99, -0.99, 300.0, -300.0, 5e9, -5e9, 1e30, -1e30, math.inf, -math.inf, 2.0**-140]
+FLOATS = [
+    0.5,
+    1.5,
+    2.5,
+    -0.5,
+    -1.5,
+    -2.5,
+    0.99,
+    -0.99,
+    300.0,
+    -300.0,
+    5e9,
+    -5e9,
+    1e30,
+    -1e30,
+    math.inf,
+    -math.inf,
+    2.0**-140,
+]
 
 
 @pytest.mark.parametrize("source", ["f32", "f64", "f16"])
 @pytest.mark.parametrize("to", ["s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64"])
-@pytest.mark.parametrize(("mode", "function"), [("rni", round), ("rzi", math.trunc), ("rmi", math.floor), ("rpi", math.ceil)])
+@pytest.mark.parametrize(
+    ("mode", "function"), [("rni", round), ("rzi", math.trunc), ("rmi", math.floor), ("rpi", math.ceil)]
+)
 def test_to_integers_stays_at_the_ends(source: str, to: str, mode: str, function: Any) -> None:
     limits = np.iinfo(TYPES[to])
     with np.errstate(over="ignore"):
@@ -85,7 +109,15 @@ def test_whole_floats_stay_floats() -> None:
 
 
 INTEGERS = [0, 1, -1, (1 << 24) + 1, (1 << 31) - 1, -(1 << 31), (1 << 24) + (1 << 16) + 1, -(1 << 24) - 1]
-LONG = [*INTEGERS, (1 << 63) - 1, -(1 << 63), (1 << 53) + 1, (1 << 54) + (1 << 30) + 1, -(1 << 54) - (1 << 30) - 1, (1 << 62) + (1 << 38)]
+LONG = [
+    *INTEGERS,
+    (1 << 63) - 1,
+    -(1 << 63),
+    (1 << 53) + 1,
+    (1 << 54) + (1 << 30) + 1,
+    -(1 << 54) - (1 << 30) - 1,
+    (1 << 62) + (1 << 38),
+]
 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
@@ -111,7 +143,10 @@ def test_integers_are_cut_extended_or_saturated(to: str, source: str) -> None:
     limits, own = np.iinfo(TYPES[to]), np.iinfo(TYPES[source])
     values = np.array([0, 1, own.min, own.max, own.max - 5, 100], TYPES[source])
     bits = int(to[1:])
-    cut = [(each & (1 << bits) - 1) - (1 << bits if to[0] == "s" and each >> bits - 1 & 1 else 0) for each in values.tolist()]
+    cut = [
+        (each & (1 << bits) - 1) - (1 << bits if to[0] == "s" and each >> bits - 1 & 1 else 0)
+        for each in values.tolist()
+    ]
     assert converted(f"cvt.{to}.{source}", to, source, values).tolist() == cut
     sat = [min(max(each, limits.min), limits.max) for each in values.tolist()]
     assert converted(f"cvt.sat.{to}.{source}", to, source, values).tolist() == sat
@@ -150,7 +185,11 @@ def test_tf32_has_ten_bits(mode: str, wanted: str) -> None:
     for value, result in zip(values.tolist(), found.tolist()):
         scale = 2.0 ** (math.floor(math.log2(abs(value))) - 10) if value else 1.0
         ratio = Fraction(value) / Fraction(scale)
-        whole = {"rz": math.trunc(ratio), "rn": round(ratio), "rna": int(math.copysign(math.floor(abs(ratio) + Fraction(1, 2)), ratio))}
+        whole = {
+            "rz": math.trunc(ratio),
+            "rn": round(ratio),
+            "rna": int(math.copysign(math.floor(abs(ratio) + Fraction(1, 2)), ratio)),
+        }
         assert result == whole[wanted] * scale
     assert converted("cvt.rn.satfinite.relu.tf32.f32", "f32", "f32", [-5.0, 3.4028234e38, np.inf]).view(np.uint32).tolist() == [
         0, 0x7F7FE000, 0x7F7FE000]  # fmt: skip
@@ -164,14 +203,20 @@ def test_tf32_has_ten_bits(mode: str, wanted: str) -> None:
 def test_a_pair_has_the_first_in_its_upper_half(to: str, kind: Any, mode: str) -> None:
     with np.errstate(over="ignore"):
         a, b = np.array(HARD, np.float32), np.array(HARD[::-1], np.float32)
-    found = apply(f"cvt.{mode}.{to}.f32 %d, %a, %b;", np.uint32, a.view(np.uint32), b.view(np.uint32)).view(kind).astype(float)
+    found = (
+        apply(f"cvt.{mode}.{to}.f32 %d, %a, %b;", np.uint32, a.view(np.uint32), b.view(np.uint32))
+        .view(kind)
+        .astype(float)
+    )
     wanted = [rounded(Fraction(float(each)), to[:-2], mode) if np.isfinite(each) else float(each) for each in [*b, *a]]
     assert [*found[0::2], *found[1::2]] == wanted
 
 
 def test_pairs_with_relu_and_satfinite() -> None:
     a, b = np.array([1e6, -1.0, np.nan], np.float32), np.array([-1e6, np.inf, np.inf], np.float32)
-    found = apply("cvt.rn.satfinite.f16x2.f32 %d, %a, %b;", np.uint32, a.view(np.uint32), b.view(np.uint32)).view(np.float16)
+    found = apply("cvt.rn.satfinite.f16x2.f32 %d, %a, %b;", np.uint32, a.view(np.uint32), b.view(np.uint32)).view(
+        np.float16
+    )
     np.testing.assert_array_equal(found, [-65504, 65504, 65504, -1, 65504, np.nan])
     found = apply("cvt.rn.relu.f16x2.f32 %d, %a, %b;", np.uint32, a.view(np.uint32), b.view(np.uint32)).view(np.float16)
     np.testing.assert_array_equal(found, [0, np.inf, np.inf, 0, np.inf, np.nan])
@@ -204,7 +249,12 @@ def code_of(value: float, to: str) -> int:
 @pytest.mark.parametrize("to", SMALL)
 def test_narrow_floats_from_pairs_of_32_bits_and_back(to: str) -> None:
     table = SMALL[to]
-    values = [*table, *[(x + y) / 2 for x, y in zip(table, table[1:])], *[(3 * x + y) / 4 for x, y in zip(table, table[1:])], 1e30]
+    values = [
+        *table,
+        *[(x + y) / 2 for x, y in zip(table, table[1:])],
+        *[(3 * x + y) / 4 for x, y in zip(table, table[1:])],
+        1e30,
+    ]
     values += [-each for each in values] + [math.nan, math.inf]
     bits, kind = (4, np.uint8) if to == "e2m1x2" else (8, np.uint16)
     a, b = np.array(values, np.float32), np.array(values[::-1], np.float32)
@@ -223,15 +273,34 @@ def test_narrow_floats_from_pairs_of_32_bits_and_back(to: str) -> None:
 def test_narrow_floats_from_pairs_of_halves_and_relu() -> None:
     pair = np.array([[1.0, -1.0], [0.3, 1000.0]], np.float16)
     found = apply("cvt.rn.satfinite.e4m3x2.f16x2 %d, %a;", np.uint16, pair.view(np.uint32).reshape(-1))
-    assert found.tolist() == [code_of(-1.0, "e4m3x2") << 8 | code_of(1.0, "e4m3x2"), 0x7E << 8 | code_of(float(pair[1, 0]), "e4m3x2")]
+    assert found.tolist() == [
+        code_of(-1.0, "e4m3x2") << 8 | code_of(1.0, "e4m3x2"),
+        0x7E << 8 | code_of(float(pair[1, 0]), "e4m3x2"),
+    ]
     found = apply("cvt.rn.satfinite.relu.e5m2x2.f16x2 %d, %a;", np.uint16, pair.view(np.uint32).reshape(-1))
     assert found.tolist()[0] == code_of(1.0, "e5m2x2")
 
 
 @pytest.mark.parametrize("mode", ["rz", "rp"])
 def test_powers_of_two(mode: str) -> None:
-    values = [1.0, 1.5, 2.0, 3.9, 2.0**-127, 2.0**-126 * 0.6, 2.0**-149, 0.0, 3.4e38, 2.0**127, -4.0, math.inf, math.nan]
-    found = apply(f"cvt.{mode}.satfinite.ue8m0x2.f32 %d, %a, %a;", np.uint16, np.array(values, np.float32).view(np.uint32))
+    values = [
+        1.0,
+        1.5,
+        2.0,
+        3.9,
+        2.0**-127,
+        2.0**-126 * 0.6,
+        2.0**-149,
+        0.0,
+        3.4e38,
+        2.0**127,
+        -4.0,
+        math.inf,
+        math.nan,
+    ]
+    found = apply(
+        f"cvt.{mode}.satfinite.ue8m0x2.f32 %d, %a, %a;", np.uint16, np.array(values, np.float32).view(np.uint32)
+    )
     for value, word in zip(values, found.tolist()):
         size = abs(value)
         if math.isnan(value):
@@ -245,7 +314,9 @@ def test_powers_of_two(mode: str) -> None:
 
 
 def test_powers_of_two_back() -> None:
-    found = apply("cvt.rn.bf16x2.ue8m0x2 %d, %a;", np.uint32, np.array([127 | 130 << 8], np.uint16)).view(ml_dtypes.bfloat16)
+    found = apply("cvt.rn.bf16x2.ue8m0x2 %d, %a;", np.uint32, np.array([127 | 130 << 8], np.uint16)).view(
+        ml_dtypes.bfloat16
+    )
     assert found.astype(float).tolist() == [1.0, 8.0]
 
 
@@ -294,12 +365,19 @@ def test_special_registers() -> None:
 
 
 def test_thread_and_block_numbers_of_three_dimensions() -> None:
-    found = stored("mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mad.lo.s32 %r0, %r2, 100, %r1; mov.u32 %r39, %laneid;", block=(4, 4, 2))
+    found = stored(
+        "mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mad.lo.s32 %r0, %r2, 100, %r1; mov.u32 %r39, %laneid;",
+        block=(4, 4, 2),
+    )
     assert found.tolist() == [100 * (t // 16) + t // 4 % 4 for t in range(32)]
     out = np.zeros((12, 1), np.uint32)
-    run("""mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.z; mad.lo.s32 %r4, %r3, 3, %r2;
+    run(
+        """mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %ctaid.z; mad.lo.s32 %r4, %r3, 3, %r2;
         mad.lo.s32 %r4, %r4, 2, %r1; mul.wide.u32 %x1, %r4, 4; add.s64 %x1, %x1, %x10; mad.lo.s32 %r5, %r2, 10, %r1;
-        mad.lo.s32 %r5, %r3, 100, %r5; st.global.u32 [%x1], %r5;""", out, grid=(2, 3, 2))
+        mad.lo.s32 %r5, %r3, 100, %r5; st.global.u32 [%x1], %r5;""",
+        out,
+        grid=(2, 3, 2),
+    )
     assert out[:, 0].tolist() == [100 * z + 10 * y + x for z in range(2) for y in range(3) for x in range(2)]
 
 

@@ -59,7 +59,12 @@ SUMS: dict[str, Any] = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "m
 @pytest.mark.parametrize("name", SUMS)
 def test_sums_and_products_round_to_the_nearest(name: str, type: str) -> None:
     for rounding in ("", ".rn"):
-        check(f"{name}{rounding}.{type} %d, %a, %b;", exactly(type, "rn", SUMS[name], SUMS[name]), type, *[numbers(type)] * 2)
+        check(
+            f"{name}{rounding}.{type} %d, %a, %b;",
+            exactly(type, "rn", SUMS[name], SUMS[name]),
+            type,
+            *[numbers(type)] * 2,
+        )
 
 
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
@@ -97,7 +102,9 @@ def test_a_product_and_a_sum_are_rounded_once(type: str) -> None:
 def test_a_bfloat16_sum_just_beside_a_tie_is_not_rounded_twice() -> None:
     """The product of 1 + 1/16 with itself is a tie; what is added to it is lost in 32 bits."""
     oracle = lambda a, b, c: rounded(Fraction(a) * Fraction(b) + Fraction(c), "bf16")  # noqa: E731
-    check("fma.rn.bf16 %d, %a, %b, %c;", oracle, "bf16", *[np.array([1.0625])] * 2, np.array([2.0**-60, 0.0, -(2.0**-60)]))
+    check(
+        "fma.rn.bf16 %d, %a, %b, %c;", oracle, "bf16", *[np.array([1.0625])] * 2, np.array([2.0**-60, 0.0, -(2.0**-60)])
+    )
 
 
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])

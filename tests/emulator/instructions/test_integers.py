@@ -29,7 +29,9 @@ def read(value: Any, type: str) -> int:
     return number - (1 << bits) if type[0] == "s" and number >> bits - 1 else number
 
 
-def check(code: str, oracle: Callable[..., int], out: str, *types: str, values: dict[int, list[int]] | None = None) -> None:
+def check(
+    code: str, oracle: Callable[..., int], out: str, *types: str, values: dict[int, list[int]] | None = None
+) -> None:
     """`code` on all combinations of edge values, against `oracle` of Python integers."""
     columns = rows(*[column(type, (values or {}).get(place)) for place, type in enumerate(types)])
     result = apply(code, f"u{int(out[1:]) // 8}", *columns)
@@ -46,7 +48,13 @@ def truncated(a: int, b: int) -> int:
 @pytest.mark.parametrize("type", ["s16", "u16", "s32", "u32", "s64", "u64"])
 @pytest.mark.parametrize(
     ("name", "oracle"),
-    [("add", lambda a, b: a + b), ("sub", lambda a, b: a - b), ("mul.lo", lambda a, b: a * b), ("min", min), ("max", max)],
+    [
+        ("add", lambda a, b: a + b),
+        ("sub", lambda a, b: a - b),
+        ("mul.lo", lambda a, b: a * b),
+        ("min", min),
+        ("max", max),
+    ],
 )
 def test_two_operands_wrap(name: str, oracle: Callable[..., int], type: str) -> None:
     check(f"{name}.{type} %d, %a, %b;", oracle, type, type, type)
@@ -268,7 +276,9 @@ def test_whether_floats_are_numbers() -> None:
     assert apply("setp.nan.f32 %p, %a, %b; selp.u32 %d, 1, 0, %p;", np.uint32, a, b).tolist() == [not x for x in none]
 
 
-@pytest.mark.parametrize(("name", "oracle"), [("and", lambda a, c: a & c), ("or", lambda a, c: a | c), ("xor", lambda a, c: a ^ c)])
+@pytest.mark.parametrize(
+    ("name", "oracle"), [("and", lambda a, c: a & c), ("or", lambda a, c: a | c), ("xor", lambda a, c: a ^ c)]
+)
 @pytest.mark.parametrize("negated", ["", "!"])
 def test_a_comparison_joined_with_a_predicate(name: str, oracle: Callable[[int, int], int], negated: str) -> None:
     """The second result is the opposite of the comparison, joined in the same way."""
@@ -320,7 +330,9 @@ def test_a_narrow_result_widens() -> None:
     assert apply("mul.wide.s16 %d, %h, %h;".replace("%h", "%a"), np.uint32, a.astype(np.uint16))[0] == 0x7FFF**2
 
 
-@pytest.mark.parametrize("code", ["mad.lo.cc.u32 %d, %a, %a, %a;", "mad.hi.sat.s32 %d, %a, %a, %a;", "add.cc.u32 %d, %a, %a;"])
+@pytest.mark.parametrize(
+    "code", ["mad.lo.cc.u32 %d, %a, %a, %a;", "mad.hi.sat.s32 %d, %a, %a, %a;", "add.cc.u32 %d, %a, %a;"]
+)
 def test_a_carry_or_a_saturation_that_is_not_emulated_is_refused(code: str) -> None:
     with pytest.raises(UnsupportedError, match=r"PTX line \d+: .*is not emulated"):
         apply(code, np.uint32, np.zeros(1, np.uint32))

@@ -43,17 +43,27 @@ def test_who_drops_is_not_awaited_in_the_next_phase() -> None:
 
 
 def test_a_state_is_the_phase_that_it_arrived_in() -> None:
-    found = stored(INIT.format(32) + """
+    found = stored(
+        INIT.format(32)
+        + """
         mbarrier.arrive.shared.b64 %s, [bar]; mbarrier.test_wait.shared.b64 %p1, [bar], %s; selp.u32 %r0, 1, 0, %p1;
-        @%p0 mbarrier.arrive.shared.b64 %s, [bar]; @%p0 mbarrier.test_wait.shared.b64 %p1, [bar], %s; @%p0 selp.u32 %r0, 1, 0, %p1;""")
+        @%p0 mbarrier.arrive.shared.b64 %s, [bar]; @%p0 mbarrier.test_wait.shared.b64 %p1, [bar], %s; @%p0 selp.u32 %r0, 1, 0, %p1;"""
+    )
     assert found.tolist() == [0] + [1] * 31
 
 
 def test_arrivals_at_another_cta() -> None:
-    found = stored(INIT.format(2) + """
+    found = stored(
+        INIT.format(2)
+        + """
         barrier.cluster.arrive; barrier.cluster.wait; mov.u32 %r1, bar; mapa.shared::cluster.u32 %r2, %r1, 0;
         @%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r2]; barrier.cluster.arrive; barrier.cluster.wait;
-        """ + ASK + "barrier.cluster.arrive; barrier.cluster.wait;", grid=2, cluster=2)
+        """
+        + ASK
+        + "barrier.cluster.arrive; barrier.cluster.wait;",
+        grid=2,
+        cluster=2,
+    )
     assert found[:, 0].tolist() == [1, 2]
 
 
@@ -81,7 +91,11 @@ def test_the_state_by_itself() -> None:
     barrier = PhaseBarrier(2, 2)
     barrier.expect(8)
     barrier.arrive(2)
-    assert str(barrier) == "phase 0, 0 of 2 arrivals and 8 bytes missing" and not barrier.has_passed(0) and barrier.has_passed(1)
+    assert (
+        str(barrier) == "phase 0, 0 of 2 arrivals and 8 bytes missing"
+        and not barrier.has_passed(0)
+        and barrier.has_passed(1)
+    )
     with pytest.raises(Undefined):
         barrier.arrive()
     barrier.complete(8)

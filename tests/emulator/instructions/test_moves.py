@@ -22,8 +22,12 @@ OPERATIONS: dict[str, Callable[[int, int], int]] = {
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_each_lane_sees_what_the_one_before_left(name: str) -> None:
     cell, old = np.array([0xFFFFFFF0], np.uint32), np.zeros(32, np.uint32)
-    run(f"""mad.lo.u32 %r1, %r39, 3, 5; atom.global.{name} %r2, [%x10], %r1;
-        mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x11; st.global.u32 [%x1], %r2;""", cell, old)
+    run(
+        f"""mad.lo.u32 %r1, %r39, 3, 5; atom.global.{name} %r2, [%x10], %r1;
+        mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x11; st.global.u32 [%x1], %r2;""",
+        cell,
+        old,
+    )
     value, seen = 0xFFFFFFF0, []
     for lane in range(32):
         seen.append(value)
@@ -42,7 +46,11 @@ def test_signed_extremes_and_64_bits() -> None:
 
 def test_compare_and_swap_lets_one_through() -> None:
     cell, old = np.zeros(1, np.uint32), np.zeros(32, np.uint32)
-    run("""atom.acquire.gpu.global.cas.b32 %r2, [%x10], 0, 1; mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x11; st.global.u32 [%x1], %r2;""", cell, old)
+    run(
+        """atom.acquire.gpu.global.cas.b32 %r2, [%x10], 0, 1; mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x11; st.global.u32 [%x1], %r2;""",
+        cell,
+        old,
+    )
     assert cell[0] == 1 and sorted(old.tolist()) == [0] + [1] * 31
 
 
@@ -52,7 +60,10 @@ def test_only_the_lanes_of_the_guard() -> None:
     assert cell[0] == 10
 
 
-@pytest.mark.parametrize(("type", "kind"), [("f32", np.float32), ("f64", np.float64), ("noftz.f16", np.float16), ("noftz.bf16", ml_dtypes.bfloat16)])
+@pytest.mark.parametrize(
+    ("type", "kind"),
+    [("f32", np.float32), ("f64", np.float64), ("noftz.f16", np.float16), ("noftz.bf16", ml_dtypes.bfloat16)],
+)
 def test_sums_of_floats(type: str, kind: Any) -> None:
     cell, given = np.zeros(1, kind), np.array([0.5], kind)
     register = {2: "%h1", 4: "%r1", 8: "%x1"}[cell.itemsize]
@@ -65,15 +76,22 @@ def test_pairs_and_vectors() -> None:
     run("mov.b32 %r1, 0x40003C00; red.global.add.noftz.f16x2 [%x10], %r1;", cell)
     assert cell.tolist() == [32, 64]
     four = np.zeros(4, np.float32)
-    run("mov.f32 %r1, 0f3F800000; mov.f32 %r2, 0f40000000; setp.eq.u32 %p0, %r39, 0; @%p0 red.global.add.v4.f32 [%x10], {%r1, %r2, %r1, %r2};", four)
+    run(
+        "mov.f32 %r1, 0f3F800000; mov.f32 %r2, 0f40000000; setp.eq.u32 %p0, %r39, 0; @%p0 red.global.add.v4.f32 [%x10], {%r1, %r2, %r1, %r2};",
+        four,
+    )
     assert four.tolist() == [1, 2, 1, 2]
 
 
 def test_in_shared_memory_and_in_another_ctas() -> None:
-    found = stored("""
+    found = stored(
+        """
         .shared .align 4 .b32 box; setp.eq.u32 %p0, %r39, 0; @%p0 st.shared.u32 [box], 0; barrier.cluster.arrive; barrier.cluster.wait;
         mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 1; atom.shared::cluster.add.u32 %r3, [%r2], 1; red.shared.add.u32 [box], 100;
-        barrier.cluster.arrive; barrier.cluster.wait; ld.shared.u32 %r0, [box];""", grid=2, cluster=2)
+        barrier.cluster.arrive; barrier.cluster.wait; ld.shared.u32 %r0, [box];""",
+        grid=2,
+        cluster=2,
+    )
     assert found[:, 0].tolist() == [3200, 3264]
 
 
@@ -90,17 +108,25 @@ def test_addresses_go_to_generic_and_back() -> None:
 
 
 def test_the_rank_of_an_address() -> None:
-    found = stored("""
+    found = stored(
+        """
         .shared .align 8 .b64 box; mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 3; getctarank.shared::cluster.u32 %r0, %r2;
-        mov.u64 %x1, box; cvta.shared.u64 %x1, %x1; mapa.u64 %x2, %x1, 2; getctarank.u64 %r3, %x2; mad.lo.u32 %r0, %r0, 10, %r3;""", grid=4, cluster=4)
+        mov.u64 %x1, box; cvta.shared.u64 %x1, %x1; mapa.u64 %x2, %x1, 2; getctarank.u64 %r3, %x2; mad.lo.u32 %r0, %r0, 10, %r3;""",
+        grid=4,
+        cluster=4,
+    )
     assert set(found.reshape(-1).tolist()) == {32}
 
 
 def test_the_rank_stands_from_bit_24_up() -> None:
     """Compilers mask it there."""
-    found = stored("""
+    found = stored(
+        """
         .shared .align 8 .b64 box; mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 1; mapa.shared::cluster.u32 %r3, %r1, 0;
-        xor.b32 %r0, %r2, %r3;""", grid=2, cluster=2)
+        xor.b32 %r0, %r2, %r3;""",
+        grid=2,
+        cluster=2,
+    )
     assert set(found.reshape(-1).tolist()) == {1 << 24}
 
 
@@ -110,7 +136,15 @@ def test_a_rank_that_is_not_there_stops() -> None:
 
 
 def test_hints_do_nothing() -> None:
-    assert stored("prefetch.global.L2 [%x10]; createpolicy.fractional.L2::evict_last.b64 %x1, 1.0; discard.global.L2 [%x10], 128; mov.u32 %r0, 2;").tolist() == [2] * 32
+    assert (
+        stored(
+            "prefetch.global.L2 [%x10]; createpolicy.fractional.L2::evict_last.b64 %x1, 1.0; discard.global.L2 [%x10], 128; mov.u32 %r0, 2;"
+        ).tolist()
+        == [2] * 32
+    )
     out = np.array([4, 0], np.uint32)
-    run("mov.b64 %x1, 0; ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r1, [%x10], %x1; st.global.L2::cache_hint.u32 [%x10+4], %r1, %x1;", out)
+    run(
+        "mov.b64 %x1, 0; ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r1, [%x10], %x1; st.global.L2::cache_hint.u32 [%x10+4], %r1, %x1;",
+        out,
+    )
     assert out.tolist() == [4, 4]

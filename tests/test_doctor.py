@@ -646,7 +646,9 @@ def test_an_outcome_in_words() -> None:
 
 
 def test_an_unknown_layer_and_a_time_that_is_none() -> None:
-    with pytest.raises(InputError, match=r"layer is 'x'; the layers are simulator, emulator, gpu, triton, torch.compile\."):
+    with pytest.raises(
+        InputError, match=r"layer is 'x'; the layers are simulator, emulator, gpu, triton, torch.compile\."
+    ):
         verify.known_layers(["x"])
     with pytest.raises(InputError, match="timeout is 0 s"):
         verify.verify((), timeout_s=0)

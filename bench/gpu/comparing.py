@@ -300,13 +300,15 @@ def changed(arguments: Sequence[Any], computed: Sequence[Any]) -> dict[str, str]
     return found
 
 
-def compare_recorded(step: Callable[[str], None], key: str, record: Row) -> Row:
-    """As `compare`, with a record (the outcome then, and what the GPU computed) in the place of a GPU."""
+def compare_recorded(step: Callable[[str], None], key: str, record: Row, emulator: bool = False) -> Row:
+    """As `compare`, with a record (the outcome then, and what the GPU computed) in the place of a GPU. emulator: it is
+    held to the record, and not the simulator.
+    """
     made = case_of(key).make()
     script, rows = made.kernel(), []
     for arguments, recorded in zip(made.launches, record["launches"]):
-        step("simulate")
-        rows.append(_against(script, arguments, made, recorded))
+        step("emulate" if emulator else "simulate")
+        rows.append((_emulated_against if emulator else _against)(script, arguments, made, recorded))
     return {"key": key, **worst(rows)}
 
 
@@ -321,6 +323,19 @@ def _against(script: Any, arguments: Sequence[Any], made: Made, recorded: Mappin
     computed = [_restored(each, recorded.get(str(number))) for number, each in enumerate(arguments)]
     types = types_of(script, arguments, made)
     return outcome_of(simulated, computed, [], made.bound, bool(found), types, arguments)
+
+
+def _emulated_against(script: Any, arguments: Sequence[Any], made: Made, recorded: Mapping[str, str] | None) -> Row:
+    """The compiled code ran there and runs here, so that nothing excuses a difference."""
+    if recorded is None:
+        return {"outcome": "both-refuse"}
+    bundle = compile(script, *arguments, target=target(), schedule=made.schedule)
+    try:
+        ours, _ = emulated(bundle, by_name(script, arguments, made))
+    except UnsupportedError as error:
+        return {"outcome": "not-emulated", "sentence": str(error)}
+    computed = [_restored(each, recorded.get(str(number))) for number, each in enumerate(arguments)]
+    return outcome_of(ours, computed, [], made.bound, False, types_of(script, arguments, made), arguments)
 
 
 def _restored(argument: Any, text: str | None) -> Any:

@@ -7,6 +7,7 @@
     python bench/gpu/differential.py --only cast/float32/int8/4   # one case, with its script
     python bench/gpu/differential.py --out FOLDER --record FILE   # and, as .json.gz, what the GPU computes of numbers
     python bench/gpu/differential.py --check-record FILE          # anywhere: the simulator against such a record
+    python bench/gpu/differential.py --check-record FILE --emulate sm_90a --sample 500   # the emulator against it
 
 Each core but one has a process that does case after case; what crashes or hangs it costs one case. A row goes to
 FOLDER/rows.jsonl as its case ends, and FOLDER/differential.json sums up. Outcomes, the worst of a case's launches:
@@ -243,10 +244,12 @@ def one(key: str, gpu: bool, emulate: str = "") -> int:
     return int(row["outcome"] not in (*QUIET, "rounding", "nan-bits"))
 
 
-def check(file: Path) -> int:
-    """All of a record against the simulator; 1 where a case shows worse than when it was recorded."""
+def check(file: Path, emulator: bool = False, sample: int | None = None) -> int:
+    """A record against the simulator, or the emulator; 1 where a case shows worse than when it was recorded."""
     record = read(file)
-    rows = {key: against(key, record["cases"][key]) for key in record["cases"]}
+    keys_ = sorted(record["cases"])
+    chosen = random.Random(0).sample(keys_, min(sample or len(keys_), len(keys_)))
+    rows = {key: against(key, record["cases"][key], emulator) for key in chosen}
     worse = [key for key, row in rows.items() if row["worse"]]
     for key in worse:
         print(json.dumps({**rows[key], "recorded": record["cases"][key]["outcome"]}))
@@ -280,7 +283,7 @@ def main() -> int:
     if options.only:
         return one(options.only, gpu, options.emulate)
     if options.check_record:
-        return check(options.check_record)
+        return check(options.check_record, bool(options.emulate), options.sample)
     wanted = keys(options.families.split(",") if options.families else ())
     if options.list:
         told({name: {"cases": count} for name, count in collections.Counter(map(family, wanted)).items()})

@@ -37,10 +37,10 @@ def read(file: Path) -> dict[str, Any]:
     return found
 
 
-def against(key: str, record: Row) -> Row:
-    """What the simulator says of a recorded case now. worse: than when it was recorded."""
+def against(key: str, record: Row, emulator: bool = False) -> Row:
+    """What the simulator, or the emulator, says of a recorded case now. worse: than when it was recorded."""
     from comparing import WORST_FIRST, compare_recorded
 
-    row = compare_recorded(lambda step: None, key, record)
+    row = compare_recorded(lambda step: None, key, record, emulator)
     then = WORST_FIRST.index(record["outcome"])
     return {**row, "worse": WORST_FIRST.index(row["outcome"]) < then}

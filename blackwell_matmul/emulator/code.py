@@ -27,7 +27,6 @@ from blackwell_matmul.emulator.parser import (
     Symbol,
     Vector,
     float_bits,
-    registers_in,
 )  # fmt: skip
 from blackwell_matmul.errors import UnsupportedError
 
@@ -36,8 +35,6 @@ Act = Callable[[WarpState, int], Any]
 EXIT."""
 Make = Callable[["Builder", Statement], Act]
 EXIT = object()
-UNDEFINED = bytes([0xA5] * 16)
-"""What stands in registers that nothing writes (`fill_undefined`)."""
 
 _INSTRUCTIONS: dict[str, Make] = {}
 M = TypeVar("M", bound=Make)
@@ -73,6 +70,12 @@ class Executable(NamedTuple):
     source: Statement
 
 
+_UNWRITTEN: dict[int, Any] = {size: filled(int.from_bytes(b"\x5a\xa5" * 8, "little"), size) for size in WORDS}
+_UNWRITTEN[0] = 0x5A5AA5A5
+"""What a register holds that nothing has written, 0 for a predicate. Compilers compute with such ones, and drop what
+comes of it: reading one is no fault, using what it holds shows in the results."""
+
+
 class Builder:
     """What the functions of one kernel are made with.
 
@@ -85,11 +88,10 @@ class Builder:
         self, registers: list[str], labels: dict[str, int], tables: dict[str, list[str]], names: set[str]
     ) -> None:
         self.types, self.labels, self.tables, self.names = registers, labels, tables, names
-        self.slots: list[Any] = [None] * len(registers)
+        self.slots: list[Any] = [_UNWRITTEN[SIZES[type] if type != "pred" else 0] for type in registers]
         self.specials: dict[tuple[str, int], int] = {}
         self._constants: dict[tuple[int, int], int] = {}
         self._nowhere: int | None = None
-        self._written: set[int] = set()
 
     def build(self, each: Statement) -> Executable:
         make = _find(each.opcode)
@@ -120,20 +122,8 @@ class Builder:
     def scratch(self) -> int:
         """A slot that nobody reads."""
         if self._nowhere is None:
-            self._nowhere = self._new(None)
+            self._nowhere = self._new(0)
         return self._nowhere
-
-    def fill_undefined(self, statements: list[Statement]) -> None:
-        """Give any bits to registers that nothing writes and that are only moved: a compiler leaves such where nobody
-        looks at what becomes of them. Whoever computes with one still stops.
-        """
-        moved, used = set[int](), set[int]()
-        for each in statements:
-            slots = {register.slot for operand in each.operands for register in registers_in(operand)}
-            (moved if each.opcode.split(".")[0] in ("mov", "prmt") else used).update(slots)
-        for slot in moved - used - self._written:
-            if self.types[slot] != "pred":
-                self.slots[slot] = filled(int.from_bytes(UNDEFINED, "little"), SIZES[self.types[slot]])
 
     # --- operands
 
@@ -151,7 +141,6 @@ class Builder:
 
     def target(self, operand: Operand) -> int:
         if isinstance(operand, Register):
-            self._written.add(operand.slot)
             return operand.slot
         if isinstance(operand, Nothing):
             return self.scratch()

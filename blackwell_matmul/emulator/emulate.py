@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator.arguments import parameter_bytes, plan_value, planned_bytes
@@ -62,7 +63,7 @@ def emulate(
         if grid is not None or block is not None or cluster is not None or shared_bytes or kernel:
             raise InputError("a bundle says its own kernel, grid, block, cluster and shared memory; leave them out.")
         bundle = code if isinstance(code, Bundle) else Bundle.load(code)
-        return _of_bundle(bundle, args, choices)
+        return of_bundle(bundle, parse(bundle.ptx), args, choices)
     module = parse(_text(code))
     entry = _entry(module, kernel)
     shape = LaunchShape(_extents("grid", grid), _extents("block", block), _extents("cluster", cluster), shared_bytes)
@@ -70,14 +71,14 @@ def emulate(
     return _run(module, entry, shape, parameter_bytes(entry, args, memory), memory, choices)
 
 
-def _of_bundle(bundle: Bundle, args: Sequence[object], choices: Choices) -> Emulation:
+def of_bundle(bundle: Bundle, module: Module, args: Sequence[object], choices: Choices) -> Emulation:
+    """Execute a module as the plan of a bundle launches it: the bundle's own, or one that a study has changed."""
     memory, plan = GlobalSpace(), bundle.plan
     names = [parameter.name for parameter in plan.parameters]
     values = [plan_value(memory, name, each) for name, each in itertools.zip_longest(names, args, fillvalue="")]
     launch = plan.evaluate(values[: len(args)])
     if launch.is_empty:
         return Emulation(plan.kernel, bundle.target, 0, 0)
-    module = parse(bundle.ptx)
     entry = _entry(module, plan.kernel)
     shape = LaunchShape(launch.grid, launch.block, launch.cluster, launch.dynamic_shared_bytes)
     return _run(module, entry, shape, planned_bytes(entry, launch, memory), memory, choices)
@@ -124,8 +125,7 @@ def _entry(module: Module, name: str | None) -> Entry:
 
 
 def _extents(name: str, value: Sequence[int] | int | None) -> Extents:
-    given = 1 if value is None else value
-    given = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    given: tuple[Any, ...] = tuple(value) if isinstance(value, (list, tuple)) else (1 if value is None else value,)
     if not 1 <= len(given) <= 3 or not all(isinstance(each, int) and each >= 1 for each in given):
         raise InputError(f"{name} is {shown(value)}; it takes one to three positive numbers.")
     padded = (*given, 1, 1)

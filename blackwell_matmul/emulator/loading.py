@@ -14,7 +14,7 @@ from blackwell_matmul.emulator.code import Builder, Executable, Unknown
 from blackwell_matmul.emulator.parser import Entry, Module, Statement, Variable
 from blackwell_matmul.emulator.scheduler import Choices, Execution
 from blackwell_matmul.emulator.spaces import PARAM, RESERVED_BYTES, GlobalSpace, Memory
-from blackwell_matmul.emulator.starting import SPECIALS, Extents, Starter
+from blackwell_matmul.emulator.starting import SPECIALS, Extents, Places, Starter
 from blackwell_matmul.errors import InputError
 
 assert instructions  # their functions are registered
@@ -43,13 +43,15 @@ def loaded(
     variables = [*module.variables, *entry.variables]
     parameters, addresses = _placed_parameters(entry, values)
     addresses |= _placed_globals(variables, memory)
-    shared, shared_bytes = _placed_shared(variables, shape.shared_bytes)
+    shared, end = _laid_out(variables, "shared", RESERVED_BYTES)
+    local, local_bytes = _laid_out(variables, "local", 0)
+    shared_bytes = end - RESERVED_BYTES + shape.shared_bytes
     if not 0 <= shape.shared_bytes <= shared_bytes <= MAX_SHARED_BYTES:
         raise InputError(f"{shared_bytes:,} bytes of shared memory; a CTA has up to {MAX_SHARED_BYTES:,}.")
-    builder = Builder(entry.registers, entry.labels, entry.tables, {*addresses, *shared, *SPECIALS})
+    places = Places(addresses, shared, shared_bytes, local, -(-local_bytes // 16) * 16)
+    builder = Builder(entry.registers, entry.labels, entry.tables, {*addresses, *shared, *local, *SPECIALS})
     steps = [_built(builder, each) for each in entry.instructions]
-    builder.fill_undefined(entry.instructions)
-    starter = Starter(builder, shape.grid, shape.block, shape.cluster, addresses, shared, shared_bytes)
+    starter = Starter(builder, shape.grid, shape.block, shape.cluster, places)
     firsts = itertools.product(*(range(0, extent, size) for extent, size in zip(shape.grid[::-1], shape.cluster[::-1])))
     return Execution(steps, memory, parameters, deque((x, y, z) for z, y, x in firsts), starter.start, choices)
 
@@ -85,8 +87,6 @@ def _placed_parameters(entry: Entry, values: list[bytes]) -> tuple[Memory, dict[
 def _placed_globals(variables: list[Variable], memory: GlobalSpace) -> dict[str, int]:
     addresses = {}
     for each in variables:
-        if each.space == "local":
-            raise InputError(f"the kernel has local memory ({each.name}), which is not emulated.")
         if each.space in ("global", "const"):
             data = np.zeros(each.nbytes or 1, np.uint8)
             data[: len(each.initial)] = np.frombuffer(each.initial, np.uint8)
@@ -94,15 +94,15 @@ def _placed_globals(variables: list[Variable], memory: GlobalSpace) -> dict[str,
     return addresses
 
 
-def _placed_shared(variables: list[Variable], dynamic_bytes: int) -> tuple[dict[str, int], int]:
-    """Offsets of the shared variables, the dynamic one behind the static; and the bytes of all."""
-    places, at = {}, RESERVED_BYTES
+def _laid_out(variables: list[Variable], space: str, start: int) -> tuple[dict[str, int], int]:
+    """Offsets of the variables of a space, one whose size the launch says behind the others; and where they end."""
+    places, at = {}, start
     for each in sorted(variables, key=lambda each: each.nbytes is None):
-        if each.space == "shared":
+        if each.space == space:
             at += -at % each.alignment
             places[each.name] = at
             at += each.nbytes or 0
-    return places, at + dynamic_bytes - RESERVED_BYTES
+    return places, at
 
 
 def _built(builder: Builder, each: Statement) -> Executable:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blackwell_matmul.emulator.lanes import ALL, LANES, Array, lanes
-from blackwell_matmul.emulator.spaces import RANK, RESERVED_BYTES, Memory, Undefined
+from blackwell_matmul.emulator.spaces import LOCAL, RANK, RESERVED_BYTES, Memory, Undefined
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
 
@@ -143,15 +143,17 @@ def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
 
 
 class WarpState:
-    """registers: raw words of 32 lanes; a predicate is a mask. late: operations that this warp waits for by groups."""
+    """registers: raw words of 32 lanes; a predicate is a mask. groups: asynchronous operations that are waited for by
+    groups, by kind. local: the local memory of the 32 threads, one behind the other.
+    """
 
-    def __init__(self, cta: CtaState, index: int, registers: list[Any], threads: int) -> None:
+    def __init__(self, cta: CtaState, index: int, registers: list[Any], threads: int, local_bytes: int) -> None:
         self.cta, self.index, self.registers = cta, index, registers
         self.alive = ALL if threads >= LANES else (1 << threads) - 1
         self.strands = [Strand(0, self.alive)]
         self.groups: dict[str, list[list[Any]]] = {}
         self.meetings: dict[int, tuple[int, int]] = {}
-        self.local: Memory | None = None
+        self.local = Memory("local memory", LOCAL, np.zeros(LANES * local_bytes, np.uint8), tracked=True)
         self.timed_out = False
         self.pipe: Any = None
 
@@ -161,14 +163,12 @@ class WarpState:
     def set(self, register: int, value: Any, mask: int) -> None:
         """Write a register in the lanes of the mask."""
         if mask != ALL:
-            old = self.registers[register]
-            if old is not None:
-                value = np.where(lanes(mask), value, old)
+            value = np.where(lanes(mask), value, self.registers[register])
         self.registers[register] = value
 
     def set_predicate(self, register: int, value: int, mask: int) -> None:
         if mask != ALL:
-            value = value & mask | (self.registers[register] or 0) & ~mask
+            value = value & mask | self.registers[register] & ~mask
         self.registers[register] = value
 
 

@@ -22,6 +22,14 @@ WGMMA_SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
 TCGEN05_SWIZZLES = {0: 0, 2: 128, 4: 64, 6: 32}
 
 
+def _bits(*ranges: tuple[int, int]) -> int:
+    return sum((1 << high + 1) - (1 << low) for low, high in ranges)
+
+
+RESERVED_WGMMA = _bits((14, 15), (30, 31), (46, 48), (52, 61))
+RESERVED_TCGEN05 = _bits((14, 15), (30, 31), (53, 60))
+
+
 @dataclass(frozen=True)
 class Descriptor:
     """Bytes throughout. leading, stride: what they step over depends on the layout, see `chunks`."""
@@ -37,6 +45,8 @@ def descriptor(bits: int, blackwell: bool) -> Descriptor:
     """The fields of a 64-bit matrix descriptor; a Stop for what is not emulated."""
     code = bits >> 61 & 7 if blackwell else bits >> 62 & 3
     table = TCGEN05_SWIZZLES if blackwell else WGMMA_SWIZZLES
+    if bits & (RESERVED_TCGEN05 if blackwell else RESERVED_WGMMA):
+        raise Undefined(f"the matrix descriptor {bits:#018x} has bits set that are reserved")
     if blackwell and bits >> 46 & 7 != 1:
         raise Undefined(f"the matrix descriptor {bits:#018x} has {bits >> 46 & 7} in bits 46 to 48, where 1 must be")
     if code not in table:
@@ -141,5 +151,4 @@ def product(a: Array, b: Array) -> Array:
     """a (M x K) times b (N x K) transposed: float32, or exact int32 that wraps."""
     if a.dtype == np.int32:
         return (a.astype(np.float64) @ b.T.astype(np.float64)).astype(np.int64).astype(np.int32)
-    with np.errstate(all="ignore"):
-        return a @ b.T
+    return a @ b.T

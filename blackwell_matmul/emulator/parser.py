@@ -74,23 +74,6 @@ class Nothing:
 Operand = Register | Number | Symbol | Address | Vector | Pair | Not | Nothing
 
 
-def registers_in(operand: Operand) -> Iterator[Register]:
-    """The registers that an operand is made of."""
-    if isinstance(operand, Register):
-        yield operand
-    elif isinstance(operand, Address):
-        for part in (operand.base, *operand.coordinates):
-            yield from registers_in(part)
-    elif isinstance(operand, Vector):
-        for part in operand.parts:
-            yield from registers_in(part)
-    elif isinstance(operand, Pair):
-        yield from registers_in(operand.first)
-        yield from registers_in(operand.second)
-    elif isinstance(operand, Not):
-        yield from registers_in(operand.operand)
-
-
 @dataclass(frozen=True, slots=True)
 class SourceLine:
     file: str

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from blackwell_matmul.emulator.code import EXIT, Executable
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
-from blackwell_matmul.emulator.parser import Pair, Register, Vector, registers_in
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.errors import EmulationError
 
@@ -120,6 +121,10 @@ class Execution:
 
     def run(self) -> None:
         """Run to the end; EmulationError, one sentence with the line, where there is none."""
+        with np.errstate(all="ignore"):  # what overflows, and NaN, is part of the arithmetic
+            self._run_all()
+
+    def _run_all(self) -> None:
         idle, timed_out = 0, None
         while self.waiting or self.resident:
             if not self.resident or (self.order == "random" and self.random.random() < 0.01):
@@ -148,6 +153,12 @@ class Execution:
 
     def _retire(self) -> None:
         kept = [cluster for cluster in self.resident if not cluster.is_done]
+        for cluster in self.resident:
+            held = [cta.tensor.allocated for cta in cluster.ctas if cta.tensor.allocated]
+            if held and cluster not in kept:
+                raise EmulationError(
+                    f"a CTA ended with columns of tensor memory that it has not given back: {held[0]}."
+                )
         if len(kept) != len(self.resident) and self.choices.progress is not None:
             self.choices.progress(self.clusters - len(self.waiting) - len(kept), self.clusters)
         self.resident = kept
@@ -241,8 +252,6 @@ class Execution:
                     break
         except Undefined as stop:
             raise _told(stop, steps[pc]) from stop
-        except (TypeError, AttributeError, ValueError) as error:
-            raise _uninitialised(error, steps[pc], registers) from error
         except IndexError as error:
             if pc < len(steps):
                 raise
@@ -292,16 +301,6 @@ def _short(text: str, longest: int = 110) -> str:
 
 def _told(stop: Undefined, step: Executable | None) -> EmulationError:
     return EmulationError(f"{_where(step)}: {stop}.") if step else EmulationError(f"{stop}.")
-
-
-def _uninitialised(error: Exception, step: Executable, registers: list[Any]) -> Exception:
-    """A register that nothing wrote is None, the result's own aside; any other error is a fault of this package."""
-    guard, operands = step.source.guard, step.source.operands
-    sources = operands[isinstance(operands[0], (Register, Vector, Pair)) :] if operands else ()
-    read = [each.slot for operand in sources for each in registers_in(operand)] + ([guard[0].slot] if guard else [])
-    if any(registers[index] is None for index in read):
-        return _told(Undefined("reads a register that nothing has written"), step)
-    return error
 
 
 def _others(warp: WarpState, strand: Strand, ready: list[Strand]) -> tuple[set[int], int]:

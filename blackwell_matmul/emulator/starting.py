@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,24 @@ from blackwell_matmul.emulator.spaces import RANK
 Extents = tuple[int, int, int]
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where variables lie. addresses: of those that are the same for every CTA; shared and local: offsets in the CTA's
+    shared memory and in each thread's local memory; and the bytes of these.
+    """
+
+    addresses: dict[str, int]
+    shared: dict[str, int]
+    shared_bytes: int
+    local: dict[str, int]
+    local_bytes: int
+
+
 class Starter:
     """Makes the clusters of a launch, with what each warp finds in its special registers."""
 
-    def __init__(
-        self, builder: Builder, grid: Extents, block: Extents, cluster: Extents, addresses: dict[str, int],
-        shared: dict[str, int], shared_bytes: int,
-    ) -> None:  # fmt: skip
-        """addresses: of variables, the same for every CTA; shared: offsets of those in shared memory."""
-        self.builder, self.grid, self.block, self.cluster = builder, grid, block, cluster
-        self.addresses, self.shared, self.shared_bytes = addresses, shared, shared_bytes
+    def __init__(self, builder: Builder, grid: Extents, block: Extents, cluster: Extents, places: Places) -> None:
+        self.builder, self.grid, self.block, self.cluster, self.places = builder, grid, block, cluster, places
 
     def start(self, grid: Execution, origin: Extents) -> ClusterState:
         """The cluster whose first CTA has this index."""
@@ -33,7 +42,7 @@ class Starter:
         size = self.cluster[0] * self.cluster[1] * self.cluster[2]
         for rank in range(size):
             place = _each(int.__add__, origin, _unravelled(rank, self.cluster))
-            cta = CtaState(made, rank, place, self.shared_bytes)
+            cta = CtaState(made, rank, place, self.places.shared_bytes)
             threads = self.block[0] * self.block[1] * self.block[2]
             cta.warps = [self._warp(cta, warp, threads - LANES * warp) for warp in range(-(-threads // LANES))]
             made.ctas.append(cta)
@@ -43,15 +52,18 @@ class Starter:
         registers = list(self.builder.slots)
         for (name, nbytes), slot in self.builder.specials.items():
             registers[slot] = _filled(self._special(name, cta, index), nbytes)
-        return WarpState(cta, index, registers, threads)
+        return WarpState(cta, index, registers, threads, self.places.local_bytes)
 
     def _special(self, name: str, cta: CtaState, warp: int) -> Any:
         """The value of a special register, or the address of a variable (PTX ISA, "Special Registers")."""
         name, _, offset = name.partition("+")
-        if name in self.shared:
-            return (cta.rank << RANK) + self.shared[name] + int(offset or 0)
-        if name in self.addresses:
-            return self.addresses[name] + int(offset or 0)
+        places = self.places
+        if name in places.shared:
+            return (cta.rank << RANK) + places.shared[name] + int(offset or 0)
+        if name in places.local:  # an address of each lane's own
+            return _LANE * places.local_bytes + places.local[name] + int(offset or 0)
+        if name in places.addresses:
+            return places.addresses[name] + int(offset or 0)
         base, _, axis = name.partition(".")
         value = SPECIALS[base](self, cta, warp)
         return value["xyz".index(axis)] if axis else value
@@ -98,6 +110,6 @@ SPECIALS: dict[str, Callable[[Starter, CtaState, int], Any]] = {
     "%clock": lambda run, cta, warp: 0,
     "%clock64": lambda run, cta, warp: 0,
     "%globaltimer": lambda run, cta, warp: 0,
-    "%total_smem_size": lambda run, cta, warp: run.shared_bytes,
+    "%total_smem_size": lambda run, cta, warp: run.places.shared_bytes,
     "WARP_SZ": lambda run, cta, warp: LANES,
 }

@@ -27,7 +27,7 @@ def install(monkeypatch: pytest.MonkeyPatch, change: Change = lambda tensors: No
         if compiled:
             bundle = compile(script, *args, **options)
             return SimpleNamespace(**made, plan=bundle.plan, consts=bundle.consts, schedule=options["schedule"])
-        bound = comparing.bind(script, args, schedule=options["schedule"], target=comparing.TARGET)
+        bound = comparing.bind(script, args, schedule=options["schedule"], target=comparing.target())
         parameters = [SimpleNamespace(name=name) for name in bound.kernel_args]
         plan, consts = SimpleNamespace(parameters=parameters), bound.consts
         return SimpleNamespace(**made, plan=plan, consts=consts, schedule=options["schedule"])
@@ -37,7 +37,7 @@ def install(monkeypatch: pytest.MonkeyPatch, change: Change = lambda tensors: No
             names = [parameter.name for parameter in bundle.plan.parameters]
             given = {**bundle.consts, **dict(zip(names, args, strict=True))}
             call = [given[name] for name in bundle.named]
-            simulate(bundle.script, *call, target=comparing.TARGET, schedule=bundle.schedule, workers=1, trace=False)
+            simulate(bundle.script, *call, target=comparing.target(), schedule=bundle.schedule, workers=1, trace=False)
             launched.append(bundle)
             change([each for each in call if isinstance(each, torch.Tensor)])
 

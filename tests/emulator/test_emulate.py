@@ -150,11 +150,7 @@ def test_an_instruction_that_is_not_known_has_its_line_and_text() -> None:
         refused("PTX line", ADD.replace("mul.f32 %r2, %r2, %r3;", text))
 
 
-def test_local_memory_and_tensor_maps_that_are_none() -> None:
-    refused(
-        "the kernel has local memory (depot), which is not emulated",
-        ADD.replace(".reg .pred %p;", ".reg .pred %p; .local .align 8 .b8 depot[16];"),
-    )
+def test_a_tensor_map_for_another_parameter() -> None:
     described = TensorMap(dtype="FLOAT32", pointer=np.zeros(64, np.float32), dims=(8, 8), strides_bytes=(32,), box=(8, 8), element_strides=(1, 1),
                           interleave="NONE", swizzle="NONE", l2_promotion="NONE", oob_fill="NONE")  # fmt: skip
     refused("parameter 1 of k has 4 bytes and was given 128", args=(np.zeros(4, np.float32), described, 1.0))

@@ -60,13 +60,18 @@ def test_the_start_of_a_swizzled_operand_may_lie_within_a_row() -> None:
     assert part.tobytes() == np.ascontiguousarray(whole[:, 16:32]).tobytes()
 
 
-@pytest.mark.parametrize(("word", "blackwell", "told"), [
-    (bits(0, 16, 16, 128, True) ^ 1 << 46, True, "has 0 in bits 46 to 48, where 1 must be"),
-    (bits(0, 16, 16, 128, True) ^ 1 << 47, True, "has 3 in bits 46 to 48"),
-    (bits(0, 16, 16, 0, True) | 1 << 61, True, "has swizzle mode 1, which is not emulated"),
-    (bits(0, 16, 16, 0, True) | 7 << 61, True, "swizzle mode 7"), (bits(0, 16, 16, 128, True) | 1 << 49, True, "base offset"),
-    (bits(0, 16, 16, 128, False) | 2 << 49, False, "base offset"), (bits(0, 16, 16, 128, True) | 1 << 52, True, "absolute step"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("word", "blackwell", "told"),
+    [
+        (bits(0, 16, 16, 128, True) ^ 1 << 46, True, "has 0 in bits 46 to 48, where 1 must be"),
+        (bits(0, 16, 16, 128, True) ^ 1 << 47, True, "has 3 in bits 46 to 48"),
+        (bits(0, 16, 16, 0, True) | 1 << 61, True, "has swizzle mode 1, which is not emulated"),
+        (bits(0, 16, 16, 0, True) | 7 << 61, True, "swizzle mode 7"),
+        (bits(0, 16, 16, 128, True) | 1 << 49, True, "base offset"),
+        (bits(0, 16, 16, 128, False) | 2 << 49, False, "base offset"),
+        (bits(0, 16, 16, 128, True) | 1 << 52, True, "absolute step"),
+    ],
+)
 def test_descriptors_that_stop(word: int, blackwell: bool, told: str) -> None:
     with pytest.raises(Undefined, match=told):
         descriptor(word, blackwell)

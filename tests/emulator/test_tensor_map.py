@@ -11,8 +11,18 @@ import pytest
 from blackwell_matmul.emulator import TensorMap, tensor_map
 from blackwell_matmul.emulator.spaces import Undefined
 
-PLAIN = {"dtype": "FLOAT16", "pointer": 0, "dims": (64, 10), "strides_bytes": (128,), "box": (16, 4), "element_strides": (1, 1),
-         "interleave": "NONE", "swizzle": "NONE", "l2_promotion": "NONE", "oob_fill": "NONE"}  # fmt: skip
+PLAIN = {
+    "dtype": "FLOAT16",
+    "pointer": 0,
+    "dims": (64, 10),
+    "strides_bytes": (128,),
+    "box": (16, 4),
+    "element_strides": (1, 1),
+    "interleave": "NONE",
+    "swizzle": "NONE",
+    "l2_promotion": "NONE",
+    "oob_fill": "NONE",
+}
 
 
 def decoded(address: int = 4096, **changed: Any) -> tensor_map.Map:
@@ -84,12 +94,21 @@ def test_swizzles_exchange_chunks_by_the_absolute_address(span: int, bits: int) 
     assert tensor_map.swizzled(places, 0).tolist() == places.tolist()
 
 
-@pytest.mark.parametrize(("changed", "told"), [
-    ({"strides_bytes": (120,)}, "are no multiples of 16 bytes"), ({"box": (16, 257)}, "outside of 1 to 256"), ({"box": (16, 0)}, "outside of 1 to 256"),
-    ({"element_strides": (1, 9)}, "1 to 8"), ({"box": (4, 4)}, "rows of 8 bytes are no multiple of 16"),
-    ({"box": (64, 4), "swizzle": "64B"}, "rows of 128 bytes .* longer than the swizzle of 64"), ({"address": 8}, "no multiples of 16"),
-    ({"interleave": "16B"}, "interleave 16B is not emulated"), ({"swizzle": "96B"}, "swizzle 96B is not emulated"), ({"dtype": "FP3"}, "element type FP3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"strides_bytes": (120,)}, "are no multiples of 16 bytes"),
+        ({"box": (16, 257)}, "outside of 1 to 256"),
+        ({"box": (16, 0)}, "outside of 1 to 256"),
+        ({"element_strides": (1, 9)}, "1 to 8"),
+        ({"box": (4, 4)}, "rows of 8 bytes are no multiple of 16"),
+        ({"box": (64, 4), "swizzle": "64B"}, "rows of 128 bytes .* longer than the swizzle of 64"),
+        ({"address": 8}, "no multiples of 16"),
+        ({"interleave": "16B"}, "interleave 16B is not emulated"),
+        ({"swizzle": "96B"}, "swizzle 96B is not emulated"),
+        ({"dtype": "FP3"}, "element type FP3"),
+    ],
+)
 def test_maps_that_the_driver_refuses(changed: dict[str, Any], told: str) -> None:
     with pytest.raises(Undefined, match=told):
         decoded(**changed)

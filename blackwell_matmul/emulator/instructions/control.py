@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import EXIT, Act, Builder, Unknown, instruction, last_type
-from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, first, indices, lanes, mask_of
+from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, first, indices, lanes, mask_of
 from blackwell_matmul.emulator.machine import NamedBarrier, Waiting, WarpState, together
 from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement, Symbol
 from blackwell_matmul.emulator.spaces import Undefined

@@ -37,7 +37,7 @@ _WIDE: dict[str, Any] = {
 def convert(build: Builder, each: Statement) -> Act:
     """`cvt{.rounding}{.relu}{.satfinite}.to.from d, a{, b}`; a pair takes a into the upper half ("cvt")."""
     to, source = each.modifiers[-2:]
-    if source in NARROW and to not in _WIDE or {"pack", "rs"} & set(each.modifiers) or "scaled" in each.opcode:
+    if (source in NARROW and to not in _WIDE) or {"pack", "rs"} & set(each.modifiers) or "scaled" in each.opcode:
         raise Unknown(f"{each.opcode} is not emulated")
     if to in NARROW or to in ("f16x2", "bf16x2"):
         return _to_pair(build, each, to, source)
@@ -49,9 +49,8 @@ def convert(build: Builder, each: Statement) -> Act:
     target, widen = build.target(each.operands[0]), _widen(build, each, to)
 
     def act(warp: WarpState, mask: int) -> None:
-        with np.errstate(all="ignore"):
-            value = change(flushed(read(warp))) if flush and source == "f32" else change(read(warp))
-            value = flushed(value) if flush and to == "f32" else value
+        value = change(flushed(read(warp))) if flush and source == "f32" else change(read(warp))
+        value = flushed(value) if flush and to == "f32" else value
         warp.set(target, value.view(word) if widen is None else widen(value), mask)
 
     return act
@@ -140,12 +139,11 @@ def _to_pair(build: Builder, each: Statement, to: str, source: str) -> Act:
     widen = build.fit(each.operands[0], nbytes)
 
     def act(warp: WarpState, mask: int) -> None:
-        with np.errstate(all="ignore"):
-            if len(reads) == 2:
-                values = np.stack([reads[1](warp).view(np.float32), reads[0](warp).view(np.float32)], axis=1)
-            else:
-                values = unpacked(reads[0](warp), source)
-            word = packed(values, to, each.modifiers)
+        if len(reads) == 2:
+            values = np.stack([reads[1](warp).view(np.float32), reads[0](warp).view(np.float32)], axis=1)
+        else:
+            values = unpacked(reads[0](warp), source)
+        word = packed(values, to, each.modifiers)
         warp.set(target, word if widen is None else widen(word), mask)
 
     return act
@@ -214,10 +212,7 @@ def move(build: Builder, each: Statement) -> Act:
         raise Unknown(f"{each.opcode} between registers of other sizes is not emulated")
 
     def act(warp: WarpState, mask: int) -> None:
-        value = warp.registers[slot]
-        if value is None:
-            raise TypeError("NoneType")
-        warp.set(target, value, mask)
+        warp.set(target, warp.registers[slot], mask)
 
     return act
 

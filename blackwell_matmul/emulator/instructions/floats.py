@@ -33,13 +33,12 @@ def floating(build: Builder, each: Statement, function: Callable[..., Any], arit
     type, count, finish = last_type(each), len(each.operands), _finish(each)
 
     def compute(*values: Any) -> Any:
-        with np.errstate(all="ignore"):
-            kind = values[0].dtype
-            if "ftz" in each.modifiers:
-                values = tuple(map(flushed, values))
-            wide = [value.astype(np.float32) for value in values] if kind.itemsize == 2 else values
-            result = finish(function(*wide), kind)
-            return canonical(result) if arithmetic else result
+        kind = values[0].dtype
+        if "ftz" in each.modifiers:
+            values = tuple(map(flushed, values))
+        wide = [value.astype(np.float32) for value in values] if kind.itemsize == 2 else values
+        result = finish(function(*wide), kind)
+        return canonical(result) if arithmetic else result
 
     if type in PACKED:
         element, raw = PACKED[type], "b64" if type == "f32x2" else "b32"

@@ -90,8 +90,7 @@ def registers_of(value: Array, type: str) -> Array:
     rows, columns = accumulator_places(value.shape[1])
     raw = value[rows, columns]
     if type == "f16":
-        with np.errstate(all="ignore"):
-            half = raw.astype(np.float16).reshape(len(raw) // 2, 2, LANES).transpose(0, 2, 1)
+        half = raw.astype(np.float16).reshape(len(raw) // 2, 2, LANES).transpose(0, 2, 1)
         return np.ascontiguousarray(half).view(np.uint32).reshape(len(raw) // 2, LANES)
     return np.ascontiguousarray(raw).view(np.uint32)
 
@@ -110,8 +109,7 @@ def multiply(build: Builder, each: Statement) -> Act:
         if wait is not None:
             return wait
         result = product(fragment_a(words(warp, a), types[1]), fragment_b(words(warp, b), types[2]))
-        with np.errstate(all="ignore"):
-            result = result + accumulator(words(warp, c), types[3])
+        result = result + accumulator(words(warp, c), types[3])
         for slot, word in zip(d, registers_of(result, types[0])):
             warp.set(slot, word, mask)
         return None
@@ -196,10 +194,9 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
             left = matrix(memory, descriptor(operands[0], False), 64, k, types[1], not flips[0])[row : row + 16]
         right = matrix(memory, descriptor(operands[-1], False), n, k, types[2], not flips[1])
         result = product(left, right)
-        with np.errstate(all="ignore"):
-            result = result * result.dtype.type(signs[0] * signs[1]) if signs[0] * signs[1] < 0 else result
-            if added:
-                result = result + accumulator(words(warp, d), types[0])
+        result = result * result.dtype.type(signs[0] * signs[1]) if signs[0] * signs[1] < 0 else result
+        if added:
+            result = result + accumulator(words(warp, d), types[0])
         for slot, word in zip(d, registers_of(result, types[0])):
             warp.registers[slot] = word
 

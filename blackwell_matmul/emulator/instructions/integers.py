@@ -115,8 +115,7 @@ def remainder(build: Builder, each: Statement) -> Act:
 
 def _quotient(a: Array, b: Array) -> Array:
     safe = np.where(b == 0, b.dtype.type(1), b)
-    with np.errstate(over="ignore"):  # the lowest number by -1 stays what it is
-        floor = a // safe
+    floor = a // safe
     if a.dtype.kind == "i":
         floor += (floor * safe != a) & ((a < 0) != (safe < 0))
     return np.where(b == 0, ~b.dtype.type(0), floor)

@@ -32,7 +32,7 @@ def where(warp: WarpState, addresses: Array, space: str, what: str) -> list[tupl
     if window == PARAM >> WINDOW:
         return [(warp.cta.cluster.grid.parameters, addresses | np.uint64(PARAM), slice(None))]
     if window == LOCAL >> WINDOW:
-        raise Undefined("addresses local memory, which a kernel here has none of")
+        return [(warp.local, addresses | np.uint64(LOCAL), slice(None))]
     return [(memory, addresses[which], which) for memory, which in warp.cta.cluster.grid.memory.split(addresses, what)]
 
 
@@ -259,15 +259,14 @@ def atomic(build: Builder, each: Statement) -> Act:
     def act(warp: WarpState, mask: int) -> None:
         results = [np.zeros(LANES, WORDS[size]) for _ in range(count)]
         places = address(warp)
-        with np.errstate(all="ignore"):
-            for lane in indices(mask):
-                for part in range(count):
-                    place = places[lane : lane + 1] + np.uint64(part * size)
-                    old = gather(warp, place, space, size).view(kind)
-                    new = [column[part](warp)[lane : lane + 1].view(kind) for column in values]
-                    value = np.array([function(old[i], *[n[i] for n in new]) for i in range(kind_count)], kind)
-                    results[part][lane] = old.view(WORDS[size])[0]
-                    scatter(warp, place, value.view(WORDS[size]), space, size)
+        for lane in indices(mask):
+            for part in range(count):
+                place = places[lane : lane + 1] + np.uint64(part * size)
+                old = gather(warp, place, space, size).view(kind)
+                new = [column[part](warp)[lane : lane + 1].view(kind) for column in values]
+                value = np.array([function(old[i], *[n[i] for n in new]) for i in range(kind_count)], kind)
+                results[part][lane] = old.view(WORDS[size])[0]
+                scatter(warp, place, value.view(WORDS[size]), space, size)
         for target, result in zip(targets, results):
             warp.set(target, result, mask)
 

@@ -354,11 +354,10 @@ def _accumulate(
     column = column + (target & 0xFFFF)
     lane = lane + (target >> 16)
     cta.tensor.check(int(column.min()), int(column.max() - column.min()) + 1, "a product writes")
-    with np.errstate(all="ignore"):
-        if keeps:
-            old = _from_words(cta.tensor.read(lane, column, "a product adds to"), shape.d)
-            result = result + (old * old.dtype.type(2.0**-down) if down else old)
-        raw = _to_words(result, shape.d)
+    if keeps:
+        old = _from_words(cta.tensor.read(lane, column, "a product adds to"), shape.d)
+        result = result + (old * old.dtype.type(2.0**-down) if down else old)
+    raw = _to_words(result, shape.d)
     if skipped:
         kept = np.array([not skipped >> int(each) & 1 for each in lane[:, 0]])
         lane, column, raw = lane[kept], column[kept], raw[kept]
@@ -398,8 +397,7 @@ def _scaled(cta: CtaState, left: Array, right: Array, scales: list[int], shape: 
         (values.reshape(len(values), blocks, shape.block) * factor[:, :, None]).reshape(values.shape)
         for values, factor in zip((left, right), factors)
     ]
-    with np.errstate(all="ignore"):
-        return (wide[0].astype(np.float64) @ wide[1].T.astype(np.float64)).astype(np.float32)
+    return (wide[0].astype(np.float64) @ wide[1].T.astype(np.float64)).astype(np.float32)
 
 
 def _scales(cta: CtaState, address: int, rows: int, blocks: int, type: str, id: int) -> Array:

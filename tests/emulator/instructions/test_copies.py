@@ -23,26 +23,41 @@ def source() -> Any:
 
 
 @pytest.mark.parametrize("nbytes", [4, 8, 16])
-@pytest.mark.parametrize("wait", ["cp.async.commit_group; cp.async.wait_group 0;", "cp.async.wait_all;",
-                                  "cp.async.mbarrier.arrive.noinc.shared.b64 [bar];" + WAIT])  # fmt: skip
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "cp.async.commit_group; cp.async.wait_group 0;",
+        "cp.async.wait_all;",
+        "cp.async.mbarrier.arrive.noinc.shared.b64 [bar];" + WAIT,
+    ],
+)
 def test_what_the_source_lacks_is_zero(nbytes: int, wait: str) -> None:
     """Each lane copies up to 16 bytes, of which the odd ones have half and the last none."""
     data, out = source(), np.full(512, 9, np.uint8)
     zero = "st.shared.v4.u32 [%r32], {0, 0, 0, 0};"
-    run(BARRIER.replace("[bar], 1", "[bar], 32") + f"""
+    run(
+        BARRIER.replace("[bar], 1", "[bar], 32")
+        + f"""
         mad.lo.u32 %r32, %r39, 16, %r30; {zero} and.b32 %r5, %r39, 1; setp.eq.u32 %p2, %r5, 1; selp.u32 %r6, {nbytes // 2}, {nbytes}, %p2;
         setp.eq.u32 %p3, %r39, 31; selp.u32 %r6, 0, %r6, %p3;
-        mul.wide.u32 %x1, %r39, 16; add.s64 %x1, %x1, %x10; cp.async.{'cg' if nbytes == 16 else 'ca'}.shared.global [%r32], [%x1], {nbytes}, %r6;
-        {wait}""" + OUT, data, out)  # fmt: skip
+        mul.wide.u32 %x1, %r39, 16; add.s64 %x1, %x1, %x10; cp.async.{"cg" if nbytes == 16 else "ca"}.shared.global [%r32], [%x1], {nbytes}, %r6;
+        {wait}"""
+        + OUT,
+        data,
+        out,
+    )
     for lane in range(32):
         kept = 0 if lane == 31 else nbytes // 2 if lane % 2 else nbytes
         assert out[16 * lane :][:16].tolist() == [*data[16 * lane :][:kept].tolist(), *[0] * (16 - kept)]
 
 
 def test_groups_complete_in_their_order_and_no_earlier() -> None:
-    body = BOX + """mad.lo.u32 %r32, %r39, 16, %r30; mul.wide.u32 %x1, %r39, 16; add.s64 %x1, %x1, %x10;
+    body = (
+        BOX
+        + """mad.lo.u32 %r32, %r39, 16, %r30; mul.wide.u32 %x1, %r39, 16; add.s64 %x1, %x1, %x10;
         cp.async.ca.shared.global [%r32], [%x1], 16; cp.async.commit_group; cp.async.ca.shared.global [%r32+512], [%x1], 16; cp.async.commit_group;
-        cp.async.wait_group 1; {}"""  # fmt: skip
+        cp.async.wait_group 1; {}"""
+    )
     data, out = source(), np.zeros(512, np.uint8)
     run(body.format(OUT), data, out)
     assert out.tolist() == data.tolist()
@@ -68,31 +83,61 @@ def test_bulk_copies_there_and_back() -> None:
 
 def test_a_bulk_copy_to_every_cta_of_a_mask_tells_each_ones_mbarrier() -> None:
     data, out = source(), np.zeros((4, 512), np.uint8)
-    run(BARRIER + """
+    run(
+        BARRIER
+        + """
         mov.u32 %r10, %cluster_ctarank; setp.eq.u32 %p4, %r10, 1; and.pred %p4, %p4, %p0; mov.b16 %h1, 5; setp.eq.u32 %p5, %r10, 0;
         setp.eq.u32 %p6, %r10, 2; or.pred %p5, %p5, %p6; and.pred %p6, %p5, %p0; mov.u32 %r1, 512;
         @%p6 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 512; barrier.cluster.arrive; barrier.cluster.wait;
         @%p4 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r30], [%x10], %r1, [%r31], %h1;
-        @!%p5 bra END;""" + WAIT + "mul.wide.u32 %x2, %r10, 512; add.s64 %x11, %x11, %x2;" + OUT + "END: barrier.cluster.arrive; barrier.cluster.wait;",
-        data, out, grid=4, cluster=4)  # fmt: skip
+        @!%p5 bra END;"""
+        + WAIT
+        + "mul.wide.u32 %x2, %r10, 512; add.s64 %x11, %x11, %x2;"
+        + OUT
+        + "END: barrier.cluster.arrive; barrier.cluster.wait;",
+        data,
+        out,
+        grid=4,
+        cluster=4,
+    )
     assert [each.tolist() == data.tolist() for each in out] == [True, False, True, False]
 
 
 def test_a_bulk_copy_that_adds() -> None:
     out = np.full(8, 5, np.uint32)
-    run(BOX + "st.shared.u32 [box], 1; mad.lo.u32 %r32, %r39, 4, %r30; st.shared.u32 [%r32], %r39; fence.proxy.async; bar.sync 0;"
-        "@%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%x10], [%r30], 32; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;", out)  # fmt: skip
+    run(
+        BOX
+        + "st.shared.u32 [box], 1; mad.lo.u32 %r32, %r39, 4, %r30; st.shared.u32 [%r32], %r39; fence.proxy.async; bar.sync 0;"
+        "@%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%x10], [%r30], 32; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;",
+        out,
+    )
     assert out.tolist() == [5 + i for i in range(8)]
 
 
-@pytest.mark.parametrize(("copy", "told"), [
-    ("cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r30], 32;", "reads 32 bytes at .* that nothing has written"),
-    ("cp.async.bulk.global.shared::cta.bulk_group [%x10+8], [%r30], 32;", "which are no multiples of 16"),
-    ("cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r30], 24;", "copies 24 bytes .* which are no multiples of 16"),
-    ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r30], [%x10+496], 32, [%r31];", "of argument 0, which has 512 bytes"),
-    ("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r30], [%x10], 32, [%r30+64];", "no mbarrier was initialised"),
-    ("cp.async.ca.shared.global [%r30+2], [%x10], 4;", "no multiple of 4"), ("cp.async.cg.shared.global [%r30], [%x10+508], 16;", "of argument 0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("copy", "told"),
+    [
+        (
+            "cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r30], 32;",
+            "reads 32 bytes at .* that nothing has written",
+        ),
+        ("cp.async.bulk.global.shared::cta.bulk_group [%x10+8], [%r30], 32;", "which are no multiples of 16"),
+        (
+            "cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r30], 24;",
+            "copies 24 bytes .* which are no multiples of 16",
+        ),
+        (
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r30], [%x10+496], 32, [%r31];",
+            "of argument 0, which has 512 bytes",
+        ),
+        (
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r30], [%x10], 32, [%r30+64];",
+            "no mbarrier was initialised",
+        ),
+        ("cp.async.ca.shared.global [%r30+2], [%x10], 4;", "no multiple of 4"),
+        ("cp.async.cg.shared.global [%r30], [%x10+508], 16;", "of argument 0"),
+    ],
+)
 def test_copies_that_stop(copy: str, told: str) -> None:
     with pytest.raises(EmulationError, match=r"^PTX line \d+: .*" + told + r".*\.$"):
         run(BARRIER + "@%p0 " + copy, source())
@@ -100,8 +145,16 @@ def test_copies_that_stop(copy: str, told: str) -> None:
 
 # --- tensor copies
 
-PLAIN = {"dtype": "UINT16", "strides_bytes": (64,), "box": (16, 8), "element_strides": (1, 1), "interleave": "NONE", "swizzle": "NONE",
-         "l2_promotion": "NONE", "oob_fill": "NONE"}  # fmt: skip
+PLAIN = {
+    "dtype": "UINT16",
+    "strides_bytes": (64,),
+    "box": (16, 8),
+    "element_strides": (1, 1),
+    "interleave": "NONE",
+    "swizzle": "NONE",
+    "l2_promotion": "NONE",
+    "oob_fill": "NONE",
+}
 TENSOR = ".param .align 64 .b8 map[128]"
 
 
@@ -161,12 +214,18 @@ def test_a_box_of_which_nothing_was_written_stops() -> None:
         )
 
 
-@pytest.mark.parametrize(("code", "told"), [
-    (LOAD.format(0, 0).replace("[%r30], [%x10", "[%r30+64], [%x10"), "copies a box to .* which is no multiple of 128"),
-    (LOAD.format(0, 0).replace("{0, 0}", "{0, 0, 0}"), "3 coordinates for a tensor map of rank 2"),
-    (LOAD.format(0, 0).replace("[%x10, {", "[%x10+32, {"), "a tensor map lies at .* no multiple of 64"),
-    (LOAD.format(0, 0).replace("[bar], 256", "[bar], 320"), r"64 bytes missing"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (
+            LOAD.format(0, 0).replace("[%r30], [%x10", "[%r30+64], [%x10"),
+            "copies a box to .* which is no multiple of 128",
+        ),
+        (LOAD.format(0, 0).replace("{0, 0}", "{0, 0, 0}"), "3 coordinates for a tensor map of rank 2"),
+        (LOAD.format(0, 0).replace("[%x10, {", "[%x10+32, {"), "a tensor map lies at .* no multiple of 64"),
+        (LOAD.format(0, 0).replace("[bar], 256", "[bar], 320"), r"64 bytes missing"),
+    ],
+)
 def test_tensor_copies_that_stop(code: str, told: str) -> None:
     with pytest.raises(EmulationError, match=told):
         tensor(code, np.zeros((10, 32), np.uint16))
@@ -188,6 +247,16 @@ def test_a_map_made_field_by_field() -> None:
     make = "".join(f"@%p0 tensormap.replace.tile.{field};" for field in fields)
     load = LOAD.format(8, 1).replace("[%x10, {", "[%x12, {")
     place = "mov.u64 %x12, space;"
-    run(place + BARRIER + make + "fence.proxy.tensormap::generic.acquire.gpu [%x12], 128;" + load.replace(BARRIER, "") + HALF + OUT, array, out,
-        outside=".global .align 64 .b8 space[128];")  # fmt: skip
+    run(
+        place
+        + BARRIER
+        + make
+        + "fence.proxy.tensormap::generic.acquire.gpu [%x12], 128;"
+        + load.replace(BARRIER, "")
+        + HALF
+        + OUT,
+        array,
+        out,
+        outside=".global .align 64 .b8 space[128];",
+    )
     assert out.tolist() == array[1:9, 8:24].reshape(-1).tolist()

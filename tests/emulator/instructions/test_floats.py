@@ -101,7 +101,7 @@ def test_a_product_and_a_sum_are_rounded_once(type: str) -> None:
 
 def test_a_bfloat16_sum_just_beside_a_tie_is_not_rounded_twice() -> None:
     """The product of 1 + 1/16 with itself is a tie; what is added to it is lost in 32 bits."""
-    oracle = lambda a, b, c: rounded(Fraction(a) * Fraction(b) + Fraction(c), "bf16")  # noqa: E731
+    oracle = lambda a, b, c: rounded(Fraction(a) * Fraction(b) + Fraction(c), "bf16")
     check(
         "fma.rn.bf16 %d, %a, %b, %c;", oracle, "bf16", *[np.array([1.0625])] * 2, np.array([2.0**-60, 0.0, -(2.0**-60)])
     )

@@ -35,10 +35,11 @@ FILL = (
 """Lane l of tensor memory holds 1000 · l + column."""
 
 SHAPES: dict[str, Any] = {
-    "32x32b.x8": (8, lambda t, i: (t, i)), "16x64b.x4": (4, lambda t, i: (t // 4 + t % 2 * 8, 2 * i + t % 4 // 2)),
+    "32x32b.x8": (8, lambda t, i: (t, i)),
+    "16x64b.x4": (4, lambda t, i: (t // 4 + t % 2 * 8, 2 * i + t % 4 // 2)),
     "16x128b.x2": (4, lambda t, i: (t // 4 + i % 2 * 8, i // 2 * 4 + t % 4)),
     "16x256b.x2": (8, lambda t, i: (t // 4 + i // 2 % 2 * 8, i // 4 * 8 + t % 4 * 2 + i % 2)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -120,37 +121,76 @@ def test_a_product_that_is_negated() -> None:
     assert out.tolist() == (-wanted[:, :8]).tolist()
 
 
-@pytest.mark.parametrize(("m", "n", "bits", "told"), [
-    (32, 16, 0, "a product of 32x16 for 1 CTAs; M is 64 or 128"), (256, 16, 0, "a product of 256x16"), (128, 8, 0, "a product of 128x8"),
-    (64, 0, 0, "a product of 64x0"), (128, 24, 0, "a product of 128x24"), (64, 264, 0, "a product of 64x264"),
-    (128, 16, 1 << 2, "a product of sparse operands is not emulated"), (128, 16, 3 << 7, "has formats 3 and 0; kind::f16 has"),
-    (128, 16, 2 << 4, "has accumulator format 3, which does not exist"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("m", "n", "bits", "told"),
+    [
+        (32, 16, 0, "a product of 32x16 for 1 CTAs; M is 64 or 128"),
+        (256, 16, 0, "a product of 256x16"),
+        (128, 8, 0, "a product of 128x8"),
+        (64, 0, 0, "a product of 64x0"),
+        (128, 24, 0, "a product of 128x24"),
+        (64, 264, 0, "a product of 64x264"),
+        (128, 16, 1 << 2, "a product of sparse operands is not emulated"),
+        (128, 16, 3 << 7, "has formats 3 and 0; kind::f16 has"),
+        (128, 16, 2 << 4, "has accumulator format 3, which does not exist"),
+    ],
+)
 def test_shapes_and_types_that_stop(m: int, n: int, bits: int, told: str) -> None:
     with pytest.raises(EmulationError, match=r"^PTX line \d+: @%p0 tcgen05.mma.*" + told):
         multiplied(m, n, bits=bits)
 
 
-@pytest.mark.parametrize(("word", "told"), [(128 >> 4 << 16 | 256 >> 4 << 32, "has 0 in bits 46 to 48, where 1 must be"),
-                                            (1 << 46 | 1 << 61, "swizzle mode 1")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        (128 >> 4 << 16 | 256 >> 4 << 32, "has 0 in bits 46 to 48, where 1 must be"),
+        (1 << 46 | 1 << 61, "swizzle mode 1"),
+    ],
+)
 def test_descriptors_that_stop(word: int, told: str) -> None:
     with pytest.raises(EmulationError, match=told):
         multiplied(128, 16, word)
 
 
-@pytest.mark.parametrize(("body", "told"), [
-    ("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%z0}, [%r31];", r"reads lanes 0 to 31, but warp \d reaches lanes \d+ to \d+"),
-    ("add.u32 %r33, %r34, 128; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%z0}, [%r33];", "reads columns 128 to 128 of tensor memory, not all allocated"),
-    ("tcgen05.ld.sync.aligned.32x32b.x2.b32 {%z0, %z1}, [%r34];", "reads tensor memory that nothing has written, at lane \\d+, column 0"),
-    ("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r34], {%z0};", "reads a register that nothing has written"),
-    ("@%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 48;", "allocates 48 columns"),
-    ("@%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 512;", "deadlock: .*for 512 free columns of tensor memory"),
-    ("@%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r31, 64;", r"gives back 64 columns of tensor memory from 0 on; allocated are \{0: 128\}"),
-    ("@%p2 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 32;",
-     "after the CTA gave up its permit"),
-    ("@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r30];", "no mbarrier was initialised"),
-    (f"mov.b32 %z1, {256 >> 4 << 24 | 4 << 17 | 16}; @%p0 tcgen05.mma.cta_group::2.kind::f16 [%r31], %x10, %x10, %z1, %p2;", "a pair of CTAs in a cluster of 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%z0}, [%r31];",
+            r"reads lanes 0 to 31, but warp \d reaches lanes \d+ to \d+",
+        ),
+        (
+            "add.u32 %r33, %r34, 128; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%z0}, [%r33];",
+            "reads columns 128 to 128 of tensor memory, not all allocated",
+        ),
+        (
+            "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%z0, %z1}, [%r34];",
+            "reads tensor memory that nothing has written, at lane \\d+, column 0",
+        ),
+        ("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r34], {%z0};", "reads a register that nothing has written"),
+        ("@%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 48;", "allocates 48 columns"),
+        (
+            "@%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 512;",
+            "deadlock: .*for 512 free columns of tensor memory",
+        ),
+        (
+            "@%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r31, 64;",
+            r"gives back 64 columns of tensor memory from 0 on; allocated are \{0: 128\}",
+        ),
+        (
+            "@%p2 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 32;",
+            "after the CTA gave up its permit",
+        ),
+        (
+            "@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r30];",
+            "no mbarrier was initialised",
+        ),
+        (
+            f"mov.b32 %z1, {256 >> 4 << 24 | 4 << 17 | 16}; @%p0 tcgen05.mma.cta_group::2.kind::f16 [%r31], %x10, %x10, %z1, %p2;",
+            "a pair of CTAs in a cluster of 1",
+        ),
+    ],
+)
 def test_what_stops(body: str, told: str) -> None:
     with pytest.raises(EmulationError, match=told):
         emulated(body, np.zeros(4, np.uint32))

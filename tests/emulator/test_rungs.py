@@ -1,0 +1,135 @@
+"""The compiled code of every rung, executed: right, and bit for bit what the simulator computes from the script.
+
+Small integers: every sum is exact, so that the order of the sums is of no concern.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from blackwell_matmul import compile, emulate, simulate
+from blackwell_matmul.emulator import ORDERS
+from blackwell_matmul.emulator.emulate import of_bundle
+from blackwell_matmul.emulator.parser import Number, parse
+from blackwell_matmul.emulator.scheduler import Choices
+from blackwell_matmul.errors import EmulationError
+from blackwell_matmul.kernels import RUNGS, rung
+from blackwell_matmul.problem import Schedule
+
+M, N, K = 137, 72, 136
+
+
+def operands(dtype: torch.dtype = torch.float16) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randint(-3, 4, (rows, K), generator=generator).to(dtype) for rows in (M, N))
+    return a, b, torch.full((M, N), float("nan"), dtype=dtype)
+
+
+def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a.double() @ b.double().T).to(a.dtype)
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_a_rung_computes_what_the_simulator_computes(name: str) -> None:
+    a, b, c = operands()
+    bundle = compile(rung(name), M, N, K, a, b, c)
+    order = sorted(ORDERS)[list(RUNGS).index(name) % len(ORDERS)]  # each order for some
+    took = emulate(bundle, M, a, b, c, order=order)
+    simulated = torch.full_like(c, float("nan"))
+    simulate(rung(name), M, N, K, a, b, simulated, workers=1)
+    assert torch.equal(c, product(a, b)) and torch.equal(c, simulated)
+    assert took.kernel == bundle.plan.kernel and took.target == bundle.target and took.instructions > 1000
+
+
+def test_m_is_free_and_nothing_of_no_rows_runs() -> None:
+    a, b, c = operands()
+    bundle = compile(rung("v2"), M, N, K, a, b, c)
+    for m in (1, 129):
+        some = torch.full((m, N), float("nan"), dtype=torch.float16)
+        emulate(bundle, m, a[:m], b, some)
+        assert torch.equal(some, product(a[:m], b))
+    assert emulate(bundle, 0, a[:0], b, c[:0]).instructions == 0
+
+
+# --- faults in the code generation
+
+
+def faulty(name: str, opcode: str, change: int, place: int = 2) -> EmulationError | bool:
+    """The rung with an immediate of each of these instructions changed: what stops it, or whether C is right."""
+    a, b, c = operands()
+    bundle = compile(rung(name), M, N, K, a, b, c, schedule=Schedule(block_k=64))
+    module = parse(bundle.ptx)
+    code = module.kernels[bundle.plan.kernel].instructions
+    count = 0
+    for index, each in enumerate(code):
+        number = each.operands[place] if each.opcode.startswith(opcode) and len(each.operands) > place else None
+        if isinstance(number, Number) and int(number.value).bit_length() > 60:
+            changed = (*each.operands[:place], Number(int(number.value) ^ change), *each.operands[place + 1 :])
+            code[index] = dataclasses.replace(each, operands=changed)
+            count += 1
+    assert count, f"no {opcode} of {name} has a descriptor"
+    try:
+        of_bundle(bundle, module, (M, a, b, c), Choices())
+    except EmulationError as error:
+        return error
+    return torch.equal(c, product(a, b))
+
+
+@pytest.mark.parametrize(
+    ("name", "bits", "what"),
+    [
+        ("v2", 6 << 61, "swizzle of 32 bytes"),
+        ("v2", 1 << 33, "stride"),
+        ("h2", 1 << 62, "swizzle"),
+        ("h2", 1 << 34, "stride"),
+    ],
+)
+def test_a_wrong_descriptor_shows(name: str, bits: int, what: str) -> None:
+    assert faulty(name, "or.b64", bits) is not True, what
+
+
+def test_a_reserved_bit_of_a_descriptor_stops_with_both_lines() -> None:
+    error = faulty("v2", "or.b64", 1 << 14)
+    assert isinstance(error, EmulationError)
+    assert "bits set that are reserved" in str(error) and "v2.py:" in str(error) and "tcgen05.mma" in str(error)
+
+
+@pytest.mark.parametrize("name", ["v1", "h1"])
+def test_another_swizzle_of_a_tensor_map_shows(name: str) -> None:
+    a, b, c = operands()
+    bundle = compile(rung(name), M, N, K, a, b, c, schedule=Schedule(block_k=64))
+    first, *others = bundle.plan.tensor_maps
+    assert first.swizzle == "128B"
+    plan = dataclasses.replace(bundle.plan, tensor_maps=(dataclasses.replace(first, swizzle="64B"), *others))
+    with pytest.raises(
+        EmulationError, match=r"rows of 128 bytes are no multiple of 16 or longer than the swizzle of 64"
+    ):
+        emulate(dataclasses.replace(bundle, plan=plan), M, a, b, c)
+
+
+def test_a_missing_arrival_is_a_deadlock_that_names_the_barrier_and_both_lines() -> None:
+    a, b, c = operands()
+    bundle = compile(rung("v2"), M, N, K, a, b, c)
+    module = parse(bundle.ptx)
+    code = module.kernels[bundle.plan.kernel].instructions
+    code[:] = [
+        dataclasses.replace(each, opcode="pmevent", operands=(Number(0),))
+        if each.opcode.startswith("tcgen05.commit")
+        else each
+        for each in code
+    ]
+    with pytest.raises(EmulationError, match=r"^deadlock: .*v2\.py:\d+: mbarrier\.try_wait.*1 of 1 arrivals"):
+        of_bundle(bundle, module, (M, a, b, c), Choices())
+
+
+def test_tensors_that_share_memory_share_it_here() -> None:
+    a, b, _ = operands()
+    whole = torch.full((M + 8, N), float("nan"), dtype=torch.float16)
+    bundle = compile(rung("h1"), M, N, K, a, b, whole[:M])
+    emulate(bundle, M, a, b, whole[4 : M + 4])
+    assert torch.equal(whole[4 : M + 4], product(a, b)) and whole[:4].isnan().all() and whole[M + 4 :].isnan().all()
+    assert np.isnan(whole[:4].numpy()).all()

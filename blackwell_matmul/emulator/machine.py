@@ -122,8 +122,9 @@ class TensorMemory:
 
     def read(self, rows: Any, columns: Any, what: str = "reads") -> Array:
         if not self.written[rows, columns].all():
-            lane, column = np.argwhere(~self.written[rows, columns])[0]
-            raise Undefined(f"{what} tensor memory that nothing has written ({lane} lanes and {column} columns in)")
+            missing = ~self.written[rows, columns]
+            lane, column = (int(np.broadcast_to(each, missing.shape)[missing][0]) for each in (rows, columns))
+            raise Undefined(f"{what} tensor memory that nothing has written, at lane {lane}, column {column}")
         return self.words[rows, columns]
 
     def write(self, rows: Any, columns: Any, values: Array) -> None:

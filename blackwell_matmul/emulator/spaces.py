@@ -102,6 +102,13 @@ class Memory:
             raise Undefined(f"{what} {nbytes} bytes at {offset:+,} of {self.name}, which has {self.nbytes:,} bytes")
         return self.data[offset : offset + nbytes]
 
+    def taken(self, address: int, nbytes: int) -> Array:
+        """A run of bytes that all were written."""
+        found, start = self.bytes(address, nbytes), address - self.base
+        if self.written is not None and not self.written[start : start + nbytes].all():
+            raise Undefined(f"reads {nbytes} bytes at {start:,} of {self.name} that nothing has written")
+        return found
+
     def mark(self, address: int, nbytes: int) -> None:
         """A run of bytes was written."""
         if self.written is not None:

@@ -153,7 +153,8 @@ class Box:
 def box_of(found: Map, coordinates: tuple[int, ...]) -> Box:
     """The box at these coordinates, the innermost first (PTX ISA, "Tiled Mode"): what is outside reads as zero."""
     piece, slot, per_piece = _pieces(found)
-    extents = (-(-found.box[0] // per_piece), *found.box[1:])
+    steps = (1, *found.steps[1:])  # the innermost is ignored, and of the others the box has every so manyth
+    extents = (-(-found.box[0] // per_piece), *(-(-size // step) for size, step in zip(found.box[1:], steps[1:])))
     if found.is_packed and coordinates[0] % per_piece:
         raise Undefined(f"a box of {found.type} starts at {coordinates[0]}, which is no multiple of {per_piece}")
     address = np.full((1,) * found.rank, found.address, np.int64)
@@ -161,7 +162,7 @@ def box_of(found: Map, coordinates: tuple[int, ...]) -> Box:
     for axis, (start, extent) in enumerate(zip(coordinates, extents)):
         shape = [1] * found.rank
         shape[found.rank - 1 - axis] = extent
-        index = (start // (per_piece if axis == 0 else 1) + np.arange(extent) * found.steps[axis]).reshape(shape)
+        index = (start // (per_piece if axis == 0 else 1) + np.arange(extent) * steps[axis]).reshape(shape)
         limit = found.dims[axis] // per_piece if axis == 0 else found.dims[axis]
         address = address + index * (piece if axis == 0 else found.strides[axis - 1])
         inside = inside & (index >= 0) & (index < limit)

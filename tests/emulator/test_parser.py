@@ -17,7 +17,7 @@ from blackwell_matmul.emulator.parser import (
     Symbol,
     Vector,
     parse,
-)  # fmt: skip
+)
 from blackwell_matmul.errors import InputError
 
 HEAD = ".version 8.7\n.target sm_100a\n.address_size 64\n"
@@ -137,16 +137,23 @@ def test_several_kernels_and_functions() -> None:
     assert list(module.kernels) == ["a", "b"] and module.target == "sm_100a"
 
 
-@pytest.mark.parametrize(("text", "told"), [
-    ("", "this is no PTX: it has no .version line"), ("int main() {}\n", "this is no PTX"),
-    (HEAD, "this PTX has no kernel (.entry)"), (HEAD + ".entry k() {\n  add.s32 ` 1;\n}", "PTX line 5: '` 1;' is not understood"),
-    (HEAD + ".entry k() {\n@%p bra L;\n}", "PTX line 5: the predicate '%p' is not declared"),
-    (HEAD + ".entry k() {\n.reg .v4 .b32 %r;\n}", "PTX line 5: vector registers are not emulated"),
-    (HEAD + ".entry k() {\n.reg .b32 %r<2>;\nld.u32 %r1, [{%r0}];\n}", "is no address"),
-    (HEAD + ".entry k() {\n.reg .b32 %r<x>;\n}", "PTX line 5"), (HEAD + ".entry k() {\n.loc 1\nret;\n}", "PTX line 5"),
-    (HEAD + ".global .u64 p = generic(x);\n.entry k() { ret; }", "PTX line 4"), (HEAD + ".entry k(.param .u64 a[x]) { ret; }", "PTX line 4"),
-    (HEAD + ".entry k() {\n.reg .quad %r;\nret; }", "PTX line 5"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "this is no PTX: it has no .version line"),
+        ("int main() {}\n", "this is no PTX"),
+        (HEAD, "this PTX has no kernel (.entry)"),
+        (HEAD + ".entry k() {\n  add.s32 ` 1;\n}", "PTX line 5: '` 1;' is not understood"),
+        (HEAD + ".entry k() {\n@%p bra L;\n}", "PTX line 5: the predicate '%p' is not declared"),
+        (HEAD + ".entry k() {\n.reg .v4 .b32 %r;\n}", "PTX line 5: vector registers are not emulated"),
+        (HEAD + ".entry k() {\n.reg .b32 %r<2>;\nld.u32 %r1, [{%r0}];\n}", "is no address"),
+        (HEAD + ".entry k() {\n.reg .b32 %r<x>;\n}", "PTX line 5"),
+        (HEAD + ".entry k() {\n.loc 1\nret;\n}", "PTX line 5"),
+        (HEAD + ".global .u64 p = generic(x);\n.entry k() { ret; }", "PTX line 4"),
+        (HEAD + ".entry k(.param .u64 a[x]) { ret; }", "PTX line 4"),
+        (HEAD + ".entry k() {\n.reg .quad %r;\nret; }", "PTX line 5"),
+    ],
+)
 def test_what_is_no_ptx_is_told_in_a_sentence(text: str, told: str) -> None:
     with pytest.raises(InputError) as caught:
         parse(text)

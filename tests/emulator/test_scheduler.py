@@ -90,8 +90,12 @@ def test_a_deadlock_of_arrivals_and_of_threads() -> None:
     with pytest.raises(EmulationError, match="barrier 2: 32 of 64 threads are there"):
         run("setp.ge.u32 %p0, %r39, 32; @%p0 bra END; bar.sync 2; END: bar.sync 3;", block=64)
     with pytest.raises(EmulationError, match="64 threads of the cluster are missing"):
-        run("mov.u32 %r1, %cluster_ctarank; setp.eq.u32 %p0, %r1, 0; @!%p0 bra L; barrier.cluster.arrive; barrier.cluster.wait; "
-            "L: bar.sync 2, 64;", grid=3, cluster=3)  # fmt: skip
+        run(
+            "mov.u32 %r1, %cluster_ctarank; setp.eq.u32 %p0, %r1, 0; @!%p0 bra L; barrier.cluster.arrive; barrier.cluster.wait; "
+            "L: bar.sync 2, 64;",
+            grid=3,
+            cluster=3,
+        )
 
 
 def test_many_who_wait_are_told_in_few_words() -> None:

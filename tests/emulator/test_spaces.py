@@ -29,8 +29,12 @@ def test_behind_and_in_front_of_a_tensor() -> None:
         "st.global.u32 [%x10+-4], 1;",
         r"writes global memory at 0x[0-9a-f]+, which is 4 bytes in front of argument 0 \(128 bytes\)",
     )
-    stops("ld.global.u32 %r0, [%x11+1000000];", r"reads .* is 999,985 bytes behind argument 1 \(16 bytes\)", np.zeros(32, np.uint32),
-          np.zeros(4, np.uint32))  # fmt: skip
+    stops(
+        "ld.global.u32 %r0, [%x11+1000000];",
+        r"reads .* is 999,985 bytes behind argument 1 \(16 bytes\)",
+        np.zeros(32, np.uint32),
+        np.zeros(4, np.uint32),
+    )
     stops("mov.u64 %x1, 0; ld.u32 %r0, [%x1];", r"reads global memory at 0x0, which is .* in front of argument 0 .*")
 
 
@@ -43,8 +47,10 @@ def test_one_lane_of_many_outside() -> None:
         "mul.wide.u32 %x1, %r39, 8; add.s64 %x1, %x1, %x10; ld.global.u32 %r0, [%x1];",
         "reads global memory at .* behind argument 0 .*",
     )
-    found = stored("setp.lt.u32 %p0, %r39, 4; mul.wide.u32 %x1, %r39, 1000; add.s64 %x1, %x1, %x10; mov.u32 %r0, 1;"
-                   "setp.eq.u32 %p1, %r39, 0; @%p1 ld.global.u32 %r0, [%x1];")  # fmt: skip
+    found = stored(
+        "setp.lt.u32 %p0, %r39, 4; mul.wide.u32 %x1, %r39, 1000; add.s64 %x1, %x1, %x10; mov.u32 %r0, 1;"
+        "setp.eq.u32 %p1, %r39, 0; @%p1 ld.global.u32 %r0, [%x1];"
+    )
     assert found.tolist() == [0xDEAD] + [1] * 31
 
 
@@ -52,8 +58,11 @@ def test_misaligned() -> None:
     stops("ld.global.u32 %r0, [%x10+2];", "reads 4 bytes at 2 of argument 0: no multiple of 4")
     stops("st.global.u16 [%x10+1], 1;", "writes 2 bytes at 1 of argument 0: no multiple of 2")
     stops("ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%x10+8];", "reads 16 bytes at 8 of argument 0: no multiple of 16")
-    stops("ld.global.v8.b32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%x10+16];", "reads 32 bytes at 16 of argument 0: no multiple of 32",
-          target="sm_100a")  # fmt: skip
+    stops(
+        "ld.global.v8.b32 {%r0, %r1, %r2, %r3, %r4, %r5, %r6, %r7}, [%x10+16];",
+        "reads 32 bytes at 16 of argument 0: no multiple of 32",
+        target="sm_100a",
+    )
     stops(
         "st.global.v4.b64 [%x10+16], {%x10, %x10, %x10, %x10};",
         "writes 32 bytes at 16 of argument 0: no multiple of 32",
@@ -88,8 +97,11 @@ def test_local_memory_is_each_threads_own() -> None:
 
 
 def test_dynamic_shared_memory_is_behind_the_static() -> None:
-    found = stored("mov.u32 %r1, dyn; mov.u32 %r2, box; sub.u32 %r0, %r1, %r2; st.shared.u32 [dyn+252], %r0; ld.shared.u32 %r0, [dyn+252];",
-                   outside=".extern .shared .align 128 .b8 dyn[];\n.shared .align 4 .b8 box[4];", shared_bytes=256)  # fmt: skip
+    found = stored(
+        "mov.u32 %r1, dyn; mov.u32 %r2, box; sub.u32 %r0, %r1, %r2; st.shared.u32 [dyn+252], %r0; ld.shared.u32 %r0, [dyn+252];",
+        outside=".extern .shared .align 128 .b8 dyn[];\n.shared .align 4 .b8 box[4];",
+        shared_bytes=256,
+    )
     assert found.tolist() == [128] * 32
 
 
@@ -106,13 +118,27 @@ def test_narrow_loads_widen_with_their_sign() -> None:
 
 def test_narrow_stores_keep_their_neighbours() -> None:
     out = np.full(4, 0xAAAAAAAA, np.uint32)
-    run("mov.u32 %r1, 0x12345678; st.global.u8 [%x10+1], %r1; st.global.u16 [%x10+6], %r1; st.global.b64 [%x10+8], {%r1, %r1};"
-        .replace("st.global.b64 [%x10+8], {%r1, %r1};", "st.global.v2.u32 [%x10+8], {%r1, 7};"), out)  # fmt: skip
+    run(
+        "mov.u32 %r1, 0x12345678; st.global.u8 [%x10+1], %r1; st.global.u16 [%x10+6], %r1; st.global.b64 [%x10+8], {%r1, %r1};".replace(
+            "st.global.b64 [%x10+8], {%r1, %r1};", "st.global.v2.u32 [%x10+8], {%r1, 7};"
+        ),
+        out,
+    )
     assert [hex(each) for each in out] == ["0xaaaa78aa", "0x5678aaaa", "0x12345678", "0x7"]
 
 
-VECTORS = [("v2.u8", 1, 2), ("v4.u8", 1, 4), ("v2.b16", 2, 2), ("v4.b16", 2, 4), ("v8.b16", 2, 8), ("v2.b32", 4, 2), ("v4.b32", 4, 4),
-           ("v8.b32", 4, 8), ("v2.b64", 8, 2), ("v4.b64", 8, 4)]  # fmt: skip
+VECTORS = [
+    ("v2.u8", 1, 2),
+    ("v4.u8", 1, 4),
+    ("v2.b16", 2, 2),
+    ("v4.b16", 2, 4),
+    ("v8.b16", 2, 8),
+    ("v2.b32", 4, 2),
+    ("v4.b32", 4, 4),
+    ("v8.b32", 4, 8),
+    ("v2.b64", 8, 2),
+    ("v4.b64", 8, 4),
+]
 
 
 @pytest.mark.parametrize(("form", "size", "count"), VECTORS)
@@ -161,9 +187,12 @@ def test_generic_addresses_of_several_windows_in_one_load() -> None:
 
 
 def test_constants_and_globals_of_the_module() -> None:
-    found = stored("ld.const.u32 %r1, [table+4]; ld.global.s16 %r2, [more]; mov.u64 %x1, more; ld.global.u8 %r3, [%x1+2];"
-                   "mad.lo.u32 %r0, %r1, 1000, %r2; add.u32 %r0, %r0, %r3;", np.int32,
-                   outside=".const .align 4 .u32 table[3] = {1, 20, 3};\n.global .align 2 .s16 more[2] = {-5, 7};")  # fmt: skip
+    found = stored(
+        "ld.const.u32 %r1, [table+4]; ld.global.s16 %r2, [more]; mov.u64 %x1, more; ld.global.u8 %r3, [%x1+2];"
+        "mad.lo.u32 %r0, %r1, 1000, %r2; add.u32 %r0, %r0, %r3;",
+        np.int32,
+        outside=".const .align 4 .u32 table[3] = {1, 20, 3};\n.global .align 2 .s16 more[2] = {-5, 7};",
+    )
     assert found.tolist() == [20000 - 5 + 7] * 32
 
 

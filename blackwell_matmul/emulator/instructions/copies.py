@@ -191,7 +191,7 @@ def _issue_bulk(
     grid, cta = warp.cta.cluster.grid, warp.cta
 
     def run() -> None:
-        source = _memory(cta, place, spaces[1]).bytes(place, nbytes)
+        source = _memory(cta, place, spaces[1]).taken(place, nbytes)
         for target in targets:
             memory = _memory(cta, target, spaces[0])
             into = memory.bytes(target, nbytes, "writes")

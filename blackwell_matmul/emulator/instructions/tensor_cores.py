@@ -312,10 +312,12 @@ def _multiply(
 
 
 def _verify(shape: Shape, group: int) -> None:
-    """PTX ISA, "Matrix Shape": M of 64 or 128 for one CTA, 128 or 256 for two."""
-    if shape.m not in (64 * group, 128 * group) or not 8 <= shape.n <= 256:
+    """PTX ISA, "Matrix Shape": M of 64 or 128 for one CTA, 128 or 256 for two; N by 8 for M = 64, else by 16."""
+    step = 8 if shape.m == 64 else 16
+    if shape.m not in (64 * group, 128 * group) or shape.n % step or not step <= shape.n <= 256:
         raise Undefined(
-            f"a product of {shape.m}x{shape.n} for {group} CTAs; M is {64 * group} or {128 * group} and N at most 256"
+            f"a product of {shape.m}x{shape.n} for {group} CTAs; M is {64 * group} or {128 * group} and N a multiple of "
+            f"{step} up to 256"
         )
 
 

@@ -230,8 +230,12 @@ def test_votes() -> None:
         return stored(f"{condition} vote.sync.{mode} {result}, %p0, -1; {last}").tolist()
 
     some, none, every = ("setp.gt.u32 %p0, %r39, 29;", "setp.gt.u32 %p0, %r39, 31;", "setp.ge.u32 %p0, %r39, 0;")
-    for mode, wanted in {"all.pred": (0, 0, 1), "any.pred": (1, 0, 1), "uni.pred": (0, 1, 1),
-                         "ballot.b32": (3 << 30, 0, ALL)}.items():  # fmt: skip
+    for mode, wanted in {
+        "all.pred": (0, 0, 1),
+        "any.pred": (1, 0, 1),
+        "uni.pred": (0, 1, 1),
+        "ballot.b32": (3 << 30, 0, ALL),
+    }.items():
         for condition, value in zip((some, none, every), wanted):
             assert vote(mode, condition) == [value] * 32, mode
 
@@ -270,9 +274,14 @@ def test_same_values_among_some_lanes() -> None:
 
 
 REDUCTIONS: dict[str, Callable[[list[int]], int]] = {
-    "add.u32": sum, "add.s32": sum, "min.u32": min, "max.u32": max, "and.b32": lambda a: functools.reduce(operator.and_, a),
-    "or.b32": lambda a: functools.reduce(operator.or_, a), "xor.b32": lambda a: functools.reduce(operator.xor, a),
-}  # fmt: skip
+    "add.u32": sum,
+    "add.s32": sum,
+    "min.u32": min,
+    "max.u32": max,
+    "and.b32": lambda a: functools.reduce(operator.and_, a),
+    "or.b32": lambda a: functools.reduce(operator.or_, a),
+    "xor.b32": lambda a: functools.reduce(operator.xor, a),
+}
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -28,8 +29,23 @@ def converted(code: str, to: str, source: str, values: Any) -> Any:
     return apply(f"{code} %d, %a;", word(to), given.view(word(source))).view(TYPES[to])
 
 
-HARD = [0.0, 1.0, -1.0, 1 / 3, 1 + 2.0**-8, 1 + 2.0**-8 + 2.0**-30, 1 - 2.0**-12 - 2.0**-40, 2.0**-140, -3 * 2.0**-26, 65519.0,
-        65520.0, -1e38, 3.4028235677973366e38, 2.0**-24, 2.0**-25]  # fmt: skip
+HARD = [
+    0.0,
+    1.0,
+    -1.0,
+    1 / 3,
+    1 + 2.0**-8,
+    1 + 2.0**-8 + 2.0**-30,
+    1 - 2.0**-12 - 2.0**-40,
+    2.0**-140,
+    -3 * 2.0**-26,
+    65519.0,
+    65520.0,
+    -1e38,
+    3.4028235677973366e38,
+    2.0**-24,
+    2.0**-25,
+]
 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
@@ -93,10 +109,18 @@ def test_to_integers_stays_at_the_ends(source: str, to: str, mode: str, function
         assert result == min(max(whole, limits.min), limits.max), value
 
 
-@pytest.mark.parametrize(("to", "source", "wanted"), [
-    ("s32", "f32", 0), ("u8", "f32", 0), ("s32", "f16", 0), ("s64", "f32", -(1 << 63)), ("u64", "f32", 1 << 63),
-    ("s32", "f64", -(1 << 31)), ("u32", "f64", 1 << 31),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("to", "source", "wanted"),
+    [
+        ("s32", "f32", 0),
+        ("u8", "f32", 0),
+        ("s32", "f16", 0),
+        ("s64", "f32", -(1 << 63)),
+        ("u64", "f32", 1 << 63),
+        ("s32", "f64", -(1 << 31)),
+        ("u32", "f64", 1 << 31),
+    ],
+)
 def test_nan_to_an_integer(to: str, source: str, wanted: int) -> None:
     """Zero, but from or to 64 bits half of the unsigned range."""
     assert converted(f"cvt.rzi.{to}.{source}", to, source, [np.nan]).tolist() == [wanted]
@@ -191,8 +215,9 @@ def test_tf32_has_ten_bits(mode: str, wanted: str) -> None:
             "rna": int(math.copysign(math.floor(abs(ratio) + Fraction(1, 2)), ratio)),
         }
         assert result == whole[wanted] * scale
-    assert converted("cvt.rn.satfinite.relu.tf32.f32", "f32", "f32", [-5.0, 3.4028234e38, np.inf]).view(np.uint32).tolist() == [
-        0, 0x7F7FE000, 0x7F7FE000]  # fmt: skip
+    assert converted("cvt.rn.satfinite.relu.tf32.f32", "f32", "f32", [-5.0, 3.4028234e38, np.inf]).view(
+        np.uint32
+    ).tolist() == [0, 0x7F7FE000, 0x7F7FE000]
 
 
 # --- pairs
@@ -231,8 +256,13 @@ def values_of(exponent: int, mantissa: int, bias: int, codes: int) -> list[float
     return table
 
 
-SMALL = {"e4m3x2": values_of(4, 3, 7, 127), "e5m2x2": values_of(5, 2, 15, 124), "e2m3x2": values_of(2, 3, 1, 32),
-         "e3m2x2": values_of(3, 2, 3, 32), "e2m1x2": values_of(2, 1, 1, 8)}  # fmt: skip
+SMALL = {
+    "e4m3x2": values_of(4, 3, 7, 127),
+    "e5m2x2": values_of(5, 2, 15, 124),
+    "e2m3x2": values_of(2, 3, 1, 32),
+    "e3m2x2": values_of(3, 2, 3, 32),
+    "e2m1x2": values_of(2, 1, 1, 8),
+}
 SIGN = {"e4m3x2": 7, "e5m2x2": 7, "e2m3x2": 5, "e3m2x2": 5, "e2m1x2": 3}
 
 
@@ -251,8 +281,8 @@ def test_narrow_floats_from_pairs_of_32_bits_and_back(to: str) -> None:
     table = SMALL[to]
     values = [
         *table,
-        *[(x + y) / 2 for x, y in zip(table, table[1:])],
-        *[(3 * x + y) / 4 for x, y in zip(table, table[1:])],
+        *[(x + y) / 2 for x, y in itertools.pairwise(table)],
+        *[(3 * x + y) / 4 for x, y in itertools.pairwise(table)],
         1e30,
     ]
     values += [-each for each in values] + [math.nan, math.inf]
@@ -320,10 +350,15 @@ def test_powers_of_two_back() -> None:
     assert found.astype(float).tolist() == [1.0, 8.0]
 
 
-@pytest.mark.parametrize("code", [
-    "cvt.rs.f16x2.f32 %d, %a, %a, %a;", "cvt.pack.sat.s16.s32 %d, %a, %a;", "cvt.rs.satfinite.e4m3x4.f32 %d, {%a, %a, %a, %a}, %a;",
-    "cvt.s32.f32 %d, %a;",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "cvt.rs.f16x2.f32 %d, %a, %a, %a;",
+        "cvt.pack.sat.s16.s32 %d, %a, %a;",
+        "cvt.rs.satfinite.e4m3x4.f32 %d, {%a, %a, %a, %a}, %a;",
+        "cvt.s32.f32 %d, %a;",
+    ],
+)
 def test_what_is_not_emulated_is_refused(code: str) -> None:
     with pytest.raises(UnsupportedError):
         apply(code, np.uint32, np.zeros(1, np.uint32))
@@ -335,11 +370,13 @@ def test_what_is_not_emulated_is_refused(code: str) -> None:
 def test_a_wide_register_and_its_parts() -> None:
     a = np.array([0x0123456789ABCDEF], np.uint64)
     assert apply("mov.b64 {%t, %u}, %a; mov.b64 %d, {%u, %t};", np.uint64, a).tolist() == [0x89ABCDEF01234567]
-    assert apply("{ .reg .b16 %k<4>; mov.b64 {%k0, %k1, %k2, %k3}, %a; mov.b64 %d, {%k3, %k2, %k1, %k0}; }", np.uint64, a).tolist() == [
-        0xCDEF89AB45670123]  # fmt: skip
+    assert apply(
+        "{ .reg .b16 %k<4>; mov.b64 {%k0, %k1, %k2, %k3}, %a; mov.b64 %d, {%k3, %k2, %k1, %k0}; }", np.uint64, a
+    ).tolist() == [0xCDEF89AB45670123]
     assert apply("mov.b64 {_, %d}, %a;", np.uint32, a).tolist() == [0x01234567]
-    assert apply("mov.b32 {%h, %g}, %d; mov.b32 %d, {%g, %h};".replace("%d;", "%a;", 1), np.uint32, a.astype(np.uint32)).tolist() == [
-        0xCDEF89AB]  # fmt: skip
+    assert apply(
+        "mov.b32 {%h, %g}, %d; mov.b32 %d, {%g, %h};".replace("%d;", "%a;", 1), np.uint32, a.astype(np.uint32)
+    ).tolist() == [0xCDEF89AB]
 
 
 def test_immediates_of_each_kind() -> None:
@@ -357,10 +394,19 @@ def test_immediates_of_each_kind() -> None:
 def test_special_registers() -> None:
     lane = np.arange(32)
     for name, wanted in {
-        "%laneid": lane, "%tid.x": lane, "%tid.y": 0 * lane, "%ntid.x": 0 * lane + 32, "%lanemask_eq": 1 << lane,
-        "%lanemask_lt": (1 << lane) - 1, "%lanemask_le": (2 << lane) - 1, "%lanemask_gt": 0xFFFFFFFF & ~((2 << lane) - 1),
-        "%lanemask_ge": 0xFFFFFFFF & ~((1 << lane) - 1), "WARP_SZ": 0 * lane + 32, "%warpid": 0 * lane, "%nctaid.z": 0 * lane + 1,
-    }.items():  # fmt: skip
+        "%laneid": lane,
+        "%tid.x": lane,
+        "%tid.y": 0 * lane,
+        "%ntid.x": 0 * lane + 32,
+        "%lanemask_eq": 1 << lane,
+        "%lanemask_lt": (1 << lane) - 1,
+        "%lanemask_le": (2 << lane) - 1,
+        "%lanemask_gt": 0xFFFFFFFF & ~((2 << lane) - 1),
+        "%lanemask_ge": 0xFFFFFFFF & ~((1 << lane) - 1),
+        "WARP_SZ": 0 * lane + 32,
+        "%warpid": 0 * lane,
+        "%nctaid.z": 0 * lane + 1,
+    }.items():
         assert stored(f"mov.u32 %r0, {name};").tolist() == wanted.tolist(), name
 
 

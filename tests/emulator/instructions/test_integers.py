@@ -12,10 +12,21 @@ from ptx import apply, rows, stored
 from blackwell_matmul.errors import UnsupportedError
 
 EDGES = {
-    bits: [0, 1, 2, 3, 7, (1 << bits - 1) - 1, 1 << bits - 1, (1 << bits - 1) + 1, (1 << bits) - 2, (1 << bits) - 1,
-           0x1234_5678_9ABC_DEF0 & (1 << bits) - 1]
+    bits: [
+        0,
+        1,
+        2,
+        3,
+        7,
+        (1 << bits - 1) - 1,
+        1 << bits - 1,
+        (1 << bits - 1) + 1,
+        (1 << bits) - 2,
+        (1 << bits) - 1,
+        0x1234_5678_9ABC_DEF0 & (1 << bits) - 1,
+    ]
     for bits in (16, 32, 64)
-}  # fmt: skip
+}
 
 
 def column(type: str, values: list[int] | None = None) -> Any:
@@ -79,9 +90,14 @@ def test_a_product_and_a_sum(half: str, type: str) -> None:
     few = [0, 1, -1, 1 << int(type[1:]) - 1, 12345]
     shift = int(type[1:]) if half == "hi" else 0
     check(
-        f"mad.{half}.{type} %d, %a, %b, %c;", lambda a, b, c: (a * b >> shift) + c, type, type, type, type,
+        f"mad.{half}.{type} %d, %a, %b, %c;",
+        lambda a, b, c: (a * b >> shift) + c,
+        type,
+        type,
+        type,
+        type,
         values=dict.fromkeys(range(3), few),
-    )  # fmt: skip
+    )
 
 
 def test_sums_that_saturate() -> None:
@@ -128,11 +144,23 @@ def test_right_shifts_clamp_and_keep_the_sign(type: str) -> None:
 def test_funnel_shifts(mode: str, limit: Callable[[int], int]) -> None:
     amounts = {2: AMOUNTS[1]}
     check(
-        f"shf.l.{mode}.b32 %d, %a, %b, %c;", lambda a, b, c: (b << 32 | a) << limit(c) >> 32, "b32", "b32", "b32", "u32",
+        f"shf.l.{mode}.b32 %d, %a, %b, %c;",
+        lambda a, b, c: (b << 32 | a) << limit(c) >> 32,
+        "b32",
+        "b32",
+        "b32",
+        "u32",
         values=amounts,
-    )  # fmt: skip
-    check(f"shf.r.{mode}.b32 %d, %a, %b, %c;", lambda a, b, c: (b << 32 | a) >> limit(c), "b32", "b32", "b32", "u32",
-          values=amounts)  # fmt: skip
+    )
+    check(
+        f"shf.r.{mode}.b32 %d, %a, %b, %c;",
+        lambda a, b, c: (b << 32 | a) >> limit(c),
+        "b32",
+        "b32",
+        "b32",
+        "u32",
+        values=amounts,
+    )
 
 
 @pytest.mark.parametrize("type", ["u32", "s32", "u64", "s64"])
@@ -204,7 +232,7 @@ def test_logic_of_three(table: int) -> None:
     def oracle(a: int, b: int, c: int) -> int:
         return sum((table >> ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1)) & 1) << i for i in range(32))
 
-    few = dict.fromkeys(range(3), [0xF0F0F0F0, 0xCCCCCCCC, 0xAAAAAAAA, 0x12345678])
+    few = {key: [4042322160, 3435973836, 2863311530, 305419896] for key in range(3)}
     check(f"lop3.b32 %d, %a, %b, %c, {table:#x};", oracle, "b32", "b32", "b32", "b32", values=few)
 
 
@@ -226,8 +254,12 @@ def test_dot_of_bytes(types: str) -> None:
     a_type, b_type = types.split(".")
     check(
         f"dp4a.{types} %d, %a, %b, %c;",
-        lambda a, b, c: sum(x * y for x, y in zip(parts(a, a_type), parts(b, b_type))) + c, "u32", "b32", "b32", "b32",
-    )  # fmt: skip
+        lambda a, b, c: sum(x * y for x, y in zip(parts(a, a_type), parts(b, b_type))) + c,
+        "u32",
+        "b32",
+        "b32",
+        "b32",
+    )
 
 
 def test_differences() -> None:
@@ -238,18 +270,25 @@ def test_differences() -> None:
 # --- comparison and selection
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b,
-}  # fmt: skip
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
 @pytest.mark.parametrize("type", ["s16", "u16", "s32", "u32", "s64", "u64"])
 def test_comparison(name: str, type: str) -> None:
     check(
-        f"setp.{name}.{type} %p, %a, %b; selp.u32 %d, 1, 0, %p;", lambda a, b: int(COMPARISONS[name](a, b)),
-        "u32", type, type,
-    )  # fmt: skip
+        f"setp.{name}.{type} %p, %a, %b; selp.u32 %d, 1, 0, %p;",
+        lambda a, b: int(COMPARISONS[name](a, b)),
+        "u32",
+        type,
+        type,
+    )
 
 
 @pytest.mark.parametrize(("name", "like"), [("lo", "lt"), ("ls", "le"), ("hi", "gt"), ("hs", "ge")])
@@ -303,10 +342,14 @@ def test_logic_of_predicates_and_of_constants() -> None:
     a, b = rows(*[np.array([0, 1], np.uint32)] * 2)
     code = "setp.ne.u32 %p, %a, 0; setp.ne.u32 %q, %b, 0; {} selp.u32 %d, 1, 0, %p;"
     for line, oracle in {
-        "and.pred %p, %p, %q;": lambda x, y: x & y, "or.pred %p, %p, !%q;": lambda x, y: x | (1 - y),
-        "xor.pred %p, %p, %q;": lambda x, y: x ^ y, "not.pred %p, %q;": lambda x, y: 1 - y,
-        "mov.pred %p, %q;": lambda x, y: y, "mov.pred %p, -1;": lambda x, y: 1, "mov.pred %p, 0;": lambda x, y: 0,
-    }.items():  # fmt: skip
+        "and.pred %p, %p, %q;": lambda x, y: x & y,
+        "or.pred %p, %p, !%q;": lambda x, y: x | (1 - y),
+        "xor.pred %p, %p, %q;": lambda x, y: x ^ y,
+        "not.pred %p, %q;": lambda x, y: 1 - y,
+        "mov.pred %p, %q;": lambda x, y: y,
+        "mov.pred %p, -1;": lambda x, y: 1,
+        "mov.pred %p, 0;": lambda x, y: 0,
+    }.items():
         found = apply(code.format(line), np.uint32, a, b)
         assert found.tolist() == [oracle(int(x), int(y)) for x, y in zip(a, b)], line
 

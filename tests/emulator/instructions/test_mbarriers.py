@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from ptx import run, stored
 
@@ -22,17 +21,43 @@ def asked(body: str, count: int = 32) -> int:
     return found.pop()
 
 
-@pytest.mark.parametrize(("body", "count", "wanted"), [
-    ("", 1, 2), ("mbarrier.arrive.shared.b64 %s, [bar];", 32, 1), ("mbarrier.arrive.shared.b64 _, [bar];", 33, 2),
-    ("@%p0 mbarrier.arrive.shared.b64 _, [bar], 5;", 5, 1), ("@%p0 mbarrier.arrive.shared.b64 _, [bar], 4;", 5, 2),
-    ("mbarrier.arrive.shared.b64 _, [bar]; bar.sync 0; mbarrier.arrive.shared.b64 _, [bar];", 32, 2),
-    ("@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64;", 1, 2),
-    ("@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64; @%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 64;", 1, 1),
-    ("@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64; @%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 60;", 1, 2),
-    ("@%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 64; @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64;", 1, 1),
-    ("@%p0 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 8; @%p0 mbarrier.arrive.shared.b64 _, [bar];", 1, 2),
-    ("@%p0 mbarrier.arrive_drop.shared.b64 _, [bar]; bar.sync 0; setp.lt.u32 %p2, %r39, 2; @%p2 mbarrier.arrive.shared.b64 _, [bar];", 3, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "count", "wanted"),
+    [
+        ("", 1, 2),
+        ("mbarrier.arrive.shared.b64 %s, [bar];", 32, 1),
+        ("mbarrier.arrive.shared.b64 _, [bar];", 33, 2),
+        ("@%p0 mbarrier.arrive.shared.b64 _, [bar], 5;", 5, 1),
+        ("@%p0 mbarrier.arrive.shared.b64 _, [bar], 4;", 5, 2),
+        ("mbarrier.arrive.shared.b64 _, [bar]; bar.sync 0; mbarrier.arrive.shared.b64 _, [bar];", 32, 2),
+        ("@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64;", 1, 2),
+        (
+            "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64; @%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 64;",
+            1,
+            1,
+        ),
+        (
+            "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64; @%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 60;",
+            1,
+            2,
+        ),
+        (
+            "@%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 64; @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64;",
+            1,
+            1,
+        ),
+        (
+            "@%p0 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 8; @%p0 mbarrier.arrive.shared.b64 _, [bar];",
+            1,
+            2,
+        ),
+        (
+            "@%p0 mbarrier.arrive_drop.shared.b64 _, [bar]; bar.sync 0; setp.lt.u32 %p2, %r39, 2; @%p2 mbarrier.arrive.shared.b64 _, [bar];",
+            3,
+            1,
+        ),
+    ],
+)
 def test_phases(body: str, count: int, wanted: int) -> None:
     assert asked(body, count) == wanted
 
@@ -71,17 +96,35 @@ def test_a_generic_address() -> None:
     assert asked("mov.u64 %x1, bar; cvta.shared.u64 %x2, %x1; mbarrier.arrive.b64 _, [%x2];") == 1
 
 
-@pytest.mark.parametrize(("body", "told"), [
-    ("@%p0 mbarrier.arrive.shared.b64 _, [bar], 2;", "2 arrive at an mbarrier that awaits 1 of its 1 arrivals"),
-    ("mov.u32 %r1, bar; @%p0 mbarrier.arrive.shared.b64 _, [%r1+8];", r"no mbarrier was initialised at 1,032 of shared memory of CTA \(0, 0, 0\)"),
-    ("@%p0 mbarrier.inval.shared.b64 [bar]; bar.sync 0; mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0;", "no mbarrier was initialised at 1,024 .*"),
-    ("@%p0 mbarrier.init.shared.b64 [bar], 0;", "an mbarrier counts 1 to 1,048,575 arrivals and not 0"),
-    ("@%p0 mbarrier.init.shared.b64 [bar], 1048576;", "an mbarrier counts 1 to 1,048,575 arrivals and not 1,048,576"),
-    ("@%p0 mbarrier.init.shared.b64 [bar+4], 1;", "an mbarrier lies at 1,028, which is no multiple of 8"),
-    ("@%p0 mbarrier.init.shared.b64 [bar+8], 1;", r"puts an mbarrier into 8 bytes at .* which has 1,032 bytes"),
-    ("mov.u32 %r1, bar; add.u32 %r1, %r1, 33554432; @%p0 mbarrier.arrive.shared::cluster.b64 _, [%r1];", "address .* is of CTA 2 in a cluster of 1"),
-    ("@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 1048576;", "an mbarrier counts up to 1,048,575 bytes and not 1,048,576"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("@%p0 mbarrier.arrive.shared.b64 _, [bar], 2;", "2 arrive at an mbarrier that awaits 1 of its 1 arrivals"),
+        (
+            "mov.u32 %r1, bar; @%p0 mbarrier.arrive.shared.b64 _, [%r1+8];",
+            r"no mbarrier was initialised at 1,032 of shared memory of CTA \(0, 0, 0\)",
+        ),
+        (
+            "@%p0 mbarrier.inval.shared.b64 [bar]; bar.sync 0; mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0;",
+            "no mbarrier was initialised at 1,024 .*",
+        ),
+        ("@%p0 mbarrier.init.shared.b64 [bar], 0;", "an mbarrier counts 1 to 1,048,575 arrivals and not 0"),
+        (
+            "@%p0 mbarrier.init.shared.b64 [bar], 1048576;",
+            "an mbarrier counts 1 to 1,048,575 arrivals and not 1,048,576",
+        ),
+        ("@%p0 mbarrier.init.shared.b64 [bar+4], 1;", "an mbarrier lies at 1,028, which is no multiple of 8"),
+        ("@%p0 mbarrier.init.shared.b64 [bar+8], 1;", r"puts an mbarrier into 8 bytes at .* which has 1,032 bytes"),
+        (
+            "mov.u32 %r1, bar; add.u32 %r1, %r1, 33554432; @%p0 mbarrier.arrive.shared::cluster.b64 _, [%r1];",
+            "address .* is of CTA 2 in a cluster of 1",
+        ),
+        (
+            "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 1048576;",
+            "an mbarrier counts up to 1,048,575 bytes and not 1,048,576",
+        ),
+    ],
+)
 def test_what_stops(body: str, told: str) -> None:
     with pytest.raises(EmulationError, match=r"^PTX line \d+: .*: " + told + r"\.$"):
         run(INIT.format(1) + body)

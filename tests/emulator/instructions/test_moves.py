@@ -13,10 +13,16 @@ from ptx import run, stored
 from blackwell_matmul.errors import EmulationError
 
 OPERATIONS: dict[str, Callable[[int, int], int]] = {
-    "add.u32": lambda old, new: old + new, "and.b32": lambda old, new: old & new, "or.b32": lambda old, new: old | new,
-    "xor.b32": lambda old, new: old ^ new, "exch.b32": lambda old, new: new, "min.u32": min, "max.u32": max,
-    "inc.u32": lambda old, new: 0 if old >= new else old + 1, "dec.u32": lambda old, new: new if old == 0 or old > new else old - 1,
-}  # fmt: skip
+    "add.u32": lambda old, new: old + new,
+    "and.b32": lambda old, new: old & new,
+    "or.b32": lambda old, new: old | new,
+    "xor.b32": lambda old, new: old ^ new,
+    "exch.b32": lambda old, new: new,
+    "min.u32": min,
+    "max.u32": max,
+    "inc.u32": lambda old, new: 0 if old >= new else old + 1,
+    "dec.u32": lambda old, new: new if old == 0 or old > new else old - 1,
+}
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

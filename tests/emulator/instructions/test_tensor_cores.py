@@ -1,0 +1,221 @@
+"""Tensor memory and tcgen05 (PTX ISA, "TensorCore 5th Generation Family")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from ptx import run
+
+from blackwell_matmul.emulator.instructions.tensor_cores import shape_of
+from blackwell_matmul.emulator.spaces import Undefined
+from blackwell_matmul.errors import EmulationError
+
+ALLOC = """
+    .shared .align 4 .b32 base; .shared .align 1024 .b8 tile[16384]; .shared .align 8 .b64 bar; .reg .b32 %z<140>; mov.u32 %r30, tile;
+    setp.lt.u32 %p2, %r39, 32; setp.eq.u32 %p0, %r39, 0; @%p0 mbarrier.init.shared.b64 [bar], 1; shr.u32 %r35, %r39, 5; shl.b32 %r35, %r35, 21;
+    @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], {}; bar.sync 0; ld.shared.u32 %r31, [base]; add.u32 %r34, %r31, %r35;"""
+FREE = "bar.sync 0; @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r31, {};"
+
+
+def emulated(body: str, *arrays: Any, columns: int = 128, threads: int = 128) -> None:
+    run(ALLOC.format(columns) + body + FREE.format(columns), *arrays, block=threads, target="sm_100a")
+
+
+def names(count: int, first: int = 0) -> str:
+    return "{" + ", ".join(f"%z{i}" for i in range(first, first + count)) + "}"
+
+
+FILL = (
+    "".join(f"mad.lo.u32 %z{i}, %r39, 1000, {i};" for i in range(64))
+    + f"""
+    tcgen05.st.sync.aligned.32x32b.x64.b32 [%r34], {names(64)}; tcgen05.wait::st.sync.aligned;"""
+)
+"""Lane l of tensor memory holds 1000 · l + column."""
+
+SHAPES: dict[str, Any] = {
+    "32x32b.x8": (8, lambda t, i: (t, i)),
+    "16x64b.x4": (4, lambda t, i: (t // 4 + t % 2 * 8, 2 * i + t % 4 // 2)),
+    "16x128b.x2": (4, lambda t, i: (t // 4 + i % 2 * 8, i // 2 * 4 + t % 4)),
+    "16x256b.x2": (8, lambda t, i: (t // 4 + i // 2 % 2 * 8, i // 4 * 8 + t % 4 * 2 + i % 2)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_which_lane_and_column_a_register_is(shape: str) -> None:
+    count, place = SHAPES[shape]
+    out = np.zeros((count, 128), np.uint32)
+    stores = "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10;" + "".join(
+        f"st.global.u32 [%x1+{512 * i}], %z{70 + i};" for i in range(count)
+    )
+    load = f"add.u32 %r33, %r34, 5; tcgen05.ld.sync.aligned.{shape}.b32 {names(count, 70)}, [%r33]; tcgen05.wait::ld.sync.aligned;"
+    emulated(FILL + load + stores, out)
+    for t in range(128):
+        for i in range(count):
+            lane, column = place(t % 32, i)
+            assert out[i, t] == 1000 * (t // 32 * 32 + lane) + column + 5
+
+
+def test_halves_are_packed_and_unpacked() -> None:
+    out = np.zeros((2, 128), np.uint32)
+    emulated(
+        "".join(f"mov.b32 %z{i}, {hex(0x10001 * (i + 1) + 0x100000)};" for i in range(2))
+        + """
+        tcgen05.st.sync.aligned.32x32b.x2.unpack::16b.b32 [%r34], {%z0, %z1}; tcgen05.wait::st.sync.aligned;
+        tcgen05.ld.sync.aligned.32x32b.x2.pack::16b.b32 {%z4, %z5}, [%r34]; add.u32 %r33, %r34, 1; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%z6}, [%r33];
+        mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10; st.global.u32 [%x1], %z5; st.global.u32 [%x1+512], %z6;""",
+        out,
+    )
+    assert set(out[0].tolist()) == {0x120002} and set(out[1].tolist()) == {0x11}
+
+
+def idesc(m: int, n: int, **fields: int) -> int:
+    return 1 << 4 | n >> 3 << 17 | m >> 4 << 24 | sum(fields.values())
+
+
+MULTIPLY = """
+    mul.wide.u32 %x1, %r39, 64; add.s64 %x1, %x1, %x11; mad.lo.u32 %r32, %r39, 64, %r30;
+    ld.global.v4.u32 {{%r0, %r1, %r2, %r3}}, [%x1]; st.shared.v4.u32 [%r32], {{%r0, %r1, %r2, %r3}};
+    ld.global.v4.u32 {{%r0, %r1, %r2, %r3}}, [%x1+16]; st.shared.v4.u32 [%r32+16], {{%r0, %r1, %r2, %r3}};
+    ld.global.v4.u32 {{%r0, %r1, %r2, %r3}}, [%x1+32]; st.shared.v4.u32 [%r32+32], {{%r0, %r1, %r2, %r3}};
+    ld.global.v4.u32 {{%r0, %r1, %r2, %r3}}, [%x1+48]; st.shared.v4.u32 [%r32+48], {{%r0, %r1, %r2, %r3}};
+    fence.proxy.async; bar.sync 0; shr.u32 %r5, %r30, 4; cvt.u64.u32 %x3, %r5; or.b64 %x3, %x3, {words}; add.s64 %x4, %x3, 256; mov.b32 %r6, {idesc};
+    setp.eq.u32 %p3, 1, 0; setp.eq.u32 %p4, 1, 1;
+    @%p0 tcgen05.mma.cta_group::1.kind::f16 [%r31], %x3, %x4, %r6, %p3; @%p0 tcgen05.mma.cta_group::1.kind::f16 [%r31], %x3, %x4, %r6, %p4;
+    @%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar];
+    WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT; tcgen05.fence::after_thread_sync;"""
+
+
+def multiplied(m: int, n: int, word: int | None = None, bits: int = 0) -> Any:
+    """Twice a · b, of 128 x 16 halves each (blocks of 8 x 8), as the lanes of tensor memory hold it."""
+    random = np.random.default_rng(5)
+    a, b = random.integers(-3, 4, (2, 128, 16)).astype(np.float16)
+    tiles = np.concatenate([each.reshape(16, 8, 2, 8).transpose(0, 2, 1, 3).reshape(-1) for each in (a, b)])
+    out = np.full((128, 8), -1, np.float32)
+    words = 128 >> 4 << 16 | 256 >> 4 << 32 | 1 << 46 if word is None else word
+    load = f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {names(8)}, [%r34]; tcgen05.wait::ld.sync.aligned; mul.wide.u32 %x1, %r39, 32; add.s64 %x1, %x1, %x10;"
+    if m == 64:
+        load = "and.b32 %r7, %r39, 16; setp.ne.u32 %p5, %r7, 0;" + load.replace("32x32b.x8", "16x32bx2.x4").replace(
+            names(8), names(4)
+        ).replace("[%r34]", "[%r34], 4")
+    stores = "".join(f"st.global.b32 [%x1+{4 * i}], %z{i};" for i in range(4 if m == 64 else 8))
+    emulated(MULTIPLY.format(words=words, idesc=idesc(m, n) | bits) + load + stores, out, tiles)
+    return 2 * (a[:m].astype(float) @ b[:n].astype(float).T), out
+
+
+def test_a_product_of_128_rows_lies_row_by_row() -> None:
+    wanted, out = multiplied(128, 16)
+    assert out.tolist() == wanted[:, :8].tolist()
+
+
+def test_a_product_of_64_rows_lies_in_16_lanes_of_each_32() -> None:
+    wanted, out = multiplied(64, 8)
+    for warp in range(4):
+        for t in range(32):
+            assert out[32 * warp + t, :4].tolist() == wanted[16 * warp + t % 16, t // 16 * 4 : t // 16 * 4 + 4].tolist()
+
+
+def test_a_product_that_is_negated() -> None:
+    wanted, out = multiplied(128, 16, bits=1 << 13)
+    assert out.tolist() == (-wanted[:, :8]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "bits", "told"),
+    [
+        (32, 16, 0, "a product of 32x16 for 1 CTAs; M is 64 or 128"),
+        (256, 16, 0, "a product of 256x16"),
+        (128, 8, 0, "a product of 128x8"),
+        (64, 0, 0, "a product of 64x0"),
+        (128, 24, 0, "a product of 128x24"),
+        (64, 264, 0, "a product of 64x264"),
+        (128, 16, 1 << 2, "a product of sparse operands is not emulated"),
+        (128, 16, 3 << 7, "has formats 3 and 0; kind::f16 has"),
+        (128, 16, 2 << 4, "has accumulator format 3, which does not exist"),
+    ],
+)
+def test_shapes_and_types_that_stop(m: int, n: int, bits: int, told: str) -> None:
+    with pytest.raises(EmulationError, match=r"^PTX line \d+: @%p0 tcgen05.mma.*" + told):
+        multiplied(m, n, bits=bits)
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        (128 >> 4 << 16 | 256 >> 4 << 32, "has 0 in bits 46 to 48, where 1 must be"),
+        (1 << 46 | 1 << 61, "swizzle mode 1"),
+    ],
+)
+def test_descriptors_that_stop(word: int, told: str) -> None:
+    with pytest.raises(EmulationError, match=told):
+        multiplied(128, 16, word)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (
+            "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%z0}, [%r31];",
+            r"reads lanes 0 to 31, but warp \d reaches lanes \d+ to \d+",
+        ),
+        (
+            "add.u32 %r33, %r34, 128; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%z0}, [%r33];",
+            "reads columns 128 to 128 of tensor memory, not all allocated",
+        ),
+        (
+            "tcgen05.ld.sync.aligned.32x32b.x2.b32 {%z0, %z1}, [%r34];",
+            "reads tensor memory that nothing has written, at lane \\d+, column 0",
+        ),
+        ("tcgen05.st.sync.aligned.32x32b.x1.b32 [%r34], {%z0};", "reads a register that nothing has written"),
+        ("@%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 48;", "allocates 48 columns"),
+        (
+            "@%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 512;",
+            "deadlock: .*for 512 free columns of tensor memory",
+        ),
+        (
+            "@%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r31, 64;",
+            r"gives back 64 columns of tensor memory from 0 on; allocated are \{0: 128\}",
+        ),
+        (
+            "@%p2 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 32;",
+            "after the CTA gave up its permit",
+        ),
+        (
+            "@%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r30];",
+            "no mbarrier was initialised",
+        ),
+        (
+            f"mov.b32 %z1, {256 >> 4 << 24 | 4 << 17 | 16}; @%p0 tcgen05.mma.cta_group::2.kind::f16 [%r31], %x10, %x10, %z1, %p2;",
+            "a pair of CTAs in a cluster of 1",
+        ),
+    ],
+)
+def test_what_stops(body: str, told: str) -> None:
+    with pytest.raises(EmulationError, match=told):
+        emulated(body, np.zeros(4, np.uint32))
+
+
+def test_the_instruction_descriptor() -> None:
+    shape = shape_of(1 << 4 | 1 << 7 | 1 << 10 | 1 << 16 | 32 << 17 | 8 << 24, "f16", 0)
+    assert (shape.m, shape.n, shape.k, shape.d, shape.a, shape.b, shape.a_k_major, shape.b_k_major) == (
+        128,
+        256,
+        16,
+        "f32",
+        "bf16",
+        "bf16",
+        True,
+        False,
+    )
+    scaled = shape_of(1 << 4 | 16 << 17 | 1 << 23 | 1 << 27 | 2 << 29, "mxf8f6f4", 32)
+    assert (scaled.m, scaled.n, scaled.k, scaled.scale, scaled.scales, scaled.a) == (
+        128,
+        128,
+        32,
+        "ue8m0",
+        (2, 1),
+        "e4m3",
+    )
+    with pytest.raises(Undefined, match="kind::i8 has"):
+        shape_of(2 << 7, "i8", 0)

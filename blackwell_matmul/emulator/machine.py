@@ -164,6 +164,7 @@ class WarpState:
         self.meetings: dict[int, tuple[int, int]] = {}
         self.local = Memory("local memory", LOCAL, np.zeros(LANES * local_bytes, np.uint8), tracked=True)
         self.timed_out = False
+        self.carry = 0  # of each lane, a mask
         self.pipe: Any = None
 
     def runnable(self) -> bool:

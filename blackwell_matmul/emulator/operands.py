@@ -101,6 +101,9 @@ _TABLES: dict[str, Any] = {
     "e3m2": ml_dtypes.float6_e3m2fn, "e2m1": ml_dtypes.float4_e2m1fn,
 }  # fmt: skip
 
+SCALES: dict[str, Any] = {"ue8m0": ml_dtypes.float8_e8m0fnu, "ue4m3": ml_dtypes.float8_e4m3fn}
+"""The types of the scales of a block."""
+
 ELEMENTS_IN_CHUNK = {"f16": 8, "bf16": 8, "tf32": 4, "s8": 16, "u8": 16, "packed e2m1": 32} | dict.fromkeys(_TABLES, 16)
 """Of 16 bytes; floats of 4 and 6 bits are padded to 16 bytes for each 16 of them, but for the packed ones."""
 

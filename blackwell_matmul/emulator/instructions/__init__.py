@@ -1,6 +1,7 @@
 """One function for each instruction of PTX, in files by family; importing this package registers all of them."""
 
 from blackwell_matmul.emulator.instructions import (
+    carries,
     cluster_launch,
     control,
     convert,
@@ -14,6 +15,6 @@ from blackwell_matmul.emulator.instructions import (
 )
 
 __all__ = [
-    "cluster_launch", "control", "convert", "copies", "floats", "fragments", "integers", "mbarriers", "moves",
-    "tensor_cores",
+    "carries", "cluster_launch", "control", "convert", "copies", "floats", "fragments", "integers",
+    "mbarriers", "moves", "tensor_cores",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,48 +18,49 @@ from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
 from blackwell_matmul.emulator.instructions.moves import gather, scatter
 from blackwell_matmul.emulator.lanes import LANES, Array
 from blackwell_matmul.emulator.machine import WarpState, collective
-from blackwell_matmul.emulator.operands import descriptor, elements, matrix, product
+from blackwell_matmul.emulator.operands import SCALES, descriptor, elements, matrix, product
 from blackwell_matmul.emulator.parser import Not, Number, Register, Statement, Vector
-from blackwell_matmul.emulator.spaces import Undefined
 
 _LANE = np.arange(LANES)
 GROUP, THREAD = _LANE // 4, _LANE % 4
 """The row of eight and the place in it of each lane."""
 
-FORMATS = {"f16": "f16", "bf16": "bf16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2", "s8": "s8", "u8": "u8"}
-BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
+ELEMENTS = {"f16": 2, "bf16": 2, "tf32": 1, "e4m3": 4, "e5m2": 4, "s8": 4, "u8": 4, "packed e2m1": 8}
+"""Of each format in a register of 32 bits."""
 
 
 def words(warp: WarpState, slots: list[int]) -> Array:
     """Registers x lanes, raw."""
-    found = [warp.registers[slot] for slot in slots]
-    if any(each is None for each in found):  # by name: a product reads them late, when another instruction waits
-        raise Undefined("reads a register that nothing has written")
-    return np.stack(found)
+    return np.stack([warp.registers[slot] for slot in slots])
+
+
+@functools.cache
+def _places(count: int, per: int, of_a: bool) -> tuple[Array, Array]:
+    """Row and K of each element: registers x lanes x elements of a register."""
+    register, part = np.arange(count)[:, None, None], np.arange(per)
+    lane, group = THREAD[None, :, None] * per + part, GROUP[None, :, None]
+    if of_a:
+        return group + 8 * (register % 2) + 0 * lane, register // 2 * 4 * per + lane
+    return group + 0 * lane + 0 * register, register * 4 * per + lane
+
+
+def _fragment(raw: Array, format: str, of_a: bool) -> Array:
+    per = ELEMENTS[format]
+    values = elements(np.ascontiguousarray(raw).view(np.uint8).reshape(len(raw), LANES, 4), format)
+    rows, columns = _places(len(raw), per, of_a)
+    result = np.empty((16 if of_a else 8, int(columns.max()) + 1), values.dtype)
+    result[rows, columns] = values
+    return result
 
 
 def fragment_a(raw: Array, format: str) -> Array:
     """16 x K from A's registers: register i holds row t / 4 + 8 · (i % 2), and the K behind (i / 2) · 16 bytes."""
-    nbytes = BYTES[format]
-    count, per = len(raw), 4 // nbytes
-    values = elements(np.ascontiguousarray(raw).view(np.uint8).reshape(count, LANES, 4), format)
-    result = np.empty((16, max(1, count // 2) * 4 * per), values.dtype)
-    for index in range(count):
-        for part in range(per):
-            result[GROUP + 8 * (index % 2), index // 2 * 4 * per + per * THREAD + part] = values[index, :, part]
-    return result
+    return _fragment(raw, format, of_a=True)
 
 
 def fragment_b(raw: Array, format: str) -> Array:
     """8 x K (N first) from B's registers: register i holds column t / 4 of N and the K behind i · 16 bytes."""
-    nbytes = BYTES[format]
-    count, per = len(raw), 4 // nbytes
-    values = elements(np.ascontiguousarray(raw).view(np.uint8).reshape(count, LANES, 4), format)
-    result = np.empty((8, count * 4 * per), values.dtype)
-    for index in range(count):
-        for part in range(per):
-            result[GROUP, index * 4 * per + per * THREAD + part] = values[index, :, part]
-    return result
+    return _fragment(raw, format, of_a=False)
 
 
 @functools.cache
@@ -97,21 +99,57 @@ def registers_of(value: Array, type: str) -> Array:
 
 @instruction("mma.sync")
 def multiply(build: Builder, each: Statement) -> Act:
-    """`mma.sync.aligned.m16n8kK.row.col.d.a.b.c d, a, b, c` of 8, 16 bits and tf32 ("mma")."""
-    shape = re.search(r"\.m16n8k(\d+)\.", each.opcode)
-    types = each.modifiers[-4:]
-    if shape is None or types[1] not in BYTES or types[2] not in BYTES or "block_scale" in each.modifiers:
-        raise Unknown(f"{each.opcode} is not emulated")
-    d, a, b, c = ([build.source(part, "b32") for part in build.vector(operand)] for operand in each.operands)
+    """`mma.sync.aligned.m16n8kK.row.col.d.a.b.c d, a, b, c` of 8, 16 bits and tf32, and block-scaled ("mma")."""
+    scaled = "block_scale" in each.modifiers
+    types = _types(each, scaled)
+    d, a, b, c = ([build.source(part, "b32") for part in build.vector(operand)] for operand in each.operands[:4])
+    scale = _scaling(build, each) if scaled else None
 
     @collective
     def act(warp: WarpState, mask: int) -> None:
-        result = product(fragment_a(words(warp, a), types[1]), fragment_b(words(warp, b), types[2]))
-        result = result + accumulator(words(warp, c), types[3])
+        left, right = fragment_a(words(warp, a), types[1]), fragment_b(words(warp, b), types[2])
+        if scale is not None:
+            left, right = scale(warp, left, right)
+        result = product(left, right) + accumulator(words(warp, c), types[3])
         for slot, word in zip(d, registers_of(result, types[0])):
             warp.set(slot, word, mask)
 
     return act
+
+
+def _types(each: Statement, scaled: bool) -> tuple[str, ...]:
+    """Of D, A, B and C; four bits are packed where the kind says so."""
+    types = each.modifiers[-5:-1] if scaled else each.modifiers[-4:]
+    if any(word.startswith("kind::mxf4") for word in each.modifiers):
+        types = tuple(f"packed {type}" if type == "e2m1" else type for type in types)
+    if not re.search(r"\.m16n8k\d+\.", each.opcode) or not {types[1], types[2]} <= ELEMENTS.keys():
+        raise Unknown(f"{each.opcode} is not emulated")
+    return types
+
+
+def _scaling(build: Builder, each: Statement) -> Callable[[WarpState, Array, Array], tuple[Array, Array]]:
+    """`…, scales of A, {byte, thread}, scales of B, {byte, thread}` ("Block Scaling for mma.sync"): of each row of A
+    and column of B as many as the opcode says, in the bytes of one register from `byte` on. Of the four lanes that
+    share a row, the one numbered 2 · thread has A's first eight rows and the one behind it the others; for B it is
+    the lane numbered `thread`.
+    """
+    count = next(int(word[-2]) for word in each.modifiers if word.startswith("scale_vec::"))
+    kind = SCALES[last_type(each)]
+    data = [build.reader(each.operands[place], "b32") for place in (4, 6)]
+    ids = [[number_of(part) for part in build.vector(each.operands[place])] for place in (5, 7)]
+
+    def factors(warp: WarpState, which: int, thread: int) -> Array:
+        word = np.ascontiguousarray(data[which](warp)[thread == THREAD])
+        byte = ids[which][0]
+        return word.view(np.uint8).reshape(8, 4)[:, byte : byte + count].copy().view(kind).astype(np.float32)
+
+    def scale(warp: WarpState, left: Array, right: Array) -> tuple[Array, Array]:
+        of_a = np.concatenate([factors(warp, 0, 2 * ids[0][1] + half) for half in range(2)])
+        of_b = factors(warp, 1, ids[1][1])
+        block = left.shape[1] // count
+        return left * of_a.repeat(block, axis=1), right * of_b.repeat(block, axis=1)
+
+    return scale
 
 
 # --- ldmatrix and stmatrix: 8 x 8 matrices of 16 bits, a lane gives the address of a row

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.instructions.carries import with_carry
 from blackwell_matmul.emulator.instructions.special_values import flushed
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, lanes, mask_of
 from blackwell_matmul.emulator.machine import WarpState
@@ -68,9 +69,9 @@ _COMBINE: dict[str, Callable[..., int]] = {
 
 
 def integer_sum(build: Builder, each: Statement) -> Act:
-    """add and sub: they wrap; .sat of s32 stays at the ends; .cc is not emulated."""
+    """add and sub: they wrap; .sat of s32 stays at the ends."""
     if "cc" in each.modifiers:
-        raise Unknown(f"{each.opcode} is not emulated")
+        return with_carry(build, each)
     function = np.add if each.opcode.startswith("add") else np.subtract
     if "sat" in each.modifiers:
         wide = lambda a, b: np.clip(function(a.astype(np.int64), b), -(1 << 31), (1 << 31) - 1).astype(np.int32)  # noqa: E731
@@ -81,7 +82,9 @@ def integer_sum(build: Builder, each: Statement) -> Act:
 def integer_product(build: Builder, each: Statement) -> Act:
     """mul.lo, mul.hi and mul.wide, and mad with a sum behind it; they wrap."""
     type, adds = last_type(each), each.opcode.startswith("mad")
-    if "cc" in each.modifiers or "sat" in each.modifiers:
+    if "cc" in each.modifiers:
+        return with_carry(build, each)
+    if "sat" in each.modifiers:
         raise Unknown(f"{each.opcode} is not emulated")
     if "wide" in each.modifiers:
         wide = f"{type[0]}{2 * SIZES[type] * 8}"

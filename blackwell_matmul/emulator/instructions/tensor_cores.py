@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction
@@ -18,7 +17,7 @@ from blackwell_matmul.emulator.instructions.fragments import words
 from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
 from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
 from blackwell_matmul.emulator.machine import CtaState, Waiting, WarpState, collective
-from blackwell_matmul.emulator.operands import chunks, descriptor, elements, matrix, product
+from blackwell_matmul.emulator.operands import SCALES, chunks, descriptor, elements, matrix, product
 from blackwell_matmul.emulator.parser import Address, Number, Statement, Vector
 from blackwell_matmul.emulator.spaces import RANK, Undefined
 
@@ -316,7 +315,7 @@ def _verify(shape: Shape, group: int) -> None:
     step = 8 if shape.m == 64 else 16
     if shape.m not in (64 * group, 128 * group) or shape.n % step or not step <= shape.n <= 256:
         raise Undefined(
-            f"a product of {shape.m}x{shape.n} for {group} CTAs; M is {64 * group} or {128 * group} and N a multiple of "
+            f"a product of {shape.m}x{shape.n} for {group} CTAs; M is {64 * group} or {128 * group}, N a multiple of "
             f"{step} up to 256"
         )
 
@@ -397,8 +396,7 @@ def _scales(cta: CtaState, address: int, rows: int, blocks: int, type: str, id: 
     if id + blocks > 4:
         raise Undefined(f"a product reads {blocks} scales from byte {id} on of words of 4 bytes")
     bits = np.ascontiguousarray(raw).view(np.uint8).reshape(rows, 4)[:, id : id + blocks]
-    kind = ml_dtypes.float8_e8m0fnu if type == "ue8m0" else ml_dtypes.float8_e4m3fn
-    return bits.copy().view(kind).astype(np.float32)
+    return bits.copy().view(SCALES[type]).astype(np.float32)
 
 
 # --- copies from shared to tensor memory

@@ -373,12 +373,29 @@ def test_a_narrow_result_widens() -> None:
     assert apply("mul.wide.s16 %d, %h, %h;".replace("%h", "%a"), np.uint32, a.astype(np.uint16))[0] == 0x7FFF**2
 
 
-@pytest.mark.parametrize(
-    "code", ["mad.lo.cc.u32 %d, %a, %a, %a;", "mad.hi.sat.s32 %d, %a, %a, %a;", "add.cc.u32 %d, %a, %a;"]
-)
-def test_a_carry_or_a_saturation_that_is_not_emulated_is_refused(code: str) -> None:
+def test_a_saturation_that_is_not_emulated_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"PTX line \d+: .*is not emulated"):
-        apply(code, np.uint32, np.zeros(1, np.uint32))
+        apply("mad.hi.sat.s32 %d, %a, %a, %a;", np.uint32, np.zeros(1, np.uint32))
+
+
+CARRIED = np.array([0, 1, 2, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFE, 0xFFFFFFFF, 12345], np.uint32)
+
+
+@pytest.mark.parametrize("high", [False, True])
+@pytest.mark.parametrize(
+    ("low_words", "high_words", "oracle"),
+    [
+        ("add.cc.u32 %d, %a, %b;", "addc.u32 %d, %a, %b;", lambda a, b: a * (2**32 + 1) + b * (2**32 + 1)),
+        ("sub.cc.u32 %d, %a, %b;", "subc.u32 %d, %a, %b;", lambda a, b: a * (2**32 + 1) - b * (2**32 + 1)),
+        ("mad.lo.cc.u32 %d, %a, %b, %a;", "madc.hi.u32 %d, %a, %b, %b;", lambda a, b: a * b + a + (b << 32)),
+    ],
+)
+def test_a_carry_goes_from_word_to_word(
+    low_words: str, high_words: str, oracle: Callable[..., int], high: bool
+) -> None:
+    a, b = (each.reshape(-1) for each in np.meshgrid(CARRIED, CARRIED))
+    found = apply(f"{low_words} {high_words if high else ''}", np.uint32, a, b)
+    assert found.tolist() == [oracle(x, y) >> 32 * high & 0xFFFFFFFF for x, y in zip(a.tolist(), b.tolist())]
 
 
 def test_division_by_zero_is_defined_here() -> None:

@@ -1,0 +1,48 @@
+"""Arithmetic with a carry from one word to the next (PTX ISA, "Extended-Precision Integer Arithmetic")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from blackwell_matmul.emulator.code import Act, Builder, instruction, last_type
+from blackwell_matmul.emulator.lanes import WORDS, indices
+from blackwell_matmul.emulator.machine import WarpState
+from blackwell_matmul.emulator.parser import SIZES, Statement
+
+
+@instruction("addc", "subc", "madc")
+def with_carry(build: Builder, each: Statement) -> Act:
+    """`addc{.cc} d, a, b`, `madc.lo{.cc} d, a, b, c` and their like: .cc leaves the carry, those with a c take it."""
+    type = last_type(each)
+    bits, name = 8 * SIZES[type], each.opcode.split(".")[0]
+    takes, gives = name.endswith("c"), "cc" in each.modifiers
+    total = _total(name.rstrip("c"), "hi" in each.modifiers, bits)
+    reads = [build.reader(operand, type) for operand in each.operands[1:]]
+    target = build.target(each.operands[0])
+
+    def act(warp: WarpState, mask: int) -> None:
+        columns = [read(warp).tolist() for read in reads]
+        result, carry = np.zeros(len(columns[0]), WORDS[SIZES[type]]), warp.carry
+        for lane in indices(mask):
+            value = total([column[lane] for column in columns], carry >> lane & 1 if takes else 0)
+            result[lane] = value & (1 << bits) - 1
+            if gives:
+                carry = carry & ~(1 << lane) | (value >> bits & 1) << lane
+        warp.carry = carry
+        warp.set(target, result, mask)
+
+    return act
+
+
+def _total(name: str, high: bool, bits: int) -> Callable[[list[int], int], int]:
+    """What comes out with its carry, or borrow, in the bit above."""
+    if name == "add":
+        return lambda values, carry: values[0] + values[1] + carry
+    if name == "sub":
+        return lambda values, borrow: values[0] - values[1] - borrow
+    part: Callable[[int], int] = (
+        (lambda product: product >> bits) if high else (lambda product: product & (1 << bits) - 1)
+    )
+    return lambda values, carry: part(values[0] * values[1]) + values[2] + carry

@@ -131,8 +131,8 @@ def test_variables_and_what_they_hold() -> None:
 
 def test_several_kernels_and_functions() -> None:
     module = parse(
-        HEAD
-        + ".func (.param .b32 r) f (.param .b32 a) { st.param.b32 [r], 1; { ret; } }\n.func g();\n.entry a() { ret; }\n.entry b() { ret; }"
+        HEAD + ".func (.param .b32 r) f (.param .b32 a) { st.param.b32 [r], 1; { ret; "
+        "} }\n.func g();\n.entry a() { ret; }\n.entry b() { ret; }"
     )
     assert list(module.kernels) == ["a", "b"] and module.target == "sm_100a"
 

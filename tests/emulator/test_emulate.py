@@ -149,6 +149,8 @@ def test_an_instruction_that_is_not_known_has_its_line_and_text() -> None:
         "call.uni f, (%r1);",
         "wmma.load.a.sync.row.m16n16k16.shared.f16 {%r1}, [%r2];",
         "bra NOWHERE;",
+        "mov$ %r1, 5;",
+        "$x;",
         "mov.u32 %r1, nobody;",
         "add.s32 %r1, {%r1, %r2}, %r3;",
         "bar.sync;",

@@ -31,8 +31,8 @@ def swizzle(address: int, span: int) -> int:
 @pytest.mark.parametrize("blackwell", [True, False])
 @pytest.mark.parametrize("span", [0, 32, 64, 128])
 def test_k_major(span: int, blackwell: bool) -> None:
-    """Groups of 8 rows by the stride; "
-    "in a row 16 bytes follow one another, or by the leading offset without swizzle."""
+    """Groups of 8 rows by the stride;
+    in a row 16 bytes follow one another, or by the leading offset without swizzle."""
     memory, start, leading, stride = filled(), 2048, 1024, 2048
     found = matrix(memory, descriptor(bits(start, leading, stride, span, blackwell), blackwell), 32, 16, "f16", True)
     values = memory.data.view(np.float16)

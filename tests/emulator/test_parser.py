@@ -143,6 +143,7 @@ def test_several_kernels_and_functions() -> None:
         ("", "this is no PTX: it has no .version line"),
         ("int main() {}\n", "this is no PTX"),
         (HEAD, "this PTX has no kernel (.entry)"),
+        (HEAD + '.entry k() {\n"mov" 5;\nret; }', "PTX line 5: '\"mov\"' is no instruction"),
         (HEAD + ".entry k() {\n  add.s32 ` 1;\n}", "PTX line 5: '` 1;' is not understood"),
         (HEAD + ".entry k() {\n@%p bra L;\n}", "PTX line 5: the predicate '%p' is not declared"),
         (HEAD + ".entry k() {\n.reg .v4 .b32 %r;\n}", "PTX line 5: vector registers are not emulated"),

@@ -70,8 +70,8 @@ KINDS: dict[str, Any] = {
     ],
 )
 def test_mma(k: int, a: str, b: str, d: str) -> None:
-    """A's register i: row t / 4 + 8 · (i % 2), 32 bits of k from (t % 4) on in block i / 2; "
-    "B's and C's as the ISA draws them."""
+    """A's register i: row t / 4 + 8 · (i % 2), 32 bits of k from (t % 4) on in block i / 2;
+    B's and C's as the ISA draws them."""
     random = np.random.default_rng(3)
     low = 0 if "u8" in (a, b) else -3
     left, right = random.integers(low, 4, (16, k)).astype(KINDS[a]), random.integers(low, 4, (8, k)).astype(KINDS[b])
@@ -121,12 +121,11 @@ WGMMA = """
     mul.wide.u32 %x1, %r39, 32; add.s64 %x1, %x1, %x10;
     ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%x1]; st.shared.v4.u32 [%r31], {%r0, %r1, %r2, %r3};
     ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%x1+16]; st.shared.v4.u32 [%r31+16], {%r0, %r1, %r2, %r3};
-    fence.proxy.async; bar.sync 0; shr.u32 %r5, %r30, 4; cvt.u64.u32 %x3, %r5; or.b64 %x3, %x3, 68719542272;
+    fence.proxy.async; bar.sync 0; shr.u32 %r5, %r30, 4; cvt.u64.u32 %x3, %r5; or.b64 %x3, %x3, DESCRIPTOR;
     add.s64 %x4, %x3, 128;
     mov.f32 %r10, 0f3F800000; mov.f32 %r11, %r10; mov.f32 %r12, %r10; mov.f32 %r13, %r10;
     wgmma.fence.sync.aligned;"""
-"""Two tiles of 64 x 16 halves without swizzle: 8 x 8 blocks of 128 bytes; "
-"LBO 128 · 8 bytes … as the descriptor says."""
+"""Two tiles of 64 x 16 halves without swizzle, in blocks of 8 x 8."""
 
 
 def test_wgmma() -> None:
@@ -141,7 +140,7 @@ def test_wgmma() -> None:
     )
     product = """wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r10, %r11, %r12, %r13}, %x3, %x4, 1, 1, -1, 0, 0;
         wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
-    run(WGMMA.replace("68719542272", str(descriptor)) + product + stores, tiles, out, block=128)
+    run(WGMMA.replace("DESCRIPTOR", str(descriptor)) + product + stores, tiles, out, block=128)
     wanted = 1 - a.astype(float) @ b[:8].astype(float).T
     for warp in range(4):
         for t in range(32):

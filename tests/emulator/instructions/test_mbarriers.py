@@ -9,8 +9,8 @@ from blackwell_matmul.emulator.machine import PhaseBarrier
 from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.errors import EmulationError
 
-INIT = """.shared .align 8 .b64 bar; .reg .b64 %s; setp.eq.u32 %p0, %r39, 0; "
-"@%p0 mbarrier.init.shared::cta.b64 [bar], {}; bar.sync 0;"""
+INIT = """.shared .align 8 .b64 bar; .reg .b64 %s; setp.eq.u32 %p0, %r39, 0;
+@%p0 mbarrier.init.shared::cta.b64 [bar], {}; bar.sync 0;"""
 ASK = """mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r0, 1, 0, %p1;
     mbarrier.test_wait.parity.shared.b64 %p1, [bar], 1; selp.u32 %r1, 2, 0, %p1; add.u32 %r0, %r0, %r1;"""
 

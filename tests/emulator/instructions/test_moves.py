@@ -53,8 +53,8 @@ def test_signed_extremes_and_64_bits() -> None:
 def test_compare_and_swap_lets_one_through() -> None:
     cell, old = np.zeros(1, np.uint32), np.zeros(32, np.uint32)
     run(
-        """atom.acquire.gpu.global.cas.b32 %r2, [%x10], 0, 1; mul.wide.u32 %x1, %r39, 4; "
-        "add.s64 %x1, %x1, %x11; st.global.u32 [%x1], %r2;""",
+        """atom.acquire.gpu.global.cas.b32 %r2, [%x10], 0, 1; mul.wide.u32 %x1, %r39, 4;
+        add.s64 %x1, %x1, %x11; st.global.u32 [%x1], %r2;""",
         cell,
         old,
     )

@@ -52,8 +52,10 @@ def test_which_lane_and_column_a_register_is(shape: str) -> None:
     stores = "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10;" + "".join(
         f"st.global.u32 [%x1+{512 * i}], %z{70 + i};" for i in range(count)
     )
-    load = f"add.u32 %r33, %r34, 5; tcgen05.ld.sync.aligned.{shape}.b32 {names(count, 70)}, [%r33]; "
-    "tcgen05.wait::ld.sync.aligned;"
+    load = (
+        f"add.u32 %r33, %r34, 5; tcgen05.ld.sync.aligned.{shape}.b32 {names(count, 70)}, [%r33]; "
+        "tcgen05.wait::ld.sync.aligned;"
+    )
     emulated(FILL + load + stores, out)
     for t in range(128):
         for i in range(count):
@@ -101,8 +103,10 @@ def multiplied(m: int, n: int, word: int | None = None, bits: int = 0) -> Any:
     tiles = np.concatenate([each.reshape(16, 8, 2, 8).transpose(0, 2, 1, 3).reshape(-1) for each in (a, b)])
     out = np.full((128, 8), -1, np.float32)
     words = 128 >> 4 << 16 | 256 >> 4 << 32 | 1 << 46 if word is None else word
-    load = f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {names(8)}, [%r34]; tcgen05.wait::ld.sync.aligned; "
-    "mul.wide.u32 %x1, %r39, 32; add.s64 %x1, %x1, %x10;"
+    load = (
+        f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {names(8)}, [%r34]; tcgen05.wait::ld.sync.aligned; "
+        "mul.wide.u32 %x1, %r39, 32; add.s64 %x1, %x1, %x10;"
+    )
     if m == 64:
         load = "and.b32 %r7, %r39, 16; setp.ne.u32 %p5, %r7, 0;" + load.replace("32x32b.x8", "16x32bx2.x4").replace(
             names(8), names(4)

@@ -142,6 +142,15 @@ def together(warp: WarpState, mask: int, members: int = ALL) -> Waiting | None:
     )  # fmt: skip
 
 
+def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int], Any]:
+    """An instruction that all lanes of a warp execute at once: those that come first wait for the others."""
+
+    def once_together(warp: WarpState, mask: int) -> Any:
+        return act(warp, mask) if mask == warp.alive else together(warp, mask)
+
+    return once_together
+
+
 class WarpState:
     """registers: raw words of 32 lanes; a predicate is a mask. groups: asynchronous operations that are waited for by
     groups, by kind. local: the local memory of the 32 threads, one behind the other.

@@ -16,7 +16,7 @@ from blackwell_matmul.emulator.instructions.copies import commit, number_of, wai
 from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
 from blackwell_matmul.emulator.instructions.moves import gather, scatter
 from blackwell_matmul.emulator.lanes import LANES, Array
-from blackwell_matmul.emulator.machine import WarpState, together
+from blackwell_matmul.emulator.machine import WarpState, collective
 from blackwell_matmul.emulator.operands import descriptor, elements, matrix, product
 from blackwell_matmul.emulator.parser import Not, Number, Register, Statement, Vector
 from blackwell_matmul.emulator.spaces import Undefined
@@ -104,15 +104,12 @@ def multiply(build: Builder, each: Statement) -> Act:
         raise Unknown(f"{each.opcode} is not emulated")
     d, a, b, c = ([build.source(part, "b32") for part in build.vector(operand)] for operand in each.operands)
 
-    def act(warp: WarpState, mask: int) -> Any:
-        wait = together(warp, mask)
-        if wait is not None:
-            return wait
+    @collective
+    def act(warp: WarpState, mask: int) -> None:
         result = product(fragment_a(words(warp, a), types[1]), fragment_b(words(warp, b), types[2]))
         result = result + accumulator(words(warp, c), types[3])
         for slot, word in zip(d, registers_of(result, types[0])):
             warp.set(slot, word, mask)
-        return None
 
     return act
 
@@ -132,17 +129,14 @@ def load_matrix(build: Builder, each: Statement) -> Act:
     count, transposed = _matrices(each), "trans" in each.modifiers
     targets, address = build.targets(each.operands[0]), barrier_address(build, each.operands[1])
 
-    def act(warp: WarpState, mask: int) -> Any:
-        wait = together(warp, mask)
-        if wait is not None:
-            return wait
+    @collective
+    def act(warp: WarpState, mask: int) -> None:
         raw = gather(warp, address(warp)[: 8 * count], "shared", 16)
         rows = raw.view(np.uint16).reshape(count, 8, 8)
         rows = rows.transpose(0, 2, 1) if transposed else rows
         parts = np.ascontiguousarray(rows).view(np.uint32).reshape(count, LANES)
         for slot, part in zip(targets, parts):
             warp.set(slot, part, mask)
-        return None
 
     return act
 
@@ -154,15 +148,12 @@ def store_matrix(build: Builder, each: Statement) -> Act:
     address = barrier_address(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[1])]
 
-    def act(warp: WarpState, mask: int) -> Any:
-        wait = together(warp, mask)
-        if wait is not None:
-            return wait
+    @collective
+    def act(warp: WarpState, mask: int) -> None:
         rows = words(warp, slots).view(np.uint16).reshape(count, 8, 8)
         rows = rows.transpose(0, 2, 1) if transposed else rows
         raw = np.ascontiguousarray(rows).reshape(-1).view("V16")
         scatter(warp, address(warp)[: 8 * count], raw, "shared", 16)
-        return None
 
     return act
 
@@ -200,17 +191,14 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
         for slot, word in zip(d, registers_of(result, types[0])):
             warp.registers[slot] = word
 
-    def act(warp: WarpState, mask: int) -> Any:
-        wait = together(warp, mask)
-        if wait is not None:
-            return wait
+    @collective
+    def act(warp: WarpState, mask: int) -> None:
         sources = [b] if a_in_registers else [a[0], b]
         operands = [int(warp.registers[slot][0]) for slot in sources]
         added = keeps(warp)
         grid = warp.cta.cluster.grid
         warp.pipe = grid.issue("product", lambda: run(warp, operands, added), warp.pipe)
         warp.groups.setdefault("wgmma", [[]])[-1].append(warp.pipe)
-        return None
 
     return act
 

@@ -17,7 +17,7 @@ from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction
 from blackwell_matmul.emulator.instructions.fragments import words
 from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
 from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
-from blackwell_matmul.emulator.machine import CtaState, Waiting, WarpState, together
+from blackwell_matmul.emulator.machine import CtaState, Waiting, WarpState, collective
 from blackwell_matmul.emulator.operands import chunks, descriptor, elements, matrix, product
 from blackwell_matmul.emulator.parser import Address, Number, Statement, Vector
 from blackwell_matmul.emulator.spaces import RANK, Undefined
@@ -37,10 +37,8 @@ def allocate(build: Builder, each: Statement) -> Act:
     """`tcgen05.alloc [shared], columns`: a power of two from 32 to 512; waits for them; shared gets the address."""
     address, count = barrier_address(build, each.operands[0]), build.scalar(each.operands[1])
 
+    @collective
     def act(warp: WarpState, mask: int) -> Any:
-        wait = together(warp, mask)
-        if wait is not None:
-            return wait
         columns, memory = count(warp, first(mask)), warp.cta.tensor
         if columns not in (32, 64, 128, 256, 512):
             raise Undefined(f"allocates {columns} columns of tensor memory, which is none of 32, 64, 128, 256, 512")
@@ -61,17 +59,14 @@ def allocate(build: Builder, each: Statement) -> Act:
 def deallocate(build: Builder, each: Statement) -> Act:
     start, count = build.scalar(each.operands[0]), build.scalar(each.operands[1])
 
-    def act(warp: WarpState, mask: int) -> Any:
-        wait = together(warp, mask)
-        if wait is not None:
-            return wait
+    @collective
+    def act(warp: WarpState, mask: int) -> None:
         column, columns, held = start(warp, first(mask)), count(warp, first(mask)), warp.cta.tensor.allocated
         if held.get(column) != columns:
             raise Undefined(
                 f"gives back {columns} columns of tensor memory from {column} on; allocated are {held or 'none'}"
             )
         del held[column]
-        return None
 
     return act
 
@@ -129,17 +124,14 @@ def load(build: Builder, each: Statement) -> Act:
     lane, column = _places(_doubled(each) if packs else each)
     targets, address = build.targets(each.operands[0]), _tensor_address(build, each.operands[1])
 
-    def act(warp: WarpState, mask: int) -> Any:
-        wait = together(warp, mask)
-        if wait is not None:
-            return wait
+    @collective
+    def act(warp: WarpState, mask: int) -> None:
         rows, columns = _window(warp, address(warp, 0), lane, column, "reads")
         values = warp.cta.tensor.read(rows, columns)
         if packs:
             values = values[0::2] & np.uint32(0xFFFF) | values[1::2] << np.uint32(16)
         for slot, value in zip(targets, values, strict=True):
             warp.set(slot, value, mask)
-        return None
 
     return act
 
@@ -160,17 +152,14 @@ def store(build: Builder, each: Statement) -> Act:
     address = _tensor_address(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[-1])]
 
-    def act(warp: WarpState, mask: int) -> Any:
-        wait = together(warp, mask)
-        if wait is not None:
-            return wait
+    @collective
+    def act(warp: WarpState, mask: int) -> None:
         rows, columns = _window(warp, address(warp, 0), lane, column, "writes")
         values = words(warp, slots)
         if unpacks:
             values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], axis=1).reshape(-1, LANES)
         operation = warp.cta.cluster.grid.issue("other", lambda: warp.cta.tensor.write(rows, columns, values))
         warp.groups.setdefault("tcgen05.st", [[]])[-1].append(operation)
-        return None
 
     return act
 

@@ -3,7 +3,7 @@
 For each rung, every instruction of its PTX can be dropped, its guard turned round, one bit of an immediate flipped; and
 in the launch plan a tensor map's swizzle, box or stride be another. Some of them are drawn with a seed. A mutant runs
 on a small problem of integers in several orders of completion, until one shows: wrong (numbers), stop (a sentence that
-names the line), hang (a deadlock, found at once, or an endless loop). What survives all orders is put to a rule that
+names the line), fault (of the emulator), hang (a deadlock, found at once, or an endless loop). What survives all orders is put to a rule that
 says why it must, or listed with its line.
 """
 
@@ -155,7 +155,7 @@ def judge(mutant: Mutant) -> dict[str, Any]:
             of_bundle(changed, module, (m, a, b, c), choices)
         except BlackwellMatmulError as error:
             text = str(error)
-            how = "hang" if "deadlock" in text or "endless" in text else "stop"
+            how = "hang" if "deadlock" in text or "endless" in text else "fault" if "emulator fails" in text else "stop"
             return {**row, "outcome": how, "order": choices.order, "sentence": text[:160]}
         if not torch.equal(c, wanted):
             return {**row, "outcome": "wrong", "order": choices.order}

@@ -209,9 +209,9 @@ class Builder:
 
 
 def _find(opcode: str) -> Make | None:
-    while opcode not in _INSTRUCTIONS and opcode:
-        opcode = re.sub(r"(^|\.|::)\w+$", "", opcode)
-    return _INSTRUCTIONS.get(opcode)
+    """The instruction of the longest name that an opcode starts with, cut at a dot or a double colon."""
+    ends = [len(opcode), *(found.start() for found in reversed(list(re.finditer(r"\.|::", opcode))))]
+    return next((_INSTRUCTIONS[opcode[:end]] for end in ends if opcode[:end] in _INSTRUCTIONS), None)
 
 
 def _bits(number: Number, type: str) -> int:

@@ -429,6 +429,8 @@ class _Parser:
                 raise InputError(f"PTX line {self.next.line}: the predicate {register.name!r} is not declared.")
             guard = (register, negated)
         place, opcode, operands = self.at, self.take(), []
+        if opcode.kind != "word":
+            raise InputError(f"PTX line {opcode.line}: {opcode.text!r} is no instruction.")
         while self.next.text != ";":
             operands.append(self.operand())
             self.accept(",")

@@ -99,8 +99,8 @@ class Execution:
                 self.pending.remove(each)
             try:
                 each.act()
-            except Undefined as stop:
-                raise _told(stop, each.step) from stop
+            except FAULTS as fault:
+                raise _told(fault, each.step) from fault
 
     def _complete_one(self) -> bool:
         ready = [each for each in self.pending if each.after is None or each.after.done]
@@ -250,12 +250,10 @@ class Execution:
                     break
                 if pc > behind or pc in others:
                     break
-        except Undefined as stop:
-            raise _told(stop, steps[pc]) from stop
-        except IndexError as error:
-            if pc < len(steps):
-                raise
-            raise EmulationError("the kernel runs past its last instruction.") from error
+        except FAULTS as fault:
+            if pc >= len(steps):
+                raise EmulationError("the kernel runs past its last instruction.") from fault
+            raise _told(fault, steps[pc]) from fault
         strand.pc, strand.mask, strand.timed_out = pc, mask, False
         return ran
 
@@ -299,8 +297,16 @@ def _short(text: str, longest: int = 110) -> str:
     return text if len(text) <= longest else f"{text[:longest]}..."
 
 
-def _told(stop: Undefined, step: Executable | None) -> EmulationError:
-    return EmulationError(f"{_where(step)}: {stop}.") if step else EmulationError(f"{stop}.")
+FAULTS = (Undefined, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What has no meaning; and, of the rest, what the author of an instruction did not think of."""
+
+
+def _told(fault: Exception, step: Executable | None) -> EmulationError:
+    known = isinstance(fault, Undefined)
+    what = (
+        str(fault) if known else f"the emulator fails here ({fault!r}), which is a fault of its own; please report it"
+    )
+    return EmulationError(f"{_where(step)}: {what}." if step else f"{what}.")
 
 
 def _others(warp: WarpState, strand: Strand, ready: list[Strand]) -> tuple[set[int], int]:

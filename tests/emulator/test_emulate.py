@@ -17,8 +17,10 @@ from blackwell_matmul.errors import BlackwellMatmulError, InputError, Unsupporte
 
 ADD = module(
     """
-    .reg .b32 %r<4>; .reg .b64 %x<4>; .reg .pred %p; mov.u32 %r0, %tid.x; ld.param.u32 %r1, [n]; setp.ge.u32 %p, %r0, %r1; @%p exit;
-    ld.param.u64 %x0, [a]; mul.wide.u32 %x1, %r0, 4; add.s64 %x0, %x0, %x1; ld.global.f32 %r2, [%x0]; ld.param.f32 %r3, [f];
+    .reg .b32 %r<4>; .reg .b64 %x<4>; .reg .pred %p; mov.u32 %r0, %tid.x; ld.param.u32 %r1, [n];
+    setp.ge.u32 %p, %r0, %r1; @%p exit;
+    ld.param.u64 %x0, [a]; mul.wide.u32 %x1, %r0, 4; add.s64 %x0, %x0, %x1; ld.global.f32 %r2, [%x0];
+    ld.param.f32 %r3, [f];
     mul.f32 %r2, %r2, %r3; st.global.f32 [%x0], %r2;""",
     [".u64 a", ".u32 n", ".f32 f"],
 )
@@ -143,14 +145,39 @@ def test_an_instruction_that_is_not_known_has_its_line_and_text() -> None:
     )
     line = code[: code.index("mul.f32.fancy")].count("\n") + 1
     refused(f"PTX line {line} (x/y.py:42): mul.f32.fancy %r2, %r2, %r3: mul.f32.fancy is not emulated.", code)
-    for text in ("call.uni f, (%r1);", "wmma.load.a.sync.row.m16n16k16.shared.f16 {%r1}, [%r2];", "bra NOWHERE;", "mov.u32 %r1, nobody;",
-                 "add.s32 %r1, {%r1, %r2}, %r3;", "bar.sync;", "ld.global.u32 5, [%x1];", "add %r1, %r1, %r1;", "lop3.b32 %r1, %r1, %r1, %r1, %r2;",
-                 "setp.eq.s32 %p, %r1;", "st.global.u32 %r1, [%x1];", "mbarrier.init.shared.b64 [%r1];", "tcgen05.mma.cta_group::1 [%r1];",
-                 "cp.async.bulk.shared.global [%r1], [%x1];", "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1}, %x1;"):  # fmt: skip
+    for text in (
+        "call.uni f, (%r1);",
+        "wmma.load.a.sync.row.m16n16k16.shared.f16 {%r1}, [%r2];",
+        "bra NOWHERE;",
+        "mov$ %r1, 5;",
+        "$x;",
+        "mov.u32 %r1, nobody;",
+        "add.s32 %r1, {%r1, %r2}, %r3;",
+        "bar.sync;",
+        "ld.global.u32 5, [%x1];",
+        "add %r1, %r1, %r1;",
+        "lop3.b32 %r1, %r1, %r1, %r1, %r2;",
+        "setp.eq.s32 %p, %r1;",
+        "st.global.u32 %r1, [%x1];",
+        "mbarrier.init.shared.b64 [%r1];",
+        "tcgen05.mma.cta_group::1 [%r1];",
+        "cp.async.bulk.shared.global [%r1], [%x1];",
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r1}, %x1;",
+    ):
         refused("PTX line", ADD.replace("mul.f32 %r2, %r2, %r3;", text))
 
 
 def test_a_tensor_map_for_another_parameter() -> None:
-    described = TensorMap(dtype="FLOAT32", pointer=np.zeros(64, np.float32), dims=(8, 8), strides_bytes=(32,), box=(8, 8), element_strides=(1, 1),
-                          interleave="NONE", swizzle="NONE", l2_promotion="NONE", oob_fill="NONE")  # fmt: skip
+    described = TensorMap(
+        dtype="FLOAT32",
+        pointer=np.zeros(64, np.float32),
+        dims=(8, 8),
+        strides_bytes=(32,),
+        box=(8, 8),
+        element_strides=(1, 1),
+        interleave="NONE",
+        swizzle="NONE",
+        l2_promotion="NONE",
+        oob_fill="NONE",
+    )
     refused("parameter 1 of k has 4 bytes and was given 128", args=(np.zeros(4, np.float32), described, 1.0))

@@ -1,4 +1,4 @@
-"""Matrices in shared memory where descriptors say, each element by itself (PTX ISA, "Matrix Descriptor", "Canonical Layouts")."""
+"""Matrices in shared memory where descriptors say, each element by itself (PTX ISA, "Canonical Layouts")."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def swizzle(address: int, span: int) -> int:
 @pytest.mark.parametrize("blackwell", [True, False])
 @pytest.mark.parametrize("span", [0, 32, 64, 128])
 def test_k_major(span: int, blackwell: bool) -> None:
-    """Groups of 8 rows by the stride; in a row 16 bytes follow one another, or by the leading offset without swizzle."""
+    """Groups of 8 rows by the stride;
+    in a row 16 bytes follow one another, or by the leading offset without swizzle."""
     memory, start, leading, stride = filled(), 2048, 1024, 2048
     found = matrix(memory, descriptor(bits(start, leading, stride, span, blackwell), blackwell), 32, 16, "f16", True)
     values = memory.data.view(np.float16)
@@ -79,7 +80,7 @@ def test_descriptors_that_stop(word: int, blackwell: bool, told: str) -> None:
 
 def test_reads_outside_and_of_what_nothing_has_written() -> None:
     found = descriptor(bits((1 << 16) - 256, 16, 1024, 128, True), True)
-    with pytest.raises(Undefined, match="a matrix reads up to byte .* of shared, which has 65,536"):
+    with pytest.raises(Undefined, match=r"a matrix reads up to byte .* of shared, which has 65,536"):
         matrix(filled(), found, 16, 16, "f16", True)
     memory = Memory("shared", 0, np.zeros(4096, np.uint8), tracked=True)
     memory.mark(0, 1000)

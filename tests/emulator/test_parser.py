@@ -131,8 +131,8 @@ def test_variables_and_what_they_hold() -> None:
 
 def test_several_kernels_and_functions() -> None:
     module = parse(
-        HEAD
-        + ".func (.param .b32 r) f (.param .b32 a) { st.param.b32 [r], 1; { ret; } }\n.func g();\n.entry a() { ret; }\n.entry b() { ret; }"
+        HEAD + ".func (.param .b32 r) f (.param .b32 a) { st.param.b32 [r], 1; { ret; "
+        "} }\n.func g();\n.entry a() { ret; }\n.entry b() { ret; }"
     )
     assert list(module.kernels) == ["a", "b"] and module.target == "sm_100a"
 
@@ -143,6 +143,7 @@ def test_several_kernels_and_functions() -> None:
         ("", "this is no PTX: it has no .version line"),
         ("int main() {}\n", "this is no PTX"),
         (HEAD, "this PTX has no kernel (.entry)"),
+        (HEAD + '.entry k() {\n"mov" 5;\nret; }', "PTX line 5: '\"mov\"' is no instruction"),
         (HEAD + ".entry k() {\n  add.s32 ` 1;\n}", "PTX line 5: '` 1;' is not understood"),
         (HEAD + ".entry k() {\n@%p bra L;\n}", "PTX line 5: the predicate '%p' is not declared"),
         (HEAD + ".entry k() {\n.reg .v4 .b32 %r;\n}", "PTX line 5: vector registers are not emulated"),

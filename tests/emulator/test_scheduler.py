@@ -52,7 +52,8 @@ def test_what_is_not_waited_for_is_late() -> None:
 
 ORDERED = """
     setp.eq.u32 %p0, %r39, 0; @!%p0 bra END; .shared .align 16 .b8 box[64];
-    mov.u32 %r1, box; st.shared.v4.u32 [%r1], {1, 1, 1, 1}; st.shared.v4.u32 [%r1+16], {2, 2, 2, 2}; st.shared.v4.u32 [%r1+32], {3, 3, 3, 3};
+    mov.u32 %r1, box; st.shared.v4.u32 [%r1], {1, 1, 1, 1}; st.shared.v4.u32 [%r1+16], {2, 2, 2, 2};
+    st.shared.v4.u32 [%r1+32], {3, 3, 3, 3};
     fence.proxy.async;
     cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r1], 16; add.u32 %r2, %r1, 16;
     cp.async.bulk.global.shared::cta.bulk_group [%x10], [%r2], 16; add.u32 %r2, %r1, 32;
@@ -91,7 +92,8 @@ def test_a_deadlock_of_arrivals_and_of_threads() -> None:
         run("setp.ge.u32 %p0, %r39, 32; @%p0 bra END; bar.sync 2; END: bar.sync 3;", block=64)
     with pytest.raises(EmulationError, match="64 threads of the cluster are missing"):
         run(
-            "mov.u32 %r1, %cluster_ctarank; setp.eq.u32 %p0, %r1, 0; @!%p0 bra L; barrier.cluster.arrive; barrier.cluster.wait; "
+            "mov.u32 %r1, %cluster_ctarank; setp.eq.u32 %p0, %r1, 0; @!%p0 bra L; barrier.cluster.arrive; "
+            "barrier.cluster.wait; "
             "L: bar.sync 2, 64;",
             grid=3,
             cluster=3,
@@ -110,7 +112,8 @@ def test_an_endless_loop_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         match=r"^endless: 30,000 instructions ran and changed neither memory nor a barrier, the last near PTX line",
     ):
         run(
-            ".shared .align 4 .b32 box; st.shared.u32 [box], 0; L: ld.shared.u32 %r1, [box]; setp.eq.u32 %p0, %r1, 0; @%p0 bra L;"
+            ".shared .align 4 .b32 box; st.shared.u32 [box], 0; L: ld.shared.u32 %r1, [box]; "
+            "setp.eq.u32 %p0, %r1, 0; @%p0 bra L;"
         )
 
 
@@ -120,7 +123,8 @@ def test_a_wait_that_times_out_goes_on() -> None:
         BARRIER
         + """
         mov.u32 %r0, 0;
-        L: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; add.u32 %r0, %r0, 1; setp.lt.u32 %p2, %r0, 3; @%p2 bra L;"""
+        L: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; add.u32 %r0, %r0, 1; setp.lt.u32 %p2, %r0, 3;
+        @%p2 bra L;"""
     )
     assert found.tolist() == [3] * 32
 

@@ -98,7 +98,8 @@ def test_local_memory_is_each_threads_own() -> None:
 
 def test_dynamic_shared_memory_is_behind_the_static() -> None:
     found = stored(
-        "mov.u32 %r1, dyn; mov.u32 %r2, box; sub.u32 %r0, %r1, %r2; st.shared.u32 [dyn+252], %r0; ld.shared.u32 %r0, [dyn+252];",
+        "mov.u32 %r1, dyn; mov.u32 %r2, box; sub.u32 %r0, %r1, %r2; st.shared.u32 [dyn+252], %r0; "
+        "ld.shared.u32 %r0, [dyn+252];",
         outside=".extern .shared .align 128 .b8 dyn[];\n.shared .align 4 .b8 box[4];",
         shared_bytes=256,
     )
@@ -119,7 +120,8 @@ def test_narrow_loads_widen_with_their_sign() -> None:
 def test_narrow_stores_keep_their_neighbours() -> None:
     out = np.full(4, 0xAAAAAAAA, np.uint32)
     run(
-        "mov.u32 %r1, 0x12345678; st.global.u8 [%x10+1], %r1; st.global.u16 [%x10+6], %r1; st.global.b64 [%x10+8], {%r1, %r1};".replace(
+        "mov.u32 %r1, 0x12345678; st.global.u8 [%x10+1], %r1; st.global.u16 [%x10+6], %r1; "
+        "st.global.b64 [%x10+8], {%r1, %r1};".replace(
             "st.global.b64 [%x10+8], {%r1, %r1};", "st.global.v2.u32 [%x10+8], {%r1, 7};"
         ),
         out,
@@ -149,7 +151,8 @@ def test_vectors(form: str, size: int, count: int) -> None:
     for guard, half in (("", 32), ("@%p0", 16)):
         out = np.zeros_like(data)
         run(
-            f"""setp.lt.u32 %p0, %r39, 16; mul.wide.u32 %x15, %r39, {size * count}; add.s64 %x16, %x10, %x15; add.s64 %x17, %x11, %x15;
+            f"""setp.lt.u32 %p0, %r39, 16; mul.wide.u32 %x15, %r39, {size * count}; add.s64 %x16, %x10, %x15;
+                add.s64 %x17, %x11, %x15;
             {guard} ld.global.{form} {{{registers}}}, [%x16]; {guard} st.global.{form} [%x17], {{{registers}}};""",
             data,
             out,
@@ -181,7 +184,8 @@ def test_a_result_that_nobody_wants() -> None:
 def test_generic_addresses_of_several_windows_in_one_load() -> None:
     found = stored("""
         .shared .align 8 .b64 box; .reg .b64 %g; st.shared.u64 [box], 77; mov.u64 %x1, box; cvta.shared.u64 %g, %x1;
-        setp.lt.u32 %p0, %r39, 8; selp.b64 %g, %g, %x10, %p0; ld.u32 %r0, [%g]; isspacep.shared %p1, %g; isspacep.global %p2, %g;
+        setp.lt.u32 %p0, %r39, 8; selp.b64 %g, %g, %x10, %p0; ld.u32 %r0, [%g]; isspacep.shared %p1, %g;
+        isspacep.global %p2, %g;
         selp.u32 %r1, 1000, 0, %p1; selp.u32 %r2, 2000, 0, %p2; add.u32 %r0, %r0, %r1; add.u32 %r0, %r0, %r2;""")
     assert found.tolist() == [1077] * 8 + [0xDEAD + 2000] * 24
 

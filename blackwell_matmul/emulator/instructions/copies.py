@@ -65,6 +65,8 @@ def copy(build: Builder, each: Statement) -> Act:
         operands.pop()
     to, source = barrier_address(build, operands[0]), build.address(operands[1])
     nbytes = number_of(operands[2])
+    if nbytes not in (4, 8, 16):
+        raise Unknown(f"cp.async copies 4, 8 or 16 bytes and not {nbytes}")
     size = build.reader(operands[3], "b32") if len(operands) > 3 else None
     is_ignored = len(operands) > 3 and _is_predicate(build, operands[3])
     ignored = build.predicate(operands[3]) if is_ignored else None
@@ -75,6 +77,8 @@ def copy(build: Builder, each: Statement) -> Act:
         sizes = np.full(len(which), nbytes) if size is None or is_ignored else size(warp)[list(which)].astype(int)
         if ignored is not None:
             sizes = np.where(lanes(ignored(warp))[list(which)], 0, nbytes)
+        if int(sizes.max()) > nbytes:
+            raise Undefined(f"reads {int(sizes.max())} bytes for a copy of {nbytes}")
         operation = warp.cta.cluster.grid.issue("copy", lambda: _copied(warp, targets, places, sizes, nbytes))
         _group(warp, "cp.async")[-1].append(operation)
 
@@ -294,7 +298,7 @@ def _tensor_load(build: Builder, each: Statement) -> Act:
             found = _map_at(warp, int(map_address(warp)[lane]))
             place = tuple(int(each(warp)[lane]) for each in coordinates)
             target, signal = int(to(warp)[lane]), int(barrier(warp)[lane])
-            if target % 128 or (found.swizzle_bytes and target % 128):
+            if target % 128:
                 raise Undefined(f"copies a box to {target & OFFSET:,} of shared memory, which is no multiple of 128")
             targets = _ranks(target, multicast(warp, lane)) if multicast else [target]
             boxes = _rows(found, place) if gathers else [tensor_map.box_of(found, _fitting(found, place))]

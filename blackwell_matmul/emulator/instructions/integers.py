@@ -17,6 +17,8 @@ from blackwell_matmul.emulator.parser import SIZES, Nothing, Statement
 
 def elementwise(build: Builder, each: Statement, function: Callable[..., Any], *types: str) -> Act:
     """`function` of the operands, read as these types, to the first operand, as the first type."""
+    if len(each.operands) < 2:
+        raise Unknown(f"{each.opcode} has too few operands")
     target, word = build.target(each.operands[0]), WORDS[SIZES[types[0]]]
     widen = build.fit(each.operands[0], SIZES[types[0]])
     reads = [build.reader(operand, type) for operand, type in zip(each.operands[1:], types[1:], strict=True)]

@@ -315,8 +315,8 @@ def _verify(shape: Shape, group: int) -> None:
     step = 8 if shape.m == 64 else 16
     if shape.m not in (64 * group, 128 * group) or shape.n % step or not step <= shape.n <= 256:
         raise Undefined(
-            f"a product of {shape.m}x{shape.n} for {group} CTAs; M is {64 * group} or {128 * group}, N a multiple of "
-            f"{step} up to 256"
+            f"a product of {shape.m}x{shape.n} for {group} CTAs; M is {64 * group} or {128 * group} and N a multiple "
+            f"of {step} up to 256"
         )
 
 

@@ -124,7 +124,8 @@ def test_lanes_of_a_warp_meet_from_two_places() -> None:
         setp.lt.u32 %p0, %r39, 16; @%p0 bra LOW;
         st.shared.u32 [%r1], 100; bar.warp.sync -1; bra END;
         LOW: st.shared.u32 [%r1], 200; bar.warp.sync -1;
-        END: xor.b32 %r2, %r39, 16; shl.b32 %r2, %r2, 2; mov.u32 %r1, box; add.u32 %r1, %r1, %r2; ld.shared.u32 %r0, [%r1];""")
+        END: xor.b32 %r2, %r39, 16; shl.b32 %r2, %r2, 2; mov.u32 %r1, box; add.u32 %r1, %r1, %r2;
+        ld.shared.u32 %r0, [%r1];""")
     assert found.tolist() == [100] * 16 + [200] * 16
 
 
@@ -219,7 +220,8 @@ def test_shuffle(mode: str, c: int) -> None:
 
 def test_shuffle_without_a_predicate_after_a_branch() -> None:
     found = stored("""
-        mov.u32 %r1, %r39; setp.lt.u32 %p0, %r39, 5; @%p0 bra A; add.u32 %r1, %r1, 100; A: shfl.sync.idx.b32 %r0, %r1, 7, 31, -1;""")
+        mov.u32 %r1, %r39; setp.lt.u32 %p0, %r39, 5; @%p0 bra A; add.u32 %r1, %r1, 100;
+        A: shfl.sync.idx.b32 %r0, %r1, 7, 31, -1;""")
     assert found.tolist() == [107] * 32
 
 
@@ -243,7 +245,8 @@ def test_votes() -> None:
 def test_a_vote_of_some() -> None:
     found = stored("""
         mov.u32 %r0, 0; setp.ge.u32 %p0, %r39, 8; @%p0 bra END; setp.lt.u32 %p1, %r39, 3;
-        vote.sync.ballot.b32 %r0, %p1, 0xFF; vote.sync.ballot.b32 %r1, !%p1, 0xFF; shl.b32 %r1, %r1, 8; or.b32 %r0, %r0, %r1; END:""")
+        vote.sync.ballot.b32 %r0, %p1, 0xFF; vote.sync.ballot.b32 %r1, !%p1, 0xFF; shl.b32 %r1, %r1, 8;
+        or.b32 %r0, %r0, %r1; END:""")
     assert found.tolist() == [0xF807] * 8 + [0] * 24
 
 
@@ -253,7 +256,8 @@ def test_one_lane_is_elected() -> None:
     chosen = next(lane for lane, each in enumerate(found.tolist()) if each >= 100)
     assert {each % 100 for each in found.tolist()} == {chosen}
     found = stored("""
-        mov.u32 %r0, 0; setp.lt.u32 %p1, %r39, 20; @%p1 bra END; elect.sync _|%p0, 0xFFF00000; selp.u32 %r0, 1, 2, %p0; END:""")
+        mov.u32 %r0, 0; setp.lt.u32 %p1, %r39, 20; @%p1 bra END; elect.sync _|%p0, 0xFFF00000;
+        selp.u32 %r0, 1, 2, %p0; END:""")
     assert found[:20].tolist() == [0] * 20 and sorted(found[20:].tolist()) == [1] + [2] * 11
 
 
@@ -302,6 +306,7 @@ def test_signed_and_float_reductions() -> None:
 
 def test_what_is_only_time_or_order_does_nothing() -> None:
     found = stored("""
-        fence.sc.gpu; membar.gl; fence.proxy.async; griddepcontrol.wait; griddepcontrol.launch_dependents; nanosleep.u32 100;
+        fence.sc.gpu; membar.gl; fence.proxy.async; griddepcontrol.wait; griddepcontrol.launch_dependents;
+        nanosleep.u32 100;
         setmaxnreg.inc.sync.aligned.u32 96; wgmma.fence.sync.aligned; mov.u32 %r0, 3;""")
     assert found.tolist() == [3] * 32

@@ -11,7 +11,10 @@ from ptx import LANE, REGISTERS, module, run
 from blackwell_matmul.emulator import TensorMap, emulate
 from blackwell_matmul.errors import EmulationError
 
-BOX = ".shared .align 1024 .b8 box[4096]; .shared .align 8 .b64 bar; setp.eq.u32 %p0, %r39, 0; mov.u32 %r30, box; mov.u32 %r31, bar;"
+BOX = (
+    ".shared .align 1024 .b8 box[4096]; .shared .align 8 .b64 bar; setp.eq.u32 %p0, %r39, 0; "
+    "mov.u32 %r30, box; mov.u32 %r31, bar;"
+)
 BARRIER = BOX + "@%p0 mbarrier.init.shared.b64 [bar], 1; bar.sync 0;"
 WAIT = "WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT;"
 OUT = """mad.lo.u32 %r32, %r39, 16, %r30; ld.shared.v4.u32 {%r1, %r2, %r3, %r4}, [%r32];
@@ -38,9 +41,11 @@ def test_what_the_source_lacks_is_zero(nbytes: int, wait: str) -> None:
     run(
         BARRIER.replace("[bar], 1", "[bar], 32")
         + f"""
-        mad.lo.u32 %r32, %r39, 16, %r30; {zero} and.b32 %r5, %r39, 1; setp.eq.u32 %p2, %r5, 1; selp.u32 %r6, {nbytes // 2}, {nbytes}, %p2;
+        mad.lo.u32 %r32, %r39, 16, %r30; {zero} and.b32 %r5, %r39, 1; setp.eq.u32 %p2, %r5, 1;
+        selp.u32 %r6, {nbytes // 2}, {nbytes}, %p2;
         setp.eq.u32 %p3, %r39, 31; selp.u32 %r6, 0, %r6, %p3;
-        mul.wide.u32 %x1, %r39, 16; add.s64 %x1, %x1, %x10; cp.async.{"cg" if nbytes == 16 else "ca"}.shared.global [%r32], [%x1], {nbytes}, %r6;
+        mul.wide.u32 %x1, %r39, 16; add.s64 %x1, %x1, %x10;
+        cp.async.{"cg" if nbytes == 16 else "ca"}.shared.global [%r32], [%x1], {nbytes}, %r6;
         {wait}"""
         + OUT,
         data,
@@ -55,7 +60,8 @@ def test_groups_complete_in_their_order_and_no_earlier() -> None:
     body = (
         BOX
         + """mad.lo.u32 %r32, %r39, 16, %r30; mul.wide.u32 %x1, %r39, 16; add.s64 %x1, %x1, %x10;
-        cp.async.ca.shared.global [%r32], [%x1], 16; cp.async.commit_group; cp.async.ca.shared.global [%r32+512], [%x1], 16; cp.async.commit_group;
+        cp.async.ca.shared.global [%r32], [%x1], 16; cp.async.commit_group;
+        cp.async.ca.shared.global [%r32+512], [%x1], 16; cp.async.commit_group;
         cp.async.wait_group 1; {}"""
     )
     data, out = source(), np.zeros(512, np.uint8)
@@ -74,7 +80,8 @@ def test_bulk_copies_there_and_back() -> None:
         @%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r30], [%x10], 512, [%r31];"""
         + WAIT
         + """
-        @%p0 cp.async.bulk.global.shared::cta.bulk_group [%x11], [%r30], 512; cp.async.bulk.commit_group; cp.async.bulk.wait_group.read 0;""",
+        @%p0 cp.async.bulk.global.shared::cta.bulk_group [%x11], [%r30], 512; cp.async.bulk.commit_group;
+        cp.async.bulk.wait_group.read 0;""",
         data,
         out,
     )
@@ -86,10 +93,12 @@ def test_a_bulk_copy_to_every_cta_of_a_mask_tells_each_ones_mbarrier() -> None:
     run(
         BARRIER
         + """
-        mov.u32 %r10, %cluster_ctarank; setp.eq.u32 %p4, %r10, 1; and.pred %p4, %p4, %p0; mov.b16 %h1, 5; setp.eq.u32 %p5, %r10, 0;
+        mov.u32 %r10, %cluster_ctarank; setp.eq.u32 %p4, %r10, 1; and.pred %p4, %p4, %p0; mov.b16 %h1, 5;
+        setp.eq.u32 %p5, %r10, 0;
         setp.eq.u32 %p6, %r10, 2; or.pred %p5, %p5, %p6; and.pred %p6, %p5, %p0; mov.u32 %r1, 512;
         @%p6 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 512; barrier.cluster.arrive; barrier.cluster.wait;
-        @%p4 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r30], [%x10], %r1, [%r31], %h1;
+        @%p4 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%r30],
+        [%x10], %r1, [%r31], %h1;
         @!%p5 bra END;"""
         + WAIT
         + "mul.wide.u32 %x2, %r10, 512; add.s64 %x11, %x11, %x2;"
@@ -106,9 +115,10 @@ def test_a_bulk_copy_to_every_cta_of_a_mask_tells_each_ones_mbarrier() -> None:
 def test_a_bulk_copy_that_adds() -> None:
     out = np.full(8, 5, np.uint32)
     run(
-        BOX
-        + "st.shared.u32 [box], 1; mad.lo.u32 %r32, %r39, 4, %r30; st.shared.u32 [%r32], %r39; fence.proxy.async; bar.sync 0;"
-        "@%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%x10], [%r30], 32; cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;",
+        BOX + "st.shared.u32 [box], 1; mad.lo.u32 %r32, %r39, 4, %r30; st.shared.u32 [%r32], %r39; "
+        "fence.proxy.async; bar.sync 0;"
+        "@%p0 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%x10], [%r30], 32; "
+        "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;",
         out,
     )
     assert out.tolist() == [5 + i for i in range(8)]
@@ -172,7 +182,8 @@ LOAD = (
     BARRIER
     + """
     @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 256;
-    @%p0 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r30], [%x10, {{{}, {}}}], [%r31];"""
+    @%p0 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r30],
+        [%x10, {{{}, {}}}], [%r31];"""
     + WAIT
 )
 HALF = "setp.lt.u32 %p7, %r39, 16; @!%p7 exit;"
@@ -193,7 +204,10 @@ def test_a_box_is_clipped_and_counts_whole(corner: tuple[int, int], swizzle: str
 
 def test_a_box_is_stored_where_it_is_inside() -> None:
     array = np.zeros((10, 32), np.uint16)
-    fill = "mad.lo.u32 %r32, %r39, 8, %r30; mov.b32 %r1, 0x00070007; st.shared.v2.u32 [%r32], {%r1, %r1}; fence.proxy.async; bar.sync 0;"
+    fill = (
+        "mad.lo.u32 %r32, %r39, 8, %r30; mov.b32 %r1, 0x00070007; st.shared.v2.u32 [%r32], {%r1, %r1}; "
+        "fence.proxy.async; bar.sync 0;"
+    )
     tensor(
         BOX
         + fill
@@ -218,7 +232,7 @@ def test_a_box_of_which_nothing_was_written_stops() -> None:
     ("code", "told"),
     [
         (
-            LOAD.format(0, 0).replace("[%r30], [%x10", "[%r30+64], [%x10"),
+            LOAD.format(0, 0).replace("[%r30],", "[%r30+64],"),
             "copies a box to .* which is no multiple of 128",
         ),
         (LOAD.format(0, 0).replace("{0, 0}", "{0, 0, 0}"), "3 coordinates for a tensor map of rank 2"),

@@ -95,8 +95,12 @@ def test_quotients_roots_and_reciprocals(mode: str) -> None:
 def test_a_product_and_a_sum_are_rounded_once(type: str) -> None:
     fine = 2.0 ** (1 - FORMATS[type][0])
     values = np.array([1 + fine, 1 - fine, -(1 + fine), 3.0, 1 / 3, fine * fine / 2, -1.0, 0.0, fine**3])
-    check(f"fma.rn.{type} %d, %a, %b, %c;", exactly(type, "rn", lambda a, b, c: a * b + c, lambda a, b, c: a * b + c), type,
-          *[values.astype(KINDS[type])] * 3)  # fmt: skip
+    check(
+        f"fma.rn.{type} %d, %a, %b, %c;",
+        exactly(type, "rn", lambda a, b, c: a * b + c, lambda a, b, c: a * b + c),
+        type,
+        *[values.astype(KINDS[type])] * 3,
+    )
 
 
 def test_a_bfloat16_sum_just_beside_a_tie_is_not_rounded_twice() -> None:
@@ -176,8 +180,13 @@ def test_saturation_is_between_zero_and_one_and_nan_is_zero(type: str) -> None:
 def test_relu_wherever_it_stands() -> None:
     values = np.array([1.0, -1.0, 0.0, np.nan])
     for words in ("rn.relu", "rn.ftz.relu"):
-        check(f"fma.{words}.f16 %d, %a, %b, %b;", lambda a, b: math.nan if a != a else max(a * b + b, 0.0), "f16", values,
-              np.array([2.0]))  # fmt: skip
+        check(
+            f"fma.{words}.f16 %d, %a, %b, %b;",
+            lambda a, b: math.nan if a != a else max(a * b + b, 0.0),
+            "f16",
+            values,
+            np.array([2.0]),
+        )
 
 
 @pytest.mark.parametrize(("type", "part"), [("f16x2", "f16"), ("bf16x2", "bf16"), ("f32x2", "f32")])
@@ -195,11 +204,15 @@ def test_pairs_are_two(type: str, part: str) -> None:
 
 
 APPROXIMATE: dict[str, tuple[Callable[[float], float], float]] = {
-    "ex2.approx.f32": (lambda a: 2.0**a, 2.0**-22), "lg2.approx.f32": (lambda a: math.log2(a), 2.0**-22),
-    "rsqrt.approx.f32": (lambda a: a**-0.5, 2.0**-22), "rcp.approx.ftz.f32": (lambda a: 1 / a, 2.0**-22),
-    "sqrt.approx.f32": (lambda a: a**0.5, 2.0**-22), "sin.approx.f32": (math.sin, 2.0**-20),
-    "cos.approx.f32": (math.cos, 2.0**-20), "tanh.approx.f32": (math.tanh, 2.0**-10),
-}  # fmt: skip
+    "ex2.approx.f32": (lambda a: 2.0**a, 2.0**-22),
+    "lg2.approx.f32": (lambda a: math.log2(a), 2.0**-22),
+    "rsqrt.approx.f32": (lambda a: a**-0.5, 2.0**-22),
+    "rcp.approx.ftz.f32": (lambda a: 1 / a, 2.0**-22),
+    "sqrt.approx.f32": (lambda a: a**0.5, 2.0**-22),
+    "sin.approx.f32": (math.sin, 2.0**-20),
+    "cos.approx.f32": (math.cos, 2.0**-20),
+    "tanh.approx.f32": (math.tanh, 2.0**-10),
+}
 
 
 @pytest.mark.parametrize("name", APPROXIMATE)
@@ -215,25 +228,39 @@ def test_approximations_are_near(name: str) -> None:
 def test_approximations_at_the_ends() -> None:
     ends = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], np.float32)
     wanted = {
-        "ex2.approx.ftz.f32": [1, 1, np.inf, 0, np.nan], "lg2.approx.f32": [-np.inf, -np.inf, np.inf, np.nan, np.nan],
-        "rsqrt.approx.f32": [np.inf, -np.inf, 0, np.nan, np.nan], "rcp.rn.f32": [np.inf, -np.inf, 0, -0.0, np.nan],
-    }  # fmt: skip
+        "ex2.approx.ftz.f32": [1, 1, np.inf, 0, np.nan],
+        "lg2.approx.f32": [-np.inf, -np.inf, np.inf, np.nan, np.nan],
+        "rsqrt.approx.f32": [np.inf, -np.inf, 0, np.nan, np.nan],
+        "rcp.rn.f32": [np.inf, -np.inf, 0, -0.0, np.nan],
+    }
     for name, values in wanted.items():
         np.testing.assert_array_equal(apply(f"{name} %d, %a;", np.float32, ends), np.array(values, np.float32))
 
 
-@pytest.mark.parametrize(("name", "wanted"), [
-    ("finite", [1, 1, 1, 1, 0, 0, 0, 1, 1]), ("infinite", [0, 0, 0, 0, 1, 1, 0, 0, 0]),
-    ("number", [1, 1, 1, 1, 1, 1, 0, 1, 1]), ("notanumber", [0, 0, 0, 0, 0, 0, 1, 0, 0]),
-    ("normal", [0, 0, 1, 1, 0, 0, 0, 0, 0]), ("subnormal", [0, 0, 0, 0, 0, 0, 0, 1, 1]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("finite", [1, 1, 1, 1, 0, 0, 0, 1, 1]),
+        ("infinite", [0, 0, 0, 0, 1, 1, 0, 0, 0]),
+        ("number", [1, 1, 1, 1, 1, 1, 0, 1, 1]),
+        ("notanumber", [0, 0, 0, 0, 0, 0, 1, 0, 0]),
+        ("normal", [0, 0, 1, 1, 0, 0, 0, 0, 0]),
+        ("subnormal", [0, 0, 0, 0, 0, 0, 0, 1, 1]),
+    ],
+)
 def test_tests_of_a_property(name: str, wanted: list[int]) -> None:
     assert apply(f"testp.{name}.f32 %p, %a; selp.u32 %d, 1, 0, %p;", np.uint32, SPECIAL).tolist() == wanted
 
 
-@pytest.mark.parametrize("code", [
-    "min.xorsign.abs.f32 %d, %a, %a;", "add.rz.f64 %x, %y, %y;", "fma.rn.oob.f16 %h, %h, %h, %h;", "testp.odd.f32 %p, %a;",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "min.xorsign.abs.f32 %d, %a, %a;",
+        "add.rz.f64 %x, %y, %y;",
+        "fma.rn.oob.f16 %h, %h, %h, %h;",
+        "testp.odd.f32 %p, %a;",
+    ],
+)
 def test_what_is_not_emulated_is_refused(code: str) -> None:
     with pytest.raises(UnsupportedError, match="not emulated"):
         apply(code, np.float32, np.zeros(1, np.float32))

@@ -25,12 +25,14 @@ def test_matrices_of_8_by_8(count: int, trans: str) -> None:
     run(
         PLACE
         + f"""
-        .shared .align 16 .b8 box[1024]; mul.wide.u32 %x3, %r39, 16; add.s64 %x4, %x10, %x3; mov.u32 %r30, box; mad.lo.u32 %r31, %r39, 16, %r30;
+        .shared .align 16 .b8 box[1024]; mul.wide.u32 %x3, %r39, 16; add.s64 %x4, %x10, %x3; mov.u32 %r30, box;
+        mad.lo.u32 %r31, %r39, 16, %r30;
         ld.global.v4.u32 {{%r1, %r2, %r3, %r4}}, [%x4]; st.shared.v4.u32 [%r31], {{%r1, %r2, %r3, %r4}}; bar.sync 0;
         ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{registers}}}, [%r31]; {stores}
         stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%r31+512], {{{registers}}}; bar.sync 0;
         setp.ge.u32 %p0, %r39, {8 * count}; @%p0 exit;
-        ld.shared.v4.u32 {{%r1, %r2, %r3, %r4}}, [%r31+512]; add.s64 %x5, %x12, %x3; st.global.v4.u32 [%x5], {{%r1, %r2, %r3, %r4}};""",
+        ld.shared.v4.u32 {{%r1, %r2, %r3, %r4}}, [%r31+512]; add.s64 %x5, %x12, %x3;
+        st.global.v4.u32 [%x5], {{%r1, %r2, %r3, %r4}};""",
         data,
         out,
         back,
@@ -68,7 +70,8 @@ KINDS: dict[str, Any] = {
     ],
 )
 def test_mma(k: int, a: str, b: str, d: str) -> None:
-    """A's register i: row t / 4 + 8 · (i % 2), 32 bits of k from (t % 4) on in block i / 2; B's and C's as the ISA draws them."""
+    """A's register i: row t / 4 + 8 · (i % 2), 32 bits of k from (t % 4) on in block i / 2;
+    B's and C's as the ISA draws them."""
     random = np.random.default_rng(3)
     low = 0 if "u8" in (a, b) else -3
     left, right = random.integers(low, 4, (16, k)).astype(KINDS[a]), random.integers(low, 4, (8, k)).astype(KINDS[b])
@@ -102,8 +105,8 @@ def test_mma(k: int, a: str, b: str, d: str) -> None:
     run(
         PLACE
         + loads
-        + f"mma.sync.aligned.m16n8k{k}.row.col.{d}.{sources} {{{names[0]}}}, {{{names[1]}}}, {{{names[2]}}}, {{{names[3]}}};"
-        + stores,
+        + f"mma.sync.aligned.m16n8k{k}.row.col.{d}.{sources} {{{names[0]}}}, {{{names[1]}}}, {{{names[2]}}}, "
+        f"{{{names[3]}}};" + stores,
         words,
         out,
     )
@@ -114,13 +117,15 @@ def test_mma(k: int, a: str, b: str, d: str) -> None:
 
 
 WGMMA = """
-    .shared .align 1024 .b8 tile[4096]; mov.u32 %r30, tile; mad.lo.u32 %r31, %r39, 32, %r30; mul.wide.u32 %x1, %r39, 32; add.s64 %x1, %x1, %x10;
+    .shared .align 1024 .b8 tile[4096]; mov.u32 %r30, tile; mad.lo.u32 %r31, %r39, 32, %r30;
+    mul.wide.u32 %x1, %r39, 32; add.s64 %x1, %x1, %x10;
     ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%x1]; st.shared.v4.u32 [%r31], {%r0, %r1, %r2, %r3};
     ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%x1+16]; st.shared.v4.u32 [%r31+16], {%r0, %r1, %r2, %r3};
-    fence.proxy.async; bar.sync 0; shr.u32 %r5, %r30, 4; cvt.u64.u32 %x3, %r5; or.b64 %x3, %x3, 68719542272; add.s64 %x4, %x3, 128;
+    fence.proxy.async; bar.sync 0; shr.u32 %r5, %r30, 4; cvt.u64.u32 %x3, %r5; or.b64 %x3, %x3, DESCRIPTOR;
+    add.s64 %x4, %x3, 128;
     mov.f32 %r10, 0f3F800000; mov.f32 %r11, %r10; mov.f32 %r12, %r10; mov.f32 %r13, %r10;
     wgmma.fence.sync.aligned;"""
-"""Two tiles of 64 x 16 halves without swizzle: 8 x 8 blocks of 128 bytes; LBO 128 · 8 bytes … as the descriptor says."""
+"""Two tiles of 64 x 16 halves without swizzle, in blocks of 8 x 8."""
 
 
 def test_wgmma() -> None:
@@ -135,7 +140,7 @@ def test_wgmma() -> None:
     )
     product = """wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r10, %r11, %r12, %r13}, %x3, %x4, 1, 1, -1, 0, 0;
         wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;"""
-    run(WGMMA.replace("68719542272", str(descriptor)) + product + stores, tiles, out, block=128)
+    run(WGMMA.replace("DESCRIPTOR", str(descriptor)) + product + stores, tiles, out, block=128)
     wanted = 1 - a.astype(float) @ b[:8].astype(float).T
     for warp in range(4):
         for t in range(32):
@@ -152,11 +157,13 @@ def test_wgmma() -> None:
             "nothing has written",
         ),
         (
-            "setp.lt.u32 %p0, %r39, 4; mov.u32 %r1, 0; @%p0 bra L; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r1]; L: bar.warp.sync -1;",
+            "setp.lt.u32 %p0, %r39, 4; mov.u32 %r1, 0; @%p0 bra L; "
+            "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r0}, [%r1]; L: bar.warp.sync -1;",
             "deadlock",
         ),
         (
-            "mov.b64 %x1, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r0, %r1, %r2, %r3}, %x1, %x1, 0, 1, 1, 0, 0;",
+            "mov.b64 %x1, 0; wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%r0, %r1, %r2, %r3}, %x1, %x1, "
+            "0, 1, 1, 0, 0;",
             "a matrix reads .* bytes",
         ),
     ],

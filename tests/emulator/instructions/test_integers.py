@@ -1,4 +1,4 @@
-"""Integer, logic, shift, comparison: each against Python's own integers, on edge values (PTX ISA, "Integer Arithmetic")."""
+"""Integer, logic, shift, comparison: against Python's own integers, on edge values (PTX ISA, "Integer Arithmetic")."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ from blackwell_matmul.emulator.machine import PhaseBarrier
 from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.errors import EmulationError
 
-INIT = """.shared .align 8 .b64 bar; .reg .b64 %s; setp.eq.u32 %p0, %r39, 0; @%p0 mbarrier.init.shared::cta.b64 [bar], {}; bar.sync 0;"""
+INIT = """.shared .align 8 .b64 bar; .reg .b64 %s; setp.eq.u32 %p0, %r39, 0;
+@%p0 mbarrier.init.shared::cta.b64 [bar], {}; bar.sync 0;"""
 ASK = """mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0; selp.u32 %r0, 1, 0, %p1;
     mbarrier.test_wait.parity.shared.b64 %p1, [bar], 1; selp.u32 %r1, 2, 0, %p1; add.u32 %r0, %r0, %r1;"""
 
@@ -32,17 +33,20 @@ def asked(body: str, count: int = 32) -> int:
         ("mbarrier.arrive.shared.b64 _, [bar]; bar.sync 0; mbarrier.arrive.shared.b64 _, [bar];", 32, 2),
         ("@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64;", 1, 2),
         (
-            "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64; @%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 64;",
+            "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64; "
+            "@%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 64;",
             1,
             1,
         ),
         (
-            "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64; @%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 60;",
+            "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64; "
+            "@%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 60;",
             1,
             2,
         ),
         (
-            "@%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 64; @%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64;",
+            "@%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [bar], 64; "
+            "@%p0 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64;",
             1,
             1,
         ),
@@ -52,7 +56,8 @@ def asked(body: str, count: int = 32) -> int:
             2,
         ),
         (
-            "@%p0 mbarrier.arrive_drop.shared.b64 _, [bar]; bar.sync 0; setp.lt.u32 %p2, %r39, 2; @%p2 mbarrier.arrive.shared.b64 _, [bar];",
+            "@%p0 mbarrier.arrive_drop.shared.b64 _, [bar]; bar.sync 0; setp.lt.u32 %p2, %r39, 2; "
+            "@%p2 mbarrier.arrive.shared.b64 _, [bar];",
             3,
             1,
         ),
@@ -72,7 +77,8 @@ def test_a_state_is_the_phase_that_it_arrived_in() -> None:
         INIT.format(32)
         + """
         mbarrier.arrive.shared.b64 %s, [bar]; mbarrier.test_wait.shared.b64 %p1, [bar], %s; selp.u32 %r0, 1, 0, %p1;
-        @%p0 mbarrier.arrive.shared.b64 %s, [bar]; @%p0 mbarrier.test_wait.shared.b64 %p1, [bar], %s; @%p0 selp.u32 %r0, 1, 0, %p1;"""
+        @%p0 mbarrier.arrive.shared.b64 %s, [bar]; @%p0 mbarrier.test_wait.shared.b64 %p1, [bar], %s;
+        @%p0 selp.u32 %r0, 1, 0, %p1;"""
     )
     assert found.tolist() == [0] + [1] * 31
 

@@ -53,7 +53,8 @@ def test_signed_extremes_and_64_bits() -> None:
 def test_compare_and_swap_lets_one_through() -> None:
     cell, old = np.zeros(1, np.uint32), np.zeros(32, np.uint32)
     run(
-        """atom.acquire.gpu.global.cas.b32 %r2, [%x10], 0, 1; mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x11; st.global.u32 [%x1], %r2;""",
+        """atom.acquire.gpu.global.cas.b32 %r2, [%x10], 0, 1; mul.wide.u32 %x1, %r39, 4;
+        add.s64 %x1, %x1, %x11; st.global.u32 [%x1], %r2;""",
         cell,
         old,
     )
@@ -83,7 +84,8 @@ def test_pairs_and_vectors() -> None:
     assert cell.tolist() == [32, 64]
     four = np.zeros(4, np.float32)
     run(
-        "mov.f32 %r1, 0f3F800000; mov.f32 %r2, 0f40000000; setp.eq.u32 %p0, %r39, 0; @%p0 red.global.add.v4.f32 [%x10], {%r1, %r2, %r1, %r2};",
+        "mov.f32 %r1, 0f3F800000; mov.f32 %r2, 0f40000000; setp.eq.u32 %p0, %r39, 0; "
+        "@%p0 red.global.add.v4.f32 [%x10], {%r1, %r2, %r1, %r2};",
         four,
     )
     assert four.tolist() == [1, 2, 1, 2]
@@ -92,8 +94,10 @@ def test_pairs_and_vectors() -> None:
 def test_in_shared_memory_and_in_another_ctas() -> None:
     found = stored(
         """
-        .shared .align 4 .b32 box; setp.eq.u32 %p0, %r39, 0; @%p0 st.shared.u32 [box], 0; barrier.cluster.arrive; barrier.cluster.wait;
-        mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 1; atom.shared::cluster.add.u32 %r3, [%r2], 1; red.shared.add.u32 [box], 100;
+        .shared .align 4 .b32 box; setp.eq.u32 %p0, %r39, 0; @%p0 st.shared.u32 [box], 0; barrier.cluster.arrive;
+        barrier.cluster.wait;
+        mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 1; atom.shared::cluster.add.u32 %r3, [%r2], 1;
+        red.shared.add.u32 [box], 100;
         barrier.cluster.arrive; barrier.cluster.wait; ld.shared.u32 %r0, [box];""",
         grid=2,
         cluster=2,
@@ -108,16 +112,20 @@ def test_an_atomic_on_what_nothing_has_written_stops() -> None:
 
 def test_addresses_go_to_generic_and_back() -> None:
     found = stored("""
-        .shared .align 8 .b64 box; mov.u64 %x1, box; cvta.shared.u64 %x2, %x1; cvta.to.shared.u64 %x3, %x2; setp.eq.u64 %p0, %x1, %x3;
-        cvta.to.global.u64 %x4, %x10; setp.eq.and.u64 %p0, %x4, %x10, %p0; setp.ne.and.u64 %p0, %x1, %x2, %p0; selp.u32 %r0, 1, 0, %p0;""")
+        .shared .align 8 .b64 box; mov.u64 %x1, box; cvta.shared.u64 %x2, %x1; cvta.to.shared.u64 %x3, %x2;
+        setp.eq.u64 %p0, %x1, %x3;
+        cvta.to.global.u64 %x4, %x10; setp.eq.and.u64 %p0, %x4, %x10, %p0; setp.ne.and.u64 %p0, %x1, %x2, %p0;
+        selp.u32 %r0, 1, 0, %p0;""")
     assert found.tolist() == [1] * 32
 
 
 def test_the_rank_of_an_address() -> None:
     found = stored(
         """
-        .shared .align 8 .b64 box; mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 3; getctarank.shared::cluster.u32 %r0, %r2;
-        mov.u64 %x1, box; cvta.shared.u64 %x1, %x1; mapa.u64 %x2, %x1, 2; getctarank.u64 %r3, %x2; mad.lo.u32 %r0, %r0, 10, %r3;""",
+        .shared .align 8 .b64 box; mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 3;
+        getctarank.shared::cluster.u32 %r0, %r2;
+        mov.u64 %x1, box; cvta.shared.u64 %x1, %x1; mapa.u64 %x2, %x1, 2; getctarank.u64 %r3, %x2;
+        mad.lo.u32 %r0, %r0, 10, %r3;""",
         grid=4,
         cluster=4,
     )
@@ -128,7 +136,8 @@ def test_the_rank_stands_from_bit_24_up() -> None:
     """Compilers mask it there."""
     found = stored(
         """
-        .shared .align 8 .b64 box; mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 1; mapa.shared::cluster.u32 %r3, %r1, 0;
+        .shared .align 8 .b64 box; mov.u32 %r1, box; mapa.shared::cluster.u32 %r2, %r1, 1;
+        mapa.shared::cluster.u32 %r3, %r1, 0;
         xor.b32 %r0, %r2, %r3;""",
         grid=2,
         cluster=2,
@@ -144,13 +153,15 @@ def test_a_rank_that_is_not_there_stops() -> None:
 def test_hints_do_nothing() -> None:
     assert (
         stored(
-            "prefetch.global.L2 [%x10]; createpolicy.fractional.L2::evict_last.b64 %x1, 1.0; discard.global.L2 [%x10], 128; mov.u32 %r0, 2;"
+            "prefetch.global.L2 [%x10]; createpolicy.fractional.L2::evict_last.b64 %x1, 1.0; "
+            "discard.global.L2 [%x10], 128; mov.u32 %r0, 2;"
         ).tolist()
         == [2] * 32
     )
     out = np.array([4, 0], np.uint32)
     run(
-        "mov.b64 %x1, 0; ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r1, [%x10], %x1; st.global.L2::cache_hint.u32 [%x10+4], %r1, %x1;",
+        "mov.b64 %x1, 0; ld.global.nc.L1::no_allocate.L2::cache_hint.u32 %r1, [%x10], %x1; "
+        "st.global.L2::cache_hint.u32 [%x10+4], %r1, %x1;",
         out,
     )
     assert out.tolist() == [4, 4]

@@ -13,9 +13,12 @@ from blackwell_matmul.emulator.spaces import Undefined
 from blackwell_matmul.errors import EmulationError
 
 ALLOC = """
-    .shared .align 4 .b32 base; .shared .align 1024 .b8 tile[16384]; .shared .align 8 .b64 bar; .reg .b32 %z<140>; mov.u32 %r30, tile;
-    setp.lt.u32 %p2, %r39, 32; setp.eq.u32 %p0, %r39, 0; @%p0 mbarrier.init.shared.b64 [bar], 1; shr.u32 %r35, %r39, 5; shl.b32 %r35, %r35, 21;
-    @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], {}; bar.sync 0; ld.shared.u32 %r31, [base]; add.u32 %r34, %r31, %r35;"""
+    .shared .align 4 .b32 base; .shared .align 1024 .b8 tile[16384]; .shared .align 8 .b64 bar; .reg .b32 %z<140>;
+    mov.u32 %r30, tile;
+    setp.lt.u32 %p2, %r39, 32; setp.eq.u32 %p0, %r39, 0; @%p0 mbarrier.init.shared.b64 [bar], 1;
+    shr.u32 %r35, %r39, 5; shl.b32 %r35, %r35, 21;
+    @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], {}; bar.sync 0; ld.shared.u32 %r31, [base];
+    add.u32 %r34, %r31, %r35;"""
 FREE = "bar.sync 0; @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r31, {};"
 
 
@@ -49,7 +52,10 @@ def test_which_lane_and_column_a_register_is(shape: str) -> None:
     stores = "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10;" + "".join(
         f"st.global.u32 [%x1+{512 * i}], %z{70 + i};" for i in range(count)
     )
-    load = f"add.u32 %r33, %r34, 5; tcgen05.ld.sync.aligned.{shape}.b32 {names(count, 70)}, [%r33]; tcgen05.wait::ld.sync.aligned;"
+    load = (
+        f"add.u32 %r33, %r34, 5; tcgen05.ld.sync.aligned.{shape}.b32 {names(count, 70)}, [%r33]; "
+        "tcgen05.wait::ld.sync.aligned;"
+    )
     emulated(FILL + load + stores, out)
     for t in range(128):
         for i in range(count):
@@ -63,7 +69,8 @@ def test_halves_are_packed_and_unpacked() -> None:
         "".join(f"mov.b32 %z{i}, {hex(0x10001 * (i + 1) + 0x100000)};" for i in range(2))
         + """
         tcgen05.st.sync.aligned.32x32b.x2.unpack::16b.b32 [%r34], {%z0, %z1}; tcgen05.wait::st.sync.aligned;
-        tcgen05.ld.sync.aligned.32x32b.x2.pack::16b.b32 {%z4, %z5}, [%r34]; add.u32 %r33, %r34, 1; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%z6}, [%r33];
+        tcgen05.ld.sync.aligned.32x32b.x2.pack::16b.b32 {%z4, %z5}, [%r34]; add.u32 %r33, %r34, 1;
+        tcgen05.ld.sync.aligned.32x32b.x1.b32 {%z6}, [%r33];
         mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10; st.global.u32 [%x1], %z5; st.global.u32 [%x1+512], %z6;""",
         out,
     )
@@ -80,9 +87,11 @@ MULTIPLY = """
     ld.global.v4.u32 {{%r0, %r1, %r2, %r3}}, [%x1+16]; st.shared.v4.u32 [%r32+16], {{%r0, %r1, %r2, %r3}};
     ld.global.v4.u32 {{%r0, %r1, %r2, %r3}}, [%x1+32]; st.shared.v4.u32 [%r32+32], {{%r0, %r1, %r2, %r3}};
     ld.global.v4.u32 {{%r0, %r1, %r2, %r3}}, [%x1+48]; st.shared.v4.u32 [%r32+48], {{%r0, %r1, %r2, %r3}};
-    fence.proxy.async; bar.sync 0; shr.u32 %r5, %r30, 4; cvt.u64.u32 %x3, %r5; or.b64 %x3, %x3, {words}; add.s64 %x4, %x3, 256; mov.b32 %r6, {idesc};
+    fence.proxy.async; bar.sync 0; shr.u32 %r5, %r30, 4; cvt.u64.u32 %x3, %r5; or.b64 %x3, %x3, {words};
+    add.s64 %x4, %x3, 256; mov.b32 %r6, {idesc};
     setp.eq.u32 %p3, 1, 0; setp.eq.u32 %p4, 1, 1;
-    @%p0 tcgen05.mma.cta_group::1.kind::f16 [%r31], %x3, %x4, %r6, %p3; @%p0 tcgen05.mma.cta_group::1.kind::f16 [%r31], %x3, %x4, %r6, %p4;
+    @%p0 tcgen05.mma.cta_group::1.kind::f16 [%r31], %x3, %x4, %r6, %p3;
+    @%p0 tcgen05.mma.cta_group::1.kind::f16 [%r31], %x3, %x4, %r6, %p4;
     @%p0 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar];
     WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT; tcgen05.fence::after_thread_sync;"""
 
@@ -94,7 +103,10 @@ def multiplied(m: int, n: int, word: int | None = None, bits: int = 0) -> Any:
     tiles = np.concatenate([each.reshape(16, 8, 2, 8).transpose(0, 2, 1, 3).reshape(-1) for each in (a, b)])
     out = np.full((128, 8), -1, np.float32)
     words = 128 >> 4 << 16 | 256 >> 4 << 32 | 1 << 46 if word is None else word
-    load = f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {names(8)}, [%r34]; tcgen05.wait::ld.sync.aligned; mul.wide.u32 %x1, %r39, 32; add.s64 %x1, %x1, %x10;"
+    load = (
+        f"tcgen05.ld.sync.aligned.32x32b.x8.b32 {names(8)}, [%r34]; tcgen05.wait::ld.sync.aligned; "
+        "mul.wide.u32 %x1, %r39, 32; add.s64 %x1, %x1, %x10;"
+    )
     if m == 64:
         load = "and.b32 %r7, %r39, 16; setp.ne.u32 %p5, %r7, 0;" + load.replace("32x32b.x8", "16x32bx2.x4").replace(
             names(8), names(4)
@@ -177,7 +189,8 @@ def test_descriptors_that_stop(word: int, told: str) -> None:
             r"gives back 64 columns of tensor memory from 0 on; allocated are \{0: 128\}",
         ),
         (
-            "@%p2 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; @%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 32;",
+            "@%p2 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned; "
+            "@%p2 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 32;",
             "after the CTA gave up its permit",
         ),
         (
@@ -185,7 +198,8 @@ def test_descriptors_that_stop(word: int, told: str) -> None:
             "no mbarrier was initialised",
         ),
         (
-            f"mov.b32 %z1, {256 >> 4 << 24 | 4 << 17 | 16}; @%p0 tcgen05.mma.cta_group::2.kind::f16 [%r31], %x10, %x10, %z1, %p2;",
+            f"mov.b32 %z1, {256 >> 4 << 24 | 4 << 17 | 16}; "
+            f"@%p0 tcgen05.mma.cta_group::2.kind::f16 [%r31], %x10, %x10, %z1, %p2;",
             "a pair of CTAs in a cluster of 1",
         ),
     ],

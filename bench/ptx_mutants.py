@@ -3,8 +3,8 @@
 For each rung, every instruction of its PTX can be dropped, its guard turned round, one bit of an immediate flipped; and
 in the launch plan a tensor map's swizzle, box or stride be another. Some of them are drawn with a seed. A mutant runs
 on a small problem of integers in several orders of completion, until one shows: wrong (numbers), stop (a sentence that
-names the line), fault (of the emulator), hang (a deadlock, found at once, or an endless loop). What survives all orders is put to a rule that
-says why it must, or listed with its line.
+names the line), hang (a deadlock, found at once, or an endless loop), or fault (of the emulator itself). What survives
+all orders is put to a rule that says why it must, or listed with its line.
 """
 
 from __future__ import annotations

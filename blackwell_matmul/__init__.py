@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         run_script,
         schedules,
     )
+    from blackwell_matmul.harness.predicting import predict
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.findings import Finding, Run
     from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.simulator.simulate import simulate
+    from blackwell_matmul.simulator.timing.predict import Prediction
     from blackwell_matmul.testing import assert_clean
     from blackwell_matmul.torch_op import matmul
 
@@ -83,6 +85,7 @@ __all__ = [
     "HopperMatmulV7",
     "InputError",
     "Loaded",
+    "Prediction",
     "Problem",
     "Report",
     "Result",
@@ -102,6 +105,7 @@ __all__ = [
     "compile_many",
     "load",
     "matmul",
+    "predict",
     "run_matmul",
     "run_script",
     "schedules",
@@ -119,6 +123,7 @@ _HOMES = {
         *("Result", "ScheduleList", "ScriptResult", "Verdict"),
         *("check_matmul", "run_matmul", "run_script", "schedules"),
     ),
+    "harness.predicting": ("predict",),
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),
@@ -143,6 +148,7 @@ _HOMES = {
     "torch_op": ("matmul",),
     "simulator.check": ("check",),
     "simulator.report": ("Report",),
+    "simulator.timing.predict": ("Prediction",),
     "testing": ("assert_clean",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

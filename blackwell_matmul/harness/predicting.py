@@ -1,0 +1,43 @@
+"""`predict`: how long a kernel would take on a GPU, known by name, and without the GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.gpu_figures import figures_of
+from blackwell_matmul.harness.kernel_call import KernelCall, Pins, resolve
+from blackwell_matmul.problem import plain_dtype
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.timing.predict import Prediction
+
+
+def predict(
+    kernel: Any,
+    m: int,
+    n: int,
+    k: int,
+    gpu: str = "B200",
+    dtype: str | None = None,
+    schedule: Pins = None,
+    ghz: float | None = None,
+) -> Prediction:
+    """How long C[m, n] = A[m, k] @ B[n, k].T would take: predicted, not measured.
+
+    kernel: a rung ("v1"), a script of the user's ("my_kernel.py:MyScript"), or a class. gpu: by name; the GPUs with
+    figures are in `gpu_figures.TIME_FIGURES`. dtype, schedule: as for `run_matmul`. ghz: the SMs' clock, where it is
+    known; None is the one that the load leaves.
+
+    Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
+    """
+    figures_of(gpu)
+    return predict_call(resolve(kernel, (m, n, k), dtype and plain_dtype(dtype), schedule), gpu, ghz)
+
+
+def predict_call(call: KernelCall, gpu: str, ghz: float | None = None) -> Prediction:
+    from blackwell_matmul.simulator.timing.predict import predict_script
+
+    problem = call.problem
+    products = None if problem is None else 2.0 * problem.m * problem.n * problem.k
+    with call.loaded():
+        return predict_script(call.script, call.arguments, gpu, call.pins or None, ghz, products)

@@ -29,7 +29,7 @@ class SmTime:
     """cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the first SM, which loads
     moved_bytes. waited: how many of its CTAs had to wait for tensor memory, or for the right to allocate it; working:
     how many had some at once, at most. stood: by the line of a wait, how long the warp that issues the products stood
-    there."""
+    there. events: how much there was to simulate."""
 
     cycles: float
     busy_cycles: Mapping[str, float]
@@ -37,6 +37,7 @@ class SmTime:
     waited: int
     working: int
     stood: Mapping[Location | None, float]
+    events: int
 
     def extended(self, shorter: SmTime, times: float) -> SmTime:
         """With so many times more what this run has more than a shorter one."""
@@ -48,7 +49,7 @@ class SmTime:
         waited = round(longer(self.waited, shorter.waited))
         moved = longer(self.moved_bytes, shorter.moved_bytes)
         stood = {line: longer(mine, shorter.stood.get(line, 0.0)) for line, mine in self.stood.items()}
-        return SmTime(longer(self.cycles, shorter.cycles), busy, moved, waited, self.working, stood)
+        return SmTime(longer(self.cycles, shorter.cycles), busy, moved, waited, self.working, stood, self.events)
 
 
 def timed_main(lowered: Lowered, conditions: Conditions) -> Main:
@@ -105,7 +106,7 @@ class OneSm:
         busy |= {"L2": first.incoming.moved / first.incoming.rate, "stores": first.drain.busy + first.lines.busy}
         self.engine.close()
         stood = dict(self.engine.stood)
-        return SmTime(end, busy, first.incoming.moved, first.lock.waited, first.lock.most, stood)
+        return SmTime(end, busy, first.incoming.moved, first.lock.waited, first.lock.most, stood, self.engine.events)
 
     def _require_end(self) -> None:
         """A kernel that waits for ever, or comes to a stop, has no time."""

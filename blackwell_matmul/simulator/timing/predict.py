@@ -33,6 +33,9 @@ AGREE = 0.001
 FEW_TURNS = 3
 """How often an SM is filled in the shorter of two runs; what the longer one takes more stands for turns left out."""
 
+MOST_EVENTS = 60_000
+"""Of all turns: with more, some are left out. It takes about a second."""
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -87,6 +90,7 @@ class TimedLaunch:
         self.slots = resident(simulation.lowered.program, gpu)
         self.turns = math.ceil(len(self.clusters) / self.side)
         self.full = len(self.clusters) / (self.side * self.turns)  # of the turns of all SMs
+        self.events = 0  # of a few turns; 0: not known
         self._traffic: dict[int, Traffic] = {}
 
     def traffic(self, working: int) -> Traffic:
@@ -97,11 +101,13 @@ class TimedLaunch:
         return self._traffic[working]
 
     def at(self, conditions: Conditions) -> SmTime:
-        """One SM's turns; where there are many, some of them in full and the others by what one more takes."""
+        """One SM's turns; where there are many, some of them in full and the others by what these take more than
+        fewer."""
         some = FEW_TURNS * self.slots
-        if self.turns <= 2 * some:
+        if self.turns <= 2 * some or (self.events and self.events * self.turns / some < MOST_EVENTS):
             return self._run(conditions, self.turns)
         short, long = self._run(conditions, some), self._run(conditions, 2 * some)
+        self.events = short.events
         return long.extended(short, (self.turns - 2 * some) / some)
 
     def _run(self, conditions: Conditions, turns: int) -> SmTime:

@@ -60,7 +60,7 @@ class TimedEngine(Engine):
     def __init__(self, sms: Sequence[Sm], listeners: Iterable[Listener], left: Callable[[Cluster], None]) -> None:
         super().__init__("timed", 0, listeners)
         self.sms, self.left, self.figures = sms, left, sms[0].figures
-        self.now = 0.0
+        self.now, self.events = 0.0, 0
         self.agents: dict[Warp, TimedAgent] = {}
         self.ends: dict[AsyncOperation, tuple[float, float]] = {}
         self.works: dict[AsyncOperation, Service] = {}
@@ -91,6 +91,7 @@ class TimedEngine(Engine):
         if not self._events:
             return False
         self.now, _, do = heapq.heappop(self._events)
+        self.events += 1
         do()
         if None in self.standing:
             self._ask_again(None)

@@ -1,23 +1,28 @@
-"""How good is `predict`? Predicted cycles beside those of the published kernels on a B200; no GPU needed.
+"""How good is `predict`? Beside the published kernels on a B200, and the measured rungs on an H200; no GPU needed.
 
     git clone --branch v0.2.0 https://github.com/NVIDIA/tilus
-    python bench/time_model.py tilus/examples/blackwell_matmul
+    python bench/time_model.py b200 tilus/examples/blackwell_matmul
+    python bench/time_model.py h200
 
 NVIDIA/tilus publishes samples V0 to V6 with what Nsight Compute says of each at 8192x8192x8192 in fp16. They are
 predicted at one schedule each, fixed before the first comparison: 128x256x64 with the most stages; V6 256x256x64 with
 five. The rungs of this repository are predicted beside them, at the same schedules. The figures of the model come from
 microbenchmarks (gpu_figures.py), none from these kernels; but whoever chose among the sources had seen these totals.
+
+The H200's times are those of results/h200_ladder.json and results/h200_tiles_h6.json, of 50 us and more.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import sys
 import types
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -25,7 +30,7 @@ from rich.table import Table
 
 from blackwell_matmul.harness.predicting import predict
 
-RESULT = Path(__file__).parent / "results" / "time_model.json"
+RESULTS = Path(__file__).parent / "results"
 SIZE = (8192, 8192, 8192)
 TILE = "block_m=128,block_n=256,block_k=64"
 PAIR = "block_m=256,block_n=256,block_k=64"
@@ -115,11 +120,10 @@ def summary(found: list[Compared]) -> dict[str, object]:
     }  # fmt: skip
 
 
-def main(
+def b200(
     folder: Annotated[Path, typer.Argument(help="examples/blackwell_matmul of a checkout of NVIDIA/tilus, v0.2.0")],
-    result: Annotated[Path, typer.Option(help="The file to write.")] = RESULT,
 ) -> None:
-    """Predict each sample, print the table, and write it."""
+    """Predict each published sample, print the table, and write it."""
     sys.modules.setdefault("pandas", types.ModuleType("pandas"))  # the samples import it, for tables of their own
     found = [compared(folder, sample) for sample in SAMPLES]
     title = "millions of SM cycles on a B200, 8192x8192x8192 fp16; predicted, but for the first column"
@@ -133,10 +137,81 @@ def main(
         shown.add_row(*cells, *more, f"{each.chosen:.3f}")
     summed = summary(found)
     Console(width=130).print(shown, summed)
-    command = f"python bench/{Path(__file__).name} <checkout>/examples/blackwell_matmul"
-    record = {"command": command, "predicted": True, "gpu": "B200", **summed, "samples": [asdict(e) for e in found]}
-    result.write_text(json.dumps(record, indent=1) + "\n")
+    write("time_model", "b200 <checkout>/examples/blackwell_matmul", {**summed, "samples": [asdict(e) for e in found]})
 
+
+def write(name: str, words: str, record: dict[str, object]) -> None:
+    command = f"python bench/{Path(__file__).name} {words}"
+    (RESULTS / f"{name}.json").write_text(
+        json.dumps({"command": command, "predicted": True, **record}, indent=1) + "\n"
+    )
+
+
+# --- an H200
+
+LEAST_US = 50
+RENAMED = {"h4": "h5", "h5": "h6", "h6": "h7"}
+"""Rungs by the names that they had when they were measured."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A rung, a problem and a schedule that were measured, in us. group: what it is one of."""
+
+    group: str
+    rung: str
+    problem: str
+    schedule: str
+    us: float
+
+
+def measured() -> Iterator[Timed]:
+    """Of the ladder all; of the tiles of one rung all, but of those whose CTAs share a tile's k some."""
+    ladder = json.loads((RESULTS / "h200_ladder.json").read_text())["suites"]["ladder"]["rows"]
+    for row in ladder:
+        if row["contender"].startswith("h") and row.get("timing"):
+            size = "x".join(str(row["problem"][name]) for name in "mnk")
+            schedule = ",".join(f"{name}={value}" for name, value in row["schedule"].items() if name != "sm_count")
+            rung = RENAMED.get(row["contender"], row["contender"])
+            yield Timed("ladder", rung, f"{size} {row['problem']['dtype']}", schedule, row["timing"]["median_us"])
+    shared = itertools.count()
+    for problem, tiles in json.loads((RESULTS / "h200_tiles_h6.json").read_text())["us"].items():
+        for schedule, us in tiles.items():
+            if schedule != "cublas" and "split_k=1" in schedule:
+                yield Timed("tiles", "h7", problem, schedule, us)
+            elif schedule != "cublas" and us >= LEAST_US and next(shared) % 6 == 0:
+                yield Timed("split k", "h7", problem, schedule, us)
+
+
+def h200() -> None:
+    """Predict each, print the errors by group, and write them."""
+    rows = []
+    for each in measured():
+        if each.us >= LEAST_US:
+            size, dtype = each.problem.split()
+            m, n, k = map(int, size.split("x"))
+            took = predict(each.rung, m, n, k, "H200", dtype, each.schedule).time_us
+            rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
+    groups = {
+        group: grouped([row for row in rows if row["group"] == group]) for group in ("ladder", "tiles", "split k")
+    }
+    groups["without split k"] = grouped([row for row in rows if row["group"] != "split k"])
+    for group, numbers in groups.items():
+        print(group, numbers)
+    write("time_model_h200", "h200", {"gpu": "H200", "groups": groups, "rows": rows})
+
+
+def grouped(rows: list[dict[str, Any]]) -> dict[str, float]:
+    errors = [row["error"] for row in rows]
+    return {
+        "rows": len(rows), "mean_error": round(statistics.mean(map(abs, errors)), 4),
+        "worst_error": max(map(abs, errors)), "mean": round(statistics.mean(errors), 4),
+    }  # fmt: skip
+
+
+app = typer.Typer(add_completion=False, help=__doc__.splitlines()[0])
+app.command()(b200)
+app.command()(h200)
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

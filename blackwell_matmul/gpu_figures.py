@@ -60,7 +60,9 @@ class TimeFigures:
     clock_ghz: without load; clock_fall_ghz: less, with the tensor cores busy all the time.
     mma_latency_cycles: from the issue of a tcgen05.mma till a warp sees it, less the interval; pair_latency_cycles: of
     one for a CTA pair; chain_cycles: once in a chain of them; commit_gap_cycles: between two chains.
-    wgmma_latency_cycles: the same of a wgmma; wgmma_interval: of the ideal one. None: the GPU has no such thing.
+    wgmma_latency_cycles: the same of a wgmma; wgmma_interval: cycles a
+    column, of 64 rows; wgmma_odd: so much longer, and as for the next multiple of 32 columns, with any other number.
+    None: the GPU has no such thing.
     tma_row_cycles: of a TMA load, for up to 128 bytes; tma_cycles: what it takes longer than a plain load, besides.
     l2_ns, memory_ns: from a load's issue to its data; queue_ns: longer, with the memory busy all the time.
     fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: of one SM, at once.
@@ -85,6 +87,7 @@ class TimeFigures:
     commit_gap_cycles: GpuFigure
     wgmma_latency_cycles: GpuFigure | None
     wgmma_interval: GpuFigure | None
+    wgmma_odd: GpuFigure | None
     tma_row_cycles: GpuFigure
     tma_cycles: GpuFigure
     l2_ns: GpuFigure
@@ -134,6 +137,7 @@ _B200 = TimeFigures(
     commit_gap_cycles=_d(6, "SA: 518 for 512 cycles, main loop of one CTA that the tensor core bounds"),
     wgmma_latency_cycles=None,
     wgmma_interval=None,
+    wgmma_odd=None,
     tma_row_cycles=_m(1.04, "META: 397 + 1.04 a line; SA's main loops have 1.02 to 1.08"),
     tma_cycles=_d(104, "HP: 368 for a TMA load from the L2, 264 for a plain one; SA: 448 and 528 ns at 1.3 GHz"),
     l2_ns=_d(220, "FIT: A and B of up to 50 MB"),
@@ -174,6 +178,24 @@ _B200 = TimeFigures(
     ramp_ns=_m(1240, "FV: H100"),
 )
 
+_H200 = dataclasses.replace(
+    _B200,
+    clock_ghz=_m(1.98, "ROOF, AZ: the driver's boost clock"),
+    clock_fall_ghz=_d(
+        0.737, "cuBLAS at 4096 and 8192, 700 W: 1.32 GHz by cycles and µs, 89 % busy (h200_counters.json)"
+    ),
+    mma_latency_cycles=None,
+    pair_latency_cycles=None,
+    wgmma_latency_cycles=_d(46, "FV, H100: 79 cycles for one in flight with N = 64, whose interval is 33"),
+    wgmma_interval=_m(0.506, "FV, H100: 129.3 cycles with N = 256, 65.0 with N = 128"),
+    wgmma_odd=_d(1.1, "a tile of 128x112 took 128 us and one of 128x128 107 us, 512x3584x18944 (h200_tiles_h6.json)"),
+    l2_ns=_d(270, "HP: 266 to 281 ns for a load from the far half; a tile lies in both"),
+    memory_ns=_m(560, "HP"),
+    near_l2_bytes=_d(30e6, "half of the L2, as both halves keep what their SMs use"),
+    l2_bytes_per_ns=_d(13500, "58 to 62 bytes a cycle and SM"),
+    memory_bytes_per_ns=_m(4300, "AZ, ROOF: 4.0 to 4.5 TB/s"),
+)
+
 TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
     {
         "B200": _B200,
@@ -183,10 +205,16 @@ TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
             clock_fall_ghz=_d(0.76, "QRC: 1.25 to 1.29 GHz with random numbers at 1100 W"),
             memory_bytes_per_ns=_m(7350, "QRC: 7.30 to 7.41 TB/s"),
         ),
+        "H200": _H200,
+        "H100": dataclasses.replace(
+            _H200,
+            near_l2_bytes=_d(25e6, "half of the L2"),
+            memory_bytes_per_ns=_m(3050, "AZ, ROOF: 2.9 to 3.18 TB/s"),
+        ),
     }
 )
-"""By the names of `GPUS`. Without them: for the RTX 5090 and GB10 nobody has published latencies of mma.sync; the H100,
-the H200 and GB200 are yet to be compared with the model."""
+"""By the names of `GPUS`. The H100 and the B300 were compared with nothing. Without figures: the RTX 5090 and GB10, as
+nobody has published latencies of mma.sync there, and GB200."""
 
 
 def figures_of(gpu: object) -> TimeFigures:

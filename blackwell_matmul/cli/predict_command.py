@@ -18,6 +18,7 @@ EXAMPLES = """Examples:
 
 - `blackwell-matmul predict v0 v1 v2 --size 8192 8192 8192`
 - `blackwell-matmul predict v3 --size 4096 4096 4096 --schedule stages=3 --gpu B300`
+- `blackwell-matmul predict h2 h5 --size 4096 4096 4096 --gpu H200`
 - `blackwell-matmul predict my_kernel.py:MyMatmul --size 8192 8192 8192 --json`
 """
 
@@ -34,7 +35,7 @@ def predict(
         list[str],
         typer.Argument(
             metavar="KERNEL...",
-            help="Rungs (v0–v6), or scripts of your own: my_kernel.py:MyScript.",
+            help="Rungs (v0–v6, h0–h7), or scripts of your own: my_kernel.py:MyScript.",
             callback=lambda names: [known_kernel(name) for name in names],
         ),
     ],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.gpu_figures import figures_of
+from blackwell_matmul.gpus import by_name
 from blackwell_matmul.harness.kernel_call import KernelCall, Pins, resolve
 from blackwell_matmul.problem import plain_dtype
+from blackwell_matmul.scheduling import space
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.timing.predict import Prediction
@@ -40,4 +43,14 @@ def predict_call(call: KernelCall, gpu: str, ghz: float | None = None) -> Predic
     problem = call.problem
     products = None if problem is None else 2.0 * problem.m * problem.n * problem.k
     with call.loaded():
-        return predict_script(call.script, call.arguments, gpu, call.pins or None, ghz, products)
+        return predict_script(call.script, call.arguments, gpu, _pins(call, gpu) or None, ghz, products)
+
+
+def _pins(call: KernelCall, gpu: str) -> Mapping[str, object]:
+    """Of a rung, the schedule that it chooses on this GPU, which others of its architecture may not."""
+    device = by_name(gpu)
+    if not call.kernel.is_rung or call.problem is None or device is None:
+        return call.pins
+    rung: Any = call.kernel.script_cls
+    knobs = {name: value for name, value in call.pins.items() if name in rung.knobs}
+    return {**call.pins, **space.choose(rung, call.problem, device, knobs).as_dict()}

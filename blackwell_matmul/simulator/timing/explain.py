@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.timing.one_sm import SmTime
+from blackwell_matmul.simulator.timing.timed_engine import Stand
 
 BUSY = 0.8
 """Of the time, from which on a part is what holds the others."""
@@ -27,17 +27,19 @@ def _waits(took: SmTime) -> Iterator[str]:
     """Where the warps that issue the products stand longest, if the tensor core has time left."""
     if not took.stood:
         return
-    line, cycles = max(took.stood.items(), key=lambda each: each[1])
-    share, used = cycles / (took.cycles * max(1, took.working)), took.busy_cycles["tensor core"] / took.cycles
+    stand, share = max(took.stood.items(), key=lambda each: each[1])
+    used = took.busy_cycles["tensor core"] / took.cycles
     if used < BUSY and share > SHARE:
         yield (
-            f"the tensor core multiplies for {used:.0%} of the time; the warp that tells it to stands at {_place(line)}"
-            f" for {share:.0%} of it."
+            f"the tensor core multiplies for {used:.0%} of the time; the warp that tells it to stands for {share:.0%}"
+            f" of its own at {_place(stand)}."
         )
 
 
-def _place(line: Location | None) -> str:
-    return "a wait" if line is None else f"{os.path.basename(line.file)}:{line.line}"
+def _place(stand: Stand) -> str:
+    line = stand.location
+    where = "a wait" if line is None else f"{os.path.basename(line.file)}:{line.line}"
+    return f"{where}, where it waits for {stand.barrier}" if stand.barrier else where
 
 
 def _permit(lowered: Lowered, took: SmTime, resident: int) -> Iterator[str]:

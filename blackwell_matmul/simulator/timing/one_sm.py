@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from blackwell_matmul.errors import SimulationError
-from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import Engine
 from blackwell_matmul.simulator.lowering.lower import Lowered, Main
 from blackwell_matmul.simulator.machine.cta import Cluster
@@ -20,7 +19,7 @@ from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
-from blackwell_matmul.simulator.timing.timed_engine import TimedEngine, timed
+from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
 from blackwell_matmul.simulator.timing.work import work_of
 
 
@@ -28,15 +27,15 @@ from blackwell_matmul.simulator.timing.work import work_of
 class SmTime:
     """cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the first SM, which loads
     moved_bytes. waited: how many of its CTAs had to wait for tensor memory, or for the right to allocate it; working:
-    how many had some at once, at most. stood: by the line of a wait, how long the warp that issues the products stood
-    there. events: how much there was to simulate."""
+    how many had some at once, at most. stood: for which part of their time the warps that issue
+    products stood at each wait. events: how much there was to simulate."""
 
     cycles: float
     busy_cycles: Mapping[str, float]
     moved_bytes: float
     waited: int
     working: int
-    stood: Mapping[Location | None, float]
+    stood: Mapping[Stand, float]
     events: int
 
     def extended(self, shorter: SmTime, times: float) -> SmTime:
@@ -48,8 +47,7 @@ class SmTime:
         busy = {name: longer(mine, shorter.busy_cycles[name]) for name, mine in self.busy_cycles.items()}
         waited = round(longer(self.waited, shorter.waited))
         moved = longer(self.moved_bytes, shorter.moved_bytes)
-        stood = {line: longer(mine, shorter.stood.get(line, 0.0)) for line, mine in self.stood.items()}
-        return SmTime(longer(self.cycles, shorter.cycles), busy, moved, waited, self.working, stood, self.events)
+        return SmTime(longer(self.cycles, shorter.cycles), busy, moved, waited, self.working, self.stood, self.events)
 
 
 def timed_main(lowered: Lowered, conditions: Conditions) -> Main:
@@ -105,7 +103,7 @@ class OneSm:
         busy = {"tensor core": first.tensor.busy, "TMA loads": first.tma.busy, "cp.async": first.fill.busy}
         busy |= {"L2": first.incoming.moved / first.incoming.rate, "stores": first.drain.busy + first.lines.busy}
         self.engine.close()
-        stood = dict(self.engine.stood)
+        stood = {stand: cycles / self.engine.lived for stand, cycles in self.engine.stood.items()}
         return SmTime(end, busy, first.incoming.moved, first.lock.waited, first.lock.most, stood, self.engine.events)
 
     def _require_end(self) -> None:

@@ -125,8 +125,9 @@ class TimedLaunch:
     def load(self, took: SmTime, moving: Traffic, ghz: float) -> Strain:
         """What a time leads to."""
         every = self.full * self.side * self.size
+        tensor = took.busy_cycles["tensor core"] / took.cycles * every / self.gpu.sm_count
         memory = moving.total / (took.cycles / ghz * self.figures.memory_bytes_per_ns)
-        return Strain(took.busy_cycles["tensor core"] * self.full / took.cycles, memory, took.moved_bytes * every)
+        return Strain(tensor, memory, took.moved_bytes * every)
 
 
 def predict_script(
@@ -146,6 +147,8 @@ def predict_script(
     assert device is not None and device.name in GPUS
     bound, lowered = prepare(script, args, schedule, device.arch)
     simulation = new_simulation(bound, lowered, "timed", 0, checks=False)
+    for segment in simulation.grid.memory.segments:
+        segment.constant = False  # nobody reads it, so that it need not be converted
     try:
         return settled(TimedLaunch(simulation, device, figures), types_named(bound.init_kwargs), ghz, products)
     finally:

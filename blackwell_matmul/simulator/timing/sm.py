@@ -90,10 +90,10 @@ class Sm:
         free = time + figures.store_cycles + kib * figures.store_kib_cycles
         return max(free, left - figures.store_buffer_kib * figures.drain_kib_cycles), left
 
-    def store_lines(self, time: float, count_bytes: int) -> float:
-        """Stores of a warp's own."""
+    def move_lines(self, time: float, count_bytes: int, returns: bool) -> float:
+        """Loads and stores of a warp's own; what is loaded so is taken to lie in the L2."""
         took = count_bytes / self.figures.line_bytes
-        return self.lines.start(time, took) + took
+        return self.lines.start(time, took) + took + returns * self.conditions.cycles(self.figures.l2_ns)
 
     # tensor memory
 

@@ -17,7 +17,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Instruction
@@ -31,31 +31,39 @@ from blackwell_matmul.simulator.timing.work import (
     Allocate,
     Commit,
     Free,
+    MoveLines,
     Multiply,
     Relinquish,
     Service,
-    StoreLines,
     WarpgroupMultiply,
     Work,
 )
+
+
+class Stand(NamedTuple):
+    """The line of a wait, and for which mbarriers it is, if any."""
+
+    location: Location | None
+    barrier: str
 
 
 class TimedAgent(Agent):
     """A warp with its own cycle. work: of its instruction. since: when it came to its wait. multiplies: it issues
     products."""
 
-    __slots__ = ("multiplies", "since", "time", "work")
+    __slots__ = ("began", "multiplies", "since", "time", "work")
 
     def __init__(self, warp: Warp, steps: Iterator[Blocked], time: float) -> None:
         super().__init__(warp, steps)
-        self.time = self.since = time
+        self.time = self.since = self.began = time
         self.work: Work | None = None
         self.multiplies = False
 
 
 class TimedEngine(Engine):
     """Runs clusters on the SMs, the CTA of rank i on the i-th. now: the cycle. left: is called with a cluster when all
-    of its warps have returned. stood: by the line of a wait, for how long warps stood there that issue products."""
+    of its warps have returned. lived: for how long the warps ran, together, that issue products; stood: for how long at
+    which wait."""
 
     def __init__(self, sms: Sequence[Sm], listeners: Iterable[Listener], left: Callable[[Cluster], None]) -> None:
         super().__init__("timed", 0, listeners)
@@ -65,9 +73,8 @@ class TimedEngine(Engine):
         self.ends: dict[AsyncOperation, tuple[float, float]] = {}
         self.works: dict[AsyncOperation, Service] = {}
         self.standing: dict[Any, list[TimedAgent]] = {}  # by what they wait for; None: they ask again at each event
-        self.stood: dict[Location | None, float] = defaultdict(
-            float
-        )  # cycles, by the line of a wait, of warps that multiply
+        self.stood: dict[Stand, float] = defaultdict(float)
+        self.lived = 0.0
         self.current: TimedAgent | None = None  # who runs
         self.waking = 0.0  # from the end of a phase until a warp goes on
         self._served: tuple[float, Warp, Work, float] | None = None  # the last operation
@@ -107,8 +114,8 @@ class TimedEngine(Engine):
             agent.multiplies |= isinstance(work, (Multiply, WarpgroupMultiply))
             return  # it starts now, and its warp goes on later
         agent.time += work.cycles
-        if isinstance(work, StoreLines):
-            agent.time = self._sm(warp.cta).store_lines(agent.time, work.count_bytes)
+        if isinstance(work, MoveLines):
+            agent.time = self._sm(warp.cta).move_lines(agent.time, work.count_bytes, work.returns)
         elif isinstance(work, (Free, Relinquish)) and warp.index == work.instruction.group.warps.start:
             self.at(agent.time, partial(self._gives_back, warp.cta, work))
 
@@ -138,6 +145,7 @@ class TimedEngine(Engine):
     def _returns(self, agent: TimedAgent) -> None:
         cluster = agent.warp.cta.cluster
         self.agents.pop(agent.warp)
+        self.lived += (agent.time - agent.began) * agent.multiplies
         cta = agent.warp.cta
         if not any(warp in self.agents for warp in cta.warps):
             self._sm(cta).lock.leave(cta)
@@ -150,7 +158,8 @@ class TimedEngine(Engine):
         assert wait is not None
         if wait.ready():
             if agent.multiplies:
-                self.stood[wait.location] += agent.time - agent.since
+                barrier = "" if wait.barrier is None else wait.barrier.name.partition("[")[0]
+                self.stood[Stand(wait.location, barrier)] += agent.time - agent.since
             self.at(agent.time, partial(self._resume, agent))
         else:
             self.standing.setdefault(wait.source, []).append(agent)

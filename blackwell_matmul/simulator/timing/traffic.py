@@ -9,17 +9,17 @@ same ones.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from blackwell_matmul.simulator.description import Access, Space
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.lowering.scan import Unrepeatable
 from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
-from blackwell_matmul.simulator.replay.alike import ControlPath, ScannedCta, ScannedWarp
-from blackwell_matmul.simulator.teams import Team
+from blackwell_matmul.simulator.replay.alike import ScannedCta, ScannedWarp
 
 Tile = tuple[int, tuple[int, ...]]
 """The number of a tensor, and where in it."""
@@ -63,18 +63,25 @@ def _loaded(lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]], si
     """By all waves. What the one before took is still there, if all of it found room."""
     if lowered.scan is None:
         raise Unrepeatable
-    sizes = _bytes_of_one(lowered, grid, clusters[0])
+    one = _by_one(lowered, grid, clusters[0])
     some, found, before = clusters[:MOST], 0.0, set[Tile]()
     for at in range(0, len(some), side):
-        tiles = {tile for cluster in some[at : at + side] for tile in _begins(lowered, grid, cluster, sizes)}
-        whole = _sum(tiles, sizes)
-        found += whole if whole > near_bytes else _sum(tiles - before, sizes)
+        tiles = {tile for cluster in some[at : at + side] for tile in _begins(lowered, grid, cluster, one)}
+        whole = _sum(tiles, one.sizes)
+        found += whole if whole > near_bytes else _sum(tiles - before, one.sizes)
         before = tiles
     return found * len(clusters) / len(some)
 
 
 def _sum(tiles: Iterable[Tile], sizes: dict[int, float]) -> float:
     return sum(sizes[source] for source, _ in tiles)
+
+
+class _Unkept(list[Any]):
+    """A log that nobody reads."""
+
+    def append(self, _: Any) -> None:
+        pass
 
 
 class _First(list[int]):
@@ -86,31 +93,48 @@ class _First(list[int]):
         super().extend(place)
 
 
-def _begins(lowered: Lowered, grid: Grid, cluster: list[Position], sizes: dict[int, float]) -> set[Tile]:
-    """The first tile of each tensor that each warp loads."""
+class _Counted(list[int]):
+    """How many there are."""
+
+    def extend(self, place: Iterable[int]) -> None:
+        self[:] = (self[0] + 1,) if self else (1,)
+
+
+def _scanned(
+    lowered: Lowered, grid: Grid, cluster: list[Position], warps: Iterable[int], kept: Callable[[], list[int]]
+) -> Iterator[tuple[int, list[list[int]]]]:
+    """What is kept of the tiles of each tensor, for each of these warps."""
     assert lowered.scan is not None
-    found: set[Tile] = set()
     for rank, position in enumerate(cluster):
         cta = ScannedCta(grid, position, rank)
-        for index in range(lowered.num_warps):
-            places: list[list[int]] = [_First() for _ in lowered.sources]
-            try:
-                lowered.scan(ScannedWarp(cta, index, Grants().foreseen()), [], places)
-            except Unrepeatable:
-                pass
-            found |= {(source, tuple(places[source])) for source in sizes if places[source]}
-    return found
+        for index in warps:
+            places = [kept() for _ in lowered.sources]
+            with suppress(Unrepeatable):
+                lowered.scan(ScannedWarp(cta, index, Grants().foreseen()), _Unkept(), places)
+            yield index, places
 
 
-def _bytes_of_one(lowered: Lowered, grid: Grid, cluster: list[Position]) -> dict[int, float]:
-    """What a cluster loads of each tensor, for each tile that one of its warps begins at."""
-    path, tiles = ControlPath(lowered, grid, Team(cluster)), _tile_bytes(lowered)
-    begins = _begins(lowered, grid, cluster, dict.fromkeys(tiles, 0.0))
-    of_source = {source: sum(each == source for each, _ in begins) for source in tiles}
-    return {
-        source: len(set(map(bytes, path.places[source]))) * size / max(1, of_source[source])
-        for source, size in tiles.items()
-    }
+def _begins(lowered: Lowered, grid: Grid, cluster: list[Position], loaded: Loaded) -> Iterator[Tile]:
+    """The first tile of each tensor that each warp loads."""
+    for _, places in _scanned(lowered, grid, cluster, loaded.warps, _First):
+        yield from ((source, tuple(places[source])) for source in loaded.sizes if places[source])
+
+
+class Loaded(NamedTuple):
+    """Which warps of a CTA load, and the bytes of a tensor for each tile that one begins at, alone or with others."""
+
+    warps: list[int]
+    sizes: dict[int, float]
+
+
+def _by_one(lowered: Lowered, grid: Grid, cluster: list[Position]) -> Loaded:
+    """What a cluster does; the others are taken to do the same."""
+    tiles = _tile_bytes(lowered)
+    found = [*_scanned(lowered, grid, cluster, range(lowered.num_warps), _Counted)]
+    counts = {source: [places[source][0] for _, places in found if places[source]] for source in tiles}
+    warps = sorted({index for index, places in found if any(places[source] for source in tiles)})
+    sizes = {source: size * sum(counts[source]) / max(1, len(counts[source])) for source, size in tiles.items()}
+    return Loaded(warps, sizes)
 
 
 def _tile_bytes(lowered: Lowered) -> dict[int, int]:

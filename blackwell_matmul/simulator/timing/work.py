@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.gpu_figures import TimeFigures
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.machine.registers import WARP
@@ -121,10 +122,11 @@ class Cancel(Service):
 
 
 @dataclass(frozen=True)
-class StoreLines(Work):
-    """Stores to global memory by each thread."""
+class MoveLines(Work):
+    """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads."""
 
     count_bytes: int = 0
+    returns: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,13 @@ class Relinquish(Work):
 
 
 def work_of(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """That of a tilus instruction at its place in a program."""
-    make = _MAKERS.get(type(inst).__name__)
+    """That of a tilus instruction at its place in a program; UnsupportedError for one that takes nobody knows how long,
+    and not little."""
+    names = [cls.__name__ for cls in type(inst).__mro__]
+    if not UNKNOWN.isdisjoint(names):
+        what = f"The time of {instruction.name} at {instruction.location} is not known to the model"
+        raise UnsupportedError(f"{what}; it knows that of tcgen05.mma and wgmma.")
+    make = next((_MAKERS[name] for name in names if name in _MAKERS), None)
     return Work(instruction) if make is None else make(inst, instruction, figures)
 
 
@@ -184,10 +191,17 @@ def _multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work
     )  # fmt: skip
 
 
+WGMMA_COLUMNS = 32
+"""What wgmma computes at its best are multiples of so many columns."""
+
+
 def _warpgroup_multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     a, _, d = inst.inputs
-    assert figures.wgmma_interval is not None
-    interval = figures.wgmma_interval * int(d.shape[1]) * int(d.shape[0]) / 64
+    assert figures.wgmma_interval is not None and figures.wgmma_odd is not None
+    rows, columns = int(d.shape[0]), int(d.shape[1])
+    whole = math.ceil(columns / WGMMA_COLUMNS) * WGMMA_COLUMNS
+    cost = columns if whole == columns else whole * figures.wgmma_odd
+    interval = figures.wgmma_interval * cost * rows / 64
     steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
     return WarpgroupMultiply(instruction, figures.issue_cycles, at_once=True, interval=interval, steps=steps)
 
@@ -228,8 +242,17 @@ def _stage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     return Work(instruction, figures.stage_cycles + figures.stage_value_cycles * values)
 
 
+def _unstage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    values = _values(inst.output, instruction)
+    return Work(instruction, figures.stage_cycles + figures.stage_value_cycles * values)
+
+
 def _store_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    return StoreLines(instruction, count_bytes=_bytes(inst.inputs[1]) // len(instruction.group.warps))
+    return MoveLines(instruction, count_bytes=_bytes(inst.inputs[1]) // len(instruction.group.warps))
+
+
+def _load_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    return MoveLines(instruction, count_bytes=_bytes(inst.output) // len(instruction.group.warps), returns=True)
 
 
 def _takes(name: str) -> Any:
@@ -260,7 +283,12 @@ _MAKERS: dict[str, Any] = {
     ),
     "ClusterLaunchControlQueryResponseInst": _takes("query_cycles"),
     "CastInst": _cast,
+    "ElementwiseUnaryBaseInst": _cast,
+    "ElementwiseBinaryBaseInst": _cast,
+    "LoadSharedInst": _unstage,
     "StoreSharedInst": _stage,
+    "LoadGlobalInst": _load_lines,
+    "LoadGlobalGenericInst": _load_lines,
     "StoreGlobalInst": _store_lines,
     "StoreGlobalGenericInst": _store_lines,
     "WaitBarrierInst": _takes("wait_cycles"),
@@ -271,4 +299,7 @@ _MAKERS: dict[str, Any] = {
     "FenceProxyAsync": _takes("fence_cycles"),
     "CopyAsyncTensorCommitGroupInst": lambda inst, instruction, _: Work(instruction),
 }
-"""By the names of tilus's instruction classes; the others take no time."""
+"""By the names of tilus's instruction classes and their bases; the others take no time."""
+
+UNKNOWN = frozenset({"DotInst", "Tcgen05CopyInst"})
+"""Nobody has published how long these take."""

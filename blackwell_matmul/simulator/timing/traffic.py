@@ -114,27 +114,27 @@ def _scanned(
             yield index, places
 
 
-def _begins(lowered: Lowered, grid: Grid, cluster: list[Position], loaded: Loaded) -> Iterator[Tile]:
+def _begins(lowered: Lowered, grid: Grid, cluster: list[Position], loaded: ByOne) -> Iterator[Tile]:
     """The first tile of each tensor that each warp loads."""
     for _, places in _scanned(lowered, grid, cluster, loaded.warps, _First):
         yield from ((source, tuple(places[source])) for source in loaded.sizes if places[source])
 
 
-class Loaded(NamedTuple):
+class ByOne(NamedTuple):
     """Which warps of a CTA load, and the bytes of a tensor for each tile that one begins at, alone or with others."""
 
     warps: list[int]
     sizes: dict[int, float]
 
 
-def _by_one(lowered: Lowered, grid: Grid, cluster: list[Position]) -> Loaded:
+def _by_one(lowered: Lowered, grid: Grid, cluster: list[Position]) -> ByOne:
     """What a cluster does; the others are taken to do the same."""
     tiles = _tile_bytes(lowered)
     found = [*_scanned(lowered, grid, cluster, range(lowered.num_warps), _Counted)]
     counts = {source: [places[source][0] for _, places in found if places[source]] for source in tiles}
     warps = sorted({index for index, places in found if any(places[source] for source in tiles)})
     sizes = {source: size * sum(counts[source]) / max(1, len(counts[source])) for source, size in tiles.items()}
-    return Loaded(warps, sizes)
+    return ByOne(warps, sizes)
 
 
 def _tile_bytes(lowered: Lowered) -> dict[int, int]:

@@ -224,6 +224,6 @@ def figures_of(gpu: object) -> TimeFigures:
         if known.casefold() == name:
             return figures
     if any(other.casefold() == name for other in GPUS):
-        what = f"there are too few published figures of {gpu} to predict its time"
+        what = f"there are too few published figures of {name.upper()} to predict its time"
         raise InputError(f"{what}; there are enough for {', '.join(TIME_FIGURES)}.")
     raise InputError(f"gpu is {shown(gpu)}; time can be predicted for {', '.join(TIME_FIGURES)}.")

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.gpus import by_name
 from blackwell_matmul.harness.kernel_call import KernelCall, Pins, resolve
-from blackwell_matmul.problem import plain_dtype
+from blackwell_matmul.problem import plain_dtype, positive
 from blackwell_matmul.scheduling import space
+from blackwell_matmul.validation import number, shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.timing.predict import Prediction
+
+
+MIN_GHZ, MAX_GHZ = 0.1, 10.0
 
 
 def predict(
@@ -34,7 +39,17 @@ def predict(
     Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
     """
     figures_of(gpu)
-    return predict_call(resolve(kernel, (m, n, k), dtype and plain_dtype(dtype), schedule), gpu, ghz)
+    clock = None if ghz is None else _plain_ghz(ghz)
+    size, kind = tuple(positive(*each) for each in zip("mnk", (m, n, k))), None if dtype is None else plain_dtype(dtype)
+    return predict_call(resolve(kernel, size, kind, schedule), gpu, clock)
+
+
+def _plain_ghz(value: object) -> float:
+    """An SM's clock, as GPUs have it."""
+    found = number(value)
+    if found is None or not MIN_GHZ <= found <= MAX_GHZ:
+        raise InputError(f"ghz is {shown(value)}; it must be a number from {MIN_GHZ} to {MAX_GHZ}, or None.")
+    return found
 
 
 def predict_call(call: KernelCall, gpu: str, ghz: float | None = None) -> Prediction:

@@ -39,7 +39,10 @@ def _waits(took: SmTime) -> Iterator[str]:
 def _place(stand: Stand) -> str:
     line = stand.location
     where = "a wait" if line is None else f"{os.path.basename(line.file)}:{line.line}"
-    return f"{where}, where it waits for {stand.barrier}" if stand.barrier else where
+    if not stand.barrier:
+        return f"{where}, where it waits for its {stand.teller}" if stand.teller else where
+    told = f", which {stand.teller} tells" if stand.teller else ""
+    return f"{where}, where it waits for {stand.barrier}{told}"
 
 
 def _permit(lowered: Lowered, took: SmTime, resident: int) -> Iterator[str]:

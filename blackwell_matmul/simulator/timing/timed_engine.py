@@ -41,10 +41,11 @@ from blackwell_matmul.simulator.timing.work import (
 
 
 class Stand(NamedTuple):
-    """The line of a wait, and for which mbarriers it is, if any."""
+    """The line of a wait, for which mbarriers it is, if any, and by which operations they are told, if by any."""
 
     location: Location | None
     barrier: str
+    teller: str
 
 
 class TimedAgent(Agent):
@@ -62,8 +63,8 @@ class TimedAgent(Agent):
 
 class TimedEngine(Engine):
     """Runs clusters on the SMs, the CTA of rank i on the i-th. now: the cycle. left: is called with a cluster when all
-    of its warps have returned. lived: for how long the warps ran, together, that issue products; stood: for how long at
-    which wait."""
+    of its warps have returned. lived: for how long the warps ran, together, that issue products, from the first one
+    on; stood: for how long at which wait."""
 
     def __init__(self, sms: Sequence[Sm], listeners: Iterable[Listener], left: Callable[[Cluster], None]) -> None:
         super().__init__("timed", 0, listeners)
@@ -75,6 +76,7 @@ class TimedEngine(Engine):
         self.standing: dict[Any, list[TimedAgent]] = {}  # by what they wait for; None: they ask again at each event
         self.stood: dict[Stand, float] = defaultdict(float)
         self.lived = 0.0
+        self.tellers: dict[str, str] = {}  # by the name of mbarriers, the operation that tells them
         self.current: TimedAgent | None = None  # who runs
         self.waking = 0.0  # from the end of a phase until a warp goes on
         self._served: tuple[float, Warp, Work, float] | None = None  # the last operation
@@ -104,6 +106,11 @@ class TimedEngine(Engine):
             self._ask_again(None)
         return True
 
+    @property
+    def time(self) -> float:
+        """The cycle of what listeners are told."""
+        return self.now if self.current is None else self.current.time
+
     # warps
 
     def executes(self, warp: Warp, work: Work) -> None:
@@ -111,7 +118,8 @@ class TimedEngine(Engine):
         agent = self.agents[warp]
         agent.work = work
         if isinstance(work, Service):
-            agent.multiplies |= isinstance(work, (Multiply, WarpgroupMultiply))
+            if isinstance(work, (Multiply, WarpgroupMultiply)) and not agent.multiplies:
+                agent.multiplies, agent.began = True, agent.time
             return  # it starts now, and its warp goes on later
         agent.time += work.cycles
         if isinstance(work, MoveLines):
@@ -158,11 +166,14 @@ class TimedEngine(Engine):
         assert wait is not None
         if wait.ready():
             if agent.multiplies:
-                barrier = "" if wait.barrier is None else wait.barrier.name.partition("[")[0]
-                self.stood[Stand(wait.location, barrier)] += agent.time - agent.since
+                self.stood[self._stand(wait)] += agent.time - agent.since
             self.at(agent.time, partial(self._resume, agent))
         else:
             self.standing.setdefault(wait.source, []).append(agent)
+
+    def _stand(self, wait: Blocked) -> Stand:
+        barrier = "" if wait.barrier is None else _base_name(wait.barrier)
+        return Stand(wait.location, barrier, self.tellers.get(barrier, ""))
 
     def _ask_again(self, source: Any) -> None:
         """Whoever stands there asks again."""
@@ -209,13 +220,18 @@ class TimedEngine(Engine):
     def _complete(self, op: AsyncOperation) -> None:
         work = self.works.pop(op, None)
         self.waking = 0.0 if isinstance(work, Commit) else self.figures.wait_cycles
+        if op.barrier is not None:
+            self.tellers[_base_name(op.barrier)] = op.name
         super()._complete(op)
         self.waking = 0.0
 
     def wait_for(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool = False) -> None:
         agent = self.agents[warp]
         free, end = self.ends.get(op, (0.0, 0.0))
-        agent.time = max(agent.time, free if reads else end)
+        over = max(agent.time, free if reads else end)
+        if agent.multiplies:
+            self.stood[Stand(instruction.location, "", op.name)] += over - agent.time
+        agent.time = over
         super().wait_for(op, warp, instruction, reads)
 
     def settle(self, op: AsyncOperation) -> None:
@@ -288,6 +304,11 @@ class TimedEngine(Engine):
     def _opens(self, meeting: Rendezvous) -> None:
         meeting.over = True
         self._ask_again(meeting)
+
+
+def _base_name(barrier: Mbarrier) -> str:
+    """Without its number."""
+    return barrier.name.rpartition("[")[0] or barrier.name
 
 
 def _nothing() -> bool:

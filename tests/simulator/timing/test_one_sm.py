@@ -63,10 +63,10 @@ def test_who_listens_hears_things_in_the_order_of_time():
             self.heard = []
 
         def issued(self, op, warp, instruction, regions):
-            self.heard.append(("issued", warp.cta.engine.current.time))
+            self.heard.append(("issued", warp.cta.engine.time))
 
         def completed(self, op, put_off):
-            self.heard.append(("completed", op.cta.engine.now))
+            self.heard.append(("completed", op.cta.engine.time))
 
     order = Order()
     run(products=3, listeners=[order])

@@ -38,9 +38,14 @@ def test_predictions_of_hopper_rungs_are_those_of_today(rung):
     assert found.cycles / 1e6 == pytest.approx(HOPPER[rung], rel=0.001)
 
 
-def test_what_holds_a_kernel_is_said_with_its_line():
-    (sentence,) = predict("v0", 4096, 4096, 4096).explanation
-    assert ("at v0.py:" in sentence and "where it waits for mma_barrier" in sentence) or "of the time" in sentence
+@pytest.mark.parametrize(
+    ("rung", "held"),
+    [("v0", "where it waits for its cp.async."), ("v1", "for tma_barrier, which cp.async.bulk.tensor (load) tells.")],
+)
+def test_what_holds_a_kernel_is_said_with_its_line(rung, held):
+    (sentence,) = predict(rung, 4096, 4096, 4096).explanation
+    assert f"of its own at {rung}.py:" in sentence
+    assert sentence.endswith(held)
 
 
 def test_the_measured_rungs_of_an_h200_are_predicted_as_promised():

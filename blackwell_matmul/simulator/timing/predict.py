@@ -42,11 +42,11 @@ class Prediction:
     """How long a launch takes; all of it predicted.
 
     cycles: of an SM, from the launch to the last store. ghz: the clock that goes with it, under its load. tflops: None
-    where nobody said how many products there are.
-    tensor_utilisation: of the time, and of all SMs, that a tensor core multiplies. memory_gb: read and written.
-    memory_utilisation: of what memory delivers. bound: what holds it. by_resource: for how many cycles each part of the
-    first SM is busy. resident: CTAs that an SM holds; working: how many of them have tensor memory at once, at most.
-    explanation: what a colleague would say of it (`explain.py`).
+    where nobody said how many products there are. tensor_utilisation: of the time, and of all SMs, that a tensor core
+    multiplies. memory_gb: read and written. memory_utilisation: of what memory delivers. bound: what holds it.
+    by_resource: for how many cycles each part of the first SM is busy. resident: CTAs that an SM holds; working: how
+    many of them work at once, at most, while the others wait for tensor memory. explanation: what a colleague would say
+    of it (`explain.py`).
     """
 
     kernel: str
@@ -139,7 +139,7 @@ def predict_script(
     products: float | None = None,
 ) -> Prediction:
     """args: as for `simulate`; their values do not matter. ghz: the clock, where it is known. products: what TFLOPS
-    count, twice.
+    count.
 
     Raises InputError for a GPU without figures, and what `simulate` raises.
     """
@@ -150,29 +150,45 @@ def predict_script(
     for segment in simulation.grid.memory.segments:
         segment.constant = False  # nobody reads it, so that it need not be converted
     try:
-        return settled(TimedLaunch(simulation, device, figures), types_named(bound.init_kwargs), ghz, products)
+        launch = TimedLaunch(simulation, device, figures)
+        return _prediction(launch, settled(launch, ghz), types_named(bound.init_kwargs), products)
     finally:
         simulation.grid.memory.close()
 
 
-def settled(
-    launch: TimedLaunch, schedule: Mapping[str, object], pinned_ghz: float | None, products: float | None
-) -> Prediction:
+class Settled(NamedTuple):
+    """A time, and what goes with it."""
+
+    took: SmTime
+    ghz: float
+    load: Strain
+    moving: Traffic
+
+
+def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
     """Rounds until the clock and the memory's load are those of the time that they lead to."""
-    figures, load, working, cycles = launch.figures, Strain(), 1, 0.0
+    figures, load, working, before = launch.figures, Strain(), 1, 0.0
     for _ in range(ROUNDS):
         ghz = pinned_ghz or figures.clock_ghz - figures.clock_fall_ghz * load.tensor
         moving = launch.traffic(working)
         took = launch.at(launch.conditions(ghz, load, moving))
-        before, cycles, working = cycles, took.cycles, max(1, took.working)
+        working = took.working or launch.slots  # without tensor memory, all of them
         load = launch.load(took, moving, ghz)
-        if abs(cycles - before) < AGREE * cycles:
+        if abs(took.cycles - before) < AGREE * took.cycles:
             break
-    time_us = cycles / ghz / 1e3
+        before = took.cycles
+    return Settled(took, ghz, load, moving)
+
+
+def _prediction(
+    launch: TimedLaunch, found: Settled, schedule: Mapping[str, object], products: float | None
+) -> Prediction:
+    took, ghz, load, moving = found
+    lowered, time_us = launch.simulation.lowered, took.cycles / ghz / 1e3
     return Prediction(
-        launch.simulation.lowered.program.name, launch.gpu.name, schedule, cycles, ghz, time_us, load.tensor,
-        moving.total / 1e9, load.memory, _bound(took, load), took.busy_cycles, launch.slots, working,
-        None if products is None else products / time_us / 1e6, explain(launch.simulation.lowered, took, launch.slots),
+        lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,
+        load.memory, _bound(took, load), took.busy_cycles, launch.slots, took.working or launch.slots,
+        None if products is None else products / time_us / 1e6, explain(lowered, took, launch.slots),
     )  # fmt: skip
 
 

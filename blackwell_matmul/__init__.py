@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         run_script,
         schedules,
     )
+    from blackwell_matmul.harness.predicting import predict
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.findings import Finding, Run
     from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.simulator.simulate import simulate
+    from blackwell_matmul.simulator.timing.predict import Prediction
     from blackwell_matmul.testing import assert_clean
     from blackwell_matmul.torch_op import matmul
 
@@ -86,6 +88,7 @@ __all__ = [
     "HopperMatmulV7",
     "InputError",
     "Loaded",
+    "Prediction",
     "Problem",
     "Report",
     "Result",
@@ -106,6 +109,7 @@ __all__ = [
     "emulate",
     "load",
     "matmul",
+    "predict",
     "run_matmul",
     "run_script",
     "schedules",
@@ -124,6 +128,7 @@ _HOMES = {
         *("Result", "ScheduleList", "ScriptResult", "Verdict"),
         *("check_matmul", "run_matmul", "run_script", "schedules"),
     ),
+    "harness.predicting": ("predict",),
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),
@@ -148,6 +153,7 @@ _HOMES = {
     "torch_op": ("matmul",),
     "simulator.check": ("check",),
     "simulator.report": ("Report",),
+    "simulator.timing.predict": ("Prediction",),
     "testing": ("assert_clean",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("compiled_code.md", "findings.md", "instructions.md", "numbers.md")
+PAGES = ("compiled_code.md", "findings.md", "instructions.md", "numbers.md", "time.md")
 """Pages beside this file; the site has them under the same name."""
 
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\[]+)\]\((?P<target>[^)#:\s]+)\)")

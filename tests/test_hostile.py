@@ -290,6 +290,10 @@ CALLS = {
         b.run_script,
         lambda: {"script": b.BlackwellMatmulV1, "size": (8, 8, 8), "dtype": "fp16", "schedule": None, **HARNESS},
     ),
+    "predict": Target(
+        b.predict,
+        lambda: {"kernel": "v1", "m": 8, "n": 8, "k": 8, "gpu": "B200", "dtype": "fp16", "schedule": None, "ghz": 1.5},
+    ),
     "simulate": Target(
         simulate_v1,
         lambda: {**operands(), "script": b.BlackwellMatmulV1, "schedule": None, **HARNESS, "trace": False},

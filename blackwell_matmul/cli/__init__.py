@@ -22,6 +22,7 @@ from blackwell_matmul.cli import (
     check_command,
     compile_command,
     doctor_command,
+    predict_command,
     run_command,
     schedules_command,
     tune_command,
@@ -112,6 +113,7 @@ ROOT_EXAMPLES = """Examples:
 - `blackwell-matmul doctor`
 - `blackwell-matmul bench`
 - `blackwell-matmul tune v2 --size 4096 4096 4096`
+- `blackwell-matmul predict v0 v1 v2 --size 8192 8192 8192`
 
 `blackwell-matmul run --help`
 """
@@ -138,6 +140,6 @@ def _root(
 
 for _command in (
     run_command.run, check_command.check, schedules_command.schedules, compile_command.compile, bench_command.bench,
-    tune_command.tune, doctor_command.doctor, verify_command.verify,
+    tune_command.tune, predict_command.predict, doctor_command.doctor, verify_command.verify,
 ):  # fmt: skip
     app.command(epilog=sys.modules[_command.__module__].EXAMPLES)(_command)

@@ -138,13 +138,13 @@ def run_simulation(
         print(text)
     events = simulation.tracer.events if simulation.tracer is not None else ()
     return Run(
-        program.name, program.target, _types_named(bound.init_kwargs), grid.dimensions, time.perf_counter() - start,
+        program.name, program.target, types_named(bound.init_kwargs), grid.dimensions, time.perf_counter() - start,
         findings=in_order(grid.findings), events=tuple(events), printed=tuple(grid.printed),
         counts=counts, disagreements=differing,
     )  # fmt: skip
 
 
-def _types_named(values: Mapping[str, Any]) -> dict[str, Any]:
+def types_named(values: Mapping[str, Any]) -> dict[str, Any]:
     """A type of tilus prints as hidet.bfloat16."""
     from tilus.hidet.ir.type import DataType
 

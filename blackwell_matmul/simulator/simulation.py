@@ -43,7 +43,7 @@ class Simulation:
         extra = [each for each in (tracer, log) if each is not None]
         engine = Engine(self.policy, self.seed, (*self.checks(), *self.listeners, *extra))
         self.grid.findings.told = engine.tell.found
-        clusters = self._clusters(positions, engine, grants)
+        clusters = self.clusters(positions, engine, grants)
         ctas = [cta for cluster in clusters for cta in cluster.ctas]
         stuck = engine.run([warp for cta in ctas for warp in cta.warps], main or self.lowered.main)
         for cluster in clusters:
@@ -56,7 +56,7 @@ class Simulation:
                 cta.close()
         return ctas
 
-    def _clusters(self, positions: list[Position], engine: Engine, grants: Grants | None) -> list[Cluster]:
+    def clusters(self, positions: list[Position], engine: Engine, grants: Grants | None) -> list[Cluster]:
         """The CTAs at these positions, whole clusters in launch order (PTX ISA, %cluster_ctarank: x fastest)."""
         found: dict[Position, Cluster] = {}
         for position in positions:

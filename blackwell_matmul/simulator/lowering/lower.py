@@ -58,7 +58,7 @@ class Lowered:
     and must run together. cancels: its clusters take over the work of others (teams.py).
     scan(warp, log, places): what a warp does, without doing it; None where that is not known before. values: the names
     of the callables that move values, and what says where in global memory. sources: the tensors that `places` has a
-    list for.
+    list for. calls: by the names of all callables, tilus's instruction, and its place.
     """
 
     program: Program
@@ -74,12 +74,17 @@ class Lowered:
     scan: Callable[[Any, list[Any], list[list[int]]], None] | None
     values: dict[str, Moved | None]
     sources: tuple[Source, ...]
+    calls: dict[str, tuple[Any, Instruction]]
     counts: dict[str, int] = field(default_factory=dict)
 
     def main_with(self, wrap: Callable[[Callable[..., Any], Moved | None], Callable[..., Any]]) -> Main:
         """`main`, in which whatever moves values is called by way of `wrap`."""
-        names: dict[str, Any] = dict(self.main.__globals__)
-        names |= {name: wrap(names[name], moved) for name, moved in self.values.items()}
+        mine = self.main.__globals__
+        return self.main_of({name: wrap(mine[name], moved) for name, moved in self.values.items()})
+
+    def main_of(self, callables: Mapping[str, Callable[..., Any]]) -> Main:
+        """`main`, which calls these instead."""
+        names: dict[str, Any] = {**self.main.__globals__, **callables}
         exec(compile(self.source, self.main.__code__.co_filename, "exec"), names)
         main: Main = names["main"]
         return main
@@ -126,6 +131,7 @@ class Lowering:
         self.instructions: list[tuple[Any, Description]] = []
         self.sources: dict[int, Source] = {}  # the global tensors with tiles at a place
         self.values: dict[str, Moved | None] = {}  # the callables that move values
+        self.calls: dict[str, tuple[Any, Instruction]] = {}  # all of them
         self.repeatable = True
         self.here: Location | None = None
         self.tellers: dict[Location | None, str] = {}
@@ -355,6 +361,7 @@ class Lowering:
 
     def _note(self, constant: str, context: LoweringContext) -> None:
         """What an instruction does for other CTAs, and in `scan`: its scalars that are not constants, and its place."""
+        self.calls[constant] = context.inst, context.instruction
         self.repeatable &= context.description.again is not None
         if context.description.again is Again.VALUES:
             self.values[constant] = context.moved
@@ -476,7 +483,7 @@ class Lowering:
         return Lowered(
             self.program, source, self.namespace["main"], self._grid(metadata), self.num_warps,
             self._cluster(), self.interacts, self.cancels, self.written(), self.locations, self._scan(), self.values,
-            tuple(self.sources.values()), counts,
+            tuple(self.sources.values()), self.calls, counts,
         )  # fmt: skip
 
     def _scan(self) -> Callable[[Any, list[Any], list[list[int]]], None] | None:

@@ -41,7 +41,7 @@ MAX_MISSED = 64
 # --- the steps of a cluster
 
 
-class _ScannedCta:
+class ScannedCta:
     """A CTA that only its position is known of, for `scan`."""
 
     def __init__(self, grid: Grid, position: Position, rank: int) -> None:
@@ -55,8 +55,8 @@ class _ScannedCta:
 
 
 @dataclass(frozen=True)
-class _ScannedWarp:
-    cta: _ScannedCta
+class ScannedWarp:
+    cta: ScannedCta
     index: int
     responses: Iterator[tuple[int, int, int, int]]
 
@@ -78,10 +78,10 @@ class ControlPath:
         assert lowered.scan is not None
         grants = Grants(team.grants)
         for rank, position in enumerate(team.cluster):
-            cta = _ScannedCta(grid, position, rank)
+            cta = ScannedCta(grid, position, rank)
             for index in range(lowered.num_warps):
                 ends[rank, index] = list(map(len, lists))
-                lowered.scan(_ScannedWarp(cta, index, grants.foreseen()), log, lists)
+                lowered.scan(ScannedWarp(cta, index, grants.foreseen()), log, lists)
                 log.append(None)
         if {*map(type, log)} - {int, bool, type(None)}:  # 0.0 and -0.0 are equal, and not the same
             log = [repr(entry) for entry in log]

@@ -1,0 +1,63 @@
+"""`predict`: how long kernels would take on a GPU, and what holds them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import Annotated
+
+import typer
+
+from blackwell_matmul.cli import options
+from blackwell_matmul.cli.options import Dtype, Json, Pins, Size, checked, known_kernel
+from blackwell_matmul.cli.output import finish, named
+from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.cli.views.predict_view import prediction_lines
+
+EXAMPLES = """Examples:
+
+- `blackwell-matmul predict v0 v1 v2 --size 8192 8192 8192`
+- `blackwell-matmul predict v3 --size 4096 4096 4096 --schedule stages=3 --gpu B300`
+- `blackwell-matmul predict h2 h5 --size 4096 4096 4096 --gpu H200`
+- `blackwell-matmul predict my_kernel.py:MyMatmul --size 8192 8192 8192 --json`
+"""
+
+
+def _gpu(name: str) -> str:
+    from blackwell_matmul.gpu_figures import figures_of
+
+    figures_of(name)
+    return name
+
+
+def predict(
+    kernels: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="KERNEL...",
+            help="Rungs (v0–v6, h0–h7), or scripts of your own: my_kernel.py:MyScript.",
+            callback=lambda names: [known_kernel(name) for name in names],
+        ),
+    ],
+    size: Size = None,
+    dtype: Dtype = None,
+    schedule: Pins = "",
+    gpu: Annotated[
+        str, typer.Option("--gpu", metavar="NAME", help="The GPU by name.", callback=checked(_gpu))
+    ] = "B200",
+    as_json: Json = False,
+) -> None:
+    """Predict the time of kernels on a GPU that is not here: cycles, µs, and what holds them.
+
+    Nothing is measured: one SM's share of the kernel is simulated with published figures of its parts.
+
+    Exit code 0: predicted. 2: could not be.
+    """
+    requests = [options.kernel_request(kernel, size, dtype, schedule) for kernel in kernels]
+    with terminal.progress("predicting", quiet=as_json), redirect_stdout(sys.stderr):
+        from blackwell_matmul.harness.predicting import predict_call
+
+        found = [(request, predict_call(request.resolved(None), gpu)) for request in requests]
+    records = [named(request.kernel, each.as_dict()) for request, each in found]
+    lines = [(request.kernel, each) for request, each in found]
+    finish(as_json, lambda: {"predicted": True, "predictions": records}, lambda: prediction_lines(lines))

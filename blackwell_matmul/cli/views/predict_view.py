@@ -1,0 +1,39 @@
+"""What a person sees of `blackwell-matmul predict`: a row for each kernel, and what holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from blackwell_matmul.simulator.timing.predict import Prediction
+
+COLUMNS = (
+    Column("kernel"),
+    *numbers("Mcycles", "µs", "TFLOPS", "GHz", "tensor cores", "memory"),
+    Column("held by"),
+    Column("schedule", long="wraps"),
+)
+
+
+def prediction_lines(predictions: Sequence[tuple[str, Prediction]]) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    yield Text(f"predicted for a {predictions[0][1].gpu}, not measured", "bold")
+    yield table(COLUMNS, [TableRow(_cells(name, each)) for name, each in predictions])
+    for name, each in predictions:
+        for sentence in each.explanation:
+            yield Padding(Text(f"{name}: {sentence}"), (0, 0, 0, 2))
+
+
+def _cells(name: str, each: Prediction) -> list[str]:
+    schedule = ", ".join(f"{knob}={value}" for knob, value in each.schedule.items() if knob != "dtype")
+    return [
+        name, f"{each.cycles / 1e6:.3f}", f"{each.time_us:.1f}", "" if each.tflops is None else f"{each.tflops:.0f}",
+        f"{each.ghz:.2f}", f"{each.tensor_utilisation:.0%}", f"{each.memory_utilisation:.0%}", each.bound, schedule,
+    ]  # fmt: skip

@@ -1,0 +1,229 @@
+"""How fast each part of a GPU is: figures for the model of time, each with its source and how it was come by.
+
+measured: a microbenchmark's own number. derived: computed from measured ones. assumed: nobody has published one.
+Cycles are the SM's; what is in nanoseconds keeps its length when the SM's clock falls.
+
+Sources, by the letters used below (the tables are in bench/calibrate/tables/):
+
+- SA: SemiAnalysisAI/microbench-blackwell, B200 at 1.3 GHz: throughput and latency of tcgen05.mma, TMA, cp.async, and
+  the main loop of one CTA.
+- META: facebookexperimental/triton, NVLatencyModel.cpp: what a scheduler of B200 kernels reckons with.
+- QRC: ademeure/QuickRunCUDA, B300.
+- FV: revollllt/flash-vla, H100 SXM unit probes. HP: HPMLL/NVIDIA-Hopper-Benchmark, H800 PCIe.
+- AO, AZ, ROOF: pytorch/ao pull request 4002; Azure/AI-benchmarking-guide; RealZST/llm-infra-notes.
+- FIT: solved from SA's main loop of one CTA, run in this simulator (bench/calibrate/mainloop.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.validation import plain_text, shown
+
+How = Literal["measured", "derived", "assumed"]
+
+
+class GpuFigure(float):
+    """A number that knows its source."""
+
+    how: How
+    source: str
+
+    def __new__(cls, value: float, how: How, source: str) -> GpuFigure:
+        made = super().__new__(cls, value)
+        made.how, made.source = how, source
+        return made
+
+
+def _m(value: float, source: str) -> GpuFigure:
+    return GpuFigure(value, "measured", source)
+
+
+def _d(value: float, source: str) -> GpuFigure:
+    return GpuFigure(value, "derived", source)
+
+
+def _a(value: float, why: str) -> GpuFigure:
+    return GpuFigure(value, "assumed", why)
+
+
+@dataclass(frozen=True)
+class TimeFigures:
+    """Of one GPU.
+
+    clock_ghz: without load; clock_fall_ghz: less, with the tensor cores busy all the time.
+    mma_latency_cycles: from the issue of a tcgen05.mma till a warp sees it, less the interval; pair_latency_cycles: of
+    one for a CTA pair; chain_cycles: once in a chain of them; commit_gap_cycles: between two chains.
+    wgmma_latency_cycles: the same of a wgmma; wgmma_interval: cycles a
+    column, of 64 rows; wgmma_odd: so much longer, and as for the next multiple of 32 columns, with any other number.
+    None: the GPU has no such thing.
+    tma_row_cycles: of a TMA load, for up to 128 bytes; tma_cycles: what it takes longer than a plain load, besides.
+    l2_ns, memory_ns: from a load's issue to its data; queue_ns: longer, with the memory busy all the time.
+    fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: of one SM, at once.
+    near_l2_bytes: what repeated use finds in the L2. memory_bytes_per_ns: what kernels reach.
+    wait_cycles, arrive_cycles, expect_cycles, issue_cycles: of mbarrier.wait (also from its phase's end till the warp
+    goes on), mbarrier.arrive, arrive.expect_tx, and of what one lane issues. remote_cycles: to an mbarrier of the
+    other CTA. sync_cycles, sync_warp_cycles: bar.sync, and for each warp in it. cluster_sync_cycles: barrier.cluster.
+    strip_load_cycles: tcgen05.ld of up to 64 columns; half_load_cycles: of 128, in one piece.
+    cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; stage_cycles, stage_value_cycles:
+    st.shared, likewise. fence_cycles: fence.proxy.async. store_cycles, store_kib_cycles: a TMA store until its source
+    is free; drain_kib_cycles: until it has left, behind a buffer of store_buffer_kib. line_bytes: of a row that threads
+    store at once by themselves, a line a cycle. query_cycles: of an answer of cluster launch control, which takes
+    cancel_ns. alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait. dealloc_cycles.
+    launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
+    """
+
+    clock_ghz: GpuFigure
+    clock_fall_ghz: GpuFigure
+    mma_latency_cycles: GpuFigure | None
+    pair_latency_cycles: GpuFigure | None
+    chain_cycles: GpuFigure
+    commit_gap_cycles: GpuFigure
+    wgmma_latency_cycles: GpuFigure | None
+    wgmma_interval: GpuFigure | None
+    wgmma_odd: GpuFigure | None
+    tma_row_cycles: GpuFigure
+    tma_cycles: GpuFigure
+    l2_ns: GpuFigure
+    memory_ns: GpuFigure
+    queue_ns: GpuFigure
+    fill_bytes_per_cycle: GpuFigure
+    l2_bytes_per_ns: GpuFigure
+    burst_bytes: GpuFigure
+    near_l2_bytes: GpuFigure
+    memory_bytes_per_ns: GpuFigure
+    wait_cycles: GpuFigure
+    arrive_cycles: GpuFigure
+    expect_cycles: GpuFigure
+    issue_cycles: GpuFigure
+    remote_cycles: GpuFigure
+    sync_cycles: GpuFigure
+    sync_warp_cycles: GpuFigure
+    cluster_sync_cycles: GpuFigure
+    strip_load_cycles: GpuFigure
+    half_load_cycles: GpuFigure
+    cast_cycles: GpuFigure
+    cast_value_cycles: GpuFigure
+    stage_cycles: GpuFigure
+    stage_value_cycles: GpuFigure
+    fence_cycles: GpuFigure
+    store_cycles: GpuFigure
+    store_kib_cycles: GpuFigure
+    drain_kib_cycles: GpuFigure
+    store_buffer_kib: GpuFigure
+    line_bytes: GpuFigure
+    query_cycles: GpuFigure
+    cancel_ns: GpuFigure
+    alloc_cycles: GpuFigure
+    alloc_again_cycles: GpuFigure
+    dealloc_cycles: GpuFigure
+    launch_ns: GpuFigure
+    start_cycles: GpuFigure
+    ramp_ns: GpuFigure
+
+
+_B200 = TimeFigures(
+    clock_ghz=_m(1.965, "AO: the driver's boost clock"),
+    clock_fall_ghz=_d(0.616, "one cuBLAS kernel under Nsight Compute: 1.37 GHz with tensor cores busy 96.6 %"),
+    mma_latency_cycles=_m(136, "SA: 136 + N/2, one SM, both operands in shared memory"),
+    pair_latency_cycles=_m(170, "SA: 170 + N/2, two SMs"),
+    chain_cycles=_m(12, "SA: D of them take L + (D - 1) II + 12"),
+    commit_gap_cycles=_d(6, "SA: 518 for 512 cycles, main loop of one CTA that the tensor core bounds"),
+    wgmma_latency_cycles=None,
+    wgmma_interval=None,
+    wgmma_odd=None,
+    tma_row_cycles=_m(1.04, "META: 397 + 1.04 a line; SA's main loops have 1.02 to 1.08"),
+    tma_cycles=_d(104, "HP: 368 for a TMA load from the L2, 264 for a plain one; SA: 448 and 528 ns at 1.3 GHz"),
+    l2_ns=_d(220, "FIT: A and B of up to 50 MB"),
+    memory_ns=_d(552, "FIT: A and B of 67 MB and more"),
+    queue_ns=_d(430, "SA: TMA throughput against bytes in flight"),
+    fill_bytes_per_cycle=_d(120, "QRC: shared memory takes 112 to 128 bytes a cycle"),
+    l2_bytes_per_ns=_m(20500, "QRC, B300: TMA, all of it in the L2"),
+    burst_bytes=_a(65536, "about what an SM has in flight at the L2's latency and rate"),
+    near_l2_bytes=_d(63e6, "half of the L2, as both dies keep what they use; SA: the step is between 50 and 67 MB"),
+    memory_bytes_per_ns=_m(7200, "SA: TMA reads, 64 KiB in flight an SM"),
+    wait_cycles=_m(30, "META"),
+    arrive_cycles=_m(27, "QRC"),
+    expect_cycles=_m(20, "META"),
+    issue_cycles=_m(30, "META: a TMA or MMA operation, in the warp that issues it"),
+    remote_cycles=_d(200, "QRC: 207 for a load from the other CTA's shared memory"),
+    sync_cycles=_m(22, "QRC: 22 + 2 W"),
+    sync_warp_cycles=_m(2, "QRC: 22 + 2 W"),
+    cluster_sync_cycles=_m(375, "QRC: 370 to 380"),
+    strip_load_cycles=_m(180, "META: 179 for 64 columns; about 200, whatever the columns, in two logs of GEMMs"),
+    half_load_cycles=_m(532, "META: 128 columns"),
+    cast_cycles=_d(8, "META: 20 for a strip of 16 columns, 105 for 128"),
+    cast_value_cycles=_d(0.76, "META: 20 for a strip of 16 columns, 105 for 128"),
+    stage_cycles=_d(36, "META: 45 for a strip of 16 columns, 105 for 128"),
+    stage_value_cycles=_d(0.54, "META: 45 for a strip of 16 columns, 105 for 128"),
+    fence_cycles=_m(179, "QRC: the full fence"),
+    store_cycles=_m(130, "META"),
+    store_kib_cycles=_d(8, "META: the rows that TMA reads"),
+    drain_kib_cycles=_m(52, "META"),
+    store_buffer_kib=_a(8, "two strips of 4 KiB"),
+    line_bytes=_a(16, "threads that store 16 bytes of a row each: a line a cycle"),
+    query_cycles=_d(86, "QRC: a load from shared memory and a fence's issue"),
+    cancel_ns=_a(400, "a request to the L2 and back; hidden by a tile's main loop"),
+    alloc_cycles=_m(253, "QRC"),
+    alloc_again_cycles=_m(1030, "QRC: with a competitor"),
+    dealloc_cycles=_a(30, "an issue"),
+    launch_ns=_d(80, "QRC: 0.54 ns a CTA on 148 SMs"),
+    start_cycles=_a(100, "barriers, tensor maps, addresses"),
+    ramp_ns=_m(1240, "FV: H100"),
+)
+
+_H200 = dataclasses.replace(
+    _B200,
+    clock_ghz=_m(1.98, "ROOF, AZ: the driver's boost clock"),
+    clock_fall_ghz=_d(
+        0.737, "cuBLAS at 4096 and 8192, 700 W: 1.32 GHz by cycles and µs, 89 % busy (h200_counters.json)"
+    ),
+    mma_latency_cycles=None,
+    pair_latency_cycles=None,
+    wgmma_latency_cycles=_d(46, "FV, H100: 79 cycles for one in flight with N = 64, whose interval is 33"),
+    wgmma_interval=_m(0.506, "FV, H100: 129.3 cycles with N = 256, 65.0 with N = 128"),
+    wgmma_odd=_d(1.1, "a tile of 128x112 took 128 us and one of 128x128 107 us, 512x3584x18944 (h200_tiles_h6.json)"),
+    l2_ns=_d(270, "HP: 266 to 281 ns for a load from the far half; a tile lies in both"),
+    memory_ns=_m(560, "HP"),
+    near_l2_bytes=_d(30e6, "half of the L2, as both halves keep what their SMs use"),
+    l2_bytes_per_ns=_d(13500, "58 to 62 bytes a cycle and SM"),
+    memory_bytes_per_ns=_m(4300, "AZ, ROOF: 4.0 to 4.5 TB/s"),
+)
+
+TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
+    {
+        "B200": _B200,
+        "B300": dataclasses.replace(
+            _B200,
+            clock_ghz=_m(2.032, "QRC: the driver's boost clock"),
+            clock_fall_ghz=_d(0.76, "QRC: 1.25 to 1.29 GHz with random numbers at 1100 W"),
+            memory_bytes_per_ns=_m(7350, "QRC: 7.30 to 7.41 TB/s"),
+        ),
+        "H200": _H200,
+        "H100": dataclasses.replace(
+            _H200,
+            near_l2_bytes=_d(25e6, "half of the L2"),
+            memory_bytes_per_ns=_m(3050, "AZ, ROOF: 2.9 to 3.18 TB/s"),
+        ),
+    }
+)
+"""By the names of `GPUS`. The H100 and the B300 were compared with nothing. Without figures: the RTX 5090 and GB10, as
+nobody has published latencies of mma.sync there, and GB200."""
+
+
+def figures_of(gpu: object) -> TimeFigures:
+    """Those of the GPU of this name; InputError, with the names that work, if it has none."""
+    name = (plain_text(gpu) or "").casefold()
+    for known, figures in TIME_FIGURES.items():
+        if known.casefold() == name:
+            return figures
+    if any(other.casefold() == name for other in GPUS):
+        what = f"there are too few published figures of {name.upper()} to predict its time"
+        raise InputError(f"{what}; there are enough for {', '.join(TIME_FIGURES)}.")
+    raise InputError(f"gpu is {shown(gpu)}; time can be predicted for {', '.join(TIME_FIGURES)}.")

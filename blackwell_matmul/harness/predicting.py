@@ -1,0 +1,71 @@
+"""`predict`: how long a kernel would take on a GPU, known by name, and without the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpu_figures import figures_of
+from blackwell_matmul.gpus import by_name
+from blackwell_matmul.harness.kernel_call import KernelCall, Pins, resolve
+from blackwell_matmul.problem import plain_dtype, positive
+from blackwell_matmul.scheduling import space
+from blackwell_matmul.validation import number, shown
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.timing.predict import Prediction
+
+
+MIN_GHZ, MAX_GHZ = 0.1, 10.0
+
+
+def predict(
+    kernel: Any,
+    m: int,
+    n: int,
+    k: int,
+    gpu: str = "B200",
+    dtype: str | None = None,
+    schedule: Pins = None,
+    ghz: float | None = None,
+) -> Prediction:
+    """How long C[m, n] = A[m, k] @ B[n, k].T would take: predicted, not measured.
+
+    kernel: a rung ("v1"), a script of the user's ("my_kernel.py:MyScript"), or a class. gpu: by name; the GPUs with
+    figures are in `gpu_figures.TIME_FIGURES`. dtype, schedule: as for `run_matmul`. ghz: the SMs' clock, where it is
+    known; None is the one that the load leaves.
+
+    Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
+    """
+    figures_of(gpu)
+    clock = None if ghz is None else _plain_ghz(ghz)
+    size, kind = tuple(positive(*each) for each in zip("mnk", (m, n, k))), None if dtype is None else plain_dtype(dtype)
+    return predict_call(resolve(kernel, size, kind, schedule), gpu, clock)
+
+
+def _plain_ghz(value: object) -> float:
+    """An SM's clock, as GPUs have it."""
+    found = number(value)
+    if found is None or not MIN_GHZ <= found <= MAX_GHZ:
+        raise InputError(f"ghz is {shown(value)}; it must be a number from {MIN_GHZ} to {MAX_GHZ}, or None.")
+    return found
+
+
+def predict_call(call: KernelCall, gpu: str, ghz: float | None = None) -> Prediction:
+    from blackwell_matmul.simulator.timing.predict import predict_script
+
+    problem = call.problem
+    products = None if problem is None else 2.0 * problem.m * problem.n * problem.k
+    with call.loaded():
+        return predict_script(call.script, call.arguments, gpu, _pins(call, gpu) or None, ghz, products)
+
+
+def _pins(call: KernelCall, gpu: str) -> Mapping[str, object]:
+    """Of a rung, the schedule that it chooses on this GPU, which others of its architecture may not."""
+    device = by_name(gpu)
+    if not call.kernel.is_rung or call.problem is None or device is None:
+        return call.pins
+    rung: Any = call.kernel.script_cls
+    knobs = {name: value for name, value in call.pins.items() if name in rung.knobs}
+    return {**call.pins, **space.choose(rung, call.problem, device, knobs).as_dict()}

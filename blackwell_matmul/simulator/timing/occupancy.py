@@ -1,0 +1,51 @@
+"""How many CTAs of a program an SM holds at once. How many of them work is another number: tensor memory is handed out
+while they run (`servers.TensorMemoryLock`)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from blackwell_matmul.frontend.program import Program
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.simulator.machine.registers import WARP
+
+RESERVED_BYTES = 1024
+"""Of an SM's shared memory, with each CTA (CUDA C++ Programming Guide)."""
+
+REGISTERS = 65536
+"""Of an SM, 32 bits each (CUDA C++ Programming Guide)."""
+
+OTHER_REGISTERS = 40
+"""Of a thread, besides the tensors of an instruction: addresses, counters."""
+
+MAX_CTAS = 32
+"""Of an SM (CUDA C++ Programming Guide)."""
+
+
+def resident(program: Program, gpu: Gpu) -> int:
+    """At least one: that the program can run, others have seen to."""
+    threads = WARP * int(program.tile.metadata.num_warps)
+    limits = (
+        gpu.shared_memory_per_sm_bytes // (program.dynamic_shared_bytes + RESERVED_BYTES),
+        gpu.max_threads_per_sm // threads,
+        REGISTERS // (threads * _registers(program, gpu)),
+    )
+    return max(1, min(MAX_CTAS, *limits))
+
+
+def _registers(program: Program, gpu: Gpu) -> int:
+    """About what a thread takes: the instruction with the largest tensors, once."""
+    from blackwell_matmul.frontend.recording import instructions
+
+    largest = max((_largest(inst) for inst in instructions(program.tile)), default=0)
+    return min(gpu.max_registers_per_thread, largest + OTHER_REGISTERS)
+
+
+def _largest(inst: Any) -> int:
+    """Of its register tensors, what one takes of a thread's registers."""
+    from tilus.ir.tensor import RegisterTensor
+
+    tensors = [t for t in (*inst.inputs, inst.output) if isinstance(t, RegisterTensor)]
+    sizes = [t.layout.local_size * int(t.dtype.nbits) / 32 for t in tensors if t.optional_layout is not None]
+    return math.ceil(max(sizes, default=0))

@@ -1,0 +1,116 @@
+"""The CTAs of one SM, or, where they come in clusters, of as many SMs as a cluster has CTAs, from the launch to the
+last store.
+
+All SMs do the same at about the same time, so that one of them, with its share of the L2, stands for all. It gets every
+n-th cluster in launch order, where n is how many run side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from blackwell_matmul.errors import SimulationError
+from blackwell_matmul.simulator.engine import Engine
+from blackwell_matmul.simulator.lowering.lower import Lowered, Main
+from blackwell_matmul.simulator.machine.cta import Cluster
+from blackwell_matmul.simulator.machine.grants import Grants
+from blackwell_matmul.simulator.machine.grid import Position
+from blackwell_matmul.simulator.simulation import Simulation
+from blackwell_matmul.simulator.timing.sm import Conditions, Sm
+from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
+from blackwell_matmul.simulator.timing.work import work_of
+
+
+@dataclass(frozen=True)
+class SmTime:
+    """cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the first SM, which loads
+    moved_bytes. waited: how many of its CTAs had to wait for tensor memory, or for the right to allocate it; working:
+    how many had some at once, at most. stood: for which part of their time the warps that issue
+    products stood at each wait. events: how much there was to simulate."""
+
+    cycles: float
+    busy_cycles: Mapping[str, float]
+    moved_bytes: float
+    waited: int
+    working: int
+    stood: Mapping[Stand, float]
+    events: int
+
+    def extended(self, shorter: SmTime, times: float) -> SmTime:
+        """With so many times more what this run has more than a shorter one."""
+
+        def longer(mine: float, other: float) -> float:
+            return mine + (mine - other) * times
+
+        busy = {name: longer(mine, shorter.busy_cycles[name]) for name, mine in self.busy_cycles.items()}
+        waited = round(longer(self.waited, shorter.waited))
+        moved = longer(self.moved_bytes, shorter.moved_bytes)
+        return SmTime(longer(self.cycles, shorter.cycles), busy, moved, waited, self.working, self.stood, self.events)
+
+
+def timed_main(lowered: Lowered, conditions: Conditions) -> Main:
+    """The program, which tells the engine of each instruction."""
+    calls, mine = lowered.calls, lowered.main.__globals__
+    works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
+    return lowered.main_of({name: timed(mine[name], work) for name, work in works.items()})
+
+
+class OneSm:
+    """clusters: its own, in launch order. slots: how many fit at once."""
+
+    def __init__(
+        self, simulation: Simulation, conditions: Conditions, clusters: list[list[Position]], slots: int, columns: int
+    ) -> None:
+        lowered = simulation.lowered
+        size = math.prod(lowered.cluster)
+        self.simulation, self.conditions, self.main = simulation, conditions, timed_main(lowered, conditions)
+        self.sms = [Sm(conditions, columns) for _ in range(size)]
+        self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
+        self.coming = clusters[::-1]
+        self.ended = 0.0
+        figures = conditions.figures
+        for _ in range(min(slots, len(clusters))):
+            self._launch(conditions.cycles(figures.ramp_ns))
+
+    def _launch(self, time: float) -> None:
+        """The next cluster; one that takes over the work of others, is granted all that are left."""
+        positions = self.coming.pop()
+        grants = Grants()
+        if self.simulation.lowered.cancels:
+            grants = Grants([each[0] for each in reversed(self.coming)])
+            self.coming.clear()
+        engine: Engine = self.engine
+        (cluster,) = self.simulation.clusters(positions, engine, grants)
+        self.engine.begin(cluster, self.main, time + self.conditions.figures.start_cycles)
+
+    def _left(self, cluster: Cluster) -> None:
+        engine, conditions = self.engine, self.conditions
+        self.ended = engine.now
+        for cta in list(cluster.ctas):
+            engine.abandon(cta)
+            cta.close()
+        if self.coming:
+            self._launch(engine.now + conditions.cycles(conditions.figures.launch_ns))
+
+    def run(self) -> SmTime:
+        while self.engine.turn():
+            pass
+        self._require_end()
+        first = self.sms[0]
+        end = max([self.ended, *(sm.drain.free for sm in self.sms), *(sm.lines.free for sm in self.sms)])
+        busy = {"tensor core": first.tensor.busy, "TMA loads": first.tma.busy, "cp.async": first.fill.busy}
+        busy |= {"L2": first.incoming.moved / first.incoming.rate, "stores": first.drain.busy + first.lines.busy}
+        self.engine.close()
+        stood = {stand: cycles / self.engine.lived for stand, cycles in self.engine.stood.items()}
+        return SmTime(end, busy, first.incoming.moved, first.lock.waited, first.lock.most, stood, self.engine.events)
+
+    def _require_end(self) -> None:
+        """A kernel that waits for ever, or comes to a stop, has no time."""
+        program, findings = self.simulation.lowered.program, list(self.simulation.grid.findings)
+        if findings:
+            raise SimulationError(f"{program.name} has no time: {findings[0]}; check says more.")
+        if self.engine.agents:
+            warp = next(iter(self.engine.agents))
+            raise SimulationError(f"{program.name} has no time: {warp} waits for ever; check says for what.")

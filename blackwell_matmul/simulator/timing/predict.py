@@ -1,0 +1,199 @@
+"""`predict_script`: how long a launch of a script takes on a GPU, from figures that are not its own.
+
+One SM's share of the work is simulated with times (`one_sm.py`), at a clock, and with memory so busy, as follow from
+the time itself: four rounds or so until both agree. Every number is a prediction; cycles are the surest, and a time in
+µs has the clock's own uncertainty besides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from blackwell_matmul.gpu_figures import TimeFigures, figures_of
+from blackwell_matmul.gpus import GPUS, Gpu, by_name
+from blackwell_matmul.problem import Schedule
+from blackwell_matmul.simulator.machine.grid import Position
+from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_named
+from blackwell_matmul.simulator.simulation import Simulation
+from blackwell_matmul.simulator.teams import clusters
+from blackwell_matmul.simulator.timing.explain import BUSY, explain
+from blackwell_matmul.simulator.timing.occupancy import resident
+from blackwell_matmul.simulator.timing.one_sm import OneSm, SmTime
+from blackwell_matmul.simulator.timing.sm import Conditions
+from blackwell_matmul.simulator.timing.traffic import Traffic, traffic
+
+ROUNDS = 8
+"""At most, until clock and memory agree with the time."""
+
+AGREE = 0.001
+
+FEW_TURNS = 3
+"""How often an SM is filled in the shorter of two runs; what the longer one takes more stands for turns left out."""
+
+MOST_EVENTS = 60_000
+"""Of all turns: with more, some are left out. It takes about a second."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """How long a launch takes; all of it predicted.
+
+    cycles: of an SM, from the launch to the last store. ghz: the clock that goes with it, under its load. tflops: None
+    where nobody said how many products there are. tensor_utilisation: of the time, and of all SMs, that a tensor core
+    multiplies. memory_gb: read and written. memory_utilisation: of what memory delivers. bound: what holds it.
+    by_resource: for how many cycles each part of the first SM is busy. resident: CTAs that an SM holds; working: how
+    many of them work at once, at most, while the others wait for tensor memory. explanation: what a colleague would say
+    of it (`explain.py`).
+    """
+
+    kernel: str
+    gpu: str
+    schedule: Mapping[str, object]
+    cycles: float
+    ghz: float
+    time_us: float
+    tensor_utilisation: float
+    memory_gb: float
+    memory_utilisation: float
+    bound: str
+    by_resource: Mapping[str, float]
+    resident: int
+    working: int
+    tflops: float | None
+    explanation: tuple[str, ...]
+    predicted: bool = True
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+
+class Strain(NamedTuple):
+    """Of the whole GPU: for which part of the time its tensor cores and its memory are busy, and what the SMs load;
+    first a guess."""
+
+    tensor: float = 0.8
+    memory: float = 0.3
+    moved: float = 1e15
+
+
+class TimedLaunch:
+    """One launch on one GPU, at conditions that follow from its time."""
+
+    def __init__(self, simulation: Simulation, gpu: Gpu, figures: TimeFigures) -> None:
+        self.simulation, self.gpu, self.figures = simulation, gpu, figures
+        self.clusters = clusters(simulation.grid)
+        self.size = math.prod(simulation.lowered.cluster)
+        self.side = max(1, min(gpu.sm_count // self.size, len(self.clusters)))
+        self.slots = resident(simulation.lowered.program, gpu)
+        self.turns = math.ceil(len(self.clusters) / self.side)
+        self.full = len(self.clusters) / (self.side * self.turns)  # of the turns of all SMs
+        self.events = 0  # of a few turns; 0: not known
+        self._traffic: dict[int, Traffic] = {}
+
+    def traffic(self, working: int) -> Traffic:
+        if working not in self._traffic:
+            lowered, grid = self.simulation.lowered, self.simulation.grid
+            side, near = self.side * working, self.figures.near_l2_bytes
+            self._traffic[working] = traffic(lowered, grid, self.clusters, side, near)
+        return self._traffic[working]
+
+    def at(self, conditions: Conditions) -> SmTime:
+        """One SM's turns; where there are many, some of them in full and the others by what these take more than
+        fewer."""
+        some = FEW_TURNS * self.slots
+        if self.turns <= 2 * some or (self.events and self.events * self.turns / some < MOST_EVENTS):
+            return self._run(conditions, self.turns)
+        short, long = self._run(conditions, some), self._run(conditions, 2 * some)
+        self.events = short.events
+        return long.extended(short, (self.turns - 2 * some) / some)
+
+    def _run(self, conditions: Conditions, turns: int) -> SmTime:
+        mine: list[list[Position]] = self.clusters[:: self.side][:turns]
+        return OneSm(self.simulation, conditions, mine, self.slots, self.gpu.tensor_memory_columns).run()
+
+    def conditions(self, ghz: float, load: Strain, moving: Traffic) -> Conditions:
+        """What misses the L2 takes its time, and all of it takes what the memory behind it needs."""
+        figures, active = self.figures, self.side * self.size
+        if not moving.from_memory:
+            return Conditions(figures, ghz, figures.l2_ns, figures.l2_bytes_per_ns / active)
+        rate = min(figures.l2_bytes_per_ns, figures.memory_bytes_per_ns * load.moved / moving.from_memory)
+        return Conditions(figures, ghz, figures.memory_ns + figures.queue_ns * min(load.memory, 1), rate / active)
+
+    def load(self, took: SmTime, moving: Traffic, ghz: float) -> Strain:
+        """What a time leads to."""
+        every = self.full * self.side * self.size
+        tensor = took.busy_cycles["tensor core"] / took.cycles * every / self.gpu.sm_count
+        memory = moving.total / (took.cycles / ghz * self.figures.memory_bytes_per_ns)
+        return Strain(tensor, memory, took.moved_bytes * every)
+
+
+def predict_script(
+    script: Any,
+    args: tuple[Any, ...],
+    gpu: str = "B200",
+    schedule: Mapping[str, object] | Schedule | None = None,
+    ghz: float | None = None,
+    products: float | None = None,
+) -> Prediction:
+    """args: as for `simulate`; their values do not matter. ghz: the clock, where it is known. products: what TFLOPS
+    count.
+
+    Raises InputError for a GPU without figures, and what `simulate` raises.
+    """
+    figures, device = figures_of(gpu), by_name(gpu)
+    assert device is not None and device.name in GPUS
+    bound, lowered = prepare(script, args, schedule, device.arch)
+    simulation = new_simulation(bound, lowered, "timed", 0, checks=False)
+    for segment in simulation.grid.memory.segments:
+        segment.constant = False  # nobody reads it, so that it need not be converted
+    try:
+        launch = TimedLaunch(simulation, device, figures)
+        return _prediction(launch, settled(launch, ghz), types_named(bound.init_kwargs), products)
+    finally:
+        simulation.grid.memory.close()
+
+
+class Settled(NamedTuple):
+    """A time, and what goes with it."""
+
+    took: SmTime
+    ghz: float
+    load: Strain
+    moving: Traffic
+
+
+def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
+    """Rounds until the clock and the memory's load are those of the time that they lead to."""
+    figures, load, working, before = launch.figures, Strain(), 1, 0.0
+    for _ in range(ROUNDS):
+        ghz = pinned_ghz or figures.clock_ghz - figures.clock_fall_ghz * load.tensor
+        moving = launch.traffic(working)
+        took = launch.at(launch.conditions(ghz, load, moving))
+        working = took.working or launch.slots  # without tensor memory, all of them
+        load = launch.load(took, moving, ghz)
+        if abs(took.cycles - before) < AGREE * took.cycles:
+            break
+        before = took.cycles
+    return Settled(took, ghz, load, moving)
+
+
+def _prediction(
+    launch: TimedLaunch, found: Settled, schedule: Mapping[str, object], products: float | None
+) -> Prediction:
+    took, ghz, load, moving = found
+    lowered, time_us = launch.simulation.lowered, took.cycles / ghz / 1e3
+    return Prediction(
+        lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,
+        load.memory, _bound(took, load), took.busy_cycles, launch.slots, took.working or launch.slots,
+        None if products is None else products / time_us / 1e6, explain(lowered, took, launch.slots),
+    )  # fmt: skip
+
+
+def _bound(took: SmTime, load: Strain) -> str:
+    """What is busy for most of the time; where nothing is, they wait for each other."""
+    shares = {name: cycles / took.cycles for name, cycles in took.busy_cycles.items()} | {"memory": load.memory}
+    name = max(shares, key=lambda each: shares[each])
+    return name if shares[name] > BUSY else "latency"

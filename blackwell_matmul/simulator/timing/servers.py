@@ -1,0 +1,88 @@
+"""What operations share, as servers that know when they are free. Times are in SM cycles."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable
+
+
+class Pipe:
+    """Serves one after the other. busy: for how long it has."""
+
+    __slots__ = ("busy", "free")
+
+    def __init__(self) -> None:
+        self.free = self.busy = 0.0
+
+    def start(self, time: float, cycles: float) -> float:
+        """When one that comes at this time, and takes so long, begins."""
+        begin = max(time, self.free)
+        self.free = begin + cycles
+        self.busy += cycles
+        return begin
+
+
+class Bucket:
+    """A rate, in bytes a cycle, that bursts of so many bytes may exceed."""
+
+    __slots__ = ("burst", "free", "moved", "rate")
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self.rate, self.burst = rate, burst
+        self.free = self.moved = 0.0
+
+    def take(self, time: float, count_bytes: float) -> float:
+        """When that many bytes are through."""
+        self.free = max(self.free, time - self.burst / self.rate) + count_bytes / self.rate
+        self.moved += count_bytes
+        return max(time, self.free)
+
+
+class TensorMemoryLock:
+    """Columns of tensor memory, and the right to allocate them (PTX ISA, "tcgen05.alloc",
+    "tcgen05.relinquish_alloc_permit"): a CTA that has allocated keeps it until it gives it up or exits, and another
+    one of the SM waits, though columns are free. waited: how many have; most: that had columns at once."""
+
+    def __init__(self, columns: int) -> None:
+        self.left = columns
+        self.waited = self.most = 0
+        self.holder: Hashable = None
+        self.held: dict[Hashable, int] = {}
+        self.waiting: deque[tuple[Hashable, int, Callable[[bool], None]]] = deque()
+
+    def request(self, owner: Hashable, columns: int, granted: Callable[[bool], None]) -> None:
+        """granted is called once it is; with True where it had to wait."""
+        if not self.waiting and self._fits(owner, columns):
+            self._grant(owner, columns, granted, False)
+        else:
+            self.waiting.append((owner, columns, granted))
+
+    def relinquish(self, owner: Hashable) -> None:
+        if self.holder is owner:
+            self.holder = None
+        self._serve()
+
+    def free(self, owner: Hashable, columns: int) -> None:
+        self.held[owner] -= columns
+        self.left += columns
+        self._serve()
+
+    def leave(self, owner: Hashable) -> None:
+        """It exits."""
+        self.left += self.held.pop(owner, 0)
+        self.relinquish(owner)
+
+    def _fits(self, owner: Hashable, columns: int) -> bool:
+        return self.holder in (None, owner) and columns <= self.left
+
+    def _grant(self, owner: Hashable, columns: int, granted: Callable[[bool], None], again: bool) -> None:
+        self.holder = owner
+        self.left -= columns
+        self.waited += again
+        self.held[owner] = self.held.get(owner, 0) + columns
+        self.most = max(self.most, len(self.held))
+        granted(again)
+
+    def _serve(self) -> None:
+        while self.waiting and self._fits(*self.waiting[0][:2]):
+            self._grant(*self.waiting.popleft(), True)

@@ -1,0 +1,105 @@
+"""An SM, as far as time can tell: its servers, and how long each kind of operation is with them.
+
+All methods take the cycle at which an operation is issued, in the order of these cycles, and return when it is over as
+its waiter sees it. What a measured latency includes is not added again: that of a tcgen05.mma runs from its issue until
+a warp has seen the mbarrier, that of a TMA load from its issue until the last byte is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blackwell_matmul.gpu_figures import TimeFigures
+from blackwell_matmul.simulator.timing.servers import Bucket, Pipe, TensorMemoryLock
+
+SHARED_BYTES_PER_CYCLE = 128
+"""What the tensor core reads of shared memory, as every other reader."""
+
+ROW_BYTES = 128
+"""What TMA moves at a time."""
+
+KIB = 1024
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What an SM meets. ghz: its clock. latency_ns: of a load. bytes_per_ns: its share of what the
+    L2, or the memory behind it, delivers."""
+
+    figures: TimeFigures
+    ghz: float
+    latency_ns: float
+    bytes_per_ns: float
+
+    def cycles(self, ns: float) -> float:
+        return ns * self.ghz
+
+
+class Sm:
+    """One SM."""
+
+    def __init__(self, conditions: Conditions, tensor_memory_columns: int) -> None:
+        self.conditions, self.figures = conditions, conditions.figures
+        self.tensor = Pipe()
+        self.tma = Pipe()
+        self.fill = Pipe()
+        self.drain = Pipe()
+        self.lines = Pipe()
+        self.port = Pipe()
+        self.incoming = Bucket(conditions.bytes_per_ns / conditions.ghz, self.figures.burst_bytes)
+        self.lock = TensorMemoryLock(tensor_memory_columns)
+
+    # tensor core
+
+    def multiply(self, time: float, interval: float, steps: int, columns: float, pair: bool) -> float:
+        """A chain of tcgen05.mma, one for each 32 bytes of k."""
+        fixed = self.figures.pair_latency_cycles if pair else self.figures.mma_latency_cycles
+        assert fixed is not None
+        begin = self.tensor.start(time, steps * interval)
+        return begin + (steps - 1) * interval + fixed + columns + self.figures.chain_cycles
+
+    def end_chain(self) -> None:
+        """tcgen05.commit."""
+        self.tensor.free += self.figures.commit_gap_cycles
+
+    def multiply_registers(self, time: float, interval: float, steps: int) -> float:
+        """A chain of wgmma."""
+        assert self.figures.wgmma_latency_cycles is not None
+        return self.tensor.start(time, steps * interval) + steps * interval + self.figures.wgmma_latency_cycles
+
+    # copies
+
+    def load(self, time: float, rows: int, count_bytes: int) -> float:
+        """A TMA load of so many rows of up to 128 bytes."""
+        took = rows * self.figures.tma_row_cycles
+        issued = self.tma.start(time, took)
+        through = max(issued + took, self.incoming.take(issued, count_bytes))
+        return through + self.figures.tma_cycles + self.conditions.cycles(self.conditions.latency_ns)
+
+    def copy(self, time: float, count_bytes: int) -> float:
+        """cp.async of a warp."""
+        there = self.incoming.take(time, count_bytes) + self.conditions.cycles(self.conditions.latency_ns)
+        took = count_bytes / self.figures.fill_bytes_per_cycle
+        return self.fill.start(there, took) + took
+
+    def store(self, time: float, count_bytes: int) -> tuple[float, float]:
+        """A TMA store: when its source is free, and when it has left."""
+        figures, kib = self.figures, count_bytes / KIB
+        took = kib * figures.drain_kib_cycles
+        left = self.drain.start(time, took) + took
+        free = time + figures.store_cycles + kib * figures.store_kib_cycles
+        return max(free, left - figures.store_buffer_kib * figures.drain_kib_cycles), left
+
+    def move_lines(self, time: float, count_bytes: int, returns: bool) -> float:
+        """Loads and stores of a warp's own; what is loaded so is taken to lie in the L2."""
+        took = count_bytes / self.figures.line_bytes
+        return self.lines.start(time, took) + took + returns * self.conditions.cycles(self.figures.l2_ns)
+
+    # tensor memory
+
+    def read_tensor_memory(self, time: float, columns: int) -> float:
+        """tcgen05.ld, by each of the warps that share the lanes."""
+        figures = self.figures
+        if columns <= 64:
+            return time + figures.strip_load_cycles
+        return time + figures.half_load_cycles * columns / 128

@@ -1,0 +1,339 @@
+"""The event loop with a clock: whatever happens, happens at its cycle.
+
+A policy beside those of `engine.py`, and all of their rules: warps run the same program, and what they tell, wait for
+and start is what the simulator makes of it. But a warp has a cycle of its own, to which each instruction adds what it
+takes, and what it tells others is put off till that cycle has come; an operation is served by its SM and is over when
+the service is. A warp that comes to a wait stands there until its own cycle has come, and asks then. So the order of
+the run is that of time, and each server gets its work in that order; the one exception are operations that a warp
+waits for by itself (cp.async, tcgen05.ld, TMA stores, wgmma), which are served when they are issued.
+
+Values are not computed: operations that only move them end without doing so.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.engine import Agent, Blocked, Engine
+from blackwell_matmul.simulator.listener import Listener
+from blackwell_matmul.simulator.machine.barrier import Mbarrier
+from blackwell_matmul.simulator.machine.cta import Cluster, Cta, Rendezvous, Warp
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.timing.sm import Sm
+from blackwell_matmul.simulator.timing.work import (
+    Allocate,
+    Commit,
+    Free,
+    MoveLines,
+    Multiply,
+    Relinquish,
+    Service,
+    WarpgroupMultiply,
+    Work,
+)
+
+
+class Stand(NamedTuple):
+    """The line of a wait, for which mbarriers it is, if any, and by which operations they are told, if by any."""
+
+    location: Location | None
+    barrier: str
+    teller: str
+
+
+class TimedAgent(Agent):
+    """A warp with its own cycle. work: of its instruction. since: when it came to its wait. multiplies: it issues
+    products."""
+
+    __slots__ = ("began", "multiplies", "since", "time", "work")
+
+    def __init__(self, warp: Warp, steps: Iterator[Blocked], time: float) -> None:
+        super().__init__(warp, steps)
+        self.time = self.since = self.began = time
+        self.work: Work | None = None
+        self.multiplies = False
+
+
+class TimedEngine(Engine):
+    """Runs clusters on the SMs, the CTA of rank i on the i-th. now: the cycle. left: is called with a cluster when all
+    of its warps have returned. lived: for how long the warps ran, together, that issue products, from the first one
+    on; stood: for how long at which wait."""
+
+    def __init__(self, sms: Sequence[Sm], listeners: Iterable[Listener], left: Callable[[Cluster], None]) -> None:
+        super().__init__("timed", 0, listeners)
+        self.sms, self.left, self.figures = sms, left, sms[0].figures
+        self.now, self.events = 0.0, 0
+        self.agents: dict[Warp, TimedAgent] = {}
+        self.ends: dict[AsyncOperation, tuple[float, float]] = {}
+        self.works: dict[AsyncOperation, Service] = {}
+        self.standing: dict[Any, list[TimedAgent]] = {}  # by what they wait for; None: they ask again at each event
+        self.stood: dict[Stand, float] = defaultdict(float)
+        self.lived = 0.0
+        self.tellers: dict[str, str] = {}  # by the name of mbarriers, the operation that tells them
+        self.current: TimedAgent | None = None  # who runs
+        self.waking = 0.0  # from the end of a phase until a warp goes on
+        self._served: tuple[float, Warp, Work, float] | None = None  # the last operation
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+
+    # the clock
+
+    def at(self, time: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (max(time, self.now), next(self._numbers), do))
+
+    def begin(self, cluster: Cluster, main: Callable[[Warp], Iterator[Blocked]], time: float) -> None:
+        """The warps of a cluster start at this cycle."""
+        for cta in cluster.ctas:
+            for warp in cta.warps:
+                agent = self.agents[warp] = TimedAgent(warp, main(warp), time)
+                self.at(time, partial(self._resume, agent))
+
+    def turn(self) -> bool:
+        """Let the next thing happen; False: there is none."""
+        if not self._events:
+            return False
+        self.now, _, do = heapq.heappop(self._events)
+        self.events += 1
+        do()
+        if None in self.standing:
+            self._ask_again(None)
+        return True
+
+    @property
+    def time(self) -> float:
+        """The cycle of what listeners are told."""
+        return self.now if self.current is None else self.current.time
+
+    # warps
+
+    def executes(self, warp: Warp, work: Work) -> None:
+        """The warp that runs comes to this instruction."""
+        agent = self.agents[warp]
+        agent.work = work
+        if isinstance(work, Service):
+            if isinstance(work, (Multiply, WarpgroupMultiply)) and not agent.multiplies:
+                agent.multiplies, agent.began = True, agent.time
+            return  # it starts now, and its warp goes on later
+        agent.time += work.cycles
+        if isinstance(work, MoveLines):
+            agent.time = self._sm(warp.cta).move_lines(agent.time, work.count_bytes, work.returns)
+        elif isinstance(work, (Free, Relinquish)) and warp.index == work.instruction.group.warps.start:
+            self.at(agent.time, partial(self._gives_back, warp.cta, work))
+
+    def executed(self, warp: Warp, work: Service) -> None:
+        """It has issued it."""
+        self.agents[warp].time += work.cycles
+
+    def _gives_back(self, cta: Cta, work: Work) -> None:
+        lock = self._sm(cta).lock
+        if isinstance(work, Free):
+            lock.free(cta, work.columns)
+        else:
+            lock.relinquish(cta)
+
+    def _sm(self, cta: Cta) -> Sm:
+        return self.sms[cta.rank]
+
+    def _resume(self, agent: TimedAgent) -> None:
+        agent.time, self.current = max(agent.time, self.now), agent
+        blocked = self._step(agent)
+        self.current = None
+        if agent.warp.cta.stopped:
+            return
+        agent.since = agent.time
+        self.at(agent.time, partial(self._asks if blocked else self._returns, agent))
+
+    def _returns(self, agent: TimedAgent) -> None:
+        cluster = agent.warp.cta.cluster
+        self.agents.pop(agent.warp)
+        self.lived += (agent.time - agent.began) * agent.multiplies
+        cta = agent.warp.cta
+        if not any(warp in self.agents for warp in cta.warps):
+            self._sm(cta).lock.leave(cta)
+        if not any(warp in self.agents for each in cluster.ctas for warp in each.warps):
+            self.left(cluster)
+
+    def _asks(self, agent: TimedAgent) -> None:
+        """Whether its wait is over; if not, it stands there."""
+        wait = agent.wait
+        assert wait is not None
+        if wait.ready():
+            if agent.multiplies:
+                self.stood[self._stand(wait)] += agent.time - agent.since
+            self.at(agent.time, partial(self._resume, agent))
+        else:
+            self.standing.setdefault(wait.source, []).append(agent)
+
+    def _stand(self, wait: Blocked) -> Stand:
+        barrier = "" if wait.barrier is None else _base_name(wait.barrier)
+        return Stand(wait.location, barrier, self.tellers.get(barrier, ""))
+
+    def _ask_again(self, source: Any) -> None:
+        """Whoever stands there asks again."""
+        for agent in self.standing.pop(source, ()):
+            agent.time = max(agent.time, self.now + self.waking)
+            self._asks(agent)
+
+    # operations
+
+    def start(self, op: AsyncOperation) -> None:
+        agent = self.current
+        assert agent is not None and isinstance(agent.work, Service)
+        self.in_flight(op.cta)[op] = None
+        work = agent.work
+        if work.skips:
+            op.complete, op.read_phase = _nothing, None
+        if work.at_once:
+            self.ends[op] = work.serve(self._sm(op.cta), self._latest(op, agent.time))
+        else:
+            self.queue[op] = None
+            self.at(agent.time, partial(self._serve, op, work))
+
+    def _latest(self, op: AsyncOperation, time: float) -> float:
+        """When all warps that issue it together have."""
+        meeting: Rendezvous | None = getattr(op, "meeting", None)
+        if meeting is None:
+            return time
+        return max(time, *(self.agents[op.cta.warps[index]].time for index in meeting.brought))
+
+    def _serve(self, op: AsyncOperation, work: Service) -> None:
+        sm = self._sm(op.cta)
+        if isinstance(work, Commit):
+            sm.end_chain()
+            end = max([self.now, *(self.ends[each][1] for each in op.covers if each in self.ends)])
+        elif self._served is not None and self._served[:3] == (self.now, op.warp, work) and op.cta is not op.warp.cta:
+            end = self._served[3]  # of a multicast, the same copy
+        else:
+            end = work.serve(self._sm(op.warp.cta), self.now)[1]
+        self._served = self.now, op.warp, work, end
+        self.ends[op] = self.now, end
+        self.works[op] = work
+        self.at(end, partial(self._complete, op))
+
+    def _complete(self, op: AsyncOperation) -> None:
+        work = self.works.pop(op, None)
+        self.waking = 0.0 if isinstance(work, Commit) else self.figures.wait_cycles
+        if op.barrier is not None:
+            self.tellers[_base_name(op.barrier)] = op.name
+        super()._complete(op)
+        self.waking = 0.0
+
+    def wait_for(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool = False) -> None:
+        agent = self.agents[warp]
+        free, end = self.ends.get(op, (0.0, 0.0))
+        over = max(agent.time, free if reads else end)
+        if agent.multiplies:
+            self.stood[Stand(instruction.location, "", op.name)] += over - agent.time
+        agent.time = over
+        super().wait_for(op, warp, instruction, reads)
+
+    def settle(self, op: AsyncOperation) -> None:
+        for each in (*op.covers, op):
+            self.ends.pop(each, None)
+        super().settle(op)
+
+    # mbarriers
+
+    def arrive(self, barrier: Mbarrier, count: int, location: Location | None) -> None:
+        self._tell(barrier, partial(super().arrive, barrier, count, location))
+
+    def expect_tx(self, barrier: Mbarrier, count_bytes: int, location: Location | None) -> None:
+        self._tell(barrier, partial(super().expect_tx, barrier, count_bytes, location))
+
+    def _tell(self, barrier: Mbarrier, tell: Callable[[], None]) -> None:
+        """At the cycle of who runs; to another CTA it takes longer."""
+        agent = self.current
+        if agent is None:
+            tell()
+            return
+        away = self.figures.remote_cycles if barrier.cta is not agent.warp.cta else 0.0
+        self.at(agent.time + away, partial(self._told, tell))
+
+    def _told(self, tell: Callable[[], None]) -> None:
+        self.waking = self.figures.wait_cycles
+        tell()
+        self.waking = 0.0
+
+    def _ended(self, barrier: Mbarrier, phase: int) -> None:
+        super()._ended(barrier, phase)
+        self.changed.clear()
+        self._ask_again(barrier)
+
+    def passed(self, barrier: Mbarrier, parity: int) -> bool:
+        """Not before the cycle of who runs has come."""
+        return self.current is None and super().passed(barrier, parity)
+
+    # threads
+
+    def _open(self, meeting: Rendezvous, ctas: Iterable[Cta]) -> None:
+        agent, every = self.current, tuple(ctas)
+        if agent is None:  # a warp has returned
+            self._opens(meeting)
+            return
+        warps = [each if isinstance(each, Warp) else every[0].warps[each] for each in meeting.brought]
+        latest = max(self.agents[warp].time for warp in warps if warp in self.agents)
+        if isinstance(agent.work, Allocate) and not isinstance(next(iter(meeting.brought)), Warp):
+            self.at(latest, partial(self._allocates, every[0], agent.work, meeting))
+        else:
+            self.at(latest + self._meeting_cycles(agent.work, len(warps), len(every)), partial(self._opens, meeting))
+
+    def _meeting_cycles(self, work: Work | None, warps: int, ctas: int) -> float:
+        if work is not None and work.instruction.name == "cluster.sync":
+            return self.figures.cluster_sync_cycles if ctas > 1 else self._sync_cycles(warps)
+        if isinstance(work, Service):  # the warps of a warpgroup, which start one together
+            return 0.0
+        return self.figures.remote_cycles if ctas > 1 else self._sync_cycles(warps)
+
+    def _sync_cycles(self, warps: int) -> float:
+        return self.figures.sync_cycles + self.figures.sync_warp_cycles * warps
+
+    def _allocates(self, cta: Cta, work: Allocate, meeting: Rendezvous) -> None:
+        def granted(again: bool) -> None:
+            took = self.figures.alloc_again_cycles if again else self.figures.alloc_cycles
+            self.at(self.now + took, partial(self._opens, meeting))
+
+        self._sm(cta).lock.request(cta, work.columns, granted)
+
+    def _opens(self, meeting: Rendezvous) -> None:
+        meeting.over = True
+        self._ask_again(meeting)
+
+
+def _base_name(barrier: Mbarrier) -> str:
+    """Without its number."""
+    return barrier.name.rpartition("[")[0] or barrier.name
+
+
+def _nothing() -> bool:
+    return True
+
+
+def timed(call: Callable[..., Any], work: Work) -> Callable[..., Any]:
+    """What executes an instruction, telling the engine when its warp comes to it."""
+    if isinstance(work, Service):
+
+        def issue(warp: Warp, *operands: Any) -> Any:
+            warp.cta.engine.executes(warp, work)
+            result = call(warp, *operands)
+            warp.cta.engine.executed(warp, work)
+            return result
+
+        return issue
+    moves = work.instruction.name in MOVES
+
+    def run(warp: Warp, *operands: Any) -> Any:
+        warp.cta.engine.executes(warp, work)
+        return None if moves else call(warp, *operands)
+
+    return run
+
+
+MOVES = frozenset({"store_shared", "store_global", "store_global_generic"})
+"""They move values, and have no result."""

@@ -1,0 +1,305 @@
+"""What an instruction asks of an SM, known from its operands before it runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.gpu_figures import TimeFigures
+from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.machine.registers import WARP
+from blackwell_matmul.simulator.timing.sm import ROW_BYTES, SHARED_BYTES_PER_CYCLE, Sm
+
+MMA_ROW_BYTES = 32
+"""What one tcgen05.mma or wgmma takes of a row along k."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """An instruction that keeps its warp for so many cycles, and nobody else."""
+
+    instruction: Instruction
+    cycles: float = 0.0
+
+
+@dataclass(frozen=True)
+class Service(Work):
+    """An asynchronous operation. skips: its values are of no use to the time. at_once: its end is known when it is
+    issued, as its warp waits for it by itself; else an mbarrier is told."""
+
+    skips: bool = True
+    at_once: bool = False
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        """When its source is free, and when it is over."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Multiply(Service):
+    """tcgen05.mma. interval: from one of the chain to the next. columns: what the latency grows by."""
+
+    interval: float = 0.0
+    steps: int = 1
+    columns: float = 0.0
+    pair: bool = False
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.multiply(time, self.interval, self.steps, self.columns, self.pair)
+        return end, end
+
+
+@dataclass(frozen=True)
+class Commit(Service):
+    """tcgen05.commit; it ends with what it covers."""
+
+
+@dataclass(frozen=True)
+class WarpgroupMultiply(Service):
+    """wgmma."""
+
+    interval: float = 0.0
+    steps: int = 1
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.multiply_registers(time, self.interval, self.steps)
+        return end, end
+
+
+@dataclass(frozen=True)
+class Load(Service):
+    """A TMA load."""
+
+    rows: int = 0
+    count_bytes: int = 0
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.load(time, self.rows, self.count_bytes)
+        return end, end
+
+
+@dataclass(frozen=True)
+class ThreadCopy(Service):
+    """cp.async of one warp."""
+
+    count_bytes: int = 0
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.copy(time, self.count_bytes)
+        return end, end
+
+
+@dataclass(frozen=True)
+class Store(Service):
+    """A TMA store."""
+
+    count_bytes: int = 0
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        return sm.store(time, self.count_bytes)
+
+
+@dataclass(frozen=True)
+class ReadTensorMemory(Service):
+    """tcgen05.ld, and tcgen05.st, of which little is known."""
+
+    columns: int = 0
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.read_tensor_memory(time, self.columns)
+        return end, end
+
+
+@dataclass(frozen=True)
+class Cancel(Service):
+    """clusterlaunchcontrol.try_cancel."""
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = time + sm.conditions.cycles(sm.figures.cancel_ns)
+        return end, end
+
+
+@dataclass(frozen=True)
+class MoveLines(Work):
+    """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads."""
+
+    count_bytes: int = 0
+    returns: bool = False
+
+
+@dataclass(frozen=True)
+class Allocate(Work):
+    """tcgen05.alloc."""
+
+    columns: int = 0
+
+
+@dataclass(frozen=True)
+class Free(Work):
+    """tcgen05.dealloc."""
+
+    columns: int = 0
+
+
+@dataclass(frozen=True)
+class Relinquish(Work):
+    """tcgen05.relinquish_alloc_permit."""
+
+
+def work_of(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """That of a tilus instruction at its place in a program; UnsupportedError for one that takes nobody knows how long,
+    and not little."""
+    names = [cls.__name__ for cls in type(inst).__mro__]
+    if not UNKNOWN.isdisjoint(names):
+        what = f"The time of {instruction.name} at {instruction.location} is not known to the model"
+        raise UnsupportedError(f"{what}; it knows that of tcgen05.mma and wgmma.")
+    make = next((_MAKERS[name] for name in names if name in _MAKERS), None)
+    return Work(instruction) if make is None else make(inst, instruction, figures)
+
+
+def _bytes(tensor: Any) -> int:
+    return int(math.prod(tensor.shape)) * int(tensor.dtype.nbits) // 8
+
+
+def _columns(tensor: Any) -> int:
+    """32-bit columns of a tensor in tensor memory."""
+    return math.ceil(math.prod(tensor.shape) // tensor.shape[-2] * tensor.dtype.nbits / 32)
+
+
+def allocated_columns(tensor: Any) -> int:
+    """A power of two from 32 (PTX ISA, tcgen05.alloc)."""
+    return max(32, 1 << (_columns(tensor) - 1).bit_length())
+
+
+def interval_of(rows: int, columns: int, pair: bool, both_shared: bool = True) -> tuple[float, float]:
+    """Cycles from one tcgen05.mma of a chain to the next, and those without the way from shared memory. rows: of one
+    CTA. both_shared: A is in shared memory, too."""
+    ideal = columns / (4 if pair and rows == 64 else 2)
+    read = MMA_ROW_BYTES * (rows * both_shared + columns // (2 if pair else 1))
+    return max(ideal, read / SHARED_BYTES_PER_CYCLE), ideal
+
+
+def _multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    a, _, d = inst.inputs
+    pair, both = inst.cta_group == 2, type(inst).__name__ == "Tcgen05MmaSSInst"
+    interval, ideal = interval_of(int(d.shape[-2]), int(d.shape[-1]), pair, both)
+    steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
+    return Multiply(
+        instruction, figures.issue_cycles, interval=interval, steps=steps, columns=ideal, pair=pair
+    )  # fmt: skip
+
+
+WGMMA_COLUMNS = 32
+"""What wgmma computes at its best are multiples of so many columns."""
+
+
+def _warpgroup_multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    a, _, d = inst.inputs
+    assert figures.wgmma_interval is not None and figures.wgmma_odd is not None
+    rows, columns = int(d.shape[0]), int(d.shape[1])
+    whole = math.ceil(columns / WGMMA_COLUMNS) * WGMMA_COLUMNS
+    cost = columns if whole == columns else whole * figures.wgmma_odd
+    interval = figures.wgmma_interval * cost * rows / 64
+    steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
+    return WarpgroupMultiply(instruction, figures.issue_cycles, at_once=True, interval=interval, steps=steps)
+
+
+def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    tensor, count_bytes = inst.inputs[0], _bytes(inst.inputs[0])
+    row = int(tensor.shape[-1]) * int(tensor.dtype.nbits) // 8
+    rows = count_bytes // row * math.ceil(row / ROW_BYTES)
+    return Load(instruction, figures.issue_cycles, rows=rows, count_bytes=count_bytes)
+
+
+def _copy(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    count_bytes = _bytes(inst.inputs[0]) // len(instruction.group.warps)
+    return ThreadCopy(instruction, at_once=True, count_bytes=count_bytes)
+
+
+def _store(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    return Store(instruction, figures.issue_cycles, at_once=True, count_bytes=_bytes(inst.inputs[1]))
+
+
+def _tensor_memory(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    tensor = inst.output if inst.output is not None else inst.inputs[0]
+    return ReadTensorMemory(instruction, at_once=True, columns=_columns(tensor))
+
+
+def _values(tensor: Any, instruction: Instruction) -> float:
+    """Of each thread."""
+    return float(math.prod(tensor.shape)) / (WARP * len(instruction.group.warps))
+
+
+def _cast(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    values = _values(inst.output, instruction)
+    return Work(instruction, figures.cast_cycles + figures.cast_value_cycles * values)
+
+
+def _stage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    values = _values(inst.inputs[1], instruction)
+    return Work(instruction, figures.stage_cycles + figures.stage_value_cycles * values)
+
+
+def _unstage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    values = _values(inst.output, instruction)
+    return Work(instruction, figures.stage_cycles + figures.stage_value_cycles * values)
+
+
+def _store_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    return MoveLines(instruction, count_bytes=_bytes(inst.inputs[1]) // len(instruction.group.warps))
+
+
+def _load_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    return MoveLines(instruction, count_bytes=_bytes(inst.output) // len(instruction.group.warps), returns=True)
+
+
+def _takes(name: str) -> Any:
+    """An instruction that takes what this figure says."""
+    return lambda inst, instruction, figures: Work(instruction, getattr(figures, name))
+
+
+_MAKERS: dict[str, Any] = {
+    "Tcgen05MmaSSInst": _multiply,
+    "Tcgen05MmaTSInst": _multiply,
+    "Tcgen05CommitInst": lambda inst, instruction, figures: Commit(instruction),
+    "Tcgen05LoadInst": _tensor_memory,
+    "Tcgen05StoreInst": _tensor_memory,
+    "Tcgen05AllocInst": lambda inst, instruction, _: Allocate(instruction, columns=allocated_columns(inst.output)),
+    "Tcgen05DeallocInst": lambda inst, instruction, figures: Free(
+        instruction, figures.dealloc_cycles, columns=allocated_columns(inst.inputs[0])
+    ),
+    "Tcgen05RelinquishAllocPermitInst": lambda inst, instruction, _: Relinquish(instruction),
+    "WgmmaMmaSSInst": _warpgroup_multiply,
+    "CopyAsyncTensorGlobalToSharedInst": _load,
+    "CopyAsyncBulkGlobalToSharedInst": _load,
+    "CopyAsyncInst": _copy,
+    "CopyAsyncGenericInst": _copy,
+    "CopyAsyncTensorSharedToGlobalInst": _store,
+    "CopyAsyncBulkSharedToGlobalInst": _store,
+    "ClusterLaunchControlTryCancelInst": lambda inst, instruction, figures: Cancel(
+        instruction, figures.issue_cycles, skips=False
+    ),
+    "ClusterLaunchControlQueryResponseInst": _takes("query_cycles"),
+    "CastInst": _cast,
+    "ElementwiseUnaryBaseInst": _cast,
+    "ElementwiseBinaryBaseInst": _cast,
+    "LoadSharedInst": _unstage,
+    "StoreSharedInst": _stage,
+    "LoadGlobalInst": _load_lines,
+    "LoadGlobalGenericInst": _load_lines,
+    "StoreGlobalInst": _store_lines,
+    "StoreGlobalGenericInst": _store_lines,
+    "WaitBarrierInst": _takes("wait_cycles"),
+    "ArriveBarrierInst": _takes("arrive_cycles"),
+    "ArriveExpectTxBarrierInst": _takes("expect_cycles"),
+    "ArriveExpectTxMulticastBarrierInst": _takes("expect_cycles"),
+    "ArriveExpectTxRemoteBarrierInst": _takes("expect_cycles"),
+    "FenceProxyAsync": _takes("fence_cycles"),
+    "CopyAsyncTensorCommitGroupInst": lambda inst, instruction, _: Work(instruction),
+}
+"""By the names of tilus's instruction classes and their bases; the others take no time."""
+
+UNKNOWN = frozenset({"DotInst", "Tcgen05CopyInst"})
+"""Nobody has published how long these take."""

@@ -1,0 +1,117 @@
+"""Predictions of the ladder, pinned: a change of the model of time is a decision. They are no measurements."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from blackwell_matmul import predict
+from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
+
+BENCH = Path(__file__).parents[3] / "bench"
+TODAY = {"v0": 2.1250, "v1": 2.0783, "v2": 1.6062, "v3": 1.2008, "v4": 1.1683, "v5": 0.9891, "v6": 0.9552}
+"""Millions of cycles at 8192x8192x8192 in fp16, tiles of 128x256x64 with the most stages; bench/time_model.py."""
+
+TILE = "block_m=128,block_n=256,block_k=64"
+SCHEDULES = {
+    "v0": TILE,
+    "v1": f"{TILE},e_block_n=32",
+    **dict.fromkeys(("v2", "v3"), f"{TILE},stages=4,e_block_n=16"),
+    **dict.fromkeys(("v4", "v5"), f"{TILE},stages=4,e_block_n=16,group_m=8"),
+    "v6": "block_m=256,block_n=256,block_k=64,stages=4,e_block_n=16,group_m=8",
+}
+
+
+@pytest.mark.parametrize("rung", TODAY)
+def test_predictions_are_those_of_today(rung):
+    found = predict(rung, 8192, 8192, 8192, schedule=SCHEDULES[rung])
+    assert found.cycles / 1e6 == pytest.approx(TODAY[rung], rel=0.001)
+
+
+HOPPER = {"h0": 0.4060, "h1": 0.3910, "h2": 0.2803, "h3": 0.2857, "h5": 0.2739, "h7": 0.2738}
+"""On an H200 at 4096x4096x4096, at the schedules that they choose."""
+
+
+@pytest.mark.parametrize("rung", HOPPER)
+def test_predictions_of_hopper_rungs_are_those_of_today(rung):
+    found = predict(rung, 4096, 4096, 4096, gpu="H200")
+    assert found.cycles / 1e6 == pytest.approx(HOPPER[rung], rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("rung", "held"),
+    [("v0", "where it waits for its cp.async."), ("v1", "for tma_barrier, which cp.async.bulk.tensor (load) tells.")],
+)
+def test_what_holds_a_kernel_is_said_with_its_line(rung, held):
+    (sentence,) = predict(rung, 4096, 4096, 4096).explanation
+    assert f"of its own at {rung}.py:" in sentence
+    assert sentence.endswith(held)
+
+
+def test_the_measured_rungs_of_an_h200_are_predicted_as_promised():
+    record = json.loads((BENCH / "results" / "time_model_h200.json").read_text())["groups"]["without split k"]
+    assert record["rows"] > 100
+    assert record["mean_error"] <= 0.08
+
+
+def test_the_published_ladder_is_predicted_as_promised():
+    record = json.loads((BENCH / "results" / "time_model.json").read_text())
+    assert record["mean_error"] <= 0.03
+    assert record["worst_error"] <= 0.07
+    assert record["order_right"]
+    by_name = {each["name"]: each for each in record["samples"]}
+    assert by_name["v1"]["predicted"] > 1.03 * by_name["v0"]["predicted"]
+    assert all("relinquish_alloc_permit" in by_name[name]["explanation"][-1] for name in ("v0", "v1"))
+    assert {name: each["own"] for name, each in by_name.items()} == pytest.approx(TODAY, rel=0.001)
+
+
+def test_the_microbenchmark_is_reproduced():
+    record = json.loads((BENCH / "results" / "b200_mainloop.json").read_text())
+    assert record["rows"] > 100
+    assert record["mean_error"] <= 0.03
+
+
+def test_numbers_of_a_prediction_fit_together():
+    found = predict("v3", 4096, 4096, 4096)
+    assert found.predicted
+    assert found.time_us == pytest.approx(found.cycles / found.ghz / 1e3)
+    assert found.tflops == pytest.approx(2 * 4096**3 / found.time_us / 1e6)
+    assert found.tensor_utilisation == pytest.approx(2 * 4096**3 / 8192 / 148 / found.cycles, rel=0.02)
+    assert found.ghz == pytest.approx(1.965 - 0.616 * found.tensor_utilisation, rel=0.01)
+    assert found.as_dict()["kernel"] == "BlackwellMatmulV3"
+
+
+def test_a_small_problem_comes_from_the_l2_and_takes_less_at_a_higher_clock():
+    slow, fast = (predict("v2", 1024, 1024, 1024, ghz=ghz) for ghz in (1.2, 1.9))
+    assert slow.memory_gb == pytest.approx(1024 * 1024 * 2 / 1e9)
+    assert fast.time_us < slow.time_us
+    assert fast.cycles > slow.cycles
+
+
+@pytest.mark.parametrize("rung", ["v0", "v3"])
+def test_turns_that_are_left_out_take_what_they_would(rung, monkeypatch):
+    call = {"m": 8192, "n": 8192, "k": 256, "schedule": "block_m=128,block_n=128"}
+    every = predict(rung, **call)
+    monkeypatch.setattr("blackwell_matmul.simulator.timing.predict.MOST_EVENTS", 0)
+    assert predict(rung, **call).cycles == pytest.approx(every.cycles, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"gpu": "B1000"}, "gpu is 'B1000'; time can be predicted for B200"),
+        ({"gpu": "RTX 5090"}, "too few published figures"),
+        ({"schedule": "stages=9"}, "stages = 9 is outside of the space"),
+        ({"dtype": "fp64"}, "dtype is 'fp64'"),
+        ({"kernel": "h5"}, "B200 .sm_100a. has no wgmma"),
+        ({"gpu": "H200"}, "H200 .sm_90a. has no tcgen05"),
+        ({"kernel": "g0"}, "The time of dot at .* is not known"),
+        ({"k": 100}, "16"),
+        ({"m": 0}, "m is 0"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_in_a_sentence(arguments, why):
+    with pytest.raises(BlackwellMatmulError, match=why) as refused:
+        predict(**{"kernel": "v2", "m": 512, "n": 512, "k": 512, **arguments})
+    assert isinstance(refused.value, (InputError, UnsupportedError))
+    assert "\n" not in str(refused.value)

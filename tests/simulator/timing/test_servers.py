@@ -1,0 +1,54 @@
+"""What operations share: one after the other, a rate with bursts, and the right to allocate tensor memory."""
+
+from blackwell_matmul.simulator.timing.servers import Bucket, Pipe, TensorMemoryLock
+
+
+def test_a_pipe_serves_in_order():
+    pipe = Pipe()
+    assert pipe.start(10, 5) == 10
+    assert pipe.start(11, 5) == 15
+    assert pipe.start(30, 5) == 30
+    assert pipe.busy == 15
+
+
+def test_a_bucket_lets_a_burst_through_and_then_its_rate():
+    bucket = Bucket(rate=2, burst=100)
+    assert bucket.take(1000, 100) == 1000
+    assert bucket.take(1000, 100) == 1050
+    assert bucket.take(1000, 100) == 1100
+    assert bucket.take(2000, 100) == 2000
+
+
+def locked(columns=512):
+    lock, grants = TensorMemoryLock(columns), []
+    return lock, grants, lambda owner, wanted: lock.request(owner, wanted, lambda again: grants.append((owner, again)))
+
+
+def test_who_keeps_the_permit_keeps_others_out_though_columns_are_free():
+    lock, grants, ask = locked()
+    ask("a", 256)
+    ask("b", 256)
+    assert grants == [("a", False)]
+    lock.free("a", 256)
+    assert grants == [("a", False)]
+    lock.leave("a")
+    assert grants == [("a", False), ("b", True)]
+
+
+def test_relinquish_lets_the_next_one_in():
+    lock, grants, ask = locked()
+    ask("a", 256)
+    ask("b", 256)
+    lock.relinquish("a")
+    assert grants[-1] == ("b", True)
+    assert (lock.waited, lock.most, lock.left) == (1, 2, 0)
+
+
+def test_columns_run_out_though_the_permit_is_free():
+    lock, grants, ask = locked()
+    ask("a", 512)
+    lock.relinquish("a")
+    ask("b", 32)
+    assert grants == [("a", False)]
+    lock.free("a", 512)
+    assert grants[-1] == ("b", True)

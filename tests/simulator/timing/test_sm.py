@@ -1,0 +1,75 @@
+"""The tensor core of the model beside SemiAnalysis's tables of tcgen05.mma (bench/calibrate/tables)."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from blackwell_matmul.gpu_figures import figures_of
+from blackwell_matmul.simulator.timing.sm import Conditions, Sm
+from blackwell_matmul.simulator.timing.work import interval_of
+
+TABLES = Path(__file__).parents[3] / "bench" / "calibrate" / "tables"
+
+
+def rows(name):
+    with (TABLES / name).open() as file:
+        return [row for row in csv.DictReader(file) if row["Format"] == "BF16" and row["ABLayout"] == "SS"]
+
+
+def new_sm():
+    return Sm(Conditions(figures_of("B200"), ghz=1.3, latency_ns=500, bytes_per_ns=1000), 512)
+
+
+def shape(row):
+    pair = row["CTAGroup"] == "2"
+    return int(row["M"]) // (2 if pair else 1), int(row["N"]), pair
+
+
+def test_the_interval_of_products_is_the_measured_one():
+    errors = []
+    for row in rows("umma_throughput.csv"):
+        if int(row["PipelineDepth"]) == 256:
+            rows_of_cta, columns, pair = shape(row)
+            errors.append(abs(interval_of(rows_of_cta, columns, pair)[0] / float(row["CyclesPerMMA"]) - 1))
+    assert len(errors) > 20
+    assert sum(errors) / len(errors) < 0.03
+    assert max(errors) < 0.1
+
+
+def test_the_latency_of_a_product_is_the_measured_one():
+    errors = []
+    for row in rows("umma_latency.csv"):
+        if shape(row)[0] != 128:  # tilus has no other
+            continue
+        interval, ideal = interval_of(*shape(row))
+        chain = float(figures_of("B200").chain_cycles)  # of several; here it is one
+        took = new_sm().multiply(0, interval, 1, ideal, shape(row)[2]) - chain
+        errors.append(abs(took / float(row["MedianCycles"]) - 1))
+    assert len(errors) >= 12
+    assert sum(errors) / len(errors) < 0.01
+    assert max(errors) < 0.05
+
+
+def test_chains_follow_each_other_with_a_gap():
+    sm = new_sm()
+    first = sm.multiply(0, 128, 4, 128, False)
+    sm.end_chain()
+    assert first == 3 * 128 + 136 + 128 + 12
+    assert sm.multiply(0, 128, 4, 128, False) - first == 512 + 6
+
+
+def test_a_load_takes_its_rows_after_those_before_it():
+    sm = new_sm()
+    alone = sm.load(0, 128, 16384)
+    assert alone == pytest.approx(128 * 1.04 + 104 + 500 * 1.3)
+    assert sm.load(0, 128, 16384) - alone == pytest.approx(128 * 1.04)
+
+
+def test_a_store_waits_for_those_that_have_not_left():
+    sm = new_sm()
+    free, left = sm.store(0, 4096)
+    assert (free, left) == (130 + 32, 208)
+    for _ in range(10):
+        free, left = sm.store(0, 4096)
+    assert free == left - 8 * 52

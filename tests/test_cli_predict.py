@@ -1,0 +1,40 @@
+"""`blackwell-matmul predict`."""
+
+import json
+
+import pytest
+
+from blackwell_matmul import cli
+
+
+def test_a_row_for_each_kernel_and_what_holds_it(capsys):
+    assert cli.main(["predict", "v0", "v3", "--size", "1024", "1024", "2048"]) == 0
+    shown = capsys.readouterr().out
+    assert "predicted for a B200, not measured" in shown
+    lines = shown.splitlines()
+    assert [line.split()[0] for line in lines[2:4]] == ["v0", "v3"]
+    assert "v0: the tensor core multiplies for" in " ".join(shown.split())
+
+
+def test_json_says_that_it_is_predicted(capsys):
+    assert cli.main(["predict", "v2", "--size", "512", "512", "512", "--gpu", "b300", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["predicted"]
+    (found,) = record["predictions"]
+    assert (found["rung"], found["gpu"], found["predicted"]) == ("v2", "B300", True)
+    assert found["cycles"] > 1000
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["v2", "--gpu", "B1000"], "time can be predicted for B200"),
+        (["v9"], "the rungs are v0"),
+        (["v2", "--size", "0", "1", "1"], "m"),
+        (["h5"], "cannot run"),
+    ],
+)
+def test_bad_input_is_one_sentence(capsys, words, why):
+    assert cli.main(["predict", *words]) == 2
+    told = capsys.readouterr().err
+    assert why in " ".join(told.split())

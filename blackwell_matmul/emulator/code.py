@@ -161,6 +161,9 @@ class Builder:
         read = self.reader(operand, type)
         return lambda warp, lane: int(read(warp)[lane])
 
+    def is_predicate(self, operand: Operand) -> bool:
+        return isinstance(operand, Register) and self.types[operand.slot] == "pred"
+
     def predicate(self, operand: Operand) -> Callable[[WarpState], int]:
         """What gives a predicate as a mask."""
         if isinstance(operand, Not):

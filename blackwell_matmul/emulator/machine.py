@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blackwell_matmul.emulator.lanes import ALL, LANES, Array, lanes
-from blackwell_matmul.emulator.spaces import LOCAL, RANK, RESERVED_BYTES, Memory, Undefined
+from blackwell_matmul.emulator.spaces import LOCAL, OFFSET, RANK, RESERVED_BYTES, Memory, Undefined
 
 TENSOR_LANES, TENSOR_COLUMNS = 128, 512
 
@@ -199,9 +199,9 @@ class CtaState:
     def barrier(self, address: int) -> PhaseBarrier:
         """The mbarrier at an address of the cluster's shared memory, own or another's."""
         owner = self.cluster.owner(address)
-        found = owner.barriers.get(address & ((1 << RANK) - 1))
+        found = owner.barriers.get(address & (OFFSET))
         if found is None:
-            raise Undefined(f"no mbarrier was initialised at {address & ((1 << RANK) - 1):,} of {owner.shared.name}")
+            raise Undefined(f"no mbarrier was initialised at {address & (OFFSET):,} of {owner.shared.name}")
         return found
 
 

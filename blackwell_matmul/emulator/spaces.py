@@ -21,6 +21,9 @@ SHARED, LOCAL, PARAM, GLOBAL = (number << WINDOW for number in (1, 2, 3, 0x7F))
 RANK = 24
 """The bit of a shared address from which the rank of the CTA stands."""
 
+OFFSET = (1 << RANK) - 1
+"""The bits below it: a place in the CTA's own shared memory."""
+
 RESERVED_BYTES = 1024
 """Of shared memory, kept by the system in front of the program's own (CUDA programming guide, "shared memory per block
 reserved")."""

@@ -9,9 +9,8 @@ from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
 from blackwell_matmul.emulator.lanes import LANES, first, mask_of
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import Statement
-from blackwell_matmul.emulator.spaces import RANK, Undefined
+from blackwell_matmul.emulator.spaces import OFFSET, RANK, Undefined
 
-OFFSET = (1 << RANK) - 1
 RESPONSE_BYTES = 16
 """Opaque to programs; here the index of the first CTA and whether there is one, 32 bits each."""
 

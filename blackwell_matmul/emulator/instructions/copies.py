@@ -19,9 +19,7 @@ from blackwell_matmul.emulator.instructions.moves import _addresses, gather, whe
 from blackwell_matmul.emulator.lanes import TYPES, Array, first, indices, lanes
 from blackwell_matmul.emulator.machine import CtaState, WarpState
 from blackwell_matmul.emulator.parser import Address, Number, Operand, Statement
-from blackwell_matmul.emulator.spaces import RANK, Memory, Undefined
-
-OFFSET = (1 << RANK) - 1
+from blackwell_matmul.emulator.spaces import OFFSET, RANK, Memory, Undefined
 
 # --- groups of operations, by warp
 
@@ -68,7 +66,7 @@ def copy(build: Builder, each: Statement) -> Act:
     if nbytes not in (4, 8, 16):
         raise Unknown(f"cp.async copies 4, 8 or 16 bytes and not {nbytes}")
     size = build.reader(operands[3], "b32") if len(operands) > 3 else None
-    is_ignored = len(operands) > 3 and _is_predicate(build, operands[3])
+    is_ignored = len(operands) > 3 and build.is_predicate(operands[3])
     ignored = build.predicate(operands[3]) if is_ignored else None
 
     def act(warp: WarpState, mask: int) -> None:
@@ -83,12 +81,6 @@ def copy(build: Builder, each: Statement) -> Act:
         _group(warp, "cp.async")[-1].append(operation)
 
     return act
-
-
-def _is_predicate(build: Builder, operand: Operand) -> bool:
-    from blackwell_matmul.emulator.parser import Register
-
-    return isinstance(operand, Register) and build.types[operand.slot] == "pred"
 
 
 def _copied(warp: WarpState, targets: Array, places: Array, sizes: Array, nbytes: int) -> None:

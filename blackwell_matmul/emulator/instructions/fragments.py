@@ -19,7 +19,7 @@ from blackwell_matmul.emulator.instructions.moves import gather, scatter
 from blackwell_matmul.emulator.lanes import LANES, Array
 from blackwell_matmul.emulator.machine import WarpState, collective
 from blackwell_matmul.emulator.operands import SCALES, descriptor, elements, matrix, product
-from blackwell_matmul.emulator.parser import Not, Number, Register, Statement, Vector
+from blackwell_matmul.emulator.parser import Not, Number, Statement, Vector
 
 _LANE = np.arange(LANES)
 GROUP, THREAD = _LANE // 4, _LANE % 4
@@ -243,7 +243,7 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
 
 def _keeps(build: Builder, operand: Any) -> Any:
     """scale-d: whether D is added to; a predicate, or an immediate."""
-    if isinstance(operand, (Number, Not)) or (isinstance(operand, Register) and build.types[operand.slot] == "pred"):
+    if isinstance(operand, (Number, Not)) or build.is_predicate(operand):
         return build.predicate(operand)
     read = build.scalar(operand)
     return lambda warp: read(warp, 0)

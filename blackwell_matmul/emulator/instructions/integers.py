@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -271,11 +272,7 @@ def three_way_logic(build: Builder, each: Statement) -> Act:
                 value |= (a if index & 4 else ~a) & (b if index & 2 else ~b) & (c if index & 1 else ~c)
         return value
 
-    return elementwise(build, _less(each, 4), every, *["b32"] * 4)
-
-
-def _less(each: Statement, count: int) -> Statement:
-    return Statement(each.opcode, each.operands[:count], each.guard, each.line, each.text, each.location)
+    return elementwise(build, replace(each, operands=each.operands[:4]), every, *["b32"] * 4)
 
 
 @instruction("prmt")

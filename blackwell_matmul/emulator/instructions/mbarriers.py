@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction
+from blackwell_matmul.emulator.code import Act, Builder, instruction
 from blackwell_matmul.emulator.instructions.moves import _addresses
 from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
 from blackwell_matmul.emulator.machine import COUNT_LIMIT, PhaseBarrier, Waiting, WarpState
-from blackwell_matmul.emulator.parser import Nothing, Operand, Statement
-from blackwell_matmul.emulator.spaces import RANK, Undefined
+from blackwell_matmul.emulator.parser import Address, Nothing, Operand, Statement
+from blackwell_matmul.emulator.spaces import OFFSET, Undefined
 
 
 def barrier_address(build: Builder, operand: Operand) -> Callable[[WarpState], Array]:
@@ -32,8 +32,8 @@ def init(build: Builder, each: Statement) -> Act:
             if place % 8:
                 raise Undefined(f"an mbarrier lies at {place:,}, which is no multiple of 8")
             owner = warp.cta.cluster.owner(place)
-            owner.shared.bytes(owner.shared.base + (place & (1 << RANK) - 1), 8, "puts an mbarrier into")
-            owner.barriers[place & (1 << RANK) - 1] = PhaseBarrier(arrivals, arrivals)
+            owner.shared.bytes(owner.shared.base + (place & OFFSET), 8, "puts an mbarrier into")
+            owner.barriers[place & OFFSET] = PhaseBarrier(arrivals, arrivals)
             owner.cluster.grid.effects += 1
 
     return act
@@ -46,7 +46,7 @@ def invalidate(build: Builder, each: Statement) -> Act:
     def act(warp: WarpState, mask: int) -> None:
         place = int(address(warp)[first(mask)])
         warp.cta.barrier(place)
-        del warp.cta.cluster.owner(place).barriers[place & (1 << RANK) - 1]
+        del warp.cta.cluster.owner(place).barriers[place & OFFSET]
 
     return act
 
@@ -55,7 +55,7 @@ def invalidate(build: Builder, each: Statement) -> Act:
 def arrive(build: Builder, each: Statement) -> Act:
     """`mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`; the state is the phase."""
     operands = list(each.operands)
-    state = operands.pop(0) if not _is_address(operands[0]) else Nothing()
+    state = operands.pop(0) if not isinstance(operands[0], Address) else Nothing()
     target, address = build.target(state), barrier_address(build, operands[0])
     number = build.reader(operands[1], "b32") if len(operands) > 1 else None
     kind = each.opcode.split(".")[1]
@@ -83,12 +83,6 @@ def arrive(build: Builder, each: Statement) -> Act:
     return act
 
 
-def _is_address(operand: Operand) -> bool:
-    from blackwell_matmul.emulator.parser import Address
-
-    return isinstance(operand, Address)
-
-
 @instruction("mbarrier.try_wait", "mbarrier.test_wait")
 def wait(build: Builder, each: Statement) -> Act:
     """`try_wait{.parity} p, [a], phase`: whether that phase is complete. try_wait waits a while, test_wait does not."""
@@ -111,7 +105,7 @@ def wait(build: Builder, each: Statement) -> Act:
             place = int(address(warp)[first(mask & ~done)])
             barrier = warp.cta.barrier(place)
             asked = int(phase(warp)[first(mask & ~done)])
-            what = f"mbarrier at {place & (1 << RANK) - 1:,}, {'parity' if by_parity else 'phase'} {asked}"
+            what = f"mbarrier at {place & OFFSET:,}, {'parity' if by_parity else 'phase'} {asked}"
             return Waiting(lambda: passed(warp, mask) == mask, True, lambda: f"{what}: {barrier}", may_fail=True)
         warp.set_predicate(target, done, mask)
         return None
@@ -122,8 +116,3 @@ def wait(build: Builder, each: Statement) -> Act:
 def _passed(warp: WarpState, place: int, phase: int, by_parity: bool) -> bool:
     barrier = warp.cta.barrier(place)
     return barrier.has_passed(phase) if by_parity else barrier.phase > phase
-
-
-@instruction("mbarrier.pending_count")
-def pending(build: Builder, each: Statement) -> Act:
-    raise Unknown(f"{each.opcode} is not emulated")

@@ -6,7 +6,7 @@ Products, copies into tensor memory and commits take effect in the order in whic
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,9 +19,7 @@ from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
 from blackwell_matmul.emulator.machine import CtaState, Waiting, WarpState, collective
 from blackwell_matmul.emulator.operands import SCALES, chunks, descriptor, elements, matrix, product
 from blackwell_matmul.emulator.parser import Address, Number, Statement, Vector
-from blackwell_matmul.emulator.spaces import RANK, Undefined
-
-OFFSET = (1 << RANK) - 1
+from blackwell_matmul.emulator.spaces import OFFSET, RANK, Undefined
 
 
 def group_of(each: Statement) -> int:
@@ -140,7 +138,7 @@ def _doubled(each: Statement) -> Statement:
     words = [
         f"x{2 * int(word[1:])}" if word[0] == "x" and word[1:].isdigit() else word for word in each.opcode.split(".")
     ]
-    return Statement(".".join(words), each.operands, each.guard, each.line, each.text, each.location)
+    return replace(each, opcode=".".join(words))
 
 
 @instruction("tcgen05.st")

@@ -54,7 +54,7 @@ class Memory:
         return found
 
     def places(self, addresses: Array, nbytes: int, what: str) -> Array:
-        """The index of each word; a Stop for an address outside or misaligned."""
+        """The index of each word; Undefined for an address outside or misaligned."""
         offsets = addresses - np.uint64(self.base)
         low, high = int(offsets.min()), int(offsets.max())
         if high + nbytes > self.nbytes:  # below the base wraps to a large number
@@ -142,7 +142,7 @@ class GlobalSpace:
         return memory
 
     def at(self, address: int, what: str = "reads") -> Memory:
-        """The memory that an address belongs to, or a Stop that names the nearest."""
+        """The memory that an address belongs to, or Undefined that names the nearest."""
         index = bisect.bisect_right(self._bases, address) - 1
         if index >= 0 and address < self.memories[index].base + self.memories[index].nbytes:
             return self.memories[index]

@@ -90,7 +90,7 @@ class Map:
 
 @functools.lru_cache(maxsize=256)
 def decode(raw: bytes) -> Map:
-    """The map that 128 bytes hold; a Stop for what no tensor copy takes."""
+    """The map that 128 bytes hold; Undefined for what no tensor copy takes."""
     record = np.frombuffer(raw, FIELDS)[0]
     rank = int(record["rank"]) + 1
     if not 1 <= rank <= 5 or not record["address"] or record["type"] >= len(ELEMENT_TYPES):

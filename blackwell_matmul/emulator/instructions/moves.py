@@ -12,7 +12,7 @@ from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, l
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, indices, lanes, mask_of
 from blackwell_matmul.emulator.machine import CtaState, WarpState
 from blackwell_matmul.emulator.parser import SIZES, Operand, Register, Statement
-from blackwell_matmul.emulator.spaces import LOCAL, PARAM, RANK, SHARED, WINDOW, Memory, Undefined
+from blackwell_matmul.emulator.spaces import LOCAL, OFFSET, PARAM, RANK, SHARED, WINDOW, Memory, Undefined
 
 SPACES = {"shared": SHARED, "local": LOCAL, "param": PARAM, "global": 0, "const": 0}
 
@@ -213,7 +213,7 @@ def map_address(build: Builder, each: Statement) -> Act:
         highest = int(ranks.max() if mask == ALL else ranks[lanes(mask)].max())
         if highest >= len(warp.cta.cluster.ctas):
             raise Undefined(f"maps an address to CTA {highest} of a cluster of {len(warp.cta.cluster.ctas)}")
-        value = read(warp) & np.uint64((1 << RANK) - 1) | ranks << np.uint64(RANK)
+        value = read(warp) & np.uint64(OFFSET) | ranks << np.uint64(RANK)
         value = value | np.uint64(SHARED) if generic else value
         warp.set(target, value if nbytes == 8 else value.astype(np.uint32), mask)
 

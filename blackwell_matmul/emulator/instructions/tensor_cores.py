@@ -218,7 +218,7 @@ _KINDS: dict[str, tuple[int, dict[int, str]]] = {
 
 
 def shape_of(bits: int, kind: str, block: int) -> Shape:
-    """The instruction descriptor of a product; a Stop for what it may not say."""
+    """The instruction descriptor of a product; Undefined for what it may not say."""
     k, formats = _KINDS[kind]
     scaled = kind.startswith("mx")
     if bits >> 2 & 1:
@@ -268,9 +268,10 @@ def multiply(build: Builder, each: Statement) -> Act:
             target, scales = d(warp, lane), [read(warp, lane) for read in scale_addresses]
             skipped = sum(read(warp, lane) << 32 * index for index, read in enumerate(masked))
             keeps = bool(enable(warp) >> lane & 1)
-            ctas = _pair(warp.cta, group)
-            run = partial(_multiply, ctas, shape, target, left, right, a_in_tensor, scales, keeps, down, skipped)
-            _issue(warp.cta, run)
+            found = Product(
+                _pair(warp.cta, group), shape, target, left, right, a_in_tensor, scales, keeps, down, skipped
+            )
+            _issue(warp.cta, found.run)
 
     return act
 
@@ -290,22 +291,52 @@ def _issue(cta: CtaState, act: Callable[[], None]) -> None:
     cta.pipe = cta.cluster.grid.issue("product", act, cta.pipe)
 
 
-def _multiply(
-    ctas: list[CtaState], shape: Shape, target: int, a: int, b: int, a_in_tensor: bool, scales: list[int], keeps: bool,
-    down: int, skipped: int,
-) -> None:  # fmt: skip
-    """Each CTA of a pair has half of A's rows and half of B's columns; both get their rows of the product."""
-    _verify(shape, len(ctas))
-    rows, columns = shape.m // len(ctas), shape.n // len(ctas)
-    found = descriptor(b, True)
-    right = np.concatenate([matrix(cta.shared, found, columns, shape.k, shape.b, shape.b_k_major) for cta in ctas])
-    for cta in ctas:
-        if a_in_tensor:
-            left = _tensor_operand(cta, a, rows, shape)
-        else:
-            left = matrix(cta.shared, descriptor(a, True), rows, shape.k, shape.a, shape.a_k_major)
-        result = _scaled(cta, left, right, scales, shape) if scales else product(left, right)
-        _accumulate(cta, shape, target, -result if shape.negate else result, len(ctas), keeps, down, skipped)
+@dataclass(frozen=True)
+class Product:
+    """A product with its operands read. Each CTA of a pair has half of A's rows and half of B's columns, and gets its
+    rows of the result. keeps: whether D is added to, times 2 ** -down. skipped: lanes that are not written, a mask.
+    """
+
+    ctas: list[CtaState]
+    shape: Shape
+    target: int
+    a: int
+    b: int
+    a_in_tensor: bool
+    scales: list[int]
+    keeps: bool
+    down: int
+    skipped: int
+
+    def run(self) -> None:
+        shape, count = self.shape, len(self.ctas)
+        _verify(shape, count)
+        found, columns = descriptor(self.b, True), shape.n // count
+        parts = [matrix(cta.shared, found, columns, shape.k, shape.b, shape.b_k_major) for cta in self.ctas]
+        right = np.concatenate(parts)
+        for cta in self.ctas:
+            left = self._left(cta)
+            result = _scaled(cta, left, right, self.scales, shape) if self.scales else product(left, right)
+            self._add(cta, -result if shape.negate else result)
+
+    def _left(self, cta: CtaState) -> Array:
+        shape, rows = self.shape, self.shape.m // len(self.ctas)
+        if self.a_in_tensor:
+            return _tensor_operand(cta, self.a, rows, shape)
+        return matrix(cta.shared, descriptor(self.a, True), rows, shape.k, shape.a, shape.a_k_major)
+
+    def _add(self, cta: CtaState, result: Array) -> None:
+        type, (lane, column) = self.shape.d, _layout(self.shape, len(self.ctas))
+        lane, column = lane + (self.target >> 16), column + (self.target & 0xFFFF)
+        cta.tensor.check(int(column.min()), int(column.max() - column.min()) + 1, "a product writes")
+        if self.keeps:
+            old = _from_words(cta.tensor.read(lane, column, "a product adds to"), type)
+            result = result + (old * old.dtype.type(2.0**-self.down) if self.down else old)
+        raw = _to_words(result, type)
+        if self.skipped:
+            kept = np.array([not self.skipped >> int(each) & 1 for each in lane[:, 0]])
+            lane, column, raw = lane[kept], column[kept], raw[kept]
+        cta.tensor.write(lane, column, raw)
 
 
 def _verify(shape: Shape, group: int) -> None:
@@ -333,23 +364,6 @@ def _layout(shape: Shape, group: int) -> tuple[Array, Array]:
     return _rows(rows)[:, None] + 0 * column, column + 0 * row
 
 
-def _accumulate(
-    cta: CtaState, shape: Shape, target: int, result: Array, group: int, keeps: bool, down: int, skipped: int
-) -> None:
-    lane, column = _layout(shape, group)
-    column = column + (target & 0xFFFF)
-    lane = lane + (target >> 16)
-    cta.tensor.check(int(column.min()), int(column.max() - column.min()) + 1, "a product writes")
-    if keeps:
-        old = _from_words(cta.tensor.read(lane, column, "a product adds to"), shape.d)
-        result = result + (old * old.dtype.type(2.0**-down) if down else old)
-    raw = _to_words(result, shape.d)
-    if skipped:
-        kept = np.array([not skipped >> int(each) & 1 for each in lane[:, 0]])
-        lane, column, raw = lane[kept], column[kept], raw[kept]
-    cta.tensor.write(lane, column, raw)
-
-
 def _from_words(raw: Array, type: str) -> Array:
     if type == "f16":
         return raw.astype(np.uint16).view(np.float16).astype(np.float32)
@@ -363,13 +377,15 @@ def _to_words(value: Array, type: str) -> Array:
 
 
 def _tensor_operand(cta: CtaState, address: int, rows: int, shape: Shape) -> Array:
-    """A from tensor memory: a row in a lane, K packed into the columns' 32 bits."""
-    columns = {"f16": 8, "bf16": 8, "tf32": 8, "packed e2m1": 8}.get(shape.a, 8)
+    """A from tensor memory: a row in a lane, its K packed into 8 columns of 32 bits, as many as one product takes."""
     start = address & 0xFFFF
-    cta.tensor.check(start, columns, "a product reads")
-    lane = _rows(rows) + (address >> 16)
-    raw = cta.tensor.read(lane[:, None], np.arange(start, start + columns)[None, :], "a product reads")
+    cta.tensor.check(start, A_COLUMNS, "a product reads")
+    lane = _rows(rows)[:, None] + (address >> 16)
+    raw = cta.tensor.read(lane, np.arange(start, start + A_COLUMNS)[None, :], "a product reads")
     return elements(np.ascontiguousarray(raw).view(np.uint8), shape.a)
+
+
+A_COLUMNS = 8
 
 
 def _scaled(cta: CtaState, left: Array, right: Array, scales: list[int], shape: Shape) -> Array:

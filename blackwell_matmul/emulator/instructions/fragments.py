@@ -213,6 +213,8 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
     keeps = _keeps(build, rest[0])
     signs = [number_of(operand) for operand in rest[1:3]] or [1, 1]
     flips = [number_of(operand) for operand in rest[3:]]
+    if not {*signs} <= {1, -1} or not {*flips} <= {0, 1}:
+        raise Unknown(f"signs are 1 or -1 and transposes 0 or 1, not {signs} and {flips}")
     flips = [0] * (2 - len(flips)) + flips
 
     def run(warp: WarpState, operands: list[int], added: int) -> None:

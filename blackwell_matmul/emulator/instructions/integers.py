@@ -116,7 +116,13 @@ def division(build: Builder, each: Statement) -> Act:
 
 @instruction("rem")
 def remainder(build: Builder, each: Statement) -> Act:
-    return _same(build, each, lambda a, b: np.where(b == 0, a, a - _quotient(a, b) * b))
+    """By zero the dividend, and of 64 bits all of them set, as an H200 gives them."""
+
+    def every(a: Array, b: Array) -> Array:
+        undefined = ~(a ^ a) if a.dtype.itemsize == 8 else a
+        return np.where(b == 0, undefined, a - _quotient(a, b) * b)
+
+    return _same(build, each, every)
 
 
 def _quotient(a: Array, b: Array) -> Array:

@@ -402,6 +402,6 @@ def test_division_by_zero_is_defined_here() -> None:
     a = np.array([5, 0xFFFFFFFF], np.uint32)
     assert apply("div.s32 %d, %a, 0;", np.uint32, a).tolist() == [0xFFFFFFFF] * 2
     assert apply("rem.u32 %d, %a, 0;", np.uint32, a).tolist() == a.tolist()
-    wide = "cvt.u64.u32 %x1, %a; rem.{}64 %x2, %x1, 0; cvt.u32.u64 %d, %x2;"
+    wide = "cvt.u64.u32 %x, %a; rem.{}64 %y, %x, 0; cvt.u32.u64 %d, %y;"
     assert apply(wide.format("u"), np.uint32, a).tolist() == [0xFFFFFFFF] * 2
     assert apply(wide.format("s"), np.uint32, a).tolist() == [0xFFFFFFFF] * 2

@@ -68,10 +68,18 @@ def nothing(build: Builder, each: Statement) -> Act:
 # --- barriers of a CTA
 
 
+_BARRIER_WORDS = {
+    "sync", "arrive", "red", "cta", "warp", "cluster", "wait", "aligned", "relaxed", "release", "acquire", "popc", "u32",
+    "and", "or", "pred",
+}  # fmt: skip
+
+
 @instruction("bar", "barrier")
 def barrier(build: Builder, each: Statement) -> Act:
     """`bar.sync a{, b}`, `.arrive a, b`, `bar.warp.sync mask`, `.red`: by threads, whole warps ("bar", "barrier")."""
     words = each.modifiers
+    if not {*words} <= _BARRIER_WORDS:
+        raise Unknown(f"{each.opcode} is not emulated")
     if "warp" in words:
         return _warp_barrier(build, each)
     if "cluster" in words:

@@ -69,8 +69,8 @@ def nothing(build: Builder, each: Statement) -> Act:
 
 
 _BARRIER_WORDS = {
-    "sync", "arrive", "red", "cta", "warp", "cluster", "wait", "aligned", "relaxed", "release", "acquire", "popc", "u32",
-    "and", "or", "pred",
+    "sync", "arrive", "red", "cta", "warp", "cluster", "wait", "aligned", "relaxed", "release", "acquire", "popc",
+    "and", "or", "pred", "u32",
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from blackwell_matmul import cli
 def test_a_row_for_each_kernel_and_what_holds_it(capsys):
     assert cli.main(["predict", "v0", "v3", "--size", "1024", "1024", "2048"]) == 0
     shown = capsys.readouterr().out
-    assert "predicted for a B200, not measured" in shown
+    assert "predicted for B200, not measured" in shown
     lines = shown.splitlines()
     assert [line.split()[0] for line in lines[2:4]] == ["v0", "v3"]
     assert "v0: the tensor core multiplies for" in " ".join(shown.split())

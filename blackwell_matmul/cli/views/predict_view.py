@@ -24,7 +24,7 @@ def prediction_lines(predictions: Sequence[tuple[str, Prediction]]) -> Iterator[
     from rich.padding import Padding
     from rich.text import Text
 
-    yield Text(f"predicted for a {predictions[0][1].gpu}, not measured", "bold")
+    yield Text(f"predicted for {predictions[0][1].gpu}, not measured", "bold")
     yield table(COLUMNS, [TableRow(_cells(name, each)) for name, each in predictions])
     for name, each in predictions:
         for sentence in each.explanation:

@@ -162,7 +162,7 @@ class WarpState:
         self.strands = [Strand(0, self.alive)]
         self.groups: dict[str, list[list[Any]]] = {}
         self.meetings: dict[int, tuple[int, int]] = {}
-        self.local = Memory("local memory", LOCAL, np.zeros(LANES * local_bytes, np.uint8), tracked=True)
+        self.local = Memory("local memory", LOCAL, np.full(LANES * local_bytes, 0x5A, np.uint8))
         self.timed_out = False
         self.carry = 0  # of each lane, a mask
         self.pipe: Any = None

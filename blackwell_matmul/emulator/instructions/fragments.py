@@ -97,6 +97,23 @@ def registers_of(value: Array, type: str) -> Array:
     return np.ascontiguousarray(raw).view(np.uint32)
 
 
+@instruction("mma.sync.aligned.m8n8k16")
+def multiply_small(build: Builder, each: Statement) -> Act:
+    """`mma.sync.aligned.m8n8k16.row.col.s32.a.b.s32 d, a, b, c` of 8 bits: A's eight rows lie as B's columns do."""
+    types = each.modifiers[-4:]
+    if not {types[1], types[2]} <= {"s8", "u8"}:
+        raise Unknown(f"{each.opcode} is not emulated")
+    d, a, b, c = ([build.source(part, "b32") for part in build.vector(operand)] for operand in each.operands)
+
+    @collective
+    def act(warp: WarpState, mask: int) -> None:
+        result = product(fragment_b(words(warp, a), types[1]), fragment_b(words(warp, b), types[2]))
+        for index, (slot, old) in enumerate(zip(d, words(warp, c))):
+            warp.set(slot, (result[GROUP, 2 * THREAD + index] + old.view(np.int32)).view(np.uint32), mask)
+
+    return act
+
+
 @instruction("mma.sync")
 def multiply(build: Builder, each: Statement) -> Act:
     """`mma.sync.aligned.m16n8kK.row.col.d.a.b.c d, a, b, c` of 8, 16 bits and tf32, and block-scaled ("mma")."""

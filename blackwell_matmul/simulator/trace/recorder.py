@@ -35,6 +35,7 @@ class CycleRecorder(Listener):
         self.parts: dict[str, None] = {}
         self.slots: dict[Cta, int] = {}  # of the CTAs that run
         self.touched: dict[AsyncOperation, str] = {}
+        self.tellers: dict[str, str] = {}  # by the name of an mbarrier, the operation that tells it
         self.concerned: dict[Mbarrier, list[float]] = defaultdict(list)  # cycles, of phases that are not over
 
     def started(self, cta: Cta) -> None:
@@ -52,7 +53,8 @@ class CycleRecorder(Listener):
 
     def stood(self, warp: Warp, location: Location | None, what: str, start: float, end: float) -> None:
         if warp.cta in self.slots and end > start:
-            self._add(self._warp(warp), WAITS + what, start, end, location, _of(warp.cta))
+            told = f", told by {self.tellers[what]}" if what in self.tellers else ""
+            self._add(self._warp(warp), WAITS + what, start, end, location, f"{_of(warp.cta)}{told}")
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
         self.touched[op] = ", ".join(dict.fromkeys(map(str, regions.values())))
@@ -67,6 +69,8 @@ class CycleRecorder(Listener):
 
     def completed(self, op: AsyncOperation, put_off: bool) -> None:
         self.touched.pop(op, None)
+        if op.barrier is not None:
+            self.tellers[op.barrier.name] = op.name
 
     def announced(self, barrier: Mbarrier, count_bytes: int) -> None:
         self.concerned[barrier].append(barrier.cta.engine.time)

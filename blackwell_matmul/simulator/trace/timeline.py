@@ -40,7 +40,7 @@ class Timeline:
 
     @property
     def title(self) -> str:
-        return f"{self.kernel} on a {self.gpu}: predicted, not measured"
+        return f"{self.kernel}, {self.gpu}: predicted, not measured"
 
     def busy_cycles(self, track: str) -> float:
         """For how long something is on a track."""

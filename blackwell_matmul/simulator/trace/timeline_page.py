@@ -50,7 +50,8 @@ main{{flex:1;min-height:0;position:relative}}canvas{{position:absolute;inset:0;w
 touch-action:none;outline:none}}
 #tip{{position:fixed;display:none;max-width:560px;padding:7px 10px;border:1px solid var(--rule);border-radius:6px;
 background:var(--page);color:var(--text);box-shadow:0 3px 12px #0004;pointer-events:none;overflow-wrap:anywhere}}
-#tip b,#tip span,#tip code{{display:block}}#tip span{{color:var(--faint)}}#tip code{{white-space:pre-wrap;margin-top:3px}}
+#tip b,#tip span,#tip code{{display:block}}#tip span{{color:var(--faint)}}
+#tip code{{white-space:pre-wrap;margin-top:3px}}
 </style></head><body>
 <header><h1>{title}</h1><p>{told}. The wheel zooms, dragging moves, a double click shows all.</p>
 <p style="margin-top:6px">{legend}</p></header>
@@ -92,7 +93,8 @@ function drawRow(row, y) {
     const w = b - a > 3 ? b - a - 1 : Math.max(b - a, e[1] === e[2] ? 2 : .7);
     pen.fillStyle = ink[D.kinds[e[3]]];
     pen.fillRect(a, y + 3, w, ROW - 6);
-    if (w > 46) text(D.words[e[4]], a + 5, y, w - 8, D.kinds[e[3]] === "wait" ? ink.text : ink.page);
+    const wait = D.kinds[e[3]] === "wait", name = D.words[e[4]];
+    if (w > 46) text(wait ? name.replace("waits for ", "") : name, a + 5, y, w - 8, wait ? ink.text : ink.page);
   }
 }
 

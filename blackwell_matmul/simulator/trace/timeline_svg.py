@@ -17,6 +17,9 @@ TICKS = 8
 NEAR = 0.4
 """Pixels between neighbours of one kind that become one."""
 
+POINTED = 2
+"""Pixels from which on a box says what it is."""
+
 STYLE = (
     "text{font:11px system-ui,sans-serif;fill:var(--text)}.faint{fill:var(--faint)}"
     ".title{font-size:14px;font-weight:600}" + "".join(f".{kind}{{fill:var(--{kind})}}" for kind in KINDS)
@@ -106,6 +109,8 @@ def _joined(timeline: Timeline, events: list[TimelineEvent]) -> list[tuple[Timel
 
 def _box(timeline: Timeline, first: TimelineEvent, last: TimelineEvent, y: float) -> str:
     start, end = _x(timeline, first.start_cycles), _x(timeline, last.end_cycles)
-    told = f"{first.name}, cycles {first.start_cycles:,.0f} to {last.end_cycles:,.0f}, {first.line}"
     place = f'x="{start:.1f}" y="{y}" width="{max(end - start - 0.3, 0.7):.1f}" height="{ROW - 4}"'
+    if end - start < POINTED:
+        return f'<rect {place} class="{kind_of(first)}"/>'
+    told = f"{first.name}, cycles {first.start_cycles:,.0f} to {last.end_cycles:,.0f}, {first.line}"
     return f'<rect {place} class="{kind_of(first)}"><title>{escape(told)}</title></rect>'

@@ -57,6 +57,13 @@ def test_a_phase_lasts_from_its_first_load_to_its_last_byte():
     assert loads[0].detail.startswith("s_a[0:1")
 
 
+def test_a_wait_says_who_ends_it():
+    timeline = trace_call(resolve("v2", (128, 128, 256)), "B200")
+    waits = {each.name: each.detail for each in timeline.events if each.name.startswith("waits for ")}
+    assert waits["waits for mma_barrier"].endswith("told by tcgen05.commit")
+    assert waits["waits for tma_barriers[1]"].endswith("told by cp.async.bulk.tensor (load)")
+
+
 def test_ctas_that_share_an_sm_have_slots_of_their_own():
     timeline = trace_call(resolve("v3", (4096, 4096, 256)), "B200")
     assert {"slot 0: warp 0", "slot 1: warp 0"} <= set(timeline.tracks)

@@ -64,8 +64,7 @@ class CycleRecorder(Listener):
     def served(self, part: str, sm: int, what: AsyncOperation | Instruction, start: float, end: float) -> None:
         if sm == 0 and end > start:
             self.parts[part] = None
-            detail = self.touched.get(what, "") if isinstance(what, AsyncOperation) else ""
-            self._add(part, what.name, start, end, what.location, detail)
+            self._add(part, what.name, start, end, what.location, self._operands(what))
 
     def completed(self, op: AsyncOperation, put_off: bool) -> None:
         self.touched.pop(op, None)
@@ -97,6 +96,11 @@ class CycleRecorder(Listener):
         self, track: str, name: str, start: float, end: float, location: Location | None, detail: str
     ) -> None:  # fmt: skip
         self.events.append(TimelineEvent(track, name, start, end, self._line(location), detail))
+
+    def _operands(self, what: AsyncOperation | Instruction) -> str:
+        if isinstance(what, Instruction):
+            return ""
+        return ", ".join(filter(None, (_of(what.cta), self.touched.get(what))))
 
     def _line(self, location: Location | None) -> str:
         if location is None:

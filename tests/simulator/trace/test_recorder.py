@@ -54,14 +54,14 @@ def test_a_phase_lasts_from_its_first_load_to_its_last_byte():
     phase = next(each for each in timeline.events if each.track == "tma_barriers[0]")
     assert phase.name == "phase 0" and "parity 0" in phase.detail
     assert phase.start_cycles <= loads[0].start_cycles and phase.end_cycles > loads[1].end_cycles + 400
-    assert loads[0].detail.startswith("s_a[0:1")
+    assert loads[0].detail.startswith("CTA (0, 0, 0), s_a[0:1")
 
 
 def test_a_wait_says_who_ends_it():
     timeline = trace_call(resolve("v2", (128, 128, 256)), "B200")
     waits = {each.name: each.detail for each in timeline.events if each.name.startswith("waits for ")}
     assert waits["waits for mma_barrier"].endswith("told by tcgen05.commit")
-    assert waits["waits for tma_barriers[1]"].endswith("told by cp.async.bulk.tensor (load)")
+    assert waits["waits for tma_barriers[0]"].endswith("told by cp.async.bulk.tensor (load)")
 
 
 def test_ctas_that_share_an_sm_have_slots_of_their_own():

@@ -25,6 +25,7 @@ from blackwell_matmul.cli import (
     predict_command,
     run_command,
     schedules_command,
+    trace_command,
     tune_command,
     verify_command,
 )
@@ -114,6 +115,7 @@ ROOT_EXAMPLES = """Examples:
 - `blackwell-matmul bench`
 - `blackwell-matmul tune v2 --size 4096 4096 4096`
 - `blackwell-matmul predict v0 v1 v2 --size 8192 8192 8192`
+- `blackwell-matmul trace v2 -o v2.html`
 
 `blackwell-matmul run --help`
 """
@@ -140,6 +142,7 @@ def _root(
 
 for _command in (
     run_command.run, check_command.check, schedules_command.schedules, compile_command.compile, bench_command.bench,
-    tune_command.tune, predict_command.predict, doctor_command.doctor, verify_command.verify,
+    tune_command.tune, predict_command.predict, trace_command.trace, doctor_command.doctor,
+    verify_command.verify,
 ):  # fmt: skip
     app.command(epilog=sys.modules[_command.__module__].EXAMPLES)(_command)

@@ -56,6 +56,13 @@ def known_gpu(name: str) -> str:
     return name
 
 
+def timed_gpu(name: str) -> str:
+    from blackwell_matmul.gpu_figures import figures_of
+
+    figures_of(name)
+    return name
+
+
 Size = Annotated[
     tuple[str, str, str] | None,
     typer.Option(metavar="M N K", help="C[M, N] = A[M, K] @ B[N, K].T, in elements.", show_default="1024 1024 1024"),

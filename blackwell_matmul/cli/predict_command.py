@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from blackwell_matmul.cli import options
-from blackwell_matmul.cli.options import Dtype, Json, Pins, Size, checked, known_kernel
+from blackwell_matmul.cli.options import Dtype, Json, Pins, Size, checked, known_kernel, timed_gpu
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.predict_view import prediction_lines
@@ -21,13 +21,6 @@ EXAMPLES = """Examples:
 - `blackwell-matmul predict h2 h5 --size 4096 4096 4096 --gpu H200`
 - `blackwell-matmul predict my_kernel.py:MyMatmul --size 8192 8192 8192 --json`
 """
-
-
-def _gpu(name: str) -> str:
-    from blackwell_matmul.gpu_figures import figures_of
-
-    figures_of(name)
-    return name
 
 
 def predict(
@@ -43,7 +36,7 @@ def predict(
     dtype: Dtype = None,
     schedule: Pins = "",
     gpu: Annotated[
-        str, typer.Option("--gpu", metavar="NAME", help="The GPU by name.", callback=checked(_gpu))
+        str, typer.Option("--gpu", metavar="NAME", help="The GPU by name.", callback=checked(timed_gpu))
     ] = "B200",
     as_json: Json = False,
 ) -> None:

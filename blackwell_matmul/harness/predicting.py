@@ -1,4 +1,5 @@
-"""`predict`: how long a kernel would take on a GPU, known by name, and without the GPU."""
+"""`predict`: how long a kernel would take on a GPU, known by name, and without the GPU; `trace_call`: what runs
+when."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from blackwell_matmul.validation import number, shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.timing.predict import Prediction
+    from blackwell_matmul.simulator.trace.timeline import Timeline
 
 
 MIN_GHZ, MAX_GHZ = 0.1, 10.0
@@ -59,6 +61,13 @@ def predict_call(call: KernelCall, gpu: str, ghz: float | None = None) -> Predic
     products = None if problem is None else 2.0 * problem.m * problem.n * problem.k
     with call.loaded():
         return predict_script(call.script, call.arguments, gpu, _pins(call, gpu) or None, ghz, products)
+
+
+def trace_call(call: KernelCall, gpu: str) -> Timeline:
+    from blackwell_matmul.simulator.timing.predict import record_script
+
+    with call.loaded():
+        return record_script(call.script, call.arguments, gpu, _pins(call, gpu) or None)
 
 
 def _pins(call: KernelCall, gpu: str) -> Mapping[str, object]:

@@ -22,7 +22,7 @@ from blackwell_matmul.simulator.report import Report, coverage
 from blackwell_matmul.simulator.simulate import new_simulation, plain_options, prepare, run_simulation
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import positions, team_from, teams
-from blackwell_matmul.simulator.trace.timeline import around
+from blackwell_matmul.simulator.trace.around import around
 from blackwell_matmul.simulator.trace.tracer import Tracer
 from blackwell_matmul.validation import plain_values, shown
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Effect, Instruction
 from blackwell_matmul.simulator.findings import Finding
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
@@ -140,6 +141,17 @@ class Listener:
 
     def acquired(self, warp: Warp, address: int) -> None:
         """A semaphore has the awaited value."""
+
+    # cycles, where the run has a clock (timing/)
+
+    def took(self, warp: Warp, instruction: Instruction, start: float, end: float) -> None:
+        """An instruction keeps its warp from one cycle to another."""
+
+    def stood(self, warp: Warp, location: Location | None, what: str, start: float, end: float) -> None:
+        """A warp has waited; what: for which mbarrier, threads or operation."""
+
+    def served(self, part: str, sm: int, what: AsyncOperation | Instruction, start: float, end: float) -> None:
+        """A part of an SM works on this, alone; sm: its number in the cluster."""
 
     # besides
 

@@ -1,4 +1,5 @@
-"""`predict_script`: how long a launch of a script takes on a GPU, from figures that are not its own.
+"""`predict_script`: how long a launch of a script takes on a GPU, from figures that are not its own; `record_script`:
+what runs when.
 
 One SM's share of the work is simulated with times (`one_sm.py`), at a clock, and with memory so busy, as follow from
 the time itself: four rounds or so until both agree. Every number is a prediction; cycles are the surest, and a time in
@@ -8,7 +9,8 @@ the time itself: four rounds or so until both agree. Every number is a predictio
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -24,6 +26,8 @@ from blackwell_matmul.simulator.timing.occupancy import resident
 from blackwell_matmul.simulator.timing.one_sm import OneSm, SmTime
 from blackwell_matmul.simulator.timing.sm import Conditions
 from blackwell_matmul.simulator.timing.traffic import Traffic, traffic
+from blackwell_matmul.simulator.trace.recorder import CycleRecorder
+from blackwell_matmul.simulator.trace.timeline import Timeline
 
 ROUNDS = 8
 """At most, until clock and memory agree with the time."""
@@ -105,12 +109,17 @@ class TimedLaunch:
         fewer."""
         some = FEW_TURNS * self.slots
         if self.turns <= 2 * some or (self.events and self.events * self.turns / some < MOST_EVENTS):
-            return self._run(conditions, self.turns)
-        short, long = self._run(conditions, some), self._run(conditions, 2 * some)
+            return self.run(conditions, self.turns)
+        short, long = self.run(conditions, some), self.run(conditions, 2 * some)
         self.events = short.events
         return long.extended(short, (self.turns - 2 * some) / some)
 
-    def _run(self, conditions: Conditions, turns: int) -> SmTime:
+    def shown(self) -> int:
+        """How many turns a timeline has."""
+        some = FEW_TURNS * self.slots
+        return self.turns if self.turns <= 2 * some else some
+
+    def run(self, conditions: Conditions, turns: int) -> SmTime:
         mine: list[list[Position]] = self.clusters[:: self.side][:turns]
         return OneSm(self.simulation, conditions, mine, self.slots, self.gpu.tensor_memory_columns).run()
 
@@ -143,6 +152,32 @@ def predict_script(
 
     Raises InputError for a GPU without figures, and what `simulate` raises.
     """
+    with _launch(script, args, gpu, schedule) as (launch, knobs):
+        return _prediction(launch, settled(launch, ghz), knobs, products)
+
+
+def record_script(
+    script: Any,
+    args: tuple[Any, ...],
+    gpu: str = "B200",
+    schedule: Mapping[str, object] | Schedule | None = None,
+    ghz: float | None = None,
+) -> Timeline:
+    """What ran when, in the first of the turns that `predict_script` runs, or in all."""
+    with _launch(script, args, gpu, schedule) as (launch, _):
+        found = settled(launch, ghz)
+        turns, recorder = launch.shown(), CycleRecorder()
+        launch.simulation.listeners = (recorder,)
+        took = launch.run(found.conditions, turns)
+        part = f"{turns} of {launch.turns} {'clusters' if launch.size > 1 else 'CTAs'} that one SM gets"
+        return recorder.timeline(launch.simulation.lowered.program.name, launch.gpu.name, part, found.ghz, took.cycles)
+
+
+@contextmanager
+def _launch(
+    script: Any, args: tuple[Any, ...], gpu: str, schedule: Mapping[str, object] | Schedule | None
+) -> Iterator[tuple[TimedLaunch, dict[str, object]]]:
+    """With the schedule that it has."""
     figures, device = figures_of(gpu), by_name(gpu)
     assert device is not None and device.name in GPUS
     bound, lowered = prepare(script, args, schedule, device.arch)
@@ -150,8 +185,7 @@ def predict_script(
     for segment in simulation.grid.memory.segments:
         segment.constant = False  # nobody reads it, so that it need not be converted
     try:
-        launch = TimedLaunch(simulation, device, figures)
-        return _prediction(launch, settled(launch, ghz), types_named(bound.init_kwargs), products)
+        yield TimedLaunch(simulation, device, figures), types_named(bound.init_kwargs)
     finally:
         simulation.grid.memory.close()
 
@@ -163,6 +197,7 @@ class Settled(NamedTuple):
     ghz: float
     load: Strain
     moving: Traffic
+    conditions: Conditions
 
 
 def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
@@ -171,19 +206,20 @@ def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
     for _ in range(ROUNDS):
         ghz = pinned_ghz or figures.clock_ghz - figures.clock_fall_ghz * load.tensor
         moving = launch.traffic(working)
-        took = launch.at(launch.conditions(ghz, load, moving))
+        conditions = launch.conditions(ghz, load, moving)
+        took = launch.at(conditions)
         working = took.working or launch.slots  # without tensor memory, all of them
         load = launch.load(took, moving, ghz)
         if abs(took.cycles - before) < AGREE * took.cycles:
             break
         before = took.cycles
-    return Settled(took, ghz, load, moving)
+    return Settled(took, ghz, load, moving, conditions)
 
 
 def _prediction(
     launch: TimedLaunch, found: Settled, schedule: Mapping[str, object], products: float | None
 ) -> Prediction:
-    took, ghz, load, moving = found
+    took, ghz, load, moving, _ = found
     lowered, time_us = launch.simulation.lowered, took.cycles / ghz / 1e3
     return Prediction(
         lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,

@@ -7,19 +7,25 @@ from collections.abc import Callable, Hashable
 
 
 class Pipe:
-    """Serves one after the other. busy: for how long it has."""
+    """Serves one after the other. busy: for how long it has. tell: is called with the cycles of each."""
 
-    __slots__ = ("busy", "free")
+    __slots__ = ("busy", "free", "tell")
 
     def __init__(self) -> None:
         self.free = self.busy = 0.0
+        self.tell: Callable[[float, float], None] = _nobody
 
     def start(self, time: float, cycles: float) -> float:
         """When one that comes at this time, and takes so long, begins."""
         begin = max(time, self.free)
         self.free = begin + cycles
         self.busy += cycles
+        self.tell(begin, self.free)
         return begin
+
+
+def _nobody(start: float, end: float) -> None:
+    pass
 
 
 class Bucket:

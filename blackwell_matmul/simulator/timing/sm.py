@@ -49,6 +49,14 @@ class Sm:
         self.incoming = Bucket(conditions.bytes_per_ns / conditions.ghz, self.figures.burst_bytes)
         self.lock = TensorMemoryLock(tensor_memory_columns)
 
+    @property
+    def pipes(self) -> dict[str, Pipe]:
+        """Its parts that serve one after the other, as people call them."""
+        return {
+            "TMA loads": self.tma, "cp.async": self.fill, "tensor core": self.tensor, "TMA stores": self.drain,
+            "loads and stores": self.lines,
+        }  # fmt: skip
+
     # tensor core
 
     def multiply(self, time: float, interval: float, steps: int, columns: float, pair: bool) -> float:

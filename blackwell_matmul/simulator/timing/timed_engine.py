@@ -79,6 +79,10 @@ class TimedEngine(Engine):
         self.tellers: dict[str, str] = {}  # by the name of mbarriers, the operation that tells them
         self.current: TimedAgent | None = None  # who runs
         self.waking = 0.0  # from the end of a phase until a warp goes on
+        self.serving: AsyncOperation | Instruction | None = None
+        for number, sm in enumerate(sms):
+            for part, pipe in sm.pipes.items():
+                pipe.tell = partial(self._works, part, number)
         self._served: tuple[float, Warp, Work, float] | None = None  # the last operation
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -121,15 +125,24 @@ class TimedEngine(Engine):
             if isinstance(work, (Multiply, WarpgroupMultiply)) and not agent.multiplies:
                 agent.multiplies, agent.began = True, agent.time
             return  # it starts now, and its warp goes on later
+        since = agent.time
         agent.time += work.cycles
         if isinstance(work, MoveLines):
+            self.serving = work.instruction
             agent.time = self._sm(warp.cta).move_lines(agent.time, work.count_bytes, work.returns)
         elif isinstance(work, (Free, Relinquish)) and warp.index == work.instruction.group.warps.start:
             self.at(agent.time, partial(self._gives_back, warp.cta, work))
+        self.tell.took(warp, work.instruction, since, agent.time)
 
     def executed(self, warp: Warp, work: Service) -> None:
         """It has issued it."""
-        self.agents[warp].time += work.cycles
+        agent = self.agents[warp]
+        self.tell.took(warp, work.instruction, agent.time, agent.time + work.cycles)
+        agent.time += work.cycles
+
+    def _works(self, part: str, number: int, start: float, end: float) -> None:
+        assert self.serving is not None
+        self.tell.served(part, number, self.serving, start, end)
 
     def _gives_back(self, cta: Cta, work: Work) -> None:
         lock = self._sm(cta).lock
@@ -165,6 +178,7 @@ class TimedEngine(Engine):
         wait = agent.wait
         assert wait is not None
         if wait.ready():
+            self.tell.stood(agent.warp, wait.location, _awaited(agent), agent.since, agent.time)
             if agent.multiplies:
                 self.stood[self._stand(wait)] += agent.time - agent.since
             self.at(agent.time, partial(self._resume, agent))
@@ -191,6 +205,7 @@ class TimedEngine(Engine):
         if work.skips:
             op.complete, op.read_phase = _nothing, None
         if work.at_once:
+            self.serving = op
             self.ends[op] = work.serve(self._sm(op.cta), self._latest(op, agent.time))
         else:
             self.queue[op] = None
@@ -204,7 +219,7 @@ class TimedEngine(Engine):
         return max(time, *(self.agents[op.cta.warps[index]].time for index in meeting.brought))
 
     def _serve(self, op: AsyncOperation, work: Service) -> None:
-        sm = self._sm(op.cta)
+        sm, self.serving = self._sm(op.cta), op
         if isinstance(work, Commit):
             sm.end_chain()
             end = max([self.now, *(self.ends[each][1] for each in op.covers if each in self.ends)])
@@ -231,7 +246,8 @@ class TimedEngine(Engine):
         over = max(agent.time, free if reads else end)
         if agent.multiplies:
             self.stood[Stand(instruction.location, "", op.name)] += over - agent.time
-        agent.time = over
+        self.tell.stood(warp, instruction.location, op.name, agent.time, over)
+        agent.time = agent.since = over
         super().wait_for(op, warp, instruction, reads)
 
     def settle(self, op: AsyncOperation) -> None:
@@ -309,6 +325,13 @@ class TimedEngine(Engine):
 def _base_name(barrier: Mbarrier) -> str:
     """Without its number."""
     return barrier.name.rpartition("[")[0] or barrier.name
+
+
+def _awaited(agent: TimedAgent) -> str:
+    barrier = None if agent.wait is None else agent.wait.barrier
+    if barrier is None:
+        return "other warps"
+    return barrier.name if barrier.cta is agent.warp.cta else str(barrier)
 
 
 def _nothing() -> bool:

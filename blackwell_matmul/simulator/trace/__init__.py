@@ -1,1 +1,1 @@
-"""What ran when: a listener, and what a finding shows of its events."""
+"""What ran when: listeners, what a finding shows of their events, and timelines."""

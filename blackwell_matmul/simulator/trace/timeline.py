@@ -1,109 +1,86 @@
-"""The few events around a finding: from the other side's access to this one, and the completion that came too late."""
+"""What ran when in a predicted run of one SM, as plain data, and as Chrome's Trace Event Format has it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from blackwell_matmul.simulator.findings import Event, Finding
-from blackwell_matmul.simulator.machine.cta import spell_warps
-
-LONGEST = 10
-"""Rows of a timeline; the middle of one that is much longer is left out."""
-
-HEAD = 3
-"""Rows before what is left out."""
-
-_WARP = re.compile(r"warp ([0-9]+)")
+INSTANT, SLICE, META = "i", "X", "M"
 
 
-def around(finding: Finding, events: Sequence[Event]) -> tuple[Event, ...]:
-    """What a person needs of a CTA's events to see the finding happen; () when they do not show it."""
-    at = next((i for i, event in enumerate(events) if _shows(event, finding)), None)
-    if at is None:
-        return ()
-    start = _start(finding, events, at)
-    warps = _warps(*finding.agents)
-    shown = [event for event in events[start:at] if _concerns(event, warps)]
-    lines = {event.location for event in shown if event.kind != "complete"}
-    shown = [event for event in shown if event.kind != "complete" or event.location in lines]
-    shown += [events[at], *_too_late(finding, events[at + 1 :])]
-    return _shortened(_merged(_without_repeats(shown)))
+@dataclass(frozen=True)
+class TimelineEvent:
+    """From one cycle to another; both are the same where something merely happens. track: who or what it concerns.
+    line: "file.py:12", or "" where no line says it."""
+
+    track: str
+    name: str
+    start_cycles: float
+    end_cycles: float
+    line: str = ""
+    detail: str = ""
 
 
-def _shows(event: Event, finding: Finding) -> bool:
-    return event.kind == "finding" and event.what == finding.code and event.location == finding.location
+@dataclass(frozen=True)
+class Timeline:
+    """Events of each track by their start; on one track they do not overlap. start_cycles, end_cycles: what is shown,
+    counted from the launch. part: which part of the SM's work it is. ghz: the clock. tracks: from top to bottom.
+    sources: the text of each line."""
+
+    kernel: str
+    gpu: str
+    part: str
+    ghz: float
+    start_cycles: float
+    end_cycles: float
+    tracks: tuple[str, ...]
+    events: tuple[TimelineEvent, ...]
+    sources: Mapping[str, str]
+    predicted: bool = True
+
+    @property
+    def title(self) -> str:
+        return f"{self.kernel}, {self.gpu}: predicted, not measured"
+
+    def busy_cycles(self, track: str) -> float:
+        """For how long something is on a track."""
+        return sum(each.end_cycles - each.start_cycles for each in self.events if each.track == track)
+
+    def between(self, start_cycles: float, end_cycles: float) -> Timeline:
+        """What lies in these cycles, events cut at their ends."""
+        start, end = max(start_cycles, self.start_cycles), min(end_cycles, self.end_cycles)
+        cut = (
+            replace(each, start_cycles=max(start, each.start_cycles), end_cycles=min(end, each.end_cycles))
+            for each in self.events
+            if each.start_cycles < end and each.end_cycles > start
+        )
+        return replace(self, start_cycles=start, end_cycles=end, events=tuple(cut))
+
+    def as_chrome_trace(self) -> dict[str, object]:
+        """For ui.perfetto.dev and chrome://tracing: ts and dur in µs, whole ns, so that neighbours do not overlap."""
+        rows = {track: number for number, track in enumerate(self.tracks, 1)}
+        names = [_meta("process_name", 0, name=self.title)]
+        for track, row in rows.items():
+            names += [_meta("thread_name", row, name=track), _meta("thread_sort_index", row, sort_index=row)]
+        events = names + [self._chrome_event(each, rows[each.track]) for each in self.events]
+        other = {
+            "predicted": self.predicted,
+            "kernel": self.kernel,
+            "gpu": self.gpu,
+            "part": self.part,
+            "GHz": self.ghz,
+        }
+        return {"traceEvents": events, "displayTimeUnit": "ns", "otherData": other}
+
+    def _chrome_event(self, each: TimelineEvent, row: int) -> dict[str, object]:
+        start, end = round(each.start_cycles / self.ghz), round(each.end_cycles / self.ghz)
+        kind = {"ph": SLICE, "dur": (end - start) / 1e3} if end > start else {"ph": INSTANT, "s": "t"}
+        args = {
+            "cycles": [round(each.start_cycles, 1), round(each.end_cycles, 1)], "line": each.line,
+            "source": self.sources.get(each.line, ""), "detail": each.detail,
+        }  # fmt: skip
+        return {"name": each.name, "pid": 1, "tid": row, "ts": start / 1e3, **kind, "args": args}
 
 
-def _start(finding: Finding, events: Sequence[Event], at: int) -> int:
-    """Where the other side last did something (what is left behind at the exit has only one); if that is not known, a
-    few events before."""
-    culprit, line = _warps(*finding.agents[1:]), finding.other
-    if line is None and finding.code.endswith("-at-exit"):
-        line = finding.location
-    for i in range(at - 1, -1, -1):
-        if line is not None and events[i].location == line and events[i].kind not in ("complete", "finding"):
-            if not culprit or _warps(events[i].agent) <= culprit:
-                return i
-    return max(0, at - 2 * LONGEST)
-
-
-def _warps(*agents: str) -> set[int]:
-    """The warps that these names speak of."""
-    return {int(number) for agent in agents for number in _WARP.findall(agent)}
-
-
-def _concerns(event: Event, warps: set[int]) -> bool:
-    """Events of these warps (of all, when none is named), of all warps together, and of asynchronous agents; but no
-    other finding."""
-    if event.kind == "finding":
-        return False
-    together = event.kind == "resume" and event.what.startswith("sync")
-    return together or not warps or _warps(event.agent) <= warps
-
-
-def _too_late(finding: Finding, events: Sequence[Event]) -> list[Event]:
-    """The end of the operation that the other side had started."""
-    return [event for event in events if event.kind == "complete" and event.location == finding.other][:1]
-
-
-def _without_repeats(events: Sequence[Event]) -> list[Event]:
-    """An instruction's own words for its issue come after the general ones, and are better; so is a finding."""
-    kept: list[Event] = []
-    for event in events:
-        before = kept[-1] if kept else None
-        if before is not None and event.kind == before.kind == "issue":
-            if (before.agent, before.location) == (event.agent, event.location):
-                kept.pop()
-        kept.append(event)
-    return kept
-
-
-def _merged(events: Sequence[Event]) -> list[Event]:
-    """One row for neighbours that do the same in several warps."""
-    rows: list[list[Event]] = []
-    for event in events:
-        if rows and _alike(rows[-1][0], event) and all(event.agent != other.agent for other in rows[-1]):
-            rows[-1].append(event)
-        else:
-            rows.append([event])
-    return [replace(row[0], agent=_spell([event.agent for event in row])) for row in rows]
-
-
-def _alike(one: Event, other: Event) -> bool:
-    both_warps = _WARP.fullmatch(one.agent) and _WARP.fullmatch(other.agent)
-    return bool(both_warps) and (one.kind, one.what, one.location) == (other.kind, other.what, other.location)
-
-
-def _spell(agents: list[str]) -> str:
-    return agents[0] if len(agents) == 1 else spell_warps(sorted(int(agent.split()[1]) for agent in agents))
-
-
-def _shortened(events: list[Event]) -> tuple[Event, ...]:
-    if len(events) <= LONGEST + 2:
-        return tuple(events)
-    tail = LONGEST - HEAD - 1
-    left_out = events[HEAD:-tail]
-    gap = replace(left_out[0], agent="", kind="gap", what=f"{len(left_out)} more", location=None)
-    return (*events[:HEAD], gap, *events[-tail:])
+def _meta(what: str, row: int, **args: object) -> dict[str, object]:
+    return {"ph": META, "name": what, "pid": 1, "tid": row, "args": args}

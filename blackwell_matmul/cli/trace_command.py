@@ -1,0 +1,112 @@
+"""`trace`: what runs when on one SM of a GPU that is not here, as a file to look at."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from blackwell_matmul.cli import options
+from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, checked, timed_gpu
+from blackwell_matmul.cli.output import finish, named
+from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.errors import InputError
+
+if TYPE_CHECKING:
+    from blackwell_matmul.simulator.trace.timeline import Timeline
+
+EXAMPLES = """Examples:
+
+- `blackwell-matmul trace v2 --gpu B200 --size 1024 1024 1024 -o v2.html`
+- `blackwell-matmul trace v5 --size 8192 8192 8192 -o v5.json`
+- `blackwell-matmul trace v3 --cycles 4000 9000 -o v3.svg`
+
+A page is opened by a browser, JSON by ui.perfetto.dev, and SVG is a picture.
+"""
+
+ENDINGS = (".html", ".json", ".svg")
+
+
+def _output(name: str) -> str:
+    path = Path(name)
+    if path.suffix.lower() not in ENDINGS:
+        raise InputError(
+            f"-o is {name[:200]!r}; the file's name must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}."
+        )
+    if not path.parent.is_dir() or path.is_dir():
+        raise InputError(f"-o is {name[:200]!r}; it must be a file in a folder that is there.")
+    return name
+
+
+def trace(
+    kernel: Kernel,
+    output: Annotated[
+        str,
+        typer.Option("--output", "-o", metavar="FILE", help="A .html, .json or .svg file.", callback=checked(_output)),
+    ],
+    size: Size = None,
+    dtype: Dtype = None,
+    schedule: Pins = "",
+    gpu: Annotated[
+        str, typer.Option("--gpu", metavar="NAME", help="The GPU by name.", callback=checked(timed_gpu))
+    ] = "B200",
+    cycles: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="START END", help="These cycles alone.", show_default="all"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Draw what runs when in a predicted run: warps, TMA, tensor core and mbarriers of one SM.
+
+    Nothing is measured. The file's ending says what it is: a page, Chrome's trace format, or a picture.
+
+    Exit code 0: written. 2: could not be.
+    """
+    request, window = options.kernel_request(kernel, size, dtype, schedule), _window(cycles)
+    with terminal.progress("predicting", quiet=as_json), redirect_stdout(sys.stderr):
+        from blackwell_matmul.harness.predicting import trace_call
+
+        timeline = trace_call(request.resolved(None), gpu)
+    if window is not None:
+        timeline = _cut(timeline, *window)
+    _write(timeline, Path(output))
+    record = {"kernel": timeline.kernel, "gpu": timeline.gpu, "predicted": True, "part": timeline.part, "file": output}
+    record |= {"cycles": [timeline.start_cycles, timeline.end_cycles], "events": len(timeline.events)}
+    told = f"{output}: {timeline.title}; {timeline.part}, {len(timeline.events)} events."
+    finish(as_json, lambda: named(kernel, record), lambda: terminal.printable(told))
+
+
+def _window(cycles: tuple[str, str] | None) -> tuple[int, int] | None:
+    if cycles is None:
+        return None
+    start, end = (options.integer(f"{name} of --cycles", text) for name, text in zip(("START", "END"), cycles))
+    if not 0 <= start < end:
+        raise InputError(f"--cycles is {start} {end}; START must be at least 0, and END more than START.")
+    return start, end
+
+
+def _cut(timeline: Timeline, start: int, end: int) -> Timeline:
+    if start >= timeline.end_cycles:
+        raise InputError(f"--cycles starts at {start}; the run is over after {timeline.end_cycles:.0f} cycles.")
+    return timeline.between(start, end)
+
+
+def _write(timeline: Timeline, path: Path) -> None:
+    from blackwell_matmul.files import write_whole
+
+    ending = path.suffix.lower()
+    if ending == ".json":
+        content = json.dumps(timeline.as_chrome_trace(), allow_nan=False)
+    elif ending == ".html":
+        from blackwell_matmul.simulator.trace.timeline_page import as_html
+
+        content = as_html(timeline)
+    else:
+        from blackwell_matmul.simulator.trace.timeline_svg import as_svg
+
+        content = as_svg(timeline)
+    write_whole(path, content.encode())

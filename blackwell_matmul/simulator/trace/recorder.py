@@ -1,0 +1,128 @@
+"""A listener that keeps what ran when on the first SM of a run with a clock.
+
+Tracks: each part of the SM that serves one after the other, the warps of the CTAs that it holds, by slot, since another
+CTA comes to where one has left, and their mbarriers: from the first that concerns a phase to its end.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.listener import Listener
+from blackwell_matmul.simulator.machine.barrier import Mbarrier
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
+from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.trace.timeline import Timeline, TimelineEvent
+
+WAITS = "waits for "
+"""How the name of an event begins in which a warp stands."""
+
+FIRST = "slot 0: "
+
+
+class CycleRecorder(Listener):
+    def __init__(self) -> None:
+        self.events: list[TimelineEvent] = []
+        self.sources: dict[str, str] = {}
+        self.parts: dict[str, None] = {}
+        self.slots: dict[Cta, int] = {}  # of the CTAs that run
+        self.touched: dict[AsyncOperation, str] = {}
+        self.tellers: dict[str, str] = {}  # by the name of an mbarrier, the operation that tells it
+        self.concerned: dict[Mbarrier, list[float]] = defaultdict(list)  # cycles, of phases that are not over
+
+    def started(self, cta: Cta) -> None:
+        if cta.rank == 0:
+            taken = set(self.slots.values())
+            self.slots[cta] = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+
+    def returned(self, warp: Warp) -> None:
+        if all(each.returned for each in warp.cta.warps):
+            self.slots.pop(warp.cta, None)
+
+    def took(self, warp: Warp, instruction: Instruction, start: float, end: float) -> None:
+        if warp.cta in self.slots and end > start:
+            self._add(self._warp(warp), instruction.name, start, end, instruction.location, _of(warp.cta))
+
+    def stood(self, warp: Warp, location: Location | None, what: str, start: float, end: float) -> None:
+        if warp.cta in self.slots and end > start:
+            told = f", told by {self.tellers[what]}" if what in self.tellers else ""
+            self._add(self._warp(warp), WAITS + what, start, end, location, f"{_of(warp.cta)}{told}")
+
+    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        self.touched[op] = ", ".join(dict.fromkeys(map(str, regions.values())))
+        if op.barrier is not None:
+            self.concerned[op.barrier].append(warp.cta.engine.time)
+
+    def served(self, part: str, sm: int, what: AsyncOperation | Instruction, start: float, end: float) -> None:
+        if sm == 0 and end > start:
+            self.parts[part] = None
+            self._add(part, what.name, start, end, what.location, self._operands(what))
+
+    def completed(self, op: AsyncOperation, put_off: bool) -> None:
+        self.touched.pop(op, None)
+        if op.barrier is not None:
+            self.tellers[op.barrier.name] = op.name
+
+    def announced(self, barrier: Mbarrier, count_bytes: int) -> None:
+        self.concerned[barrier].append(barrier.cta.engine.time)
+
+    def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
+        """Its warps run ahead of the others: what they told after this cycle is of the next phase."""
+        now: float = barrier.cta.engine.time
+        told = self.concerned[barrier]
+        self.concerned[barrier] = [each for each in told if each > now]
+        if barrier.cta in self.slots:
+            track, parity = self._in_slot(barrier.cta, barrier.name), f"{_of(barrier.cta)}, parity {phase & 1}"
+            self._add(track, f"phase {phase}", min([now, *told]), now, barrier.location, parity)
+
+    def timeline(self, kernel: str, gpu: str, part: str, ghz: float, cycles: float) -> Timeline:
+        """cycles: of the run. Where there is one slot, no name says so."""
+        alone = FIRST if all(each.track in self.parts or each.track.startswith(FIRST) for each in self.events) else ""
+        found = [replace(each, track=each.track.removeprefix(alone)) for each in self.events]
+        slotted = sorted({each.track for each in self.events} - self.parts.keys(), key=_place)
+        tracks = (*self.parts, *(track.removeprefix(alone) for track in slotted))
+        found.sort(key=lambda each: each.start_cycles)
+        return Timeline(kernel, gpu, part, ghz, 0.0, cycles, tracks, tuple(found), self.sources)
+
+    def _add(
+        self, track: str, name: str, start: float, end: float, location: Location | None, detail: str
+    ) -> None:  # fmt: skip
+        self.events.append(TimelineEvent(track, name, start, end, self._line(location), detail))
+
+    def _operands(self, what: AsyncOperation | Instruction) -> str:
+        if isinstance(what, Instruction):
+            return ""
+        return ", ".join(filter(None, (_of(what.cta), self.touched.get(what))))
+
+    def _line(self, location: Location | None) -> str:
+        if location is None:
+            return ""
+        line = f"{os.path.basename(location.file)}:{location.line}"
+        if line not in self.sources:
+            self.sources[line] = linecache.getline(location.file, location.line).strip()
+        return line
+
+    def _warp(self, warp: Warp) -> str:
+        return self._in_slot(warp.cta, f"warp {warp.index}")
+
+    def _in_slot(self, cta: Cta, name: str) -> str:
+        return f"slot {self.slots[cta]}: {name}"
+
+
+def _place(track: str) -> tuple[object, ...]:
+    """Slot by slot its warps and its mbarriers, by number."""
+    slot, name = track.split(": ", 1)
+    words = [int(each) if each.isdigit() else each for each in re.split(r"(\d+)", name)]
+    return int(slot.removeprefix("slot ")), not name.startswith("warp "), words
+
+
+def _of(cta: Cta) -> str:
+    return f"CTA {cta.position}"

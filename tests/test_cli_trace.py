@@ -1,0 +1,51 @@
+"""`blackwell-matmul trace`."""
+
+import json
+
+import pytest
+
+from blackwell_matmul import cli
+
+SMALL = ["v2", "--size", "256", "256", "256"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "begins"), [("html", "<!doctype html>"), ("svg", "<svg"), ("json", '{"traceEvents"')]
+)
+def test_the_ending_decides(tmp_path, capsys, ending, begins):
+    file = tmp_path / f"v2.{ending}"
+    assert cli.main(["trace", *SMALL, "-o", str(file)]) == 0
+    assert file.read_text().startswith(begins)
+    assert "predicted, not measured" in " ".join(capsys.readouterr().out.split())
+
+
+def test_json_says_where_and_what(tmp_path, capsys):
+    file = tmp_path / "v2.json"
+    words = ["trace", *SMALL, "--gpu", "b300", "--cycles", "3000", "4000", "-o", str(file), "--json"]
+    assert cli.main(words) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["rung"], record["gpu"], record["predicted"], record["file"]) == ("v2", "B300", True, str(file))
+    assert record["cycles"] == [3000, 4000]
+    events = json.loads(file.read_text())["traceEvents"]
+    assert sum(each["ph"] != "M" for each in events) == record["events"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "--output"),
+        (["-o", "v2.pdf"], "must end in .html, .json or .svg"),
+        (["-o", "v2"], "must end in .html, .json or .svg"),
+        (["-o", "nowhere/v2.html"], "a folder that is there"),
+        (["-o", "v2.html", "--gpu", "B1000"], "time can be predicted for B200"),
+        (["-o", "v2.html", "--cycles", "5", "x"], "END of --cycles"),
+        (["-o", "v2.html", "--cycles", "9", "5"], "END more than START"),
+        (["-o", "v2.html", "--cycles", "900000", "900001"], "the run is over after"),
+    ],
+)
+def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, words, why):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["trace", *SMALL, *words]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert why in told and "Traceback" not in told
+    assert not list(tmp_path.iterdir())

@@ -7,7 +7,7 @@ from typing import Any
 
 import griffe
 
-FIELD = re.compile(r"(?:^|(?<=[.;)])\s)(?P<names>\w+(?:, \w+)*): ", re.MULTILINE)
+FIELD = re.compile(r"(?:^|(?:;|(?<=[.)]))\s)(?P<names>\w+(?:, \w+)*): ", re.MULTILINE)
 
 
 def as_list(text: str, known: set[str]) -> str:

@@ -27,8 +27,8 @@ class Section(NamedTuple):
 SECTIONS = {
     "running": Section(
         "Run and check",
-        "Simulate a kernel, check its ordering, compare its result, predict its time. `check` and `assert_clean` want a "
-        "kernel; `run_matmul` and `run_script` make the inputs, too.",
+        "Simulate a kernel, check its ordering, compare its result, predict its time. `simulate` and `check` want "
+        "tensors; `assert_clean`, `run_matmul` and `run_script` make them.",
         (
             *("simulate", "check", "assert_clean", "run_matmul", "run_script", "check_matmul", "schedules", "predict"),
             *("matmul", "compile", "compile_many", "emulate", "load"),
@@ -53,7 +53,9 @@ SECTIONS = {
             "GeforceMatmulV0",
         ),
     ),
-    "problems": Section("Problems and GPUs", "What is multiplied, how, and on what.", ("Problem", "Schedule", "Gpu", "GPUS")),
+    "problems": Section(
+        "Problems and GPUs", "What is multiplied, how, and on what.", ("Problem", "Schedule", "Gpu", "GPUS")
+    ),
     "errors": Section(
         "Errors",
         "All that the package raises on purpose; each message is one sentence that says what would work.",
@@ -78,7 +80,12 @@ def pages() -> dict[str, str]:
 
 
 def _index() -> str:
-    lines = ["# Reference", "", "All of these are imported from `blackwell_matmul`; nothing is loaded before it is used.", ""]
+    lines = [
+        "# Reference",
+        "",
+        "All of these are imported from `blackwell_matmul`; nothing is loaded before it is used.",
+        "",
+    ]
     for name, section in SECTIONS.items():
         links = ", ".join(f"[`{each}`]({name}.md#{_path(each)})" for each in section.names)
         lines += [f"**[{section.title}]({name}.md)**: {links}", ""]

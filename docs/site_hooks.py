@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: a source file that a page links to becomes a page of the site, and so do `PAGES` and the reference."""
+"""Hooks of mkdocs: a source file that a page links to becomes a page, and so do `PAGES` and the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README is true: its Python runs, its commands run, its links lead somewhere."""
+"""The README and the pages that go on from it are true: their Python and their commands run, their links lead on."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ import pytest
 from blackwell_matmul import cli
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-TEXTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+GUIDES = ("README.md", "docs/command_line.md", "docs/checking.md")
+TEXTS = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", *GUIDES, "docs/measured.md", "docs/dependencies.md")
 
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+PROSE = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in GUIDES)
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PROSE, flags=re.MULTILINE | re.DOTALL)
 SNIPPETS = [text for language, text in BLOCKS if language == "python"]
 OUTPUTS = [text for language, text in BLOCKS if language == "text"]
-COMMANDS = [line.split("  #")[0].strip() for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
+LINES = [line.split("  #")[0].strip() for language, text in BLOCKS if language == "sh" for line in text.splitlines()]
+COMMANDS = list(dict.fromkeys(LINES))
 
 
 @pytest.fixture(autouse=True)
@@ -82,12 +84,24 @@ def test_ci_calls_the_readme_test_command() -> None:
     assert "\nmake test" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
 
 
+def test_public_ci_calls_the_same() -> None:
+    assert "      - run: .ci/run\n" in (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+
+
+def test_completion_knows_commands_and_options() -> None:
+    for words, expected in (("blackwell-matmul sche", "schedules"), ("blackwell-matmul run --po", "--policy")):
+        asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "PYTHONPATH": str(ROOT)}
+        env = os.environ | asked | {"_BLACKWELL_MATMUL_COMPLETE": "complete_bash"}
+        command = [sys.executable, "-m", "blackwell_matmul"]
+        assert subprocess.run(command, env=env, capture_output=True, text=True, timeout=60).stdout.split() == [expected]
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_relative_links_exist(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text) + re.findall(r"(?:src|href)=\"([^\"#]+)\"", text)
     relative = [link for link in links if not re.match(r"[a-z]+:", link)]
-    missing = [link for link in relative if not (ROOT / link).exists()]
+    missing = [link for link in relative if not (ROOT / name).parent.joinpath(link).exists()]
     assert not missing
 
 

@@ -57,6 +57,10 @@ def run(installed: Path, tmp_path: Path):
     return ran
 
 
+def test_type_checkers_may_read_it(installed):
+    assert (installed / "blackwell_matmul" / "py.typed").is_file()
+
+
 def test_the_command_line_says_what_it_offers(run, installed):
     assert (installed / "bin" / "blackwell-matmul").is_file()
     assert "--baselines" in run("-m", "blackwell_matmul", "bench", "--help")

@@ -199,7 +199,7 @@ class Run:
 
     findings: errors, then unguaranteed facts, causes first; repeats merged. events: the first CTA's steps (see
     `simulate`).
-    schedule: the script's __init__ arguments, types by name. seconds: host time of the simulation, not of any GPU.
+    schedule: the script's `__init__` arguments, types by name. seconds: host time of the simulation, not of any GPU.
     counts: how often each instruction was executed, by a warp. disagreements: clauses on tensors that differ in type,
     shape or strides from what the kernel takes them as; no faults by themselves, but why a result is wrong.
     """

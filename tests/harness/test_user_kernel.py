@@ -451,11 +451,11 @@ def test_an_assigned_global_name_is_told(write, command):
     assert "my_kernel.py:18)" in err
 
 
-def test_the_readme_shows_what_a_kernel_file_prints(tmp_path, monkeypatch, command):
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```", readme, flags=re.MULTILINE | re.DOTALL)
+def test_the_page_shows_what_a_kernel_file_prints(tmp_path, monkeypatch, command):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "command_line.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
     kernel = next(text for language, text in blocks if language == "python" and "class Relu" in text)
-    shell, shown = next(text.splitlines() for language, text in blocks if language == "console")
+    shell, shown = next(text.splitlines() for language, text in blocks if language == "console" and "Relu" in text)
     (tmp_path / "my_kernel.py").write_text(kernel)
     monkeypatch.chdir(tmp_path)
     code, out, err = command(*shell.removeprefix("$ blackwell-matmul ").split())

@@ -76,10 +76,22 @@ def test_barriers_of_a_pair_are_the_kernels() -> None:
 def test_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=120)
     assert result.returncode == 0, result.stdout + result.stderr
-    for page in ("index", "00-tma", "v0", "v1", "v2", "v5", "v6"):
+    for page in (
+        "index",
+        "00-tma",
+        "v0",
+        "v1",
+        "v2",
+        "v5",
+        "v6",
+        "measured",
+        "reference/running",
+        "reference/commands",
+    ):
         html = (tmp_path / "site" / f"{page}.html").read_text(encoding="utf-8")
         assert not re.findall(r'(?:src|rel="stylesheet" href)="https?://', html), (
             "the site loads something from elsewhere"

@@ -268,7 +268,7 @@ def multiply(build: Builder, each: Statement) -> Act:
             target, scales = d(warp, lane), [read(warp, lane) for read in scale_addresses]
             skipped = sum(read(warp, lane) << 32 * index for index, read in enumerate(masked))
             keeps = bool(enable(warp) >> lane & 1)
-            found = Product(
+            found = TensorProduct(
                 _pair(warp.cta, group), shape, target, left, right, a_in_tensor, scales, keeps, down, skipped
             )
             _issue(warp.cta, found.run)
@@ -292,7 +292,7 @@ def _issue(cta: CtaState, act: Callable[[], None]) -> None:
 
 
 @dataclass(frozen=True)
-class Product:
+class TensorProduct:
     """A product with its operands read. Each CTA of a pair has half of A's rows and half of B's columns, and gets its
     rows of the result. keeps: whether D is added to, times 2 ** -down. skipped: lanes that are not written, a mask.
     """

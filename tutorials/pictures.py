@@ -1,4 +1,6 @@
-"""Draws the pictures of the tutorials into images/, from simulator runs. Usage: python tutorials/pictures.py
+"""Draws the pictures of the tutorials into images/, from simulator runs and, of the ladder, from a result of bench/.
+
+Usage: python tutorials/pictures.py
 
 A run's events say who did what, in which order, with every asynchronous operation as late as the rules allow; story.py
 makes bars of them. The same run always gives the same bytes.
@@ -6,6 +8,7 @@ makes bars of them. The same run always gives the same bytes.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -38,6 +41,7 @@ from blackwell_matmul.simulator.findings import Event
 from blackwell_matmul.simulator.listener import Listener
 
 IMAGES = Path(__file__).resolve().parent / "images"
+BENCH = Path(__file__).resolve().parents[1] / "bench" / "results"
 
 INK, QUIET, LINE, FAINT = "#1f2328", "#57606a", "#d0d7de", "#eef0f3"
 WARP, COPY, TENSOR, STORE = "#3b6ea5", "#2c8c7c", "#d9761a", "#7a5ea8"
@@ -558,7 +562,29 @@ def tma_multicast() -> Canvas:
     return canvas
 
 
+def ladder_b200() -> Canvas:
+    """Cycles of the seven rungs on a B200: NVIDIA's samples as published and as predicted, and ours, predicted."""
+    rows = json.loads((BENCH / "time_model.json").read_text(encoding="utf-8"))["samples"]
+    canvas = Canvas(7.6, 3.3, "B200, 8192 x 8192 x 8192 fp16: millions of SM cycles, less is better")
+    left, bottom, height, step = 0.55, 2.55, 1.75, 1.0
+    series = (("published", QUIET), ("predicted", COPY), ("own", TENSOR))
+    scale = height / max(row[name] for row in rows for name, _ in series)
+    for place, row in enumerate(rows):
+        start = left + place * step
+        canvas.text(start + 0.4, bottom + 0.15, row["name"].upper(), 8, INK, ha="center")
+        for index, (name, color) in enumerate(series):
+            tall = row[name] * scale
+            canvas.box(start + index * 0.27, bottom - tall, 0.25, tall, color)
+            canvas.text(start + index * 0.27 + 0.125, bottom - tall - 0.09, f"{row[name]:.2f}", 5.5, ha="center")
+    told = ("published sample, measured by its authors", "the same, predicted", "this ladder's rung, predicted")
+    for index, (text, (_, color)) in enumerate(zip(told, series, strict=True)):
+        canvas.box(left + index * 2.45, 2.92, 0.13, 0.13, color)
+        canvas.text(left + index * 2.45 + 0.2, 2.985, text, 7)
+    return canvas
+
+
 PICTURES: tuple[Callable[[], Canvas], ...] = (
+    ladder_b200,
     tma_time,
     tma_swizzle,
     tma_multicast,

@@ -107,14 +107,20 @@ class TensorMemory:
         self.allocated: dict[int, int] = {}
         self.permit = True
 
-    def allocate(self, columns: int) -> int | None:
+    def free(self, columns: int) -> int | None:
         """The first column of a free range that is aligned to its size; None where there is none."""
         for start in range(0, TENSOR_COLUMNS, columns):
             if all(start + columns <= low or low + size <= start for low, size in self.allocated.items()):
-                self.allocated[start] = columns
-                self.written[:, start : start + columns] = False
                 return start
         return None
+
+    def allocate(self, columns: int) -> int | None:
+        """The same, which is taken from now on and holds nothing."""
+        start = self.free(columns)
+        if start is not None:
+            self.allocated[start] = columns
+            self.written[:, start : start + columns] = False
+        return start
 
     def check(self, column: int, columns: int, what: str) -> None:
         if not any(low <= column and column + columns <= low + size for low, size in self.allocated.items()):

@@ -44,7 +44,7 @@ def allocate(build: Builder, each: Statement) -> Act:
         start = memory.allocate(columns)
         if start is None:
             what = f"for {columns} free columns of tensor memory"
-            return Waiting(lambda: sum(memory.allocated.values()) + columns <= 512, True, lambda: what)
+            return Waiting(lambda: memory.free(columns) is not None, True, lambda: what)
         place = address(warp)[first(mask) : first(mask) + 1]
         warp.cta.cluster.owner(int(place[0])).shared.store(place, np.array([start], np.uint32), 4)
         return None

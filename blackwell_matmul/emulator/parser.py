@@ -219,13 +219,10 @@ class _Parser:
         return self.tokens[first : self.at]
 
     def skip_braces(self) -> None:
-        depth = 0
-        while depth or self.next.text != "{":
-            depth += {"{": 1, "}": -1}.get(self.take().text, 0)
-        self.take()
-        depth = 1
-        while depth:
-            depth += {"{": 1, "}": -1}.get(self.take().text, 0)
+        """All up to the next brace, and what is in it."""
+        while self.next.text != "{":
+            self.take()
+        self.skip_scope()
 
     # --- the module
 

@@ -32,6 +32,11 @@ GUARD_BYTES = 1 << 20
 """Between two tensors nothing is mapped."""
 
 
+def in_ctas(address: int, ranks: int) -> list[int]:
+    """The same place in the shared memory of each CTA of a mask."""
+    return [address & OFFSET | rank << RANK for rank in range(16) if ranks >> rank & 1]
+
+
 class Undefined(EmulationError):
     """The program does what has no meaning; the executor adds the line."""
 

@@ -8,6 +8,7 @@ from blackwell_matmul.emulator.instructions import (
     copies,
     floats,
     fragments,
+    groups,
     integers,
     mbarriers,
     moves,
@@ -15,6 +16,6 @@ from blackwell_matmul.emulator.instructions import (
 )
 
 __all__ = [
-    "carries", "cluster_launch", "control", "convert", "copies", "floats", "fragments", "integers",
+    "carries", "cluster_launch", "control", "convert", "copies", "floats", "fragments", "groups", "integers",
     "mbarriers", "moves", "tensor_cores",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction
-from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
+from blackwell_matmul.emulator.instructions.moves import shared_addresses
 from blackwell_matmul.emulator.lanes import LANES, first, mask_of
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import Statement
@@ -18,7 +18,7 @@ RESPONSE_BYTES = 16
 @instruction("clusterlaunchcontrol.try_cancel")
 def try_cancel(build: Builder, each: Statement) -> Act:
     """`try_cancel.async{.multicast::cluster::all} [response], [mbarrier]`: 16 bytes, counted by complete_tx."""
-    response, barrier = (barrier_address(build, operand) for operand in each.operands)
+    response, barrier = (shared_addresses(build, operand) for operand in each.operands)
     to_all = "multicast::cluster::all" in each.modifiers
 
     def act(warp: WarpState, mask: int) -> None:

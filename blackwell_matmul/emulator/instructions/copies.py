@@ -14,43 +14,12 @@ import numpy as np
 
 from blackwell_matmul.emulator import tensor_map
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
-from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
-from blackwell_matmul.emulator.instructions.moves import _addresses, gather, where
+from blackwell_matmul.emulator.instructions.groups import BULK, COPIES, groups, join, number_of
+from blackwell_matmul.emulator.instructions.moves import addresses_of, gather, shared_addresses, where
 from blackwell_matmul.emulator.lanes import TYPES, Array, first, indices, lanes
 from blackwell_matmul.emulator.machine import CtaState, WarpState
-from blackwell_matmul.emulator.parser import Address, Number, Operand, Statement
-from blackwell_matmul.emulator.spaces import OFFSET, RANK, Memory, Undefined
-
-# --- groups of operations, by warp
-
-
-def _group(warp: WarpState, kind: str) -> list[list[Any]]:
-    """The groups of a kind that were committed, and the open one at the end."""
-    return warp.groups.setdefault(kind, [[]])
-
-
-def commit(warp: WarpState, kind: str) -> None:
-    _group(warp, kind).append([])
-
-
-def wait_group(warp: WarpState, kind: str, count: int) -> None:
-    """Let all but the last `count` groups that were committed complete."""
-    groups = _group(warp, kind)
-    while len(groups) > count + 1:
-        for operation in groups.pop(0):
-            warp.cta.cluster.grid.complete(operation)
-
-
-def wait_all(warp: WarpState, kind: str) -> None:
-    commit(warp, kind)
-    wait_group(warp, kind, 0)
-
-
-def number_of(operand: Operand) -> int:
-    if not isinstance(operand, Number):
-        raise Unknown(f"{operand} is no number")
-    return int(operand.value)
-
+from blackwell_matmul.emulator.parser import Address, Operand, Statement
+from blackwell_matmul.emulator.spaces import OFFSET, RANK, Memory, Undefined, in_ctas
 
 # --- cp.async
 
@@ -61,7 +30,7 @@ def copy(build: Builder, each: Statement) -> Act:
     operands = list(each.operands)
     if any("cache_hint" in word for word in each.modifiers):
         operands.pop()
-    to, source = barrier_address(build, operands[0]), build.address(operands[1])
+    to, source = shared_addresses(build, operands[0]), build.address(operands[1])
     nbytes = number_of(operands[2])
     if nbytes not in (4, 8, 16):
         raise Unknown(f"cp.async copies 4, 8 or 16 bytes and not {nbytes}")
@@ -78,7 +47,7 @@ def copy(build: Builder, each: Statement) -> Act:
         if int(sizes.max()) > nbytes:
             raise Undefined(f"reads {int(sizes.max())} bytes for a copy of {nbytes}")
         operation = warp.cta.cluster.grid.issue("copy", lambda: _copied(warp, targets, places, sizes, nbytes))
-        _group(warp, "cp.async")[-1].append(operation)
+        join(warp, COPIES, operation)
 
     return act
 
@@ -97,32 +66,16 @@ def _copied(warp: WarpState, targets: Array, places: Array, sizes: Array, nbytes
         memory.mark(target, nbytes)
 
 
-@instruction("cp.async.commit_group")
-def commit_copies(build: Builder, each: Statement) -> Act:
-    return lambda warp, mask: commit(warp, "cp.async")
-
-
-@instruction("cp.async.wait_group")
-def wait_copies(build: Builder, each: Statement) -> Act:
-    count = number_of(each.operands[0])
-    return lambda warp, mask: wait_group(warp, "cp.async", count)
-
-
-@instruction("cp.async.wait_all")
-def wait_all_copies(build: Builder, each: Statement) -> Act:
-    return lambda warp, mask: wait_all(warp, "cp.async")
-
-
 @instruction("cp.async.mbarrier.arrive")
 def arrive_behind_copies(build: Builder, each: Statement) -> Act:
     """Arrives, once a lane, when the lane's copies are complete; .noinc: the arrival was counted at the start."""
-    address, counted = barrier_address(build, each.operands[0]), "noinc" in each.modifiers
+    address, counted = shared_addresses(build, each.operands[0]), "noinc" in each.modifiers
 
     def act(warp: WarpState, mask: int) -> None:
         barrier = warp.cta.barrier(int(address(warp)[first(mask)]))
         if not counted:
             barrier.pending += mask.bit_count()
-        before = [operation for group in _group(warp, "cp.async") for operation in group]
+        before = [operation for group in groups(warp, COPIES) for operation in group]
 
         def arrive() -> None:
             for operation in before:
@@ -134,21 +87,6 @@ def arrive_behind_copies(build: Builder, each: Statement) -> Act:
     return act
 
 
-# --- groups of bulk copies
-
-
-@instruction("cp.async.bulk.commit_group")
-def commit_bulk(build: Builder, each: Statement) -> Act:
-    return lambda warp, mask: commit(warp, "bulk")
-
-
-@instruction("cp.async.bulk.wait_group")
-def wait_bulk(build: Builder, each: Statement) -> Act:
-    """With .read, the sources were read; here a copy reads and writes at once."""
-    count = number_of(each.operands[0])
-    return lambda warp, mask: wait_group(warp, "bulk", count)
-
-
 # --- cp.async.bulk, without a tensor map
 
 
@@ -157,10 +95,10 @@ def bulk(build: Builder, each: Statement) -> Act:
     """`cp.async.bulk.to.from [to], [from], bytes{, [mbarrier]}`: bytes in a row, multiples of 16 ("cp.async.bulk")."""
     words, operands = each.modifiers, each.operands
     spaces = [word.split("::")[0] for word in words if word.split("::")[0] in ("shared", "global")]
-    to, source = (_addresses(build, operand, space) for operand, space in zip(operands, spaces))
+    to, source = (addresses_of(build, operand, space) for operand, space in zip(operands, spaces))
     size = build.scalar(operands[2])
     has_barrier = "mbarrier::complete_tx::bytes" in words
-    barrier = barrier_address(build, operands[3]) if has_barrier else None
+    barrier = shared_addresses(build, operands[3]) if has_barrier else None
     multicast = build.scalar(operands[4], "b16") if "multicast::cluster" in words else None
     reduce = _reduction(each) if each.opcode.startswith("cp.reduce") else None
 
@@ -169,15 +107,11 @@ def bulk(build: Builder, each: Statement) -> Act:
             target, place, nbytes = int(to(warp)[lane]), int(source(warp)[lane]), size(warp, lane)
             if (target | place | nbytes) % 16:
                 raise Undefined(f"copies {nbytes} bytes from {place:#x} to {target:#x}, which are no multiples of 16")
-            targets = _ranks(target, multicast(warp, lane)) if multicast else [target]
+            targets = in_ctas(target, multicast(warp, lane)) if multicast else [target]
             signal = int(barrier(warp)[lane]) if barrier else None
             _issue_bulk(warp, targets, place, nbytes, signal, spaces, reduce)
 
     return act
-
-
-def _ranks(target: int, mask: int) -> list[int]:
-    return [target & OFFSET | rank << RANK for rank in range(16) if mask >> rank & 1]
 
 
 def _issue_bulk(
@@ -202,7 +136,7 @@ def _issue_bulk(
 
     operation = grid.issue("copy", run)
     if signal is None:
-        _group(warp, "bulk")[-1].append(operation)
+        join(warp, BULK, operation)
 
 
 def _memory(cta: CtaState, address: int, space: str) -> Memory:
@@ -231,7 +165,7 @@ def store_async(build: Builder, each: Statement) -> Act:
     """`st.async.shared::cluster.mbarrier::complete_tx::bytes{.v4}.b32 [to], value, [mbarrier]`: each lane's value goes
     to the cluster's shared memory, and tells the mbarrier beside it of its bytes ("st.async").
     """
-    to, barrier = barrier_address(build, each.operands[0]), barrier_address(build, each.operands[2])
+    to, barrier = shared_addresses(build, each.operands[0]), shared_addresses(build, each.operands[2])
     reads = [build.reader(part, last_type(each)) for part in build.vector(each.operands[1])]
 
     def act(warp: WarpState, mask: int) -> None:
@@ -280,8 +214,8 @@ def _map_at(warp: WarpState, address: int) -> tensor_map.Map:
 
 def _tensor_load(build: Builder, each: Statement) -> Act:
     words, operands = each.modifiers, each.operands
-    to, (map_address, coordinates) = barrier_address(build, operands[0]), _described(build, operands[1])
-    barrier = barrier_address(build, operands[2])
+    to, (map_address, coordinates) = shared_addresses(build, operands[0]), _described(build, operands[1])
+    barrier = shared_addresses(build, operands[2])
     multicast = build.scalar(operands[3], "b16") if "multicast::cluster" in words else None
     pairs, gathers = "cta_group::2" in words, "tile::gather4" in words
 
@@ -292,7 +226,7 @@ def _tensor_load(build: Builder, each: Statement) -> Act:
             target, signal = int(to(warp)[lane]), int(barrier(warp)[lane])
             if target % 128:
                 raise Undefined(f"copies a box to {target & OFFSET:,} of shared memory, which is no multiple of 128")
-            targets = _ranks(target, multicast(warp, lane)) if multicast else [target]
+            targets = in_ctas(target, multicast(warp, lane)) if multicast else [target]
             boxes = _rows(found, place) if gathers else [tensor_map.box_of(found, _fitting(found, place))]
             _issue_load(warp, found, boxes, targets, _signals(targets, signal, pairs, multicast is not None))
 
@@ -370,7 +304,7 @@ def _nan(type: str) -> bytes:
 
 def _tensor_store(build: Builder, each: Statement) -> Act:
     map_address, coordinates = _described(build, each.operands[0])
-    source = barrier_address(build, each.operands[1])
+    source = shared_addresses(build, each.operands[1])
     combines, scatters = each.opcode.startswith("cp.reduce"), "tile::scatter4" in each.modifiers
 
     def act(warp: WarpState, mask: int) -> None:
@@ -381,7 +315,7 @@ def _tensor_store(build: Builder, each: Statement) -> Act:
             reduce = _reduction(each, found.type) if combines else None
             for box in _rows(found, place) if scatters else [tensor_map.box_of(found, _fitting(found, place))]:
                 run = _storing(warp.cta, found, box, start, reduce)
-                _group(warp, "bulk")[-1].append(warp.cta.cluster.grid.issue("copy", run))
+                join(warp, BULK, warp.cta.cluster.grid.issue("copy", run))
                 start += box.nbytes
 
     return act
@@ -431,7 +365,7 @@ def replace(build: Builder, each: Statement) -> Act:
     """`tensormap.replace.tile.field.space.b1024.type [map], {index,} value` ("tensormap.replace")."""
     field = next(_MAP_FIELDS[word] for word in each.modifiers if word in _MAP_FIELDS)
     space = next(word.split("::")[0] for word in each.modifiers if word.split("::")[0] in ("shared", "global"))
-    address = _addresses(build, each.operands[0], space)
+    address = addresses_of(build, each.operands[0], space)
     index = number_of(each.operands[1]) if len(each.operands) > 2 else None
     value = build.scalar(each.operands[-1], last_type(each))
 
@@ -452,7 +386,7 @@ def replace(build: Builder, each: Statement) -> Act:
 @instruction("tensormap.cp_fenceproxy")
 def copy_map(build: Builder, each: Statement) -> Act:
     """Copies a map from shared to global memory, and orders its use ("tensormap.cp_fenceproxy")."""
-    to, source = build.address(each.operands[0]), barrier_address(build, each.operands[1])
+    to, source = build.address(each.operands[0]), shared_addresses(build, each.operands[1])
     nbytes = number_of(each.operands[2])
 
     def act(warp: WarpState, mask: int) -> None:

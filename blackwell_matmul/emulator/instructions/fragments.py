@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
-from blackwell_matmul.emulator.instructions.copies import commit, number_of, wait_group
-from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
-from blackwell_matmul.emulator.instructions.moves import gather, scatter
+from blackwell_matmul.emulator.instructions.groups import PRODUCTS, join, number_of
+from blackwell_matmul.emulator.instructions.moves import gather, scatter, shared_addresses
 from blackwell_matmul.emulator.lanes import LANES, Array
 from blackwell_matmul.emulator.machine import WarpState, collective
 from blackwell_matmul.emulator.operands import SCALES, descriptor, elements, matrix, product
@@ -182,7 +181,7 @@ def _matrices(each: Statement) -> int:
 def load_matrix(build: Builder, each: Statement) -> Act:
     """`ldmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 d, [row]`: rows of matrix i from lanes 8·i on ("ldmatrix")."""
     count, transposed = _matrices(each), "trans" in each.modifiers
-    targets, address = build.targets(each.operands[0]), barrier_address(build, each.operands[1])
+    targets, address = build.targets(each.operands[0]), shared_addresses(build, each.operands[1])
 
     @collective
     def act(warp: WarpState, mask: int) -> None:
@@ -200,7 +199,7 @@ def load_matrix(build: Builder, each: Statement) -> Act:
 def store_matrix(build: Builder, each: Statement) -> Act:
     """`stmatrix.sync.aligned.m8n8.xN{.trans}.shared.b16 [row], d`: the inverse of ldmatrix ("stmatrix")."""
     count, transposed = _matrices(each), "trans" in each.modifiers
-    address = barrier_address(build, each.operands[0])
+    address = shared_addresses(build, each.operands[0])
     slots = [build.source(part, "b32") for part in build.vector(each.operands[1])]
 
     @collective
@@ -255,7 +254,7 @@ def warpgroup_multiply(build: Builder, each: Statement) -> Act:
         added = keeps(warp)
         grid = warp.cta.cluster.grid
         warp.pipe = grid.issue("product", lambda: run(warp, operands, added), warp.pipe)
-        warp.groups.setdefault("wgmma", [[]])[-1].append(warp.pipe)
+        join(warp, PRODUCTS, warp.pipe)
 
     return act
 
@@ -266,14 +265,3 @@ def _keeps(build: Builder, operand: Any) -> Any:
         return build.predicate(operand)
     read = build.scalar(operand)
     return lambda warp: read(warp, 0)
-
-
-@instruction("wgmma.commit_group")
-def commit_products(build: Builder, each: Statement) -> Act:
-    return lambda warp, mask: commit(warp, "wgmma")
-
-
-@instruction("wgmma.wait_group")
-def wait_products(build: Builder, each: Statement) -> Act:
-    count = number_of(each.operands[0])
-    return lambda warp, mask: wait_group(warp, "wgmma", count)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, instruction
-from blackwell_matmul.emulator.instructions.moves import _addresses
-from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
+from blackwell_matmul.emulator.instructions.moves import shared_addresses
+from blackwell_matmul.emulator.lanes import LANES, first, indices
 from blackwell_matmul.emulator.machine import COUNT_LIMIT, PhaseBarrier, Waiting, WarpState
-from blackwell_matmul.emulator.parser import Address, Nothing, Operand, Statement
+from blackwell_matmul.emulator.parser import Address, Nothing, Statement
 from blackwell_matmul.emulator.spaces import OFFSET, Undefined
-
-
-def barrier_address(build: Builder, operand: Operand) -> Callable[[WarpState], Array]:
-    """The shared-memory addresses of an operand, in the window of the cluster; generic ones as well."""
-    return _addresses(build, operand, "shared")
 
 
 @instruction("mbarrier.init")
 def init(build: Builder, each: Statement) -> Act:
-    address, count = barrier_address(build, each.operands[0]), build.reader(each.operands[1], "b32")
+    address, count = shared_addresses(build, each.operands[0]), build.reader(each.operands[1], "b32")
 
     def act(warp: WarpState, mask: int) -> None:
         for lane in indices(mask):
@@ -41,7 +35,7 @@ def init(build: Builder, each: Statement) -> Act:
 
 @instruction("mbarrier.inval")
 def invalidate(build: Builder, each: Statement) -> Act:
-    address = barrier_address(build, each.operands[0])
+    address = shared_addresses(build, each.operands[0])
 
     def act(warp: WarpState, mask: int) -> None:
         place = int(address(warp)[first(mask)])
@@ -56,7 +50,7 @@ def arrive(build: Builder, each: Statement) -> Act:
     """`mbarrier.arrive{.expect_tx}{.noComplete} state|_, [a]{, count or bytes}`; the state is the phase."""
     operands = list(each.operands)
     state = operands.pop(0) if not isinstance(operands[0], Address) else Nothing()
-    target, address = build.target(state), barrier_address(build, operands[0])
+    target, address = build.target(state), shared_addresses(build, operands[0])
     number = build.reader(operands[1], "b32") if len(operands) > 1 else None
     kind = each.opcode.split(".")[1]
     expects = "expect_tx" in each.modifiers
@@ -86,7 +80,7 @@ def arrive(build: Builder, each: Statement) -> Act:
 @instruction("mbarrier.try_wait", "mbarrier.test_wait")
 def wait(build: Builder, each: Statement) -> Act:
     """`try_wait{.parity} p, [a], phase`: whether that phase is complete. try_wait waits a while, test_wait does not."""
-    target, address = build.target(each.operands[0]), barrier_address(build, each.operands[1])
+    target, address = build.target(each.operands[0]), shared_addresses(build, each.operands[1])
     by_parity = "parity" in each.modifiers
     phase = build.reader(each.operands[2], "b32" if by_parity else "b64")
     waits = each.opcode.startswith("mbarrier.try_wait")

@@ -84,7 +84,7 @@ def load(build: Builder, each: Statement) -> Act:
     operands = build.vector(each.operands[0])
     targets, size, count = [build.target(each) for each in operands], SIZES[type], len(operands)
     widens = [_widener(build, operand, type) for operand in operands]
-    address = _addresses(build, each.operands[1], space)
+    address = addresses_of(build, each.operands[1], space)
     nbytes = count * size
     word, starts = min(nbytes, 16), [np.uint64(start) for start in range(0, nbytes, 16)]
 
@@ -127,13 +127,18 @@ def _widener(build: Builder, register: Operand, type: str) -> Callable[[Array], 
     return lambda value: value.astype(WORDS[size])
 
 
-def _addresses(build: Builder, operand: Operand, space: str) -> Callable[[WarpState], Array]:
+def addresses_of(build: Builder, operand: Operand, space: str) -> Callable[[WarpState], Array]:
     """The addresses of an operand; those of a variable in the parameters or in shared memory are in their window."""
     read = build.address(operand)
     if space == "shared":
         window = np.uint64((1 << WINDOW) - 1)
         return lambda warp: read(warp) & window
     return read
+
+
+def shared_addresses(build: Builder, operand: Operand) -> Callable[[WarpState], Array]:
+    """Those of shared memory, in the window of the cluster; generic ones as well."""
+    return addresses_of(build, operand, "shared")
 
 
 @instruction("st")
@@ -148,7 +153,7 @@ def store(build: Builder, each: Statement) -> Act:
         SIZES[type],
         len(operands),
     )
-    address = _addresses(build, each.operands[0], space)
+    address = addresses_of(build, each.operands[0], space)
 
     def act(warp: WarpState, mask: int) -> None:
         places = address(warp)
@@ -250,7 +255,7 @@ def atomic(build: Builder, each: Statement) -> Act:
     function, space = _OPERATIONS[next(word for word in each.modifiers if word in _OPERATIONS)], space_of(each)
     kind, size, count = _atomic_type(each)
     targets = build.targets(each.operands[0]) if gives else []
-    address = _addresses(build, each.operands[gives], space)
+    address = addresses_of(build, each.operands[gives], space)
     values = [
         [build.reader(part, f"b{8 * size}") for part in build.vector(each_)] for each_ in each.operands[1 + gives :]
     ]

@@ -14,12 +14,13 @@ import numpy as np
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction
 from blackwell_matmul.emulator.instructions.fragments import words
-from blackwell_matmul.emulator.instructions.mbarriers import barrier_address
+from blackwell_matmul.emulator.instructions.groups import TENSOR_STORES, join, wait_all
+from blackwell_matmul.emulator.instructions.moves import shared_addresses
 from blackwell_matmul.emulator.lanes import LANES, Array, first, indices
 from blackwell_matmul.emulator.machine import CtaState, Waiting, WarpState, collective
 from blackwell_matmul.emulator.operands import SCALES, chunks, descriptor, elements, matrix, product
 from blackwell_matmul.emulator.parser import Address, Number, Statement, Vector
-from blackwell_matmul.emulator.spaces import OFFSET, RANK, Undefined
+from blackwell_matmul.emulator.spaces import Undefined, in_ctas
 
 
 def group_of(each: Statement) -> int:
@@ -32,7 +33,7 @@ def group_of(each: Statement) -> int:
 @instruction("tcgen05.alloc")
 def allocate(build: Builder, each: Statement) -> Act:
     """`tcgen05.alloc [shared], columns`: a power of two from 32 to 512; waits for them; shared gets the address."""
-    address, count = barrier_address(build, each.operands[0]), build.scalar(each.operands[1])
+    address, count = shared_addresses(build, each.operands[0]), build.scalar(each.operands[1])
 
     @collective
     def act(warp: WarpState, mask: int) -> Any:
@@ -156,7 +157,7 @@ def store(build: Builder, each: Statement) -> Act:
         if unpacks:
             values = np.stack([values & np.uint32(0xFFFF), values >> np.uint32(16)], axis=1).reshape(-1, LANES)
         operation = warp.cta.cluster.grid.issue("other", lambda: warp.cta.tensor.write(rows, columns, values))
-        warp.groups.setdefault("tcgen05.st", [[]])[-1].append(operation)
+        join(warp, TENSOR_STORES, operation)
 
     return act
 
@@ -173,11 +174,7 @@ def wait_loads(build: Builder, each: Statement) -> Act:
 
 @instruction("tcgen05.wait::st")
 def wait_stores(build: Builder, each: Statement) -> Act:
-    def act(warp: WarpState, mask: int) -> None:
-        for operation in warp.groups.pop("tcgen05.st", [[]])[-1]:
-            warp.cta.cluster.grid.complete(operation)
-
-    return act
+    return lambda warp, mask: wait_all(warp, TENSOR_STORES)
 
 
 # --- products
@@ -470,16 +467,13 @@ def commit(build: Builder, each: Statement) -> Act:
     """`tcgen05.commit.cta_group::g.mbarrier::arrive::one{.multicast::cluster}.b64 [mbarrier]{, ctas}`: arrives when all
     that the CTA gave to the tensor core is complete ("tcgen05.commit").
     """
-    address = barrier_address(build, each.operands[0])
+    address = shared_addresses(build, each.operands[0])
     multicast = build.scalar(each.operands[1], "b16") if "multicast::cluster" in each.modifiers else None
 
     def act(warp: WarpState, mask: int) -> None:
         for lane in indices(mask):
             place = int(address(warp)[lane])
-            places = [place]
-            if multicast is not None:
-                ranks = multicast(warp, lane)
-                places = [place & OFFSET | rank << RANK for rank in range(16) if ranks >> rank & 1]
+            places = [place] if multicast is None else in_ctas(place, multicast(warp, lane))
             arrive = partial(_arrive, warp.cta, places)
             warp.cta.pipe = warp.cta.cluster.grid.issue("other", arrive, warp.cta.pipe)
 

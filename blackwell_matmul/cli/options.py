@@ -63,6 +63,7 @@ def timed_gpu(name: str) -> str:
     return name
 
 
+TimedGpu = Annotated[str, typer.Option("--gpu", metavar="NAME", help="The GPU by name.", callback=checked(timed_gpu))]
 Size = Annotated[
     tuple[str, str, str] | None,
     typer.Option(metavar="M N K", help="C[M, N] = A[M, K] @ B[N, K].T, in elements.", show_default="1024 1024 1024"),

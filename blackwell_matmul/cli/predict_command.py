@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from blackwell_matmul.cli import options
-from blackwell_matmul.cli.options import Dtype, Json, Pins, Size, checked, known_kernel, timed_gpu
+from blackwell_matmul.cli.options import Dtype, Json, Pins, Size, TimedGpu, known_kernel
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.predict_view import prediction_lines
@@ -35,9 +35,7 @@ def predict(
     size: Size = None,
     dtype: Dtype = None,
     schedule: Pins = "",
-    gpu: Annotated[
-        str, typer.Option("--gpu", metavar="NAME", help="The GPU by name.", callback=checked(timed_gpu))
-    ] = "B200",
+    gpu: TimedGpu = "B200",
     as_json: Json = False,
 ) -> None:
     """Predict the time of kernels on a GPU that is not here: cycles, µs, and what holds them.

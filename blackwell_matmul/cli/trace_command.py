@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from blackwell_matmul.cli import options
-from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, checked, timed_gpu
+from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, TimedGpu, checked
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.errors import InputError
@@ -51,9 +51,7 @@ def trace(
     size: Size = None,
     dtype: Dtype = None,
     schedule: Pins = "",
-    gpu: Annotated[
-        str, typer.Option("--gpu", metavar="NAME", help="The GPU by name.", callback=checked(timed_gpu))
-    ] = "B200",
+    gpu: TimedGpu = "B200",
     cycles: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="START END", help="These cycles alone.", show_default="all"),

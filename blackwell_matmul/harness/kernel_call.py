@@ -38,6 +38,11 @@ class KernelCall:
     problem: Problem | None
     seed: int
 
+    @property
+    def is_matmul(self) -> bool:
+        """Whether it is judged as C = A @ B.T, and not by a reference of its own."""
+        return self.problem is not None and self.kernel.reference is None
+
     @contextmanager
     def loaded(self) -> Iterator[None]:
         """Around all that runs the kernel's code: its folder can be imported from, and its exit ends nobody else."""

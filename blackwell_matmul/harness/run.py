@@ -98,7 +98,7 @@ def run_call(
     options = _Options(target=target, seed=call.seed, policy=policy, workers=workers, progress=progress)
     with call.loaded():
         run = simulate(call.script, *call.arguments, schedule=call.pins or None, **options)
-    if call.problem is not None and call.kernel.reference is None:
+    if call.is_matmul:
         return report(run, *call.arguments[3:], seed=call.seed)
     outputs, schedule = tuple(call.compared(expected)), plain_values(run.schedule)
     return ScriptResult(

@@ -130,6 +130,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "pairs": "two CTAs compute a tile together, with one MMA of twice the rows",
         "clusters": "the CTAs of a cluster lie above each other and read their tile of B once, by multicast",
         "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
+        "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
     }
 )
 """What a kernel can be made of, in any combination, besides the instruction that multiplies."""

@@ -35,7 +35,9 @@ tiles are on neighbouring SMs, whose requests to the L2 are joined: at full powe
 problems of 0.1 to 2 ms (the mean of nine; 2.2 % at most), and 1.2 % more for one of 44 µs
 (bench/results/h200_early_start.json)."""
 
-_TILUS_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2"}
+_TILUS_NAMES = {
+    "fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2", "fp32": "float32",
+}  # fmt: skip
 
 
 class MatmulScript(Script):
@@ -84,7 +86,7 @@ class MatmulScript(Script):
         m, n, k, a = args[:4]
         dtype = DTYPE_OF_TORCH[str(a.dtype)]
         problem = Problem(int(m), int(n), int(k), dtype)
-        element_type = getattr(tilus, _TILUS_NAMES[dtype])
+        element_type = cls.type_named(dtype)
         knobs = dict(pins)
         pinned_type = knobs.pop("dtype", element_type)
         if not same(pinned_type, element_type) and not same(pinned_type, element_type.name):
@@ -94,6 +96,13 @@ class MatmulScript(Script):
         fixed = {"sm_count": knobs.pop("sm_count", gpu.sm_count)} if "persistent" in cls.features else {}
         schedule = space.choose(cls, problem, gpu, knobs)
         return {"dtype": element_type, **schedule.as_dict(), **fixed}
+
+    @staticmethod
+    def type_named(name: str) -> Any:
+        """tilus's type of ours."""
+        import tilus
+
+        return getattr(tilus, _TILUS_NAMES[name])
 
     @staticmethod
     def type_of_c(dtype: Any) -> Any:

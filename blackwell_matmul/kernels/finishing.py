@@ -23,6 +23,7 @@ class FinishingScript(MatmulScript):
         """Of `__init__`, where `dtype` is set: what the methods here use."""
         self.form = form
         self.c_dtype = self.type_named(form.out) if form.out else self.type_of_c(self.dtype)
+        self.cta_group = 2 if "pairs" in self.features else 1  # CTAs that share the mbarriers of a stage
         self.columns_of_c = form.epilogue.columns_of_c
         self.a_k, self.b_k = form.a_major == "k", form.b_major == "k"
 
@@ -44,8 +45,8 @@ class FinishingScript(MatmulScript):
             shape=lines(self.b_k, [batches if self.form.b_batched else 1], n, k),
             strides=[of_b, line_b, 1],
         )
-        self.a = Operand(g_a, self.a_k, self.form.a_batched)
-        self.b = Operand(g_b, self.b_k, self.form.b_batched)
+        self.a = Operand(g_a, self.a_k, self.form.a_batched, self.cta_group)
+        self.b = Operand(g_b, self.b_k, self.form.b_batched, self.cta_group)
 
     def open_epilogue(
         self, batches: int32, m: int32, n: int, bias_ptr: void_p, residual_ptr: void_p, scale_a_ptr: void_p, scale_b_ptr: void_p

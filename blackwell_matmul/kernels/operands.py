@@ -13,10 +13,12 @@ def lines(k_major, outer, rows, k):
 class Operand(tilus.Class):
     """matrix: [batch, rows, k], or [batch, k, rows] where it is not K-major; tiles of it lie in shared memory in the
     same order. batched: whether there is one for each batch, or one for all.
+    cta_group: how many CTAs share the mbarriers that loads tell.
     """
 
-    def __init__(self, matrix: GlobalTensor, k_major: bool, batched: bool):
+    def __init__(self, matrix: GlobalTensor, k_major: bool, batched: bool, cta_group: int):
         self.matrix = matrix
+        self.cta_group = cta_group
         self.k_major = k_major
         self.batched = batched
 
@@ -28,6 +30,7 @@ class Operand(tilus.Class):
             offsets=[which, row, offset_k] if self.k_major else [which, offset_k, row],
             dims=[1, 2],
             mbarrier=mbarrier,
+            cta_group=self.cta_group,
         )
 
     def multicast(

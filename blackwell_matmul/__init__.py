@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.blackwell.v4 import BlackwellMatmulV4
     from blackwell_matmul.kernels.blackwell.v5 import BlackwellMatmulV5
     from blackwell_matmul.kernels.blackwell.v6 import BlackwellMatmulV6
+    from blackwell_matmul.kernels.blackwell.v7 import BlackwellMatmulV7
     from blackwell_matmul.kernels.geforce.v0 import GeforceMatmulV0
     from blackwell_matmul.kernels.hopper.v0 import HopperMatmulV0
     from blackwell_matmul.kernels.hopper.v1 import HopperMatmulV1
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v5 import HopperMatmulV5
     from blackwell_matmul.kernels.hopper.v6 import HopperMatmulV6
     from blackwell_matmul.kernels.hopper.v7 import HopperMatmulV7
+    from blackwell_matmul.kernels.hopper.v8 import HopperMatmulV8
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
     from blackwell_matmul.script import Script
@@ -71,6 +73,7 @@ __all__ = [
     "BlackwellMatmulV4",
     "BlackwellMatmulV5",
     "BlackwellMatmulV6",
+    "BlackwellMatmulV7",
     "Bundle",
     "CompileError",
     "DriverError",
@@ -86,6 +89,7 @@ __all__ = [
     "HopperMatmulV5",
     "HopperMatmulV6",
     "HopperMatmulV7",
+    "HopperMatmulV8",
     "InputError",
     "Loaded",
     "Prediction",
@@ -123,6 +127,7 @@ _HOMES = {
         *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
         *("InputError", "SimulationError", "UnsupportedError"),
     ),
+    "form": ("Epilogue", "Form"),
     "gpus": ("GPUS", "Gpu"),
     "harness": (
         *("Result", "ScheduleList", "ScriptResult", "Verdict"),
@@ -136,6 +141,7 @@ _HOMES = {
     "kernels.blackwell.v4": ("BlackwellMatmulV4",),
     "kernels.blackwell.v5": ("BlackwellMatmulV5",),
     "kernels.blackwell.v6": ("BlackwellMatmulV6",),
+    "kernels.blackwell.v7": ("BlackwellMatmulV7",),
     "kernels.geforce.v0": ("GeforceMatmulV0",),
     "kernels.hopper.v0": ("HopperMatmulV0",),
     "kernels.hopper.v1": ("HopperMatmulV1",),
@@ -145,6 +151,7 @@ _HOMES = {
     "kernels.hopper.v5": ("HopperMatmulV5",),
     "kernels.hopper.v6": ("HopperMatmulV6",),
     "kernels.hopper.v7": ("HopperMatmulV7",),
+    "kernels.hopper.v8": ("HopperMatmulV8",),
     "problem": ("Problem", "Schedule"),
     "runtime": ("Loaded", "load"),
     "script": ("Script",),

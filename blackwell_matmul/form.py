@@ -44,6 +44,13 @@ class Epilogue:
                 raise InputError(f"{name} is {shown(getattr(self, name))}; it must be a number.")
             object.__setattr__(self, name, float(found))
 
+    def __str__(self) -> str:
+        """What is not the default, such as "bias gelu"."""
+        said = [name for name in ("bias", "residual") if getattr(self, name)]
+        said += [f"{self.scale} scales"] if self.scale != "none" else []
+        said += [f"{name}={getattr(self, name):g}" for name in ("alpha", "beta") if getattr(self, name) != 1]
+        return " ".join(said + [self.activation] * (self.activation != "none"))
+
     @property
     def columns_of_c(self) -> int:
         """How many columns of the product make one of C."""
@@ -79,9 +86,19 @@ class Form:
                 raise InputError(f"{name} is {shown(getattr(self, name))}; it must be an integer from 0 to {MAX_STRIDE}.")
             object.__setattr__(self, name, found)
 
+    def __str__(self) -> str:
+        """What is not the default, such as "b_major=n, bias gelu"."""
+        fields = ((name, getattr(self, name)) for name in vars(self) if name != "epilogue")
+        said = [f"{name}={value}" for name, value in fields if value != getattr(PLAIN, name)]
+        return ", ".join(said + [str(self.epilogue)] * (self.epilogue != PLAIN.epilogue))
+
 
 def _one_of(name: str, value: object, offered: tuple[str, ...]) -> str:
     found = plain_text(value)
     if found is None or found not in offered:
         raise InputError(f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, offered))}.")
     return found
+
+
+PLAIN = Form()
+"""K-major operands, one matrix behind the other, and C as it is."""

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.validation import integer, plain_text, same, shown
 
 DTYPES = {"fp16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
@@ -88,35 +89,59 @@ MAX_ORDERS = 10_000
 class Problem:
     """C[m, n] = A[m, k] @ B[n, k].T with A and B of one type, fp32 accumulation, and C of 16 bits.
 
-    m, n, k are element counts; `dtype` is a key of `DTYPES`.
+    m, n, k are element counts; `dtype` is a key of `DTYPES`. form: how A and B lie in memory, and what C gets besides.
+    batches: how many such products there are.
     """
 
     m: int
     n: int
     k: int
     dtype: str = "fp16"
+    form: Form = PLAIN
+    batches: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("m", "n", "k"):
+        for name in ("m", "n", "k", "batches"):
             object.__setattr__(self, name, positive(name, getattr(self, name)))
         object.__setattr__(self, "dtype", plain_dtype(self.dtype))
+        if not isinstance(self.form, Form):
+            raise InputError(f"form is {shown(self.form)}; it must be a Form.")
 
     @property
     def element_bytes(self) -> int:
         return DTYPES[self.dtype]
 
     @property
+    def c_bytes(self) -> int:
+        """Of an element of C."""
+        return 4 if self.form.out == "fp32" else C_BYTES
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every rung computes it: one product of K-major matrices."""
+        return self.form == PLAIN and self.batches == 1
+
+    @property
+    def columns(self) -> int:
+        """Of C."""
+        return self.n // self.form.epilogue.columns_of_c
+
+    @property
     def bytes(self) -> int:
         """Of A, B and C."""
-        return self.element_bytes * self.k * (self.m + self.n) + C_BYTES * self.m * self.n
+        a = self.m * (self.batches if self.form.a_batched else 1)
+        b = self.n * (self.batches if self.form.b_batched else 1)
+        return self.element_bytes * self.k * (a + b) + self.c_bytes * self.batches * self.m * self.columns
 
     @property
     def flops(self) -> int:
         """Floating-point operations of the product: one multiply and one add for each m, n, k."""
-        return 2 * self.m * self.n * self.k
+        return 2 * self.batches * self.m * self.n * self.k
 
     def __str__(self) -> str:
-        return f"{self.m}x{self.n}x{self.k} {self.dtype}"
+        batches = f"{self.batches} x " if self.batches > 1 else ""
+        form = f", {self.form}" if self.form != PLAIN else ""
+        return f"{batches}{self.m}x{self.n}x{self.k} {self.dtype}{form}"
 
 
 FEATURES: Mapping[str, str] = MappingProxyType(

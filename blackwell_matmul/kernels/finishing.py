@@ -2,7 +2,8 @@
 
 from tilus import RegisterTensor, SharedTensor, boolean, float32, int32, void_p
 
-from blackwell_matmul.form import Form
+from blackwell_matmul.form import PLAIN, Form
+from blackwell_matmul.kernels.forms import check_call, pinned_form, problem_of
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.operands import Operand, lines
 
@@ -18,6 +19,17 @@ class FinishingScript(MatmulScript):
     `finish` for an epilogue of your own."""
 
     features = ()
+
+    @classmethod
+    def check_arguments(cls, m, n, k, a, b, c, bias=0, residual=0, scale_a=0, scale_b=0, batches=1):
+        """As `MatmulScript` has it, and: A and B may be contiguous along their rows, or slices of larger ones; with
+        batches they are [batches, rows, k], or one for all. 0: no such tensor."""
+        check_call(m, n, k, a, b, c, bias, residual, scale_a, scale_b, batches)
+
+    @classmethod
+    def problem_of(cls, knobs, *args):
+        problem = problem_of(pinned_form(knobs.pop("form", PLAIN)), args)
+        return problem, {"form": problem.form}
 
     def take_form(self, form: Form):
         """Of `__init__`, where `dtype` is set: what the methods here use."""

@@ -35,6 +35,7 @@ class Tcgen05(MmaSpec):
     step_n = 16
     lacking = "tcgen05 instructions and no tensor memory; B200 and GB200 have them"
     dtypes = tuple(DTYPES)
+    one_swizzle = True
     workspace_bytes = 4
     fma_per_cycle = 4096
 

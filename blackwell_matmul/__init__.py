@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.simulate import simulate
     from blackwell_matmul.simulator.timing.predict import Prediction
     from blackwell_matmul.testing import assert_clean
-    from blackwell_matmul.torch_op import matmul
+    from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
 
 __all__ = [
     "GPUS",
@@ -157,7 +157,7 @@ _HOMES = {
     "script": ("Script",),
     "simulator.simulate": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
-    "torch_op": ("matmul",),
+    "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
     "simulator.check": ("check",),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),

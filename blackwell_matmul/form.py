@@ -61,8 +61,8 @@ class Epilogue:
 class Form:
     """a_major, b_major: the dimension along which A[m, k] and B[n, k] are contiguous. a_stride, b_stride: from a line of
     that dimension to the next, in elements; 0: lines follow each other. a_batched, b_batched: whether each batch has a
-    matrix of its own; a_batch_stride, b_batch_stride: from one to the next; 0: they follow each other. out: C's type;
-    "": as `problem.c_dtype` says.
+    matrix of its own; a_batch_stride, b_batch_stride: from one to the next; 0: they follow each other. c_stride: from a
+    row of C to the next; 0: they follow each other. out: C's type; "": as `problem.c_dtype` says.
     """
 
     a_major: str = "k"
@@ -73,6 +73,7 @@ class Form:
     b_batched: bool = True
     a_batch_stride: int = 0
     b_batch_stride: int = 0
+    c_stride: int = 0
     out: str = ""
     epilogue: Epilogue = field(default_factory=Epilogue)
 
@@ -80,7 +81,7 @@ class Form:
         for name, offered in MAJORS.items():
             object.__setattr__(self, name, _one_of(name, getattr(self, name), offered))
         object.__setattr__(self, "out", _one_of("out", self.out, OUTPUTS))
-        for name in ("a_stride", "b_stride", "a_batch_stride", "b_batch_stride"):
+        for name in ("a_stride", "b_stride", "a_batch_stride", "b_batch_stride", "c_stride"):
             found = integer(getattr(self, name), 0, MAX_STRIDE)
             if found is None:
                 raise InputError(f"{name} is {shown(getattr(self, name))}; it must be an integer from 0 to {MAX_STRIDE}.")

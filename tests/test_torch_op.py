@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import blackwell_matmul
-from blackwell_matmul import InputError, UnsupportedError, gpus, torch_op
+from blackwell_matmul import InputError, UnsupportedError, gpus
+from blackwell_matmul.ops import launching, placing
 from blackwell_matmul.kernels import LADDERS, RUNGS
 
 matmul = blackwell_matmul.matmul

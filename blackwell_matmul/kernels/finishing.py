@@ -39,8 +39,8 @@ class FinishingScript(MatmulScript):
         self.columns_of_c = form.epilogue.columns_of_c
         self.a_k, self.b_k = form.a_major == "k", form.b_major == "k"
 
-    def open_operands(self, batches: int32, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p):
-        """Views of A and B, in the order in which memory has them."""
+    def open_operands(self, batches: int32, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        """Views of A, B and C, in the order in which memory has them."""
         line_a = self.form.a_stride if self.form.a_stride else k if self.a_k else m
         line_b = self.form.b_stride if self.form.b_stride else k if self.b_k else n
         of_a = self.form.a_batch_stride if self.form.a_batch_stride else line_a * (m if self.a_k else k)
@@ -59,6 +59,11 @@ class FinishingScript(MatmulScript):
         )
         self.a = Operand(g_a, self.a_k, self.form.a_batched, self.cta_group)
         self.b = Operand(g_b, self.b_k, self.form.b_batched, self.cta_group)
+        columns = n // self.columns_of_c
+        line_c = self.form.c_stride if self.form.c_stride else columns
+        self.g_c = self.global_view(
+            c_ptr, dtype=self.c_dtype, shape=[batches, m, columns], strides=[m * line_c, line_c, 1]
+        )
 
     def open_epilogue(
         self, batches: int32, m: int32, n: int, bias_ptr: void_p, residual_ptr: void_p, scale_a_ptr: void_p, scale_b_ptr: void_p

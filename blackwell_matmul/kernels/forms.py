@@ -81,7 +81,7 @@ def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
     found = Form(
         "k" if left.k_major else "m", "k" if right.k_major else "n", left.stride, right.stride,
         left.batched or batches == 1, right.batched or batches == 1, left.batch_stride, right.batch_stride,
-        "" if out == c_dtype(dtype) else out, epilogue,
+        0 if c.is_contiguous() else c.stride()[-2], "" if out == c_dtype(dtype) else out, epilogue,
     )  # fmt: skip
     _check_agrees(form, found, n, c)
     return Problem(int(m), int(n), int(k), dtype, PLAIN if found == PLAIN else found, int(batches))
@@ -136,8 +136,15 @@ def _check_c(c: Any, sizes: dict[str, int]) -> None:
     able = [shape for columns in dict.fromkeys((n, n // 2)) for shape in ((batches, m, columns), (m, columns))]
     if tuple(c.shape) not in able[:: 1 if batches == 1 else 2]:
         raise InputError(f"c has shape {tuple(c.shape)}; it must be {able[0 if batches > 1 else 1]}.")
-    if not c.is_contiguous() or c.data_ptr() % ALIGNMENT_BYTES:
-        raise InputError(f"c has strides {tuple(c.stride())}; it must be contiguous, at a multiple of 16 bytes.")
+    line = c.stride()[-2]
+    packed = c.dim() == 2 or batches == 1 or c.stride()[0] == m * line
+    if c.is_contiguous() and not c.data_ptr() % ALIGNMENT_BYTES:
+        return
+    if c.stride()[-1] != 1 or line < c.shape[-1] or not packed or (line * c.element_size() | c.data_ptr()) % ALIGNMENT_BYTES:
+        raise InputError(
+            f"c has shape {tuple(c.shape)} and strides {tuple(c.stride())}; its rows must be contiguous, multiples of 16 "
+            "bytes apart, at a multiple of 16 bytes."
+        )
 
 
 def _check_extra(given: dict[str, Any], c: Any, sizes: dict[str, int]) -> None:

@@ -190,6 +190,8 @@ def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
 def _tma_writes_rows_of_c(tile: TileConfig) -> str | None:
     if "tma" not in tile.features:
         return None
+    if tile.problem.form.c_stride:
+        return _tma_row_reason("c_stride", tile.problem.form.c_stride, "C", tile.problem.c_bytes)
     name = "N / 2" if tile.problem.columns != tile.problem.n else "N"
     return _tma_row_reason(name, tile.problem.columns, "C", tile.problem.c_bytes)
 

@@ -71,9 +71,8 @@ class BlackwellMatmulV7(FinishingScript):
         self.attrs.warps = 7
         rank = self.cluster.blockRank
 
-        self.open_operands(batches, m, n, k, a_ptr, b_ptr)
+        self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
-        g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[batches, m, n // self.columns_of_c])
 
         # On-chip memory: shared memory for this CTA's halves of `stages` k-tiles of A and B, a strip of C and the
         # answer to a request.
@@ -189,7 +188,7 @@ class BlackwellMatmulV7(FinishingScript):
                     with self.single_warp():
                         # What lies outside of C is not stored.
                         columns = (offset_n + e_offset_n) // self.columns_of_c
-                        self.tma.shared_to_global(s_c, g_c, offsets=[batch, offset_m, columns], dims=[1, 2])
+                        self.tma.shared_to_global(s_c, self.g_c, offsets=[batch, offset_m, columns], dims=[1, 2])
                         # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that
                         # alone. Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync
                         # tells the others.

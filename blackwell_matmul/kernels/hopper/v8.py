@@ -90,9 +90,8 @@ class HopperMatmulV8(FinishingScript):
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
         tiles = GroupedTiles(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
 
-        self.open_operands(batches, m, n, k, a_ptr, b_ptr)
+        self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
-        g_c = self.global_view(c_ptr, dtype=self.c_dtype, shape=[batches, m, n // self.columns_of_c])
         if self.split_k > 1:  # the sums that CTAs give each other, in two places that take turns
             shape = [2, self.clusters * self.cluster_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
@@ -145,7 +144,7 @@ class HopperMatmulV8(FinishingScript):
                 ring.advance()
 
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
-        self.s_a, self.s_b, self.s_c, self.g_c = s_a, s_b, s_c, g_c
+        self.s_a, self.s_b, self.s_c = s_a, s_b, s_c
         with self.warp_group(0, 4):
             self.consume(0, ring, tiles, count, k_tiles)
         if self.consumers == 2:

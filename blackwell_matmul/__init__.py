@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         SimulationError,
         UnsupportedError,
     )
+    from blackwell_matmul.form import Epilogue, Form
     from blackwell_matmul.gpus import GPUS, Gpu
     from blackwell_matmul.harness import (
         Result,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v6 import HopperMatmulV6
     from blackwell_matmul.kernels.hopper.v7 import HopperMatmulV7
     from blackwell_matmul.kernels.hopper.v8 import HopperMatmulV8
+    from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
     from blackwell_matmul.script import Script
@@ -61,10 +63,8 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.simulate import simulate
     from blackwell_matmul.simulator.timing.predict import Prediction
     from blackwell_matmul.testing import assert_clean
-    from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
 
 __all__ = [
-    "GPUS",
     "BlackwellMatmulError",
     "BlackwellMatmulV0",
     "BlackwellMatmulV1",
@@ -78,7 +78,10 @@ __all__ = [
     "CompileError",
     "DriverError",
     "EmulationError",
+    "Epilogue",
     "Finding",
+    "Form",
+    "GPUS",
     "GeforceMatmulV0",
     "Gpu",
     "HopperMatmulV0",
@@ -106,16 +109,20 @@ __all__ = [
     "Verdict",
     "__version__",
     "assert_clean",
+    "baddbmm",
+    "bmm",
     "check",
     "check_matmul",
     "compile",
     "compile_many",
     "emulate",
+    "linear",
     "load",
     "matmul",
     "predict",
     "run_matmul",
     "run_script",
+    "scaled_mm",
     "schedules",
     "simulate",
 ]

@@ -18,7 +18,7 @@ MAX_STRIDE = 2**31 - 1
 
 @dataclass(frozen=True)
 class Epilogue:
-    """C = activation(alpha * scale_a * scale_b * (A @ B.T) + beta * residual + bias), in fp32, then rounded to C's type.
+    """C = activation(alpha * scale_a * scale_b * (A @ B.T) + beta * residual + bias), in fp32, then in C's type.
 
     bias: a vector of N. residual: a matrix of C's shape before the activation. activation: one of `ACTIVATIONS`.
     scale: "tensor", one number for A and one for B; "rowwise", one for each row of A and each column of C. bias and
@@ -59,7 +59,9 @@ class Epilogue:
 
 @dataclass(frozen=True)
 class Form:
-    """a_major, b_major: the dimension along which A[m, k] and B[n, k] are contiguous. a_stride, b_stride: from a line of
+    """How the matrices of a product lie in memory, and what becomes of its sums.
+
+    a_major, b_major: the dimension along which A[m, k] and B[n, k] are contiguous. a_stride, b_stride: from a line of
     that dimension to the next, in elements; 0: lines follow each other. a_batched, b_batched: whether each batch has a
     matrix of its own; a_batch_stride, b_batch_stride: from one to the next; 0: they follow each other. c_stride: from a
     row of C to the next; 0: they follow each other. out: C's type; "": as `problem.c_dtype` says.
@@ -84,7 +86,9 @@ class Form:
         for name in ("a_stride", "b_stride", "a_batch_stride", "b_batch_stride", "c_stride"):
             found = integer(getattr(self, name), 0, MAX_STRIDE)
             if found is None:
-                raise InputError(f"{name} is {shown(getattr(self, name))}; it must be an integer from 0 to {MAX_STRIDE}.")
+                raise InputError(
+                    f"{name} is {shown(getattr(self, name))}; it must be an integer from 0 to {MAX_STRIDE}."
+                )
             object.__setattr__(self, name, found)
 
     def __str__(self) -> str:

@@ -24,6 +24,9 @@ SIXTEEN_BITS = tuple(name for name, size in DTYPES.items() if size == C_BYTES)
 """Those of `DTYPES` that every rung takes, and that torch multiplies by `@`, too."""
 
 
+EIGHT_BITS = tuple(name for name, size in DTYPES.items() if size != C_BYTES)
+
+
 def c_dtype(dtype: str) -> str:
     """The type of C where A and B have `dtype`: the same, or bf16 where that has 8 bits."""
     return dtype if dtype in SIXTEEN_BITS else "bf16"

@@ -123,7 +123,7 @@ def _contiguous(tensor: Any, made: Any) -> int | None:
     if kind == "ReshapeSharedInst":
         return len(tensor.shape) - 1 if before == len(source.shape) - 1 else None
     dims = list(inst.dims) if kind == "PermuteSharedInst" else _retained(inst)
-    return dims.index(before) if before in dims else None
+    return None if before is None or before not in dims else dims.index(before)
 
 
 def _mn_major(shape: tuple[int, int], rows: int, dtype: Any) -> Any:
@@ -147,7 +147,9 @@ def _with_transpose_bits(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any
 
     def emitted(self: Any, inst: Any) -> None:
         a, b = (operand.as_shared_tensor() for operand in inst.inputs[:2])
-        majors = [module.canonicalize_shared_layout(*each) for each in ((a.layout, a.dtype), (b.layout.transpose(), b.dtype))]
+        majors = [
+            module.canonicalize_shared_layout(*each) for each in ((a.layout, a.dtype), (b.layout.transpose(), b.dtype))
+        ]
         bits = [int(found is not None and found.major_kind == "MN") for found in majors]
         multiply = module.wgmma_async
         module.wgmma_async = lambda *args, trans_a, trans_b: multiply(*args, trans_a=bits[0], trans_b=bits[1])

@@ -1,6 +1,6 @@
 """`FinishingScript`: what `Epilogue` says, done to strips of sums in registers, for rungs that end with it."""
 
-from tilus import RegisterTensor, SharedTensor, boolean, float32, int32, void_p
+from tilus import RegisterTensor, boolean, float32, int32, void_p
 
 from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.forms import check_call, pinned_form, problem_of
@@ -66,7 +66,14 @@ class FinishingScript(MatmulScript):
         )
 
     def open_epilogue(
-        self, batches: int32, m: int32, n: int, bias_ptr: void_p, residual_ptr: void_p, scale_a_ptr: void_p, scale_b_ptr: void_p
+        self,
+        batches: int32,
+        m: int32,
+        n: int,
+        bias_ptr: void_p,
+        residual_ptr: void_p,
+        scale_a_ptr: void_p,
+        scale_b_ptr: void_p,
     ):
         """Views of what the epilogue reads. Batches lie one behind the other, and share bias and scales."""
         if self.form.epilogue.bias:

@@ -43,11 +43,18 @@ def lines_of(tensor: Any) -> Lines:
     by_row, along_k = tensor.stride()[-2:]
     k_major = along_k == 1 or (k == 1 and by_row != 1)
     line, length, count = (by_row, k, rows) if k_major else (along_k, rows, k)
-    stride = 0 if line == length or count == 1 and length % 8 == 0 else line
+    stride = _stride(line, length, count, tensor.element_size())
     batched = tensor.dim() == 3 and tensor.shape[0] > 1
     between = tensor.stride()[0] if batched else 0
     packed = between == (stride or length) * count
     return Lines(k_major, stride, batched, 0 if packed else between)
+
+
+def _stride(line: int, length: int, count: int, item_bytes: int) -> int:
+    """From one line to the next; 0: they follow each other. After one line alone nothing follows: what TMA takes."""
+    step = ALIGNMENT_BYTES // item_bytes
+    found = -(-length // step) * step if count == 1 else line
+    return 0 if found == length else found
 
 
 def why_unreadable(tensor: Any) -> str:
@@ -79,10 +86,18 @@ def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
     epilogue = replace(pinned, bias=bias is not ABSENT, residual=residual is not ABSENT, scale=scale)
     dtype = DTYPE_OF_TORCH[str(a.dtype)]
     found = Form(
-        "k" if left.k_major else "m", "k" if right.k_major else "n", left.stride, right.stride,
-        left.batched or batches == 1, right.batched or batches == 1, left.batch_stride, right.batch_stride,
-        0 if c.is_contiguous() else c.stride()[-2], "" if out == c_dtype(dtype) else out, epilogue,
-    )  # fmt: skip
+        a_major="k" if left.k_major else "m",
+        b_major="k" if right.k_major else "n",
+        a_stride=left.stride,
+        b_stride=right.stride,
+        a_batched=left.batched or batches == 1,
+        b_batched=right.batched or batches == 1,
+        a_batch_stride=left.batch_stride,
+        b_batch_stride=right.batch_stride,
+        c_stride=_stride(c.stride()[-2], c.shape[-1], c.shape[-2] * int(batches), c.element_size()),
+        out="" if out == c_dtype(dtype) else out,
+        epilogue=epilogue,
+    )
     _check_agrees(form, found, n, c)
     return Problem(int(m), int(n), int(k), dtype, PLAIN if found == PLAIN else found, int(batches))
 
@@ -124,9 +139,15 @@ def check_call(
 
 
 def _check_shape(name: str, tensor: Any, matrix: tuple[int, ...], batches: int, one_for_all: bool = False) -> None:
-    able = [(batches, *matrix)] + ([(1, *matrix)] if one_for_all else []) + ([matrix] if batches == 1 or one_for_all else [])
+    able = (
+        [(batches, *matrix)]
+        + ([(1, *matrix)] if one_for_all else [])
+        + ([matrix] if batches == 1 or one_for_all else [])
+    )
     if tuple(tensor.shape) not in able:
-        raise InputError(f"{name} has shape {tuple(tensor.shape)}; it must be {' or '.join(map(str, dict.fromkeys(able)))}.")
+        raise InputError(
+            f"{name} has shape {tuple(tensor.shape)}; it must be {' or '.join(map(str, dict.fromkeys(able)))}."
+        )
 
 
 def _check_c(c: Any, sizes: dict[str, int]) -> None:
@@ -140,10 +161,15 @@ def _check_c(c: Any, sizes: dict[str, int]) -> None:
     packed = c.dim() == 2 or batches == 1 or c.stride()[0] == m * line
     if c.is_contiguous() and not c.data_ptr() % ALIGNMENT_BYTES:
         return
-    if c.stride()[-1] != 1 or line < c.shape[-1] or not packed or (line * c.element_size() | c.data_ptr()) % ALIGNMENT_BYTES:
+    if (
+        c.stride()[-1] != 1
+        or line < c.shape[-1]
+        or not packed
+        or (line * c.element_size() | c.data_ptr()) % ALIGNMENT_BYTES
+    ):
         raise InputError(
-            f"c has shape {tuple(c.shape)} and strides {tuple(c.stride())}; its rows must be contiguous, multiples of 16 "
-            "bytes apart, at a multiple of 16 bytes."
+            f"c has shape {tuple(c.shape)} and strides {tuple(c.stride())}; its rows must be contiguous, and begin at "
+            "multiples of 16 bytes."
         )
 
 

@@ -5,7 +5,7 @@ from tilus import GlobalTensor, RegisterTensor, SharedTensor, int32, uint16
 
 
 def lines(k_major, outer, rows, k):
-    """The shape of matrices, or of tiles, in the order of memory, behind the dimensions `outer`; rows may be several."""
+    """The shape of matrices, or of tiles, in the order of memory, after the dimensions `outer`; rows may be several."""
     rows = list(rows) if isinstance(rows, (list, tuple)) else [rows]
     return [*outer, *rows, k] if k_major else [*outer, k, *rows]
 

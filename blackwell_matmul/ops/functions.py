@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.ops.checks import check_activation, check_tensors, plain_number
 from blackwell_matmul.ops.finished import ACTIVATED
 from blackwell_matmul.ops.library import Tensors, run
+from blackwell_matmul.ops.operand_checks import check_activation, check_tensors, plain_number
 
 PLAIN_TYPES = (Tensor, Parameter)
 
@@ -75,7 +75,9 @@ def linear(
     kept = residual if residual is None or x.dim() == 2 else residual.reshape(-1, residual.shape[-1])
     late = activation != "none" and _wanted((x, w, bias, residual))
     inside = "none" if late else activation
-    made = _call(flat, w.T, (bias, kept, None, None), activation=inside, beta=plain_number("beta", beta), simulate=simulate)
+    made = _call(
+        flat, w.T, (bias, kept, None, None), activation=inside, beta=plain_number("beta", beta), simulate=simulate
+    )
     made = made if x.dim() == 2 else made.unflatten(0, x.shape[:-1]) if x.dim() > 2 else made[0]
     return ACTIVATED[activation](made) if late else made
 

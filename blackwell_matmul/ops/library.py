@@ -11,9 +11,9 @@ from torch import Tensor
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.gpus import gpu_for_target
-from blackwell_matmul.ops.checks import check_extras, check_operands, check_out
 from blackwell_matmul.ops.gradients import gradients
 from blackwell_matmul.ops.launching import Extras, product
+from blackwell_matmul.ops.operand_checks import check_extras, check_operands, check_out
 from blackwell_matmul.runtime.device import gpu_at
 
 SCHEMA = (
@@ -23,7 +23,7 @@ SCHEMA = (
 )
 TENSORS = ("bias", "residual", "scale_a", "scale_b")
 Tensors = Sequence[Tensor | None]
-"""As many, in this order."""
+"""As many, in this order; None: there is no such."""
 
 _library = torch.library.Library("blackwell_matmul", "DEF")
 _library.define(SCHEMA, tags=[torch.Tag.pt2_compliant_tag])
@@ -64,7 +64,8 @@ def run(
     if simulate:
         if a.device.type != "cpu":
             raise InputError(f"a and b are on {a.device}; simulate=True takes CPU tensors, such as a.cpu().")
-        a, b, *tensors = (None if each is None else each.detach() for each in (a, b, *tensors))
+        a, b = a.detach(), b.detach()
+        tensors = [None if each is None else each.detach() for each in tensors]
         gpu = gpu_for_target(DEFAULT_TARGET)
     elif a.is_cuda:
         gpu = gpu_at(a.get_device())
@@ -72,7 +73,13 @@ def run(
         raise UnsupportedError(
             f"matmul got tensors on {a.device}; it runs CUDA tensors, and simulates CPU tensors with simulate=True."
         )
-    return product(a, b, gpu, out, Extras(*tensors, activation, alpha, beta))
+    return product(
+        a,
+        b,
+        gpu,
+        out,
+        Extras(**dict(zip(TENSORS, tensors, strict=True)), activation=activation, alpha=alpha, beta=beta),
+    )
 
 
 def _eager(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:

@@ -1,8 +1,8 @@
 """What a kernel reads where it is, and what is copied first.
 
-| operand: A[m, k] or B[n, k], or a batch of them | what happens |
+| A[m, k] or B[n, k], or a batch of them | what happens |
 |---|---|
-| contiguous along k or along its rows, its lines multiples of 16 bytes apart, at a multiple of 16 bytes | read as it is |
+| contiguous along k or along its rows; its lines begin at multiples of 16 bytes | read as it is |
 | any other | one copy, contiguous along k, its rows padded to a multiple of 16 bytes |
 
 `b` is given as torch gives it, with shape (k, n): a row-major one is contiguous along n, and `w.T` of a weight w[n, k]
@@ -19,7 +19,7 @@ from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
 
 def copies(a: Tensor, b: Tensor) -> list[str]:
     """The copies that `matmul(a, b)` makes before its kernel, one sentence each; empty if it reads both as they are."""
-    from blackwell_matmul.ops.checks import check_operands
+    from blackwell_matmul.ops.operand_checks import check_operands
 
     check_operands(a, b)
     return [sentence for name, x in (("a", a), ("b", b.mT)) if (sentence := _why_copied(name, x))]

@@ -108,8 +108,8 @@ class Wgmma(MmaSpec):
         """With warps that only multiply any width is worth a try: 3584 columns are 32 tiles of 112, which fill an H200
         with four rows of them."""
         if "consumers" in row:
-            rows = self.rows * row["consumers"]
-            return row.get("block_m", rows) == rows and row.get("block_k", 0) <= SPACE_ROW_ELEMENTS
+            rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "forms" in features else 1)
+            return row.get("block_m", rows) == rows and row.get("block_k", 0) <= most
         return super().in_space(row, features)
 
     def registers(self, tile: TileConfig) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu
-from blackwell_matmul.problem import C_BYTES, INT32_MAX, Problem, Schedule
+from blackwell_matmul.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import LADDERS
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, SWIZZLE_BYTES, MmaSpec, TileConfig, ceil_div, round_up
@@ -65,7 +65,8 @@ def _block_n_is_whole_mmas(tile: TileConfig) -> str | None:
 
 
 def _types_are_the_mmas(tile: TileConfig) -> str | None:
-    if tile.problem.dtype in tile.mma.dtypes:
+    dtypes = tile.mma.dtypes + (EIGHT_BITS if "forms" in tile.features else ())
+    if tile.problem.dtype in dtypes:
         return None
     able = ", ".join(each.instruction for each in MMA_SPECS.values() if tile.problem.dtype in each.dtypes)
     own = f"the rungs on {tile.mma.instruction} take {' and '.join(tile.mma.dtypes)}"
@@ -131,7 +132,9 @@ def _tile_row_is_one_swizzle(tile: TileConfig) -> str | None:
 def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
     if "tma" not in tile.features or tile.strip_row_bytes in SWIZZLE_BYTES:
         return None
-    return _swizzle_reason("e_block_n", tile.e_block_n, tile.strip_row_bytes, tile.strip_row_bytes // tile.e_block_n or 1)
+    return _swizzle_reason(
+        "e_block_n", tile.e_block_n, tile.strip_row_bytes, tile.strip_row_bytes // tile.e_block_n or 1
+    )
 
 
 def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int) -> str:
@@ -209,13 +212,17 @@ def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
     if form.a_major == form.b_major == "k":
         return None
     if tile.problem.element_bytes != C_BYTES:
-        return f"dtype = {tile.problem.dtype}: {tile.mma.instruction} reads such operands K-major alone; transpose them."
+        return (
+            f"dtype = {tile.problem.dtype}: {tile.mma.instruction} reads such operands K-major alone; transpose them."
+        )
     share = tile.cta_n // tile.cluster_m
     if form.b_major == "n" and share % width:
         return f"block_n = {tile.block_n}: B is contiguous along n, in spans of {width}, and a CTA loads {share} rows."
     if tile.mma.one_swizzle and "k" in (form.a_major, form.b_major) and tile.row_bytes != SPAN_BYTES:
         fit = SPAN_BYTES // tile.problem.element_bytes
-        return f"block_k = {tile.block_k}: {tile.mma.instruction} reads A and B in one swizzle, of 128 bytes; {fit} fits."
+        return (
+            f"block_k = {tile.block_k}: {tile.mma.instruction} reads A and B in one swizzle, of 128 bytes; {fit} fits."
+        )
     return None
 
 

@@ -1,7 +1,7 @@
 """How registers hold what tcgen05.load brings of a strip, a row in each thread (PTX ISA, "tcgen05.ld": 32x32b)."""
 
 from tilus import RegisterLayout
-from tilus.ir.layout.ops import local, spatial
+from tilus.ir.layout.ops import spatial
 
 
 def strip_layout(rows: int, columns: int) -> RegisterLayout:

@@ -12,10 +12,10 @@ import pytest
 import tilus
 
 from blackwell_matmul.errors import CompileError
+from blackwell_matmul.form import Epilogue, Form
 from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.program import Program
-from blackwell_matmul.form import Epilogue, Form
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.problem import Problem, Schedule

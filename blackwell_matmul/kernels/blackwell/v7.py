@@ -17,8 +17,8 @@ from blackwell_matmul.scheduling.tcgen05_strips import pair_layout, strip_layout
 
 
 class BlackwellMatmulV7(FinishingScript):
-    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; what is contiguous in A, B and C comes in multiples of 16
-    bytes, as TMA needs them."""
+    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; lines of A, B and C are multiples of 16 bytes apart, as
+    TMA needs them."""
 
     features = ("tma", "ring", "specialised", "grouped", "clc", "pairs", "forms")
 

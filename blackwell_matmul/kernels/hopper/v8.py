@@ -17,8 +17,8 @@ from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_la
 
 
 class HopperMatmulV8(FinishingScript):
-    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; what is contiguous in A, B and C comes in multiples of 16
-    bytes, as TMA needs them."""
+    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; lines of A, B and C are multiples of 16 bytes apart, as
+    TMA needs them."""
 
     target = "sm_90a"
     mma = "wgmma"
@@ -98,7 +98,9 @@ class HopperMatmulV8(FinishingScript):
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
         share_n = self.block_n // self.cluster_m
-        s_a = self.shared_tensor(dtype=self.dtype, shape=lines(self.a_k, [self.stages, self.consumers], MMA_ROWS, self.block_k))
+        s_a = self.shared_tensor(
+            dtype=self.dtype, shape=lines(self.a_k, [self.stages, self.consumers], MMA_ROWS, self.block_k)
+        )
         s_b = self.shared_tensor(dtype=self.dtype, shape=lines(self.b_k, [self.stages], self.block_n, self.block_k))
         strip = [self.consumers, self.buffers, MMA_ROWS, self.e_block_n // self.columns_of_c]
         s_c = self.shared_tensor(dtype=self.c_dtype, shape=strip)

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.testing import assert_clean
 
 __all__ = [
+    "GPUS",
     "BlackwellMatmulError",
     "BlackwellMatmulV0",
     "BlackwellMatmulV1",
@@ -81,7 +82,6 @@ __all__ = [
     "Epilogue",
     "Finding",
     "Form",
-    "GPUS",
     "GeforceMatmulV0",
     "Gpu",
     "HopperMatmulV0",

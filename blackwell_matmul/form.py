@@ -57,7 +57,7 @@ class Epilogue:
         return 2 if self.activation == "swiglu" else 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Form:
     """How the matrices of a product lie in memory, and what becomes of its sums.
 
@@ -90,6 +90,9 @@ class Form:
                     f"{name} is {shown(getattr(self, name))}; it must be an integer from 0 to {MAX_STRIDE}."
                 )
             object.__setattr__(self, name, found)
+
+    def __repr__(self) -> str:
+        return f"Form({self})"
 
     def __str__(self) -> str:
         """What is not the default, such as "b_major=n, bias gelu"."""

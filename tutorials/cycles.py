@@ -205,7 +205,7 @@ def k_tiles(timeline: Timeline, first: int, last: int) -> Timeline:
 
 def v1_beside_v0() -> Canvas:
     """Three k-tiles of either, one CTA at a time."""
-    canvas = Canvas(7.6, 3.25, "One CTA at a time, as NVIDIA's samples run: three k-tiles of V0, and of V1")
+    canvas = Canvas(7.6, 3.25, "Predicted, with one CTA at a time on an SM: three k-tiles of V0, and of V1")
     rows = {
         "v0": {"V0, warp 0": "slot 0: warp 0", "copies arrive": "cp.async", "tensor core": "tensor core"},
         "v1": {

@@ -29,22 +29,26 @@ SIDES = {"start": "left", "middle": "center", "end": "right"}
 
 def as_png(timeline: Recorded) -> bytes:
     """On a light page."""
-    figures, collections = _of_matplotlib("figure"), _of_matplotlib("collections")
-    picture = picture_of(timeline)
+    figures, picture = _of_matplotlib("figure"), picture_of(timeline)
     figure = figures.Figure(figsize=(WIDTH / 100, picture.height / 100), facecolor=LIGHT["page"])
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, WIDTH), ylim=(picture.height, 0))
     axes.axis("off")
-    axes.vlines([each.x for each in picture.marks if isinstance(each, Rule)], TOP - 4, picture.height - BOTTOM,
-                colors=LIGHT["rule"], linewidths=0.7, zorder=0)  # fmt: skip
+    _draw(axes, picture)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=100 * PIXELS)
+    return content.getvalue()
+
+
+def _draw(axes: Any, picture: Picture) -> None:
+    collections = _of_matplotlib("collections")
+    rules = [each.x for each in picture.marks if isinstance(each, Rule)]
+    axes.vlines(rules, TOP - 4, picture.height - BOTTOM, colors=LIGHT["rule"], linewidths=0.7, zorder=0)
     for kind, shapes in _shapes(picture).items():
         axes.add_collection(collections.PolyCollection(shapes, facecolors=KINDS[kind][1], linewidths=0))
     for each in picture.marks:
         if isinstance(each, Words):
             _write(axes, each)
-    content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=100 * PIXELS, facecolor=LIGHT["page"])
-    return content.getvalue()
 
 
 def _of_matplotlib(name: str) -> Any:

@@ -58,7 +58,7 @@ def test_the_measured_rungs_of_an_h200_are_predicted_as_promised():
 def test_mma_sync_on_an_h200_is_predicted_as_promised():
     record = json.loads((BENCH / "results" / "time_model_h200.json").read_text())["groups"]["mma.sync"]
     assert record["rows"] >= 6
-    assert record["mean_error"] <= 0.12
+    assert record["mean_error"] <= 0.12 and record["worst_error"] <= 0.25
 
 
 def test_on_an_rtx_5090_the_tensor_cores_hold_the_rung_and_what_is_assumed_is_said():

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v7 import HopperMatmulV7
     from blackwell_matmul.kernels.hopper.v8 import HopperMatmulV8
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
+    from blackwell_matmul.ops.fusing import fused_linear
+    from blackwell_matmul.ops.placing import copies
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
     from blackwell_matmul.script import Script
@@ -117,7 +119,9 @@ __all__ = [
     "check_matmul",
     "compile",
     "compile_many",
+    "copies",
     "emulate",
+    "fused_linear",
     "linear",
     "load",
     "matmul",
@@ -167,6 +171,8 @@ _HOMES = {
     "script": ("Script",),
     "simulator.simulate": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
+    "ops.placing": ("copies",),
+    "ops.fusing": ("fused_linear",),
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
     "simulator.check": ("check",),
     "simulator.report": ("Report",),

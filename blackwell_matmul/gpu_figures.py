@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.validation import plain_text, shown
 
 How = Literal["measured", "derived", "assumed"]
@@ -77,6 +77,7 @@ class TimeFigures:
     store at once by themselves, a line a cycle. query_cycles: of an answer of cluster launch control, which takes
     cancel_ns. alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait. dealloc_cycles.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
+    cluster_share: of the SMs, what clusters of more than two CTAs fill, since each lies in one GPC.
     """
 
     clock_ghz: GpuFigure
@@ -126,6 +127,11 @@ class TimeFigures:
     launch_ns: GpuFigure
     start_cycles: GpuFigure
     ramp_ns: GpuFigure
+    cluster_share: GpuFigure
+
+    def clusters_at_once(self, sm_count: int, size: int) -> int:
+        """How many clusters of so many CTAs, one on an SM, run side by side."""
+        return max(1, int(sm_count * (self.cluster_share if size > 2 else 1)) // size)
 
 
 _B200 = TimeFigures(
@@ -176,6 +182,7 @@ _B200 = TimeFigures(
     launch_ns=_d(80, "QRC: 0.54 ns a CTA on 148 SMs"),
     start_cycles=_a(100, "barriers, tensor maps, addresses"),
     ramp_ns=_m(1240, "FV: H100"),
+    cluster_share=_a(10 / 11, "as an H200's"),
 )
 
 _H200 = dataclasses.replace(
@@ -194,6 +201,7 @@ _H200 = dataclasses.replace(
     near_l2_bytes=_d(30e6, "half of the L2, as both halves keep what their SMs use"),
     l2_bytes_per_ns=_d(13500, "58 to 62 bytes a cycle and SM"),
     memory_bytes_per_ns=_m(4300, "AZ, ROOF: 4.0 to 4.5 TB/s"),
+    cluster_share=_m(10 / 11, "cuOccupancyMaxActiveClusters: 30 clusters of four CTAs or 15 of eight, on 132 SMs"),
 )
 
 TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
@@ -227,3 +235,15 @@ def figures_of(gpu: object) -> TimeFigures:
         what = f"there are too few published figures of {name.upper()} to predict its time"
         raise InputError(f"{what}; there are enough for {', '.join(TIME_FIGURES)}.")
     raise InputError(f"gpu is {shown(gpu)}; time can be predicted for {', '.join(TIME_FIGURES)}.")
+
+
+def nearest_figures(gpu: Gpu) -> TimeFigures:
+    """Those of this GPU; or of one of its architecture; or else an H200's with the memory of this one. Good enough to
+    rank schedules, and for no prediction of time."""
+    alike = (name for name in TIME_FIGURES if GPUS[name].arch == gpu.arch)
+    if (name := gpu.name if gpu.name in TIME_FIGURES else next(alike, None)) is not None:
+        return TIME_FIGURES[name]
+    if not gpu.memory_gb_per_s:
+        return _H200
+    share = _a(0.9 * gpu.memory_gb_per_s, "an H200's kernels reach 4.3 of its 4.8 TB/s")
+    return dataclasses.replace(_H200, memory_bytes_per_ns=share)

@@ -98,10 +98,17 @@ class Sm:
         free = time + figures.store_cycles + kib * figures.store_kib_cycles
         return max(free, left - figures.store_buffer_kib * figures.drain_kib_cycles), left
 
-    def move_lines(self, time: float, count_bytes: int, returns: bool) -> float:
-        """Loads and stores of a warp's own; what is loaded so is taken to lie in the L2."""
+    def store_lines(self, time: float, count_bytes: int) -> float:
+        """Stores of a warp's own."""
         took = count_bytes / self.figures.line_bytes
-        return self.lines.start(time, took) + took + returns * self.conditions.cycles(self.figures.l2_ns)
+        return self.lines.start(time, took) + took
+
+    def load_lines(self, now: float, time: float, count_bytes: int) -> float:
+        """Loads of a warp's own, from the L2. It waits for them and is ahead of the others then, who are served
+        meanwhile: their turn is by the cycle that all have come to."""
+        took = count_bytes / self.figures.line_bytes
+        served = self.lines.start(now, took) + took
+        return max(time + took, served) + self.conditions.cycles(self.figures.l2_ns)
 
     # tensor memory
 

@@ -129,7 +129,11 @@ class TimedEngine(Engine):
         agent.time += work.cycles
         if isinstance(work, MoveLines):
             self.serving = work.instruction
-            agent.time = self._sm(warp.cta).move_lines(agent.time, work.count_bytes, work.returns)
+            sm = self._sm(warp.cta)
+            if work.returns:
+                agent.time = sm.load_lines(self.now, agent.time, work.count_bytes)
+            else:
+                agent.time = sm.store_lines(agent.time, work.count_bytes)
         elif isinstance(work, (Free, Relinquish)) and warp.index == work.instruction.group.warps.start:
             self.at(agent.time, partial(self._gives_back, warp.cta, work))
         self.tell.took(warp, work.instruction, since, agent.time)

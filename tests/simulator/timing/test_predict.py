@@ -81,6 +81,13 @@ def test_numbers_of_a_prediction_fit_together():
     assert found.as_dict()["kernel"] == "BlackwellMatmulV3"
 
 
+def test_ctas_that_share_an_sm_take_over_what_is_left():
+    """Five of them fit, and have seven tiles together, of 16 k-tiles."""
+    found = predict("v5", 4096, 2048, 512, schedule="block_m=128,block_n=64,block_k=32,stages=3,e_block_n=16")
+    assert (found.resident, found.working) == (5, 5)
+    assert found.by_resource["tensor core"] == pytest.approx(7 * 16 * 2 * 48)
+
+
 def test_a_small_problem_comes_from_the_l2_and_takes_less_at_a_higher_clock():
     slow, fast = (predict("v2", 1024, 1024, 1024, ghz=ghz) for ghz in (1.2, 1.9))
     assert slow.memory_gb == pytest.approx(1024 * 1024 * 2 / 1e9)

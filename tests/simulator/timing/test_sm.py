@@ -73,3 +73,13 @@ def test_a_store_waits_for_those_that_have_not_left():
     for _ in range(10):
         free, left = sm.store(0, 4096)
     assert free == left - 8 * 52
+
+
+def test_warps_that_wait_for_what_they_load_do_not_keep_others_out():
+    """The first warp is far ahead when the second one comes to its load, and they wait at the same time."""
+    sm, trip = new_sm(), 220 * 1.3
+    ahead = 0.0
+    for number in range(3):
+        ahead = sm.load_lines(0, ahead, 4096)
+        assert ahead == pytest.approx((number + 1) * (256 + trip))
+    assert sm.load_lines(0, 0, 4096) == pytest.approx(4 * 256 + trip)

@@ -46,7 +46,8 @@ class Sm:
         self.drain = Pipe()
         self.lines = Pipe()
         self.port = Pipe()
-        self.incoming = Bucket(conditions.bytes_per_ns / conditions.ghz, self.figures.burst_bytes)
+        rate = min(conditions.bytes_per_ns / conditions.ghz, self.figures.port_bytes_per_cycle)
+        self.incoming = Bucket(rate, self.figures.burst_bytes)
         self.lock = TensorMemoryLock(tensor_memory_columns)
 
     @property
@@ -81,8 +82,16 @@ class Sm:
         """A TMA load of so many rows of up to 128 bytes."""
         took = rows * self.figures.tma_row_cycles
         issued = self.tma.start(time, took)
-        through = max(issued + took, self.incoming.take(issued, count_bytes))
-        return through + self.figures.tma_cycles + self.conditions.cycles(self.conditions.latency_ns)
+        return max(issued + took + self._trip, self.arrive(issued, count_bytes))
+
+    def arrive(self, time: float, count_bytes: int) -> float:
+        """What a TMA load brings. Multicast brings as much into each SM as a load of its own would: SA has 13.7 TB/s
+        of it, and 14.6 without, where four share."""
+        return self.incoming.take(time, count_bytes) + self._trip
+
+    @property
+    def _trip(self) -> float:
+        return self.figures.tma_cycles + self.conditions.cycles(self.conditions.latency_ns)
 
     def copy(self, time: float, count_bytes: int) -> float:
         """cp.async of a warp."""

@@ -228,7 +228,7 @@ class TimedEngine(Engine):
             sm.end_chain()
             end = max([self.now, *(self.ends[each][1] for each in op.covers if each in self.ends)])
         elif self._served is not None and self._served[:3] == (self.now, op.warp, work) and op.cta is not op.warp.cta:
-            end = self._served[3]  # of a multicast, the same copy
+            end = work.arrive(self._sm(op.cta), self.now, self._served[3])  # of a multicast, the same copy
         else:
             end = work.serve(self._sm(op.warp.cta), self.now)[1]
         self._served = self.now, op.warp, work, end

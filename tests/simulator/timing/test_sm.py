@@ -83,3 +83,15 @@ def test_warps_that_wait_for_what_they_load_do_not_keep_others_out():
         ahead = sm.load_lines(0, ahead, 4096)
         assert ahead == pytest.approx((number + 1) * (256 + trip))
     assert sm.load_lines(0, 0, 4096) == pytest.approx(4 * 256 + trip)
+
+
+def test_an_sm_of_a_hopper_gets_no_more_than_its_port_lets_through():
+    alone = Sm(Conditions(figures_of("H200"), ghz=1.5, latency_ns=500, bytes_per_ns=11100), 0)
+    every = [alone.load(0, 128, 16384) for _ in range(8)]
+    assert every[-1] - every[-2] == pytest.approx(16384 / 64)
+
+
+def test_multicast_brings_each_sm_as_much_as_a_load_of_its_own():
+    sm = Sm(Conditions(figures_of("H200"), ghz=1.5, latency_ns=500, bytes_per_ns=84), 0)
+    every = [sm.arrive(0, 16384) for _ in range(8)]
+    assert every[-1] - every[-2] == pytest.approx(16384 / 56)

@@ -82,10 +82,12 @@ def ordered(
     return tuple(_beside(row, rows[0]) for row in rows)
 
 
-def first(rows: Sequence[Ranked], count: int) -> list[Ranked]:
-    """The best, several tiles among them: a prediction sees little of what the other knobs do."""
-    best = mixed(rows, lambda row: row.schedule, _cost)[:count]
-    return [row for row in rows if row in best]
+def first(rows: Sequence[Ranked], count: int, chosen: Pins) -> list[Ranked]:
+    """The best, several tiles among them, as a prediction sees little of what the other knobs do; and what a call would
+    choose."""
+    best = mixed(rows, lambda row: row.schedule, _cost)
+    best.sort(key=lambda row: row.schedule != chosen)
+    return [row for row in rows if row in best[:count]]
 
 
 def _cost(row: Ranked) -> float:

@@ -110,7 +110,7 @@ def tune(
     found, start, tell = candidates(kernel, problem, gpu), time.monotonic(), progress or (lambda what: None)
     with keeping(lambda: "no winner is kept"), tempfile.TemporaryDirectory() as folder:
         ranked = ordered(kernel, problem, gpu, found, predict, start + PREDICT_SHARE * budget_s, tell)
-        tried = first(ranked, top or _top(ranked))
+        tried = first(ranked, top or _top(ranked), found.ordered[0])
         book = _measure(kernel, problem, gpu, tried, Path(folder), (start, budget_s, limit_s), tell)
     made = _tuning(kernel, problem, gpu, found, ranked, tried, book, time.monotonic() - start)
     return _kept(made, kernel, problem, gpu)

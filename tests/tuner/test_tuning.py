@@ -108,16 +108,15 @@ def test_top_takes_the_first_by_the_rule(instant):
 def test_the_best_by_prediction_are_measured_and_the_others_say_why_not(instant, monkeypatch):
     monkeypatch.setattr(Instant, "predicted_us", [("fault=3", 20.0), ("fault=1", 26.2), ("fault=0", 40.0)])
     found = tune(FAULTY, PROBLEM, top=3)
-    assert [trial.predicted_us for trial in found.trials].count(20.0) == 2
-    assert {trial.schedule["fault"] for trial in found.trials} == {3, 1}
-    assert [row.schedule["fault"] for row in found.predicted] == [1, 0, 0]
+    assert sorted(trial.predicted_us for trial in found.trials) == [20.0, 20.0, 40.0]  # and what a call would choose
+    assert [row.schedule["fault"] for row in found.predicted] == [1, 1, 0]
     assert found.predicted[0].reason == "predicted 31 % slower than the first."
     assert found.left_out == 5  # two were not predicted
 
 
 def test_several_tiles_are_among_the_best(instant, monkeypatch):
     monkeypatch.setattr(Instant, "predicted_us", [("block_n=64", 20.0), ("block_n=128", 21.0)])
-    found = tune(FAULTY, PROBLEM, top=2)
+    found = tune(FAULTY, PROBLEM, top=3)
     assert {trial.schedule["block_n"] for trial in found.trials} == {64, 128}
 
 

@@ -171,7 +171,9 @@ def score(times: dict[str, dict[str, float]], cost: Callable[[str, str], float |
         count += len(costs)
     tops = tuple(round(statistics.geometric_mean(column), 4) for column in zip(*reached))
     worst = min(row[TOPS.index(5)] for row in reached)
-    return Score(len(reached), count, tops, round(worst, 4), round(1 / tops[0] - 1, 4), round(statistics.mean(ranks), 3))
+    return Score(
+        len(reached), count, tops, round(worst, 4), round(1 / tops[0] - 1, 4), round(statistics.mean(ranks), 3)
+    )
 
 
 def spearman(one: Sequence[float], other: Sequence[float]) -> float:

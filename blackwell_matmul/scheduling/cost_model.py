@@ -41,8 +41,8 @@ REGISTERS = 65536
 """Of an SM, 32 bits each."""
 
 
-class Conditions(NamedTuple):
-    """What an SM meets, in its cycles. latency: of a load. incoming: bytes a cycle, its share of the L2 or of the
+class Supply(NamedTuple):
+    """What an SM gets, in its cycles. latency: of a load. incoming: bytes a cycle, its share of the L2 or of the
     memory behind it."""
 
     figures: TimeFigures
@@ -53,25 +53,25 @@ class Conditions(NamedTuple):
 
 def predicted_cycles(tile: TileConfig) -> int:
     """SM clock cycles from the launch to the last store, on the SM that has the most tiles."""
-    meets = _conditions(tile)
-    figures, count = meets.figures, _tiles_of_one_sm(tile, meets.figures)
-    start = figures.ramp_ns * meets.ghz + figures.start_cycles
+    supply = _supply(tile)
+    figures, count = supply.figures, _tiles_of_one_sm(tile, supply.figures)
+    start = figures.ramp_ns * supply.ghz + figures.start_cycles
     together = min(count, resident_ctas(tile))
     if "clc" in tile.features:
-        loop, end = tile.k_tiles * _k_tile(tile, meets, together), _epilogue(tile, meets, together)
-        return round(start + _first(tile, meets) + loop + (ceil_div(count, together) - 1) * max(loop, end) + end)
+        loop, end = tile.k_tiles * _k_tile(tile, supply, together), _epilogue(tile, supply, together)
+        return round(start + _first(tile, supply) + loop + (ceil_div(count, together) - 1) * max(loop, end) + end)
     if "persistent" in tile.features:
-        each = tile.k_tiles * _k_tile(tile, meets, 1) + _epilogue(tile, meets, 1)
-        return round(start + _first(tile, meets) + count * each)
+        each = tile.k_tiles * _k_tile(tile, supply, 1) + _epilogue(tile, supply, 1)
+        return round(start + _first(tile, supply) + count * each)
     full, rest = divmod(count, together)
-    return round(start + full * _round(tile, meets, together) + bool(rest) * _round(tile, meets, rest))
+    return round(start + full * _round(tile, supply, together) + bool(rest) * _round(tile, supply, rest))
 
 
-def _round(tile: TileConfig, meets: Conditions, together: int) -> float:
+def _round(tile: TileConfig, supply: Supply, together: int) -> float:
     """Of so many CTAs that share an SM, from their start to the next ones'."""
-    turnover = meets.figures.launch_ns * meets.ghz + meets.figures.start_cycles
-    ends = turnover + _first(tile, meets) + _epilogue(tile, meets, together)
-    return tile.k_tiles * _k_tile(tile, meets, together) + ends
+    turnover = supply.figures.launch_ns * supply.ghz + supply.figures.start_cycles
+    ends = turnover + _first(tile, supply) + _epilogue(tile, supply, together)
+    return tile.k_tiles * _k_tile(tile, supply, together) + ends
 
 
 def _tiles_of_one_sm(tile: TileConfig, figures: TimeFigures) -> int:
@@ -88,7 +88,7 @@ def _tiles_of_one_sm(tile: TileConfig, figures: TimeFigures) -> int:
 # --- what all SMs share
 
 
-def _conditions(tile: TileConfig) -> Conditions:
+def _supply(tile: TileConfig) -> Supply:
     """With the L2 alone, or with what its misses take besides."""
     figures = nearest_figures(tile.gpu)
     ghz = figures.clock_ghz - figures.clock_fall_ghz * USUAL_LOAD
@@ -99,7 +99,7 @@ def _conditions(tile: TileConfig) -> Conditions:
         latency = figures.memory_ns + figures.queue_ns * min(1, needed_ns / products_ns)
         rate = min(rate, _from_l2(tile) / needed_ns)
     incoming = rate / min(tile.gpu.sm_count, tile.ctas) / ghz
-    return Conditions(figures, ghz, latency * ghz, min(incoming, figures.port_bytes_per_cycle))
+    return Supply(figures, ghz, latency * ghz, min(incoming, figures.port_bytes_per_cycle))
 
 
 def _from_l2(tile: TileConfig) -> float:
@@ -139,11 +139,11 @@ def _products(tile: TileConfig) -> float:
     return tile.cta_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * tile.mma.fma_per_cycle)
 
 
-def _k_tile(tile: TileConfig, meets: Conditions, together: int) -> float:
+def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:
     """Of each of the CTAs that share an SM."""
-    products, into = _products(tile), _into_shared_memory(tile, meets.figures)
-    load = max(into, _loaded_rows(tile) * tile.row_bytes / meets.incoming)
-    return max(together * products, together * load, _chain(tile, meets, products))
+    products, into = _products(tile), _into_shared_memory(tile, supply.figures)
+    load = max(into, _loaded_rows(tile) * tile.row_bytes / supply.incoming)
+    return max(together * products, together * load, _chain(tile, supply, products))
 
 
 def _into_shared_memory(tile: TileConfig, figures: TimeFigures) -> float:
@@ -154,15 +154,15 @@ def _into_shared_memory(tile: TileConfig, figures: TimeFigures) -> float:
     return rows * tile.row_bytes / figures.fill_bytes_per_cycle
 
 
-def _chain(tile: TileConfig, meets: Conditions, products: float) -> float:
+def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
     """What follows one upon another, however few CTAs there are: where warps specialise, the products of a warpgroup;
     where they do not, these are waited for; and without a ring the loads, too."""
-    figures = meets.figures
+    figures = supply.figures
     issue = figures.wait_cycles + figures.expect_cycles + 2 * figures.issue_cycles
     seen = products + _latency(tile, figures) + figures.wait_cycles
     if "tma" not in tile.features:
-        return _round_trip(tile, meets) + figures.fence_cycles + _sync(tile, figures) + figures.issue_cycles + seen
-    whole = issue + _round_trip(tile, meets) + seen
+        return _round_trip(tile, supply) + figures.fence_cycles + _sync(tile, figures) + figures.issue_cycles + seen
+    whole = issue + _round_trip(tile, supply) + seen
     if "ring" not in tile.features:
         return whole + _sync(tile, figures)
     if "specialised" not in tile.features:
@@ -173,11 +173,11 @@ def _chain(tile: TileConfig, meets: Conditions, products: float) -> float:
     return max(whole / tile.stages, own, products + figures.commit_gap_cycles)
 
 
-def _round_trip(tile: TileConfig, meets: Conditions) -> float:
+def _round_trip(tile: TileConfig, supply: Supply) -> float:
     """From the issue of a k-tile's loads till a warp goes on with it."""
-    figures = meets.figures
+    figures = supply.figures
     tma = figures.tma_cycles + figures.wait_cycles if "tma" in tile.features else 0
-    return meets.latency + tma + _into_shared_memory(tile, figures)
+    return supply.latency + tma + _into_shared_memory(tile, figures)
 
 
 def _latency(tile: TileConfig, figures: TimeFigures) -> float:
@@ -194,17 +194,17 @@ def _sync(tile: TileConfig, figures: TimeFigures) -> float:
 # --- before and after
 
 
-def _first(tile: TileConfig, meets: Conditions) -> float:
+def _first(tile: TileConfig, supply: Supply) -> float:
     """Until the first k-tile is there."""
-    figures = meets.figures
+    figures = supply.figures
     together = figures.alloc_cycles if tile.tensor_memory_columns else 0.0
     together += figures.cluster_sync_cycles if tile.cluster_ctas > 1 else 0
-    return together + _round_trip(tile, meets) + _latency(tile, figures)
+    return together + _round_trip(tile, supply) + _latency(tile, figures)
 
 
-def _epilogue(tile: TileConfig, meets: Conditions, together: int) -> float:
+def _epilogue(tile: TileConfig, supply: Supply, together: int) -> float:
     """From the last product to the last store."""
-    figures = meets.figures
+    figures = supply.figures
     values = _strip_values(tile)
     strip = figures.cast_cycles + figures.cast_value_cycles * values
     if tile.tensor_memory_columns:
@@ -218,7 +218,7 @@ def _epilogue(tile: TileConfig, meets: Conditions, together: int) -> float:
     if tile.strip_buffers == 1:
         strip += figures.store_cycles + figures.store_kib_cycles * tile.cta_m * tile.e_block_n * 2 / KIB
     strips = _finished_columns(tile) / tile.e_block_n
-    return max(strips * strip, together * stored / KIB * figures.drain_kib_cycles) + _exchange(tile, meets)
+    return max(strips * strip, together * stored / KIB * figures.drain_kib_cycles) + _exchange(tile, supply)
 
 
 def _finished_columns(tile: TileConfig) -> int:
@@ -226,15 +226,15 @@ def _finished_columns(tile: TileConfig) -> int:
     return ceil_div(tile.strips, tile.split_k) * tile.e_block_n
 
 
-def _exchange(tile: TileConfig, meets: Conditions) -> float:
+def _exchange(tile: TileConfig, supply: Supply) -> float:
     """What the CTAs of a split tile write for each other, and read: there and back through the L2, once for all and
     once for each strip and giver."""
     if tile.split_k == 1:
         return 0
-    figures, columns = meets.figures, _finished_columns(tile)
+    figures, columns = supply.figures, _finished_columns(tile)
     moved = tile.block_m * (tile.block_n - tile.block_n / tile.split_k + (tile.split_k - 1) * columns) * SUM_BYTES
     trips = 1 + (tile.split_k - 1) * columns / tile.e_block_n
-    return moved / figures.line_bytes + trips * figures.l2_ns * meets.ghz + figures.remote_cycles
+    return moved / figures.line_bytes + trips * figures.l2_ns * supply.ghz + figures.remote_cycles
 
 
 def resident_ctas(tile: TileConfig) -> int:

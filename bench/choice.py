@@ -147,8 +147,8 @@ def write(known: dict[str, Any]) -> None:
 
 class Score(NamedTuple):
     """Of an order of schedules, over problems. top: for each of TOPS, what the fastest of so many reaches of the
-    fastest of all, in the geometric mean; worst: where it reaches least of it, of five. regret: how much longer than the
-    fastest of all the first one takes, in the geometric mean. rank: Spearman's correlation, the mean."""
+    fastest of all, in the geometric mean; worst: where it reaches least of it, of five. regret: how much longer the
+    first one takes than the fastest of all, in the geometric mean. rank: Spearman's correlation, the mean."""
 
     problems: int
     schedules: int

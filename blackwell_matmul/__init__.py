@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         run_script,
         schedules,
     )
-    from blackwell_matmul.harness.predicting import predict
+    from blackwell_matmul.harness.predicting import predict, trace
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.simulator.simulate import simulate
     from blackwell_matmul.simulator.timing.predict import Prediction
+    from blackwell_matmul.simulator.trace.timeline import Timeline
     from blackwell_matmul.testing import assert_clean
     from blackwell_matmul.torch_op import matmul
 
@@ -98,6 +99,7 @@ __all__ = [
     "Script",
     "ScriptResult",
     "SimulationError",
+    "Timeline",
     "UnsupportedError",
     "Verdict",
     "__version__",
@@ -114,6 +116,7 @@ __all__ = [
     "run_script",
     "schedules",
     "simulate",
+    "trace",
 ]
 
 _HOMES = {
@@ -128,7 +131,7 @@ _HOMES = {
         *("Result", "ScheduleList", "ScriptResult", "Verdict"),
         *("check_matmul", "run_matmul", "run_script", "schedules"),
     ),
-    "harness.predicting": ("predict",),
+    "harness.predicting": ("predict", "trace"),
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),
@@ -154,6 +157,7 @@ _HOMES = {
     "simulator.check": ("check",),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),
+    "simulator.trace.timeline": ("Timeline",),
     "testing": ("assert_clean",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

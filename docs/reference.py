@@ -27,11 +27,11 @@ class Section(NamedTuple):
 SECTIONS = {
     "running": Section(
         "Run and check",
-        "Simulate a kernel, check its ordering, compare its result, predict its time. `simulate` and `check` want "
-        "tensors; `assert_clean`, `run_matmul` and `run_script` make them.",
+        "Simulate a kernel, check its ordering, compare its result, predict its time and what runs when. "
+        "`simulate` and `check` want tensors; `assert_clean`, `run_matmul` and `run_script` make them.",
         (
-            *("simulate", "check", "assert_clean", "run_matmul", "run_script", "check_matmul", "schedules", "predict"),
-            *("matmul", "compile", "compile_many", "emulate", "load"),
+            *("simulate", "check", "assert_clean", "run_matmul", "run_script", "check_matmul", "schedules"),
+            *("predict", "trace", "matmul", "compile", "compile_many", "emulate", "load"),
         ),
     ),
     "results": Section(
@@ -39,7 +39,7 @@ SECTIONS = {
         "What those functions return.",
         (
             *("Run", "Finding", "Report", "Result", "ScriptResult", "Verdict", "ScheduleList", "Prediction"),
-            *("Bundle", "Loaded"),
+            *("Timeline", "Bundle", "Loaded"),
         ),
     ),
     "kernels": Section(

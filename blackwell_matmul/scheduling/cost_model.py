@@ -10,9 +10,12 @@ How well it ranks, beside that model and beside what was measured: docs/time.md,
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
-from blackwell_matmul.gpu_figures import TimeFigures, nearest_figures
+from blackwell_matmul.gpu_figures import TIME_FIGURES, GpuFigure, TimeFigures, figures_of
+from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.scheduling.tile_config import WARP, WARPGROUP, TileConfig, ceil_div
 
 USUAL_LOAD = 0.8
@@ -86,6 +89,19 @@ def _tiles_of_one_sm(tile: TileConfig, figures: TimeFigures) -> int:
 
 
 # --- what all SMs share
+
+
+@cache
+def nearest_figures(gpu: Gpu) -> TimeFigures:
+    """Those of this GPU; or of one of its architecture; or else an RTX 5090's, with the memory of this one.
+    Good enough to rank schedules, and for no prediction of time."""
+    alike = (name for name in TIME_FIGURES if GPUS[name].arch == gpu.arch)
+    known = gpu.name if gpu.name in TIME_FIGURES else next(alike, None)
+    if known is not None:
+        return TIME_FIGURES[known]
+    other, theirs = figures_of("RTX 5090"), GPUS["RTX 5090"].memory_gb_per_s
+    reached = other.memory_bytes_per_ns * (gpu.memory_gb_per_s or theirs or 1) / (theirs or 1)
+    return replace(other, memory_bytes_per_ns=GpuFigure(reached, "assumed", "as a part of what the data sheet says"))
 
 
 def _supply(tile: TileConfig) -> Supply:
@@ -183,7 +199,7 @@ def _round_trip(tile: TileConfig, supply: Supply) -> float:
 def _latency(tile: TileConfig, figures: TimeFigures) -> float:
     """From the end of a k-tile's products till a warp sees it."""
     if tile.mma.name != "tcgen05":
-        return figures.wgmma_latency_cycles or 0
+        return figures.wgmma_latency_cycles or figures.mma_sync_latency_cycles or 0
     return ((figures.pair_latency_cycles if tile.pair > 1 else figures.mma_latency_cycles) or 0) + figures.chain_cycles
 
 

@@ -48,6 +48,7 @@ class Sm:
         self.port = Pipe()
         rate = min(conditions.bytes_per_ns / conditions.ghz, self.figures.port_bytes_per_cycle)
         self.incoming = Bucket(rate, self.figures.burst_bytes)
+        self.shared = Pipe()
         self.lock = TensorMemoryLock(tensor_memory_columns)
 
     @property
@@ -75,6 +76,10 @@ class Sm:
         """A chain of wgmma."""
         assert self.figures.wgmma_latency_cycles is not None
         return self.tensor.start(time, steps * interval) + steps * interval + self.figures.wgmma_latency_cycles
+
+    def multiply_sync(self, time: float, took: float) -> float:
+        """mma.sync of a warp; time: after its latency."""
+        return self.tensor.start(time, took) + took
 
     # copies
 
@@ -118,6 +123,11 @@ class Sm:
         took = count_bytes / self.figures.line_bytes
         served = self.lines.start(now, took) + took
         return max(time + took, served) + self.conditions.cycles(self.figures.l2_ns)
+
+    def read_shared(self, time: float, count_bytes: float) -> float:
+        """By threads."""
+        took = count_bytes / SHARED_BYTES_PER_CYCLE
+        return self.shared.start(time, took) + took
 
     # tensor memory
 

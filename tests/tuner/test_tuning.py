@@ -226,7 +226,7 @@ def test_without_a_gpu_nothing_slow_is_loaded():
     [
         (["v9"], "rung is 'v9'"),
         ([FAULTY, "--budget", "soon"], "--budget is 'soon'"),
-        (["v1", "--gpu", "GB10"], "too few published figures of GB10"),
+        (["v1", "--gpu", "GB10"], "times on a GB10 cannot be predicted"),
         (["v1", "--gpu", "H200"], "H200 (sm_90a) has no tcgen05"),
     ],
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-ACTIVATED = {
+ACTIVATED: Mapping[str, Callable[[Tensor], Tensor]] = {
     "none": lambda z: z,
     "relu": functional.relu,
     "gelu": functional.gelu,
@@ -19,16 +19,20 @@ ACTIVATED = {
 """By the names of `form.ACTIVATIONS`."""
 
 
-def finished(z: Tensor, extras: Any) -> Tensor:
-    """What `extras` says, done to a product in fp32."""
-    if extras.scale_a is not None:
-        z = z * extras.scale_a.reshape(-1, 1) * extras.scale_b.reshape(1, -1)
-    z = z * extras.alpha
-    if extras.residual is not None:
-        z = z + extras.beta * extras.residual
-    if extras.bias is not None:
-        z = z + extras.bias
-    return ACTIVATED[extras.activation](z)
+def finished(
+    z: Tensor, tensors: Sequence[Tensor | None], activation: str = "none", alpha: float = 1.0, beta: float = 1.0
+) -> Tensor:
+    """What `form.Epilogue` says, done to a product in fp32; tensors: bias, residual, scale_a and scale_b."""
+    bias, residual, scale_a, scale_b = tensors
+    if scale_a is not None and scale_b is not None:
+        z = z * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)
+    z = z * alpha
+    if residual is not None:
+        z = z + beta * residual
+    if bias is not None:
+        z = z + bias
+    made: Tensor = ACTIVATED[activation](z)
+    return made
 
 
 def through_activation(grad: Tensor, z: Tensor, activation: str) -> Tensor:

@@ -15,7 +15,8 @@ from torch.nn import Parameter
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.ops.finished import ACTIVATED
-from blackwell_matmul.ops.library import Tensors, run
+from blackwell_matmul.ops.launching import Tensors
+from blackwell_matmul.ops.library import run
 from blackwell_matmul.ops.operand_checks import check_activation, check_tensors, plain_number
 
 PLAIN_TYPES = (Tensor, Parameter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,94 +14,76 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.form import PLAIN, Epilogue, Form
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels import LADDERS, rung
-from blackwell_matmul.ops.finished import finished
-from blackwell_matmul.ops.placing import is_plain, padded, readable
+from blackwell_matmul.kernels.forms import why_unreadable
+from blackwell_matmul.ops.placing import is_plain, k_major, padded, with_zeros
 from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
+
+Copy = Callable[[Tensor], Tensor]
+
+
+Tensors = Sequence[Tensor | None]
+"""Bias, residual, scale_a and scale_b; None: there is no such."""
 
 
 @dataclass(frozen=True)
-class Extras:
-    """What a product gets besides a and b: see `form.Epilogue`."""
+class Plan:
+    """One product, for all operands of these shapes and strides: what is copied, which kernel runs, and what C is.
 
-    bias: Tensor | None = None
-    residual: Tensor | None = None
-    scale_a: Tensor | None = None
-    scale_b: Tensor | None = None
-    activation: str = "none"
-    alpha: float = 1.0
-    beta: float = 1.0
+    sizes: m, n, k, and the batches where the kernel takes any form. shape: of C, whose rows are `line` elements apart.
+    """
 
-    @property
-    def none(self) -> bool:
-        tensors = (self.bias, self.residual, self.scale_a, self.scale_b)
-        return all(each is None for each in tensors) and self.activation == "none" and self.alpha == 1
+    kernel: Any
+    sizes: tuple[int, ...]
+    copy_a: Copy | None
+    copy_b: Copy | None
+    shape: tuple[int, ...]
+    line: int
+    out: torch.dtype
 
-    @property
-    def form(self) -> Form:
-        """What a kernel is pinned to; the rest its tensors say."""
-        return _form(self.activation, self.alpha, self.beta)
+    def __call__(self, a: Tensor, b: Tensor, tensors: Tensors) -> Tensor:
+        left, right = a, b.mT
+        left = left if self.copy_a is None else self.copy_a(left)
+        right = right if self.copy_b is None else self.copy_b(right)
+        *outer, columns = self.shape
+        c = whole = a.new_empty((*outer, self.line), dtype=self.out)
+        if self.line != columns:
+            c = whole[..., :columns]
+        m, n, k, *batches = self.sizes
+        extras = [0 if each is None else each.contiguous() for each in tensors] if batches else ()
+        self.kernel(m, n, k, left, right, c, *extras, *batches)
+        return c if whole is c else c.contiguous()
+
+
+def planned(
+    a: Tensor, b: Tensor, tensors: Tensors, gpu: Gpu, out: torch.dtype, activation: str, alpha: float, beta: float
+) -> Plan | None:
+    """How a[.., m, k] @ b[.., k, n] is computed, with what `form.Epilogue` says; None where it has no element, or no
+    product."""
+    left, right, form = a, b.mT, _form(activation, alpha, beta)
+    batch = () if a.dim() == b.dim() == 2 else (max(x.shape[0] for x in (a, b) if x.dim() == 3),)
+    m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
+    shape = (*batch, m, n // form.epilogue.columns_of_c)
+    if 0 in (*shape, k):
+        return None
+    name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
+    if alone and not batch and out == a.dtype and (name is None or (is_plain(left) and is_plain(right))):
+        copy_a, copy_b = (None if is_plain(x) else with_zeros for x in (left, right))
+        k = padded(k, a.element_size())
+        return Plan(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN), (m, n, k), copy_a, copy_b, shape, n, out)
+    if name is None:
+        raise UnsupportedError(
+            f"There is no kernel for {gpu} yet that computes batches or epilogues; torch does, and matmul of matrices "
+            "runs here."
+        )
+    copy_a, copy_b = (k_major if why_unreadable(x) else None for x in (left, right))
+    sizes = (m, n, k, batch[0] if batch else 1)
+    return Plan(_kernel(name, form), sizes, copy_a, copy_b, shape, padded(shape[-1], out.itemsize), out)
 
 
 @functools.cache
 def _form(activation: str, alpha: float, beta: float) -> Form:
     epilogue = Epilogue(activation=activation, alpha=alpha, beta=beta)
     return PLAIN if epilogue == PLAIN.epilogue else Form(epilogue=epilogue)
-
-
-NOTHING = Extras()
-
-
-def product(a: Tensor, b: Tensor, gpu: Gpu, out: torch.dtype, extras: Extras = NOTHING) -> Tensor:
-    """a[.., m, k] @ b[.., k, n] with what `extras` says, in a tensor of type `out`."""
-    left, right = a, b.mT
-    batch = () if a.dim() == b.dim() == 2 else (max(x.shape[0] for x in (a, b) if x.dim() == 3),)
-    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
-    columns = n // 2 if extras.activation == "swiglu" else n
-    if 0 in (*batch, m, n):
-        return a.new_empty((*batch, m, columns), dtype=out)
-    if k == 0:
-        return finished(a.new_zeros((*batch, m, n), dtype=torch.float32), extras).to(out)
-    name = _of_forms(gpu)
-    ladder = name is None or (is_plain(left) and is_plain(right))
-    if ladder and not batch and extras.none and out == a.dtype:
-        return _by_ladder(left, right, gpu)
-    if name is None:
-        raise UnsupportedError(
-            f"There is no kernel for {gpu} yet that computes batches or epilogues; torch does, and matmul of matrices "
-            "runs here."
-        )
-    kernel = _kernel(name, extras.form)
-    return _by_form(kernel, readable(left), readable(right), (*batch, m, columns), n, out, extras)
-
-
-def _by_ladder(left: Tensor, right: Tensor, gpu: Gpu) -> Tensor:
-    """One product of matrices by the best rung that takes the shape; where they are not K-major, of copies."""
-    left, right = (x if is_plain(x) else _whole(x) for x in (left, right))
-    (m, k), n = left.shape, right.shape[0]
-    c = left.new_empty((m, n))
-    _kernel(best_rung(gpu, m, n, k, left.dtype), PLAIN)(m, n, k, left, right, c)
-    return c
-
-
-def _whole(x: Tensor) -> Tensor:
-    """A copy with its padding, as zeros."""
-    rows, k = x.shape
-    made = x.new_zeros((rows, padded(k, x.element_size())))
-    made[:, :k].copy_(x)
-    return made
-
-
-def _by_form(
-    kernel: Any, left: Tensor, right: Tensor, of_c: tuple[int, ...], n: int, out: torch.dtype, extras: Extras
-) -> Tensor:
-    """Where rows of C are no multiples of 16 bytes they are written further apart, and copied."""
-    *batch, m, columns = of_c
-    line = padded(columns, out.itemsize)
-    c = left.new_empty((*batch, m, line), dtype=out)[..., :columns]
-    tensors = (extras.bias, extras.residual, extras.scale_a, extras.scale_b)
-    flat = [0 if each is None else each.contiguous() for each in tensors]
-    kernel(m, n, left.shape[-1], left, right, c, *flat, batch[0] if batch else 1)
-    return c if line == columns else c.contiguous()
 
 
 @functools.lru_cache(maxsize=4096)

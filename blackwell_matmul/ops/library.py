@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,11 +9,14 @@ from torch import Tensor
 
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
-from blackwell_matmul.gpus import gpu_for_target
+from blackwell_matmul.gpus import Gpu, gpu_for_target
+from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
+from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.ops.gradients import gradients
-from blackwell_matmul.ops.launching import Extras, product
+from blackwell_matmul.ops.launching import Plan, Tensors, planned
 from blackwell_matmul.ops.operand_checks import check_extras, check_operands, check_out
 from blackwell_matmul.runtime.device import gpu_at
+from blackwell_matmul.runtime.recent import Recent
 
 SCHEMA = (
     "matmul(Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, Tensor? scale_a=None, Tensor? scale_b=None, "
@@ -22,8 +24,6 @@ SCHEMA = (
     "-> Tensor"
 )
 TENSORS = ("bias", "residual", "scale_a", "scale_b")
-Tensors = Sequence[Tensor | None]
-"""As many, in this order; None: there is no such."""
 
 _library = torch.library.Library("blackwell_matmul", "DEF")
 _library.define(SCHEMA, tags=[torch.Tag.pt2_compliant_tag])
@@ -59,27 +59,63 @@ def run(
     out_dtype: torch.dtype | None = None,
     simulate: bool = False,
 ) -> Tensor:
-    """Without gradients."""
-    _, out = checked(a, b, tensors, activation, out_dtype)
+    """Without gradients. What was checked and planned for a call is found again by all that it depends on."""
+    how = (activation, alpha, beta, out_dtype, simulate)
+    key = (*_key(a), *_key(b), *[None if each is None else _key(each) for each in tensors], *how)
+    known = _plans.get(key)
+    if known is None:
+        known = _planned(a, b, tensors, *how)
+        _plans.put(key, known)
     if simulate:
-        if a.device.type != "cpu":
-            raise InputError(f"a and b are on {a.device}; simulate=True takes CPU tensors, such as a.cpu().")
         a, b = a.detach(), b.detach()
         tensors = [None if each is None else each.detach() for each in tensors]
-        gpu = gpu_for_target(DEFAULT_TARGET)
-    elif a.is_cuda:
-        gpu = gpu_at(a.get_device())
-    else:
+    if isinstance(known, Plan):
+        return known(a, b, tensors)
+    return _without_kernel(a, known, tensors, activation, alpha, beta)
+
+
+Empty = tuple[tuple[int, ...], torch.dtype]
+"""Shape and type of a product without elements, or of nothing."""
+
+KEPT_PLANS = 4096
+_plans: Recent[tuple[Any, ...], Plan | Empty] = Recent(KEPT_PLANS)
+
+
+def _key(x: Tensor) -> tuple[Any, ...]:
+    """What a plan depends on: TMA reads from multiples of 16 bytes."""
+    return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNMENT_BYTES
+
+
+def _planned(
+    a: Tensor,
+    b: Tensor,
+    tensors: Tensors,
+    activation: str,
+    alpha: float,
+    beta: float,
+    out_dtype: torch.dtype | None,
+    simulate: bool,
+) -> Plan | Empty:
+    of_c, out = checked(a, b, tensors, activation, out_dtype)
+    plan = planned(a, b, tensors, _gpu_of(a, simulate), out, activation, alpha, beta)
+    return plan or (of_c, out)
+
+
+def _gpu_of(a: Tensor, simulate: bool) -> Gpu:
+    """The one that runs it, or that the simulator stands for."""
+    if simulate and a.device.type != "cpu":
+        raise InputError(f"a and b are on {a.device}; simulate=True takes CPU tensors, such as a.cpu().")
+    if not simulate and not a.is_cuda:
         raise UnsupportedError(
             f"matmul got tensors on {a.device}; it runs CUDA tensors, and simulates CPU tensors with simulate=True."
         )
-    return product(
-        a,
-        b,
-        gpu,
-        out,
-        Extras(**dict(zip(TENSORS, tensors, strict=True)), activation=activation, alpha=alpha, beta=beta),
-    )
+    return gpu_for_target(DEFAULT_TARGET) if simulate else gpu_at(a.get_device())
+
+
+def _without_kernel(a: Tensor, known: Empty, tensors: Tensors, activation: str, alpha: float, beta: float) -> Tensor:
+    """No products: zeros, and what the epilogue makes of them."""
+    of_c, out = known
+    return finished(a.new_zeros(of_c, dtype=torch.float32), tensors, activation, alpha, beta).to(out)
 
 
 def _eager(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:

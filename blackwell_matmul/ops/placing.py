@@ -36,15 +36,18 @@ def _why_copied(name: str, x: Tensor) -> str | None:
     return f"{what} is copied ({nbytes} bytes): {reason}."
 
 
-def readable(x: Tensor) -> Tensor:
-    """x[.., rows, k] itself, or a copy of it, contiguous along k."""
-    return k_major(x) if why_unreadable(x) else x
-
-
 def k_major(x: Tensor) -> Tensor:
     """A copy whose rows begin at multiples of 16 bytes."""
     *outer, k = x.shape
     return x.new_empty((*outer, padded(k, x.element_size())))[..., :k].copy_(x)
+
+
+def with_zeros(x: Tensor) -> Tensor:
+    """The same with all of its padding, as zeros, for kernels that know no stride."""
+    rows, k = x.shape
+    made = x.new_zeros((rows, padded(k, x.element_size())))
+    made[:, :k].copy_(x)
+    return made
 
 
 def padded(count: int, item_bytes: int) -> int:

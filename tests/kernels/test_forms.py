@@ -15,7 +15,6 @@ from blackwell_matmul.form import ACTIVATIONS
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels.forms import lines_of, why_unreadable
 from blackwell_matmul.ops.finished import finished
-from blackwell_matmul.ops.launching import Extras
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
 
@@ -64,8 +63,8 @@ class Case:
 
     def expected(self, dtype: torch.dtype) -> torch.Tensor:
         bias, kept, *scales = (None if isinstance(each, int) else each.to(dtype) for each in self.extras)
-        extras = Extras(bias, kept, *scales, self.epilogue.activation, self.epilogue.alpha, self.epilogue.beta)
-        return finished(self.a.to(dtype) @ self.b.to(dtype).mT, extras)
+        product, how = self.a.to(dtype) @ self.b.to(dtype).mT, self.epilogue
+        return finished(product, (bias, kept, *scales), how.activation, how.alpha, how.beta)
 
     def assert_right(self) -> None:
         """As good as the same in fp32, rounded once."""

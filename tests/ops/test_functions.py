@@ -6,7 +6,8 @@ import torch
 import blackwell_matmul
 from blackwell_matmul import InputError, UnsupportedError, gpus
 from blackwell_matmul.kernels import LADDERS, RUNGS
-from blackwell_matmul.ops import launching, placing
+from blackwell_matmul.ops import launching, library, placing
+from blackwell_matmul.runtime.recent import Recent
 
 matmul = blackwell_matmul.matmul
 
@@ -73,7 +74,13 @@ def test_copies_are_told():
     assert "neither of its last two dimensions is contiguous (strides (128, 2))" in spread
 
 
-def test_what_is_read_as_it_is_is_not_copied(monkeypatch):
+@pytest.fixture
+def unplanned(monkeypatch):
+    """Nothing planned before, and nothing of this test afterwards."""
+    monkeypatch.setattr(library, "_plans", Recent(16))
+
+
+def test_what_is_read_as_it_is_is_not_copied(monkeypatch, unplanned):
     a, w = matrix(40, 64), matrix(72, 64)
     seen = []
     monkeypatch.setattr(
@@ -97,7 +104,7 @@ def test_gradients_are_those_of_torch():
     assert_product(b.grad.contiguous(), a.detach().T, seed)
 
 
-def test_only_the_gradient_that_is_needed_is_computed(monkeypatch):
+def test_only_the_gradient_that_is_needed_is_computed(monkeypatch, unplanned):
     a, b = matrix(24, 32), matrix(32, 16, seed=1).requires_grad_()
     product, kernels = matmul(a, b, simulate=True), []
     original = launching._kernel

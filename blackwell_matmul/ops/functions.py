@@ -137,6 +137,10 @@ def _call(a: Tensor, b: Tensor, tensors: Tensors = (None,) * 4, **rest: Any) -> 
     """Straight to the kernel where nobody but the kernel has to know; else as torch's operation."""
     if _direct((a, b, *tensors)):
         return run(a, b, tensors, **rest)
+    if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
+        from blackwell_matmul.ops.sharding import register
+
+        register()
     made: Tensor = torch.ops.blackwell_matmul.matmul.default(a, b, *tensors, **rest)
     return made
 

@@ -44,7 +44,8 @@ def segment_of(name: str, value: Any) -> Segment:
 
 
 def _torch_bytes(tensor: Any) -> np.ndarray:
-    """The bytes from a tensor's first element to its last, without a copy."""
+    """The bytes from a tensor's first element to its last, without a copy; by DLPack, since after `.numpy()` a tensor
+    can never be resized again, as FSDP does with weights."""
     import torch
 
     if tensor.numel() == 0:
@@ -52,7 +53,8 @@ def _torch_bytes(tensor: Any) -> np.ndarray:
     size = tensor.element_size()
     span = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
     flat = tensor.detach().as_strided((span,), (1,)).view(torch.uint8)
-    return flat.numpy()[: span * size]
+    shared = np.from_dlpack(flat)
+    return (shared if shared.flags.writeable else flat.numpy())[: span * size]  # read-only from an older torch
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,77 @@
+"""How products of sharded tensors are sharded: rows, columns, batches, and k, whose parts are summed afterwards.
+
+torch asks for each dimension of a mesh. What it is told is what may be on the devices: what has to move to get there,
+it moves.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+
+Placement = Any
+Row = tuple[Placement, list[Placement | None]]
+"""C, then a, b, bias, residual, scale_a and scale_b."""
+
+
+@functools.cache
+def register() -> None:
+    """Once: for `torch.ops.blackwell_matmul.matmul`, of DTensors.
+
+    torch finds a strategy again by what it takes to decide it: of keywords, the integers alone. The shape of C depends
+    on the activation, too, and there is no public way to say so (torch 2.13, register_sharding).
+    """
+    op = torch.ops.blackwell_matmul.matmul.default
+    register_sharding(op)(_acceptable)
+    known: dict[Any, Any] = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
+    info = known[op]
+    known[op] = replace(info, static_kwargkey=[*(info.static_kwargkey or ()), "activation"])
+
+
+def _acceptable(
+    a: Any,
+    b: Any,
+    bias: Any = None,
+    residual: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    *,
+    activation: str = "none",
+    **_: Any,
+) -> list[tuple[list[Placement], list[Placement | None]]]:
+    given = (bias, residual, scale_a, scale_b)
+    rows = _rows(a, b, scale_a, activation)
+    return [([c], [x, y, *[p if t is not None else None for p, t in zip(rest, given)]]) for c, (x, y, *rest) in rows]
+
+
+def _rows(a: Any, b: Any, scale_a: Any, activation: str) -> Iterator[Row]:
+    """With a placement for each tensor that there may be."""
+    here, batched = Replicate(), 3 in (len(a.shape), len(b.shape))
+    last = 2 if batched else 1  # of C
+    single = scale_a is None or torch.Size(scale_a.shape).numel() == 1
+    yield here, [here] * 6
+    by_row = Shard(len(a.shape) - 2)
+    if len(a.shape) == last + 1:
+        of_scales = (here, here) if single else (Shard(0), here)
+        yield Shard(last - 1), [by_row, here, here, Shard(last - 1), *of_scales]
+    whole_pairs = activation != "swiglu" or b.shape[-1] % (2 * b.mesh.size()) == 0
+    if len(b.shape) == last + 1 and whole_pairs:
+        of_scales = (here, here) if single else (here, _of_columns(scale_a))
+        yield Shard(last), [here, Shard(last), Shard(0), Shard(last), *of_scales]
+    if batched:
+        sides = [Shard(0) if len(x.shape) == 3 and x.shape[0] > 1 else here for x in (a, b)]
+        yield Shard(0), [*sides, here, Shard(0), here, here]
+    if activation == "none" and single:
+        parts = (Shard(len(a.shape) - 1), Shard(len(b.shape) - 2))
+        yield Partial(), [*parts, Partial(), Partial(), here, here]
+
+
+def _of_columns(scale_a: Any) -> Placement:
+    """scale_b is [n], or [1, n] beside a scale_a of [m, 1]."""
+    return Shard(len(scale_a.shape) - 1)

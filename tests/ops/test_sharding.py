@@ -1,0 +1,31 @@
+"""Products of DTensors, in processes of gloo on the CPU, with the simulator as the kernel."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+import torch
+import torch.multiprocessing as processes
+
+pytest.importorskip("tilus")
+
+from sharded_work import run
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+@pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="torch was built without gloo")
+@pytest.mark.parametrize(
+    ("world", "names"),
+    [
+        (2, ["every_placement", "batches_and_extras", "tensor_parallel", "fully_sharded"]),
+        (4, ["tensor_parallel", "two_dimensions"]),
+    ],
+)
+def test_products_in_a_group(world: int, names: list[str]) -> None:
+    processes.spawn(run, (world, free_port(), names), world)

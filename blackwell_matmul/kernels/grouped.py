@@ -8,6 +8,10 @@ from blackwell_matmul.kernels.operands import Operand, lines
 
 
 class GroupedScript(Script):
+    def take_form(self, form):
+        self.form = form
+        self.w_k = form.b_major == "k"
+
     def open_operands(self, m: int32, n: int, k: int, groups: int32, x_ptr: void_p, w_ptr: void_p):
         """Views of x and w, as they lie in memory."""
         line_x = self.form.a_stride if self.form.a_stride else k

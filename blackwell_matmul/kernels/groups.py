@@ -41,3 +41,10 @@ class Groups(tilus.Class):
         row: int32 = self.begin + (tile - self.first) % self.tiles_m * self.block_m
         column: int32 = (tile - self.first) // self.tiles_m
         return row, column
+
+    def depth(self, k: int32):
+        """From where to where along k the group's tiles are summed. After the last group: one k-tile beyond k, of
+        zeros."""
+        k_begin: int32 = k if self.group == self.count else 0
+        k_end: int32 = k_begin + 1 if self.group == self.count else k
+        return k_begin, k_end

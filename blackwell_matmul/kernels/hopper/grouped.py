@@ -27,8 +27,7 @@ class HopperGroupedMatmul(GroupedScript):
     ):
         super().__init__()
         self.dtype = dtype
-        self.form = form
-        self.w_k = form.b_major == "k"
+        self.take_form(form)
         self.block_m = block_m
         self.block_n = block_n
         self.block_k = block_k
@@ -77,10 +76,9 @@ class HopperGroupedMatmul(GroupedScript):
                 if not found:
                     break
                 row, column = walk.place(tile)
-                # What lies outside of x and w arrives as zeros, which add nothing; the rows after the last group have
-                # no k-tiles.
-                k_end: int32 = k if walk.group < groups else 0
-                for offset_k in range(0, k_end, self.block_k):
+                # What lies outside of x and w arrives as zeros, which add nothing.
+                k_begin, k_end = walk.depth(k)
+                for offset_k in range(k_begin, k_end, self.block_k):
                     ring.wait_empty()
                     stage, full = ring.stage, ring.full()
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
@@ -110,8 +108,8 @@ class HopperGroupedMatmul(GroupedScript):
                 break
             row, column = walk.place(tile)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
-            k_end: int32 = k if walk.group < walk.count else 0
-            for _ in range(0, k_end, self.block_k):
+            k_begin, k_end = walk.depth(k)
+            for _ in range(k_begin, k_end, self.block_k):
                 # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
                 ring.wait_full()
                 stage = ring.stage

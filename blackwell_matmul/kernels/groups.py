@@ -1,14 +1,68 @@
-"""`Groups`: which rows of x a group has, for kernels that go through the tiles of all groups in order."""
+"""`GroupedScript`: products of groups of rows; `Groups`: the way through their tiles, which the device alone knows."""
 
 import tilus
-from tilus import GlobalTensor, int32
+from tilus import GlobalTensor, int32, void_p
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import Form
+from blackwell_matmul.kernels.grouped import check_call, check_knobs, chosen, form_of
+from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.operands import Operand, lines
+from blackwell_matmul.problem import DTYPE_OF_TORCH
+from blackwell_matmul.scheduling import rules
+from blackwell_matmul.scheduling.mma import MMA_SPECS
+
+
+class GroupedScript(MatmulScript):
+    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n], called with (m, n, k, groups, x, w, offs, c). offs is
+    int32, and says where the rows of each group end; rows after the last end are zeros in C."""
+
+    features = ("tma", "ring", "specialised", "persistent")
+    sizes = {}
+    knobs = ()
+
+    def __init_subclass__(cls, **kwargs):
+        cls.knobs = (*cls.sizes, "sm_count")
+        super().__init_subclass__(**kwargs)
+
+    @classmethod
+    def check_arguments(cls, m, n, k, groups, x, w, offs, c):
+        """x is contiguous along k, each matrix of w along k or n; their lines begin at multiples of 16 bytes."""
+        check_call(m, n, k, groups, x, w, offs, c)
+
+    @classmethod
+    def complete(cls, pins, args, target, gpu=None):
+        """The arguments of `__init__`, with the pins."""
+        cls.check_arguments(*args)
+        check_knobs(cls.sizes, pins)
+        m, n, k, groups, x, w, offs, c = args
+        gpu = gpu or cls._gpu(target)
+        reason = rules.why_no_mma(MMA_SPECS[cls.mma], gpu)
+        if reason:
+            raise InputError(reason)
+        told = {"dtype": cls.type_named(DTYPE_OF_TORCH[str(x.dtype)]), "form": form_of(x, w)}
+        return {**chosen(cls.sizes, gpu, m // groups, n), **pins, **told}
+
+    def take_form(self, form: Form):
+        """Of `__init__`: what the methods here use."""
+        self.form = form
+        self.w_k = form.b_major == "k"
+
+    def open_operands(self, m: int32, n: int, k: int, groups: int32, x_ptr: void_p, w_ptr: void_p):
+        """x and w, as they lie in memory."""
+        line_x = self.form.a_stride if self.form.a_stride else k
+        line_w = self.form.b_stride if self.form.b_stride else k if self.w_k else n
+        of_w = self.form.b_batch_stride if self.form.b_batch_stride else line_w * (n if self.w_k else k)
+        g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[1, m, k], strides=[m * line_x, line_x, 1])
+        g_w = self.global_view(w_ptr, dtype=self.dtype, shape=lines(self.w_k, [groups], n, k), strides=[of_w, line_w, 1])
+        return Operand(g_x, True, False, 1), Operand(g_w, self.w_k, True, 1)
 
 
 class Groups(tilus.Class):
-    """Where the calling warp is among the groups. Each warp goes through them by itself, and once.
+    """Where the calling warp is among the groups; each warp goes through them by itself, once, a tile after the other.
 
-    Group i has the rows from the end of the one before it up to ends[i]. One more has the rows after the last end: they
-    are zeros, see `depth`. Ends that decrease, or lie outside of the m rows, are taken as the nearest that do not.
+    Group i has the rows from the end of the one before it up to ends[i]. One group more has the rows after the last
+    end. Ends that decrease, or lie outside of the m rows, count as the nearest that do not.
     """
 
     def __init__(self, ends: GlobalTensor, count: int32, m: int32, block_m: int, tiles_n: int):
@@ -24,27 +78,25 @@ class Groups(tilus.Class):
         self.first: int32 = 0  # of its tiles, counted through all groups
 
     def find(self, tile: int32):
-        """Go to the group of a tile that is no earlier than the one before; False: there are no more tiles."""
+        """Go on to the group of a tile; False: there is no such tile."""
         while self.group <= self.count and tile >= self.first + self.tiles_m * self.tiles_n:
             self.first = self.first + self.tiles_m * self.tiles_n
-            begin: int32 = self.end
+            self.begin = self.end
             self.group = self.group + 1
             self.end = self.m
             if self.group < self.count:
-                self.end = max(begin, min(self.ends[self.group].item(), self.m))
-            self.tiles_m = (self.end - begin + self.block_m - 1) // self.block_m
-            self.begin = begin
+                self.end = max(self.begin, min(self.ends[self.group].item(), self.m))
+            self.tiles_m = (self.end - self.begin + self.block_m - 1) // self.block_m
         return self.group <= self.count
 
     def place(self, tile: int32):
-        """The first row of a tile, and its column in tiles. A group's tiles go down its rows first: they share w."""
+        """The first row of a tile, and its column in tiles. Tiles follow each other down the rows: they share w."""
         row: int32 = self.begin + (tile - self.first) % self.tiles_m * self.block_m
         column: int32 = (tile - self.first) // self.tiles_m
         return row, column
 
     def depth(self, k: int32):
-        """From where to where along k the group's tiles are summed. After the last group: one k-tile beyond k, of
-        zeros."""
+        """From where to where along k a tile is summed; after the last group over one k-tile of zeros, beyond k."""
         k_begin: int32 = k if self.group == self.count else 0
         k_end: int32 = k_begin + 1 if self.group == self.count else k
         return k_begin, k_end

@@ -9,17 +9,17 @@ from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.form import Form
-from blackwell_matmul.kernels.grouped import GroupedScript
-from blackwell_matmul.kernels.groups import Groups
+from blackwell_matmul.kernels.groups import GroupedScript, Groups
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
 
 
 class BlackwellGroupedMatmul(GroupedScript):
-    """C[rows of group g] = x[rows of group g, k] @ w[g, n, k].T; offs has the end of each group's rows."""
+    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n]; offs says where the rows of each group end."""
 
-    target = "sm_100a"
-    mma = "tcgen05"
+    sizes = {
+        "block_m": (128,), "block_n": (64, 128, 256), "block_k": (64,), "e_block_n": (16, 32), "stages": (2, 3, 4),
+    }  # fmt: skip
 
     def __init__(
         self,

@@ -8,19 +8,18 @@ from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.form import Form
-from blackwell_matmul.kernels.grouped import GroupedScript
-from blackwell_matmul.kernels.groups import Groups
-from blackwell_matmul.kernels.operands import Operand, lines
+from blackwell_matmul.kernels.groups import GroupedScript, Groups
+from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS
 
 
 class HopperGroupedMatmul(GroupedScript):
-    """C[rows of group g] = x[rows of group g, k] @ w[g, n, k].T; offs has the end of each group's rows."""
+    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n]; offs says where the rows of each group end."""
 
     target = "sm_90a"
-    targets = ("sm_90a",)
-    knobs = ("block_m", "block_n", "block_k", "stages", "sm_count")
+    mma = "wgmma"
+    sizes = {"block_m": (64, 128), "block_n": (64, 128, 256), "block_k": (64,), "stages": (2, 3, 4)}
 
     def __init__(
         self, dtype: DataType, block_m: int, block_n: int, block_k: int, stages: int, sm_count: int, form: Form

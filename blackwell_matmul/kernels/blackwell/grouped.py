@@ -12,6 +12,7 @@ from blackwell_matmul.form import Form
 from blackwell_matmul.kernels.groups import GroupedScript, Groups
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.scheduling.tcgen05_strips import strip_layout
 
 
 class BlackwellGroupedMatmul(GroupedScript):
@@ -41,6 +42,7 @@ class BlackwellGroupedMatmul(GroupedScript):
         self.e_block_n = e_block_n
         self.stages = stages
         self.sm_count = sm_count
+        self.strip_layout = strip_layout(block_m, e_block_n)
 
     def __call__(
         self,
@@ -143,6 +145,7 @@ class BlackwellGroupedMatmul(GroupedScript):
                         t_acc[sums.stage], [0, e_offset_n], [0, 1], [self.block_m, self.e_block_n]
                     )
                     r_strip = self.tcgen05.load(t_strip)
+                    self.annotate_layout(r_strip, self.strip_layout)  # rows in one piece each, to be stored so
                     self.tcgen05.wait_load()
                     offsets = [row, column * self.block_n + e_offset_n]
                     self.store_global(g_c, r_strip.to(self.dtype), offsets=offsets)

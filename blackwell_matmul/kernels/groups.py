@@ -1,7 +1,8 @@
 """`GroupedScript`: products of groups of rows; `Groups`: the way through their tiles, which the device alone knows."""
 
 import tilus
-from tilus import GlobalTensor, int32, void_p
+from tilus import GlobalTensor, SharedTensor, boolean, int32, void_p
+from tilus.utils import cdiv
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.form import Form
@@ -100,3 +101,43 @@ class Groups(tilus.Class):
         k_begin: int32 = k if self.group == self.count else 0
         k_end: int32 = k_begin + 1 if self.group == self.count else k
         return k_begin, k_end
+
+
+class GroupSumsScript(GroupedScript):
+    """C[g, k, n] = x[rows of group g, k].T @ y[rows of group g, n], called with (m, n, k, groups, x, y, offs, c)."""
+
+    def open_tensors(
+        self, m: int32, n: int, k: int, groups: int32, x_ptr: void_p, y_ptr: void_p, offs_ptr: void_p, c_ptr: void_p
+    ):
+        """Views of all of them."""
+        line_x = self.form.a_stride if self.form.a_stride else k
+        line_y = self.form.b_stride if self.form.b_stride else n
+        line_c = self.form.c_stride if self.form.c_stride else n
+        self.g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[m, k], strides=[line_x, 1])
+        self.g_y = self.global_view(y_ptr, dtype=self.dtype, shape=[m, n], strides=[line_y, 1])
+        self.g_offs = self.global_view(offs_ptr, dtype=int32, shape=[groups])
+        self.g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[groups, k, n], strides=[k * line_c, line_c, 1])
+
+    def place(self, tile: int32, n: int, k: int):
+        """The group of a tile, its first row and its first column."""
+        tiles_m, tiles_n = cdiv(k, self.block_m), cdiv(n, self.block_n)
+        group: int32 = tile // (tiles_m * tiles_n)
+        row: int32 = tile % tiles_m * self.block_m
+        column: int32 = tile // tiles_m % tiles_n * self.block_n
+        return group, row, column
+
+    def rows(self, group: int32, m: int32):
+        """Where the rows of a group begin, and end."""
+        begin: int32 = 0
+        if group > 0:
+            begin = max(0, min(self.g_offs[group - 1].item(), m))
+        end: int32 = max(begin, min(self.g_offs[group].item(), m))
+        return begin, end
+
+    def clear(self, s_rows: SharedTensor, left: int32):
+        """Zeros in all rows but the first `left`."""
+        rows, columns = s_rows.shape
+        r_rows = self.load_shared(s_rows)
+        r_kept = self.register_tensor(dtype=boolean, shape=[rows, 1], init=lambda row, column: row < left)
+        r_zero = self.register_tensor(dtype=self.dtype, shape=[1, 1], init=0.0)
+        self.store_shared(s_rows, self.where(r_kept, r_rows, r_zero))

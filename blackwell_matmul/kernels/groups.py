@@ -1,4 +1,7 @@
-"""`GroupedScript`: products of groups of rows; `Groups`: the way through their tiles, which the device alone knows."""
+"""What kernels for groups of rows share: `GroupedScript`, `GroupSumsScript`, and `Groups`, the way through the tiles.
+
+How many rows a group has only the device knows: offs, int32, says where the rows of each group end.
+"""
 
 import tilus
 from tilus import GlobalTensor, SharedTensor, boolean, int32, void_p
@@ -6,7 +9,14 @@ from tilus.utils import cdiv
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.form import Form
-from blackwell_matmul.kernels.grouped import check_call, check_knobs, chosen, form_of
+from blackwell_matmul.kernels.grouped import (
+    check_knobs,
+    check_product,
+    check_sums,
+    chosen,
+    form_of_product,
+    form_of_sums,
+)
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.operands import Operand, lines
 from blackwell_matmul.problem import DTYPE_OF_TORCH
@@ -15,8 +25,8 @@ from blackwell_matmul.scheduling.mma import MMA_SPECS
 
 
 class GroupedScript(MatmulScript):
-    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n], called with (m, n, k, groups, x, w, offs, c). offs is
-    int32, and says where the rows of each group end; rows after the last end are zeros in C."""
+    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n], called with (m, n, k, groups, x, w, offs, c). Rows after
+    the last group are zeros in C."""
 
     features = ("tma", "ring", "specialised", "persistent")
     sizes = {}
@@ -29,20 +39,25 @@ class GroupedScript(MatmulScript):
     @classmethod
     def check_arguments(cls, m, n, k, groups, x, w, offs, c):
         """x is contiguous along k, each matrix of w along k or n; their lines begin at multiples of 16 bytes."""
-        check_call(m, n, k, groups, x, w, offs, c)
+        check_product(m, n, k, groups, x, w, offs, c)
+
+    @classmethod
+    def form_and_extents(cls, m, n, k, groups, x, w, offs, c):
+        """How the tensors lie in memory, and the rows and columns that a tile had better hold."""
+        return form_of_product(x, w), m // groups, n
 
     @classmethod
     def complete(cls, pins, args, target, gpu=None):
         """The arguments of `__init__`, with the pins."""
         cls.check_arguments(*args)
         check_knobs(cls.sizes, pins)
-        m, n, k, groups, x, w, offs, c = args
         gpu = gpu or cls._gpu(target)
         reason = rules.why_no_mma(MMA_SPECS[cls.mma], gpu)
         if reason:
             raise InputError(reason)
-        told = {"dtype": cls.type_named(DTYPE_OF_TORCH[str(x.dtype)]), "form": form_of(x, w)}
-        return {**chosen(cls.sizes, gpu, m // groups, n), **pins, **told}
+        form, rows, columns = cls.form_and_extents(*args)
+        told = {"dtype": cls.type_named(DTYPE_OF_TORCH[str(args[4].dtype)]), "form": form}
+        return {**chosen(cls.sizes, gpu, rows, columns), **pins, **told}
 
     def take_form(self, form: Form):
         """Of `__init__`: what the methods here use."""
@@ -87,7 +102,7 @@ class Groups(tilus.Class):
             self.end = self.m
             if self.group < self.count:
                 self.end = max(self.begin, min(self.ends[self.group].item(), self.m))
-            self.tiles_m = (self.end - self.begin + self.block_m - 1) // self.block_m
+            self.tiles_m = cdiv(self.end - self.begin, self.block_m)
         return self.group <= self.count
 
     def place(self, tile: int32):
@@ -106,13 +121,22 @@ class Groups(tilus.Class):
 class GroupSumsScript(GroupedScript):
     """C[g, k, n] = x[rows of group g, k].T @ y[rows of group g, n], called with (m, n, k, groups, x, y, offs, c)."""
 
+    @classmethod
+    def check_arguments(cls, m, n, k, groups, x, y, offs, c):
+        """All but offs have rows that begin at multiples of 16 bytes."""
+        check_sums(m, n, k, groups, x, y, offs, c)
+
+    @classmethod
+    def form_and_extents(cls, m, n, k, groups, x, y, offs, c):
+        return form_of_sums(x, y, c), k, n
+
     def open_tensors(
         self, m: int32, n: int, k: int, groups: int32, x_ptr: void_p, y_ptr: void_p, offs_ptr: void_p, c_ptr: void_p
     ):
         """Views of all of them."""
         line_x = self.form.a_stride if self.form.a_stride else k
         line_y = self.form.b_stride if self.form.b_stride else n
-        line_c = self.form.c_stride if self.form.c_stride else n
+        line_c = self.form.c_stride
         self.g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[m, k], strides=[line_x, 1])
         self.g_y = self.global_view(y_ptr, dtype=self.dtype, shape=[m, n], strides=[line_y, 1])
         self.g_offs = self.global_view(offs_ptr, dtype=int32, shape=[groups])
@@ -134,10 +158,13 @@ class GroupSumsScript(GroupedScript):
         end: int32 = max(begin, min(self.g_offs[group].item(), m))
         return begin, end
 
-    def clear(self, s_rows: SharedTensor, left: int32):
-        """Zeros in all rows but the first `left`."""
-        rows, columns = s_rows.shape
-        r_rows = self.load_shared(s_rows)
-        r_kept = self.register_tensor(dtype=boolean, shape=[rows, 1], init=lambda row, column: row < left)
-        r_zero = self.register_tensor(dtype=self.dtype, shape=[1, 1], init=0.0)
-        self.store_shared(s_rows, self.where(r_kept, r_rows, r_zero))
+    def clear(self, s_tile: SharedTensor, left: int32):
+        """Zeros in all rows of a tile but the first `left`, eight rows at a time: then a swizzle begins anew."""
+        rows, columns = s_tile.shape
+        s_eights = self.reshape_shared(s_tile, [rows // 8, 8, columns])
+        for eight in range(left // 8, rows // 8, 1):
+            kept: int32 = left - eight * 8
+            r_rows = self.load_shared(s_eights[eight])
+            r_kept = self.register_tensor(dtype=boolean, shape=[8, 1], init=lambda row, column: row < kept)
+            r_zero = self.register_tensor(dtype=self.dtype, shape=[1, 1], init=0.0)
+            self.store_shared(s_eights[eight], self.where(r_kept, r_rows, r_zero))

@@ -5,7 +5,7 @@ anywhere. The last of them share a k-tile with the rows of the next group, which
 it tells that the stage is full.
 """
 
-from tilus import DataType, RegisterTensor, SharedTensor, float32, int32, uint32, void_p
+from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.form import Form
@@ -71,12 +71,9 @@ class HopperGroupSums(GroupSumsScript):
         s_x = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.consumers, self.block_k, MMA_ROWS])
         s_y = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_k, self.block_n])
         s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])
-        eights = self.block_k // 8
-        s_x_eights = self.reshape_shared(s_x, [self.stages, self.consumers, eights, 8, MMA_ROWS])
-        s_y_eights = self.reshape_shared(s_y, [self.stages, eights, 8, self.block_n])
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
-        # of each warpgroup.
+        # of each warpgroup. A stage that is not full of the group's rows has landed before it is full.
         ring = Ring(self.stages, empties=self.consumers)
         landed = self.mbarrier.alloc(counts=[1])
         self.sync()  # every warp sees the initialised barriers
@@ -84,31 +81,30 @@ class HopperGroupSums(GroupSumsScript):
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            turn: uint32 = 0
+            turn: uint32 = 0  # the parity of the phase in which a stage lands
             tile: int32 = self.blockIdx.x
             while tile < count:
                 group, at_m, at_n = self.place(tile, n, k)
                 begin, end = self.rows(group, m)
                 for row in range(begin, max(end, begin + 1), self.block_k):
                     ring.wait_empty()
-                    stage, full = ring.stage, ring.full()
+                    stage, told = ring.stage, ring.full()
                     if row + self.block_k > end:
-                        full = landed[0]
+                        told = landed[0]
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
-                        self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
+                        self.mbarrier.arrive_and_expect_tx(told, transaction_bytes=tile_bytes)
                     for part in self.range(0, self.consumers, 1, unroll="all"):
                         self.tma.global_to_shared(
-                            src=self.g_x, dst=s_x[stage, part], offsets=[row, at_m + part * MMA_ROWS], mbarrier=full
+                            src=self.g_x, dst=s_x[stage, part], offsets=[row, at_m + part * MMA_ROWS], mbarrier=told
                         )
-                    self.tma.global_to_shared(src=self.g_y, dst=s_y[stage], offsets=[row, at_n], mbarrier=full)
+                    self.tma.global_to_shared(src=self.g_y, dst=s_y[stage], offsets=[row, at_n], mbarrier=told)
                     if row + self.block_k > end:
                         self.mbarrier.wait(landed[0], phase=turn)
                         turn ^= 1
-                        for eight in range((end - row) // 8, eights, 1):
-                            for part in self.range(0, self.consumers, 1, unroll="all"):
-                                self.clear(s_x_eights[stage, part, eight], end - row - eight * 8)
-                            self.clear(s_y_eights[stage, eight], end - row - eight * 8)
+                        for part in self.range(0, self.consumers, 1, unroll="all"):
+                            self.clear(s_x[stage, part], end - row)
+                        self.clear(s_y[stage], end - row)
                         # Written through the generic proxy, read by the tensor core through the async proxy: each
                         # writer fences, then all meet, and one tells.
                         self.fence.proxy_async(space="shared")
@@ -136,6 +132,7 @@ class HopperGroupSums(GroupSumsScript):
             begin, end = self.rows(group, m)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for _ in range(begin, max(end, begin + 1), self.block_k):
+                # The stage was written through the async proxy, or its writers have fenced: a wait is enough.
                 ring.wait_full()
                 stage = ring.stage
                 # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and

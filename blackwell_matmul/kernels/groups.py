@@ -111,9 +111,10 @@ class Groups(tilus.Class):
         column: int32 = (tile - self.first) // self.tiles_m
         return row, column
 
-    def depth(self, k: int32):
+    def depth(self, k: int, block_k: int):
         """From where to where along k a tile is summed; after the last group over one k-tile of zeros, beyond k."""
-        k_begin: int32 = k if self.group == self.count else 0
+        beyond: int32 = cdiv(k, block_k) * block_k
+        k_begin: int32 = beyond if self.group == self.count else 0
         k_end: int32 = k_begin + 1 if self.group == self.count else k
         return k_begin, k_end
 

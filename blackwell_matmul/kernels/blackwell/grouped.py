@@ -92,7 +92,7 @@ class BlackwellGroupedMatmul(GroupedScript):
                     break
                 row, column = walk.place(tile)
                 # What lies outside of x and w arrives as zeros, which add nothing.
-                k_begin, k_end = walk.depth(k)
+                k_begin, k_end = walk.depth(k, self.block_k)
                 for offset_k in range(k_begin, k_end, self.block_k):
                     ring.wait_empty()
                     stage, full = ring.stage, ring.full()
@@ -112,7 +112,7 @@ class BlackwellGroupedMatmul(GroupedScript):
                 if not found:
                     break
                 sums.wait_empty()
-                k_begin, k_end = walk.depth(k)
+                k_begin, k_end = walk.depth(k, self.block_k)
                 for offset_k in range(k_begin, k_end, self.block_k):
                     # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
                     ring.wait_full()

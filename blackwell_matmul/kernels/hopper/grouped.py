@@ -76,7 +76,7 @@ class HopperGroupedMatmul(GroupedScript):
                     break
                 row, column = walk.place(tile)
                 # What lies outside of x and w arrives as zeros, which add nothing.
-                k_begin, k_end = walk.depth(k)
+                k_begin, k_end = walk.depth(k, self.block_k)
                 for offset_k in range(k_begin, k_end, self.block_k):
                     ring.wait_empty()
                     stage, full = ring.stage, ring.full()
@@ -107,7 +107,7 @@ class HopperGroupedMatmul(GroupedScript):
                 break
             row, column = walk.place(tile)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
-            k_begin, k_end = walk.depth(k)
+            k_begin, k_end = walk.depth(k, self.block_k)
             for _ in range(k_begin, k_end, self.block_k):
                 # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
                 ring.wait_full()

@@ -104,9 +104,7 @@ def form_of_product(x: Any, w: Any) -> Form:
     """How x[m, k] and w[groups, k, n] lie in memory."""
     left, right = lines_of(x), lines_of(w.mT)
     major = "k" if right.k_major else "n"
-    return replace(
-        PLAIN, a_stride=left.stride, b_major=major, b_stride=right.stride, b_batch_stride=right.batch_stride
-    )
+    return replace(PLAIN, a_stride=left.stride, b_major=major, b_stride=right.stride, b_batch_stride=right.batch_stride)
 
 
 def form_of_sums(x: Any, y: Any, c: Any) -> Form:
@@ -126,5 +124,7 @@ def chosen(sizes: Sizes, gpu: Gpu, rows: int, columns: int) -> dict[str, int]:
     """The largest tiles, or smaller ones that hold as many rows or columns."""
     largest = {name: values[-1] for name, values in sizes.items()}
     extents = {"block_m": rows, "block_n": columns}
-    fit = {name: min((size for size in sizes[name] if size >= extents[name]), default=largest[name]) for name in extents}
+    fit = {
+        name: min((size for size in sizes[name] if size >= extents[name]), default=largest[name]) for name in extents
+    }
     return {**largest, **fit, "sm_count": gpu.sm_count}

@@ -70,7 +70,9 @@ class GroupedScript(MatmulScript):
         line_w = self.form.b_stride if self.form.b_stride else k if self.w_k else n
         of_w = self.form.b_batch_stride if self.form.b_batch_stride else line_w * (n if self.w_k else k)
         g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[1, m, k], strides=[m * line_x, line_x, 1])
-        g_w = self.global_view(w_ptr, dtype=self.dtype, shape=lines(self.w_k, [groups], n, k), strides=[of_w, line_w, 1])
+        g_w = self.global_view(
+            w_ptr, dtype=self.dtype, shape=lines(self.w_k, [groups], n, k), strides=[of_w, line_w, 1]
+        )
         return Operand(g_x, True, False, 1), Operand(g_w, self.w_k, True, 1)
 
 

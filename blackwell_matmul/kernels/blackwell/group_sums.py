@@ -123,9 +123,7 @@ class BlackwellGroupSums(GroupSumsScript):
                     # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous: commit
                     # makes the barrier track the MMAs of this thread so far ("tcgen05.commit").
                     stage = ring.stage
-                    self.tcgen05.mma(
-                        s_x[stage].transpose(), s_y[stage], t_acc[sums.stage], enable_input_d=row != begin
-                    )
+                    self.tcgen05.mma(s_x[stage].transpose(), s_y[stage], t_acc[sums.stage], enable_input_d=row != begin)
                     self.tcgen05.commit(mbarrier=ring.empty())
                     ring.advance()
                 self.tcgen05.commit(mbarrier=sums.full())

@@ -35,14 +35,14 @@ Sizes = Mapping[str, tuple[int, ...]]
 def check_product(m: Any, n: Any, k: Any, groups: Any, x: Any, w: Any, offs: Any, c: Any) -> None:
     """Raise InputError, one sentence, for arguments that no schedule could run."""
     m, n, k, groups = _sizes(m, n, k, groups)
+    if m * n > INT32_MAX:
+        raise InputError(f"c has {m} x {n} elements, counted in 32 bits; multiply at most {INT32_MAX // n} rows.")
     tensors = {"x": x, "w": w, "offs": offs, "c": c}
     _check_alike(tensors, {"x": (m, k), "w": (groups, k, n), "offs": (groups,), "c": (m, n)})
     _check_read("x", why_no_rows(x))
     _check_read("w", why_unreadable(w.mT))
     if not c.is_contiguous():
         raise InputError(f"c has strides {tuple(c.stride())}; its rows must follow each other.")
-    if m * n > INT32_MAX:
-        raise InputError(f"c has {m} x {n} elements, counted in 32 bits; multiply at most {INT32_MAX // n} rows.")
 
 
 def check_sums(m: Any, n: Any, k: Any, groups: Any, x: Any, y: Any, offs: Any, c: Any) -> None:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v7 import HopperMatmulV7
     from blackwell_matmul.kernels.hopper.v8 import HopperMatmulV8
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
+    from blackwell_matmul.ops.grouped import grouped_matmul
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
     from blackwell_matmul.script import Script
@@ -116,6 +117,7 @@ __all__ = [
     "compile",
     "compile_many",
     "emulate",
+    "grouped_matmul",
     "linear",
     "load",
     "matmul",
@@ -165,6 +167,7 @@ _HOMES = {
     "simulator.simulate": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
+    "ops.grouped": ("grouped_matmul",),
     "simulator.check": ("check",),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),

@@ -9,7 +9,8 @@ predicted at one schedule each, fixed before the first comparison: 128x256x64 wi
 five. The rungs of this repository are predicted beside them, at the same schedules. The figures of the model come from
 microbenchmarks (gpu_figures.py), none from these kernels; but whoever chose among the sources had seen these totals.
 
-The H200's times are those of results/h200_ladder.json and results/h200_tiles_h6.json, of 50 us and more.
+The H200's times are those of results/h200_ladder.json, results/h200_tiles_h6.json and, of G0 on mma.sync,
+results/h200_odd.json, of 50 us and more.
 """
 
 from __future__ import annotations
@@ -150,6 +151,7 @@ def write(name: str, words: str, record: dict[str, object]) -> None:
 # --- an H200
 
 LEAST_US = 50
+GROUPS = ("ladder", "tiles", "split k", "mma.sync")
 RENAMED = {"h4": "h5", "h5": "h6", "h6": "h7"}
 """Rungs by the names that they had when they were measured."""
 
@@ -165,15 +167,21 @@ class Timed:
     us: float
 
 
-def measured() -> Iterator[Timed]:
-    """Of the ladder all; of the tiles of one rung all, but of those whose CTAs share a tile's k some."""
-    ladder = json.loads((RESULTS / "h200_ladder.json").read_text())["suites"]["ladder"]["rows"]
-    for row in ladder:
-        if row["contender"].startswith("h") and row.get("timing"):
+def of_bench(group: str, name: str, kind: str) -> Iterator[Timed]:
+    """What a run of `bench` has timed of the rungs whose names begin with this letter."""
+    suites = json.loads((RESULTS / f"{name}.json").read_text())["suites"]
+    for row in itertools.chain.from_iterable(suite["rows"] for suite in suites.values()):
+        if row["contender"].startswith(kind) and row.get("timing"):
             size = "x".join(str(row["problem"][name]) for name in "mnk")
             schedule = ",".join(f"{name}={value}" for name, value in row["schedule"].items() if name != "sm_count")
             rung = RENAMED.get(row["contender"], row["contender"])
-            yield Timed("ladder", rung, f"{size} {row['problem']['dtype']}", schedule, row["timing"]["median_us"])
+            yield Timed(group, rung, f"{size} {row['problem']['dtype']}", schedule, row["timing"]["median_us"])
+
+
+def measured() -> Iterator[Timed]:
+    """Of the ladder all; of the tiles of one rung all, but of those whose CTAs share a tile's k some."""
+    yield from of_bench("ladder", "h200_ladder", "h")
+    yield from of_bench("mma.sync", "h200_odd", "g")
     shared = itertools.count()
     for problem, tiles in json.loads((RESULTS / "h200_tiles_h6.json").read_text())["us"].items():
         for schedule, us in tiles.items():
@@ -192,10 +200,8 @@ def h200() -> None:
             m, n, k = map(int, size.split("x"))
             took = predict(each.rung, m, n, k, "H200", dtype, each.schedule).time_us
             rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
-    groups = {
-        group: grouped([row for row in rows if row["group"] == group]) for group in ("ladder", "tiles", "split k")
-    }
-    groups["without split k"] = grouped([row for row in rows if row["group"] != "split k"])
+    groups = {group: grouped([row for row in rows if row["group"] == group]) for group in GROUPS}
+    groups["without split k"] = grouped([row for row in rows if row["group"] in ("ladder", "tiles")])
     for group, numbers in groups.items():
         print(group, numbers)
     write("time_model_h200", "h200", {"gpu": "H200", "groups": groups, "rows": rows})

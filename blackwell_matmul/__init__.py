@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         run_script,
         schedules,
     )
-    from blackwell_matmul.harness.predicting import predict
+    from blackwell_matmul.harness.predicting import predict, trace
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v7 import HopperMatmulV7
     from blackwell_matmul.kernels.hopper.v8 import HopperMatmulV8
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
+    from blackwell_matmul.ops.fusing import fused_linear
     from blackwell_matmul.ops.grouped import grouped_matmul
+    from blackwell_matmul.ops.placing import copies
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
     from blackwell_matmul.script import Script
@@ -63,9 +65,11 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.simulator.simulate import simulate
     from blackwell_matmul.simulator.timing.predict import Prediction
+    from blackwell_matmul.simulator.trace.timeline import Timeline
     from blackwell_matmul.testing import assert_clean
 
 __all__ = [
+    "GPUS",
     "BlackwellMatmulError",
     "BlackwellMatmulV0",
     "BlackwellMatmulV1",
@@ -82,7 +86,6 @@ __all__ = [
     "Epilogue",
     "Finding",
     "Form",
-    "GPUS",
     "GeforceMatmulV0",
     "Gpu",
     "HopperMatmulV0",
@@ -106,6 +109,7 @@ __all__ = [
     "Script",
     "ScriptResult",
     "SimulationError",
+    "Timeline",
     "UnsupportedError",
     "Verdict",
     "__version__",
@@ -116,7 +120,9 @@ __all__ = [
     "check_matmul",
     "compile",
     "compile_many",
+    "copies",
     "emulate",
+    "fused_linear",
     "grouped_matmul",
     "linear",
     "load",
@@ -127,6 +133,7 @@ __all__ = [
     "scaled_mm",
     "schedules",
     "simulate",
+    "trace",
 ]
 
 _HOMES = {
@@ -142,7 +149,7 @@ _HOMES = {
         *("Result", "ScheduleList", "ScriptResult", "Verdict"),
         *("check_matmul", "run_matmul", "run_script", "schedules"),
     ),
-    "harness.predicting": ("predict",),
+    "harness.predicting": ("predict", "trace"),
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),
@@ -166,11 +173,14 @@ _HOMES = {
     "script": ("Script",),
     "simulator.simulate": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
+    "ops.placing": ("copies",),
+    "ops.fusing": ("fused_linear",),
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
     "ops.grouped": ("grouped_matmul",),
     "simulator.check": ("check",),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),
+    "simulator.trace.timeline": ("Timeline",),
     "testing": ("assert_clean",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -10,6 +10,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.validation import plain_text, shown
+
+TIMELINE_ENDINGS = (".html", ".json", ".svg", ".png")
+
+
+def file_to_write(name: str, value: object, endings: tuple[str, ...]) -> Path:
+    """A user's path with one of these endings, in a folder that is there; name: what the user calls it."""
+    path = value if isinstance(value, Path) else Path(plain_text(value) or "")
+    if path.suffix.lower() not in endings:
+        what = f"{name} is {shown(str(value) if isinstance(value, Path) else value)}"
+        raise InputError(f"{what}; the file's name must end in {', '.join(endings[:-1])} or {endings[-1]}.")
+    if "\0" in str(path) or not path.parent.is_dir() or path.is_dir():
+        raise InputError(f"{name} is {shown(str(path))}; it must be a file in a folder that is there.")
+    return path
+
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file in a folder that is there."""

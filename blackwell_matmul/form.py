@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.validation import integer, number, plain_text, shown
@@ -57,7 +59,7 @@ class Epilogue:
         return 2 if self.activation == "swiglu" else 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Form:
     """How the matrices of a product lie in memory, and what becomes of its sums.
 
@@ -90,6 +92,14 @@ class Form:
                     f"{name} is {shown(getattr(self, name))}; it must be an integer from 0 to {MAX_STRIDE}."
                 )
             object.__setattr__(self, name, found)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Form:
+        """The form that `dataclasses.asdict` wrote."""
+        return cls(**{**record, "epilogue": Epilogue(**record.get("epilogue", {}))})
+
+    def __repr__(self) -> str:
+        return f"Form({self})"
 
     def __str__(self) -> str:
         """What is not the default, such as "b_major=n, bias gelu"."""

@@ -11,6 +11,9 @@ Sources, by the letters used below (the tables are in bench/calibrate/tables/):
 - QRC: ademeure/QuickRunCUDA, B300.
 - FV: revollllt/flash-vla, H100 SXM unit probes. HP: HPMLL/NVIDIA-Hopper-Benchmark, H800 PCIe.
 - AO, AZ, ROOF: pytorch/ao pull request 4002; Azure/AI-benchmarking-guide; RealZST/llm-infra-notes.
+- D: NVIDIA's data sheet. AK: markdewing/AI_kernels, latency, RTX 5090. CC: chipsandcheese.com, "Blackwell: Nvidia's
+  Massive GPU", RTX PRO 6000 (the same die with 188 SMs). QU: Dao-AILab/quack, benchmarks on an RTX 5090. IMP: kekzl/imp
+  pull request 606, RTX 5090 at 2.85 GHz.
 - FIT: solved from SA's main loop of one CTA, run in this simulator (bench/calibrate/mainloop.py).
 """
 
@@ -23,7 +26,6 @@ from types import MappingProxyType
 from typing import Literal
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.validation import plain_text, shown
 
 How = Literal["measured", "derived", "assumed"]
@@ -62,7 +64,9 @@ class TimeFigures:
     one for a CTA pair; chain_cycles: once in a chain of them; commit_gap_cycles: between two chains.
     wgmma_latency_cycles: the same of a wgmma; wgmma_interval: cycles a
     column, of 64 rows; wgmma_odd: so much longer, and as for the next multiple of 32 columns, with any other number.
-    None: the GPU has no such thing.
+    mma_sync_interval: cycles of an SM for an mma.sync.m16n8k16 with fp32 sums; mma_sync_latency_cycles: till its
+    result is there.
+    None: the GPU has no such thing, or nobody has published it.
     tma_row_cycles: of a TMA load, for up to 128 bytes; tma_cycles: what it takes longer than a plain load, besides.
     l2_ns, memory_ns: from a load's issue to its data; queue_ns: longer, with the memory busy all the time.
     fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: of one SM, at once.
@@ -88,6 +92,8 @@ class TimeFigures:
     wgmma_latency_cycles: GpuFigure | None
     wgmma_interval: GpuFigure | None
     wgmma_odd: GpuFigure | None
+    mma_sync_interval: GpuFigure | None
+    mma_sync_latency_cycles: GpuFigure | None
     tma_row_cycles: GpuFigure
     tma_cycles: GpuFigure
     l2_ns: GpuFigure
@@ -138,6 +144,8 @@ _B200 = TimeFigures(
     wgmma_latency_cycles=None,
     wgmma_interval=None,
     wgmma_odd=None,
+    mma_sync_interval=None,
+    mma_sync_latency_cycles=None,
     tma_row_cycles=_m(1.04, "META: 397 + 1.04 a line; SA's main loops have 1.02 to 1.08"),
     tma_cycles=_d(104, "HP: 368 for a TMA load from the L2, 264 for a plain one; SA: 448 and 528 ns at 1.3 GHz"),
     l2_ns=_d(220, "FIT: A and B of up to 50 MB"),
@@ -189,11 +197,36 @@ _H200 = dataclasses.replace(
     wgmma_latency_cycles=_d(46, "FV, H100: 79 cycles for one in flight with N = 64, whose interval is 33"),
     wgmma_interval=_m(0.506, "FV, H100: 129.3 cycles with N = 256, 65.0 with N = 128"),
     wgmma_odd=_d(1.1, "a tile of 128x112 took 128 us and one of 128x128 107 us, 512x3584x18944 (h200_tiles_h6.json)"),
+    mma_sync_interval=_d(1.565, "FV, H100: 6.26 cycles for each of four warps, 63 % of the peak"),
+    mma_sync_latency_cycles=_m(25, "FV, H100"),
     l2_ns=_d(270, "HP: 266 to 281 ns for a load from the far half; a tile lies in both"),
     memory_ns=_m(560, "HP"),
     near_l2_bytes=_d(30e6, "half of the L2, as both halves keep what their SMs use"),
     l2_bytes_per_ns=_d(13500, "58 to 62 bytes a cycle and SM"),
     memory_bytes_per_ns=_m(4300, "AZ, ROOF: 4.0 to 4.5 TB/s"),
+)
+
+
+def _as_assumed(figures: TimeFigures, whose: str) -> TimeFigures:
+    """What another GPU would take."""
+    known = {name: value for name, value in vars(figures).items() if value is not None}
+    assumed = {name: _a(value, f"{whose}: {value.source}") for name, value in known.items()}
+    return dataclasses.replace(figures, **assumed)
+
+
+_RTX_5090 = dataclasses.replace(
+    _as_assumed(_B200, "as a B200's"),
+    clock_ghz=_d(2.407, "D: the boost clock"),
+    clock_fall_ghz=_a(0, "nobody has published it; with cuBLAS the tensor cores keep up with the data sheet's clock"),
+    mma_latency_cycles=None,
+    pair_latency_cycles=None,
+    mma_sync_interval=_d(8, "D: 209.5 TFLOPS on 170 SMs; IMP: 253 TFLOPS"),
+    mma_sync_latency_cycles=_a(33, "nobody has published it; a warp's next one waits for 32"),
+    l2_ns=_d(130, "CC, as others quote it: about 130 ns; AK: 360 cycles"),
+    memory_ns=_d(338, "AK: 936 cycles, where the L2 takes 360"),
+    l2_bytes_per_ns=_d(8700, "CC, as others quote it: 8.7 TB/s"),
+    near_l2_bytes=_d(96e6, "QU: all of the L2"),
+    memory_bytes_per_ns=_m(1530, "QU: 1504 to 1552 GB/s"),
 )
 
 TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
@@ -205,6 +238,7 @@ TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
             clock_fall_ghz=_d(0.76, "QRC: 1.25 to 1.29 GHz with random numbers at 1100 W"),
             memory_bytes_per_ns=_m(7350, "QRC: 7.30 to 7.41 TB/s"),
         ),
+        "RTX 5090": _RTX_5090,
         "H200": _H200,
         "H100": dataclasses.replace(
             _H200,
@@ -213,8 +247,15 @@ TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
         ),
     }
 )
-"""By the names of `GPUS`. The H100 and the B300 were compared with nothing. Without figures: the RTX 5090 and GB10, as
-nobody has published latencies of mma.sync there, and GB200."""
+"""By the names of `GPUS`. The H100 and the B300 were compared with nothing."""
+
+MISSING: Mapping[str, str] = MappingProxyType(
+    {
+        "GB200": "the clock that its tensor cores leave it",
+        "GB10": "how fast mma.sync is there, the latencies and the rate of its L2, and the latency of its memory",
+    }
+)
+"""Of a GPU without figures, what has not been published, as far as was found."""
 
 
 def figures_of(gpu: object) -> TimeFigures:
@@ -223,7 +264,8 @@ def figures_of(gpu: object) -> TimeFigures:
     for known, figures in TIME_FIGURES.items():
         if known.casefold() == name:
             return figures
-    if any(other.casefold() == name for other in GPUS):
-        what = f"there are too few published figures of {name.upper()} to predict its time"
-        raise InputError(f"{what}; there are enough for {', '.join(TIME_FIGURES)}.")
+    for other, missing in MISSING.items():
+        if other.casefold() == name:
+            what = f"times on a {other} cannot be predicted, as nobody has published {missing}"
+            raise InputError(f"{what}; there are figures of {', '.join(TIME_FIGURES)}.")
     raise InputError(f"gpu is {shown(gpu)}; time can be predicted for {', '.join(TIME_FIGURES)}.")

@@ -110,6 +110,16 @@ class Problem:
         if not isinstance(self.form, Form):
             raise InputError(f"form is {shown(self.form)}; it must be a Form.")
 
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON holds it; of a plain problem without `form` and `batches`."""
+        plain = {"m": self.m, "n": self.n, "k": self.k, "dtype": self.dtype}
+        return plain if self.is_plain else {**plain, "form": dataclasses.asdict(self.form), "batches": self.batches}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Problem:
+        """The problem that `as_dict` wrote."""
+        return cls(**{**record, "form": Form.from_dict(record.get("form", {}))})
+
     @property
     def element_bytes(self) -> int:
         return DTYPES[self.dtype]

@@ -31,4 +31,4 @@ class Fields(griffe.Extension):  # type: ignore[misc]
 
     def on_class(self, *, cls: Any, **_: Any) -> None:
         if cls.docstring:
-            cls.docstring.value = as_list(cls.docstring.value, set(cls.members))
+            cls.docstring.value = as_list(cls.docstring.value, set(cls.all_members))

@@ -27,11 +27,11 @@ class Section(NamedTuple):
 SECTIONS = {
     "running": Section(
         "Run and check",
-        "Simulate a kernel, check its ordering, compare its result, predict its time. `simulate` and `check` want "
-        "tensors; `assert_clean`, `run_matmul` and `run_script` make them.",
+        "Simulate a kernel, check its ordering, compare its result, predict its time and what runs when. "
+        "`simulate` and `check` want tensors; `assert_clean`, `run_matmul` and `run_script` make them.",
         (
-            *("simulate", "check", "assert_clean", "run_matmul", "run_script", "check_matmul", "schedules", "predict"),
-            *("matmul", "compile", "compile_many", "emulate", "load"),
+            *("simulate", "check", "assert_clean", "run_matmul", "run_script", "check_matmul", "schedules"),
+            *("predict", "trace", "compile", "compile_many", "emulate", "load"),
         ),
     ),
     "results": Section(
@@ -39,8 +39,14 @@ SECTIONS = {
         "What those functions return.",
         (
             *("Run", "Finding", "Report", "Result", "ScriptResult", "Verdict", "ScheduleList", "Prediction"),
-            *("Bundle", "Loaded"),
+            *("Timeline", "Bundle", "Loaded"),
         ),
+    ),
+    "operations": Section(
+        "Operations of torch",
+        "What a model multiplies, named and called as torch's. CUDA tensors run on their GPU; CPU tensors are "
+        "simulated, with `simulate=True`. With autograd, under torch.compile, and in CUDA graphs.",
+        ("matmul", "linear", "bmm", "baddbmm", "scaled_mm", "grouped_matmul", "fused_linear", "copies"),
     ),
     "kernels": Section(
         "Kernels",
@@ -48,13 +54,15 @@ SECTIONS = {
         "Called with (m, n, k, a, b, c), a rung runs where its tensors live.",
         (
             "Script",
-            *(f"BlackwellMatmulV{rung}" for rung in range(7)),
-            *(f"HopperMatmulV{rung}" for rung in range(8)),
+            *(f"BlackwellMatmulV{rung}" for rung in range(8)),
+            *(f"HopperMatmulV{rung}" for rung in range(9)),
             "GeforceMatmulV0",
         ),
     ),
     "problems": Section(
-        "Problems and GPUs", "What is multiplied, how, and on what.", ("Problem", "Schedule", "Gpu", "GPUS")
+        "Problems and GPUs",
+        "What is multiplied, how, and on what.",
+        ("Problem", "Form", "Epilogue", "Schedule", "Gpu", "GPUS"),
     ),
     "errors": Section(
         "Errors",

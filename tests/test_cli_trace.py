@@ -10,12 +10,15 @@ SMALL = ["v2", "--size", "256", "256", "256"]
 
 
 @pytest.mark.parametrize(
-    ("ending", "begins"), [("html", "<!doctype html>"), ("svg", "<svg"), ("json", '{"traceEvents"')]
+    ("ending", "begins"),
+    [("html", b"<!doctype html>"), ("svg", b"<svg"), ("json", b'{"traceEvents"'), ("png", b"\x89PNG")],
 )
 def test_the_ending_decides(tmp_path, capsys, ending, begins):
+    if ending == "png":
+        pytest.importorskip("matplotlib")
     file = tmp_path / f"v2.{ending}"
     assert cli.main(["trace", *SMALL, "-o", str(file)]) == 0
-    assert file.read_text().startswith(begins)
+    assert file.read_bytes().startswith(begins)
     assert "predicted, not measured" in " ".join(capsys.readouterr().out.split())
 
 
@@ -34,8 +37,8 @@ def test_json_says_where_and_what(tmp_path, capsys):
     ("words", "why"),
     [
         ([], "--output"),
-        (["-o", "v2.pdf"], "must end in .html, .json or .svg"),
-        (["-o", "v2"], "must end in .html, .json or .svg"),
+        (["-o", "v2.pdf"], "must end in .html, .json, .svg or .png"),
+        (["-o", "v2"], "must end in .html, .json, .svg or .png"),
         (["-o", "nowhere/v2.html"], "a folder that is there"),
         (["-o", "v2.html", "--gpu", "B1000"], "time can be predicted for B200"),
         (["-o", "v2.html", "--cycles", "5", "x"], "END of --cycles"),

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpu_figures import TIME_FIGURES, GpuFigure, figures_of
+from blackwell_matmul.gpu_figures import MISSING, TIME_FIGURES, GpuFigure, figures_of
 from blackwell_matmul.gpus import GPUS
 
 
@@ -18,11 +18,11 @@ def test_each_figure_says_where_it_is_from(gpu):
 
 
 def test_figures_are_of_known_gpus():
-    assert set(TIME_FIGURES) <= set(GPUS)
+    assert {*TIME_FIGURES, *MISSING} == set(GPUS)
     assert figures_of("b200") is TIME_FIGURES["B200"]
 
 
-@pytest.mark.parametrize(("gpu", "why"), [("RTX 5090", "too few published figures"), ("B2000", "gpu is 'B2000'")])
+@pytest.mark.parametrize(("gpu", "why"), [("gb10", "on a GB10 cannot .* mma.sync"), ("B2000", "gpu is 'B2000'")])
 def test_a_gpu_without_figures_is_refused_with_the_alternatives(gpu, why):
     with pytest.raises(InputError, match=why) as refused:
         figures_of(gpu)
@@ -33,3 +33,15 @@ def test_most_of_what_carries_the_result_is_measured():
     every = [getattr(TIME_FIGURES["B200"], field.name) for field in dataclasses.fields(TIME_FIGURES["B200"])]
     assumed = [figure for figure in every if figure is not None and figure.how == "assumed"]
     assert len(assumed) <= 6
+
+
+def test_a_geforces_rate_of_mma_sync_is_that_of_its_data_sheet():
+    figures, gpu = TIME_FIGURES["RTX 5090"], GPUS["RTX 5090"]
+    tflops = gpu.sm_count * figures.clock_ghz * 2 * 16 * 8 * 16 / figures.mma_sync_interval / 1e3
+    assert tflops == pytest.approx(gpu.dense_fp16_tflops, rel=0.001)
+
+
+def test_what_is_another_gpus_is_said_to_be_assumed():
+    borrowed = TIME_FIGURES["RTX 5090"].fence_cycles
+    assert borrowed == TIME_FIGURES["B200"].fence_cycles
+    assert (borrowed.how, borrowed.source) == ("assumed", "as a B200's: QRC: the full fence")

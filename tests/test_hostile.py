@@ -294,6 +294,10 @@ CALLS = {
         b.predict,
         lambda: {"kernel": "v1", "m": 8, "n": 8, "k": 8, "gpu": "B200", "dtype": "fp16", "schedule": None, "ghz": 1.5},
     ),
+    "trace": Target(
+        b.trace,
+        lambda: {"kernel": "v1", "m": 8, "n": 8, "k": 8, "gpu": "B200", "dtype": "fp16", "schedule": None},
+    ),
     "simulate": Target(
         simulate_v1,
         lambda: {**operands(), "script": b.BlackwellMatmulV1, "schedule": None, **HARNESS, "trace": False},

@@ -13,16 +13,29 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("svg")
-
+import cycles
 import torch
+from canvas import (
+    COPY,
+    COPY_DARK,
+    COPY_LIGHT,
+    FAINT,
+    INK,
+    LINE,
+    QUIET,
+    STORE,
+    STYLE,
+    TENSOR,
+    TENSOR_LIGHT,
+    WAIT,
+    WARP,
+    Canvas,
+)
 from matplotlib import pyplot as plt
-from matplotlib.patches import FancyBboxPatch, Rectangle
 from story import PEER, Bar, Barrier, PairTracer, Story
 from tma import swizzle
 from tma.copies import CopyByTma
@@ -43,64 +56,9 @@ from blackwell_matmul.simulator.listener import Listener
 IMAGES = Path(__file__).resolve().parent / "images"
 BENCH = Path(__file__).resolve().parents[1] / "bench" / "results"
 
-INK, QUIET, LINE, FAINT = "#1f2328", "#57606a", "#d0d7de", "#eef0f3"
-WARP, COPY, TENSOR, STORE = "#3b6ea5", "#2c8c7c", "#d9761a", "#7a5ea8"
-COPY_LIGHT, COPY_DARK, TENSOR_LIGHT, WAIT = "#bfe0d9", "#1f5f8b", "#e39447", "#f6f7f9"
 PARITY = ("#eef2f7", "#c9d7ea")
 BAR_COLORS = {"issue": WARP, "copy": COPY, "load": COPY, "mma": TENSOR, "read": STORE, "strip": STORE, "answer": QUIET}
 BAR_COLORS |= {"load of the next": COPY_DARK, "mma of the next": TENSOR_LIGHT}
-STYLE = {
-    "svg.hashsalt": "blackwell_matmul",
-    "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",
-    "hatch.linewidth": 0.6,
-    "hatch.color": "#b6bec8",
-}
-
-
-class Canvas:
-    """A white card of some inches; x to the right, y down."""
-
-    def __init__(self, width: float, height: float, title: str) -> None:
-        self.figure = plt.figure(figsize=(width, height))
-        self.figure.patch.set_alpha(0)
-        self.axes = self.figure.add_axes((0, 0, 1, 1))
-        self.axes.set(xlim=(0, width), ylim=(height, 0))
-        self.axes.axis("off")
-        card = FancyBboxPatch((0.03, 0.03), width - 0.06, height - 0.06, boxstyle="round,pad=0,rounding_size=0.09")
-        card.set(facecolor="white", edgecolor=LINE, linewidth=1)
-        self.axes.add_patch(card)
-        self.text(0.16, 0.24, title, 9.5, INK, weight="bold")
-
-    def text(self, x: float, y: float, text: str, size: float = 7.5, color: str = QUIET, **options: object) -> None:
-        """A text that begins at (x, y), or lies around it with ha="center"; y is its middle."""
-        self.axes.text(x, y, text, **({"size": size, "color": color, "ha": "left", "va": "center"} | options))
-
-    def box(
-        self,
-        x: float,
-        y: float,
-        width: float,
-        height: float,
-        color: str,
-        text: str = "",
-        size: float = 6.5,
-        ink: str = "white",
-        **options: object,
-    ) -> None:
-        """A filled box with a text in its middle; options are those of a matplotlib patch."""
-        look = {"edgecolor": "white", "linewidth": 0.8} | options
-        self.axes.add_patch(Rectangle((x, y), width, height, facecolor=color, **look))
-        if text:
-            self.text(x + width / 2, y + height / 2, text, size, ink, ha="center")
-
-    def line(
-        self, x0: float, y0: float, x1: float, y1: float, color: str = FAINT, width: float = 0.8, dashed=False
-    ) -> None:
-        self.axes.plot([x0, x1], [y0, y1], color=color, linewidth=width, linestyle=(0, (4, 3)) if dashed else "-")
-
-    def triangle(self, x: float, y: float) -> None:
-        self.axes.plot([x], [y], "^", color=INK, markersize=4, zorder=5)
 
 
 def run_of(
@@ -583,7 +541,7 @@ def ladder_b200() -> Canvas:
     return canvas
 
 
-PICTURES: tuple[Callable[[], Canvas], ...] = (
+_DRAWN: tuple[Callable[[], Canvas], ...] = (
     ladder_b200,
     tma_time,
     tma_swizzle,
@@ -599,16 +557,20 @@ PICTURES: tuple[Callable[[], Canvas], ...] = (
     v5_time,
     v6_pair,
     v6_time,
+    cycles.v1_beside_v0,
 )
+PICTURES = {each.__name__: each for each in _DRAWN}
+PICTURES |= {f"{name}_cycles": partial(cycles.of_rung, name) for name in cycles.RUNGS}
+"""By name of the file, what draws it."""
 
 
 def draw(folder: Path) -> list[Path]:
-    """Draw every picture into `folder`, each under the name of its function."""
+    """Draw every picture into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with plt.rc_context(STYLE):
-        for picture in PICTURES:
-            figure, path = picture().figure, folder / f"{picture.__name__}.svg"
+        for name, picture in PICTURES.items():
+            figure, path = picture().figure, folder / f"{name}.svg"
             figure.savefig(path, metadata={"Date": None})
             plt.close(figure)
             paths.append(path)

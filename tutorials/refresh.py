@@ -7,6 +7,7 @@ In a page, a comment `<!-- source: FILE from "a" to "b" -->` stands before a Pyt
 from the one that starts with a to the first one after it that starts with b. Every other Python block is run, all
 blocks of a page in one namespace, in order; `<!-- output -->` stands before the text block that shows what it prints,
 `<!-- output without a GPU -->` before one that a machine with a GPU leaves as it is.
+A comment `<!-- predicted: v2 -->` stands before the paragraph that says where a rung stands on a B200 (cycles.py).
 A console block holds one `$ blackwell-matmul` command and what it prints on a terminal.
 """
 
@@ -35,6 +36,7 @@ WIDTH = 110
 _SOURCE = re.compile(r'^<!-- source: (?P<file>\S+) from "(?P<first>[^\n]*?)" to "(?P<last>[^\n]*?)" -->\n', re.M)
 _BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```\n", re.M | re.S)
 _COMMAND = re.compile(r"^```console\n\$ blackwell-matmul (?P<arguments>[^\n]*)\n(?P<text>.*?)^```\n", re.M | re.S)
+_PLACE = re.compile(r"(<!-- predicted: (?P<rung>\w+) -->\n)(?:[^\n]+\n)*")
 _EXCERPT = re.compile(r"[ >]+\d+ \| ")
 """How a report shows a line of source; like the pieces of kernels it is not wrapped."""
 _OUTPUT = re.compile(r"\n*<!-- output(?P<cpu> without a GPU)? -->\n```text\n(?P<text>.*?)^```\n", re.M | re.S)
@@ -170,6 +172,15 @@ def with_commands(page: str) -> str:
     )
 
 
+def with_places(page: str) -> str:
+    """The page with what is predicted of its rung."""
+    if not _PLACE.search(page):
+        return page
+    import cycles
+
+    return _PLACE.sub(lambda m: f"{m[1]}{textwrap.fill(cycles.place(m['rung']), 130, break_on_hyphens=False)}\n", page)
+
+
 def on_terminal(arguments: str) -> str:
     """What a command prints on a terminal that is as wide as an output may be, without colours."""
     command = [sys.executable, "-m", "blackwell_matmul", *shlex.split(arguments)]
@@ -187,7 +198,7 @@ def fresh(name: str) -> str:
     """A page of this folder as it should be."""
     if str(HERE) not in sys.path:
         sys.path.insert(0, str(HERE))
-    page = with_commands(expand((HERE / name).read_text(encoding="utf-8")))
+    page = with_places(with_commands(expand((HERE / name).read_text(encoding="utf-8"))))
     return with_outputs(page, run(page, name.removesuffix(".md")))
 
 

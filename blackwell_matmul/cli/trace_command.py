@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +13,7 @@ from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, TimedG
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.files import TIMELINE_ENDINGS, file_to_write
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.trace.timeline import Timeline
@@ -25,20 +24,12 @@ EXAMPLES = """Examples:
 - `blackwell-matmul trace v5 --size 8192 8192 8192 -o v5.json`
 - `blackwell-matmul trace v3 --cycles 4000 9000 -o v3.svg`
 
-A page is opened by a browser, JSON by ui.perfetto.dev, and SVG is a picture.
+A page is opened by a browser, JSON by ui.perfetto.dev; SVG and PNG are pictures, and PNG needs `blackwell-matmul[png]`.
 """
-
-ENDINGS = (".html", ".json", ".svg")
 
 
 def _output(name: str) -> str:
-    path = Path(name)
-    if path.suffix.lower() not in ENDINGS:
-        raise InputError(
-            f"-o is {name[:200]!r}; the file's name must end in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}."
-        )
-    if not path.parent.is_dir() or path.is_dir():
-        raise InputError(f"-o is {name[:200]!r}; it must be a file in a folder that is there.")
+    file_to_write("-o", name, TIMELINE_ENDINGS)
     return name
 
 
@@ -46,7 +37,9 @@ def trace(
     kernel: Kernel,
     output: Annotated[
         str,
-        typer.Option("--output", "-o", metavar="FILE", help="A .html, .json or .svg file.", callback=checked(_output)),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="A .html, .json, .svg or .png file.", callback=checked(_output)
+        ),
     ],
     size: Size = None,
     dtype: Dtype = None,
@@ -71,7 +64,7 @@ def trace(
         timeline = trace_call(request.resolved(None), gpu)
     if window is not None:
         timeline = _cut(timeline, *window)
-    _write(timeline, Path(output))
+    timeline.save(output)
     record = {"kernel": timeline.kernel, "gpu": timeline.gpu, "predicted": True, "part": timeline.part, "file": output}
     record |= {"cycles": [timeline.start_cycles, timeline.end_cycles], "events": len(timeline.events)}
     told = f"{output}: {timeline.title}; {timeline.part}, {len(timeline.events)} events."
@@ -91,20 +84,3 @@ def _cut(timeline: Timeline, start: int, end: int) -> Timeline:
     if start >= timeline.end_cycles:
         raise InputError(f"--cycles starts at {start}; the run is over after {timeline.end_cycles:.0f} cycles.")
     return timeline.between(start, end)
-
-
-def _write(timeline: Timeline, path: Path) -> None:
-    from blackwell_matmul.files import write_whole
-
-    ending = path.suffix.lower()
-    if ending == ".json":
-        content = json.dumps(timeline.as_chrome_trace(), allow_nan=False)
-    elif ending == ".html":
-        from blackwell_matmul.simulator.trace.timeline_page import as_html
-
-        content = as_html(timeline)
-    else:
-        from blackwell_matmul.simulator.trace.timeline_svg import as_svg
-
-        content = as_svg(timeline)
-    write_whole(path, content.encode())

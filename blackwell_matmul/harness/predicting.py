@@ -1,5 +1,4 @@
-"""`predict`: how long a kernel would take on a GPU, known by name, and without the GPU; `trace_call`: what runs
-when."""
+"""`predict`: how long a kernel would take on a GPU, known by name, and without the GPU; `trace`: what runs when."""
 
 from __future__ import annotations
 
@@ -40,10 +39,25 @@ def predict(
 
     Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
     """
-    figures_of(gpu)
     clock = None if ghz is None else _plain_ghz(ghz)
+    return predict_call(_call(kernel, m, n, k, gpu, dtype, schedule), gpu, clock)
+
+
+def trace(
+    kernel: Any, m: int, n: int, k: int, gpu: str = "B200", dtype: str | None = None, schedule: Pins = None
+) -> Timeline:
+    """What would run when in C[m, n] = A[m, k] @ B[n, k].T on one SM of a GPU: predicted, not measured.
+
+    Arguments, and what is raised, are those of `predict`. The result shows itself in a notebook, and
+    `trace("v2", 1024, 1024, 1024).save("v2.html")` writes it as a page; .json, .svg and .png work as well.
+    """
+    return trace_call(_call(kernel, m, n, k, gpu, dtype, schedule), gpu)
+
+
+def _call(kernel: Any, m: int, n: int, k: int, gpu: str, dtype: str | None, schedule: Pins) -> KernelCall:
+    figures_of(gpu)
     size, kind = tuple(positive(*each) for each in zip("mnk", (m, n, k))), None if dtype is None else plain_dtype(dtype)
-    return predict_call(resolve(kernel, size, kind, schedule), gpu, clock)
+    return resolve(kernel, size, kind, schedule)
 
 
 def _plain_ghz(value: object) -> float:

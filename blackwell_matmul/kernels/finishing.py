@@ -29,7 +29,7 @@ class FinishingScript(MatmulScript):
     @classmethod
     def problem_of(cls, knobs, *args):
         problem = problem_of(pinned_form(knobs.pop("form", PLAIN)), args)
-        return problem, {"form": problem.form}
+        return problem, {} if problem.form == PLAIN else {"form": problem.form}
 
     def take_form(self, form: Form):
         """Of `__init__`, where `dtype` is set: what the methods here use."""

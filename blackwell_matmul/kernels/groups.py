@@ -9,7 +9,7 @@ from tilus.utils import cdiv
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.form import Form
-from blackwell_matmul.kernels.grouped import (
+from blackwell_matmul.kernels.group_calls import (
     check_knobs,
     check_product,
     check_sums,

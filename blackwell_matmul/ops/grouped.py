@@ -15,7 +15,7 @@ from torch import Tensor
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.gpus import Gpu, gpu_for_target
-from blackwell_matmul.kernels.grouped import check_types, why_no_rows
+from blackwell_matmul.kernels.group_calls import check_types, why_no_rows
 from blackwell_matmul.ops.operand_checks import check_tensors
 from blackwell_matmul.ops.placing import k_major, padded, readable
 from blackwell_matmul.runtime.device import gpu_at

@@ -14,11 +14,8 @@ from blackwell_matmul.form import PLAIN, Epilogue, Form
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.ops.finished import finished
-from blackwell_matmul.ops.placing import is_plain, k_major, padded, readable
+from blackwell_matmul.ops.placing import is_plain, padded, readable
 from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
-
-OF_FORMS = {"sm_100a": "v7", "sm_103a": "v7", "sm_90a": "h8"}
-"""The rung that takes any form, by architecture."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +60,17 @@ def product(a: Tensor, b: Tensor, gpu: Gpu, out: torch.dtype, extras: Extras = N
         return a.new_empty((*batch, m, columns), dtype=out)
     if k == 0:
         return finished(a.new_zeros((*batch, m, n), dtype=torch.float32), extras).to(out)
-    ladder = gpu.arch not in OF_FORMS or (not batch and is_plain(left) and is_plain(right))
+    name = _of_forms(gpu)
+    ladder = name is None or (is_plain(left) and is_plain(right))
     if ladder and not batch and extras.none and out == a.dtype:
         return _by_ladder(left, right, gpu)
-    if gpu.arch not in OF_FORMS:
+    if name is None:
         raise UnsupportedError(
             f"There is no kernel for {gpu} yet that computes batches or epilogues; torch does, and matmul of matrices "
             "runs here."
         )
-    return _by_form(readable(left), readable(right), (*batch, m, columns), n, gpu, out, extras)
+    kernel = _kernel(name, extras.form)
+    return _by_form(kernel, readable(left), readable(right), (*batch, m, columns), n, out, extras)
 
 
 def _by_ladder(left: Tensor, right: Tensor, gpu: Gpu) -> Tensor:
@@ -92,7 +91,7 @@ def _whole(x: Tensor) -> Tensor:
 
 
 def _by_form(
-    left: Tensor, right: Tensor, of_c: tuple[int, ...], n: int, gpu: Gpu, out: torch.dtype, extras: Extras
+    kernel: Any, left: Tensor, right: Tensor, of_c: tuple[int, ...], n: int, out: torch.dtype, extras: Extras
 ) -> Tensor:
     """Where rows of C are no multiples of 16 bytes they are written further apart, and copied."""
     *batch, m, columns = of_c
@@ -100,7 +99,6 @@ def _by_form(
     c = left.new_empty((*batch, m, line), dtype=out)[..., :columns]
     tensors = (extras.bias, extras.residual, extras.scale_a, extras.scale_b)
     flat = [0 if each is None else each.contiguous() for each in tensors]
-    kernel = _kernel(OF_FORMS[gpu.arch], extras.form)
     kernel(m, n, left.shape[-1], left, right, c, *flat, batch[0] if batch else 1)
     return c if line == columns else c.contiguous()
 
@@ -120,6 +118,12 @@ def _takes(name: str, problem: Problem, gpu: Gpu) -> bool:
 
 
 @functools.cache
+def _of_forms(gpu: Gpu) -> str | None:
+    """The rung of the GPU that takes any form; None where there is none."""
+    return next((name for name in _ladder(gpu) if "forms" in rung(name).features), None)
+
+
+@functools.cache
 def _kernel(name: str, form: Form) -> Any:
     """One kernel object for each rung and epilogue: it keeps what it compiled and packed."""
     return rung(name)() if form == PLAIN else rung(name)(form=form)
@@ -131,6 +135,3 @@ def _ladder(gpu: Gpu) -> tuple[str, ...]:
     raise UnsupportedError(
         f"matmul has no kernel for {gpu} yet; it has some for {', '.join(LADDERS)}, and torch.matmul runs here."
     )
-
-
-__all__ = ["NOTHING", "Extras", "best_rung", "k_major", "product"]

@@ -164,15 +164,18 @@ class Engine:
     def arrive(self, barrier: Mbarrier, count: int, location: Location | None) -> None:
         for phase in barrier.arrive(count, location):
             self._ended(barrier, phase)
+        self.tell.counted(barrier)
 
     def expect_tx(self, barrier: Mbarrier, count_bytes: int, location: Location | None) -> None:
         barrier.expect_tx(count_bytes, location)
         self.tell.announced(barrier, count_bytes)
+        self.tell.counted(barrier)
 
     def complete_tx(self, barrier: Mbarrier, count_bytes: int, location: Location | None) -> None:
         self.tell.delivered(barrier, count_bytes)
         for phase in barrier.complete_tx(count_bytes, location):
             self._ended(barrier, phase)
+        self.tell.counted(barrier)
 
     def _ended(self, barrier: Mbarrier, phase: int) -> None:
         self.tell.phase_ended(barrier, phase)

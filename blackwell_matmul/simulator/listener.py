@@ -116,6 +116,9 @@ class Listener:
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
         """The barrier is in the next phase."""
 
+    def counted(self, barrier: Mbarrier) -> None:
+        """Its pending arrivals, its tx-count or its phase are others now."""
+
     def comes(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, parity: int) -> None:
         """A warp comes to a wait for the phase of this parity, which may be over already."""
 

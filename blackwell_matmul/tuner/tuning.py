@@ -71,7 +71,7 @@ class Tuning:
         return self.trials[0] if self.trials and self.trials[0].status == "timed" else None
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "problem": self.problem.as_dict()}
 
 
 def tune(

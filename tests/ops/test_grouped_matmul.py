@@ -153,6 +153,7 @@ def test_torch_compile_takes_it_whole(dynamic):
     ("new", "reason"),
     [
         ({"x": 3}, "x is 3; it must be a tensor"),
+        ({"x": randn(20, 16).to_sparse()}, "x has layout torch.sparse_coo; it must be a dense tensor, as x.to_dense"),
         ({"x": randn(20, 16, 1)}, r"x, w and offs have shapes \(20, 16, 1\), \(4, 16, 8\) and \(4,\); they must be"),
         ({"offs": torch.tensor(3)}, r"they must be \(m, k\), \(groups, k, n\) and \(groups,\), or \(k, m\), \(m, n\)"),
         ({"x": randn(20, 17)}, r"x has shape \(20, 17\) and w \(4, 16, 8\); x has as many columns as w has rows"),
@@ -171,7 +172,9 @@ def test_what_does_not_fit_gets_one_sentence(new, reason):
 
 
 def test_cpu_tensors_are_simulated_only_when_asked():
-    with pytest.raises(UnsupportedError, match="grouped_matmul got tensors on cpu; it runs CUDA tensors, and simulates"):
+    with pytest.raises(
+        UnsupportedError, match="grouped_matmul got tensors on cpu; it runs CUDA tensors, and simulates"
+    ):
         grouped_matmul(randn(20, 16), randn(4, 16, 8), ends(1, 2, 3, 4))
 
 

@@ -63,6 +63,13 @@ def test_commands_print_what_the_page_shows(name: str) -> None:
     assert refresh.with_commands(TEXTS[name]).split() == TEXTS[name].split()
 
 
+@pytest.mark.parametrize("name", refresh.PAGES)
+def test_each_page_says_where_its_rung_stands(name: str) -> None:
+    assert f"<!-- predicted: {name.removesuffix('.md')} -->\nPredicted, for" in TEXTS[name]
+    assert f"(images/{name.removesuffix('.md')}_cycles.svg)" in TEXTS[name]
+    assert refresh.with_places(TEXTS[name]) == TEXTS[name], "run python tutorials/refresh.py"
+
+
 def test_some_page_shows_check_on_a_terminal() -> None:
     assert any("```console\n$ blackwell-matmul check v1" in text for text in TEXTS.values())
 

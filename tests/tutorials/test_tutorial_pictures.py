@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,33 @@ def test_barriers_of_a_pair_are_the_kernels() -> None:
     empty = ("ring.empty_barriers[0]", "ring.empty_barriers[1]")
     names = ("ring.full_barriers[0]", "ring.full_barriers[1]", *empty, *(f"peer:{name}" for name in empty))
     assert rings == dict.fromkeys(names, 2)
+
+
+def test_a_tile_ends_in_each_timeline_of_a_rung() -> None:
+    """Products of its last k-tiles at the beginning, and the longest wait of the tensor core after them, or none."""
+    pytest.importorskip("matplotlib")
+    import cycles
+
+    idle = {}
+    for name in ("v3", "v5"):
+        shown = cycles._end_of_a_tile(cycles.trace(name, *cycles.SIZE, schedule=cycles.RUNGS[name].schedule))
+        assert shown.end_cycles - shown.start_cycles == cycles.BEFORE + cycles.AFTER
+        ends = cycles._joined([each for each in shown.events if each.track == "tensor core"], "mma")
+        idle[name] = max(after[0] - before[1] for before, after in pairwise(ends))
+    assert idle["v3"] > 10_000 and idle["v5"] < 1_000
+
+
+def test_one_cta_at_a_time_takes_longer_by_tma() -> None:
+    pytest.importorskip("matplotlib")
+    import cycles
+
+    took = {}
+    for name in ("v0", "v1"):
+        timeline = cycles.trace(cycles.alone(name), *cycles.SIZE, schedule=cycles.RUNGS[name].schedule)
+        shown = cycles.k_tiles(timeline, 64, 67)
+        assert len({each.detail.split(", s_a")[0] for each in shown.events if each.track == "tensor core"}) == 1
+        took[name] = shown.end_cycles - shown.start_cycles
+    assert 1.02 < took["v1"] / took["v0"] < 1.15
 
 
 def test_site_builds(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def _kernels(plan: Plan) -> list[Pair]:
 
 def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Contender, BenchCase], Task]:
     def task(contender: Contender, case: BenchCase) -> Task:
-        about = {"contender": contender.as_task(), "problem": asdict(case.problem)}
+        about = {"contender": contender.as_task(), "problem": case.problem.as_dict()}
         return {"do": "compile", **about, "gpu": described(gpu), "folder": str(folder)}
 
     return task
@@ -180,7 +180,12 @@ def _until_hung(ends: Generator[Ended], cases: Sequence[BenchCase]) -> Iterator[
 
 
 def _task(do: str, contender: Contender, case: BenchCase, bundles: Index, plan: Plan) -> Task:
-    return {"do": do, **_taking_part(contender, case, bundles), "problem": asdict(case.problem), "device": plan.device}
+    return {
+        "do": do,
+        **_taking_part(contender, case, bundles),
+        "problem": case.problem.as_dict(),
+        "device": plan.device,
+    }
 
 
 def _taking_part(contender: Contender, case: BenchCase, bundles: Index) -> dict[str, Any]:
@@ -240,7 +245,7 @@ def _sessions(plan: Plan, book: Book) -> Iterator[tuple[BenchCase, list[Contende
 
 def _measure_task(case: BenchCase, able: Sequence[Contender], bundles: Index, plan: Plan) -> Task:
     parts = [_taking_part(contender, case, bundles) for contender in able]
-    about = {"problem": asdict(case.problem), "settings": asdict(plan.settings), "device": plan.device}
+    about = {"problem": case.problem.as_dict(), "settings": asdict(plan.settings), "device": plan.device}
     return {"do": "measure", "contenders": parts, **about}
 
 

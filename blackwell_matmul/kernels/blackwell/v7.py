@@ -8,7 +8,7 @@ which, when the kernel is compiled.
 from tilus import DataType, SharedTensor, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.form import Form
+from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.finishing import FinishingScript
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
@@ -31,7 +31,7 @@ class BlackwellMatmulV7(FinishingScript):
         e_block_n: int,
         stages: int,
         group_m: int,
-        form: Form,
+        form: Form = PLAIN,
     ):
         super().__init__()
         self.dtype = dtype

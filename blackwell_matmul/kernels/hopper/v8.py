@@ -8,7 +8,7 @@ which, when the kernel is compiled.
 from tilus import DataType, float32, int32, uint16, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.form import Form
+from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.finishing import FinishingScript
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
@@ -37,7 +37,7 @@ class HopperMatmulV8(FinishingScript):
         cluster_m: int,
         split_k: int,
         sm_count: int,
-        form: Form,
+        form: Form = PLAIN,
     ):
         super().__init__()
         self.dtype = dtype

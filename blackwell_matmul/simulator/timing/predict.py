@@ -224,8 +224,17 @@ def _prediction(
     return Prediction(
         lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,
         load.memory, _bound(took, load), took.busy_cycles, launch.slots, took.working or launch.slots,
-        None if products is None else products / time_us / 1e6, explain(lowered, took, launch.slots),
+        None if products is None else products / time_us / 1e6,
+        (*explain(lowered, took, launch.slots), *_reservation(launch)),
     )  # fmt: skip
+
+
+def _reservation(launch: TimedLaunch) -> Iterator[str]:
+    """Where little is known of a GPU."""
+    every = [each for each in vars(launch.figures).values() if each is not None]
+    assumed = [each for each in every if each.how == "assumed"]
+    if 2 * len(assumed) > len(every):
+        yield f"of this {launch.gpu.name} {len(assumed)} of {len(every)} figures are assumed, most of them as a B200's."
 
 
 def _bound(took: SmTime, load: Strain) -> str:

@@ -71,6 +71,8 @@ class TensorMemoryLock:
     def free(self, owner: Hashable, columns: int) -> None:
         self.held[owner] -= columns
         self.left += columns
+        if not self.held[owner]:
+            del self.held[owner]
         self._serve()
 
     def leave(self, owner: Hashable) -> None:

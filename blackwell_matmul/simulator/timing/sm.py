@@ -46,6 +46,7 @@ class Sm:
         self.drain = Pipe()
         self.lines = Pipe()
         self.port = Pipe()
+        self.shared = Pipe()
         self.incoming = Bucket(conditions.bytes_per_ns / conditions.ghz, self.figures.burst_bytes)
         self.lock = TensorMemoryLock(tensor_memory_columns)
 
@@ -75,6 +76,10 @@ class Sm:
         assert self.figures.wgmma_latency_cycles is not None
         return self.tensor.start(time, steps * interval) + steps * interval + self.figures.wgmma_latency_cycles
 
+    def multiply_sync(self, time: float, took: float) -> float:
+        """mma.sync of a warp; time: after its latency."""
+        return self.tensor.start(time, took) + took
+
     # copies
 
     def load(self, time: float, rows: int, count_bytes: int) -> float:
@@ -102,6 +107,11 @@ class Sm:
         """Loads and stores of a warp's own; what is loaded so is taken to lie in the L2."""
         took = count_bytes / self.figures.line_bytes
         return self.lines.start(time, took) + took + returns * self.conditions.cycles(self.figures.l2_ns)
+
+    def read_shared(self, time: float, count_bytes: float) -> float:
+        """By threads."""
+        took = count_bytes / SHARED_BYTES_PER_CYCLE
+        return self.shared.start(time, took) + took
 
     # tensor memory
 

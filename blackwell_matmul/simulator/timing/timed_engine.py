@@ -33,6 +33,8 @@ from blackwell_matmul.simulator.timing.work import (
     Free,
     MoveLines,
     Multiply,
+    MultiplySync,
+    ReadShared,
     Relinquish,
     Service,
     WarpgroupMultiply,
@@ -122,17 +124,27 @@ class TimedEngine(Engine):
         agent = self.agents[warp]
         agent.work = work
         if isinstance(work, Service):
-            if isinstance(work, (Multiply, WarpgroupMultiply)) and not agent.multiplies:
-                agent.multiplies, agent.began = True, agent.time
+            if isinstance(work, (Multiply, WarpgroupMultiply)):
+                self._multiplies(agent)
             return  # it starts now, and its warp goes on later
         since = agent.time
         agent.time += work.cycles
         if isinstance(work, MoveLines):
             self.serving = work.instruction
             agent.time = self._sm(warp.cta).move_lines(agent.time, work.count_bytes, work.returns)
+        elif isinstance(work, ReadShared):
+            agent.time = self._sm(warp.cta).read_shared(agent.time, work.count_bytes)
+        elif isinstance(work, MultiplySync):
+            self._multiplies(agent)
+            self.serving = work.instruction
+            agent.time = self._sm(warp.cta).multiply_sync(agent.time, work.tensor_cycles)
         elif isinstance(work, (Free, Relinquish)) and warp.index == work.instruction.group.warps.start:
             self.at(agent.time, partial(self._gives_back, warp.cta, work))
         self.tell.took(warp, work.instruction, since, agent.time)
+
+    def _multiplies(self, agent: TimedAgent) -> None:
+        if not agent.multiplies:
+            agent.multiplies, agent.began = True, agent.time
 
     def executed(self, warp: Warp, work: Service) -> None:
         """It has issued it."""
@@ -349,10 +361,12 @@ def timed(call: Callable[..., Any], work: Work) -> Callable[..., Any]:
             return result
 
         return issue
-    moves = work.instruction.name in MOVES
+    moves, multiplies = work.instruction.name in MOVES, isinstance(work, MultiplySync)
 
     def run(warp: Warp, *operands: Any) -> Any:
         warp.cta.engine.executes(warp, work)
+        if multiplies:
+            return operands[-1]  # what it adds to stands for the sum
         return None if moves else call(warp, *operands)
 
     return run

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.gpu_figures import TimeFigures
+from blackwell_matmul.gpu_figures import TIME_FIGURES, TimeFigures
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.timing.sm import ROW_BYTES, SHARED_BYTES_PER_CYCLE, Sm
@@ -130,6 +130,20 @@ class MoveLines(Work):
 
 
 @dataclass(frozen=True)
+class ReadShared(Work):
+    """Loads from shared memory by each thread of a warp."""
+
+    count_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class MultiplySync(Work):
+    """mma.sync: takes so long of the tensor cores, and keeps its warp till its last result is there."""
+
+    tensor_cycles: float = 0.0
+
+
+@dataclass(frozen=True)
 class Allocate(Work):
     """tcgen05.alloc."""
 
@@ -153,10 +167,17 @@ def work_of(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     and not little."""
     names = [cls.__name__ for cls in type(inst).__mro__]
     if not UNKNOWN.isdisjoint(names):
-        what = f"The time of {instruction.name} at {instruction.location} is not known to the model"
-        raise UnsupportedError(f"{what}; it knows that of tcgen05.mma and wgmma.")
+        raise _unknown(instruction)
     make = next((_MAKERS[name] for name in names if name in _MAKERS), None)
     return Work(instruction) if make is None else make(inst, instruction, figures)
+
+
+def _unknown(instruction: Instruction) -> UnsupportedError:
+    what = f"The time of {instruction.name} at {instruction.location} is not known to the model of this GPU"
+    elsewhere = ", ".join(name for name, figures in TIME_FIGURES.items() if figures.mma_sync_interval is not None)
+    return UnsupportedError(
+        f"{what}; it knows that of tcgen05.mma, of wgmma, and of mma.sync with 16 bits on {elsewhere}."
+    )
 
 
 def _bytes(tensor: Any) -> int:
@@ -206,6 +227,19 @@ def _warpgroup_multiply(inst: Any, instruction: Instruction, figures: TimeFigure
     return WarpgroupMultiply(instruction, figures.issue_cycles, at_once=True, interval=interval, steps=steps)
 
 
+MMA_SYNC_PRODUCTS = 16 * 8 * 16
+"""Of an mma.sync.m16n8k16."""
+
+
+def _multiply_sync(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """A warp's part, of 16-bit types."""
+    a, _, d = inst.inputs[0], inst.inputs[1], inst.output
+    if figures.mma_sync_interval is None or figures.mma_sync_latency_cycles is None or int(a.dtype.nbits) != 16:
+        raise _unknown(instruction)
+    count = math.prod(d.shape) * int(a.shape[-1]) / MMA_SYNC_PRODUCTS / len(instruction.group.warps)
+    return MultiplySync(instruction, figures.mma_sync_latency_cycles, count * figures.mma_sync_interval)
+
+
 def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     tensor, count_bytes = inst.inputs[0], _bytes(inst.inputs[0])
     row = int(tensor.shape[-1]) * int(tensor.dtype.nbits) // 8
@@ -243,8 +277,9 @@ def _stage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _unstage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    values = _values(inst.output, instruction)
-    return Work(instruction, figures.stage_cycles + figures.stage_value_cycles * values)
+    """Registers of several warps that hold the same are read by each."""
+    values = inst.output.layout.local_size
+    return ReadShared(instruction, figures.stage_cycles, values * WARP * int(inst.output.dtype.nbits) / 8)
 
 
 def _store_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -272,6 +307,7 @@ _MAKERS: dict[str, Any] = {
     ),
     "Tcgen05RelinquishAllocPermitInst": lambda inst, instruction, _: Relinquish(instruction),
     "WgmmaMmaSSInst": _warpgroup_multiply,
+    "DotInst": _multiply_sync,
     "CopyAsyncTensorGlobalToSharedInst": _load,
     "CopyAsyncBulkGlobalToSharedInst": _load,
     "CopyAsyncInst": _copy,
@@ -301,5 +337,5 @@ _MAKERS: dict[str, Any] = {
 }
 """By the names of tilus's instruction classes and their bases; the others take no time."""
 
-UNKNOWN = frozenset({"DotInst", "Tcgen05CopyInst"})
-"""Nobody has published how long these take."""
+UNKNOWN = frozenset({"Tcgen05CopyInst"})
+"""Nobody has published how long it takes."""

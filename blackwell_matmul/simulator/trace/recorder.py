@@ -20,7 +20,8 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
-from blackwell_matmul.simulator.trace.timeline import Timeline, TimelineEvent
+from blackwell_matmul.simulator.trace.recorded import BarrierState, TimelineEvent
+from blackwell_matmul.simulator.trace.timeline import Timeline
 
 WAITS = "waits for "
 """How the name of an event begins in which a warp stands."""
@@ -34,6 +35,8 @@ class CycleRecorder(Listener):
         self.sources: dict[str, str] = {}
         self.parts: dict[str, None] = {}
         self.slots: dict[Cta, int] = {}  # of the CTAs that run
+        self.begun: dict[Cta, float] = {}
+        self.states: dict[Mbarrier, list[BarrierState]] = {}  # the last in each cycle
         self.touched: dict[AsyncOperation, str] = {}
         self.tellers: dict[str, str] = {}  # by the name of an mbarrier, the operation that tells it
         self.concerned: dict[Mbarrier, list[float]] = defaultdict(list)  # cycles, of phases that are not over
@@ -42,6 +45,7 @@ class CycleRecorder(Listener):
         if cta.rank == 0:
             taken = set(self.slots.values())
             self.slots[cta] = next(slot for slot in range(len(taken) + 1) if slot not in taken)
+            self.begun[cta] = cta.engine.time
 
     def returned(self, warp: Warp) -> None:
         if all(each.returned for each in warp.cta.warps):
@@ -74,6 +78,16 @@ class CycleRecorder(Listener):
     def announced(self, barrier: Mbarrier, count_bytes: int) -> None:
         self.concerned[barrier].append(barrier.cta.engine.time)
 
+    def counted(self, barrier: Mbarrier) -> None:
+        if barrier.cta not in self.slots:
+            return
+        track, now = self._in_slot(barrier.cta, barrier.name), barrier.cta.engine.time
+        fresh = BarrierState(track, self.begun[barrier.cta], 0, barrier.expected, barrier.expected, 0)
+        states = self.states.setdefault(barrier, [fresh])
+        if states[-1].cycle == now:
+            states.pop()
+        states.append(BarrierState(track, now, barrier.phase, barrier.pending, barrier.expected, barrier.tx_bytes))
+
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
         """Its warps run ahead of the others: what they told after this cycle is of the next phase."""
         now: float = barrier.cta.engine.time
@@ -90,7 +104,9 @@ class CycleRecorder(Listener):
         slotted = sorted({each.track for each in self.events} - self.parts.keys(), key=_place)
         tracks = (*self.parts, *(track.removeprefix(alone) for track in slotted))
         found.sort(key=lambda each: each.start_cycles)
-        return Timeline(kernel, gpu, part, ghz, 0.0, cycles, tracks, tuple(found), self.sources)
+        every = [replace(each, track=each.track.removeprefix(alone)) for own in self.states.values() for each in own]
+        states = tuple(sorted(every, key=lambda each: each.cycle))
+        return Timeline(kernel, gpu, part, ghz, 0.0, cycles, tracks, tuple(found), self.sources, states)
 
     def _add(
         self, track: str, name: str, start: float, end: float, location: Location | None, detail: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blackwell_matmul.simulator.trace.timeline import TimelineEvent
+from blackwell_matmul.simulator.trace.recorded import TimelineEvent
 
 KINDS = {
     "mma": ("tensor core", "#7c3aed", "#a78bfa"),

@@ -1,6 +1,7 @@
 """Predictions of the ladder, pinned: a change of the model of time is a decision. They are no measurements."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from blackwell_matmul import predict
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
 
 BENCH = Path(__file__).parents[3] / "bench"
-TODAY = {"v0": 2.1250, "v1": 2.0783, "v2": 1.6062, "v3": 1.2008, "v4": 1.1683, "v5": 0.9891, "v6": 0.9552}
+TODAY = {"v0": 2.1250, "v1": 2.0991, "v2": 1.6062, "v3": 1.2008, "v4": 1.1683, "v5": 0.9891, "v6": 0.9552}
 """Millions of cycles at 8192x8192x8192 in fp16, tiles of 128x256x64 with the most stages; bench/time_model.py."""
 
 TILE = "block_m=128,block_n=256,block_k=64"
@@ -52,6 +53,22 @@ def test_the_measured_rungs_of_an_h200_are_predicted_as_promised():
     record = json.loads((BENCH / "results" / "time_model_h200.json").read_text())["groups"]["without split k"]
     assert record["rows"] > 100
     assert record["mean_error"] <= 0.08
+
+
+def test_mma_sync_on_an_h200_is_predicted_as_promised():
+    record = json.loads((BENCH / "results" / "time_model_h200.json").read_text())["groups"]["mma.sync"]
+    assert record["rows"] >= 6
+    assert record["mean_error"] <= 0.12 and record["worst_error"] <= 0.25
+
+
+def test_on_an_rtx_5090_the_tensor_cores_hold_the_rung_and_what_is_assumed_is_said():
+    found, larger = (predict("g0", size, size, size, gpu="RTX 5090") for size in (4096, 8192))
+    assert found.bound == larger.bound == "tensor core"
+    told = f"predicted to reach {found.tflops:.0f} TFLOPS at 4096 and {larger.tflops:.0f} at 8192"
+    assert told in (BENCH.parent / "docs" / "time.md").read_text(encoding="utf-8")
+    assert larger.tflops < 209.5
+    assert re.fullmatch(r"of this RTX 5090 \d+ of \d+ figures are assumed, most .*B200's\.", found.explanation[-1])
+    assert not any("assumed" in each for each in predict("g0", 512, 512, 512, gpu="H200").explanation)
 
 
 def test_the_published_ladder_is_predicted_as_promised():
@@ -100,12 +117,13 @@ def test_turns_that_are_left_out_take_what_they_would(rung, monkeypatch):
     ("arguments", "why"),
     [
         ({"gpu": "B1000"}, "gpu is 'B1000'; time can be predicted for B200"),
-        ({"gpu": "RTX 5090"}, "too few published figures"),
+        ({"gpu": "RTX 5090"}, "RTX 5090 .sm_120a. has no tcgen05"),
+        ({"gpu": "GB10"}, "nobody has published how fast mma.sync is there"),
         ({"schedule": "stages=9"}, "stages = 9 is outside of the space"),
         ({"dtype": "fp64"}, "dtype is 'fp64'"),
         ({"kernel": "h5"}, "B200 .sm_100a. has no wgmma"),
         ({"gpu": "H200"}, "H200 .sm_90a. has no tcgen05"),
-        ({"kernel": "g0"}, "The time of dot at .* is not known"),
+        ({"kernel": "g0"}, "The time of dot at .* is not known .* mma.sync with 16 bits on RTX 5090, H200, H100"),
         ({"k": 100}, "16"),
         ({"m": 0}, "m is 0"),
     ],

@@ -44,6 +44,15 @@ def test_relinquish_lets_the_next_one_in():
     assert (lock.waited, lock.most, lock.left) == (1, 2, 0)
 
 
+def test_who_has_given_its_columns_back_does_not_count_any_more():
+    lock, _, ask = locked()
+    for owner in "abc":
+        ask(owner, 256)
+        lock.relinquish(owner)
+    lock.free("a", 256)
+    assert lock.held.keys() == {"b", "c"} and lock.most == 2
+
+
 def test_columns_run_out_though_the_permit_is_free():
     lock, grants, ask = locked()
     ask("a", 512)

@@ -73,3 +73,9 @@ def test_a_store_waits_for_those_that_have_not_left():
     for _ in range(10):
         free, left = sm.store(0, 4096)
     assert free == left - 8 * 52
+
+
+def test_warps_share_the_tensor_cores_and_the_way_from_shared_memory():
+    sm = new_sm()
+    assert [sm.multiply_sync(at, 100) for at in (0, 10, 500)] == [100, 200, 600]
+    assert [sm.read_shared(at, 1280) for at in (0, 5)] == [10, 20]

@@ -57,6 +57,27 @@ def test_a_phase_lasts_from_its_first_load_to_its_last_byte():
     assert loads[0].detail.startswith("CTA (0, 0, 0), s_a[0:1")
 
 
+def test_states_of_a_barrier_are_those_of_its_phases(timed):
+    """Within a phase arrivals and bytes only come in as announced, and it ends when nothing is pending."""
+    timeline, _ = timed
+    for track in {each.track for each in timeline.barriers}:
+        states = [each for each in timeline.barriers if each.track == track]
+        assert (states[0].phase, states[0].pending, states[0].tx_bytes) == (0, states[0].expected, 0)
+        for one, next_ in pairwise(states):
+            assert one.cycle < next_.cycle and 0 <= next_.pending <= next_.expected
+            assert next_.phase - one.phase in (0, 1)
+            assert next_.phase == one.phase or next_.pending == next_.expected
+
+
+def test_ends_of_phases_are_changes_of_state():
+    timeline = trace_call(resolve("v2", (128, 128, 256), schedule="stages=2,block_k=64,block_n=128"), "B200")
+    phases = {(each.track, each.end_cycles) for each in timeline.events if each.name.startswith("phase ")}
+    assert phases and phases <= {(each.track, each.cycle) for each in timeline.barriers}
+    first = [each for each in timeline.barriers if each.track == "tma_barriers[0]"][:4]
+    told = [(each.phase, each.pending, each.tx_bytes) for each in first]
+    assert told == [(0, 1, 0), (0, 0, 32768), (0, 0, 16384), (1, 1, 0)]
+
+
 def test_a_wait_says_who_ends_it():
     timeline = trace_call(resolve("v2", (128, 128, 256)), "B200")
     waits = {each.name: each.detail for each in timeline.events if each.name.startswith("waits for ")}

@@ -69,11 +69,11 @@ class GroupedScript(MatmulScript):
         line_x = self.form.a_stride if self.form.a_stride else k
         line_w = self.form.b_stride if self.form.b_stride else k if self.w_k else n
         of_w = self.form.b_batch_stride if self.form.b_batch_stride else line_w * (n if self.w_k else k)
-        g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[1, m, k], strides=[m * line_x, line_x, 1])
+        g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[m, k], strides=[line_x, 1])
         g_w = self.global_view(
             w_ptr, dtype=self.dtype, shape=lines(self.w_k, [groups], n, k), strides=[of_w, line_w, 1]
         )
-        return Operand(g_x, True, False, 1), Operand(g_w, self.w_k, True, 1)
+        return g_x, Operand(g_w, self.w_k, batched=True, cta_group=1)
 
 
 class Groups(tilus.Class):

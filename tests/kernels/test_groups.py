@@ -1,6 +1,7 @@
 """Kernels for groups of rows: values beside float64, findings, the compiled code, what is missed, what is refused."""
 
 import inspect
+import itertools
 
 import pytest
 import torch
@@ -33,7 +34,7 @@ def randn(*shape, dtype=torch.float16, seed=0):
 
 
 def rows_of(ends):
-    return [slice(begin, end) for begin, end in zip((0, *ends), ends)]
+    return [slice(begin, end) for begin, end in itertools.pairwise((0, *ends))]
 
 
 def of_product(ends, m=M, dtype=torch.float16, w_rows=True):

@@ -1,5 +1,7 @@
 """`grouped_matmul`: values and gradients beside torch's, what torch asks of an operation, and what is refused."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -20,7 +22,7 @@ def ends(*values):
 def by_group(x, w, offs):
     """As torch has it, one product after the other; rows of no group are zeros."""
     begins = [0, *offs.tolist()]
-    groups = [slice(*each) for each in zip(begins, begins[1:])]
+    groups = [slice(*each) for each in itertools.pairwise(begins)]
     if w.dim() == 2:
         return torch.stack([x[:, rows] @ w[rows] for rows in groups])
     rest = x.new_zeros(x.shape[0] - begins[-1], w.shape[2])

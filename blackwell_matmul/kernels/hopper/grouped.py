@@ -52,7 +52,7 @@ class HopperGroupedMatmul(GroupedScript):
         self.attrs.blocks = cdiv(count, cdiv(count, self.sm_count))
         self.attrs.warps = 4 * self.consumers + 1
 
-        x, w = self.open_operands(m, n, k, groups, x_ptr, w_ptr)
+        g_x, w = self.open_operands(m, n, k, groups, x_ptr, w_ptr)
         g_offs = self.global_view(offs_ptr, dtype=int32, shape=[groups])
         walk = Groups(g_offs, groups, m, self.block_m, tiles_n)
 
@@ -83,7 +83,7 @@ class HopperGroupedMatmul(GroupedScript):
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
-                    x.load(s_x[stage], 0, row, offset_k, full)
+                    self.tma.global_to_shared(src=g_x, dst=s_x[stage], offsets=[row, offset_k], mbarrier=full)
                     w.load(s_w[stage], walk.group, column * self.block_n, offset_k, full)
                     ring.advance()
                 tile += self.gridDim.x

@@ -19,6 +19,7 @@ from blackwell_matmul.kernels.group_calls import check_types, why_no_rows
 from blackwell_matmul.ops.operand_checks import check_tensors
 from blackwell_matmul.ops.placing import k_major, padded, readable
 from blackwell_matmul.runtime.device import gpu_at
+from blackwell_matmul.validation import shown
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}
 """Whose kernels run, by architecture."""
@@ -42,6 +43,8 @@ def grouped_matmul(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
     check_tensors(x=x, w=w, offs=offs)
+    if not isinstance(simulate, bool):
+        raise InputError(f"simulate is {shown(simulate)}; it must be True or False.")
     made: Tensor = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)
     return made
 

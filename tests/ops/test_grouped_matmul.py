@@ -155,7 +155,9 @@ def test_torch_compile_takes_it_whole(dynamic):
     ("new", "reason"),
     [
         ({"x": 3}, "x is 3; it must be a tensor"),
-        ({"x": randn(20, 16).to_sparse()}, "x has layout torch.sparse_coo; it must be a dense tensor, as x.to_dense"),
+        ({"x": randn(20, 16).to_sparse()}, "x has layout torch.sparse_coo; it must be a dense tensor"),
+        ({"w": torch.nested.nested_tensor([randn(16, 8)] * 4)}, "w is nested; it must be a dense tensor"),
+        ({"simulate": "yes"}, "simulate is 'yes'; it must be True or False"),
         ({"x": randn(20, 16, 1)}, r"x, w and offs have shapes \(20, 16, 1\), \(4, 16, 8\) and \(4,\); they must be"),
         ({"offs": torch.tensor(3)}, r"they must be \(m, k\), \(groups, k, n\) and \(groups,\), or \(k, m\), \(m, n\)"),
         ({"x": randn(20, 17)}, r"x has shape \(20, 17\) and w \(4, 16, 8\); x has as many columns as w has rows"),
@@ -167,9 +169,9 @@ def test_torch_compile_takes_it_whole(dynamic):
     ],
 )
 def test_what_does_not_fit_gets_one_sentence(new, reason):
-    given = {"x": randn(20, 16), "w": randn(4, 16, 8), "offs": ends(1, 2, 3, 4), **new}
+    given = {"x": randn(20, 16), "w": randn(4, 16, 8), "offs": ends(1, 2, 3, 4), "simulate": True, **new}
     with pytest.raises(InputError, match=reason) as caught:
-        grouped_matmul(**given, simulate=True)
+        grouped_matmul(**given)
     assert str(caught.value).count(". ") == 0
 
 

@@ -156,7 +156,10 @@ def test_torch_compile_takes_it_whole(dynamic):
     [
         ({"x": 3}, "x is 3; it must be a tensor"),
         ({"x": randn(20, 16).to_sparse()}, "x has layout torch.sparse_coo; it must be a dense tensor"),
-        ({"w": torch.nested.nested_tensor([randn(16, 8)] * 4, layout=torch.jagged)}, "w is nested; it must be a dense tensor"),
+        (
+            {"w": torch.nested.nested_tensor([randn(16, 8)] * 4, layout=torch.jagged)},
+            "w is nested; it must be a dense tensor",
+        ),
         ({"simulate": "yes"}, "simulate is 'yes'; it must be True or False"),
         ({"x": randn(20, 16, 1)}, r"x, w and offs have shapes \(20, 16, 1\), \(4, 16, 8\) and \(4,\); they must be"),
         ({"offs": torch.tensor(3)}, r"they must be \(m, k\), \(groups, k, n\) and \(groups,\), or \(k, m\), \(m, n\)"),

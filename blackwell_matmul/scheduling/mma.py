@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
@@ -89,9 +90,8 @@ class Wgmma(MmaSpec):
     step_n = 8
     lacking = "wgmma instructions; H100 and H200 have them"
     fma_per_cycle = 2048
-    whole_columns, odd_columns_cost = 32, 1.1
-    """One whose n is no multiple of so many columns takes longer than with the next multiple: in 512x3584x18944 a tile
-    of 128x112 took 128 us, one of 128x128 107 us (h200_tiles_h6.json)."""
+    whole_columns = 32
+    """One whose n is no multiple of so many columns takes longer than with the next multiple."""
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         rows = self.rows * tile.consumers
@@ -118,7 +118,7 @@ class Wgmma(MmaSpec):
     def multiplied_columns(self, tile: TileConfig) -> float:
         if tile.block_n % self.whole_columns == 0:
             return tile.block_n
-        return self.odd_columns_cost * round_up(tile.block_n, self.whole_columns)
+        return (figures_of("H200").wgmma_odd or 1) * round_up(tile.block_n, self.whole_columns)
 
 
 class MmaSync(MmaSpec):
@@ -167,6 +167,7 @@ def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:
         e_block_n=schedule.e_block_n or block_n,
         stages=schedule.stages or 1,
         consumers=schedule.consumers or 1,
+        group_m=schedule.group_m or 1,
         cluster_m=schedule.cluster_m or 1,
         split_k=schedule.split_k or 1,
         features=schedule.kernel_features,

@@ -113,6 +113,7 @@ class TileConfig:
     e_block_n: int
     stages: int
     consumers: int
+    group_m: int
     cluster_m: int
     split_k: int
     features: frozenset[str]

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v8 import HopperMatmulV8
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
     from blackwell_matmul.ops.fusing import fused_linear
+    from blackwell_matmul.ops.grouped import grouped_matmul
     from blackwell_matmul.ops.placing import copies
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
@@ -122,6 +123,7 @@ __all__ = [
     "copies",
     "emulate",
     "fused_linear",
+    "grouped_matmul",
     "linear",
     "load",
     "matmul",
@@ -174,6 +176,7 @@ _HOMES = {
     "ops.placing": ("copies",),
     "ops.fusing": ("fused_linear",),
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
+    "ops.grouped": ("grouped_matmul",),
     "simulator.check": ("check",),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),

@@ -46,7 +46,7 @@ SECTIONS = {
         "Operations of torch",
         "What a model multiplies, named and called as torch's. CUDA tensors run on their GPU; CPU tensors are "
         "simulated, with `simulate=True`. With autograd, under torch.compile, and in CUDA graphs.",
-        ("matmul", "linear", "bmm", "baddbmm", "scaled_mm", "fused_linear", "copies"),
+        ("matmul", "linear", "bmm", "baddbmm", "scaled_mm", "grouped_matmul", "fused_linear", "copies"),
     ),
     "kernels": Section(
         "Kernels",

@@ -533,6 +533,47 @@ def layouts_of_matmul() -> dict[str, Any]:
     return results
 
 
+@check
+def groups_of_rows() -> dict[str, Any]:
+    """`grouped_matmul` and its gradients beside torch's: ragged, with empty groups and rows of none, and captured."""
+    needs_gpu()
+    from blackwell_matmul import grouped_matmul
+    from blackwell_matmul.ops.grouped import FAMILIES
+    from blackwell_matmul.runtime.device import gpu_at
+
+    if gpu_at(0).arch not in FAMILIES:
+        raise Skipped(f"there is no kernel for {gpu_at(0).arch}")
+    m, n, k, groups, results = 8192, 4096, 2048, 16, {}
+    lengths = [0, 1, 63, 64, 65, 127, 129, 0, 1000, 2000, 500, 500, 1000, 1000, 1000, 0]
+    offs = torch().tensor(lengths, device="cuda").cumsum(0).int()
+    covered = sum(lengths)
+    x, y = random(m, k).bfloat16(), random(m, n, seed=1).bfloat16()
+    w = random(groups * n, k, seed=2).bfloat16().view(groups, n, k)
+    calls = {"x @ w.mT": (x, w.mT), "x @ w": (x, w.mT.contiguous()), "dy @ w": (y, w), "x.T @ dy": (x.T, y)}
+    for name, (left, right) in calls.items():
+        made, theirs = grouped_matmul(left, right, offs), torch()._grouped_mm(left, right, offs=offs)
+        used = slice(covered if right.dim() == 3 else None)
+        apart = (made[used].float() - theirs[used].float()).abs().max() / theirs[used].float().abs().max()
+        assert float(apart) <= 2**-7, (name, float(apart))  # one rounding to bf16 more
+        assert right.dim() == 2 or not made[covered:].any()
+        rounds = [
+            (
+                gpu_us(lambda: grouped_matmul(left, right, offs)),  # noqa: B023
+                gpu_us(lambda: torch()._grouped_mm(left, right, offs=offs)),  # noqa: B023
+            )
+            for _ in range(5)
+        ]
+        ours, torchs = (statistics.median(times) for times in zip(*rounds))
+        results[name] = {"grouped_matmul_us": ours, "torch_us": torchs}
+    graph = torch().cuda.CUDAGraph()
+    with torch().cuda.graph(graph):
+        captured = grouped_matmul(x, w.mT, offs)
+    offs.copy_(torch().tensor(lengths[::-1]).cumsum(0))  # other groups, the same graph
+    graph.replay()
+    assert torch().equal(captured, grouped_matmul(x, w.mT, offs))
+    return results
+
+
 def gpu_us(call: Callable[[], Any], calls: int = 20) -> float:
     """Microseconds of the GPU for one call, of `calls` in a row."""
     begin, end = (torch().cuda.Event(enable_timing=True) for _ in range(2))

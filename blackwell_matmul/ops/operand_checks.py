@@ -19,6 +19,9 @@ def check_tensors(**tensors: object) -> None:
     for name, value in tensors.items():
         if not isinstance(value, Tensor):
             raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
+        if value.is_nested or value.layout is not torch.strided:
+            kind = "is nested" if value.is_nested else f"has layout {value.layout}"
+            raise InputError(f"{name} {kind}; it must be a dense tensor.")
 
 
 def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:

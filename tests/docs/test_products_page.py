@@ -22,4 +22,4 @@ def test_the_page_runs(place: int, tmp_path: Path) -> None:
 
 
 def test_every_block_shows_what_it_prints() -> None:
-    assert len(BLOCKS) == PAGE.count("```python") == 2
+    assert len(BLOCKS) == PAGE.count("```python") == 3

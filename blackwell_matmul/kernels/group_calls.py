@@ -1,0 +1,130 @@
+"""Products of groups of rows, outside of the device code: what fits, how tensors lie in memory, and a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import PLAIN, Form
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.kernels.forms import lines_of, why_unreadable
+from blackwell_matmul.kernels.matmul import (
+    ALIGNMENT_BYTES,
+    check_device,
+    check_is_tensor,
+    check_memory_of_c,
+    check_same,
+)
+from blackwell_matmul.problem import INT32_MAX, positive
+from blackwell_matmul.validation import integer, shown
+
+HALVES = (torch.float16, torch.bfloat16)
+MOST_SMS = 2**16
+
+Sizes = Mapping[str, tuple[int, ...]]
+"""What a schedule can be made of, by knob, smallest first; shared memory holds the largest of all."""
+
+
+# --- what fits
+
+
+def check_product(m: Any, n: Any, k: Any, groups: Any, x: Any, w: Any, offs: Any, c: Any) -> None:
+    """Raise InputError, one sentence, for arguments that no schedule could run."""
+    m, n, k, groups = _sizes(m, n, k, groups)
+    if m * n > INT32_MAX:
+        raise InputError(f"c has {m} x {n} elements, counted in 32 bits; multiply at most {INT32_MAX // n} rows.")
+    tensors = {"x": x, "w": w, "offs": offs, "c": c}
+    _check_alike(tensors, {"x": (m, k), "w": (groups, k, n), "offs": (groups,), "c": (m, n)})
+    _check_read("x", why_no_rows(x))
+    _check_read("w", why_unreadable(w.mT))
+    if not c.is_contiguous():
+        raise InputError(f"c has strides {tuple(c.stride())}; its rows must follow each other.")
+
+
+def check_sums(m: Any, n: Any, k: Any, groups: Any, x: Any, y: Any, offs: Any, c: Any) -> None:
+    """As `check_product`."""
+    m, n, k, groups = _sizes(m, n, k, groups)
+    tensors = {"x": x, "y": y, "offs": offs, "c": c}
+    _check_alike(tensors, {"x": (m, k), "y": (m, n), "offs": (groups,), "c": (groups, k, n)})
+    _check_read("x", why_no_rows(x))
+    _check_read("y", why_no_rows(y))
+    of_c, line, step = c.stride()
+    if step != 1 or of_c != k * line or (line * c.element_size() | c.data_ptr()) % ALIGNMENT_BYTES:
+        raise InputError(f"c has strides {tuple(c.stride())}; its rows must begin at multiples of 16 bytes.")
+
+
+def why_no_rows(x: Any) -> str:
+    """Why TMA cannot read the rows of groups where they are; "" if it can."""
+    if not why_unreadable(x) and not lines_of(x).k_major:
+        return "it is not contiguous along its rows, and a group may begin at any of them"
+    return why_unreadable(x)
+
+
+def check_types(x: Any, other: Any, offs: Any, name: str = "w") -> None:
+    """Of the operands, and of the ends of the groups."""
+    if x.dtype not in HALVES:
+        raise InputError(f"x is {x.dtype}; it must be {' or '.join(map(str, HALVES))}.")
+    check_same("type", {"x": str(x.dtype), name: str(other.dtype)})
+    if offs.dtype != torch.int32:
+        raise InputError(f"offs is {offs.dtype}; it must be torch.int32, as offs.int() is.")
+
+
+def _sizes(*sizes: Any) -> list[int]:
+    return [positive(name, size) for name, size in zip(("m", "n", "k", "groups"), sizes, strict=True)]
+
+
+def _check_alike(tensors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Their shapes, types and devices."""
+    for name, tensor in tensors.items():
+        check_is_tensor(name, tensor)
+        if tuple(tensor.shape) != shapes[name]:
+            raise InputError(f"{name} has shape {tuple(tensor.shape)}; it must be {shapes[name]}.")
+    check_device(tensors)
+    first, second, offs, c = tensors.values()
+    check_types(first, second, offs, list(tensors)[1])
+    check_same("type", {"x": str(first.dtype), "c": str(c.dtype)})
+    if not offs.is_contiguous():
+        raise InputError(f"offs has strides {tuple(offs.stride())}; offs.contiguous() works.")
+    check_memory_of_c(first, second, c)
+
+
+def _check_read(name: str, reason: str) -> None:
+    if reason:
+        raise InputError(f"{name} cannot be read where it is: {reason}; grouped_matmul makes a copy that can.")
+
+
+# --- forms and schedules
+
+
+def form_of_product(x: Any, w: Any) -> Form:
+    """How x[m, k] and w[groups, k, n] lie in memory."""
+    left, right = lines_of(x), lines_of(w.mT)
+    major = "k" if right.k_major else "n"
+    return replace(PLAIN, a_stride=left.stride, b_major=major, b_stride=right.stride, b_batch_stride=right.batch_stride)
+
+
+def form_of_sums(x: Any, y: Any, c: Any) -> Form:
+    """How the rows of x, y and C lie in memory."""
+    return replace(PLAIN, a_stride=lines_of(x).stride, b_stride=lines_of(y).stride, c_stride=c.stride()[-2])
+
+
+def check_knobs(sizes: Sizes, pins: Mapping[str, object]) -> None:
+    for name, value in pins.items():
+        if name in sizes and value not in sizes[name]:
+            raise InputError(f"{name} is {shown(value)}; it must be {' or '.join(map(str, sizes[name]))}.")
+    if "sm_count" in pins and integer(pins["sm_count"], 1, MOST_SMS) is None:
+        raise InputError(f"sm_count is {shown(pins['sm_count'])}; it must be an integer from 1 to {MOST_SMS}.")
+
+
+def chosen(sizes: Sizes, gpu: Gpu, rows: int, columns: int) -> dict[str, int]:
+    """The largest tiles, or smaller ones that hold as many rows or columns."""
+    largest = {name: values[-1] for name, values in sizes.items()}
+    extents = {"block_m": rows, "block_n": columns}
+    fit = {
+        name: min((size for size in sizes[name] if size >= extents[name]), default=largest[name]) for name in extents
+    }
+    return {**largest, **fit, "sm_count": gpu.sm_count}

@@ -1,0 +1,132 @@
+"""A product for each group of rows, as the experts of a mixture multiply: one launch, however the rows are divided.
+
+From V5: CTAs that stay, one warp that loads, warpgroups that multiply. A tile belongs to one group: it begins at any
+row of it, as TMA can, and what it has beyond the group's end is computed and not stored. So C is stored from registers.
+"""
+
+from tilus import DataType, float32, int32, void_p
+from tilus.utils import cdiv
+
+from blackwell_matmul.form import Form
+from blackwell_matmul.kernels.groups import GroupedScript, Groups
+from blackwell_matmul.kernels.operands import lines
+from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS
+
+
+class HopperGroupedMatmul(GroupedScript):
+    """C[rows of group g] = x[rows of group g, k] @ w[g, k, n]; offs says where the rows of each group end."""
+
+    target = "sm_90a"
+    mma = "wgmma"
+    sizes = {"block_m": (64, 128), "block_n": (64, 128, 256), "block_k": (64,), "stages": (2, 3, 4)}
+
+    def __init__(
+        self, dtype: DataType, block_m: int, block_n: int, block_k: int, stages: int, sm_count: int, form: Form
+    ):
+        super().__init__()
+        self.dtype = dtype
+        self.take_form(form)
+        self.block_m = block_m
+        self.block_n = block_n
+        self.block_k = block_k
+        self.stages = stages
+        self.sm_count = sm_count
+        self.consumers = block_m // MMA_ROWS
+
+    def __call__(
+        self,
+        m: int32,
+        n: int,
+        k: int,
+        groups: int32,
+        x_ptr: void_p,
+        w_ptr: void_p,
+        offs_ptr: void_p,
+        c_ptr: void_p,
+    ):
+        # The grid: a CTA for an SM, but no more than there can be tiles: each group, and the rows after the last one,
+        # have a tile that is not full at most. `consumers` warpgroups multiply; one more warp loads.
+        tiles_n = cdiv(n, self.block_n)
+        count = (m // self.block_m + groups + 1) * tiles_n
+        self.attrs.blocks = cdiv(count, cdiv(count, self.sm_count))
+        self.attrs.warps = 4 * self.consumers + 1
+
+        g_x, w = self.open_operands(m, n, k, groups, x_ptr, w_ptr)
+        g_offs = self.global_view(offs_ptr, dtype=int32, shape=[groups])
+        walk = Groups(g_offs, groups, m, self.block_m, tiles_n)
+
+        # On-chip memory: shared memory for `stages` k-tiles of x and w.
+        s_x = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
+        s_w = self.shared_tensor(dtype=self.dtype, shape=lines(self.w_k, [self.stages], self.block_n, self.block_k))
+        s_x_rows = self.reshape_shared(s_x, [self.stages, self.consumers, MMA_ROWS, self.block_k])
+
+        # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
+        # of each warpgroup.
+        ring = Ring(self.stages, empties=self.consumers)
+        self.sync()  # every warp sees the initialised barriers
+
+        # Main loop of the warp that loads.
+        with self.single_warp(4 * self.consumers):
+            tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
+            tile: int32 = self.blockIdx.x
+            while True:
+                found = walk.find(tile)
+                if not found:
+                    break
+                row, column = walk.place(tile)
+                # What lies outside of x and w arrives as zeros, which add nothing.
+                k_begin, k_end = walk.depth(k, self.block_k)
+                for offset_k in range(k_begin, k_end, self.block_k):
+                    ring.wait_empty()
+                    stage, full = ring.stage, ring.full()
+                    # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
+                    self.tma.global_to_shared(src=g_x, dst=s_x[stage], offsets=[row, offset_k], mbarrier=full)
+                    w.load(s_w[stage], walk.group, column * self.block_n, offset_k, full)
+                    ring.advance()
+                tile += self.gridDim.x
+
+        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        self.s_x, self.s_w = s_x_rows, s_w
+        with self.warp_group(0, 4):
+            self.consume(0, ring, walk, n, k, c_ptr)
+        if self.consumers == 2:
+            with self.warp_group(4, 4):
+                self.consume(1, ring, walk, n, k, c_ptr)
+
+    def consume(self, which: int, ring: Ring, walk: Groups, n: int, k: int, c_ptr: void_p):
+        """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
+        # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
+        ring.stage, ring.phase = 0, 0
+        tile: int32 = self.blockIdx.x
+        while True:
+            found = walk.find(tile)
+            if not found:
+                break
+            row, column = walk.place(tile)
+            r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
+            k_begin, k_end = walk.depth(k, self.block_k)
+            for _ in range(k_begin, k_end, self.block_k):
+                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                ring.wait_full()
+                stage = ring.stage
+                # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
+                # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+                self.wgmma.fence()
+                t_w = self.s_w[stage].transpose() if self.w_k else self.s_w[stage]
+                self.wgmma.mma(self.s_x[stage, which], t_w, r_acc)
+                self.wgmma.commit_group()
+                self.wgmma.wait_group(0)
+                # One wgmma is of all four warps: what one of them has waited for has been read by all.
+                with self.single_thread(0):
+                    self.mbarrier.arrive(ring.empty())
+                ring.advance()
+
+            # Epilogue. A view of the rows up to the group's end: what is beyond is another group's, and not stored.
+            g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[walk.end, n])
+            self.store_global(
+                g_c, r_acc.to(self.dtype), offsets=[row + which * MMA_ROWS, column * self.block_n], dims=[0, 1]
+            )
+            tile += self.gridDim.x

@@ -1,0 +1,195 @@
+"""`grouped_matmul`: values and gradients beside torch's, what torch asks of an operation, and what is refused."""
+
+import itertools
+
+import pytest
+import torch
+
+from blackwell_matmul import InputError, UnsupportedError, gpus, grouped_matmul
+from blackwell_matmul.ops import grouped
+
+operation = torch.ops.blackwell_matmul.grouped_matmul.default
+
+
+def randn(*shape, dtype=torch.bfloat16, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def ends(*values):
+    return torch.tensor(values, dtype=torch.int32)
+
+
+def by_group(x, w, offs):
+    """As torch has it, one product after the other; rows of no group are zeros."""
+    begins = [0, *offs.tolist()]
+    groups = [slice(*each) for each in itertools.pairwise(begins)]
+    if w.dim() == 2:
+        return torch.stack([x[:, rows] @ w[rows] for rows in groups])
+    rest = x.new_zeros(x.shape[0] - begins[-1], w.shape[2])
+    return torch.cat([*(x[rows] @ w[group] for group, rows in enumerate(groups)), rest])
+
+
+def assert_as_good(ours, torchs, exact):
+    """At most twice torch's own error in the same types."""
+    assert ours.shape == torchs.shape and ours.dtype == torchs.dtype
+    error, allowed = ((x.double() - exact).abs().max() for x in (ours, torchs))
+    assert error <= 2 * allowed, (error, allowed)
+
+
+def assert_by_group(x, w, offs):
+    ours = grouped_matmul(x, w, offs, simulate=True)
+    assert ours.is_contiguous()
+    assert_as_good(ours, by_group(x, w, offs), by_group(x.double(), w.double(), offs))
+
+
+OFFS = ends(10, 10, 50, 55)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("rows", [False, True])
+def test_both_orders_of_the_weights(dtype, rows):
+    x, w = randn(60, 40, dtype=dtype), randn(4, 24, 40, dtype=dtype, seed=1).mT
+    assert_by_group(x, w.contiguous() if rows else w, OFFS)
+
+
+@pytest.mark.skipif(not hasattr(torch, "_grouped_mm"), reason="this torch has no _grouped_mm")
+def test_torchs_own_gives_the_same():
+    x, w = randn(55, 40), randn(4, 40, 24, seed=1)
+    ours, theirs = grouped_matmul(x, w, OFFS, simulate=True), torch._grouped_mm(x, w, offs=OFFS)
+    assert_as_good(ours, theirs, by_group(x.double(), w.double(), OFFS))
+    y = randn(55, 24, seed=2)
+    ours, theirs = grouped_matmul(x.T, y, OFFS, simulate=True), torch._grouped_mm(x.T, y, offs=OFFS)
+    assert_as_good(ours, theirs, by_group(x.T.double(), y.double(), OFFS))
+
+
+@pytest.mark.parametrize("m, n, k", [(33, 21, 37), (5, 1, 1), (70, 136, 8)])
+def test_every_shape(m, n, k):
+    offs = ends(2, m, m)
+    assert_by_group(randn(m, k), randn(3, k, n, seed=1), offs)
+    assert_by_group(randn(k, m), randn(m, n, seed=1), offs)
+
+
+def test_slices_and_columns():
+    """What TMA reads where it is, and what it does not."""
+    x, w = randn(60, 80), randn(4, 40, 48, seed=1)
+    for left in (x[:, 8:48], x.T.contiguous().T[:, :40], x[:, ::2], x[:, :1].expand(60, 40)):
+        assert_by_group(left, w[..., 8:32], OFFS)
+        assert_by_group(left.T, x[:, 40:64], OFFS)
+    assert_by_group(x[:, :40], w[:1].expand(4, 40, 48), OFFS)
+
+
+def test_what_is_read_as_it_is_is_not_copied(monkeypatch):
+    seen = []
+    monkeypatch.setattr(grouped, "_kernel", lambda *_: lambda *args: seen.append([x.data_ptr() for x in args[4:6]]))
+    x, w, y = randn(60, 80), randn(4, 24, 40, seed=1), randn(60, 24, seed=2)
+    grouped_matmul(x[:, 8:48], w.mT, OFFS, simulate=True)
+    grouped_matmul(x[:, 8:48].T, y, OFFS, simulate=True)
+    assert seen == [[x.data_ptr() + 16, w.data_ptr()], [x.data_ptr() + 16, y.data_ptr()]]
+
+
+@pytest.mark.parametrize(
+    "x, w, groups", [((0, 8), (2, 8, 8), 2), ((8, 0), (2, 0, 8), 2), ((8, 8), (2, 8, 0), 2), ((8, 8), (0, 8, 8), 0)]
+)
+def test_empty_tensors_give_zeros(x, w, groups):
+    made = grouped_matmul(randn(*x), randn(*w), ends(*[x[0]] * groups), simulate=True)
+    assert made.shape == (x[0], w[2]) and not made.any()
+    sums = grouped_matmul(randn(x[1], x[0]), randn(x[0], w[2]), ends(*[x[0]] * groups), simulate=True)
+    assert sums.shape == (groups, x[1], w[2])
+
+
+def test_gradients_are_those_of_each_group():
+    """Also of the rows of no group: they are zeros."""
+    x, w, seed = randn(60, 40), randn(4, 40, 24, seed=1), randn(60, 24, seed=2)
+    results = []
+    for multiply in (lambda *args: grouped_matmul(*args, simulate=True), by_group):
+        left, right = x.clone().requires_grad_(), w.clone().requires_grad_()
+        multiply(left, right, OFFS).backward(seed)
+        results.append((left.grad, right.grad))
+    exact = by_group(seed.double(), w.double().mT, OFFS), by_group(x.double().T, seed.double(), OFFS)
+    for ours, torchs, wanted in zip(*results, exact):
+        assert_as_good(ours, torchs, wanted)
+    assert not results[0][0][55:].any() and not results[0][1][1].any()
+
+
+def test_gradients_of_sums():
+    x, y, seed = randn(40, 60), randn(60, 24, seed=1), randn(4, 40, 24, seed=2)
+    left, right = x.clone().requires_grad_(), y.clone().requires_grad_()
+    grouped_matmul(left, right, OFFS, simulate=True).backward(seed)
+    assert_as_good(left.grad.T, by_group(y, seed.mT, OFFS), by_group(y.double(), seed.double().mT, OFFS))
+    assert_as_good(right.grad, by_group(x.T, seed, OFFS), by_group(x.T.double(), seed.double(), OFFS))
+
+
+def test_only_the_gradient_that_is_needed_is_computed(monkeypatch):
+    x, w = randn(60, 40), randn(4, 40, 24, seed=1).requires_grad_()
+    made, kernels = grouped_matmul(x, w, OFFS, simulate=True), []
+    original = grouped._kernel
+    monkeypatch.setattr(grouped, "_kernel", lambda *args: kernels.append(args[1]) or original(*args))
+    made.sum().backward()
+    assert x.grad is None and w.grad is not None and kernels == ["group_sums"]
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("shapes", [((20, 16), (4, 16, 8)), ((16, 20), (20, 8))])
+def test_opcheck_passes(shapes, gradient):
+    x, w = (randn(*shape, seed=i).requires_grad_(gradient) for i, shape in enumerate(shapes))
+    results = torch.library.opcheck(operation, (x, w, ends(3, 3, 10, 18)), {"simulate": True})
+    assert set(results.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_torch_compile_takes_it_whole(dynamic):
+    def experts(x, w, v, offs):
+        hidden = torch.relu(grouped_matmul(x, w, offs, simulate=True))
+        return grouped_matmul(hidden, v, offs, simulate=True) + 1
+
+    compiled = torch.compile(experts, backend="aot_eager", fullgraph=True, dynamic=dynamic)
+    w, v = (randn(4, *shape, seed=1).requires_grad_() for shape in ((16, 24), (24, 16)))
+    for m in (20, 40)[: 1 + dynamic]:
+        x, offs = randn(m, 16).requires_grad_(), ends(3, 3, 10, 18)
+        torch.testing.assert_close(compiled(x, w, v, offs), experts(x, w, v, offs))
+    compiled(x, w, v, offs).sum().backward()
+    assert x.grad.shape == x.shape and w.grad.shape == w.shape
+
+
+@pytest.mark.parametrize(
+    ("new", "reason"),
+    [
+        ({"x": 3}, "x is 3; it must be a tensor"),
+        ({"x": randn(20, 16).to_sparse()}, "x has layout torch.sparse_coo; it must be a dense tensor"),
+        (
+            {"w": torch.nested.nested_tensor([randn(16, 8)] * 4, layout=torch.jagged)},
+            "w is nested; it must be a dense tensor",
+        ),
+        ({"simulate": "yes"}, "simulate is 'yes'; it must be True or False"),
+        ({"x": randn(20, 16, 1)}, r"x, w and offs have shapes \(20, 16, 1\), \(4, 16, 8\) and \(4,\); they must be"),
+        ({"offs": torch.tensor(3)}, r"they must be \(m, k\), \(groups, k, n\) and \(groups,\), or \(k, m\), \(m, n\)"),
+        ({"x": randn(20, 17)}, r"x has shape \(20, 17\) and w \(4, 16, 8\); x has as many columns as w has rows"),
+        ({"offs": ends(1, 2, 3)}, "w has 4 groups and offs 3 ends; each group has one"),
+        ({"offs": torch.tensor([1, 2, 3, 4])}, r"offs is torch.int64; it must be torch.int32, as offs.int\(\) is"),
+        ({"x": randn(20, 16).float()}, "x is torch.float32; it must be torch.float16 or torch.bfloat16"),
+        ({"w": randn(4, 16, 8).half()}, "w is torch.float16 and x is torch.bfloat16; x, w must share one type"),
+        ({"w": randn(4, 16, 8).to("meta")}, "x is on cpu, w on meta and offs on cpu; all must be on one device"),
+    ],
+)
+def test_what_does_not_fit_gets_one_sentence(new, reason):
+    given = {"x": randn(20, 16), "w": randn(4, 16, 8), "offs": ends(1, 2, 3, 4), "simulate": True, **new}
+    with pytest.raises(InputError, match=reason) as caught:
+        grouped_matmul(**given)
+    assert str(caught.value).count(". ") == 0
+
+
+def test_cpu_tensors_are_simulated_only_when_asked():
+    with pytest.raises(
+        UnsupportedError, match="grouped_matmul got tensors on cpu; it runs CUDA tensors, and simulates"
+    ):
+        grouped_matmul(randn(20, 16), randn(4, 16, 8), ends(1, 2, 3, 4))
+
+
+@pytest.mark.parametrize("gpu, kernel", [("B300", "BlackwellGroupedMatmul"), ("H200", "HopperGroupedMatmul")])
+def test_the_kernel_is_the_gpus(gpu, kernel):
+    assert grouped._kernel(gpus.GPUS[gpu], "grouped", "GroupedMatmul").script_cls.__name__ == kernel
+
+
+def test_a_gpu_without_a_kernel_is_named():
+    with pytest.raises(UnsupportedError, match=r"no kernel for RTX 5090 \(sm_120a\) yet; it has some for sm_100a"):
+        grouped._kernel(gpus.GPUS["RTX 5090"], "grouped", "GroupedMatmul")

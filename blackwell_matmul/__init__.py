@@ -11,7 +11,7 @@ import importlib.metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from blackwell_matmul.compiler import Bundle, compile, compile_many
+    from blackwell_matmul.compiler import Bundle, compile_many
     from blackwell_matmul.emulator import emulate
     from blackwell_matmul.errors import (
         BlackwellMatmulError,
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         run_script,
         schedules,
     )
+    from blackwell_matmul.harness.checking import check
+    from blackwell_matmul.harness.compiled import compile
     from blackwell_matmul.harness.predicting import predict, trace
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
@@ -53,7 +55,6 @@ if TYPE_CHECKING:
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
     from blackwell_matmul.script import Script
-    from blackwell_matmul.simulator.check import check
     from blackwell_matmul.simulator.findings import Finding, Run
     from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.simulator.simulate import simulate
@@ -120,7 +121,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "compiler": ("Bundle", "compile", "compile_many"),
+    "compiler": ("Bundle", "compile_many"),
     "emulator": ("emulate",),
     "errors": (
         *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
@@ -131,6 +132,8 @@ _HOMES = {
         *("Result", "ScheduleList", "ScriptResult", "Verdict"),
         *("check_matmul", "run_matmul", "run_script", "schedules"),
     ),
+    "harness.checking": ("check",),
+    "harness.compiled": ("compile",),
     "harness.predicting": ("predict", "trace"),
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
@@ -154,7 +157,6 @@ _HOMES = {
     "simulator.simulate": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
     "torch_op": ("matmul",),
-    "simulator.check": ("check",),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),
     "simulator.trace.timeline": ("Timeline",),

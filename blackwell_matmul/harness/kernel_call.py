@@ -80,7 +80,7 @@ def resolve(
     size and dtype: None is 1024 each, or the defaults of `example_args`, and as the kernel's pointers say, or fp16.
     """
     found = find(kernel)
-    pins, sizes = _pins(found, schedule), plain_size(size)
+    pins, sizes = pins_of(found, schedule), plain_size(size)
     script = found.script_cls if isinstance(kernel, (str, UserKernel)) else kernel
     if found.example_args is not None:
         arguments = _example(found, sizes, dtype, seed or 0)
@@ -99,7 +99,8 @@ def _problem(found: UserKernel, size: Sequence[int] | None, dtype: str | None) -
     return Problem(m, n, k, "fp16" if dtype is None else dtype)
 
 
-def _pins(found: UserKernel, schedule: Pins) -> dict[str, object]:
+def pins_of(found: UserKernel, schedule: Pins) -> dict[str, object]:
+    """What a schedule pins, read as the kernel's `__init__` has it."""
     if isinstance(schedule, str) and found.is_rung:
         return dict(kernels.parse_schedule(found.source, schedule))
     return user_kernel.read_schedule(found, schedule if isinstance(schedule, str) else as_pins(schedule))

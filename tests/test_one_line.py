@@ -7,6 +7,7 @@ import torch
 
 import blackwell_matmul as b
 from blackwell_matmul.harness.outputs import compare
+from blackwell_matmul.simulator import Severity
 
 SIZE = (128, 64, 64)
 
@@ -61,8 +62,7 @@ def test_a_notebook_shows_a_table(name):
 
 
 def test_findings_are_rows_and_text_is_escaped():
-    where = b.simulate.__globals__["Severity"].ERROR
-    finding = b.Finding("data-race", where, "x < y & z")
+    finding = b.Finding("data-race", Severity.ERROR, "x < y & z")
     run = b.Run("<K>", "sm_100a", {}, (1, 1, 1), 0.1, (finding,))
     page = run._repr_html_()
     assert "<th>code</th>" in page and "<td>data-race</td>" in page and "x &lt; y &amp; z" in page and "<K>" not in page

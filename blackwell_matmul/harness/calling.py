@@ -7,15 +7,16 @@ Behind the kernel stand m, n and k, for which the arguments are made up; or a `P
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu, by_name, gpu_for_target
-from blackwell_matmul.harness.kernel_call import KernelCall, Pins, pins_of, resolve
-from blackwell_matmul.harness.reference import TORCH_DTYPES
-from blackwell_matmul.harness.user_kernel import DEFAULT_SIZE, UserKernel, find
-from blackwell_matmul.problem import INT32_MAX, Problem, plain_dtype, positive
-from blackwell_matmul.validation import attribute, integer, number, plain_text, same, shown
+from blackwell_matmul.harness.user_kernel import DEFAULT_SIZE, Pins, UserKernel, find, pins_of
+from blackwell_matmul.problem import DTYPE_OF_TORCH, INT32_MAX, Problem, plain_dtype, positive
+from blackwell_matmul.validation import attribute, integer, number, plain_text, shown
+
+if TYPE_CHECKING:
+    from blackwell_matmul.harness.kernel_call import KernelCall
 
 Target = str | Gpu | None
 """A GPU by name, "B200", or as the compiler calls it, "sm_100a"; None: one that the kernel is for."""
@@ -32,7 +33,9 @@ def resolve_call(
     kernel: Any, given: Sequence[Any], dtype: str | None = None, schedule: Pins = None, *, seed: int | None = None
 ) -> KernelCall:
     """given: what stands behind the kernel, None at its end where something was left out; the rest as for `resolve`."""
-    found = find(kernel)
+    from blackwell_matmul.harness.kernel_call import KernelCall, resolve
+
+    found, given = find(kernel), _without_end(given)
     size = _size(found, given, dtype)
     if size is not None:
         return resolve(kernel, size.extents, size.dtype, schedule, seed=seed)
@@ -42,7 +45,7 @@ def resolve_call(
 
 def problem_of(kernel: Any, given: Sequence[Any], dtype: str | None = None) -> Problem:
     """The matmul that is meant, without any tensors of it."""
-    found = find(kernel)
+    found, given = find(kernel), _without_end(given)
     size = _size(found, given, dtype)
     problem = (
         _of_tensors(found, given) if size is None else Problem(*size.extents or DEFAULT_SIZE, size.dtype or "fp16")
@@ -54,13 +57,13 @@ def problem_of(kernel: Any, given: Sequence[Any], dtype: str | None = None) -> P
 
 def _size(found: UserKernel, given: Sequence[Any], dtype: str | None) -> Size | None:
     """None where what stands behind the kernel are the arguments of its call."""
-    values, kind = _without_end(given), None if dtype is None else plain_dtype(dtype)
-    if _are_arguments(found, values):
+    kind = None if dtype is None else plain_dtype(dtype)
+    if len(given) == 1 and isinstance(given[0], Problem):
+        return _of_problem(given[0], kind)
+    if _are_arguments(found, given):
         _require_no_dtype(found, dtype)
         return None
-    if len(values) == 1 and isinstance(values[0], Problem):
-        return _of_problem(values[0], kind)
-    whole = values[0] if len(values) == 1 and isinstance(values[0], (tuple, list)) else values
+    whole = given[0] if len(given) == 1 and isinstance(given[0], (tuple, list)) else given
     if len(whole) not in (0, 3) or any(isinstance(each, Problem) for each in whole):
         wanted = f"give m, n and k, a Problem, or the arguments of its call ({', '.join(found.parameters)})"
         raise InputError(f"{shown(tuple(whole))} stands behind {found.name}; {wanted}.")
@@ -69,8 +72,9 @@ def _size(found: UserKernel, given: Sequence[Any], dtype: str | None) -> Size | 
 
 
 def _without_end(given: Sequence[Any]) -> tuple[Any, ...]:
+    """Without what was left out of m, n and k."""
     values = tuple(given)
-    while values and values[-1] is None:
+    while len(values) <= 3 and values and values[-1] is None:
         values = values[:-1]
     return values
 
@@ -96,7 +100,7 @@ def _of_tensors(found: UserKernel, arguments: Sequence[Any]) -> Problem | None:
     if len(arguments) != 6 or found.example_args is not None:
         return None
     m, n, k = (integer(each, 1, INT32_MAX) for each in arguments[:3])
-    dtype = next((name for name, each in TORCH_DTYPES.items() if same(each, attribute(arguments[3], "dtype"))), None)
+    dtype = DTYPE_OF_TORCH.get(str(attribute(arguments[3], "dtype")))
     return None if m is None or n is None or k is None or dtype is None else Problem(m, n, k, dtype)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.harness.calling import Target, arch_of, resolve_call
-from blackwell_matmul.harness.kernel_call import KernelCall, Pins
+from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.outputs import OutputVerdict
+from blackwell_matmul.harness.user_kernel import Pins
 from blackwell_matmul.harness.verdict import Verdict, check_matmul
 
 if TYPE_CHECKING:

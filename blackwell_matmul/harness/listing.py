@@ -10,8 +10,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpus import GPUS, Gpu, by_name, gpu_for_target
 from blackwell_matmul.harness.calling import Target, one_of, problem_of
-from blackwell_matmul.harness.kernel_call import Pins, pins_of
-from blackwell_matmul.harness.user_kernel import find
+from blackwell_matmul.harness.user_kernel import Pins, find, pins_of
 from blackwell_matmul.one_line import OneLine, spelled_out
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling import space
@@ -159,9 +158,9 @@ def schedules(
     name such as "B200", "sm_100a", a `Gpu`, or None for one that the rung is for; gpu: the same. Raises InputError for
     what is none of these.
     """
-    script_cls = _script_cls(kernel)
-    problem = problem_of(kernel, (m, n, k, *tensors), dtype)
-    found = _gpu(script_cls, one_of(target, gpu))
+    named = _gpu(one_of(target, gpu))
+    script_cls, problem = _script_cls(kernel), problem_of(kernel, (m, n, k, *tensors), dtype)
+    found = named or gpu_for_target(target_for(script_cls))
     pins = {**_own_pins(kernel), **pins_of(find(kernel), schedule)}
     rows = tuple(_row(each, problem, found) for each in space.matching(script_cls, pins))
     chosen = space.choose(script_cls, problem, found, pins) if any(row.ok for row in rows) else None
@@ -195,10 +194,8 @@ def _own_pins(kernel: Any) -> dict[str, object]:
     return dict(pins) if isinstance(pins, Mapping) else {}
 
 
-def _gpu(script_cls: Any, target: Target) -> Gpu:
-    if target is None:
-        return gpu_for_target(target_for(script_cls))
-    if isinstance(target, Gpu):
+def _gpu(target: Target) -> Gpu | None:
+    if target is None or isinstance(target, Gpu):
         return target
     if known := by_name(target):
         return known

@@ -9,7 +9,8 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.gpus import by_name
 from blackwell_matmul.harness.calling import Target, name_of, one_of, resolve_call
-from blackwell_matmul.harness.kernel_call import KernelCall, Pins
+from blackwell_matmul.harness.kernel_call import KernelCall
+from blackwell_matmul.harness.user_kernel import Pins
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.validation import number, shown
 

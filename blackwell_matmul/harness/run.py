@@ -10,10 +10,10 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.calling import Target, arch_of, resolve_call
-from blackwell_matmul.harness.kernel_call import KernelCall, Pins, resolve
+from blackwell_matmul.harness.kernel_call import KernelCall, resolve
 from blackwell_matmul.harness.reference import dtype_name
 from blackwell_matmul.harness.result import How, Result, ScriptResult
-from blackwell_matmul.harness.user_kernel import load
+from blackwell_matmul.harness.user_kernel import Pins, load
 from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem import Problem, Schedule, plain_seed
 from blackwell_matmul.validation import plain_values

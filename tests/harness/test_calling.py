@@ -63,6 +63,22 @@ def test_pins_leave_the_schedules_that_have_them():
     assert {(row.schedule.block_n, row.schedule.block_k) for row in some.rows} == {(64, 64)}
 
 
+class Clear(Script):
+    """One parameter."""
+
+    def __call__(self, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        zeros = self.register_tensor(dtype=float32, shape=[8, 8], init=0.0)
+        self.store_global(self.global_view(y_ptr, dtype=float32, shape=[8, 8]), zeros, offsets=[0, 0])
+
+
+def test_a_kernel_with_one_parameter_is_called_with_it():
+    y = torch.ones(8, 8)
+    assert b.check(Clear, y).ok and not y.any()
+    assert b.compile(Clear, y).name == "Clear" and b.predict(Clear, y).tflops is None
+
+
 def test_a_kernel_with_three_parameters_is_called_with_them():
     x, y = torch.zeros(8, 8), torch.zeros(8, 8)
     assert b.check(AddOne, 8, x, y).ok and (y == 1).all()
@@ -89,5 +105,5 @@ def test_what_contradicts_itself_is_refused_in_a_sentence(given, options, senten
 
 
 def test_what_is_no_matmul_is_not_judged_as_one():
-    with pytest.raises(InputError, match="AddOne has other arguments of its own, not C = A @ B.T; run_script runs it"):
+    with pytest.raises(InputError, match=r"AddOne has other arguments of its own, not C = A @ B\.T; run_script"):
         b.run_matmul(AddOne, 8, torch.zeros(8, 8), torch.zeros(8, 8))

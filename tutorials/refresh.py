@@ -7,7 +7,8 @@ In a page, a comment `<!-- source: FILE from "a" to "b" -->` stands before a Pyt
 from the one that starts with a to the first one after it that starts with b. Every other Python block is run, all
 blocks of a page in one namespace, in order; `<!-- output -->` stands before the text block that shows what it prints,
 `<!-- output without a GPU -->` before one that a machine with a GPU leaves as it is.
-A comment `<!-- predicted: v2 -->` stands before the paragraph that says where a rung stands on a B200 (cycles.py).
+A comment `<!-- predicted: v2 -->` stands before the paragraph that says where a rung stands on a B200 (cycles.py);
+hopper.py has marks of its own.
 A console block holds one `$ blackwell-matmul` command and what it prints on a terminal, beside files of examples/.
 """
 
@@ -32,8 +33,8 @@ PAGES = ("v0.md", "v1.md", "v2.md", "v3.md", "v4.md", "v5.md", "v6.md")
 LESSONS = ("00-tma.md",)
 """Pages that are notebooks as well: notebook.py makes each of its page."""
 
-GUIDES = ("../docs/first_kernel.md",)
-"""Pages elsewhere that are refreshed with them."""
+GUIDES = ("hopper.md", "../docs/first_kernel.md")
+"""Pages in another form; hopper.py fills in what the first one has of results and of differences."""
 
 WIDTH = 110
 
@@ -203,7 +204,9 @@ def on_terminal(arguments: str) -> str:
 def fresh(name: str) -> str:
     """A page of this folder as it should be."""
     sys.path[:0] = [each for each in (str(HERE), str(ROOT / "examples")) if each not in sys.path]
-    page = with_places(with_commands(expand((HERE / name).read_text(encoding="utf-8"))))
+    import hopper
+
+    page = hopper.filled(with_places(with_commands(expand((HERE / name).read_text(encoding="utf-8")))))
     return with_outputs(page, run(page, Path(name).stem))
 
 

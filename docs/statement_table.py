@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.simulator.semantics import DESCRIPTIONS
@@ -38,13 +38,17 @@ WITHOUT = {
 }
 """Statements that no script can use, and why."""
 
+BESIDE = ("slice_register", "allocate_register", "slice_shared")
+"""What a statement does to its arguments first."""
+
 HEAD = """# Statements
 
 What a script can say, each with a line that says it: from the ladders, or else from another kernel, a lesson or a
-test; `make test` runs all of them. In the middle is what the statement becomes, as reports call it:
-[Instructions](instructions.md) says what is known of each. Where it is empty, the statement is the compiler's, or makes
-a view or an expression. A script is Python besides, compiled: `if`, `for`, `while`, and arithmetic on scalars and on
-register tensors. What the words mean is in the [glossary](glossary.md). Written by `python docs/statement_table.py`.
+test; `make test` runs all of them. In brackets is what the statement becomes, as reports call it:
+[Instructions](instructions.md) says what is known of those that touch memory or wait. Without any, it is arithmetic on
+registers, or an expression, or tells the compiler something. A script is Python besides, compiled: `if`, `for`,
+`while`, and arithmetic on scalars and on register tensors. What the words mean is in the [glossary](glossary.md).
+Written by `python docs/statement_table.py`.
 """
 
 
@@ -57,7 +61,7 @@ class Use(NamedTuple):
 
 
 def page() -> str:
-    return HEAD + "".join(f"\n## `{name}`\n\n{_table(name, kind)}" for name, kind in groups().items())
+    return HEAD + "".join(f"\n## `{name}`\n\n{_list(name, kind)}" for name, kind in groups().items())
 
 
 def groups() -> Mapping[str, type]:
@@ -71,18 +75,18 @@ def statements(kind: type) -> list[str]:
     return [name for name, value in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")]
 
 
-def _table(group: str, kind: type) -> str:
-    rows = [_statement(group, name, getattr(kind, name)) for name in statements(kind)]
-    return "| statement | becomes | an example |\n|---|---|---|\n" + "".join(rows)
+def _list(group: str, kind: type) -> str:
+    return "".join(_statement(group, kind, name) for name in statements(kind))
 
 
-def _statement(group: str, name: str, method: Any) -> str:
+def _statement(group: str, kind: type, name: str) -> str:
+    made = ", ".join(dict.fromkeys(_instructions(kind, name)))
     shown = WITHOUT.get(f"{group}.{name}") or _shown(uses()[f"{group}.{name}"])
-    return f"| `{name}` | {', '.join(_instructions(method))} | {shown} |\n"
+    return f"- **{name}**{f' ({made})' if made else ''}: {shown}\n"
 
 
 def _shown(use: Use) -> str:
-    return f"`{use.text}` [{_short(use.file)}:{use.line}](../{use.file.as_posix()})".replace("|", "\\|")
+    return f"`{use.text}` [{_short(use.file)}:{use.line}](../{use.file.as_posix()})"
 
 
 def _short(file: Path) -> str:
@@ -90,12 +94,17 @@ def _short(file: Path) -> str:
     return f"{file.parent.name}/{file.name}" if "kernels" in file.parts else file.name
 
 
-def _instructions(method: Any) -> list[str]:
-    """As reports call them: tilus's methods call those of its builder, and these make instructions."""
-    steps = [getattr(StmtBuilder, step, None) for step in re.findall(r"_builder\.(\w+)\(", inspect.getsource(method))]
-    made = [name for step in filter(None, steps) for name in re.findall(r"(\w+)\.create\(", inspect.getsource(step))]
-    names = dict.fromkeys(DESCRIPTIONS[name][0].name for name in made if name in DESCRIPTIONS)
-    return [name for name in names if not name.endswith("Inst")]  # the compiler's own
+def _instructions(kind: type, name: str, depth: int = 3) -> Iterator[str]:
+    """As reports call them: a statement calls methods of its class and of tilus's builder, and these make instructions."""
+    source = re.sub(r'"{3}.*?"{3}', "", inspect.getsource(getattr(kind, name)), flags=re.S)  # its docstring calls, too
+    for made in re.findall(r"\b(\w+)\.create\(", source):
+        called = DESCRIPTIONS[made][0].name if made in DESCRIPTIONS else ""
+        if called and not called.endswith("Inst"):  # the compiler's own
+            yield called
+    for owner, step in re.findall(r"self\.(_builder\.)?(\w+)\(", source):
+        inside = StmtBuilder if owner else kind
+        if depth and inspect.isfunction(getattr(inside, step, None)) and step not in BESIDE:
+            yield from _instructions(inside, step, depth - 1)
 
 
 # --- uses

@@ -44,15 +44,15 @@ def tflops(dtype: str) -> dict[str, dict[int, float]]:
 
 def table(dtype: str) -> str:
     rows = [("cublas", "cuBLAS"), *((rung, f"[{rung.upper()}](#{rung})") for rung in RUNGS)]
-    head = "".join(f" {size} | of cuBLAS |" for size in SIZES)
-    return f"\n| {dtype} |{head}\n|---|{'---:|' * 8}\n" + "".join(_row(dtype, *row) for row in rows) + "\n"
+    head = "".join(f" {size} |" for size in SIZES)
+    return f"\n| {dtype} |{head}\n|---|{'---:|' * len(SIZES)}\n" + "".join(_row(dtype, *row) for row in rows) + "\n"
 
 
 def _row(dtype: str, name: str, label: str) -> str:
     known = tflops(dtype)
     if name not in known:
-        return f"| {label} |{' | |' * 4}\n"
-    cells = [f" {known[name][size]:.0f} | {known[name][size] / known['cublas'][size]:.0%} |" for size in SIZES]
+        return f"| {label} |{' not measured |' * len(SIZES)}\n"
+    cells = [f" {known[name][size]:.0f} ({known[name][size] / known['cublas'][size]:.0%}) |" for size in SIZES]
     return f"| {label} |{''.join(cells)}\n"
 
 

@@ -95,8 +95,8 @@ def _short(file: Path) -> str:
 
 
 def _instructions(kind: type, name: str, depth: int = 3) -> Iterator[str]:
-    """As reports call them: a statement calls methods of its class and of tilus's builder, and these make instructions."""
-    source = re.sub(r'"{3}.*?"{3}', "", inspect.getsource(getattr(kind, name)), flags=re.S)  # its docstring calls, too
+    """As reports call them: a statement calls methods of its class and of tilus's builder; these make instructions."""
+    source = _code(getattr(kind, name))
     for made in re.findall(r"\b(\w+)\.create\(", source):
         called = DESCRIPTIONS[made][0].name if made in DESCRIPTIONS else ""
         if called and not called.endswith("Inst"):  # the compiler's own
@@ -105,6 +105,11 @@ def _instructions(kind: type, name: str, depth: int = 3) -> Iterator[str]:
         inside = StmtBuilder if owner else kind
         if depth and inspect.isfunction(getattr(inside, step, None)) and step not in BESIDE:
             yield from _instructions(inside, step, depth - 1)
+
+
+def _code(function: object) -> str:
+    """Its source without its docstring, which has calls, too."""
+    return re.sub(r'"{3}.*?"{3}', "", inspect.getsource(function), flags=re.S)  # type: ignore[arg-type]
 
 
 # --- uses

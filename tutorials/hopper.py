@@ -51,7 +51,7 @@ def table(dtype: str) -> str:
 def _row(dtype: str, name: str, label: str) -> str:
     known = tflops(dtype)
     if name not in known:
-        return f"| {label} |{' not measured |' * len(SIZES)}\n"
+        return f"| {label} |{' – |' * len(SIZES)}\n"
     cells = [f" {known[name][size]:.0f} ({known[name][size] / known['cublas'][size]:.0%}) |" for size in SIZES]
     return f"| {label} |{''.join(cells)}\n"
 

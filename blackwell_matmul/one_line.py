@@ -24,7 +24,8 @@ class OneLine:
 
     def _repr_html_(self) -> str:
         facts = "".join(_row("td", name, value) for name, value in self._facts().items() if value not in (None, ""))
-        return f"<p>{escape(self._line())}</p><table>{facts}</table>{_table(list(self._rows()))}"
+        line = f'<p style="white-space:pre-wrap">{escape(self._line())}</p>'
+        return f"{line}<table>{facts}</table>{_table(list(self._rows()))}"
 
 
 def spelled_out(values: Mapping[str, object]) -> str:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         SimulationError,
         UnsupportedError,
     )
+    from blackwell_matmul.form import Epilogue, Form
     from blackwell_matmul.gpus import GPUS, Gpu
     from blackwell_matmul.harness import (
         Result,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.blackwell.v4 import BlackwellMatmulV4
     from blackwell_matmul.kernels.blackwell.v5 import BlackwellMatmulV5
     from blackwell_matmul.kernels.blackwell.v6 import BlackwellMatmulV6
+    from blackwell_matmul.kernels.blackwell.v7 import BlackwellMatmulV7
     from blackwell_matmul.kernels.geforce.v0 import GeforceMatmulV0
     from blackwell_matmul.kernels.hopper.v0 import HopperMatmulV0
     from blackwell_matmul.kernels.hopper.v1 import HopperMatmulV1
@@ -52,6 +54,10 @@ if TYPE_CHECKING:
     from blackwell_matmul.kernels.hopper.v5 import HopperMatmulV5
     from blackwell_matmul.kernels.hopper.v6 import HopperMatmulV6
     from blackwell_matmul.kernels.hopper.v7 import HopperMatmulV7
+    from blackwell_matmul.kernels.hopper.v8 import HopperMatmulV8
+    from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
+    from blackwell_matmul.ops.fusing import fused_linear
+    from blackwell_matmul.ops.placing import copies
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
     from blackwell_matmul.script import Script
@@ -61,7 +67,6 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.timing.predict import Prediction
     from blackwell_matmul.simulator.trace.timeline import Timeline
     from blackwell_matmul.testing import assert_clean
-    from blackwell_matmul.torch_op import matmul
 
 __all__ = [
     "GPUS",
@@ -73,11 +78,14 @@ __all__ = [
     "BlackwellMatmulV4",
     "BlackwellMatmulV5",
     "BlackwellMatmulV6",
+    "BlackwellMatmulV7",
     "Bundle",
     "CompileError",
     "DriverError",
     "EmulationError",
+    "Epilogue",
     "Finding",
+    "Form",
     "GeforceMatmulV0",
     "Gpu",
     "HopperMatmulV0",
@@ -88,6 +96,7 @@ __all__ = [
     "HopperMatmulV5",
     "HopperMatmulV6",
     "HopperMatmulV7",
+    "HopperMatmulV8",
     "InputError",
     "Loaded",
     "Prediction",
@@ -105,16 +114,22 @@ __all__ = [
     "Verdict",
     "__version__",
     "assert_clean",
+    "baddbmm",
+    "bmm",
     "check",
     "check_matmul",
     "compile",
     "compile_many",
+    "copies",
     "emulate",
+    "fused_linear",
+    "linear",
     "load",
     "matmul",
     "predict",
     "run_matmul",
     "run_script",
+    "scaled_mm",
     "schedules",
     "simulate",
     "trace",
@@ -127,6 +142,7 @@ _HOMES = {
         *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
         *("InputError", "SimulationError", "UnsupportedError"),
     ),
+    "form": ("Epilogue", "Form"),
     "gpus": ("GPUS", "Gpu"),
     "harness": (
         *("Result", "ScheduleList", "ScriptResult", "Verdict"),
@@ -142,6 +158,7 @@ _HOMES = {
     "kernels.blackwell.v4": ("BlackwellMatmulV4",),
     "kernels.blackwell.v5": ("BlackwellMatmulV5",),
     "kernels.blackwell.v6": ("BlackwellMatmulV6",),
+    "kernels.blackwell.v7": ("BlackwellMatmulV7",),
     "kernels.geforce.v0": ("GeforceMatmulV0",),
     "kernels.hopper.v0": ("HopperMatmulV0",),
     "kernels.hopper.v1": ("HopperMatmulV1",),
@@ -151,12 +168,15 @@ _HOMES = {
     "kernels.hopper.v5": ("HopperMatmulV5",),
     "kernels.hopper.v6": ("HopperMatmulV6",),
     "kernels.hopper.v7": ("HopperMatmulV7",),
+    "kernels.hopper.v8": ("HopperMatmulV8",),
     "problem": ("Problem", "Schedule"),
     "runtime": ("Loaded", "load"),
     "script": ("Script",),
     "simulator.simulate": ("simulate",),
     "simulator.findings": ("Finding", "Run"),
-    "torch_op": ("matmul",),
+    "ops.placing": ("copies",),
+    "ops.fusing": ("fused_linear",),
+    "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),
     "simulator.trace.timeline": ("Timeline",),

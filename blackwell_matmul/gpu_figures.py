@@ -69,7 +69,8 @@ class TimeFigures:
     None: the GPU has no such thing, or nobody has published it.
     tma_row_cycles: of a TMA load, for up to 128 bytes; tma_cycles: what it takes longer than a plain load, besides.
     l2_ns, memory_ns: from a load's issue to its data; queue_ns: longer, with the memory busy all the time.
-    fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: of one SM, at once.
+    fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: of one SM, at once;
+    port_bytes_per_cycle: of one SM, however few others load.
     near_l2_bytes: what repeated use finds in the L2. memory_bytes_per_ns: what kernels reach.
     wait_cycles, arrive_cycles, expect_cycles, issue_cycles: of mbarrier.wait (also from its phase's end till the warp
     goes on), mbarrier.arrive, arrive.expect_tx, and of what one lane issues. remote_cycles: to an mbarrier of the
@@ -81,6 +82,7 @@ class TimeFigures:
     store at once by themselves, a line a cycle. query_cycles: of an answer of cluster launch control, which takes
     cancel_ns. alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait. dealloc_cycles.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
+    cluster_share: of the SMs, what clusters of more than two CTAs fill, since each lies in one GPC.
     """
 
     clock_ghz: GpuFigure
@@ -102,6 +104,7 @@ class TimeFigures:
     fill_bytes_per_cycle: GpuFigure
     l2_bytes_per_ns: GpuFigure
     burst_bytes: GpuFigure
+    port_bytes_per_cycle: GpuFigure
     near_l2_bytes: GpuFigure
     memory_bytes_per_ns: GpuFigure
     wait_cycles: GpuFigure
@@ -132,6 +135,11 @@ class TimeFigures:
     launch_ns: GpuFigure
     start_cycles: GpuFigure
     ramp_ns: GpuFigure
+    cluster_share: GpuFigure
+
+    def clusters_at_once(self, sm_count: int, size: int) -> int:
+        """How many clusters of so many CTAs, one on an SM, run side by side."""
+        return max(1, int(sm_count * (self.cluster_share if size > 2 else 1)) // size)
 
 
 _B200 = TimeFigures(
@@ -154,6 +162,7 @@ _B200 = TimeFigures(
     fill_bytes_per_cycle=_d(120, "QRC: shared memory takes 112 to 128 bytes a cycle"),
     l2_bytes_per_ns=_m(20500, "QRC, B300: TMA, all of it in the L2"),
     burst_bytes=_a(65536, "about what an SM has in flight at the L2's latency and rate"),
+    port_bytes_per_cycle=_d(128 / 1.04, "SA: 128 bytes in 1.04 cycles, one CTA alone"),
     near_l2_bytes=_d(63e6, "half of the L2, as both dies keep what they use; SA: the step is between 50 and 67 MB"),
     memory_bytes_per_ns=_m(7200, "SA: TMA reads, 64 KiB in flight an SM"),
     wait_cycles=_m(30, "META"),
@@ -184,6 +193,7 @@ _B200 = TimeFigures(
     launch_ns=_d(80, "QRC: 0.54 ns a CTA on 148 SMs"),
     start_cycles=_a(100, "barriers, tensor maps, addresses"),
     ramp_ns=_m(1240, "FV: H100"),
+    cluster_share=_a(10 / 11, "as an H200's"),
 )
 
 _H200 = dataclasses.replace(
@@ -202,8 +212,12 @@ _H200 = dataclasses.replace(
     l2_ns=_d(270, "HP: 266 to 281 ns for a load from the far half; a tile lies in both"),
     memory_ns=_m(560, "HP"),
     near_l2_bytes=_d(30e6, "half of the L2, as both halves keep what their SMs use"),
-    l2_bytes_per_ns=_d(13500, "58 to 62 bytes a cycle and SM"),
+    l2_bytes_per_ns=_d(
+        11100, "60 bytes a cycle and SM, at 1.4 GHz: SA has 58 for a B200; the clock is h200_counters.json's under load"
+    ),
+    port_bytes_per_cycle=_a(64, "as an SM of earlier GPUs; 60 with all of them loading"),
     memory_bytes_per_ns=_m(4300, "AZ, ROOF: 4.0 to 4.5 TB/s"),
+    cluster_share=_m(10 / 11, "cuOccupancyMaxActiveClusters: 30 clusters of four CTAs or 15 of eight, on 132 SMs"),
 )
 
 

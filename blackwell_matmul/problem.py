@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.validation import integer, plain_text, same, shown
 
 DTYPES = {"fp16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
@@ -21,6 +22,9 @@ C_BYTES = 2
 
 SIXTEEN_BITS = tuple(name for name, size in DTYPES.items() if size == C_BYTES)
 """Those of `DTYPES` that every rung takes, and that torch multiplies by `@`, too."""
+
+
+EIGHT_BITS = tuple(name for name, size in DTYPES.items() if size != C_BYTES)
 
 
 def c_dtype(dtype: str) -> str:
@@ -88,35 +92,69 @@ MAX_ORDERS = 10_000
 class Problem:
     """C[m, n] = A[m, k] @ B[n, k].T with A and B of one type, fp32 accumulation, and C of 16 bits.
 
-    m, n, k are element counts; `dtype` is a key of `DTYPES`.
+    m, n, k are element counts; `dtype` is a key of `DTYPES`. form: how A and B lie in memory, and what C gets besides.
+    batches: how many such products there are.
     """
 
     m: int
     n: int
     k: int
     dtype: str = "fp16"
+    form: Form = PLAIN
+    batches: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("m", "n", "k"):
+        for name in ("m", "n", "k", "batches"):
             object.__setattr__(self, name, positive(name, getattr(self, name)))
         object.__setattr__(self, "dtype", plain_dtype(self.dtype))
+        if not isinstance(self.form, Form):
+            raise InputError(f"form is {shown(self.form)}; it must be a Form.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON holds it; of a plain problem without `form` and `batches`."""
+        plain = {"m": self.m, "n": self.n, "k": self.k, "dtype": self.dtype}
+        return plain if self.is_plain else {**plain, "form": dataclasses.asdict(self.form), "batches": self.batches}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Problem:
+        """The problem that `as_dict` wrote."""
+        return cls(**{**record, "form": Form.from_dict(record.get("form", {}))})
 
     @property
     def element_bytes(self) -> int:
         return DTYPES[self.dtype]
 
     @property
+    def c_bytes(self) -> int:
+        """Of an element of C."""
+        return 4 if self.form.out == "fp32" else C_BYTES
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every rung computes it: one product of K-major matrices."""
+        return self.form == PLAIN and self.batches == 1
+
+    @property
+    def columns(self) -> int:
+        """Of C."""
+        return self.n // self.form.epilogue.columns_of_c
+
+    @property
     def bytes(self) -> int:
         """Of A, B and C."""
-        return self.element_bytes * self.k * (self.m + self.n) + C_BYTES * self.m * self.n
+        a = self.m * (self.batches if self.form.a_batched else 1)
+        b = self.n * (self.batches if self.form.b_batched else 1)
+        return self.element_bytes * self.k * (a + b) + self.c_bytes * self.batches * self.m * self.columns
 
     @property
     def flops(self) -> int:
         """Floating-point operations of the product: one multiply and one add for each m, n, k."""
-        return 2 * self.m * self.n * self.k
+        return 2 * self.batches * self.m * self.n * self.k
 
     def __str__(self) -> str:
-        return f"{self.m}x{self.n}x{self.k} {self.dtype}"
+        batches = f"{self.batches} x " if self.batches > 1 else ""
+        form = f", {self.form}" if self.form != PLAIN else ""
+        return f"{batches}{self.m}x{self.n}x{self.k} {self.dtype}{form}"
 
 
 FEATURES: Mapping[str, str] = MappingProxyType(
@@ -130,6 +168,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "pairs": "two CTAs compute a tile together, with one MMA of twice the rows",
         "clusters": "the CTAs of a cluster lie above each other and read their tile of B once, by multicast",
         "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
+        "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
     }
 )
 """What a kernel can be made of, in any combination, besides the instruction that multiplies."""

@@ -31,7 +31,7 @@ SECTIONS = {
         "Where a function takes m, n and k, these are a size, or m is a `Problem`, or tensors follow.",
         (
             *("simulate", "check", "assert_clean", "run_matmul", "run_script", "check_matmul", "schedules"),
-            *("predict", "trace", "matmul", "compile", "compile_many", "emulate", "load"),
+            *("predict", "trace", "compile", "compile_many", "emulate", "load"),
         ),
     ),
     "results": Section(
@@ -42,19 +42,27 @@ SECTIONS = {
             *("Timeline", "Bundle", "Loaded"),
         ),
     ),
+    "operations": Section(
+        "Operations of torch",
+        "What a model multiplies, named and called as torch's. CUDA tensors run on their GPU; CPU tensors are "
+        "simulated, with `simulate=True`. With autograd, under torch.compile, and in CUDA graphs.",
+        ("matmul", "linear", "bmm", "baddbmm", "scaled_mm", "fused_linear", "copies"),
+    ),
     "kernels": Section(
         "Kernels",
         "The rungs. A knob that is pinned, as in `BlackwellMatmulV1(block_m=128)`, is kept; the others are chosen. "
         "Called with (m, n, k, a, b, c), a rung runs where its tensors live.",
         (
             "Script",
-            *(f"BlackwellMatmulV{rung}" for rung in range(7)),
-            *(f"HopperMatmulV{rung}" for rung in range(8)),
+            *(f"BlackwellMatmulV{rung}" for rung in range(8)),
+            *(f"HopperMatmulV{rung}" for rung in range(9)),
             "GeforceMatmulV0",
         ),
     ),
     "problems": Section(
-        "Problems and GPUs", "What is multiplied, how, and on what.", ("Problem", "Schedule", "Gpu", "GPUS")
+        "Problems and GPUs",
+        "What is multiplied, how, and on what.",
+        ("Problem", "Form", "Epilogue", "Schedule", "Gpu", "GPUS"),
     ),
     "errors": Section(
         "Errors",

@@ -32,7 +32,12 @@ def test_a_gpu_without_figures_is_refused_with_the_alternatives(gpu, why):
 def test_most_of_what_carries_the_result_is_measured():
     every = [getattr(TIME_FIGURES["B200"], field.name) for field in dataclasses.fields(TIME_FIGURES["B200"])]
     assumed = [figure for figure in every if figure is not None and figure.how == "assumed"]
-    assert len(assumed) <= 6
+    assert len(assumed) <= 7
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(1, 132), (2, 66), (4, 30), (8, 15), (200, 1)])
+def test_large_clusters_do_not_fill_every_sm(size, at_once):
+    assert figures_of("H200").clusters_at_once(132, size) == at_once
 
 
 def test_a_geforces_rate_of_mma_sync_is_that_of_its_data_sheet():

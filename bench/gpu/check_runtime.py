@@ -515,7 +515,7 @@ def matmul_runs_or_says_why_not() -> dict[str, Any]:
 def layouts_of_matmul() -> dict[str, Any]:
     """Which operands are read as they are, what is copied, and what the copy costs: each layout against torch.mm."""
     needs_gpu()
-    from blackwell_matmul import matmul, torch_op
+    from blackwell_matmul import copies, matmul
     from blackwell_matmul.kernels import LADDERS
     from blackwell_matmul.runtime.device import gpu_at
 
@@ -529,7 +529,7 @@ def layouts_of_matmul() -> dict[str, Any]:
         assert error <= 2 * theirs, (name, error, theirs)
         rounds = [(gpu_us(lambda: matmul(a, b)), gpu_us(lambda: a @ b)) for _ in range(5)]  # noqa: B023
         ours, cublas = (statistics.median(times) for times in zip(*rounds))
-        results[name] = {"matmul_us": ours, "torch_us": cublas, "copies": torch_op.copies(a, b)}
+        results[name] = {"matmul_us": ours, "torch_us": cublas, "copies": copies(a, b)}
     return results
 
 
@@ -630,14 +630,15 @@ def driver_us(kernel: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
 @check
 def cpu_cost_of_the_op() -> dict[str, Any]:
     """torch.ops' way in and out with a kernel that does nothing, since only some GPUs have rungs."""
-    from blackwell_matmul import torch_op
+    from blackwell_matmul import matmul
+    from blackwell_matmul.ops import launching
 
     a, b = torch().zeros(64, 64).half(), torch().zeros(64, 64).half().T
-    torch_op._kernel = lambda name: lambda *arguments: None
+    launching._kernel = lambda name, form: lambda *arguments: None
     wanting = a.clone().requires_grad_()
     return {
-        "matmul, kernel left out": cpu_us(lambda: torch_op.matmul(a, b, simulate=True), calls=100),
-        "with a gradient wanted": cpu_us(lambda: torch_op.matmul(wanting, b, simulate=True), calls=100),
+        "matmul, kernel left out": cpu_us(lambda: matmul(a, b, simulate=True), calls=100),
+        "with a gradient wanted": cpu_us(lambda: matmul(wanting, b, simulate=True), calls=100),
     }
 
 

@@ -1,4 +1,4 @@
-"""`tune`: the fastest schedule on this machine's GPU."""
+"""`tune`: the fastest schedule on this machine's GPU, or the order of schedules on one that is not here."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ import typer
 
 from blackwell_matmul import detect
 from blackwell_matmul.cli import options
-from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_kernel
+from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_kernel, timed_gpu
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
-from blackwell_matmul.cli.views.tune_view import tuning_lines
+from blackwell_matmul.cli.views.tune_view import ranking_lines, tuning_lines
+from blackwell_matmul.problem import Problem
 
 EXAMPLES = """Examples:
 
 - `blackwell-matmul tune v2 --size 4096 4096 4096`
-- `blackwell-matmul tune v2 --size 128 8192 8192 --dtype bf16 --budget 60 --top 8`
+- `blackwell-matmul tune v2 --size 128 8192 8192 --dtype bf16 --budget 60 --top 4`
+- `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200`
 - `blackwell-matmul tune my_kernel.py:MyMatmul`
 
 A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A script
-of your own says its candidates with tilus.autotune. `schedules` lists what a rung can choose from, without a GPU.
+of your own says its candidates with tilus.autotune. With --gpu nothing is measured or kept, and no GPU is needed: the
+schedules are listed in the order of their predicted time. `schedules` lists them with what each takes of an SM.
 """
 
 
@@ -35,23 +38,54 @@ def tune(
     ],
     size: Size = None,
     dtype: Dtype = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Predict for this GPU, and measure nothing.",
+            show_default="measure on this machine's",
+            callback=checked(timed_gpu),
+        ),
+    ] = None,
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")] = "120",
-    top: Annotated[str, typer.Option(metavar="INTEGER", help="How many candidates are tried at most.")] = "16",
+    predict: Annotated[
+        str, typer.Option(metavar="INTEGER", help="How many candidates are predicted, where the GPU has figures.")
+    ] = "40",
+    top: Annotated[
+        str | None,
+        typer.Option(
+            metavar="INTEGER",
+            help="How many candidates are measured at most.",
+            show_default="8, or 16 where nothing is predicted",
+        ),
+    ] = None,
     limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a candidate may be silent.")] = "30",
     as_json: Json = False,
 ) -> None:
-    """Measure the schedules of a kernel on this machine's GPU, and keep the fastest.
+    """Predict the schedules of a kernel, measure the best on this machine's GPU, and keep the fastest.
 
     A candidate that hangs, crashes or is wrong is reported and never chosen.
 
-    Exit code 0: there is a winner. 1: there is none. 2: could not run.
+    Exit code 0: there is a winner, or an order. 1: there is no winner. 2: could not run.
     """
     problem = options.problem_of(options.sizes_of(size), dtype)
-    budget_s, most = options.integer("--budget", budget), options.integer("--top", top)
-    limit_s = options.integer("--limit", limit)
+    budget_s, most = options.integer("--budget", budget), options.integer("--predict", predict)
+    first, limit_s = None if top is None else options.integer("--top", top), options.integer("--limit", limit)
+    if gpu is not None:
+        _rank(kernel, problem, gpu, most, as_json)
+        return
     detect.require_gpu()  # before torch and tilus are loaded
     with terminal.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul.tuner import tuning
 
-        found = tuning.tune(kernel, problem, budget_s=budget_s, top=most, limit_s=limit_s, progress=tell)
+        found = tuning.tune(kernel, problem, budget_s=budget_s, top=first, predict=most, limit_s=limit_s, progress=tell)
     finish(as_json, lambda: named(kernel, found.as_dict()), lambda: tuning_lines(found), bool(found.winner))
+
+
+def _rank(kernel: str, problem: Problem, gpu: str, most: int, as_json: bool) -> None:
+    """For a GPU that need not be here."""
+    with terminal.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
+        from blackwell_matmul.tuner import ranking
+
+        found = ranking.rank(kernel, problem, gpu, most=most, progress=tell)
+    finish(as_json, lambda: named(kernel, found.as_dict()), lambda: ranking_lines(found))

@@ -84,6 +84,7 @@ class _Build:
 
     def run(self) -> Program:
         from blackwell_matmul.frontend import reasons
+        from blackwell_matmul.frontend.operand_majors import any_major
         from blackwell_matmul.frontend.quick_visits import quick_visits
 
         # the sentence is made inside of the block: some of it asks tilus about the target
@@ -98,7 +99,9 @@ class _Build:
                     sound_arithmetic(),
                     tilus_compat.signed_bounds(),
                     tilus_compat.boxes_of_full_rank(),
+                    tilus_compat.strides_that_are_products(),
                     tilus_compat.exact_casts(),
+                    any_major(),
                     quick_visits(),
                     tilus_compat.observe_rewrites(self.recorder),
                 ):

@@ -351,6 +351,29 @@ def boxes_of_full_rank() -> Iterator[None]:
 
 
 @contextmanager
+def strides_that_are_products() -> Iterator[None]:
+    """Give TMA the stride of a tensor of several matrices, such as m * 136 of [batches, m, 136].
+
+    `Linear.__mul__` drops the product of two terms without coordinates: the stride is 0, and every matrix the first.
+    Removable when it keeps the last coefficient.
+    """
+    linear: Any = importlib.import_module("tilus.ir.utils.lineardec").Linear
+    with lock:
+        multiply = linear.__mul__
+
+        def multiplied(self: Any, other: Any) -> Any:
+            if self.is_empty() or other.is_empty() or not (self.is_constant() and other.is_constant()):
+                return multiply(self, other)
+            return linear.from_constant(len(self), self[-1] * other[-1])
+
+        linear.__mul__ = multiplied
+        try:
+            yield
+        finally:
+            linear.__mul__ = multiply
+
+
+@contextmanager
 def exact_casts() -> Iterator[None]:
     """Cast vectors of small types as their formats say, and leave what is cast as it was.
 

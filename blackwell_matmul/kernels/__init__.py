@@ -26,6 +26,7 @@ RUNGS: Mapping[str, str] = MappingProxyType(
         "v4": "blackwell_matmul.kernels.blackwell.v4:BlackwellMatmulV4",
         "v5": "blackwell_matmul.kernels.blackwell.v5:BlackwellMatmulV5",
         "v6": "blackwell_matmul.kernels.blackwell.v6:BlackwellMatmulV6",
+        "v7": "blackwell_matmul.kernels.blackwell.v7:BlackwellMatmulV7",
         "h0": "blackwell_matmul.kernels.hopper.v0:HopperMatmulV0",
         "h1": "blackwell_matmul.kernels.hopper.v1:HopperMatmulV1",
         "h2": "blackwell_matmul.kernels.hopper.v2:HopperMatmulV2",
@@ -34,6 +35,7 @@ RUNGS: Mapping[str, str] = MappingProxyType(
         "h5": "blackwell_matmul.kernels.hopper.v5:HopperMatmulV5",
         "h6": "blackwell_matmul.kernels.hopper.v6:HopperMatmulV6",
         "h7": "blackwell_matmul.kernels.hopper.v7:HopperMatmulV7",
+        "h8": "blackwell_matmul.kernels.hopper.v8:HopperMatmulV8",
         "g0": "blackwell_matmul.kernels.geforce.v0:GeforceMatmulV0",
     }
 )

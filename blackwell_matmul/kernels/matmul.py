@@ -35,7 +35,9 @@ tiles are on neighbouring SMs, whose requests to the L2 are joined: at full powe
 problems of 0.1 to 2 ms (the mean of nine; 2.2 % at most), and 1.2 % more for one of 44 µs
 (bench/results/h200_early_start.json)."""
 
-_TILUS_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2"}
+_TILUS_NAMES = {
+    "fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2", "fp32": "float32",
+}  # fmt: skip
 
 
 class MatmulScript(Script):
@@ -81,19 +83,30 @@ class MatmulScript(Script):
         import tilus
 
         cls.check_arguments(*args)
-        m, n, k, a = args[:4]
-        dtype = DTYPE_OF_TORCH[str(a.dtype)]
-        problem = Problem(int(m), int(n), int(k), dtype)
-        element_type = getattr(tilus, _TILUS_NAMES[dtype])
         knobs = dict(pins)
+        problem, told = cls.problem_of(knobs, *args)
+        element_type = cls.type_named(problem.dtype)
         pinned_type = knobs.pop("dtype", element_type)
         if not same(pinned_type, element_type) and not same(pinned_type, element_type.name):
             name = getattr(pinned_type, "name", "") if isinstance(pinned_type, tilus.DataType) else shown(pinned_type)
-            raise InputError(f"dtype is pinned to {name} and the tensors are {a.dtype}; leave dtype out.")
+            raise InputError(f"dtype is pinned to {name} and the tensors are {args[3].dtype}; leave dtype out.")
         gpu = gpu or cls._gpu(target)
         fixed = {"sm_count": knobs.pop("sm_count", gpu.sm_count)} if "persistent" in cls.features else {}
         schedule = space.choose(cls, problem, gpu, knobs)
-        return {"dtype": element_type, **schedule.as_dict(), **fixed}
+        return {"dtype": element_type, **schedule.as_dict(), **fixed, **told}
+
+    @classmethod
+    def problem_of(cls, knobs: dict[str, object], *args: Any) -> tuple[Problem, dict[str, object]]:
+        """What a call computes, and what else `__init__` gets for it; takes what is no knob out of `knobs`."""
+        m, n, k, a = args[:4]
+        return Problem(int(m), int(n), int(k), DTYPE_OF_TORCH[str(a.dtype)]), {}
+
+    @staticmethod
+    def type_named(name: str) -> Any:
+        """tilus's type of ours."""
+        import tilus
+
+        return getattr(tilus, _TILUS_NAMES[name])
 
     @staticmethod
     def type_of_c(dtype: Any) -> Any:
@@ -127,20 +140,20 @@ class MatmulScript(Script):
         m, n, k = (positive(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
         tensors = {"a": a, "b": b, "c": c}
         for name, tensor in tensors.items():
-            _check_is_tensor(name, tensor)
+            check_is_tensor(name, tensor)
         for name, tensor in (("a", a), ("b", b)):
-            _check_dtype(name, tensor)
-        _check_same("type", {"a": str(a.dtype), "b": str(b.dtype)})
+            check_dtype(name, tensor)
+        check_same("type", {"a": str(a.dtype), "b": str(b.dtype)})
         _check_type_of_c(a, c)
-        _check_same("device", {name: str(tensor.device) for name, tensor in tensors.items()})
+        check_device(tensors)
         for name, dims in (("a", "mk"), ("b", "nk"), ("c", "mn")):
             _check_shape(name, tensors[name], dims, {"m": m, "n": n, "k": k})
         for name, tensor in tensors.items():
             _check_layout(name, tensor)
-        _check_output(a, b, c)
+        check_memory_of_c(a, b, c)
 
 
-def _check_is_tensor(name: str, tensor: Any) -> None:
+def check_is_tensor(name: str, tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise InputError(f"{name} is {shown(tensor)}; it must be a torch.Tensor.")
     if tensor.layout is not torch.strided:
@@ -149,7 +162,7 @@ def _check_is_tensor(name: str, tensor: Any) -> None:
         raise InputError(f"{name} is {shown(tensor)} without memory of its own; it must be a dense tensor.")
 
 
-def _check_dtype(name: str, tensor: Any) -> None:
+def check_dtype(name: str, tensor: Any) -> None:
     if str(tensor.dtype) not in DTYPE_OF_TORCH:
         raise InputError(f"{name} is {tensor.dtype}; it must be {' or '.join(DTYPE_OF_TORCH)}.")
 
@@ -160,11 +173,15 @@ def _check_type_of_c(a: Any, c: Any) -> None:
         raise InputError(f"c is {c.dtype} and a is {a.dtype}; with these c must be {wanted}.")
 
 
-def _check_same(what: str, values: Mapping[str, str]) -> None:
+def check_same(what: str, values: Mapping[str, str]) -> None:
     (first, expected), *others = values.items()
     for name, value in others:
         if value != expected:
             raise InputError(f"{name} is {value} and {first} is {expected}; {', '.join(values)} must share one {what}.")
+
+
+def check_device(tensors: Mapping[str, Any]) -> None:
+    check_same("device", {name: str(tensor.device) for name, tensor in tensors.items()})
 
 
 def _check_shape(name: str, tensor: Any, dims: str, sizes: Mapping[str, int]) -> None:
@@ -186,7 +203,7 @@ def _check_layout(name: str, tensor: Any) -> None:
         )
 
 
-def _check_output(a: Any, b: Any, c: Any) -> None:
+def check_memory_of_c(a: Any, b: Any, c: Any) -> None:
     if c.requires_grad:
         raise InputError("c requires grad, and autograd does not see what a kernel writes; pass c.detach().")
     first, last = _extent(c)

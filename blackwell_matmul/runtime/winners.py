@@ -32,13 +32,20 @@ def winner(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any] | None
 
 
 def pins_for_call(script_cls: Any, arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, Any]:
-    """What a call with these arguments (m, n, k, a, b, c) shall pin; nothing for any other call, whatever it is."""
+    """What a call with these arguments shall pin; nothing for any other call, whatever it is."""
     try:
-        m, n, k, a = arguments[:4]
-        problem = Problem(m, n, k, DTYPE_OF_TORCH[str(a.dtype)])
-        return winner(script_cls, problem, gpu) or {}
+        return winner(script_cls, _problem(script_cls, arguments), gpu) or {}
     except (BlackwellMatmulError, AttributeError, KeyError, TypeError, ValueError):
         return {}
+
+
+def _problem(script_cls: Any, arguments: Sequence[Any]) -> Problem:
+    """What a call computes, as its class says; any other script is called as the rungs are."""
+    if hasattr(script_cls, "problem_of"):
+        problem: Problem = script_cls.problem_of({}, *arguments)[0]
+        return problem
+    m, n, k, a = arguments[:4]
+    return Problem(m, n, k, DTYPE_OF_TORCH[str(a.dtype)])
 
 
 def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any]) -> Path | None:
@@ -73,6 +80,7 @@ def place(script_cls: Any, problem: Problem, gpu: Gpu) -> Path | None:
 
 def _under(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any]:
     about = {"n": problem.n, "k": problem.k, "dtype": problem.dtype, "m_up_to": band(problem.m)}
+    about |= {} if problem.is_plain else {"form": str(problem.form), "batches": problem.batches}
     board = {"gpu": gpu.name, "arch": gpu.arch, "sm_count": gpu.sm_count}
     return {"kernel": script_cls.__name__, "source": _source(script_cls), **about, **board, **_versions()}
 

@@ -1,64 +1,35 @@
-"""`predicted_cycles`: about how long a schedule takes, from a handful of figures. It ranks schedules, no more.
+"""`predicted_cycles`: about how long a schedule takes, in closed form. It ranks schedules, no more.
 
-A CTA takes k-tile after k-tile. Each costs the tensor core its products and the way from the L2 to the SM its bytes,
-and CTAs that share an SM share both. A stage is used again once it has been loaded and multiplied, and where the same
-warps do both, some time passes between two k-tiles in which neither happens. What the matrices weigh comes from memory
-at least once. CTAs that split a tile exchange sums at its end. The SM with the most tiles ends last.
+The rules are those of the model of time (`simulator/timing/`) where all CTAs do the same at once, and every number is
+one of its figures (`gpu_figures.py`). A CTA takes k-tile after k-tile: each costs the tensor core its products and the
+way into the SM its bytes, which CTAs that share an SM share; and a stage is used again once it was loaded and
+multiplied. Before and after its k-tiles a CTA starts and stores. The SM with the most tiles ends last.
 
-On an H200 the schedule of H7 that it puts first takes 1.1 % longer than the fastest of up to 15 tiles, in the geometric
-mean over 24 problems with M from 128 to 8192, at full power (bench/tiles.py; bench/results/h200_tiles_h6.json).
+How well it ranks, beside that model and beside what was measured: docs/time.md, by bench/choice.py.
 """
 
 from __future__ import annotations
 
-from blackwell_matmul.scheduling.tile_config import TileConfig, ceil_div
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
 
-L2_BYTES_PER_CYCLE = 60
-"""Into one SM while all of them load. 58 with tiles that several CTAs read (SemiAnalysis, microbench-blackwell, B200);
-58 to 62 fit what an H200 does."""
+from blackwell_matmul.gpu_figures import TIME_FIGURES, GpuFigure, TimeFigures, figures_of
+from blackwell_matmul.gpus import GPUS, Gpu
+from blackwell_matmul.scheduling.tile_config import WARP, WARPGROUP, TileConfig, ceil_div
 
-LATENCY_CYCLES = 1000
-"""From a TMA load to its data, on a busy chip, besides the transfer (round trips in loaded loops on B200 take 740 to
-1090 ns with 32 to 48 KB, of which the transfer is about half)."""
-
-TURN_CYCLES = 430
-"""Between two k-tiles, where the warps that load also multiply: wait, issue, and start again. It makes HopperMatmulV2
-as slow beside HopperMatmulV5 as it was measured, alone on its SM with tiles of 128x128 and of 128x192."""
-
-STEP_CYCLES = 30
-"""For the barriers and the issue of each k-tile: HopperMatmulV5 was 2 to 3 % slower with block_k = 32 than with 64."""
-
-HIDDEN_COST = 1 / 3
-"""What the shorter of products and loads costs, though the longer one hides it: both take power, and an H200 lowers
-its clock for it. A tile that arrives by multicast takes the L2 less."""
+USUAL_LOAD = 0.8
+"""Of the tensor cores; it leaves the SMs' clock, at which nanoseconds become cycles."""
 
 IN_STEP_ROWS = 4
-"""With so many rows of tiles multicast spares nothing: neighbours that read the same B share a GPC, where requests for
-the same data at about the same time become one (HopperMatmulV5 takes 1.05 GB out of an H200's L2 for the 1.61 that it
-loads at 4096: h200_counters.json). From M = 512 up pairs of CTAs took 2 % longer than CTAs without clusters, in the
-mean (h200_tiles_h6.json); with two rows, up to 20 % less (h200_tiles_h6_short.json)."""
+"""With so many rows of tiles multicast spares nothing: the requests of neighbours for the same B, at about the same
+time, become one. Into the SMs of a B200 go 12.5 TB/s of what two of them share and 14.6 of what four do, without
+multicast, and 13.7 with it, to two (SemiAnalysis, microbench-blackwell); HopperMatmulV5 takes 1.05 GB out of an H200's
+L2 for the 1.61 that it loads at 4096, and 1.18 with pairs (h200_counters.json)."""
 
-EPILOGUE_ELEMENTS_PER_CYCLE = 16
-"""From the accumulator to shared memory, by the warps that multiply."""
-
-LARGE_CLUSTERS_SHARE = 10 / 11
-"""Of the SMs, what clusters of four or eight CTAs can fill: an H200 with 132 SMs holds 30 of the one or 15 of the other
-at once (cuOccupancyMaxActiveClusters), because a cluster lies in one GPC."""
-
-MEMORY_SHARE = 0.85
-"""Of what the data sheet says of the memory, what kernels reach: 4.0 to 4.5 of 4.8 TB/s on an H200."""
-
-CLOCK_GHZ = 1.7
-"""Of an SM under load, where bytes per second become bytes per cycle."""
-
-MEMORY_POWER = 3
-"""How the time on the chip and the time of the memory become one: the longer of both, and more where they are alike."""
-
-EXCHANGE_CYCLES = 700
-"""Until all CTAs of a tile have given their sums, and again for each strip that is added up from them."""
-
-EXCHANGE_BYTES_PER_CYCLE = 15
-"""Of an SM, where each thread writes and reads eight bytes at a time."""
+KIB = 1024
+ROW_BYTES = 128
+"""What TMA moves at a time."""
 
 SUM_BYTES = 4
 """Of fp32."""
@@ -73,45 +44,197 @@ REGISTERS = 65536
 """Of an SM, 32 bits each."""
 
 
+class Supply(NamedTuple):
+    """What an SM gets, in its cycles. latency: of a load. incoming: bytes a cycle, its share of the L2 or of the
+    memory behind it."""
+
+    figures: TimeFigures
+    ghz: float
+    latency: float
+    incoming: float
+
+
 def predicted_cycles(tile: TileConfig) -> int:
-    """SM clock cycles from the first load to the last store, on the SM that has the most tiles."""
-    resident = resident_ctas(tile)
-    full, rest = divmod(_ctas_of_one_sm(tile), resident)
-    on_chip = tile.k_tiles * (full * _k_tile(tile, resident) + (_k_tile(tile, rest) if rest else 0))
-    loop: float = (on_chip**MEMORY_POWER + _memory_cycles(tile) ** MEMORY_POWER) ** (1 / MEMORY_POWER)
-    exposed = 1 if "clc" in tile.features else full + bool(rest)  # a second accumulator hides the others
-    return round(loop + exposed * _ends(tile))
+    """SM clock cycles from the launch to the last store, on the SM that has the most tiles."""
+    supply = _supply(tile)
+    figures, count = supply.figures, _tiles_of_one_sm(tile, supply.figures)
+    start = figures.ramp_ns * supply.ghz + figures.start_cycles
+    together = min(count, resident_ctas(tile))
+    if "clc" in tile.features:
+        loop, end = tile.k_tiles * _k_tile(tile, supply, together), _epilogue(tile, supply, together)
+        return round(start + _first(tile, supply) + loop + (ceil_div(count, together) - 1) * max(loop, end) + end)
+    if "persistent" in tile.features:
+        each = tile.k_tiles * _k_tile(tile, supply, 1) + _epilogue(tile, supply, 1)
+        return round(start + _first(tile, supply) + count * each)
+    full, rest = divmod(count, together)
+    return round(start + full * _round(tile, supply, together) + bool(rest) * _round(tile, supply, rest))
 
 
-def _ctas_of_one_sm(tile: TileConfig) -> int:
-    """On the SM that has the most; clusters of this size cannot fill every SM."""
+def _round(tile: TileConfig, supply: Supply, together: int) -> float:
+    """Of so many CTAs that share an SM, from their start to the next ones'."""
+    turnover = supply.figures.launch_ns * supply.ghz + supply.figures.start_cycles
+    ends = turnover + _first(tile, supply) + _epilogue(tile, supply, together)
+    return tile.k_tiles * _k_tile(tile, supply, together) + ends
+
+
+def _tiles_of_one_sm(tile: TileConfig, figures: TimeFigures) -> int:
+    """On the SM that has the most. A kernel that stays on its SMs launches as many clusters as they could hold, and of
+    large ones they hold fewer."""
     size = tile.cluster_ctas
-    share = LARGE_CLUSTERS_SHARE if size > 2 else 1
-    return ceil_div(tile.ctas, max(1, int(tile.gpu.sm_count * share) // size) * size)
+    count, at_once = ceil_div(tile.ctas, size), figures.clusters_at_once(tile.gpu.sm_count, size)
+    if "persistent" not in tile.features:
+        return ceil_div(count, at_once)
+    rounds = ceil_div(count, max(1, tile.gpu.sm_count // size))
+    return rounds * ceil_div(ceil_div(count, rounds), at_once)
 
 
-def _memory_cycles(tile: TileConfig) -> float:
-    """What has to come from memory and go there at least once."""
-    if not tile.gpu.memory_gb_per_s:
+# --- what all SMs share
+
+
+@cache
+def nearest_figures(gpu: Gpu) -> TimeFigures:
+    """Those of this GPU; or of one of its architecture; or else an RTX 5090's, with the memory of this one.
+    Good enough to rank schedules, and for no prediction of time."""
+    alike = (name for name in TIME_FIGURES if GPUS[name].arch == gpu.arch)
+    known = gpu.name if gpu.name in TIME_FIGURES else next(alike, None)
+    if known is not None:
+        return TIME_FIGURES[known]
+    other, theirs = figures_of("RTX 5090"), GPUS["RTX 5090"].memory_gb_per_s
+    reached = other.memory_bytes_per_ns * (gpu.memory_gb_per_s or theirs or 1) / (theirs or 1)
+    return replace(other, memory_bytes_per_ns=GpuFigure(reached, "assumed", "as a part of what the data sheet says"))
+
+
+def _supply(tile: TileConfig) -> Supply:
+    """With the L2 alone, or with what its misses take besides."""
+    figures = nearest_figures(tile.gpu)
+    ghz = figures.clock_ghz - figures.clock_fall_ghz * USUAL_LOAD
+    latency, rate, from_memory = figures.l2_ns * 1.0, figures.l2_bytes_per_ns * 1.0, _from_memory(tile, figures)
+    if from_memory:
+        needed_ns = from_memory / figures.memory_bytes_per_ns
+        products_ns = tile.k_tiles * _products(tile) * tile.ctas / tile.gpu.sm_count / ghz
+        latency = figures.memory_ns + figures.queue_ns * min(1, needed_ns / products_ns)
+        rate = min(rate, _from_l2(tile) / needed_ns)
+    incoming = rate / min(tile.gpu.sm_count, tile.ctas) / ghz
+    return Supply(figures, ghz, latency * ghz, min(incoming, figures.port_bytes_per_cycle))
+
+
+def _from_l2(tile: TileConfig) -> float:
+    """Bytes of A and B that all SMs load; multicast spares some."""
+    return tile.ctas * tile.k_tiles * _loaded_rows(tile) * tile.row_bytes
+
+
+def _loaded_rows(tile: TileConfig) -> float:
+    """Of A and B, by one CTA for each k-tile, as far as the L2 notices."""
+    rows = ceil_div(tile.problem.m, tile.block_m)
+    return tile.cta_m + tile.cta_n / (tile.cluster_m if rows < IN_STEP_ROWS else 1)
+
+
+def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
+    """Bytes of A and B. What the L2 has no room for comes once for each wave of CTAs, or, where it has room for
+    those of a wave, once for each group of rows."""
+    problem, bytes_of_row = tile.problem, tile.problem.k * tile.problem.element_bytes
+    once = (problem.m + problem.n) * bytes_of_row
+    if once <= figures.near_l2_bytes:
         return 0
-    problem = tile.problem
-    return problem.bytes / (MEMORY_SHARE * tile.gpu.memory_gb_per_s / CLOCK_GHZ)
+    tiles_m, tiles_n = ceil_div(problem.m, tile.block_m), ceil_div(problem.n, tile.block_n)
+    group = min(tile.group_m, tiles_m) if "grouped" in tile.features else tiles_m
+    at_once = min(tiles_m * tiles_n, max(1, tile.gpu.sm_count * resident_ctas(tile) // (tile.pair * tile.split_k)))
+    columns = min(tiles_n, ceil_div(at_once, group))
+    rows = min(tiles_m, max(min(group, at_once), ceil_div(at_once, columns)))
+    wave = (rows * tile.block_m + columns * tile.block_n) * bytes_of_row
+    if wave <= figures.near_l2_bytes:
+        return (problem.m + ceil_div(tiles_m, max(group, rows)) * problem.n) * bytes_of_row
+    return max(once, wave * tiles_m * tiles_n / at_once)
 
 
-def _ends(tile: TileConfig) -> float:
-    """Of the CTAs that are together on an SM, before their k-tiles and after. The epilogue of one runs beside the
-    products of another."""
-    epilogue = tile.cta_m * _finished_columns(tile) / EPILOGUE_ELEMENTS_PER_CYCLE
-    return LATENCY_CYCLES + epilogue + _exchange(tile)
+# --- a k-tile
 
 
-def _exchange(tile: TileConfig) -> float:
-    """What the CTAs of a split tile write for each other, and read."""
-    if tile.split_k == 1:
-        return 0
-    strips, columns = ceil_div(tile.strips, tile.split_k), _finished_columns(tile)
-    moved = tile.block_n - tile.block_n / tile.split_k + (tile.split_k - 1) * columns
-    return (1 + strips) * EXCHANGE_CYCLES + tile.block_m * moved * SUM_BYTES / EXCHANGE_BYTES_PER_CYCLE
+def _products(tile: TileConfig) -> float:
+    """Cycles of the tensor core for a k-tile."""
+    return tile.cta_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * tile.mma.fma_per_cycle)
+
+
+def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:
+    """Of each of the CTAs that share an SM."""
+    products, into = _products(tile), _into_shared_memory(tile, supply.figures)
+    load = max(into, _loaded_rows(tile) * tile.row_bytes / supply.incoming)
+    return max(together * products, together * load, _chain(tile, supply, products))
+
+
+def _into_shared_memory(tile: TileConfig, figures: TimeFigures) -> float:
+    """For how long a k-tile keeps TMA, or what cp.async fills."""
+    rows = tile.cta_m + tile.cta_n
+    if "tma" in tile.features:
+        return rows * ceil_div(tile.row_bytes, ROW_BYTES) * figures.tma_row_cycles
+    return rows * tile.row_bytes / figures.fill_bytes_per_cycle
+
+
+def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
+    """What follows one upon another, however few CTAs there are: where warps specialise, the products of a warpgroup;
+    where they do not, these are waited for; and without a ring the loads, too."""
+    figures = supply.figures
+    issue = figures.wait_cycles + figures.expect_cycles + 2 * figures.issue_cycles
+    seen = products + _latency(tile, figures) + figures.wait_cycles
+    if "tma" not in tile.features:
+        return _round_trip(tile, supply) + figures.fence_cycles + _sync(tile, figures) + figures.issue_cycles + seen
+    whole = issue + _round_trip(tile, supply) + seen
+    if "ring" not in tile.features:
+        return whole + _sync(tile, figures)
+    if "specialised" not in tile.features:
+        return max(whole / tile.stages, seen + issue + _sync(tile, figures))
+    own = issue
+    if tile.mma.name != "tcgen05":
+        own = products / tile.consumers + _latency(tile, figures) + figures.wait_cycles + figures.issue_cycles
+    return max(whole / tile.stages, own, products + figures.commit_gap_cycles)
+
+
+def _round_trip(tile: TileConfig, supply: Supply) -> float:
+    """From the issue of a k-tile's loads till a warp goes on with it."""
+    figures = supply.figures
+    tma = figures.tma_cycles + figures.wait_cycles if "tma" in tile.features else 0
+    return supply.latency + tma + _into_shared_memory(tile, figures)
+
+
+def _latency(tile: TileConfig, figures: TimeFigures) -> float:
+    """From the end of a k-tile's products till a warp sees it."""
+    if tile.mma.name != "tcgen05":
+        return figures.wgmma_latency_cycles or figures.mma_sync_latency_cycles or 0
+    return ((figures.pair_latency_cycles if tile.pair > 1 else figures.mma_latency_cycles) or 0) + figures.chain_cycles
+
+
+def _sync(tile: TileConfig, figures: TimeFigures) -> float:
+    return figures.sync_cycles + figures.sync_warp_cycles * tile.threads / WARP
+
+
+# --- before and after
+
+
+def _first(tile: TileConfig, supply: Supply) -> float:
+    """Until the first k-tile is there."""
+    figures = supply.figures
+    together = figures.alloc_cycles if tile.tensor_memory_columns else 0.0
+    together += figures.cluster_sync_cycles if tile.cluster_ctas > 1 else 0
+    return together + _round_trip(tile, supply) + _latency(tile, figures)
+
+
+def _epilogue(tile: TileConfig, supply: Supply, together: int) -> float:
+    """From the last product to the last store."""
+    figures = supply.figures
+    values = _strip_values(tile)
+    strip = figures.cast_cycles + figures.cast_value_cycles * values
+    if tile.tensor_memory_columns:
+        columns = tile.e_block_n
+        strip += figures.strip_load_cycles if columns <= 64 else figures.half_load_cycles * columns / 128
+    stored = tile.cta_m * _finished_columns(tile) * 2
+    if "tma" not in tile.features:
+        return strip + together * stored / figures.line_bytes
+    strip += figures.stage_cycles + figures.stage_value_cycles * values + figures.fence_cycles
+    strip += 2 * _sync(tile, figures) + figures.issue_cycles
+    if tile.strip_buffers == 1:
+        strip += figures.store_cycles + figures.store_kib_cycles * tile.cta_m * tile.e_block_n * 2 / KIB
+    strips = _finished_columns(tile) / tile.e_block_n
+    return max(strips * strip, together * stored / KIB * figures.drain_kib_cycles) + _exchange(tile, supply)
 
 
 def _finished_columns(tile: TileConfig) -> int:
@@ -119,32 +242,33 @@ def _finished_columns(tile: TileConfig) -> int:
     return ceil_div(tile.strips, tile.split_k) * tile.e_block_n
 
 
-def _k_tile(tile: TileConfig, together: int) -> float:
-    """One k-tile of each of the CTAs that share an SM, when all comes from the L2."""
-    products = tile.cta_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * tile.mma.fma_per_cycle)
-    load = (tile.cta_m + tile.cta_n) * tile.row_bytes / L2_BYTES_PER_CYCLE
-    from_l2 = (tile.block_m + tile.block_n / _spared_by_multicast(tile)) / (tile.block_m + tile.block_n)
-    busy = max(products, load) + HIDDEN_COST * from_l2 * min(products, load)
-    turn = 0 if "specialised" in tile.features else TURN_CYCLES
-    ring = (LATENCY_CYCLES + load + products) / tile.stages
-    return max(together * (busy + STEP_CYCLES), products + turn, ring)
-
-
-def _spared_by_multicast(tile: TileConfig) -> int:
-    """By what the L2 has to serve fewer requests for B than it would have to without clusters."""
-    return 1 if ceil_div(tile.problem.m, tile.block_m) >= IN_STEP_ROWS else tile.cluster_m
+def _exchange(tile: TileConfig, supply: Supply) -> float:
+    """What the CTAs of a split tile write for each other, and read: there and back through the L2, once for all and
+    once for each strip and giver."""
+    if tile.split_k == 1:
+        return 0
+    figures, columns = supply.figures, _finished_columns(tile)
+    moved = tile.block_m * (tile.block_n - tile.block_n / tile.split_k + (tile.split_k - 1) * columns) * SUM_BYTES
+    trips = 1 + (tile.split_k - 1) * columns / tile.e_block_n
+    return moved / figures.line_bytes + trips * figures.l2_ns * supply.ghz + figures.remote_cycles
 
 
 def resident_ctas(tile: TileConfig) -> int:
-    """How many CTAs an SM holds at once: by shared memory, tensor memory, registers and threads; at least one. A CTA
-    that computes tile after tile has its SM for itself."""
+    """How many CTAs an SM holds at once: by shared memory, tensor memory, registers and threads; at least one. Of a
+    kernel that stays on its SMs there is one for each."""
     if "persistent" in tile.features:
         return 1
+    registers = max(tile.registers, _strip_values(tile)) + USUAL_REGISTERS
     limits = [
         tile.gpu.shared_memory_per_sm_bytes // (tile.shared_bytes + RESERVED_BYTES),
         tile.gpu.max_threads_per_sm // tile.threads,
-        REGISTERS // (tile.threads * (tile.registers + USUAL_REGISTERS)),
+        REGISTERS // (tile.threads * min(registers, tile.gpu.max_registers_per_thread)),
     ]
     if tile.tensor_memory_columns and tile.gpu.tensor_memory_columns:
         limits.append(tile.gpu.tensor_memory_columns // tile.tensor_memory_columns)
     return max(1, min(limits))
+
+
+def _strip_values(tile: TileConfig) -> int:
+    """Of a strip of C, by one thread."""
+    return tile.cta_m * tile.e_block_n // (WARPGROUP * tile.consumers)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
@@ -35,6 +36,7 @@ class Tcgen05(MmaSpec):
     step_n = 16
     lacking = "tcgen05 instructions and no tensor memory; B200 and GB200 have them"
     dtypes = tuple(DTYPES)
+    one_swizzle = True
     workspace_bytes = 4
     fma_per_cycle = 4096
 
@@ -88,9 +90,8 @@ class Wgmma(MmaSpec):
     step_n = 8
     lacking = "wgmma instructions; H100 and H200 have them"
     fma_per_cycle = 2048
-    whole_columns, odd_columns_cost = 32, 1.1
-    """One whose n is no multiple of so many columns takes longer than with the next multiple: in 512x3584x18944 a tile
-    of 128x112 took 128 us, one of 128x128 107 us (h200_tiles_h6.json)."""
+    whole_columns = 32
+    """One whose n is no multiple of so many columns takes longer than with the next multiple."""
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         rows = self.rows * tile.consumers
@@ -107,8 +108,8 @@ class Wgmma(MmaSpec):
         """With warps that only multiply any width is worth a try: 3584 columns are 32 tiles of 112, which fill an H200
         with four rows of them."""
         if "consumers" in row:
-            rows = self.rows * row["consumers"]
-            return row.get("block_m", rows) == rows and row.get("block_k", 0) <= SPACE_ROW_ELEMENTS
+            rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "forms" in features else 1)
+            return row.get("block_m", rows) == rows and row.get("block_k", 0) <= most
         return super().in_space(row, features)
 
     def registers(self, tile: TileConfig) -> int:
@@ -117,7 +118,7 @@ class Wgmma(MmaSpec):
     def multiplied_columns(self, tile: TileConfig) -> float:
         if tile.block_n % self.whole_columns == 0:
             return tile.block_n
-        return self.odd_columns_cost * round_up(tile.block_n, self.whole_columns)
+        return (figures_of("H200").wgmma_odd or 1) * round_up(tile.block_n, self.whole_columns)
 
 
 class MmaSync(MmaSpec):
@@ -166,6 +167,7 @@ def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:
         e_block_n=schedule.e_block_n or block_n,
         stages=schedule.stages or 1,
         consumers=schedule.consumers or 1,
+        group_m=schedule.group_m or 1,
         cluster_m=schedule.cluster_m or 1,
         split_k=schedule.split_k or 1,
         features=schedule.kernel_features,

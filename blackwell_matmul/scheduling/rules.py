@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu
-from blackwell_matmul.problem import C_BYTES, INT32_MAX, Problem, Schedule
+from blackwell_matmul.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import LADDERS
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, SWIZZLE_BYTES, MmaSpec, TileConfig, ceil_div, round_up
@@ -19,6 +19,9 @@ were compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
 TMA_BOX_EXTENT = 256
 TMA_BYTES = 16
 """A dimension of a box, and what rows and addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+SPAN_BYTES = 128
+"""Of an operand that is contiguous along its rows, in one piece of shared memory (`frontend.operand_majors`)."""
 
 SHARE_ROWS = 8
 """After so many rows a swizzle begins anew: a part of a tile that TMA writes starts there."""
@@ -62,7 +65,8 @@ def _block_n_is_whole_mmas(tile: TileConfig) -> str | None:
 
 
 def _types_are_the_mmas(tile: TileConfig) -> str | None:
-    if tile.problem.dtype in tile.mma.dtypes:
+    dtypes = tile.mma.dtypes + (EIGHT_BITS if "forms" in tile.features else ())
+    if tile.problem.dtype in dtypes:
         return None
     able = ", ".join(each.instruction for each in MMA_SPECS.values() if tile.problem.dtype in each.dtypes)
     own = f"the rungs on {tile.mma.instruction} take {' and '.join(tile.mma.dtypes)}"
@@ -128,7 +132,9 @@ def _tile_row_is_one_swizzle(tile: TileConfig) -> str | None:
 def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
     if "tma" not in tile.features or tile.strip_row_bytes in SWIZZLE_BYTES:
         return None
-    return _swizzle_reason("e_block_n", tile.e_block_n, tile.strip_row_bytes, C_BYTES)
+    return _swizzle_reason(
+        "e_block_n", tile.e_block_n, tile.strip_row_bytes, tile.strip_row_bytes // tile.e_block_n or 1
+    )
 
 
 def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int) -> str:
@@ -173,12 +179,57 @@ def _cluster_fits(tile: TileConfig) -> str | None:
 
 
 def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
-    element_bytes = tile.problem.element_bytes
-    return _tma_row_reason("K", tile.problem.k, "A and of B", element_bytes) if "tma" in tile.features else None
+    if "tma" not in tile.features:
+        return None
+    problem, form = tile.problem, tile.problem.form
+    if form.a_major == form.b_major == "k" and not form.a_stride and not form.b_stride:
+        return _tma_row_reason("K", problem.k, "A and of B", problem.element_bytes)
+    lines = (("A", form.a_major, form.a_stride, problem.m), ("B", form.b_major, form.b_stride, problem.n))
+    named = ((whose, major, stride or (problem.k if major == "k" else rows)) for whose, major, stride, rows in lines)
+    reasons = (_tma_row_reason(major.upper(), line, whose, problem.element_bytes) for whose, major, line in named)
+    return next((reason for reason in reasons if reason), None)
 
 
 def _tma_writes_rows_of_c(tile: TileConfig) -> str | None:
-    return _tma_row_reason("N", tile.problem.n, "C", C_BYTES) if "tma" in tile.features else None
+    if "tma" not in tile.features:
+        return None
+    if tile.problem.form.c_stride:
+        return _tma_row_reason("c_stride", tile.problem.form.c_stride, "C", tile.problem.c_bytes)
+    name = "N / 2" if tile.problem.columns != tile.problem.n else "N"
+    return _tma_row_reason(name, tile.problem.columns, "C", tile.problem.c_bytes)
+
+
+def _form_is_the_rungs(tile: TileConfig) -> str | None:
+    if tile.problem.is_plain or "forms" in tile.features:
+        return None
+    what = str(tile.problem.form) or f"{tile.problem.batches} batches"
+    return f"This rung computes one product of K-major matrices, without {what}; v7 and h8 do."
+
+
+def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
+    """Operands that are contiguous along their rows lie in spans of 128 bytes."""
+    form, width = tile.problem.form, SPAN_BYTES // tile.problem.element_bytes
+    if form.a_major == form.b_major == "k":
+        return None
+    if tile.problem.element_bytes != C_BYTES:
+        return (
+            f"dtype = {tile.problem.dtype}: {tile.mma.instruction} reads such operands K-major alone; transpose them."
+        )
+    share = tile.cta_n // tile.cluster_m
+    if form.b_major == "n" and share % width:
+        return f"block_n = {tile.block_n}: B is contiguous along n, in spans of {width}, and a CTA loads {share} rows."
+    if tile.mma.one_swizzle and "k" in (form.a_major, form.b_major) and tile.row_bytes != SPAN_BYTES:
+        fit = SPAN_BYTES // tile.problem.element_bytes
+        return (
+            f"block_k = {tile.block_k}: {tile.mma.instruction} reads A and B in one swizzle, of 128 bytes; {fit} fits."
+        )
+    return None
+
+
+def _columns_come_in_pairs(tile: TileConfig) -> str | None:
+    if tile.problem.n % tile.problem.form.epilogue.columns_of_c == 0:
+        return None
+    return f"N = {tile.problem.n}: swiglu makes one column of C of two; N must be even."
 
 
 def _tma_row_reason(name: str, extent: int, whose: str, element_bytes: int) -> str | None:
@@ -227,7 +278,6 @@ RULES: tuple[Rule, ...] = (
     _block_m_is_whole_mmas,
     _accumulator_fits,
     _shared_memory_fits,
-    _tile_row_is_one_swizzle,
     _cp_async_copies_four_bytes,
 )
 """What tilus's code generation refuses as well."""
@@ -238,10 +288,14 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _registers_fit,
     _strips_fill_the_tile,
     _strip_row_is_one_swizzle,
+    _form_is_the_rungs,
+    _spans_fill_the_tiles,
+    _columns_come_in_pairs,
     _shares_fill_the_tile_of_b,
     _strips_for_every_cta,
     _cluster_fits,
     _box_rows_fit,
+    _tile_row_is_one_swizzle,
     _tma_reads_rows_of_a_and_b,
     _tma_writes_rows_of_c,
     _offsets_fit_int32,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.problem import C_BYTES, SIXTEEN_BITS, Problem
+from blackwell_matmul.problem import SIXTEEN_BITS, Problem
 
 WARP = 32
 WARPGROUP = 128
@@ -67,6 +67,9 @@ class MmaSpec(ABC):
     workspace_bytes: ClassVar[int] = 0
     """Of shared memory, behind everything else."""
 
+    one_swizzle: ClassVar[bool] = False
+    """Whether tilus has code for A and B of one swizzle alone."""
+
     fma_per_cycle: ClassVar[int]
     """Products of 16-bit numbers that an SM adds in a cycle; of 8 bits twice as many."""
 
@@ -110,6 +113,7 @@ class TileConfig:
     e_block_n: int
     stages: int
     consumers: int
+    group_m: int
     cluster_m: int
     split_k: int
     features: frozenset[str]
@@ -125,7 +129,8 @@ class TileConfig:
     @property
     def strip_row_bytes(self) -> int:
         """A row of a strip of C in shared memory; 0 where C leaves straight from registers."""
-        return self.e_block_n * C_BYTES if "tma" in self.features else 0
+        columns = self.e_block_n // self.problem.form.epilogue.columns_of_c
+        return columns * self.problem.c_bytes if "tma" in self.features else 0
 
     @property
     def barriers(self) -> int:
@@ -162,7 +167,7 @@ class TileConfig:
     def ctas(self) -> int:
         """Tiles of C and their parts, or, where a CTA computes many, what would be a CTA each; in whole clusters."""
         tiles_m = round_up(ceil_div(self.problem.m, self.block_m), self.cluster_m)
-        return tiles_m * ceil_div(self.problem.n, self.block_n) * self.split_k * self.pair
+        return self.problem.batches * tiles_m * ceil_div(self.problem.n, self.block_n) * self.split_k * self.pair
 
     @property
     def k_tiles(self) -> int:

@@ -32,3 +32,13 @@ def strip_layout(rows: int, columns: int, strip_columns: int) -> RegisterLayout:
         spatial_modes=[2, 4, 6],
         local_modes=[0, 1, 5, 3, 7],
     )
+
+
+def pair_layout(rows: int, columns: int) -> RegisterLayout:
+    """The registers of one strip as (rows, columns / 2, 2)."""
+    return register_layout(
+        shape=[rows, columns // 2, 2],
+        mode_shape=[4, 2, 8, columns // 8, 4, 2],
+        spatial_modes=[0, 2, 4],
+        local_modes=[3, 1, 5],
+    )

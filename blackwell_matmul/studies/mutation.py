@@ -93,6 +93,10 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
         {"block_m": 256, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 1},
     ),
+    "v7": (
+        {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},
+        {"block_m": 256, "block_n": 64, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 1},
+    ),
     "ring": ({"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 4},),
     "h0": (
         {"block_m": 128, "block_n": 64, "block_k": 32},
@@ -122,6 +126,11 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {**ODD_STRIPS, "block_k": 32, "stages": 2, "group_m": 4, "cluster_m": 2, "sm_count": 2},
     ),
     "h7": (
+        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2]},
+        {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4]},
+        {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **SPLIT[2], "cluster_m": 2, "sm_count": 4},
+    ),
+    "h8": (
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2]},
         {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4]},
         {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **SPLIT[2], "cluster_m": 2, "sm_count": 4},
@@ -159,13 +168,16 @@ EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
         "self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=tile_bytes)",
     ): "A multiple of the stages in k-tiles: each phase gets its announcement, though after its bytes, and a wait may"
     " only take longer.",
-    ("v6", "other rank", "if rank == 0:"): "One tile: either CTA may ask for both.",
-    (
-        "h7",
-        "own CTA only",
-        'ring.empty(), transaction_bytes=0, target_rank=target, scope="cta"',
-    ): "No stage is used again, and a CTA that waits at its end for two arrivals of its own has all the bytes that the "
-    "other one writes into it, because its consumers have waited for them.",
+    **{(name, "other rank", "if rank == 0:"): "One tile: either CTA may ask for both." for name in ("v6", "v7")},
+    **{
+        (
+            name,
+            "own CTA only",
+            'ring.empty(), transaction_bytes=0, target_rank=target, scope="cta"',
+        ): "No stage is used again, and a CTA that waits at its end for two arrivals of its own has all the bytes that "
+        "the other one writes into it, because its consumers have waited for them."
+        for name in ("h7", "h8")
+    },
 }
 """(rung, operator, line) of mutants that are equivalent though no rule shows it, with the reason."""
 

@@ -1,7 +1,7 @@
 """Which schedule is fastest on this GPU: candidates from the space, measured, and the winners kept.
 
-`candidates` lists and orders, `tuning` measures through the harness and keeps the winner where calls find it, `store`
-tells it.
+`candidates` lists and orders, `ranking` predicts the first of them, `tuning` measures the best through the harness and
+keeps the winner where calls find it, `store` tells it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from blackwell_matmul.tuner.ranking import Ranking, rank
     from blackwell_matmul.tuner.store import stored
     from blackwell_matmul.tuner.tuning import Tuning, tune
 
-__all__ = ["Tuning", "stored", "tune"]
+__all__ = ["Ranking", "Tuning", "rank", "stored", "tune"]
 
-_HOMES = {"Tuning": "tuning", "stored": "store", "tune": "tuning"}
+_HOMES = {"Ranking": "ranking", "Tuning": "tuning", "rank": "ranking", "stored": "store", "tune": "tuning"}
 
 
 def __getattr__(name: str) -> object:

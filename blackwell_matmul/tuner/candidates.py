@@ -12,9 +12,9 @@ products of 16-bit numbers in the cycle in which it loads 64 bytes from the L2.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
@@ -26,12 +26,13 @@ from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
 
-RULE = "tried in the order of predicted time, several tiles among the first; what a call would choose comes first"
+RULE = "in the order of predicted cycles, several tiles among the first; what a call would choose comes first"
 LOAD_COST = 64
 REPEATED = 0.1
 """By how much each further schedule of a tile counts as slower than the one before."""
 
 Pins = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,22 @@ def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
     if not able:
         space.choose(script_cls, problem, gpu)  # says why
     able.sort(key=lambda schedule: space.preference(schedule, problem, gpu))
-    return Candidates(tuple(schedule.as_dict() for schedule in _mixed(able, problem, gpu)), dict(refused))
+    cycles = {each: predicted_cycles(tile_config(each, problem, gpu)) for each in able}
+    listed = mixed(able, Schedule.as_dict, cycles.__getitem__)
+    return Candidates(tuple(schedule.as_dict() for schedule in listed), dict(refused))
 
 
-def _mixed(ranked: Sequence[Schedule], problem: Problem, gpu: Gpu) -> list[Schedule]:
+TILE = ("block_m", "block_n", "cluster_m", "split_k")
+
+
+def mixed(ranked: Sequence[T], pins: Callable[[T], Pins], cost: Callable[[T], float]) -> list[T]:
     """Best first, where each further schedule of a tile counts as a little slower than the one before."""
-    seen, costs = Counter[tuple[int | None, ...]](), {}
-    for schedule in ranked:
-        tile = schedule.block_m, schedule.block_n, schedule.cluster_m, schedule.split_k
-        costs[schedule] = predicted_cycles(tile_config(schedule, problem, gpu)) * (1 + REPEATED * seen[tile])
+    seen, costs = Counter[tuple[Any, ...]](), []
+    for row in ranked:
+        tile = tuple(pins(row).get(name) for name in TILE)
+        costs.append(cost(row) * (1 + REPEATED * seen[tile]))
         seen[tile] += 1
-    return sorted(ranked, key=costs.__getitem__)
+    return [ranked[at] for at in sorted(range(len(ranked)), key=costs.__getitem__)]
 
 
 def _rows(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Sequence[Pins]:

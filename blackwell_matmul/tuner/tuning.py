@@ -1,4 +1,5 @@
-"""`tune`: compile the candidates, check each in a child process of its own, time those that are right, all in turn.
+"""`tune`: rank the candidates, compile the first, check each in a child process of its own, time those that are right,
+all in turn.
 
 What hangs, crashes or is wrong costs one candidate and is told with its reason. The winner is kept where calls find it.
 """
@@ -9,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,21 +29,26 @@ from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
+from blackwell_matmul.tuner.ranking import MOST, Ranked, first, ordered
 from blackwell_matmul.validation import number, shown
 
 BUDGET_S = 120.0
-TOP = 16
+TOP, TOP_UNPREDICTED = 8, 16
+"""How many candidates are measured, where the others are predicted to be slower and where nothing is predicted. Of
+tiles on an H200 the fastest was always among the first five (docs/time.md); a rung has knobs besides."""
+
 LIMIT_S = 30.0
 SETTINGS = Settings(rounds=20, group_us=5_000.0, warmup_s=3.0)
-COMPILE_SHARE, CHECK_SHARE = 0.4, 0.8
-"""Of the budget: when nothing more is compiled, and when nothing more is checked; the rest is for timing."""
+PREDICT_SHARE, COMPILE_SHARE, CHECK_SHARE = 0.3, 0.5, 0.8
+"""Of the budget: when nothing more is predicted, compiled, and checked; the rest is for timing."""
 
 Status = Literal["timed", "wrong", "refused", "failed", "not tried"]
 
 
 @dataclass(frozen=True)
 class CandidateTrial:
-    """One candidate. median_us, spread_percent, percent_of_cublas: None unless it was timed; reason: why not."""
+    """One candidate. median_us, spread_percent, percent_of_cublas: None unless it was timed; reason: why not.
+    predicted_us: before that; None where it was not."""
 
     schedule: Pins
     status: Status
@@ -49,12 +56,14 @@ class CandidateTrial:
     median_us: float | None = None
     spread_percent: float | None = None
     percent_of_cublas: float | None = None
+    predicted_us: float | None = None
 
 
 @dataclass(frozen=True)
 class Tuning:
     """What `tune` found. trials: best first, then those that were not timed. refused: how many schedules cannot run, by
-    reason. left_out: how many could and were not among the first `top`. stored_in: the file; None where none is."""
+    reason. left_out: how many could and were not among the first `top`; predicted: those of them whose time was
+    predicted. stored_in: the file; None where none is."""
 
     kernel: str
     problem: Problem
@@ -62,6 +71,7 @@ class Tuning:
     trials: tuple[CandidateTrial, ...]
     refused: Mapping[str, int]
     left_out: int
+    predicted: tuple[Ranked, ...]
     cublas_us: float | None
     seconds: float
     stored_in: str | None = None
@@ -71,7 +81,7 @@ class Tuning:
         return self.trials[0] if self.trials and self.trials[0].status == "timed" else None
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "problem": self.problem.as_dict()}
 
 
 def tune(
@@ -79,27 +89,35 @@ def tune(
     problem: Problem,
     *,
     budget_s: float = BUDGET_S,
-    top: int = TOP,
+    top: int | None = None,
+    predict: int = MOST,
     limit_s: float = LIMIT_S,
     progress: Callable[[str], None] | None = None,
 ) -> Tuning:
     """Find the fastest schedule of a rung ("v2", or "file.py:Script") for a problem on this machine's GPU, and keep it.
 
-    top: how many candidates are tried at most, in the order of `candidates.RULE`. budget_s: about how long it may take;
-    what has been checked after most of it is timed. limit_s: the longest that a candidate may be silent. Raises
-    InputError for what is no kernel or cannot run, UnsupportedError where there is no GPU.
+    predict: how many candidates are predicted first, where the GPU has figures; those of the shortest predicted time
+    are measured. top: how many these are at most; None is TOP, or TOP_UNPREDICTED where nothing is predicted.
+    budget_s: about how long it may take; what has been checked after most of it is timed. limit_s: the longest that a
+    candidate may be silent. Raises InputError for what is no kernel or cannot run, UnsupportedError where there is no
+    GPU.
     """
     _require("budget", budget_s, 1, 86_400)
-    _require("top", top, 1, 100_000)
+    _require("top", TOP if top is None else top, 1, 100_000)
+    _require("predict", predict, 0, 100_000)
     _require("limit", limit_s, 1, 86_400)
     kernel, gpu = find(rung), bench_machine.gpu_at_hand()
-    found = candidates(kernel, problem, gpu)
-    start = time.monotonic()
-    tried = found.ordered[:top]
+    found, start, tell = candidates(kernel, problem, gpu), time.monotonic(), progress or (lambda what: None)
     with keeping(lambda: "no winner is kept"), tempfile.TemporaryDirectory() as folder:
-        book = _measure(kernel, problem, gpu, tried, Path(folder), (budget_s, limit_s), progress or (lambda what: None))
-    made = _tuning(kernel, problem, gpu, found, tried, book, time.monotonic() - start)
+        ranked = ordered(kernel, problem, gpu, found, predict, start + PREDICT_SHARE * budget_s, tell)
+        tried = first(ranked, top or _top(ranked), found.ordered[0])
+        book = _measure(kernel, problem, gpu, tried, Path(folder), (start, budget_s, limit_s), tell)
+    made = _tuning(kernel, problem, gpu, found, ranked, tried, book, time.monotonic() - start)
     return _kept(made, kernel, problem, gpu)
+
+
+def _top(ranked: Sequence[Ranked]) -> int:
+    return TOP if any(row.predicted_us is not None for row in ranked) else TOP_UNPREDICTED
 
 
 def contender_of(kernel: UserKernel, pins: Pins) -> Contender:
@@ -110,14 +128,14 @@ def _measure(
     kernel: UserKernel,
     problem: Problem,
     gpu: Gpu,
-    tried: Sequence[Pins],
+    tried: Sequence[Ranked],
     folder: Path,
-    seconds: tuple[float, float],
+    seconds: tuple[float, float, float],
     tell: Callable[[str], None],
 ) -> Book:
-    """The candidates and cuBLAS through the same steps as in `bench`."""
-    (budget_s, limit_s), start = seconds, time.monotonic()
-    contenders = (cublas(), *(contender_of(kernel, pins) for pins in tried))
+    """The candidates and cuBLAS through the same steps as in `bench`. seconds: the start, the budget and the limit."""
+    start, budget_s, limit_s = seconds
+    contenders = (cublas(), *(contender_of(kernel, each.schedule) for each in tried))
     plan = Plan(contenders, (BenchCase(problem),), SETTINGS, DEVICE, limit_s)
     book, index = Book(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
     session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s)
@@ -138,24 +156,34 @@ def _compiled(plan: Plan, index: Index, problem: Problem) -> Plan:
 
 
 def _tuning(
-    kernel: UserKernel, problem: Problem, gpu: Gpu, found: Candidates, tried: Sequence[Pins], book: Book, seconds: float
+    kernel: UserKernel,
+    problem: Problem,
+    gpu: Gpu,
+    found: Candidates,
+    ranked: Sequence[Ranked],
+    tried: Sequence[Ranked],
+    book: Book,
+    seconds: float,
 ) -> Tuning:
-    trials = [_trial(pins, book.get(contender_of(kernel, pins).name, problem)) for pins in tried]
+    trials = [_trial(each, book.get(contender_of(kernel, each.schedule).name, problem)) for each in tried]
     trials.sort(key=lambda trial: (trial.median_us is None, trial.median_us))
     reference = book.get(cublas().name, problem)
     cublas_us = reference.timing.median_us if reference and reference.timing else None
-    left_out = len(found.ordered) - len(tried)
-    return Tuning(kernel.name, problem, gpu.name, tuple(trials), found.refused, left_out, cublas_us, seconds)
+    others = [row for row in ranked if row not in tried]
+    predicted = tuple(row for row in others if row.predicted_us is not None)
+    told = tuple(trials), found.refused, len(others), predicted
+    return Tuning(kernel.name, problem, gpu.name, *told, cublas_us, seconds)
 
 
-def _trial(pins: Pins, row: Row | None) -> CandidateTrial:
+def _trial(each: Ranked, row: Row | None) -> CandidateTrial:
+    made = partial(CandidateTrial, each.schedule, predicted_us=each.predicted_us)
     if row is None:
-        return CandidateTrial(pins, "not tried", "the budget was spent.")
+        return made("not tried", "the budget was spent.")
     if row.status != "correct":
-        return CandidateTrial(pins, row.status, row.reason)
+        return made(row.status, row.reason)
     if row.timing is None:
-        return CandidateTrial(pins, "failed", row.untimed)
-    return CandidateTrial(pins, "timed", "", row.timing.median_us, row.timing.spread_percent, row.percent_of_cublas)
+        return made("failed", row.untimed)
+    return made("timed", "", row.timing.median_us, row.timing.spread_percent, row.percent_of_cublas)
 
 
 def _kept(made: Tuning, kernel: UserKernel, problem: Problem, gpu: Gpu) -> Tuning:

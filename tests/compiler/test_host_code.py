@@ -111,7 +111,7 @@ def ordered(calls: list[str]) -> list[str]:
 def compare(program: Program, folder: Path, sizes: Sequence[int] = SIZES, **fixed: int) -> None:
     plan, call = plan_of(program), built(program, folder)
     for size in sizes:
-        given = {"m": size, **fixed}
+        given = {"m": size, "batches": 3, **fixed}
         values = [given.get(each.name, 0x10000 * (place + 1)) for place, each in enumerate(plan.parameters)]
         theirs = call(*((value, each.type) for value, each in zip(values, plan.parameters, strict=True)))
         attributes = [line for line in theirs if line.startswith("attribute")]

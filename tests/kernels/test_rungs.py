@@ -58,6 +58,7 @@ def test_knobs_are_the_parameters() -> None:
     for name in RUNGS:
         parameters = list(inspect.signature(rung(name).__init__).parameters)
         fixed = ["sm_count"] if "persistent" in rung(name).features else []
+        fixed += ["form"] if "forms" in rung(name).features else []
         assert parameters == ["self", "dtype", *rung(name).knobs, *fixed]
         assert set(rung(name).knobs) <= set(SPACE)
 

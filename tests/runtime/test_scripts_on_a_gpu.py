@@ -158,10 +158,10 @@ def test_a_tensor_without_memory_gets_one_sentence(b200, compiled, operands):
 
 def test_matmul_reaches_the_gpu(b200, compiled, on_gpu):
     """The kernels' side of the op; torch would not dispatch a tensor that only claims to be on a GPU."""
-    from blackwell_matmul import torch_op
+    from blackwell_matmul.ops.launching import product
 
     a, w = on_gpu(torch.zeros(64, 128, dtype=torch.float16)), on_gpu(torch.zeros(256, 128, dtype=torch.float16))
-    torch_op._run(a, w.T, gpus.GPUS["B200"])
+    product(a, w.T, gpus.GPUS["B200"], torch.float16)
     assert len(b200.calls("cuLaunchKernelEx")) == 1
     addresses = {int(record["address"], 16) for record in b200.calls("cuTensorMapEncodeTiled")}
     assert {a.data_ptr(), w.data_ptr()} < addresses

@@ -1,4 +1,5 @@
-"""Predicted cycles: how many CTAs share an SM, what makes a schedule cheaper, the choice beside what was measured."""
+"""Predicted cycles: how many CTAs share an SM, what makes a schedule cheaper, and whether the order is that of the
+model of time and of what was measured."""
 
 from __future__ import annotations
 
@@ -10,17 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from blackwell_matmul import predict
+from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.gpus import GPUS, gpu_for_target
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.scheduling.cost_model import (
-    EXCHANGE_CYCLES,
-    HIDDEN_COST,
-    L2_BYTES_PER_CYCLE,
-    predicted_cycles,
-    resident_ctas,
-)
-from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
+from blackwell_matmul.scheduling.cost_model import predicted_cycles, resident_ctas
+from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose, projection
 from blackwell_matmul.scheduling.tile_config import TileConfig
@@ -38,11 +35,6 @@ def case(name: str, sizes: tuple[int, int, int], **knobs: int) -> TileConfig:
     )
 
 
-def on_chip(each: TileConfig) -> TileConfig:
-    """The same on a GPU of whose memory nothing is known."""
-    return replace(each, gpu=replace(each.gpu, memory_gb_per_s=None))
-
-
 # CTAs on one SM
 
 
@@ -54,7 +46,8 @@ def on_chip(each: TileConfig) -> TileConfig:
         ("h0", {"block_m": 128, "block_n": 128, "block_k": 16}, 3),  # 128 threads of 168 registers
         ("h0", {"block_m": 128, "block_n": 64, "block_k": 16}, 4),  # of 104, which would be 4.9
         ("v0", {"block_m": 128, "block_n": 256, "block_k": 16}, 2),  # 256 columns of tensor memory
-        ("v0", {"block_m": 128, "block_n": 96, "block_k": 16}, 4),  # 128 columns, a power of two
+        ("v0", {"block_m": 128, "block_n": 96, "block_k": 16}, 3),  # a thread stores 96 sums
+        ("v1", {"block_m": 128, "block_n": 96, "block_k": 16, "e_block_n": 32}, 4),  # 128 columns, a power of two
         ("h5", {**PERSISTENT, "stages": 2}, 1),  # two would fit, but it stays on its SM
         ("h2", {**TILE, "stages": 12}, 1),  # none fits; `why_not` says so
     ],
@@ -90,7 +83,7 @@ def test_where_each_sm_has_one_tile_the_narrower_one_takes_fewer_cycles() -> Non
 def test_one_tile_more_than_sms_takes_another_round() -> None:
     full, more = (case("h5", (128 * rows, 128 * columns, 4096), **PERSISTENT) for rows, columns in ((11, 12), (7, 19)))
     assert (full.ctas, more.ctas) == (132, 133)
-    assert 1.97 < predicted_cycles(more) / predicted_cycles(full) <= 2
+    assert 1.9 < predicted_cycles(more) / predicted_cycles(full) <= 2
 
 
 def test_two_ctas_on_an_sm_beat_one_where_the_same_warps_load_and_multiply() -> None:
@@ -119,49 +112,56 @@ def test_more_stages_never_cost_while_as_many_ctas_share_an_sm(name: str) -> Non
         assert cycles == sorted(cycles, reverse=True)
 
 
-@pytest.mark.parametrize(("block_n", "stages"), [(256, 4), (64, 6)])
-def test_a_cluster_spares_only_what_is_hidden(block_n: int, stages: int) -> None:
-    """The longer of loads and products stays what it was: a tile that arrives by multicast takes the same way in."""
-    knobs = {**PERSISTENT, "block_n": block_n, "stages": stages}
-    alone, shared = (
-        on_chip(case("h6", (256, block_n * 462, 4096), **knobs, cluster_m=cluster_m)) for cluster_m in (1, 2)
-    )
-    assert alone.ctas == shared.ctas == 924  # seven rounds
-    products = 128 * block_n * 64 / MMA_SPECS["wgmma"].fma_per_cycle
-    load = (128 + block_n) * 64 * 2 / L2_BYTES_PER_CYCLE
-    spared = HIDDEN_COST * (block_n / 2) / (128 + block_n) * min(products, load)
-    saved = predicted_cycles(alone) - predicted_cycles(shared)
-    assert saved == pytest.approx(7 * alone.k_tiles * spared, abs=1)
-    assert predicted_cycles(shared) > 7 * alone.k_tiles * max(products, load)
-
-
 @pytest.mark.parametrize(("m", "saves"), [(128, False), (256, True), (384, False), (512, False), (8192, False)])
 def test_a_cluster_spares_something_with_few_rows_of_tiles(m: int, saves: bool) -> None:
-    cases = [on_chip(case("h6", (m, 16896, 4096), **PERSISTENT, cluster_m=cluster_m)) for cluster_m in (1, 2)]
-    alone, shared = map(predicted_cycles, cases)
-    assert (shared < alone) is saves  # an odd row has no partner
+    """Tiles of 64 columns, which the L2 holds up."""
+    knobs = {**PERSISTENT, "block_n": 64}
+    alone, shared = (predicted_cycles(case("h6", (m, 16896, 4096), **knobs, cluster_m=c)) for c in (1, 2))
+    assert (shared < 0.9 * alone) is saves  # an odd row has no partner
+
+
+def test_a_cluster_spares_nothing_where_the_tensor_core_is_busy() -> None:
+    knobs = {**PERSISTENT, "block_n": 256, "stages": 4}
+    alone, shared = (predicted_cycles(case("h6", (256, 16896, 4096), **knobs, cluster_m=c)) for c in (1, 2))
+    assert shared == pytest.approx(alone, rel=0.01)
 
 
 @pytest.mark.parametrize(("odd", "next_even"), [(112, 128), (144, 160), (176, 192)])
 def test_an_odd_number_of_columns_is_no_gain(odd: int, next_even: int) -> None:
     knobs = {**PERSISTENT, "e_block_n": 16, "cluster_m": 1}
-    cases = (on_chip(case("h6", (4096, 64, 4096), **{**knobs, "block_n": columns})) for columns in (odd, next_even))
+    cases = (case("h6", (4096, 64, 4096), **{**knobs, "block_n": columns}) for columns in (odd, next_even))
     slow, fast = map(predicted_cycles, cases)
     assert slow > fast
 
 
 def test_what_the_matrices_weigh_comes_from_memory_first() -> None:
-    """A and B of 2 GiB take 0.5 ms of 4.1 TB/s, at 1.7 GHz; with products that are as nothing, all of the time."""
+    """A and B of 2 GiB, with products that are as nothing."""
     bound = replace(case("h6", (128, 131072, 8192), **PERSISTENT, cluster_m=1), gpu=GPUS["H200"])
-    memory_cycles = (128 * 8192 + 131072 * 8192 + 128 * 131072) * 2 / (0.85 * 4800) * 1.7
-    assert memory_cycles < predicted_cycles(bound) < 1.6 * memory_cycles
-    assert predicted_cycles(on_chip(bound)) < predicted_cycles(bound)
+    figures = figures_of("H200")
+    ghz = figures.clock_ghz - 0.8 * figures.clock_fall_ghz
+    memory_cycles = (128 + 131072) * 8192 * 2 / figures.memory_bytes_per_ns * ghz
+    assert memory_cycles < predicted_cycles(bound) < 1.1 * memory_cycles
 
 
-def test_a_cluster_spares_nothing_where_the_ring_is_too_short() -> None:
-    knobs = {**PERSISTENT, "stages": 2}
-    alone, shared = (case("h6", LARGE, **knobs, cluster_m=cluster_m) for cluster_m in (1, 2))
-    assert predicted_cycles(alone) == predicted_cycles(shared)
+def test_of_groups_of_rows_the_taller_one_loads_b_less_often() -> None:
+    """A wave of all rows and few columns leaves nothing in the L2 that it could use again."""
+    sizes = (16384, 16384, 16384)
+    waves = [predicted_cycles(case("v4", sizes, **TILE, stages=4, group_m=group)) for group in (1, 16)]
+    assert waves[1] < waves[0]
+
+
+def test_lone_ctas_wait_for_their_products_and_pairs_of_them_do_not() -> None:
+    """An SM holds two of V1's, which both have tensor memory, since each passes the right to allocate on."""
+    knobs = {"block_m": 128, "block_n": 256, "block_k": 64, "e_block_n": 64}
+    one, two = (predicted_cycles(case("v1", (128 * 148, 256 * tiles, 8192), **knobs)) for tiles in (1, 2))
+    assert two < 1.2 * one
+
+
+def test_epilogues_are_beside_products_from_v5_on() -> None:
+    knobs = {"block_m": 128, "block_n": 256, "block_k": 64, "e_block_n": 16, "stages": 4, "group_m": 8}
+    shown, hidden = (predicted_cycles(case(name, LARGE, **knobs)) for name in ("v4", "v5"))
+    tiles = 14
+    assert shown - hidden > (tiles - 1) * 16 * 600
 
 
 def test_a_cluster_without_a_partner_computes_a_tile_for_nothing() -> None:
@@ -184,12 +184,12 @@ def test_parts_are_ctas_with_fewer_k_tiles() -> None:
 
 
 def test_each_part_more_costs_more_exchange() -> None:
-    """Of equally many k-tiles for each CTA, all at once."""
+    """Of equally many k-tiles for each CTA, all at once; 64 KiB of sums go half out, half in, 16 bytes a cycle."""
     cycles = [
         predicted_cycles(case("h7", (128, 128, 512 * s), **PERSISTENT, cluster_m=1, split_k=s)) for s in (1, 2, 4, 8)
     ]
     assert cycles == sorted(cycles)
-    assert cycles[1] - cycles[0] > 2 * EXCHANGE_CYCLES  # there and back
+    assert cycles[1] - cycles[0] > 65536 / 16
 
 
 def test_parts_pay_where_few_tiles_have_a_long_k() -> None:
@@ -202,27 +202,63 @@ def test_parts_pay_where_few_tiles_have_a_long_k() -> None:
 
 
 def test_sms_that_fill_no_cluster_stay_idle() -> None:
-    """132 SMs of an H200 have 15 clusters of eight at once, which is 120 CTAs."""
-    full, more = (on_chip(parts((128 * tiles, 128, 4096))[-1]) for tiles in (15, 16))
-    assert predicted_cycles(more) == pytest.approx(2 * predicted_cycles(full), abs=1)
+    """132 SMs of an H200 have 15 clusters of eight at once, which is 120 CTAs; the kernel launches 16."""
+    full, more = (predicted_cycles(parts((128 * tiles, 128, 4096))[-1]) for tiles in (15, 16))
+    assert 1.7 * full < more < 2 * full
 
 
 @pytest.mark.parametrize("name", ["v0", "v1", "v2", "h0", "h2", "h5", "h6", "h7", "g0"])
 def test_more_work_takes_more_cycles(name: str) -> None:
+    """But for the little that a wait for memory is shorter with it."""
     schedule = choose(rung(name), Problem(2048, 2048, 2048), gpu_for_target(rung(name).target)).as_dict()
     longer = [predicted_cycles(case(name, (2048, 2048, k), **schedule)) for k in range(64, 8192, 64)]
     taller = [predicted_cycles(case(name, (m, 2048, 2048), **schedule)) for m in range(64, 16384, 64)]
     assert all(less < more for less, more in itertools.pairwise(longer))
-    assert taller == sorted(taller) and taller[0] < taller[-1]
+    assert all(more > 0.99 * less for less, more in itertools.pairwise(taller)) and taller[0] < taller[-1]
 
 
-# beside what was measured
+# GPUs
+
+
+@pytest.mark.parametrize("gpu", GPUS)
+def test_every_gpu_has_figures_to_rank_by(gpu: str) -> None:
+    """GB200 a B200's, GeForce an H200's with the memory of its own."""
+    name = {"sm_9": "h2", "sm_1": "v2"}["sm_9" if GPUS[gpu].arch == "sm_90a" else "sm_1"]
+    name = "g0" if GPUS[gpu].arch.startswith("sm_12") else name
+    chosen = tile_config(choose(rung(name), Problem(*LARGE), GPUS[gpu]), Problem(*LARGE), GPUS[gpu])
+    assert predicted_cycles(chosen) > 100_000
+
+
+# beside the model of time, and beside what was measured
+
+
+SAMPLE = [
+    ("B200", "v1", (2048, 2048, 1024)),
+    ("B200", "v2", (1024, 2048, 2048)),
+    ("B200", "v5", (2048, 4096, 512)),
+    ("B200", "v6", (4096, 2048, 512)),
+    ("H200", "h3", (1024, 2048, 1024)),
+    ("H200", "h7", (512, 1024, 2048)),
+]
+
+
+@pytest.mark.parametrize(("gpu", "name", "sizes"), SAMPLE)
+def test_the_order_is_that_of_the_model_of_time(gpu: str, name: str, sizes: tuple[int, int, int]) -> None:
+    """Three schedules each, far apart in the order; the wide comparison is bench/choice.py's."""
+    problem, cls = Problem(*sizes), rung(name)
+    able = [each for each in projection(cls) if not why_not(each, problem, GPUS[gpu])]
+    able.sort(key=lambda each: predicted_cycles(tile_config(each, problem, GPUS[gpu])))
+    best, middle, last = (able[(len(able) - 1) * part // 4] for part in (0, 1, 3))
+    closed = [predicted_cycles(tile_config(each, problem, GPUS[gpu])) for each in (best, middle, last)]
+    times = [predict(name, *sizes, gpu, schedule=each).cycles for each in (best, middle, last)]
+    assert times == sorted(times)
+    assert all(short == pytest.approx(long, rel=0.35) for short, long in zip(closed, times))
 
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="nothing was measured")
 def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
     """`python bench/tiles.py summary bench/results/h200_tiles_h6.json --rung h7`: of the problems whose chosen schedule
-    was measured, which are most, the choice takes 1.1 % longer in the geometric mean."""
+    was measured, which are most, the choice takes 0.5 % longer in the geometric mean."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))["us"]
     lost = []
     for text, times in measured.items():
@@ -231,4 +267,4 @@ def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
         if chosen in times:
             lost.append(times[chosen] / min(us for name, us in times.items() if name != "cublas"))
     assert len(lost) > len(measured) / 2
-    assert math.prod(lost) ** (1 / len(lost)) < 1.03
+    assert math.prod(lost) ** (1 / len(lost)) < 1.011

@@ -12,6 +12,7 @@ import pytest
 import tilus
 
 from blackwell_matmul.errors import CompileError
+from blackwell_matmul.form import Epilogue, Form
 from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.program import Program
@@ -38,6 +39,7 @@ GOOD = {
     "v4": Schedule(128, 128, 64, 32, 3, group_m=4),
     "v5": Schedule(128, 128, 64, 32, 3, group_m=4),
     "v6": Schedule(256, 128, 64, 32, 3, group_m=4),
+    "v7": Schedule(256, 128, 64, 32, 3, group_m=4),
     "h0": Schedule(128, 128, 64, mma="wgmma"),
     "h1": Schedule(128, 128, 64, 32, mma="wgmma"),
     "h2": Schedule(128, 128, 64, 32, 3, mma="wgmma"),
@@ -46,6 +48,7 @@ GOOD = {
     "h5": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
     "h6": Schedule(128, 128, 64, 32, 3, 2, 4, 2, mma="wgmma"),
     "h7": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, mma="wgmma"),
+    "h8": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, mma="wgmma"),
     "g0": Schedule(128, 128, 64, 32, 2, mma="mma.sync"),
 }
 GOOD = {name: dataclasses.replace(schedule, features=rung(name).features) for name, schedule in GOOD.items()}
@@ -54,17 +57,22 @@ GOOD = {name: dataclasses.replace(schedule, features=rung(name).features) for na
 def generate(name: str, schedule: Schedule, problem: Problem, target: str) -> Program:
     dtype = {"fp16": tilus.float16, "bf16": tilus.bfloat16}[problem.dtype]
     kernel_args: dict[str, Any] = {"m": problem.m, "a_ptr": 0, "b_ptr": 0, "c_ptr": 0}
+    forms = "forms" in rung(name).features
+    if forms:
+        kernel_args |= {f"{each}_ptr": 0 for each in ("bias", "residual", "scale_a", "scale_b")}
+        kernel_args["batches"] = problem.batches
     bound = Bound(
         script_cls=rung(name),
         init_kwargs={
             "dtype": dtype,
             **schedule.as_dict(),
             **({"sm_count": 132} if "persistent" in rung(name).features else {}),
+            **({"form": problem.form} if forms else {}),
         },
         args=(),
         consts={"n": problem.n, "k": problem.k},
         kernel_args=kernel_args,
-        divisibility={"m": 1},
+        divisibility={"m": 1, **({"batches": 1} if forms else {})},
     )
     return build(bound, target)
 
@@ -91,6 +99,49 @@ def test_why_not_is_empty_exactly_when_code_is_generated(name: str) -> None:
         else:
             assert not reasons or reasons == broken(STRICTER_RULES, schedule, ODD, gpu), schedule
             assert program.dynamic_shared_bytes == tile_config(schedule, ODD, gpu).shared_bytes
+
+
+FORMS = (
+    Form("m", "k"),
+    Form("k", "n"),
+    Form("m", "n", 1008, 208),
+    Form("m", "k", a_batched=False, out="fp32"),
+    Form(epilogue=Epilogue(bias=True, residual=True, activation="gelu", scale="rowwise")),
+    Form("k", "n", epilogue=Epilogue(bias=True, activation="swiglu", scale="tensor", alpha=0.5)),
+)
+
+
+@pytest.mark.parametrize("name", ["v7", "h8"])
+def test_why_not_is_empty_exactly_when_code_is_generated_for_a_form(name: str) -> None:
+    gpu, schedules = GPU_OF[name], projection(rung(name))
+    for form, schedule in zip(FORMS * 2, random.Random(name).sample(schedules, 2 * len(FORMS))):
+        problem = dataclasses.replace(ODD, form=form, batches=3, n=208)
+        reasons = why_not(schedule, problem, gpu)
+        try:
+            program = generate(name, schedule, problem, gpu.arch)
+        except CompileError:
+            assert reasons, (form, schedule)
+        else:
+            assert not reasons or reasons == broken(STRICTER_RULES, schedule, problem, gpu), (form, schedule)
+            assert program.dynamic_shared_bytes == tile_config(schedule, problem, gpu).shared_bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "form", "reason"),
+    [
+        ("v6", {}, Form("m"), "This rung computes one product of K-major matrices, without a_major=m; v7 and h8 do."),
+        ("h7", {}, Form(epilogue=Epilogue(bias=True)), "without bias; v7 and h8 do"),
+        ("v7", {"block_n": 160}, Form(b_major="n"), "block_n = 160: B is .* spans of 64, and a CTA loads 80 rows"),
+        ("v7", {"block_k": 32}, Form("m"), "block_k = 32: tcgen05.mma reads A and B in one swizzle, .* 64 fits"),
+        ("h8", {"block_n": 96}, Form(b_major="n"), "block_n = 96: B is .* spans of 64, and a CTA loads 48 rows"),
+        ("h8", {"e_block_n": 64}, Form(out="fp32"), "e_block_n = 64: a row of the tile is 256 bytes"),
+        ("h8", {}, Form("m", a_stride=1004), "M = 1004: a row of A is 2008 bytes, TMA needs a multiple of 16"),
+        ("h8", {}, Form(epilogue=Epilogue(activation="swiglu")), "N / 2 = 100: a row of C is 200 bytes"),
+    ],
+)
+def test_a_form_has_its_reasons(name: str, knobs: dict[str, int], form: Form, reason: str) -> None:
+    schedule = dataclasses.replace(GOOD[name], **knobs)
+    assert any(re.search(reason, each) for each in why_not(schedule, dataclasses.replace(ODD, form=form), GPU_OF[name]))
 
 
 OFF_SPACE: list[tuple[str, dict[str, int], str]] = [

@@ -38,7 +38,9 @@ def test_what_a_call_would_choose_comes_first_and_soon_other_tiles():
     assert found[0] == space.choose(kernel.script_cls, LARGE, H200)
     assert len({(schedule.block_m, schedule.block_n, schedule.cluster_m) for schedule in found[:12]}) >= 6
     same = [schedule for schedule in found if (schedule.block_n, schedule.cluster_m) == (256, 1)]
-    assert found.index(same[1]) == 2  # of the chosen tile its second: 224 columns are more than 10 % slower by the rule
+    assert (
+        found.index(same[1]) == 8
+    )  # of the chosen tile its second: seven others are less than 10 % slower by the rule
     keys = [space.preference(schedule, LARGE, H200) for schedule in same if schedule.block_m == 128]
     assert keys == sorted(keys)
 

@@ -20,7 +20,7 @@ from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners as kept_winners
-from blackwell_matmul.tuner import stored, tune, tuning
+from blackwell_matmul.tuner import rank, stored, tune, tuning
 from blackwell_matmul.tuner.candidates import spelled
 from blackwell_matmul.tuner.tuned_contenders import winners
 
@@ -49,7 +49,7 @@ def stand_in(kernel, pins):
 
 
 def test_what_hangs_crashes_or_is_wrong_is_reported_and_never_wins():
-    found = tune(FAULTY, PROBLEM, limit_s=6, top=4)
+    found = tune(FAULTY, PROBLEM, limit_s=6, top=4, predict=0)
     right, *others = found.trials
     assert found.winner is right and right.status == "timed" and right.median_us > 0 and found.cublas_us > 0
     told = {trial.schedule["fault"]: trial for trial in others}
@@ -63,7 +63,9 @@ def test_what_hangs_crashes_or_is_wrong_is_reported_and_never_wins():
 
 
 class Instant:
-    """As `session.Workers`: everything is right at once."""
+    """As `session.Workers`: everything is right at once. predicted_us: of each candidate; none is refused."""
+
+    predicted_us = ()
 
     def __init__(self, limit_s, ahead=None):
         pass
@@ -80,6 +82,10 @@ class Instant:
         for task in tasks:
             times = {"median_us": 1.0, "q1_us": 1.0, "q3_us": 1.0, "least_us": 1.0, "rounds": 3, "launched_by": "calls"}
             names = [each["contender"]["name"] for each in task.get("contenders", ())]
+            if task["do"].endswith("predicted_us"):
+                times_us = [us for pins, us in self.predicted_us if pins in task["schedule"]]
+                yield Ended(result={"us": times_us[0]}) if times_us else Ended(refused="nobody knows.")
+                continue
             checked = {"ok": True, "message": "correct: exact.", "error": 0.0, "cublas_error": 0.0}
             timed = {
                 "timings": {name: {**times, "median_us": 9.0 - len(name) % 7} for name in names},
@@ -97,6 +103,21 @@ def instant(monkeypatch):
 def test_top_takes_the_first_by_the_rule(instant):
     found = tune(FAULTY, PROBLEM, top=3)
     assert len(found.trials) == 3 and found.left_out == 5
+
+
+def test_the_best_by_prediction_are_measured_and_the_others_say_why_not(instant, monkeypatch):
+    monkeypatch.setattr(Instant, "predicted_us", [("fault=3", 20.0), ("fault=1", 26.2), ("fault=0", 40.0)])
+    found = tune(FAULTY, PROBLEM, top=3)
+    assert sorted(trial.predicted_us for trial in found.trials) == [20.0, 20.0, 40.0]  # and what a call would choose
+    assert [row.schedule["fault"] for row in found.predicted] == [1, 1, 0]
+    assert found.predicted[0].reason == "predicted 31 % slower than the first."
+    assert found.left_out == 5  # two were not predicted
+
+
+def test_several_tiles_are_among_the_best(instant, monkeypatch):
+    monkeypatch.setattr(Instant, "predicted_us", [("block_n=64", 20.0), ("block_n=128", 21.0)])
+    found = tune(FAULTY, PROBLEM, top=3)
+    assert {trial.schedule["block_n"] for trial in found.trials} == {64, 128}
 
 
 def test_a_budget_that_is_spent_leaves_the_rest_untried(instant, monkeypatch):
@@ -135,8 +156,37 @@ def command(command_line):
 def test_the_ranking_is_shown_with_what_fell_out(instant, command, monkeypatch):
     code, out, _ = command(FAULTY, "--size", "33", "40", "24", "--top", "5")
     assert code == 0 and "FaultyMatmul 33x40x24 fp16 on H200, measured" in out
-    assert "8 schedules: 0 cannot run, 5 were taken, tried in the order of predicted time" in out
+    assert "8 schedules: 0 cannot run, 5 were taken, in the order of predicted cycles" in out
     assert "3 more could run; --top takes more of them." in out and "Winner: " in out and "kept in" in out
+
+
+def test_what_was_predicted_is_shown_beside_what_was_measured(instant, command, monkeypatch):
+    monkeypatch.setattr(Instant, "predicted_us", [("fault=3", 20.0), ("fault=1", 26.2)])
+    code, out, _ = command(FAULTY, "--size", "33", "40", "24", "--top", "2")
+    assert code == 0 and "predicted" in out and "20.00 µs" in out
+    assert "fault=1: left out, predicted 31 % slower than the first." in out
+    assert "2 were taken, those of the shortest predicted time" in out
+
+
+@pytest.mark.parametrize("json_too", [False, True])
+def test_a_gpu_that_is_not_here_gets_an_order_and_nothing_is_measured(instant, command, monkeypatch, json_too):
+    monkeypatch.setattr(Instant, "predicted_us", [("block_n=128", 20.0), ("block_n=256", 30.0)])
+    code, out, _ = command("v1", "--size", "512", "512", "512", "--gpu", "b200", *(["--json"] if json_too else []))
+    assert code == 0
+    if json_too:
+        record = json.loads(out)
+        assert (record["measured"], record["gpu"], record["rows"][0]["predicted_us"]) == (False, "B200", 20.0)
+    else:
+        assert "BlackwellMatmulV1 512x512x512 fp16 on B200, predicted; nothing was measured" in out
+        assert "50.0%" in out and "nobody knows." in out and "cannot run" in out
+
+
+def test_an_order_by_the_model_itself(monkeypatch):
+    told = []
+    found = rank("v0", Problem(256, 256, 128), "B200", most=2, progress=told.append)
+    first, second, *others = found.rows
+    assert first.predicted_us < second.predicted_us and second.reason.endswith("slower than the first.")
+    assert {row.predicted_us for row in others} == {None} and len(told) == 2
 
 
 def test_json_is_one_object(instant, command):
@@ -172,7 +222,13 @@ def test_without_a_gpu_nothing_slow_is_loaded():
 
 
 @pytest.mark.parametrize(
-    ("argv", "words"), [(["v9"], "rung is 'v9'"), ([FAULTY, "--budget", "soon"], "--budget is 'soon'")]
+    ("argv", "words"),
+    [
+        (["v9"], "rung is 'v9'"),
+        ([FAULTY, "--budget", "soon"], "--budget is 'soon'"),
+        (["v1", "--gpu", "GB10"], "times on a GB10 cannot be predicted"),
+        (["v1", "--gpu", "H200"], "H200 (sm_90a) has no tcgen05"),
+    ],
 )
 def test_bad_input_is_one_sentence(command, argv, words):
     code, out, err = command(*argv)

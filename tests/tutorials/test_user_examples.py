@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("name", ["torch_module.py", "own_kernel.py"])
+@pytest.mark.parametrize("name", ["torch_module.py", "own_kernel.py", "own_epilogue.py", "matmul_v7.py"])
 def test_example_runs(name: str, tmp_path: Path) -> None:
     env = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, str(ROOT / "examples" / name)]

@@ -1,8 +1,10 @@
-"""What a person sees of `blackwell-matmul tune`: the ranking, what fell out and why, and where the winner is kept."""
+"""What a person sees of `blackwell-matmul tune`: the ranking, what fell out and why, and where the winner is kept; or,
+for a GPU that is not here, the order that is predicted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from blackwell_matmul.cli.views.schedules_view import alike
@@ -12,10 +14,14 @@ from blackwell_matmul.cli.views.terminal import duration, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from blackwell_matmul.tuner.ranking import Ranked, Ranking
     from blackwell_matmul.tuner.tuning import CandidateTrial, Tuning
 
 
-COLUMNS = (*numbers("time", "spread", "of cuBLAS"), Column("schedule", long="wraps"))
+COLUMNS = (*numbers("time", "spread", "of cuBLAS", "predicted"), Column("schedule", long="wraps"))
+PREDICTED_COLUMNS = (*numbers("predicted", "slower"), Column("schedule", long="wraps"))
+SHOWN, LEFT_OUT = 16, 6
+"""Of those that are predicted: without a GPU, and of those that were not measured."""
 
 
 def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
@@ -29,6 +35,7 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
         if trial.status != "timed":
             told = trial.reason if trial.reason.startswith(trial.status) else f"{trial.status}: {trial.reason}"
             yield Text.assemble(f"  {_spelled(trial)}: ", (printable(told), "bold red"))
+    yield from _left_out(tuning.predicted)
     yield Text(" ".join(_counts(tuning)))
     for reason, count in alike(tuning.refused):
         yield Text(printable(f"  {count} cannot run: {reason}"), style="dim")
@@ -38,7 +45,8 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
 def _row(trial: CandidateTrial, best: bool) -> TableRow:
     assert trial.median_us is not None
     percent = "" if trial.percent_of_cublas is None else f"{trial.percent_of_cublas:.1f}%"
-    cells = duration(trial.median_us), f"{trial.spread_percent:.1f}%", percent, _spelled(trial)
+    predicted = "" if trial.predicted_us is None else duration(trial.predicted_us)
+    cells = duration(trial.median_us), f"{trial.spread_percent:.1f}%", percent, predicted, _spelled(trial)
     return TableRow(cells, "bold green" if best else "")
 
 
@@ -46,10 +54,53 @@ def _counts(tuning: Tuning) -> Iterator[str]:
     from blackwell_matmul.tuner.candidates import RULE
 
     refused, tried = sum(tuning.refused.values()), len(tuning.trials)
-    yield f"{refused + tried + tuning.left_out} schedules: {refused} cannot run, {tried} were taken, {RULE}."
+    order = "those of the shortest predicted time" if _was_predicted(tuning) else RULE
+    yield f"{refused + tried + tuning.left_out} schedules: {refused} cannot run, {tried} were taken, {order}."
     if tuning.left_out:
         yield f"{tuning.left_out} more could run; --top takes more of them."
     yield f"It took {tuning.seconds:.0f} s."
+
+
+def _was_predicted(tuning: Tuning) -> bool:
+    return any(trial.predicted_us is not None for trial in tuning.trials)
+
+
+def _left_out(rows: Sequence[Ranked]) -> Iterator[RenderableType]:
+    """The first of those whose prediction kept them out, and how the others end."""
+    from rich.text import Text
+
+    for row in rows[:LEFT_OUT]:
+        yield Text(printable(f"  {_spelled(row)}: left out, {row.reason}"), style="dim")
+    if len(rows) > LEFT_OUT:
+        yield Text(f"  and {len(rows) - LEFT_OUT} more, the last of them {rows[-1].reason}", style="dim")
+
+
+def ranking_lines(ranking: Ranking) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    told = [row for row in ranking.rows if row.predicted_us is not None]
+    yield Text(f"{ranking.kernel} {ranking.problem} on {ranking.gpu}, predicted; nothing was measured", style="bold")
+    if told:
+        yield table(PREDICTED_COLUMNS, (_ranked(row, told[0]) for row in told[:SHOWN]))
+    yield from _not_shown(ranking, len(told))
+    for reason, count in alike(ranking.refused):
+        yield Text(printable(f"  {count} cannot run: {reason}"), style="dim")
+
+
+def _not_shown(ranking: Ranking, told: int) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    reasons = Counter(row.reason for row in ranking.rows[told:])
+    for reason, count in alike(reasons):
+        yield Text(printable(f"  {count} {reason}"), style="dim")
+    schedules = len(ranking.rows) + sum(ranking.refused.values())
+    yield Text(f"{schedules} schedules, {told} predicted in {ranking.seconds:.0f} s; --predict takes more of them.")
+
+
+def _ranked(row: Ranked, first: Ranked) -> TableRow:
+    assert row.predicted_us is not None and first.predicted_us is not None
+    slower = "" if row is first else f"{row.predicted_us / first.predicted_us - 1:.1%}"
+    return TableRow((duration(row.predicted_us), slower, _spelled(row)), "bold green" if row is first else "")
 
 
 def _kept(tuning: Tuning) -> str:
@@ -60,5 +111,5 @@ def _kept(tuning: Tuning) -> str:
     return f"Winner: {_spelled(tuning.winner)}, {where}."
 
 
-def _spelled(trial: CandidateTrial) -> str:
+def _spelled(trial: CandidateTrial | Ranked) -> str:
     return ",".join(f"{name}={value}" for name, value in trial.schedule.items())

@@ -74,13 +74,14 @@ class Row:
             "percent_of_cublas": self.percent_of_cublas,
             "percent_of_peak": self.percent_of_peak(peak_tflops),
         }
-        return {**asdict(self), **derived}
+        return {**asdict(self), "problem": self.problem.as_dict(), **derived}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Row:
         known = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
         timing = known.get("timing")
-        known |= {"problem": Problem(**known["problem"]), "timing": None if timing is None else Timing(**timing)}
+        known["timing"] = None if timing is None else Timing(**timing)
+        known["problem"] = Problem.from_dict(known["problem"])
         return cls(**known)
 
 

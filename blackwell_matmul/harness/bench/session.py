@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.bench.bundles import Index, code_of, described
@@ -27,6 +27,7 @@ from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Ended, Task, Workers
 from blackwell_matmul.interrupts import keeping
 
+T = TypeVar("T")
 Pair = tuple[Contender, BenchCase]
 Tell = Callable[[str], None]
 """Takes what is being done, in a few words."""
@@ -92,7 +93,7 @@ def compile_missing(
     ]
     reasons, done = [], 0
     task = _compile_task(bundles.folder, gpu)
-    for (contender, case), ended in _on_all_cores(missing, task, plan.limit_s, until_s):
+    for (contender, case), ended in on_all_cores(missing, task, plan.limit_s, until_s):
         done += 1
         what = "compiled" if ended.result is not None else "refused"
         tell(f"{what} {done} of {len(missing)}: {contender.name} {case.problem}")
@@ -120,32 +121,35 @@ def _kernels(plan: Plan) -> list[Pair]:
     return [pair for pair in plan.pairs() if pair[0].kind == "kernel"]
 
 
-def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Contender, BenchCase], Task]:
-    def task(contender: Contender, case: BenchCase) -> Task:
-        about = {"contender": contender.as_task(), "problem": asdict(case.problem)}
+def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Pair], Task]:
+    def task(pair: Pair) -> Task:
+        contender, case = pair
+        about = {"contender": contender.as_task(), "problem": case.problem.as_dict()}
         return {"do": "compile", **about, "gpu": described(gpu), "folder": str(folder)}
 
     return task
 
 
-def _on_all_cores(
-    pairs: Sequence[Pair], task: Callable[[Contender, BenchCase], Task], limit_s: float, until_s: float
-) -> Iterator[tuple[Pair, Ended]]:
+def on_all_cores(
+    items: Sequence[T], task: Callable[[T], Task], limit_s: float, until_s: float
+) -> Iterator[tuple[T, Ended]]:
     """Each core has a child and a share; each end is reported as it comes."""
-    cores = max(1, min(len(pairs), os.cpu_count() or 1, MOST_COMPILERS))
-    ended: queue.SimpleQueue[tuple[Pair, Ended] | None] = queue.SimpleQueue()
+    cores = min(len(items), os.cpu_count() or 1, MOST_COMPILERS)
+    if not cores:
+        return
+    ended: queue.SimpleQueue[tuple[T, Ended] | None] = queue.SimpleQueue()
 
-    def work(crew: Workers, share: Sequence[Pair]) -> None:
-        ends = crew.run([task(*pair) for pair in share])
+    def work(crew: Workers, share: Sequence[T]) -> None:
+        ends = crew.run([task(item) for item in share])
         try:
-            for each in zip(takewhile(lambda pair: time.monotonic() < until_s, share), ends):
+            for each in zip(takewhile(lambda item: time.monotonic() < until_s, share), ends):
                 ended.put(each)
         finally:
             ended.put(None)
 
     with ThreadPoolExecutor(cores) as threads, ExitStack() as stack:  # the crews end first, also of broken off shares
         crews = [stack.enter_context(Workers(limit_s, ahead=0)) for _ in range(cores)]
-        shares = [threads.submit(work, crew, pairs[first::cores]) for first, crew in enumerate(crews)]
+        shares = [threads.submit(work, crew, items[first::cores]) for first, crew in enumerate(crews)]
         for _ in shares:
             yield from iter(ended.get, None)
         for share in shares:
@@ -180,7 +184,12 @@ def _until_hung(ends: Generator[Ended], cases: Sequence[BenchCase]) -> Iterator[
 
 
 def _task(do: str, contender: Contender, case: BenchCase, bundles: Index, plan: Plan) -> Task:
-    return {"do": do, **_taking_part(contender, case, bundles), "problem": asdict(case.problem), "device": plan.device}
+    return {
+        "do": do,
+        **_taking_part(contender, case, bundles),
+        "problem": case.problem.as_dict(),
+        "device": plan.device,
+    }
 
 
 def _taking_part(contender: Contender, case: BenchCase, bundles: Index) -> dict[str, Any]:
@@ -240,7 +249,7 @@ def _sessions(plan: Plan, book: Book) -> Iterator[tuple[BenchCase, list[Contende
 
 def _measure_task(case: BenchCase, able: Sequence[Contender], bundles: Index, plan: Plan) -> Task:
     parts = [_taking_part(contender, case, bundles) for contender in able]
-    about = {"problem": asdict(case.problem), "settings": asdict(plan.settings), "device": plan.device}
+    about = {"problem": case.problem.as_dict(), "settings": asdict(plan.settings), "device": plan.device}
     return {"do": "measure", "contenders": parts, **about}
 
 

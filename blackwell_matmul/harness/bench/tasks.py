@@ -27,12 +27,12 @@ CHECK_SEED = 100
 def compile_kernel(step: Step, contender: Record, problem: Record, gpu: Record, folder: str) -> dict[str, Any]:
     who = Contender(**contender)
     step(who.name)
-    return bundles.compile_into(Path(folder), who, Problem(**problem), bundles.gpu_of(gpu))
+    return bundles.compile_into(Path(folder), who, Problem.from_dict(problem), bundles.gpu_of(gpu))
 
 
 def check(step: Step, contender: Record, problem: Record, bundle: Record | None, device: str) -> dict[str, Any]:
     """One call on a poisoned output, compared with float64."""
-    who, what, place = Contender(**contender), Problem(**problem), device_named(device)
+    who, what, place = Contender(**contender), Problem.from_dict(problem), device_named(device)
     step(who.name)
     call = make_call(who, what, bundle)
     a, b = place.operands(what, CHECK_SEED)
@@ -68,7 +68,7 @@ def _errors(verdict: Verdict) -> dict[str, float | None]:
 
 def measure(step: Step, contenders: Sequence[Record], problem: Record, settings: Record, device: str) -> dict[str, Any]:
     """All contenders on one problem, interleaved. A record of one has its bundle beside it."""
-    what, place, chosen = Problem(**problem), device_named(device), protocol.Settings(**settings)
+    what, place, chosen = Problem.from_dict(problem), device_named(device), protocol.Settings(**settings)
     step("buffers")
     sets = place.sets(what)
     groups, how = {}, {}
@@ -99,7 +99,7 @@ def stress(
     step: Step, contender: Record, problem: Record, bundle: Record | None, device: str, repetitions: int
 ) -> dict[str, Any]:
     """A checked call repeated, each output poisoned before and compared bit by bit; then the same from one graph."""
-    who, what, place = Contender(**contender), Problem(**problem), device_named(device)
+    who, what, place = Contender(**contender), Problem.from_dict(problem), device_named(device)
     step(who.name)
     call = make_call(who, what, bundle)
     a, b = place.operands(what, CHECK_SEED)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.frontend.operand_majors import spans
 from blackwell_matmul.frontend.tma_coordinates import misplaced, step_of
 from blackwell_matmul.simulator.description import (
     Access,
@@ -167,7 +168,8 @@ def _repeat_bytes(shared: Any) -> int:
 
 def _requirements(tensor: Any, dims: tuple[int, ...], context: LoweringContext, store: bool) -> Callable[..., None]:
     """What a copy between this shared tensor and a box in global memory needs, checked as it is issued."""
-    shape, swizzle = tuple(tensor.shape), tensor.layout.optional_swizzle
+    swizzle, boxes = tensor.layout.optional_swizzle, 1 if store else len(spans(tensor.layout, tensor.dtype.nbits))
+    shape = (*tensor.shape[:-1], tensor.shape[-1] // boxes)
     span = 0 if swizzle is None else min(MAP_BYTES << swizzle.bits, BOX_BYTES)
     step, multiple = step_of(tensor.dtype.nbits), _repeat_bytes(tensor)
 

@@ -15,7 +15,7 @@ from blackwell_matmul.errors import SimulationError
 from blackwell_matmul.simulator.engine import Engine
 from blackwell_matmul.simulator.lowering.lower import Lowered, Main
 from blackwell_matmul.simulator.machine.cta import Cluster
-from blackwell_matmul.simulator.machine.grants import Grants
+from blackwell_matmul.simulator.machine.grants import Grants, Response
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
@@ -57,6 +57,19 @@ def timed_main(lowered: Lowered, conditions: Conditions) -> Main:
     return lowered.main_of({name: timed(mine[name], work) for name, work in works.items()})
 
 
+class Takes(Grants):
+    """A request is granted the next of the clusters that are still coming."""
+
+    def __init__(self, coming: list[list[Position]]) -> None:
+        self.coming, self.granted = coming, list[Position]()
+        super().__init__(self.granted)
+
+    def response(self, number: int) -> Response:
+        if number == len(self.granted) and self.coming:
+            self.granted.append(self.coming.pop()[0])
+        return super().response(number)
+
+
 class OneSm:
     """clusters: its own, in launch order. slots: how many fit at once."""
 
@@ -70,17 +83,13 @@ class OneSm:
         self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
         self.coming = clusters[::-1]
         self.ended = 0.0
-        figures = conditions.figures
         for _ in range(min(slots, len(clusters))):
-            self._launch(conditions.cycles(figures.ramp_ns))
+            self._launch(conditions.cycles(conditions.figures.ramp_ns))
 
     def _launch(self, time: float) -> None:
-        """The next cluster; one that takes over the work of others, is granted all that are left."""
+        """The next cluster; one that takes over the work of others, does so as long as there are some."""
         positions = self.coming.pop()
-        grants = Grants()
-        if self.simulation.lowered.cancels:
-            grants = Grants([each[0] for each in reversed(self.coming)])
-            self.coming.clear()
+        grants = Takes(self.coming) if self.simulation.lowered.cancels else Grants()
         engine: Engine = self.engine
         (cluster,) = self.simulation.clusters(positions, engine, grants)
         self.engine.begin(cluster, self.main, time + self.conditions.figures.start_cycles)

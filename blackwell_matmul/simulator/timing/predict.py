@@ -106,7 +106,7 @@ class TimedLaunch:
         self.simulation, self.gpu, self.figures = simulation, gpu, figures
         self.clusters = clusters(simulation.grid)
         self.size = math.prod(simulation.lowered.cluster)
-        self.side = max(1, min(gpu.sm_count // self.size, len(self.clusters)))
+        self.side = min(figures.clusters_at_once(gpu.sm_count, self.size), len(self.clusters))
         self.slots = resident(simulation.lowered.program, gpu)
         self.turns = math.ceil(len(self.clusters) / self.side)
         self.full = len(self.clusters) / (self.side * self.turns)  # of the turns of all SMs

@@ -46,8 +46,9 @@ class Sm:
         self.drain = Pipe()
         self.lines = Pipe()
         self.port = Pipe()
+        rate = min(conditions.bytes_per_ns / conditions.ghz, self.figures.port_bytes_per_cycle)
+        self.incoming = Bucket(rate, self.figures.burst_bytes)
         self.shared = Pipe()
-        self.incoming = Bucket(conditions.bytes_per_ns / conditions.ghz, self.figures.burst_bytes)
         self.lock = TensorMemoryLock(tensor_memory_columns)
 
     @property
@@ -86,8 +87,16 @@ class Sm:
         """A TMA load of so many rows of up to 128 bytes."""
         took = rows * self.figures.tma_row_cycles
         issued = self.tma.start(time, took)
-        through = max(issued + took, self.incoming.take(issued, count_bytes))
-        return through + self.figures.tma_cycles + self.conditions.cycles(self.conditions.latency_ns)
+        return max(issued + took + self._trip, self.arrive(issued, count_bytes))
+
+    def arrive(self, time: float, count_bytes: int) -> float:
+        """What a TMA load brings. Multicast brings as much into each SM as a load of its own would: SA has 13.7 TB/s
+        of it, and 14.6 without, where four share."""
+        return self.incoming.take(time, count_bytes) + self._trip
+
+    @property
+    def _trip(self) -> float:
+        return self.figures.tma_cycles + self.conditions.cycles(self.conditions.latency_ns)
 
     def copy(self, time: float, count_bytes: int) -> float:
         """cp.async of a warp."""
@@ -103,10 +112,17 @@ class Sm:
         free = time + figures.store_cycles + kib * figures.store_kib_cycles
         return max(free, left - figures.store_buffer_kib * figures.drain_kib_cycles), left
 
-    def move_lines(self, time: float, count_bytes: int, returns: bool) -> float:
-        """Loads and stores of a warp's own; what is loaded so is taken to lie in the L2."""
+    def store_lines(self, time: float, count_bytes: int) -> float:
+        """Stores of a warp's own."""
         took = count_bytes / self.figures.line_bytes
-        return self.lines.start(time, took) + took + returns * self.conditions.cycles(self.figures.l2_ns)
+        return self.lines.start(time, took) + took
+
+    def load_lines(self, now: float, time: float, count_bytes: int) -> float:
+        """Loads of a warp's own, from the L2. It waits for them and is ahead of the others then, who are served
+        meanwhile: their turn is by the cycle that all have come to."""
+        took = count_bytes / self.figures.line_bytes
+        served = self.lines.start(now, took) + took
+        return max(time + took, served) + self.conditions.cycles(self.figures.l2_ns)
 
     def read_shared(self, time: float, count_bytes: float) -> float:
         """By threads."""

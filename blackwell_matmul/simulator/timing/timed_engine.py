@@ -131,7 +131,11 @@ class TimedEngine(Engine):
         agent.time += work.cycles
         if isinstance(work, MoveLines):
             self.serving = work.instruction
-            agent.time = self._sm(warp.cta).move_lines(agent.time, work.count_bytes, work.returns)
+            sm = self._sm(warp.cta)
+            if work.returns:
+                agent.time = sm.load_lines(self.now, agent.time, work.count_bytes)
+            else:
+                agent.time = sm.store_lines(agent.time, work.count_bytes)
         elif isinstance(work, ReadShared):
             agent.time = self._sm(warp.cta).read_shared(agent.time, work.count_bytes)
         elif isinstance(work, MultiplySync):
@@ -235,14 +239,19 @@ class TimedEngine(Engine):
         if isinstance(work, Commit):
             sm.end_chain()
             end = max([self.now, *(self.ends[each][1] for each in op.covers if each in self.ends)])
-        elif self._served is not None and self._served[:3] == (self.now, op.warp, work) and op.cta is not op.warp.cta:
-            end = self._served[3]  # of a multicast, the same copy
         else:
-            end = work.serve(self._sm(op.warp.cta), self.now)[1]
-        self._served = self.now, op.warp, work, end
+            end = self._served_once(op, work, sm)
         self.ends[op] = self.now, end
         self.works[op] = work
         self.at(end, partial(self._complete, op))
+
+    def _served_once(self, op: AsyncOperation, work: Service, sm: Sm) -> float:
+        """Of a multicast, each copy is an operation: the SM that asks for them serves one, and all arrive."""
+        copy = self.now, op.warp, work
+        if self._served is None or self._served[:3] != copy:
+            self._served = *copy, work.serve(self._sm(op.warp.cta), self.now)[1]
+        end = self._served[3]
+        return end if op.cta is op.warp.cta else work.arrive(sm, self.now, end)
 
     def _complete(self, op: AsyncOperation) -> None:
         work = self.works.pop(op, None)

@@ -36,6 +36,10 @@ class Service(Work):
         """When its source is free, and when it is over."""
         raise NotImplementedError
 
+    def arrive(self, sm: Sm, time: float, end: float) -> float:
+        """When it is over in an SM that gets a copy of what another one has asked for, and has at this end."""
+        return end
+
 
 @dataclass(frozen=True)
 class Multiply(Service):
@@ -78,6 +82,9 @@ class Load(Service):
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
         end = sm.load(time, self.rows, self.count_bytes)
         return end, end
+
+    def arrive(self, sm: Sm, time: float, end: float) -> float:
+        return max(end, sm.arrive(time, self.count_bytes))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def test_predictions_are_those_of_today(rung):
     assert found.cycles / 1e6 == pytest.approx(TODAY[rung], rel=0.001)
 
 
-HOPPER = {"h0": 0.4060, "h1": 0.3910, "h2": 0.2803, "h3": 0.2857, "h5": 0.2739, "h7": 0.2738}
+HOPPER = {"h0": 0.4060, "h1": 0.3910, "h2": 0.2800, "h3": 0.2857, "h5": 0.2739, "h7": 0.2738}
 """On an H200 at 4096x4096x4096, at the schedules that they choose."""
 
 
@@ -96,6 +96,13 @@ def test_numbers_of_a_prediction_fit_together():
     assert found.tensor_utilisation == pytest.approx(2 * 4096**3 / 8192 / 148 / found.cycles, rel=0.02)
     assert found.ghz == pytest.approx(1.965 - 0.616 * found.tensor_utilisation, rel=0.01)
     assert found.as_dict()["kernel"] == "BlackwellMatmulV3"
+
+
+def test_ctas_that_share_an_sm_take_over_what_is_left():
+    """Five of them fit, and have seven tiles together, of 16 k-tiles."""
+    found = predict("v5", 4096, 2048, 512, schedule="block_m=128,block_n=64,block_k=32,stages=3,e_block_n=16")
+    assert found.resident == 5 and found.working > 1
+    assert found.by_resource["tensor core"] == pytest.approx(7 * 16 * 2 * 48)
 
 
 def test_a_small_problem_comes_from_the_l2_and_takes_less_at_a_higher_clock():

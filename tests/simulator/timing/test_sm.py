@@ -75,6 +75,28 @@ def test_a_store_waits_for_those_that_have_not_left():
     assert free == left - 8 * 52
 
 
+def test_warps_that_wait_for_what_they_load_do_not_keep_others_out():
+    """The first warp is far ahead when the second one comes to its load, and they wait at the same time."""
+    sm, trip = new_sm(), 220 * 1.3
+    ahead = 0.0
+    for number in range(3):
+        ahead = sm.load_lines(0, ahead, 4096)
+        assert ahead == pytest.approx((number + 1) * (256 + trip))
+    assert sm.load_lines(0, 0, 4096) == pytest.approx(4 * 256 + trip)
+
+
+def test_an_sm_of_a_hopper_gets_no_more_than_its_port_lets_through():
+    alone = Sm(Conditions(figures_of("H200"), ghz=1.5, latency_ns=500, bytes_per_ns=11100), 0)
+    every = [alone.load(0, 128, 16384) for _ in range(8)]
+    assert every[-1] - every[-2] == pytest.approx(16384 / 64)
+
+
+def test_multicast_brings_each_sm_as_much_as_a_load_of_its_own():
+    sm = Sm(Conditions(figures_of("H200"), ghz=1.5, latency_ns=500, bytes_per_ns=84), 0)
+    every = [sm.arrive(0, 16384) for _ in range(8)]
+    assert every[-1] - every[-2] == pytest.approx(16384 / 56)
+
+
 def test_warps_share_the_tensor_cores_and_the_way_from_shared_memory():
     sm = new_sm()
     assert [sm.multiply_sync(at, 100) for at in (0, 10, 500)] == [100, 200, 600]

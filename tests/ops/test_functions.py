@@ -4,8 +4,9 @@ import pytest
 import torch
 
 import blackwell_matmul
-from blackwell_matmul import InputError, UnsupportedError, gpus, torch_op
+from blackwell_matmul import InputError, UnsupportedError, gpus
 from blackwell_matmul.kernels import LADDERS, RUNGS
+from blackwell_matmul.ops import launching, placing
 
 matmul = blackwell_matmul.matmul
 
@@ -61,24 +62,31 @@ def test_empty_matrices_give_zeros(m, n, k):
 
 def test_copies_are_told():
     a, w = matrix(40, 64), matrix(72, 64)
-    assert torch_op.copies(a, w.T) == []
-    (told,) = torch_op.copies(a, w.T.contiguous())
-    assert told == "b with shape (64, 72) and strides (72, 1) is copied (9216 bytes): it is not contiguous along k."
-    assert len(torch_op.copies(a.T.contiguous().T, w.T)) == 1
-    odd = torch_op.copies(matrix(4, 7), matrix(8, 7).T)
-    assert len(odd) == 2 and "(64 bytes): k = 7 is no multiple of 8" in odd[0]
-    (shifted,) = torch_op.copies(unaligned(a), w.T)
+    assert placing.copies(a, w.T) == placing.copies(a, w.T.contiguous()) == placing.copies(transposed(a), w.T) == []
+    assert placing.copies(torch.cat([a, a], 1)[:, 8:72], w.T) == placing.copies(a[None].expand(3, 40, 64)[0], w.T) == []
+    odd = placing.copies(matrix(4, 7), matrix(8, 7).T)
+    assert len(odd) == 2 and "(64 bytes): its lines are 14 bytes apart, which is no multiple of 16" in odd[0]
+    assert odd[1].startswith("b with shape (7, 8) and strides (1, 7) is copied (128 bytes)")
+    (shifted,) = placing.copies(unaligned(a), w.T)
     assert "does not start at a multiple of 16 bytes" in shifted
+    (spread,) = placing.copies(torch.cat([a, a], 1)[:, ::2], w.T)
+    assert "neither of its last two dimensions is contiguous (strides (128, 2))" in spread
 
 
 def test_what_is_read_as_it_is_is_not_copied(monkeypatch):
     a, w = matrix(40, 64), matrix(72, 64)
     seen = []
     monkeypatch.setattr(
-        torch_op, "_kernel", lambda name: lambda m, n, k, a, b, c: seen.append((a.data_ptr(), b.data_ptr()))
+        launching,
+        "_kernel",
+        lambda name, form: lambda m, n, k, a, b, c, *rest: seen.append((a.data_ptr(), b.data_ptr())),
     )
     matmul(a, w.T, simulate=True)
-    assert seen == [(a.data_ptr(), w.data_ptr())]
+    qkv, rows = matrix(40, 192), matrix(64, 72)
+    matmul(qkv[:, 64:128], rows, simulate=True)
+    matmul(transposed(a), rows, simulate=True)
+    assert seen[:2] == [(a.data_ptr(), w.data_ptr()), (qkv.data_ptr() + 128, rows.data_ptr())]
+    assert seen[2][1] == rows.data_ptr()
 
 
 def test_gradients_are_those_of_torch():
@@ -92,8 +100,8 @@ def test_gradients_are_those_of_torch():
 def test_only_the_gradient_that_is_needed_is_computed(monkeypatch):
     a, b = matrix(24, 32), matrix(32, 16, seed=1).requires_grad_()
     product, kernels = matmul(a, b, simulate=True), []
-    original = torch_op._kernel
-    monkeypatch.setattr(torch_op, "_kernel", lambda name: kernels.append(name) or original(name))
+    original = launching._kernel
+    monkeypatch.setattr(launching, "_kernel", lambda name, form: kernels.append(name) or original(name, form))
     product.sum().backward()
     assert a.grad is None and b.grad is not None and len(kernels) == 1
 
@@ -140,11 +148,13 @@ def test_cpu_tensors_are_simulated_only_when_asked():
     "a, b, reason",
     [
         (matrix(4, 4), matrix(5, 4), r"a has shape \(4, 4\) and b \(5, 4\); a has as many columns as b has rows"),
-        (matrix(4, 4)[None], matrix(4, 4), r"a has shape \(1, 4, 4\); it must be a matrix \(m, k\)"),
-        (matrix(4, 4).float(), matrix(4, 4).float(), "a is torch.float32; matmul takes torch.float16"),
+        (matrix(4, 4)[0], matrix(4, 4), r"a has shape \(4,\) and b \(4, 4\); both must have two dimensions or more"),
+        (matrix(4, 4).expand(2, 4, 4), matrix(4, 4).expand(3, 4, 4), "their batches differ"),
+        (matrix(4, 4).float(), matrix(4, 4).float(), "a is torch.float32; it must be torch.float16 or torch.bfloat16"),
+        (matrix(4, 4).to(torch.float8_e5m2), matrix(4, 4).to(torch.float8_e5m2), "scaled_mm takes it"),
         (matrix(4, 4), matrix(4, 4).bfloat16(), "a is torch.float16 on cpu and b is torch.bfloat16 on cpu"),
         (matrix(4, 4), matrix(4, 4).to("meta"), "both must be alike"),
-        (3, matrix(4, 4), "a is 3; matmul takes two tensors"),
+        (3, matrix(4, 4), "a is 3; it must be a tensor"),
     ],
 )
 def test_what_does_not_fit_gets_one_sentence(a, b, reason):
@@ -154,14 +164,14 @@ def test_what_does_not_fit_gets_one_sentence(a, b, reason):
 
 
 def test_a_gpu_without_rungs_is_named(monkeypatch):
-    monkeypatch.setattr(torch_op, "LADDERS", {"sm_100a": LADDERS["sm_100a"]})
+    monkeypatch.setattr(launching, "LADDERS", {"sm_100a": LADDERS["sm_100a"]})
     with pytest.raises(UnsupportedError, match=r"no kernel for B300 \(sm_103a\) yet; it has some for sm_100a"):
-        torch_op._rung(gpus.GPUS["B300"], 64, 64, 64, torch.float16)
+        launching.best_rung(gpus.GPUS["B300"], 64, 64, 64, torch.float16)
 
 
 @pytest.mark.parametrize("n, rung", [(64, LADDERS["sm_100a"][0]), (65, "v0")])
 def test_the_best_rung_that_takes_the_shape_is_used(n, rung):
-    assert torch_op._rung(gpus.GPUS["B200"], 128, n, 64, torch.float16) == rung
+    assert launching.best_rung(gpus.GPUS["B200"], 128, n, 64, torch.float16) == rung
 
 
 def test_every_ladder_names_rungs_of_known_targets():

@@ -1,0 +1,219 @@
+"""V7: what a model multiplies.
+
+New against V6: A and B are contiguous along k or along their rows, as a transposed view is; there is a matrix for each
+batch; and before a strip leaves, it gets what `Epilogue` says: scales, a residual, a bias, an activation. `form` says
+which, when the kernel is compiled.
+"""
+
+from tilus import DataType, SharedTensor, float32, int32, void_p
+from tilus.utils import cdiv
+
+from blackwell_matmul.form import PLAIN, Form
+from blackwell_matmul.kernels.finishing import FinishingScript
+from blackwell_matmul.kernels.operands import lines
+from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.scheduling.tcgen05_strips import pair_layout, strip_layout
+
+
+class BlackwellMatmulV7(FinishingScript):
+    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; lines of A, B and C are multiples of 16 bytes apart, as
+    TMA needs them."""
+
+    features = ("tma", "ring", "specialised", "grouped", "clc", "pairs", "forms")
+
+    def __init__(
+        self,
+        dtype: DataType,
+        block_m: int,
+        block_n: int,
+        block_k: int,
+        e_block_n: int,
+        stages: int,
+        group_m: int,
+        form: Form = PLAIN,
+    ):
+        super().__init__()
+        self.dtype = dtype
+        self.take_form(form)
+        self.block_m = block_m
+        self.block_n = block_n
+        self.block_k = block_k
+        self.e_block_n = e_block_n
+        self.stages = stages
+        self.group_m = group_m
+        self.half_m = block_m // 2
+        self.half_n = block_n // 2
+        self.sum_layout = strip_layout(self.half_m, e_block_n)
+        self.pair_layout = pair_layout(self.half_m, e_block_n)
+
+    def __call__(
+        self,
+        m: int32,
+        n: int,
+        k: int,
+        a_ptr: void_p,
+        b_ptr: void_p,
+        c_ptr: void_p,
+        bias_ptr: void_p = 0,
+        residual_ptr: void_p = 0,
+        scale_a_ptr: void_p = 0,
+        scale_b_ptr: void_p = 0,
+        batches: int32 = 1,
+    ):
+        # The grid: two CTAs for each tile of C. Those for which an SM has room start, and compute the tiles of the
+        # others. Tensor memory has 128 lanes, a row of the CTA's half of the tile in each, and a warp can load 32 of
+        # them: hence four warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
+        tiles = GroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
+        self.of_a_batch: int32 = cdiv(m, self.block_m) * cdiv(n, self.block_n)
+        self.attrs.blocks = 2 * batches * self.of_a_batch
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 7
+        rank = self.cluster.blockRank
+
+        self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
+        self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
+
+        # On-chip memory: shared memory for this CTA's halves of `stages` k-tiles of A and B, a strip of C and the
+        # answer to a request.
+        s_a = self.shared_tensor(dtype=self.dtype, shape=lines(self.a_k, [self.stages], self.half_m, self.block_k))
+        s_b = self.shared_tensor(dtype=self.dtype, shape=lines(self.b_k, [self.stages], self.half_n, self.block_k))
+        s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.half_m, self.e_block_n // self.columns_of_c])
+        s_answer = self.shared_tensor(dtype=int32, shape=[4])
+
+        # Barriers: a stage is full, at the leader, after one arrival and all the bytes of both CTAs that it announces,
+        # and empty after one, by tcgen05.commit; an accumulator is full after one, by tcgen05.commit, and empty, at
+        # the leader, after one of each thread of both CTAs that stores; an answer is there when its bytes are, and may
+        # be overwritten when every thread of both has told the leader. What `ring` tells is that TMA has written and
+        # the tensor core has read, which is no thread's doing: an acquire for the cluster would be in vain.
+        ring = Ring(self.stages)
+        sums = Ring(2, empties=2 * 128, scope="cluster")
+        answers = Ring(1, empties=2 * 7 * 32, scope="cluster")
+        self.cluster.sync()  # every warp of both sees the initialised barriers
+
+        # Two accumulators in tensor memory, of both CTAs at once: both have started.
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, self.half_m, self.block_n], cta_group=2)
+        # While a CTA may still allocate, no other on its SM can, though columns are free ("tcgen05.alloc"): pass it on.
+        with self.single_warp():
+            self.tcgen05.relinquish_alloc_permit(cta_group=2)
+        self.sync()  # every warp sees the address of t_acc
+
+        # Main loop of the warp that loads.
+        with self.single_warp(4):
+            tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
+            tile: int32 = self.blockIdx.x // 2
+            while True:
+                batch: int32 = tile // self.of_a_batch
+                row, column = tiles.place(tile % self.of_a_batch)
+                offset_m: int32 = row * self.block_m + rank * self.half_m
+                offset_n: int32 = column * self.block_n + rank * self.half_n
+                # What lies outside of A and B arrives as zeros, which add nothing.
+                for offset_k in range(0, k, self.block_k):
+                    ring.wait_empty()
+                    # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
+                    full = ring.full()
+                    if rank == 0:
+                        with self.single_thread():
+                            self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
+                    else:
+                        full = self.cluster.map_shared_addr(full, target_rank=0)
+                    stage = ring.stage
+                    self.a.load(s_a[stage], batch, offset_m, offset_k, full)
+                    self.b.load(s_b[stage], batch, offset_n, offset_k, full)
+                    ring.advance()
+                another, tile = self.next_tile(answers, s_answer)
+                if not another:
+                    break
+
+        # Main loop of the warp that multiplies, for both CTAs.
+        with self.single_warp(5):
+            while True:
+                if rank == 0:
+                    sums.wait_empty()
+                    for offset_k in range(0, k, self.block_k):
+                        # TMA writes through the async proxy, like the tensor cores read: a wait is enough, no fence.
+                        ring.wait_full()
+                        # The first k-tile overwrites what tensor memory happens to hold. The MMA is asynchronous:
+                        # commit makes the barriers of both CTAs track the MMAs of this thread so far
+                        # ("tcgen05.commit").
+                        stage = ring.stage
+                        t_a = s_a[stage] if self.a_k else s_a[stage].transpose()
+                        t_b = s_b[stage].transpose() if self.b_k else s_b[stage]
+                        self.tcgen05.mma(t_a, t_b, t_acc[sums.stage], enable_input_d=offset_k != 0, cta_group=2)
+                        self.tcgen05.commit(mbarrier=ring.empty(), cta_group=2, multicast_mask=0b11)
+                        ring.advance()
+                    self.tcgen05.commit(mbarrier=sums.full(), cta_group=2, multicast_mask=0b11)
+                    sums.advance()
+                another, _ = self.next_tile(answers, s_answer)
+                if not another:
+                    break
+
+        # Main loop of the warp that asks, for both CTAs. After "no" it must not ask again, nor exit before the answer
+        # is there ("clusterlaunchcontrol.try_cancel").
+        with self.single_warp(6):
+            while True:
+                if rank == 0:
+                    answers.wait_empty()
+                    self.mbarrier.arrive_and_expect_tx_multicast(
+                        answers.full(), transaction_bytes=s_answer.nbytes, multicast_mask=0b11, scope="cluster"
+                    )
+                    self.clc.try_cancel(s_answer, mbarrier=answers.full(), multicast=True)
+                another, _ = self.next_tile(answers, s_answer)
+                if not another:
+                    break
+
+        # Epilogue: the warps that store, while the next tile is multiplied.
+        with self.warp_group(0, 4):
+            tile: int32 = self.blockIdx.x // 2
+            while True:
+                batch: int32 = tile // self.of_a_batch
+                row, column = tiles.place(tile % self.of_a_batch)
+                offset_m: int32 = row * self.block_m + rank * self.half_m
+                offset_n: int32 = column * self.block_n
+                sums.wait_full()
+                # Tensor memory -> registers -> shared memory -> global memory, one strip of columns at a time.
+                for e_offset_n in range(0, self.block_n, self.e_block_n):
+                    # Loads are asynchronous too: the registers hold nothing before the wait ("tcgen05.wait").
+                    t_strip = self.tcgen05.slice(
+                        t_acc[sums.stage], [0, e_offset_n], [0, 1], [self.half_m, self.e_block_n]
+                    )
+                    r_strip = self.tcgen05.load(t_strip)
+                    self.tcgen05.wait_load()
+                    # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
+                    # all meet.
+                    r_c = self.finish(r_strip, batch, offset_m, offset_n + e_offset_n)
+                    self.store_shared(s_c, r_c.to(self.c_dtype))
+                    self.fence.proxy_async(space="shared")
+                    self.sync()
+                    with self.single_warp():
+                        # What lies outside of C is not stored.
+                        columns = (offset_n + e_offset_n) // self.columns_of_c
+                        self.tma.shared_to_global(s_c, self.g_c, offsets=[batch, offset_m, columns], dims=[1, 2])
+                        # Shared memory may change, and the CTA may exit, once TMA has read s_c: `read` waits for that
+                        # alone. Only the thread that issued the store waits ("cp.async.bulk.wait_group"): the sync
+                        # tells the others.
+                        self.tma.commit_group()
+                        self.tma.wait_group(n=0, read=True)
+                    self.sync()
+                self.mbarrier.arrive_and_expect_tx_remote(
+                    sums.empty(), transaction_bytes=0, target_rank=0, scope="cluster"
+                )
+                sums.advance()
+                another, tile = self.next_tile(answers, s_answer)
+                if not another:
+                    break
+
+        # Tensor memory must be given back before the CTA exits ("tcgen05.dealloc"), by both; and while the other one
+        # may still read the shared memory of this one, or tell its barriers, it must not exit.
+        self.cluster.sync()
+        self.tcgen05.dealloc(t_acc)
+
+    def next_tile(self, answers: Ring, s_answer: SharedTensor):
+        """Whether there is another tile, and which: that of the pair that will not start."""
+        answers.wait_full()
+        another, block = self.clc.query_response(s_answer)
+        # Read through the generic proxy, overwritten through the async proxy: each reader fences, then tells.
+        self.fence.proxy_async(space="shared")
+        self.mbarrier.arrive_and_expect_tx_remote(answers.empty(), transaction_bytes=0, target_rank=0, scope="cluster")
+        answers.advance()
+        return another, block.x // 2

@@ -1,0 +1,137 @@
+"""`FinishingScript`: what `Epilogue` says, done to strips of sums in registers, for rungs that end with it."""
+
+from tilus import RegisterTensor, boolean, float32, int32, void_p
+
+from blackwell_matmul.form import PLAIN, Form
+from blackwell_matmul.kernels.forms import check_call, pinned_form, problem_of
+from blackwell_matmul.kernels.matmul import MatmulScript
+from blackwell_matmul.kernels.operands import Operand, lines
+
+ERFC = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+"""Of t = 1 / (1 + 0.3275911 x): erfc(x) to 1.5e-7 for x >= 0 (Handbook of Mathematical Functions, 7.1.26)."""
+
+SQRT_HALF, TANH_SCALE, TANH_CUBE = 0.7071067811865476, 1.5957691216057308, 0.044715
+"""Of torch's GELU: x / sqrt(2); and 2 sqrt(2 / pi), as 1 + tanh(y) = 2 / (1 + exp(-2 y))."""
+
+
+class FinishingScript(MatmulScript):
+    """A rung with a `form`. Its `__call__` calls `open_epilogue` once, and `finish` with each strip; override
+    `finish` for an epilogue of your own."""
+
+    features = ()
+
+    @classmethod
+    def check_arguments(cls, m, n, k, a, b, c, bias=0, residual=0, scale_a=0, scale_b=0, batches=1):
+        """As `MatmulScript` has it, and: A and B may be contiguous along their rows, or slices of larger ones; with
+        batches they are [batches, rows, k], or one for all. 0: no such tensor."""
+        check_call(m, n, k, a, b, c, bias, residual, scale_a, scale_b, batches)
+
+    @classmethod
+    def problem_of(cls, knobs, *args):
+        problem = problem_of(pinned_form(knobs.pop("form", PLAIN)), args)
+        return problem, {} if problem.form == PLAIN else {"form": problem.form}
+
+    def take_form(self, form: Form):
+        """Of `__init__`, where `dtype` is set: what the methods here use."""
+        self.form = form
+        self.c_dtype = self.type_named(form.out) if form.out else self.type_of_c(self.dtype)
+        self.cta_group = 2 if "pairs" in self.features else 1  # CTAs that share the mbarriers of a stage
+        self.columns_of_c = form.epilogue.columns_of_c
+        self.a_k, self.b_k = form.a_major == "k", form.b_major == "k"
+
+    def open_operands(self, batches: int32, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        """Views of A, B and C, in the order in which memory has them."""
+        line_a = self.form.a_stride if self.form.a_stride else k if self.a_k else m
+        line_b = self.form.b_stride if self.form.b_stride else k if self.b_k else n
+        of_a = self.form.a_batch_stride if self.form.a_batch_stride else line_a * (m if self.a_k else k)
+        of_b = self.form.b_batch_stride if self.form.b_batch_stride else line_b * (n if self.b_k else k)
+        g_a = self.global_view(
+            a_ptr,
+            dtype=self.dtype,
+            shape=lines(self.a_k, [batches if self.form.a_batched else 1], m, k),
+            strides=[of_a, line_a, 1],
+        )
+        g_b = self.global_view(
+            b_ptr,
+            dtype=self.dtype,
+            shape=lines(self.b_k, [batches if self.form.b_batched else 1], n, k),
+            strides=[of_b, line_b, 1],
+        )
+        self.a = Operand(g_a, self.a_k, self.form.a_batched, self.cta_group)
+        self.b = Operand(g_b, self.b_k, self.form.b_batched, self.cta_group)
+        columns = n // self.columns_of_c
+        line_c = self.form.c_stride if self.form.c_stride else columns
+        self.g_c = self.global_view(
+            c_ptr, dtype=self.c_dtype, shape=[batches, m, columns], strides=[m * line_c, line_c, 1]
+        )
+
+    def open_epilogue(
+        self,
+        batches: int32,
+        m: int32,
+        n: int,
+        bias_ptr: void_p,
+        residual_ptr: void_p,
+        scale_a_ptr: void_p,
+        scale_b_ptr: void_p,
+    ):
+        """Views of what the epilogue reads. Batches lie one behind the other, and share bias and scales."""
+        if self.form.epilogue.bias:
+            self.g_bias = self.global_view(bias_ptr, dtype=self.c_dtype, shape=[1, n])
+        if self.form.epilogue.residual:
+            self.g_residual = self.global_view(residual_ptr, dtype=self.c_dtype, shape=[batches, m, n])
+        if self.form.epilogue.scale == "rowwise":
+            self.g_scale_a = self.global_view(scale_a_ptr, dtype=float32, shape=[m, 1])
+            self.g_scale_b = self.global_view(scale_b_ptr, dtype=float32, shape=[1, n])
+        if self.form.epilogue.scale == "tensor":
+            self.g_scale_a = self.global_view(scale_a_ptr, dtype=float32, shape=[1, 1])
+            self.g_scale_b = self.global_view(scale_b_ptr, dtype=float32, shape=[1, 1])
+
+    def finish(self, r_sum: RegisterTensor, batch: int32, row: int32, column: int32):
+        """A strip of sums, of which [row, column] is the first, as it is stored; what is beyond C is not."""
+        rows, columns = r_sum.shape
+        if self.form.epilogue.scale == "rowwise":
+            r_sum *= self.load_global(self.g_scale_a, offsets=[row, 0], shape=[rows, 1])
+            r_sum *= self.load_global(self.g_scale_b, offsets=[0, column], shape=[1, columns])
+        if self.form.epilogue.scale == "tensor":
+            r_sum *= self.load_global(self.g_scale_a, offsets=[0, 0], shape=[1, 1])
+            r_sum *= self.load_global(self.g_scale_b, offsets=[0, 0], shape=[1, 1])
+        if self.form.epilogue.alpha != 1:
+            r_sum *= self.form.epilogue.alpha
+        if self.form.epilogue.residual:
+            r_residual = self.load_global(
+                self.g_residual, offsets=[batch, row, column], shape=[rows, columns], dims=[1, 2]
+            )
+            r_sum += r_residual.to(float32) * self.form.epilogue.beta
+        if self.form.epilogue.bias:
+            r_bias = self.load_global(self.g_bias, offsets=[0, column], shape=[1, columns])
+            r_sum += r_bias.to(float32)
+        return self.gated(r_sum) if self.columns_of_c == 2 else self.activated(r_sum)
+
+    def activated(self, r: RegisterTensor):
+        activation = self.form.epilogue.activation
+        if activation == "relu":
+            r = self.maximum(r, self.register_tensor(dtype=float32, shape=[1, 1], init=0.0))
+        if activation == "gelu":  # max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), without cancellation
+            r_size = self.abs(r)
+            r_t = 1.0 / (r_size * (0.3275911 * SQRT_HALF) + 1.0)
+            r_erfc = r_t * ERFC[4] + ERFC[3]
+            r_erfc = r_erfc * r_t + ERFC[2]
+            r_erfc = r_erfc * r_t + ERFC[1]
+            r_erfc = (r_erfc * r_t + ERFC[0]) * r_t * self.exp(r_size * r_size * -0.5)
+            r = (r + r_size) * 0.5 - r_size * r_erfc * 0.5
+        if activation == "gelu_tanh":
+            r = r / (self.exp((r * r * r * TANH_CUBE + r) * -TANH_SCALE) + 1.0)
+        if activation == "silu":
+            r = r / (self.exp(-r) + 1.0)
+        return r
+
+    def gated(self, r: RegisterTensor):
+        """silu of the first column of each pair, times the second."""
+        self.annotate_layout(r, self.sum_layout)
+        r_pairs = self.view(r, layout=self.pair_layout)
+        r_first = self.register_tensor(dtype=boolean, shape=[1, 1, 2], init=lambda row, pair, which: which == 0)
+        r_zero = self.register_tensor(dtype=float32, shape=[1, 1, 1], init=0.0)
+        r_gate = self.sum(self.where(r_first, r_pairs, r_zero), dim=2)
+        r_up = self.sum(self.where(r_first, r_zero, r_pairs), dim=2)
+        return r_gate / (self.exp(-r_gate) + 1.0) * r_up

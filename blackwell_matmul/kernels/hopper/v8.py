@@ -1,0 +1,244 @@
+"""V8: what a model multiplies.
+
+New against V7: A and B are contiguous along k or along their rows, as a transposed view is; there is a matrix for each
+batch; and before a strip leaves, it gets what `Epilogue` says: scales, a residual, a bias, an activation. `form` says
+which, when the kernel is compiled.
+"""
+
+from tilus import DataType, float32, int32, uint16, uint32, void_p
+from tilus.utils import cdiv
+
+from blackwell_matmul.form import PLAIN, Form
+from blackwell_matmul.kernels.finishing import FinishingScript
+from blackwell_matmul.kernels.operands import lines
+from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, pair_layout, strip_layout
+
+
+class HopperMatmulV8(FinishingScript):
+    """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; lines of A, B and C are multiples of 16 bytes apart, as
+    TMA needs them."""
+
+    target = "sm_90a"
+    mma = "wgmma"
+    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "split_k", "forms")
+
+    def __init__(
+        self,
+        dtype: DataType,
+        block_m: int,
+        block_n: int,
+        block_k: int,
+        e_block_n: int,
+        stages: int,
+        consumers: int,
+        group_m: int,
+        cluster_m: int,
+        split_k: int,
+        sm_count: int,
+        form: Form = PLAIN,
+    ):
+        super().__init__()
+        self.dtype = dtype
+        self.take_form(form)
+        self.block_m = block_m
+        self.block_n = block_n
+        self.block_k = block_k
+        self.e_block_n = e_block_n
+        self.stages = stages
+        self.consumers = consumers
+        self.cluster_m = cluster_m
+        self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
+        self.split_k = split_k
+        self.cluster_ctas = cluster_m * split_k
+        self.clusters = max(1, sm_count // self.cluster_ctas)
+        self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
+        self.strips = block_n // e_block_n
+        self.buffers = min(2, self.strips)
+        self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
+        self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
+        self.sum_layout = accumulator_layout(MMA_ROWS, e_block_n)
+        self.pair_layout = pair_layout(MMA_ROWS, e_block_n)
+
+    def __call__(
+        self,
+        m: int32,
+        n: int,
+        k: int,
+        a_ptr: void_p,
+        b_ptr: void_p,
+        c_ptr: void_p,
+        bias_ptr: void_p = 0,
+        residual_ptr: void_p = 0,
+        scale_a_ptr: void_p = 0,
+        scale_b_ptr: void_p = 0,
+        batches: int32 = 1,
+    ):
+        # The grid: a CTA for an SM, in clusters, but no more than the rounds need: 512 tiles take 132 SMs four rounds,
+        # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
+        # the tile each; one more warp loads.
+        self.of_a_batch: int32 = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
+        count = batches * self.of_a_batch
+        rounds = (count - 1) // self.clusters + 1  # one without tiles, too
+        self.attrs.blocks = cdiv(count, rounds) * self.cluster_ctas
+        self.attrs.cluster_blocks = self.cluster_ctas
+        self.attrs.warps = 4 * self.consumers + 1
+        self.share = self.cluster.blockRank % self.cluster_m  # of B, and which of the cluster's tiles
+        self.part = self.cluster.blockRank // self.cluster_m % self.split_k  # of K
+        first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
+        k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
+        tiles = GroupedTiles(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
+
+        self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
+        self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
+        if self.split_k > 1:  # the sums that CTAs give each other, in two places that take turns
+            shape = [2, self.clusters * self.cluster_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
+            self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
+
+        # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
+        share_n = self.block_n // self.cluster_m
+        s_a = self.shared_tensor(
+            dtype=self.dtype, shape=lines(self.a_k, [self.stages, self.consumers], MMA_ROWS, self.block_k)
+        )
+        s_b = self.shared_tensor(dtype=self.dtype, shape=lines(self.b_k, [self.stages], self.block_n, self.block_k))
+        strip = [self.consumers, self.buffers, MMA_ROWS, self.e_block_n // self.columns_of_c]
+        s_c = self.shared_tensor(dtype=self.c_dtype, shape=strip)
+        s_b_shares = self.reshape_shared(s_b, lines(self.b_k, [self.stages], [self.cluster_m, share_n], self.block_k))
+
+        # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
+        # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
+        ring = Ring(self.stages, empties=self.cluster_m * self.consumers)
+        self.given = self.mbarrier.alloc(counts=[self.split_k for _ in range(self.consumers)])
+        self.cluster.sync()  # every warp of every CTA sees the initialised barriers
+
+        # Main loop of the warp that loads.
+        with self.single_warp(4 * self.consumers):
+            tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
+            mask: uint16 = self.sharers << (self.part * self.cluster_m)
+            offset_k: int32 = first_k * self.block_k
+            step_k: int32 = self.block_k
+            tile: int32 = self.blockIdx.x // self.cluster_ctas
+            while tile < count:
+                batch: int32 = tile // self.of_a_batch
+                row, column = tiles.place(tile % self.of_a_batch)
+                offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+                # What lies outside of A and B arrives as zeros, which add nothing.
+                for _ in range(k_tiles):
+                    ring.wait_empty()
+                    stage, full = ring.stage, ring.full()
+                    # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
+                    for part in self.range(0, self.consumers, 1, unroll="all"):
+                        self.a.load(s_a[stage, part], batch, offset_m + part * MMA_ROWS, offset_k, full)
+                    # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
+                    share = s_b_shares[stage, self.share] if self.b_k else s_b_shares[stage, :, self.share]
+                    self.b.multicast(share, batch, offset_n + self.share * share_n, offset_k, full, mask)
+                    ring.advance()
+                    offset_k += step_k
+                step_k = -step_k  # the next tile begins with the k-tile that this one ended with
+                offset_k += step_k
+                tile += self.gridDim.x // self.cluster_ctas
+            # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
+            for _ in range(self.stages):
+                ring.wait_empty()
+                ring.advance()
+
+        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        self.s_a, self.s_b, self.s_c = s_a, s_b, s_c
+        with self.warp_group(0, 4):
+            self.consume(0, ring, tiles, count, k_tiles)
+        if self.consumers == 2:
+            with self.warp_group(4, 4):
+                self.consume(1, ring, tiles, count, k_tiles)
+
+    def consume(self, which: int, ring: Ring, tiles: GroupedTiles, count: int32, k_tiles: int32):
+        """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
+        # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
+        ring.stage, ring.phase = 0, 0
+        turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
+        tile: int32 = self.blockIdx.x // self.cluster_ctas
+        while tile < count:
+            batch: int32 = tile // self.of_a_batch
+            row, column = tiles.place(tile % self.of_a_batch)
+            offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+            r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
+            for _ in range(k_tiles):
+                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                ring.wait_full()
+                stage = ring.stage
+                # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
+                # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+                self.wgmma.fence()
+                t_a = self.s_a[stage, which] if self.a_k else self.s_a[stage, which].transpose()
+                t_b = self.s_b[stage].transpose() if self.b_k else self.s_b[stage]
+                self.wgmma.mma(t_a, t_b, r_acc)
+                self.wgmma.commit_group()
+                self.wgmma.wait_group(0)
+                # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA that
+                # shares B writes into this stage, so every one is told. What is told is that reads are over, and
+                # waiting for their group has made sure of that: an arrival that releases to the whole cluster would
+                # wait again, and take a quarter of the kernel's time.
+                with self.single_thread(0):
+                    for sharer in range(self.cluster_m):
+                        target = self.part * self.cluster_m + sharer
+                        self.mbarrier.arrive_and_expect_tx_remote(
+                            ring.empty(), transaction_bytes=0, target_rank=target, scope="cta"
+                        )
+                ring.advance()
+
+            # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time; of a tile that
+            # several CTAs compute, each finishes every so-many-th strip. First it gives away its part of the others.
+            self.annotate_layout(r_acc, self.acc_layout)
+            r_strips = self.view(r_acc, layout=self.strip_layout)
+            if self.split_k > 1:
+                for strip in self.range(0, self.strips, 1, unroll="all"):
+                    if strip % self.split_k != self.part:
+                        offsets = [turn, self.blockIdx.x, which, strip, 0, 0]
+                        self.store_global(self.g_parts, r_strips[0, strip], offsets=offsets, dims=[4, 5])
+                self.sync()
+                with self.single_thread(0):
+                    for other in range(self.split_k):
+                        self.mbarrier.arrive_and_expect_tx_remote(
+                            self.given[which], transaction_bytes=0, target_rank=self.share + other * self.cluster_m
+                        )
+                # Who has passed this has also read what it was given of the tile before: that place is free again.
+                self.mbarrier.wait(self.given[which], phase=turn, scope="cluster")
+            with self.single_warp():
+                self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
+            for strip in self.range(0, self.strips, 1, unroll="all"):
+                if strip % self.split_k == self.part:
+                    r_sum = r_strips[0, strip]
+                    if self.split_k > 1:
+                        for other in self.range(1, self.split_k, 1, unroll="all"):
+                            rank = self.cluster.blockRank
+                            giver = self.blockIdx.x - rank + (rank + other * self.cluster_m) % self.cluster_ctas
+                            offsets = [turn, giver, which, strip, 0, 0]
+                            r_sum += self.load_global(
+                                self.g_parts, offsets=offsets, shape=[MMA_ROWS, self.e_block_n], dims=[4, 5]
+                            )
+                    # Two buffers take turns: this one is free when at most the other is still read. Only the thread
+                    # that issued the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.
+                    with self.single_warp():
+                        self.tma.wait_group(n=self.buffers - 1, read=True)
+                    self.sync()
+                    # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
+                    # all meet.
+                    buffer = strip // self.split_k % self.buffers
+                    at_m, at_n = offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n
+                    r_c = self.finish(r_sum, batch, at_m, at_n)
+                    self.store_shared(self.s_c[which, buffer], r_c.to(self.c_dtype))
+                    self.fence.proxy_async(space="shared")
+                    self.sync()
+                    with self.single_warp():
+                        # What lies outside of C is not stored.
+                        offsets = [batch, at_m, at_n // self.columns_of_c]
+                        self.tma.shared_to_global(self.s_c[which, buffer], self.g_c, offsets=offsets, dims=[1, 2])
+                        self.tma.commit_group()
+            turn ^= 1
+            tile += self.gridDim.x // self.cluster_ctas
+
+        # The CTA may exit once TMA has read the last strips.
+        with self.single_warp():
+            self.tma.wait_group(n=0, read=True)

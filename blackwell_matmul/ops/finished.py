@@ -1,0 +1,47 @@
+"""An epilogue by torch: of products that no kernel computes, and the way back through one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+ACTIVATED = {
+    "none": lambda z: z,
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda z: functional.gelu(z, approximate="tanh"),
+    "silu": functional.silu,
+    "swiglu": lambda z: functional.silu(z[..., 0::2]) * z[..., 1::2],
+}
+"""By the names of `form.ACTIVATIONS`."""
+
+
+def finished(z: Tensor, extras: Any) -> Tensor:
+    """What `extras` says, done to a product in fp32."""
+    if extras.scale_a is not None:
+        z = z * extras.scale_a.reshape(-1, 1) * extras.scale_b.reshape(1, -1)
+    z = z * extras.alpha
+    if extras.residual is not None:
+        z = z + extras.beta * extras.residual
+    if extras.bias is not None:
+        z = z + extras.bias
+    return ACTIVATED[extras.activation](z)
+
+
+def through_activation(grad: Tensor, z: Tensor, activation: str) -> Tensor:
+    """The gradient with respect to z, what the activation was applied to."""
+    aten = torch.ops.aten
+    if activation == "relu":
+        return aten.threshold_backward(grad, z, 0)
+    if activation in ("gelu", "gelu_tanh"):
+        return aten.gelu_backward(grad, z, approximate="tanh" if activation == "gelu_tanh" else "none")
+    if activation == "silu":
+        return aten.silu_backward(grad, z)
+    if activation == "swiglu":
+        gate, up = z[..., 0::2], z[..., 1::2]
+        of_gate = aten.silu_backward(grad * up, gate.contiguous())
+        return torch.stack((of_gate, grad * functional.silu(gate)), -1).flatten(-2)
+    return grad

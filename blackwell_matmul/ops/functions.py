@@ -1,0 +1,153 @@
+"""`matmul`, `linear`, `bmm`, `baddbmm`, `scaled_mm`: named and called as torch's, and each one launch.
+
+CUDA tensors run on their GPU. CPU tensors are refused, unless `simulate` is true: then the simulator runs the kernel as
+on a B200. All work with autograd, with torch.compile and in a captured CUDA graph; no operand is copied that TMA can
+read where it is (`placing.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.ops.finished import ACTIVATED
+from blackwell_matmul.ops.library import Tensors, run
+from blackwell_matmul.ops.operand_checks import check_activation, check_tensors, plain_number
+
+PLAIN_TYPES = (Tensor, Parameter)
+
+
+def matmul(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
+    """a[.., m, k] @ b[.., k, n] of float16 or bfloat16, accumulated in float32; batches broadcast as torch.matmul's do.
+
+    Raises InputError for what does not fit, UnsupportedError where no kernel runs.
+    """
+    check_tensors(a=a, b=b)
+    if a.dim() < 2 or b.dim() < 2:
+        raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; both must have two dimensions or more.")
+    if a.dim() == b.dim() == 2:
+        return _call(a, b, simulate=simulate)
+    if b.dim() == 2:
+        return _call(a.flatten(0, -2), b, simulate=simulate).unflatten(0, a.shape[:-1])
+    batch = _broadcast(a, b)
+    return _call(_flat(a, batch), _flat(b, batch), simulate=simulate).unflatten(0, batch)
+
+
+def _broadcast(a: Tensor, b: Tensor) -> torch.Size:
+    try:
+        return torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; their batches differ.") from None
+
+
+def _flat(x: Tensor, batch: torch.Size) -> Tensor:
+    """[batches, rows, columns], or the one matrix that all batches share."""
+    if x.shape[:-2].numel() == 1:
+        return x.reshape(x.shape[-2:])
+    return x.expand(*batch, *x.shape[-2:]).flatten(0, -3)
+
+
+def linear(
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    activation: str = "none",
+    *,
+    residual: Tensor | None = None,
+    beta: float = 1.0,
+    simulate: bool = False,
+) -> Tensor:
+    """activation(x[.., k] @ w[n, k].T + beta * residual[.., n] + bias[n]), as one kernel.
+
+    activation: "none", "relu", "gelu", "gelu_tanh", "silu", or "swiglu": column j is silu(column 2j) * (column 2j + 1),
+    and the result has n / 2 columns. Where a gradient is wanted, torch applies the activation, which needs what it was
+    applied to. Raises InputError for what does not fit, UnsupportedError where no kernel runs.
+    """
+    check_tensors(x=x, w=w, **{name: t for name, t in (("bias", bias), ("residual", residual)) if t is not None})
+    if w.dim() != 2 or x.dim() < 1 or x.shape[-1] != w.shape[1]:
+        raise InputError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; they must be (.., k) and (n, k).")
+    check_activation(activation, w.shape[0])
+    flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    kept = residual if residual is None or x.dim() == 2 else residual.reshape(-1, residual.shape[-1])
+    late = activation != "none" and _wanted((x, w, bias, residual))
+    inside = "none" if late else activation
+    made = _call(
+        flat, w.T, (bias, kept, None, None), activation=inside, beta=plain_number("beta", beta), simulate=simulate
+    )
+    made = made if x.dim() == 2 else made.unflatten(0, x.shape[:-1]) if x.dim() > 2 else made[0]
+    return ACTIVATED[activation](made) if late else made
+
+
+def bmm(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
+    """a[batch, m, k] @ b[batch, k, n], as torch.bmm."""
+    check_tensors(a=a, b=b)
+    if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0]:
+        raise InputError(
+            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; bmm takes (batch, m, k) and (batch, k, n)."
+        )
+    return _call(a, b, simulate=simulate)
+
+
+def baddbmm(
+    residual: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: float = 1.0, simulate: bool = False
+) -> Tensor:
+    """beta * residual + alpha * (a[batch, m, k] @ b[batch, k, n]), as torch.baddbmm; residual is broadcast."""
+    check_tensors(residual=residual, a=a, b=b)
+    if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0]:
+        raise InputError(
+            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; baddbmm takes (batch, m, k) and (batch, k, n)."
+        )
+    shape = (a.shape[0], a.shape[1], b.shape[2])
+    try:
+        whole = residual.expand(shape)
+    except RuntimeError:
+        raise InputError(f"residual has shape {tuple(residual.shape)}; it must broadcast to {shape}.") from None
+    factors = {"beta": plain_number("beta", beta), "alpha": plain_number("alpha", alpha)}
+    return _call(a, b, (None, whole, None, None), simulate=simulate, **factors)
+
+
+def scaled_mm(
+    a: Tensor,
+    b: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    *,
+    out_dtype: torch.dtype | None = None,
+    simulate: bool = False,
+) -> Tensor:
+    """scale_a * scale_b * (a[m, k] @ b[k, n]) + bias for 8-bit floats, as torch._scaled_mm.
+
+    a is contiguous along k, and so is b (`w.T`). scales: float32, one number each, or [m, 1] and [1, n]. out_dtype:
+    bfloat16 where nobody says, float16 or float32. bias has that type.
+    """
+    check_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b, **({} if bias is None else {"bias": bias}))
+    return _call(a, b, (bias, None, scale_a, scale_b), out_dtype=out_dtype, simulate=simulate)
+
+
+# --- the call
+
+
+def _call(a: Tensor, b: Tensor, tensors: Tensors = (None,) * 4, **rest: Any) -> Tensor:
+    """Straight to the kernel where nobody but the kernel has to know; else as torch's operation."""
+    if _direct((a, b, *tensors)):
+        return run(a, b, tensors, **rest)
+    made: Tensor = torch.ops.blackwell_matmul.matmul.default(a, b, *tensors, **rest)
+    return made
+
+
+def _wanted(tensors: Tensors) -> bool:
+    """Whether a gradient is."""
+    return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
+
+
+def _direct(tensors: Tensors) -> bool:
+    """Plain tensors, no gradient, and nobody who listens to torch's operations."""
+    if torch.compiler.is_compiling() or any(type(each) not in PLAIN_TYPES for each in tensors if each is not None):
+        return False
+    modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    return not modes and torch._C._functorch.peek_interpreter_stack() is None and not _wanted(tensors)

@@ -1,0 +1,90 @@
+"""What is no product: one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import ACTIVATIONS
+from blackwell_matmul.validation import number, plain_text, shown
+
+EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
+OUTPUTS = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def check_tensors(**tensors: object) -> None:
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
+
+
+def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:
+    """a[.., m, k] and b[.., k, n], of two or three dimensions."""
+    for name, x, shape in (("a", a, "(m, k)"), ("b", b, "(k, n)")):
+        if x.dim() not in (2, 3):
+            raise InputError(f"{name} has shape {tuple(x.shape)}; it must be a matrix {shape}, or a batch of them.")
+        able = EIGHT_BITS if scaled else (torch.float16, torch.bfloat16)
+        if x.dtype not in able:
+            other = "matmul" if scaled else "scaled_mm"
+            elsewhere = f"; {other} takes it" if x.dtype in (*EIGHT_BITS, torch.float16, torch.bfloat16) else ""
+            raise InputError(f"{name} is {x.dtype}; it must be {' or '.join(map(str, able))}{elsewhere}.")
+    if a.shape[-1] != b.shape[-2]:
+        raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; a has as many columns as b has rows.")
+    if a.dim() == b.dim() == 3 and a.shape[0] != b.shape[0] and 1 not in (a.shape[0], b.shape[0]):
+        raise InputError(f"a has {a.shape[0]} batches and b {b.shape[0]}; both must have as many, or one of them one.")
+    if a.dtype != b.dtype or a.device != b.device:
+        raise InputError(f"a is {a.dtype} on {a.device} and b is {b.dtype} on {b.device}; both must be alike.")
+
+
+def check_extras(
+    of_c: tuple[int, ...],
+    out: torch.dtype,
+    device: torch.device,
+    tensors: Mapping[str, Tensor | None],
+    activation: str,
+) -> None:
+    """of_c: the shape of the product, before the activation."""
+    given = {name: x for name, x in tensors.items() if x is not None}
+    wanted = {"bias": [of_c[-1:]], "residual": [of_c]}
+    for name, x in given.items():
+        if x.device != device:
+            raise InputError(f"{name} is on {x.device} and a on {device}; both must be on one.")
+        scale = name.startswith("scale")
+        if x.dtype != (torch.float32 if scale else out):
+            raise InputError(f"{name} is {x.dtype}; it must be {torch.float32 if scale else out}.")
+        if not scale and tuple(x.shape) not in wanted[name]:
+            raise InputError(f"{name} has shape {tuple(x.shape)}; it must be {wanted[name][0]}.")
+    _check_scales(given, of_c)
+    check_activation(activation, of_c[-1])
+
+
+def _check_scales(given: Mapping[str, Tensor], of_c: tuple[int, ...]) -> None:
+    scales = [given[name] for name in ("scale_a", "scale_b") if name in given]
+    counts = [scale.numel() for scale in scales]
+    if scales and counts not in ([1, 1], [of_c[-2], of_c[-1]]):
+        raise InputError(
+            f"the scales have {' and '.join(map(str, counts))} elements; they must be one number each, or (m, 1) and "
+            f"(1, n) = {(of_c[-2], 1)} and {(1, of_c[-1])}."
+        )
+
+
+def check_activation(activation: object, columns: int) -> None:
+    if plain_text(activation) not in ACTIVATIONS:
+        raise InputError(f"activation is {shown(activation)}; it must be one of {', '.join(ACTIVATIONS)}.")
+    if activation == "swiglu" and columns % 2:
+        raise InputError(f"n is {columns}; swiglu makes one column of two, so that n must be even.")
+
+
+def check_out(dtype: object) -> None:
+    if dtype not in OUTPUTS:
+        raise InputError(f"out_dtype is {shown(dtype)}; it must be one of {', '.join(map(str, OUTPUTS))}.")
+
+
+def plain_number(name: str, value: object) -> float:
+    found = number(value)
+    if found is None:
+        raise InputError(f"{name} is {shown(value)}; it must be a number.")
+    return float(found)

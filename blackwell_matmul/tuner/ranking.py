@@ -1,0 +1,135 @@
+"""`rank`: the candidates of a kernel by predicted time, without the GPU; nothing is compiled or measured.
+
+The first of them, in the order of `candidates`, are predicted one by one with the model of time, on all cores, each in
+a child process; that order is cheap, and this one is the better of the two. Those that cannot be predicted, or not in
+time, follow in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from blackwell_matmul.gpu_figures import TIME_FIGURES, figures_of
+from blackwell_matmul.gpus import Gpu, gpu_named
+from blackwell_matmul.harness.bench import session
+from blackwell_matmul.harness.bench.workers import Ended, Task
+from blackwell_matmul.harness.predicting import predict
+from blackwell_matmul.harness.user_kernel import UserKernel, find
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, mixed, spelled
+
+MOST = 40
+"""Candidates that are predicted; each takes a core one to ten seconds."""
+
+LIMIT_S = 120.0
+"""The longest that one may take."""
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A candidate. predicted_us: None where it was not predicted; reason: why it does not come first."""
+
+    schedule: Pins
+    predicted_us: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What `rank` found. rows: best first, those that were not predicted last. refused: how many schedules cannot run,
+    by reason."""
+
+    kernel: str
+    problem: Problem
+    gpu: str
+    rows: tuple[Ranked, ...]
+    refused: Mapping[str, int]
+    seconds: float
+    measured: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "problem": self.problem.as_dict()}
+
+
+def rank(rung: str, problem: Problem, gpu: str, *, most: int = MOST, progress: Tell | None = None) -> Ranking:
+    """Order the schedules of a rung ("v2", or "file.py:Script") for a problem on a GPU, by name, which need not be
+    here. most: how many are predicted.
+
+    Raises InputError for a GPU without figures, and for what is no kernel or cannot run.
+    """
+    figures_of(gpu)
+    kernel, device, start = find(rung), gpu_named(gpu), time.monotonic()
+    found = candidates(kernel, problem, device)
+    rows = ordered(kernel, problem, device, found, most, math.inf, progress or (lambda what: None))
+    return Ranking(kernel.name, problem, device.name, rows, found.refused, time.monotonic() - start)
+
+
+def ordered(
+    kernel: UserKernel, problem: Problem, gpu: Gpu, found: Candidates, most: int, until_s: float, tell: Tell
+) -> tuple[Ranked, ...]:
+    """All candidates; as they came where the GPU has no figures. until_s: on the clock of time.monotonic; what has not
+    begun by then is left."""
+    asked = found.ordered[:most] if gpu.name in TIME_FIGURES else ()
+    told = _predicted(kernel, problem, gpu, asked, until_s, tell)
+    rows = [_ranked(pins, told.get(number)) for number, pins in enumerate(found.ordered)]
+    rows.sort(key=_cost)
+    return tuple(_beside(row, rows[0]) for row in rows)
+
+
+def first(rows: Sequence[Ranked], count: int, chosen: Pins) -> list[Ranked]:
+    """The best, several tiles among them, as a prediction sees little of what the other knobs do; and what a call would
+    choose."""
+    best = mixed(rows, lambda row: row.schedule, _cost)
+    best.sort(key=lambda row: row.schedule != chosen)
+    return [row for row in rows if row in best[:count]]
+
+
+def _cost(row: Ranked) -> float:
+    return math.inf if row.predicted_us is None else row.predicted_us
+
+
+def _predicted(
+    kernel: UserKernel, problem: Problem, gpu: Gpu, asked: Sequence[Pins], until_s: float, tell: Tell
+) -> dict[int, Ended]:
+    """How each ended, by its number."""
+    told: dict[int, Ended] = {}
+    about = {"do": f"{__name__}:predicted_us", "source": kernel.source, "gpu": gpu.name, "problem": problem.as_dict()}
+
+    def task(number: int) -> Task:
+        return {**about, "schedule": spelled(asked[number])}
+
+    for number, ended in session.on_all_cores(range(len(asked)), task, LIMIT_S, until_s):
+        told[number] = ended
+        tell(f"predicted {len(told)} of {len(asked)}: {spelled(asked[number])}")
+    return told
+
+
+def predicted_us(
+    step: Tell, source: str, gpu: str, problem: Mapping[str, Any], schedule: str
+) -> dict[str, float]:  # a task of a child
+    """Of one candidate."""
+    step(schedule)
+    what = Problem.from_dict(problem)
+    return {"us": predict(source, what.m, what.n, what.k, gpu, what.dtype, schedule).time_us}
+
+
+def _ranked(pins: Pins, ended: Ended | None) -> Ranked:
+    if ended is None:
+        return Ranked(pins, reason="not predicted, since others are likelier to be fast.")
+    if ended.result is None:
+        return Ranked(pins, reason=f"not predicted: {ended.refused or ended.failed}")
+    return Ranked(pins, ended.result["us"])
+
+
+def _beside(row: Ranked, first: Ranked) -> Ranked:
+    """With what it lacks to the first one."""
+    if row is first or row.predicted_us is None or first.predicted_us is None:
+        return row
+    slower = row.predicted_us / first.predicted_us - 1
+    return Ranked(row.schedule, row.predicted_us, f"predicted {slower:.0%} slower than the first.".replace("%", " %"))

@@ -1,0 +1,168 @@
+"""V7 and H8 in every form: right, clean, the same in two orders, and the same as compiled."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("tilus")
+
+from blackwell_matmul import BlackwellMatmulV7, Epilogue, HopperMatmulV8, InputError, check, compile, emulate, simulate
+from blackwell_matmul.form import ACTIVATIONS
+from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.kernels.forms import lines_of, why_unreadable
+from blackwell_matmul.ops.finished import finished
+from blackwell_matmul.ops.launching import Extras
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import projection
+
+RUNGS = [(BlackwellMatmulV7, GPUS["B200"]), (HopperMatmulV8, GPUS["H200"])]
+DTYPES = [torch.float16, torch.bfloat16]
+CASES = range(6)
+
+
+class Case:
+    """A drawn form, schedule and size, with its tensors."""
+
+    def __init__(self, rung: Any, gpu: Any, number: int) -> None:
+        draw = random.Random(f"{rung.__name__} {number}")
+        torch.manual_seed(number)
+        self.rung, self.gpu, dtype = rung, gpu, draw.choice(DTYPES)
+        m, n, k = draw.choice([(200, 144, 136), (72, 272, 72), (128, 128, 64), (264, 80, 200)])
+        self.batches = draw.choice([1, 1, 2, 3])
+        activation = draw.choice(ACTIVATIONS)
+        self.epilogue = Epilogue(activation=activation, alpha=draw.choice([1.0, 0.5]), beta=draw.choice([1.0, -2.0]))
+        self.a, self.b = self.operand(m, k, dtype, draw), self.operand(n, k, dtype, draw)
+        out = draw.choice([dtype, torch.float32])
+        columns = n // self.epilogue.columns_of_c
+        self.c = torch.full((self.batches, m, columns), float("nan"), dtype=out)
+        bias = torch.randn(n).to(out) if draw.random() < 0.5 else 0
+        kept = torch.randn(self.batches, m, n).to(out) if activation != "swiglu" and draw.random() < 0.5 else 0
+        scales = draw.choice([(0, 0), (torch.rand(1), torch.rand(1)), (torch.rand(m), torch.rand(n))])
+        self.extras = (bias, kept, *scales)
+        self.arguments = (m, n, k, self.a, self.b, self.c, *self.extras, self.batches)
+        problem, _ = rung.problem_of({"form": self.epilogue}, *self.arguments)
+        able = [each for each in projection(rung) if not why_not(each, problem, gpu)]
+        self.pins = draw.choice(able).as_dict()
+        self.kernel = rung(form=self.epilogue, **self.pins)
+
+    def operand(self, rows: int, k: int, dtype: torch.dtype, draw: random.Random) -> torch.Tensor:
+        """In one of four ways to lie in memory."""
+        batches = draw.choice([1, self.batches])
+        shape = (batches, rows, k)
+        way = draw.choice(["rows", "columns", "slice", "slice of columns"])
+        if way == "rows":
+            return torch.randn(shape).to(dtype)
+        if way == "columns":
+            return torch.randn(batches, k, rows).to(dtype).mT
+        if way == "slice":
+            return torch.randn(batches, rows, k + 16).to(dtype)[..., 8 : k + 8]
+        return torch.randn(batches, k, rows + 8).to(dtype)[..., :rows].mT
+
+    def expected(self, dtype: torch.dtype) -> torch.Tensor:
+        bias, kept, *scales = (None if isinstance(each, int) else each.to(dtype) for each in self.extras)
+        extras = Extras(bias, kept, *scales, self.epilogue.activation, self.epilogue.alpha, self.epilogue.beta)
+        return finished(self.a.to(dtype) @ self.b.to(dtype).mT, extras)
+
+    def assert_right(self) -> None:
+        """As good as the same in fp32, rounded once."""
+        exact = self.expected(torch.float64)
+        error = (self.c.double() - exact).abs().max()
+        assert error <= 2 * (self.expected(torch.float32).to(self.c.dtype).double() - exact).abs().max() + 1e-30
+
+
+@pytest.mark.parametrize("number", CASES)
+@pytest.mark.parametrize(("rung", "gpu"), RUNGS)
+def test_every_form_is_right_in_two_orders_and_as_compiled(rung: Any, gpu: Any, number: int) -> None:
+    case = Case(rung, gpu, number)
+    run = simulate(case.kernel, *case.arguments, target=gpu.arch)
+    case.assert_right()
+    late = case.c.clone()
+    assert run.ok and simulate(case.kernel, *case.arguments, target=gpu.arch, policy="eager").ok
+    assert torch.equal(case.c, late)
+    if number < 2:
+        bundle = compile(case.kernel, *case.arguments, target=gpu.arch)
+        given = dict(zip(("m", "n", "k", "a", "b", "c", "bias", "residual", "scale_a", "scale_b"), case.arguments))
+        given |= {"batches": case.batches}
+        values = [given[each.name.removesuffix("_ptr")] for each in bundle.plan.parameters]
+        case.c.fill_(float("nan"))
+        emulate(bundle, *values)
+        case.assert_right()
+
+
+@pytest.mark.parametrize(("rung", "gpu"), RUNGS)
+def test_a_form_has_no_findings_in_any_order(rung: Any, gpu: Any) -> None:
+    a, b, c = torch.randn(2, 136, 200).half().mT, torch.randn(72, 96).half().T, torch.empty(2, 200, 48).half()
+    b = torch.randn(136, 96).half().mT  # B[n = 96, k = 136], contiguous along n
+    kernel = rung(form=Epilogue(activation="swiglu"))
+    assert check(kernel, 200, 96, 136, a, b, c, torch.randn(96).half(), 0, 0, 0, 2, target=gpu.arch).ok
+
+
+def test_a_missing_wait_before_the_stage_is_read_is_found() -> None:
+    """H8's ring is H7's: without the wait the product reads what TMA has not brought."""
+    from blackwell_matmul.kernels.ring import Ring
+
+    class Hasty(HopperMatmulV8):
+        pass
+
+    wait = Ring.wait_full
+    try:
+        Ring.wait_full = Ring.wait_nothing = _wait_nothing
+        a, b, c = torch.randn(200, 136).half(), torch.randn(136, 64).half().T, torch.empty(200, 64).half()
+        run = simulate(Hasty(), 200, 64, 136, a, b, c, target="sm_90a")
+    finally:
+        Ring.wait_full = wait
+    assert not run.ok and {each.code for each in run.findings} & {"read-before-complete", "uninitialised-read"}
+
+
+def _wait_nothing(self):
+    pass
+
+
+A, B, C = torch.randn(64, 32).half(), torch.randn(48, 32).half(), torch.empty(64, 48).half()
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"a": torch.randn(64, 64).half()[:, ::2]}, "a cannot be read where it is: neither of its last two"),
+        ({"a": torch.randn(64, 33).half()[:, :32]}, "its lines are 66 bytes apart, which is no multiple of 16"),
+        ({"a": torch.randn(64 * 32 + 1).half()[1:].view(64, 32)}, "does not start at a multiple of 16 bytes"),
+        ({"b": B.float()}, "b is torch.float32; it must be"),
+        ({"b": torch.randn(47, 32).half()}, r"b has shape \(47, 32\); it must be \(1, 48, 32\) or \(48, 32\)"),
+        ({"c": torch.empty(64, 40).half()}, r"c has shape \(64, 40\); it must be \(64, 48\)"),
+        ({"c": C.to(torch.float64)}, "c is torch.float64; it must be torch.float16"),
+        ({"bias": torch.randn(48)}, "bias is torch.float32; it must be torch.float16"),
+        ({"bias": torch.randn(47).half()}, r"bias has shape \(47,\) .* have 48 elements, \(48,\)"),
+        ({"scale_a": torch.ones(1)}, "scale_a and scale_b go together"),
+        ({"batches": 0}, "batches is 0; it must be an integer from 1"),
+        ({"batches": 2}, r"c has shape \(64, 48\); it must be \(2, 64, 48\)"),
+        ({"bias": "x"}, "bias is 'x'; it must be a torch.Tensor"),
+    ],
+)
+def test_what_no_form_takes_gets_one_sentence(given: dict[str, Any], reason: str) -> None:
+    arguments = {"m": 64, "n": 48, "k": 32, "a": A, "b": B, "c": C, **given}
+    with pytest.raises(InputError, match=reason) as caught:
+        BlackwellMatmulV7()(**arguments)
+    assert str(caught.value).count(". ") == 0
+
+
+def test_a_pinned_epilogue_wants_its_tensors() -> None:
+    with pytest.raises(InputError, match="The epilogue has a bias and the call has none; pass bias="):
+        BlackwellMatmulV7(form=Epilogue(bias=True))(64, 48, 32, A, B, C)
+    with pytest.raises(InputError, match="c has 48 columns; with swiglu it must have 24"):
+        BlackwellMatmulV7(form=Epilogue(activation="swiglu"))(64, 48, 32, A, B, C)
+    with pytest.raises(InputError, match="form is 'gelu'; it must be a Form or an Epilogue"):
+        BlackwellMatmulV7(form="gelu")(64, 48, 32, A, B, C)
+
+
+def test_how_a_tensor_lies() -> None:
+    x = torch.randn(3, 64, 32).half()
+    assert lines_of(x) == lines_of(x.contiguous()) and lines_of(x).k_major and lines_of(x).batched
+    assert lines_of(x[:, :, :16]).stride == 32 and lines_of(x[::2]).batch_stride == 2 * 64 * 32
+    assert not lines_of(x.mT).k_major and lines_of(x[0].T).stride == 0
+    assert why_unreadable(x.mT) == why_unreadable(x[:1]) == ""
+    assert "8 bits" in why_unreadable(x[0].to(torch.float8_e4m3fn).T)

@@ -1,0 +1,213 @@
+"""`linear`, `bmm`, `baddbmm`, `scaled_mm`: values beside torch's, gradients, torch.compile, and what is refused."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from blackwell_matmul import InputError, UnsupportedError, baddbmm, bmm, linear, matmul, scaled_mm
+from blackwell_matmul.ops.finished import ACTIVATED
+
+HALVES = [torch.float16, torch.bfloat16]
+
+
+def randn(*shape, dtype=torch.float16, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def assert_as_good(ours, torchs, exact):
+    """At most twice torch's own error in the same types."""
+    assert ours.shape == torchs.shape and ours.dtype == torchs.dtype
+    error, allowed = ((x.double() - exact).abs().max() for x in (ours, torchs))
+    assert error <= 2 * allowed + 1e-30, (error, allowed)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("activation", ACTIVATED)
+def test_linear_is_torchs(activation, dtype):
+    x, w, bias = randn(40, 72, dtype=dtype), randn(48, 72, dtype=dtype, seed=1), randn(48, dtype=dtype, seed=2)
+    ours = linear(x, w, bias, activation, simulate=True)
+    exact = ACTIVATED[activation](functional.linear(x.double(), w.double(), bias.double()))
+    assert_as_good(ours, ACTIVATED[activation](functional.linear(x, w, bias)), exact)
+
+
+def test_linear_adds_a_residual_and_takes_any_leading_dimensions():
+    x, w, kept = randn(2, 3, 5, 64), randn(24, 64, seed=1), randn(2, 3, 5, 24, seed=2)
+    ours = linear(x, w, residual=kept, beta=0.5, simulate=True)
+    assert_as_good(ours, x @ w.T + 0.5 * kept, x.double() @ w.double().T + 0.5 * kept.double())
+    assert_as_good(linear(x[0, 0, 0], w, simulate=True), x[0, 0, 0] @ w.T, x[0, 0, 0].double() @ w.double().T)
+
+
+def test_swiglu_of_an_odd_number_of_columns():
+    """17 columns of C are no multiple of 16 bytes: written further apart, and copied."""
+    x, w = randn(20, 64), randn(34, 64, seed=1)
+    ours = linear(x, w, activation="swiglu", simulate=True)
+    swiglu = ACTIVATED["swiglu"]
+    assert ours.is_contiguous()
+    assert_as_good(ours, swiglu(x @ w.T), swiglu(x.double() @ w.double().T))
+
+
+@pytest.mark.parametrize("a_rows, b_rows", [(False, False), (False, True), (True, False), (True, True)])
+def test_bmm_reads_every_layout(a_rows, b_rows):
+    a, b = randn(3, 40, 24), randn(3, 24, 16, seed=1)
+    a = a.mT.contiguous().mT if a_rows else a
+    b = b.mT.contiguous().mT if b_rows else b
+    assert_as_good(bmm(a, b, simulate=True), torch.bmm(a, b), a.double() @ b.double())
+
+
+def test_batches_broadcast_as_torchs_do():
+    a, b = randn(2, 3, 16, 24), randn(3, 24, 8, seed=1)
+    for left, right in ((a, b), (a, b[0]), (a[0, 0], b), (a[:, :1], b), (a[:, :, :, :8], b[:, :8])):
+        exact = left.double() @ right.double()
+        assert_as_good(matmul(left, right, simulate=True), left @ right, exact)
+
+
+def test_heads_of_a_fused_projection_are_read_in_place():
+    """q and k of a qkv[batch, row, 3 * heads * 16], a head at a time."""
+    qkv = randn(2, 24, 3 * 2 * 16)
+    q, k = (part.unflatten(-1, (2, 16)).transpose(1, 2)[:, 0] for part in qkv.chunk(3, -1)[:2])
+    assert_as_good(bmm(q, k.mT, simulate=True), q @ k.mT, q.double() @ k.double().mT)
+
+
+def test_baddbmm_broadcasts_what_it_adds():
+    kept, a, b = randn(1, 16), randn(2, 24, 32, seed=1), randn(2, 32, 16, seed=2)
+    ours = baddbmm(kept, a, b, beta=0.5, alpha=2, simulate=True)
+    exact = 0.5 * kept.double() + 2 * (a.double() @ b.double())
+    assert_as_good(ours, torch.baddbmm(kept, a, b, beta=0.5, alpha=2), exact)
+
+
+@pytest.mark.parametrize("rowwise", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_scaled_mm_is_that_of_the_scaled_values(dtype, rowwise):
+    a, w, bias = randn(40, 64).to(dtype), randn(48, 64, seed=1).to(dtype), randn(48, dtype=torch.bfloat16, seed=2)
+    scale_a, scale_b = (torch.rand(shape) + 0.5 for shape in (((40, 1), (1, 48)) if rowwise else ((), ())))
+    exact = a.double() @ w.double().T * scale_a.double() * scale_b.double() + bias.double()
+    ours = scaled_mm(a, w.T, scale_a, scale_b, bias, simulate=True)
+    assert_as_good(ours, exact.to(torch.bfloat16), exact)
+    wide = scaled_mm(a, w.T, scale_a, scale_b, out_dtype=torch.float32, simulate=True)
+    assert (wide.double() - (exact - bias.double())).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("activation", ACTIVATED)
+def test_gradients_of_linear_are_torchs(activation):
+    x, w, bias, kept = randn(24, 32), randn(16, 32, seed=1), randn(16, seed=2), randn(24, 16, seed=3)
+    kept = None if activation == "swiglu" else kept
+    ours, torchs = ([None if t is None else t.clone().requires_grad_() for t in (x, w, bias, kept)] for _ in range(2))
+    made = linear(*ours[:3], activation, residual=ours[3], beta=0.5, simulate=True)
+    z = functional.linear(*torchs[:3]) + (0 if kept is None else 0.5 * torchs[3])
+    seed = randn(*made.shape, seed=4)
+    made.backward(seed)
+    ACTIVATED[activation](z).backward(seed)
+    for mine, theirs in zip(ours, torchs, strict=True):
+        if mine is not None:
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "swiglu"])
+def test_the_operation_alone_has_the_same_gradients(activation):
+    """Where the activation was applied in the kernel, what it was applied to is computed once more."""
+    x, y = (randn(24, 32).requires_grad_() for _ in range(2))
+    w, v = (randn(16, 32, seed=1).requires_grad_() for _ in range(2))
+    made = torch.ops.blackwell_matmul.matmul(x, w.T, activation=activation, simulate=True)
+    late = linear(y, v, activation=activation, simulate=True)
+    torch.testing.assert_close(made, late, rtol=2e-2, atol=2e-2)
+    made.sum().backward()
+    late.sum().backward()
+    torch.testing.assert_close(x.grad, y.grad, rtol=2e-2, atol=2e-2)
+    torch.testing.assert_close(w.grad, v.grad, rtol=2e-2, atol=2e-2)
+
+
+def test_gradients_of_batches():
+    shapes = [((2, 24, 32), (2, 32, 16)), ((24, 32), (2, 32, 16)), ((2, 24, 32), (32, 16))]
+    for a_shape, b_shape in shapes:
+        ours, torchs = ([randn(*a_shape).requires_grad_(), randn(*b_shape, seed=1).requires_grad_()] for _ in range(2))
+        matmul(*ours, simulate=True).sum().backward()
+        (torchs[0] @ torchs[1]).sum().backward()
+        for mine, theirs in zip(ours, torchs, strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=2e-2, atol=2e-2)
+
+
+def test_a_linear_layer_copies_nothing_either_way(monkeypatch):
+    from blackwell_matmul.ops import launching, placing
+
+    def copied(x):
+        pytest.fail(f"copied {tuple(x.shape)} {x.stride()}")
+
+    monkeypatch.setattr(placing, "k_major", copied)
+    monkeypatch.setattr(launching, "_whole", copied)
+    x, w = randn(24, 32).requires_grad_(), randn(16, 32, seed=1).requires_grad_()
+    linear(x, w, simulate=True).backward(randn(24, 16, seed=2))
+    assert x.grad is not None and w.grad is not None
+
+
+def test_torch_compile_takes_a_block_whole():
+    def block(x, up, down, bias):
+        return linear(linear(x, up, bias, "gelu", simulate=True), down, residual=x, simulate=True)
+
+    args = [randn(24, 32), randn(64, 32, seed=1), randn(32, 64, seed=2), randn(64, seed=3)]
+    compiled = torch.compile(block, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*args), block(*args))
+    wanted = [t.requires_grad_() for t in args]
+    compiled(*wanted).sum().backward()
+    assert all(t.grad is not None and t.grad.isfinite().all() for t in wanted)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a, b: torch.library.opcheck(
+            torch.ops.blackwell_matmul.matmul.default, (a, b, randn(8)), {"simulate": True, "activation": "silu"}
+        ),
+        lambda a, b: torch.library.opcheck(
+            torch.ops.blackwell_matmul.matmul.default, (a[None], b[None], None, randn(1, 16, 8)), {"simulate": True}
+        ),
+    ],
+)
+@pytest.mark.parametrize("gradient", [False, True])
+def test_opcheck_passes_for_extras(call, gradient):
+    results = call(randn(16, 16).requires_grad_(gradient), randn(16, 8, seed=1).requires_grad_(gradient))
+    assert set(results.values()) == {"SUCCESS"}
+
+
+def test_empty_ones_give_empty_ones():
+    assert bmm(randn(0, 4, 8), randn(0, 8, 4), simulate=True).shape == (0, 4, 4)
+    assert linear(randn(0, 8), randn(6, 8), activation="swiglu", simulate=True).shape == (0, 3)
+    bias = randn(6)
+    assert torch.equal(linear(randn(2, 0), randn(6, 0), bias, simulate=True), bias.expand(2, 6))
+
+
+X, W = randn(4, 8), randn(6, 8)
+
+
+@pytest.mark.parametrize(
+    "call, reason",
+    [
+        (lambda: linear(X, randn(6, 9)), r"x has shape \(4, 8\) and w \(6, 9\); they must be \(.., k\) and \(n, k\)"),
+        (lambda: linear(X, W, randn(4)), r"bias has shape \(4,\); it must be \(6,\)"),
+        (lambda: linear(X, W, randn(6).float()), "bias is torch.float32; it must be torch.float16"),
+        (lambda: linear(X, W, activation="tanh"), "activation is 'tanh'; it must be one of none, relu, gelu"),
+        (lambda: linear(X, randn(5, 8), activation="swiglu"), "n is 5; swiglu makes one column of two"),
+        (lambda: linear(X, W, residual=randn(6)), r"residual has shape \(6,\)"),
+        (lambda: linear(X, W, residual=X, beta="x"), "beta is 'x'; it must be a number"),
+        (lambda: bmm(X, W), r"bmm takes \(batch, m, k\) and \(batch, k, n\)"),
+        (lambda: baddbmm(randn(7), X[None], W.T[None]), r"residual has shape \(7,\); it must broadcast to \(1, 4, 6\)"),
+        (lambda: scaled_mm(X.float(), W.T.float(), torch.ones(()), torch.ones(())), "a is torch.float32"),
+        (
+            lambda: scaled_mm(*(t.to(torch.float8_e5m2) for t in (X, W.T)), torch.ones(3), torch.ones(6)),
+            r"the scales have 3 and 6 elements; .* \(4, 1\) and \(1, 6\)",
+        ),
+        (
+            lambda: linear(X, W, activation="swiglu", residual=randn(4, 6), simulate=True),
+            "swiglu takes no residual",
+        ),
+        (lambda: linear("x", W), "x is 'x'; it must be a tensor"),
+    ],
+)
+def test_what_is_no_product_gets_one_sentence(call, reason):
+    with pytest.raises(InputError, match=reason) as caught:
+        call()
+    assert str(caught.value).count(". ") == 0
+
+
+def test_cpu_tensors_are_simulated_when_asked_alone():
+    with pytest.raises(UnsupportedError, match="it runs CUDA tensors, and simulates CPU tensors with simulate=True"):
+        linear(X, W)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import PLAIN
 from blackwell_matmul.gpus import Gpu, by_name, gpu_for_target
 from blackwell_matmul.harness.user_kernel import DEFAULT_SIZE, Pins, UserKernel, find, pins_of
 from blackwell_matmul.problem import DTYPE_OF_TORCH, INT32_MAX, Problem, plain_dtype, positive
@@ -37,6 +38,7 @@ def resolve_call(
 
     found, given = find(kernel), _without_end(given)
     size = _size(found, given, dtype)
+    _require_plain(given)
     if size is not None:
         return resolve(kernel, size.extents, size.dtype, schedule, seed=seed)
     script = found.script_cls if isinstance(kernel, (str, UserKernel)) else kernel
@@ -47,6 +49,8 @@ def problem_of(kernel: Any, given: Sequence[Any], dtype: str | None = None) -> P
     """The matmul that is meant, without any tensors of it."""
     found, given = find(kernel), _without_end(given)
     size = _size(found, given, dtype)
+    if isinstance(given[0] if given else None, Problem):
+        return given[0]
     problem = (
         _of_tensors(found, given) if size is None else Problem(*size.extents or DEFAULT_SIZE, size.dtype or "fp16")
     )
@@ -93,6 +97,13 @@ def _of_problem(problem: Problem, dtype: str | None) -> Size:
     if dtype not in (None, problem.dtype):
         raise InputError(f"dtype is {shown(dtype)} and the Problem's is {problem.dtype!r}; give one of the two.")
     return Size((problem.m, problem.n, problem.k), problem.dtype)
+
+
+def _require_plain(given: Sequence[Any]) -> None:
+    """Arguments are made up for A[m, k] and B[n, k] alone."""
+    problem = given[0] if given else None
+    if isinstance(problem, Problem) and (problem.form != PLAIN or problem.batches != 1):
+        raise InputError(f"inputs are made up for plain products, not for {problem}; give the arguments of the call.")
 
 
 def _of_tensors(found: UserKernel, arguments: Sequence[Any]) -> Problem | None:

@@ -6,6 +6,7 @@ from tilus import float32
 
 import blackwell_matmul as b
 from blackwell_matmul import InputError, Problem, Script
+from blackwell_matmul.form import Form
 from blackwell_matmul.gpus import GPUS
 
 FUNCTIONS = [b.run_matmul, b.schedules, b.compile, b.check, b.assert_clean, b.predict, b.trace]
@@ -82,6 +83,13 @@ def test_a_kernel_with_one_parameter_is_called_with_it():
 def test_a_kernel_with_three_parameters_is_called_with_them():
     x, y = torch.zeros(8, 8), torch.zeros(8, 8)
     assert b.check(AddOne, 8, x, y).ok and (y == 1).all()
+
+
+def test_a_form_is_for_schedules_alone():
+    turned = Problem(*SIZE, form=Form(a_major="m"))
+    assert b.schedules("v7", turned).problem == turned
+    with pytest.raises(InputError, match="inputs are made up for plain products, not for 128x64x64 fp16"):
+        b.check("v7", turned)
 
 
 def test_without_a_size_it_is_1024_each():

@@ -129,7 +129,7 @@ def predict_all() -> None:
 def predicted(row: Row) -> tuple[float, float]:
     """us, and millions of cycles."""
     problem = problem_of(row.problem)
-    found = predict(row.rung, problem.m, problem.n, problem.k, row.gpu, problem.dtype, row.schedule)
+    found = predict(row.rung, problem, schedule=row.schedule, target=row.gpu)
     return round(found.time_us, 3), round(found.cycles / 1e6, 6)
 
 

@@ -198,7 +198,7 @@ def h200() -> None:
         if each.us >= LEAST_US:
             size, dtype = each.problem.split()
             m, n, k = map(int, size.split("x"))
-            took = predict(each.rung, m, n, k, "H200", dtype, each.schedule).time_us
+            took = predict(each.rung, m, n, k, dtype=dtype, schedule=each.schedule, target="H200").time_us
             rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
     groups = {group: grouped([row for row in rows if row["group"] == group]) for group in GROUPS}
     groups["without split k"] = grouped([row for row in rows if row["group"] in ("ladder", "tiles")])

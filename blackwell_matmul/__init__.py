@@ -11,7 +11,7 @@ import importlib.metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from blackwell_matmul.compiler import Bundle, compile, compile_many
+    from blackwell_matmul.compiler import Bundle, compile_many
     from blackwell_matmul.emulator import emulate
     from blackwell_matmul.errors import (
         BlackwellMatmulError,
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         run_script,
         schedules,
     )
+    from blackwell_matmul.harness.checking import check
+    from blackwell_matmul.harness.compiled import compile
     from blackwell_matmul.harness.predicting import predict, trace
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
     from blackwell_matmul.script import Script
-    from blackwell_matmul.simulator.check import check
     from blackwell_matmul.simulator.findings import Finding, Run
     from blackwell_matmul.simulator.report import Report
     from blackwell_matmul.simulator.simulate import simulate
@@ -137,7 +138,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "compiler": ("Bundle", "compile", "compile_many"),
+    "compiler": ("Bundle", "compile_many"),
     "emulator": ("emulate",),
     "errors": (
         *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
@@ -149,6 +150,8 @@ _HOMES = {
         *("Result", "ScheduleList", "ScriptResult", "Verdict"),
         *("check_matmul", "run_matmul", "run_script", "schedules"),
     ),
+    "harness.checking": ("check",),
+    "harness.compiled": ("compile",),
     "harness.predicting": ("predict", "trace"),
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
@@ -177,7 +180,6 @@ _HOMES = {
     "ops.fusing": ("fused_linear",),
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
     "ops.grouped": ("grouped_matmul",),
-    "simulator.check": ("check",),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),
     "simulator.trace.timeline": ("Timeline",),

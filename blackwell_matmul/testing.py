@@ -11,42 +11,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.errors import InputError
-
 if TYPE_CHECKING:
+    from blackwell_matmul.harness.calling import Target
     from blackwell_matmul.problem import Schedule
     from blackwell_matmul.simulator.report import Report
 
 
 def assert_clean(
     kernel: Any,
-    m: int | None = None,
-    n: int | None = None,
-    k: int | None = None,
-    *,
+    m: Any = None,
+    n: Any = None,
+    k: Any = None,
+    *tensors: Any,
     dtype: str | None = None,
     schedule: str | Schedule | Mapping[str, object] | None = None,
+    target: Target = None,
     orders: int = 4,
     seed: int = 0,
     strict: bool = True,
-    target: str | None = None,
     workers: int | None = None,
 ) -> Report:
-    """Check a kernel on made-up inputs, in several orders, and its result; AssertionError with the report if not clean.
+    """`check` in several orders, and of the result, too; AssertionError with the whole report if not clean.
 
-    kernel: a script class, a kernel with pins, "v1", or "my_kernel.py:MyScript". Called with (m, n, k, a, b, c), it is
-    checked as C = A @ B.T, in `dtype` (None: what its pointers say, or fp16). A class with `example_args` beside it is
-    called with what that returns, and compared with its `reference` if there is one; m, n and k may be left out then.
+    kernel, m, n, k, tensors, dtype, schedule, target: as for `check`. Called with (m, n, k, a, b, c), a kernel is
+    judged as C = A @ B.T, on made-up inputs in `dtype` (None: what its pointers say, or fp16) or on these tensors. A
+    class with `example_args` beside it is called with what that returns, and compared with its `reference` if there is
+    one; m, n and k may be left out then.
     strict: also what works today and nothing guarantees is a failure. The rest is as for `check`.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
+    from blackwell_matmul.harness.calling import arch_of, resolve_call
     from blackwell_matmul.harness.checking import INPUT_SEED, check_call, verdicts
-    from blackwell_matmul.harness.kernel_call import resolve
     from blackwell_matmul.harness.result import blamed
 
-    call = resolve(kernel, _size(m, n, k), dtype, schedule, seed=INPUT_SEED)
-    expected = call.expected()
-    report = check_call(call, orders=orders, seed=seed, strict=strict, target=target, workers=workers)
+    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, seed=INPUT_SEED)
+    expected, arch = call.expected(), arch_of(target)
+    report = check_call(call, orders=orders, seed=seed, strict=strict, target=arch, workers=workers)
     wrong = [
         f"{report.kernel} is {blamed(verdict.message, report.disagreements)}"
         for verdict in verdicts(call, expected)
@@ -57,10 +57,3 @@ def assert_clean(
             "\n".join(["its ordering is not clean." if not report.ok else "", *wrong, str(report)]).strip()
         )
     return report
-
-
-def _size(*sizes: int | None) -> tuple[int, ...] | None:
-    given = [size for size in sizes if size is not None]
-    if given and len(given) < len(sizes):
-        raise InputError("assert_clean takes m, n and k together, or none of them.")
-    return tuple(given) or None

@@ -28,7 +28,7 @@ SECTIONS = {
     "running": Section(
         "Run and check",
         "Simulate a kernel, check its ordering, compare its result, predict its time and what runs when. "
-        "`simulate` and `check` want tensors; `assert_clean`, `run_matmul` and `run_script` make them.",
+        "Where a function takes m, n and k, these are a size, or m is a `Problem`, or tensors follow.",
         (
             *("simulate", "check", "assert_clean", "run_matmul", "run_script", "check_matmul", "schedules"),
             *("predict", "trace", "compile", "compile_many", "emulate", "load"),

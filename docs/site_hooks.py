@@ -19,7 +19,7 @@ import reference  # noqa: E402
 PAGES = tuple(path.name for path in sorted((ROOT / "docs").glob("*.md")))
 """Pages beside this file; the site has them and their pictures under the same name."""
 
-LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\[]+)\]\((?P<target>[^)#:\s]+)\)")
+LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\[]+)\]\((?P<target>[^)#:\s]+)(?P<place>#[\w-]+)?\)")
 
 
 def _target(link: re.Match[str]) -> Path:
@@ -61,7 +61,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if _is_source(path):
             return f"[{link['text']}]({up}source/{path}.md)"
         if path.parent == Path("docs") and path.name in PAGES:
-            return f"[{link['text']}]({path.name})"
+            return f"[{link['text']}]({path.name}{link['place'] or ''})"
+        if page.file.src_uri in PAGES and path.suffix == ".md" and path.parent == Path("tutorials"):
+            return f"[{link['text']}]({path.name}{link['place'] or ''})"  # all pages lie beside each other
         return link[0] if path.is_relative_to("tutorials") else f"`{link['text']}`"
 
     return LINK.sub(on_the_site, markdown)

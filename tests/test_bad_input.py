@@ -205,10 +205,12 @@ def test_a_knob_of_no_rung_is_answered_with_all_knobs(command, capsys):
     assert told == ", ".join(Schedule.knob_names())
 
 
-def test_schedules_called_like_a_kernel_gets_one_sentence():
-    with pytest.raises(InputError, match=r"^problem is 128; it must be a Problem, such as Problem\(m, n, k\)\.$"):
-        schedules(BlackwellMatmulV1, 128, 128, 64)
-    with pytest.raises(InputError, match=r"^schedules takes a rung, a Problem and a GPU; it got 7 as well\.$"):
+def test_what_is_neither_a_size_nor_a_call_gets_one_sentence():
+    with pytest.raises(
+        InputError, match=r"^\(128, 128\) stands behind BlackwellMatmulV1; give m, n and k, a Problem, or"
+    ):
+        schedules(BlackwellMatmulV1, 128, 128)
+    with pytest.raises(InputError, match=r"; give m, n and k, a Problem, or the arguments of its call \(m, n, k, "):
         schedules("v1", Problem(128, 128, 64), "B200", 7)
 
 

@@ -266,6 +266,7 @@ class Target:
     right: Callable[[], dict[str, Any]]
 
 
+CALL = {"kernel": "v1", "m": 8, "n": 8, "k": 8, "dtype": "fp16", "schedule": None}
 HARNESS = {"seed": 0, "target": "sm_100a", "policy": "eager", "workers": 1, "progress": None}
 CALLS = {
     "Problem": Target(b.Problem, lambda: {"m": 8, "n": 8, "k": 8, "dtype": "fp16"}),
@@ -284,19 +285,21 @@ CALLS = {
         b.check_matmul, lambda: {"a": half(), "b": half(), "c": half(8), "tile_m": 128, "tile_n": 8}
     ),
     "compare": Target(lambda **given: compare("y", **given), lambda: {"actual": half(), "expected": half()}),
-    "schedules": Target(b.schedules, lambda: {"rung": "v1", "problem": PROBLEM, "gpu": "B200"}),
-    "run_matmul": Target(b.run_matmul, lambda: {"rung": "v1", "problem": PROBLEM, "schedule": None, **HARNESS}),
+    "schedules": Target(b.schedules, lambda: {**CALL, "gpu": "B200"}),
+    "run_matmul": Target(b.run_matmul, lambda: {**CALL, **HARNESS}),
+    "check": Target(b.check, lambda: {**CALL, "orders": 1, "seed": 0, "strict": False, "workers": 1}),
+    "compile": Target(b.compile, lambda: {**CALL, "target": "sm_100a"}),
     "run_script": Target(
         b.run_script,
         lambda: {"script": b.BlackwellMatmulV1, "size": (8, 8, 8), "dtype": "fp16", "schedule": None, **HARNESS},
     ),
     "predict": Target(
         b.predict,
-        lambda: {"kernel": "v1", "m": 8, "n": 8, "k": 8, "gpu": "B200", "dtype": "fp16", "schedule": None, "ghz": 1.5},
+        lambda: {**CALL, "target": "B200", "ghz": 1.5},
     ),
     "trace": Target(
         b.trace,
-        lambda: {"kernel": "v1", "m": 8, "n": 8, "k": 8, "gpu": "B200", "dtype": "fp16", "schedule": None},
+        lambda: {**CALL, "gpu": "B200"},
     ),
     "simulate": Target(
         simulate_v1,

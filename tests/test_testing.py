@@ -102,7 +102,7 @@ def test_strict_is_the_default_and_can_be_left_out(scale: str) -> None:
 @pytest.mark.parametrize(
     "args, options, sentence",
     [
-        (("v1", 128), {}, "assert_clean takes m, n and k together, or none of them."),
+        (("v1", 128), {}, "(128,) stands behind BlackwellMatmulV1; give m, n and k, a Problem"),
         (("v9", 8, 8, 8), {}, f"rung is 'v9'; the rungs are {', '.join(RUNGS)}."),
         (("v1", 8, 8, 0), {}, "k is 0; it must be an integer from 1 to 2147483647."),
         (("v1", 8, 8, 8), {"dtype": "fp64"}, "dtype is 'fp64'; it must be one of fp16, bf16, e4m3, e5m2."),

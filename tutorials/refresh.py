@@ -7,8 +7,9 @@ In a page, a comment `<!-- source: FILE from "a" to "b" -->` stands before a Pyt
 from the one that starts with a to the first one after it that starts with b. Every other Python block is run, all
 blocks of a page in one namespace, in order; `<!-- output -->` stands before the text block that shows what it prints,
 `<!-- output without a GPU -->` before one that a machine with a GPU leaves as it is.
-A comment `<!-- predicted: v2 -->` stands before the paragraph that says where a rung stands on a B200 (cycles.py).
-A console block holds one `$ blackwell-matmul` command and what it prints on a terminal.
+A comment `<!-- predicted: v2 -->` stands before the paragraph that says where a rung stands on a B200 (cycles.py);
+hopper.py has marks of its own.
+A console block holds one `$ blackwell-matmul` command and what it prints on a terminal, beside files of examples/.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +32,9 @@ ROOT = HERE.parent
 PAGES = ("v0.md", "v1.md", "v2.md", "v3.md", "v4.md", "v5.md", "v6.md")
 LESSONS = ("00-tma.md",)
 """Pages that are notebooks as well: notebook.py makes each of its page."""
+
+GUIDES = ("hopper.md", "../docs/first_kernel.md")
+"""Pages in another form; hopper.py fills in what the first one has of results and of differences."""
 
 WIDTH = 110
 
@@ -187,6 +192,8 @@ def on_terminal(arguments: str) -> str:
     terminal = {"TERM": "xterm", "FORCE_COLOR": "1", "COLUMNS": str(WIDTH)}
     terminal |= {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
     with tempfile.TemporaryDirectory() as folder:
+        for name in re.findall(r"\b\w+\.py\b", arguments):
+            shutil.copy(ROOT / "examples" / name, folder)
         done = subprocess.run(
             command, cwd=folder, env=os.environ | terminal, capture_output=True, encoding="utf-8", timeout=300
         )
@@ -196,17 +203,18 @@ def on_terminal(arguments: str) -> str:
 
 def fresh(name: str) -> str:
     """A page of this folder as it should be."""
-    if str(HERE) not in sys.path:
-        sys.path.insert(0, str(HERE))
-    page = with_places(with_commands(expand((HERE / name).read_text(encoding="utf-8"))))
-    return with_outputs(page, run(page, name.removesuffix(".md")))
+    sys.path[:0] = [each for each in (str(HERE), str(ROOT / "examples")) if each not in sys.path]
+    import hopper
+
+    page = hopper.filled(with_places(with_commands(expand((HERE / name).read_text(encoding="utf-8")))))
+    return with_outputs(page, run(page, Path(name).stem))
 
 
 def fresh_files() -> dict[str, str]:
     """The pages and notebooks of this folder as they should be."""
     import notebook
 
-    files = {name: fresh(name) for name in (*LESSONS, *PAGES)}
+    files = {name: fresh(name) for name in (*LESSONS, *PAGES, *GUIDES)}
     return files | {notebook.name_of(name): notebook.text_of(files[name]) for name in LESSONS}
 
 

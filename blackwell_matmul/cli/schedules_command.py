@@ -58,6 +58,6 @@ def schedules(
     with redirect_stdout(sys.stderr):  # whatever a file of the user's prints while it is loaded
         from blackwell_matmul.harness import listing
 
-        listed = listing.schedules(rung, problem, gpu if target is None else gpu_named(target))
+        listed = listing.schedules(rung, problem, target=gpu if target is None else gpu_named(target))
     record = partial(named, rung, listed.as_dict())
     finish(as_json, record, lambda: schedule_lines(listed, every), bool(listed.runnable))

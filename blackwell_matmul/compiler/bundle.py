@@ -16,6 +16,7 @@ from blackwell_matmul.compiler.plan import LaunchPlan
 from blackwell_matmul.digests import digest
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.files import write_whole
+from blackwell_matmul.one_line import OneLine, spelled_out
 
 FORMAT = 3
 """The version of what `save` writes."""
@@ -43,8 +44,8 @@ class Resources:
     limited_by: str | None
 
 
-@dataclass(frozen=True)
-class Bundle:
+@dataclass(frozen=True, repr=False)
+class Bundle(OneLine):
     """A kernel compiled for one target.
 
     name: of the script. consts: the arguments of the call that were compile-time constants, by name. serves: one
@@ -64,6 +65,16 @@ class Bundle:
     resources: Resources | None
     versions: dict[str, str]
     key: str
+
+    def __str__(self) -> str:
+        used = "" if self.resources is None else f"{self.resources.registers} registers a thread"
+        return "  ".join(filter(None, (self.name, self.target, spelled_out(self.schedule), used, self.serves)))
+
+    def _facts(self) -> Mapping[str, object]:
+        known = {"kernel": self.name, "target": self.target, "schedule": spelled_out(self.schedule)}
+        used = {} if self.resources is None else _as_dict(self.resources)
+        sizes = {"PTX (lines)": self.ptx.count("\n"), "cubin (bytes)": len(self.cubin)}
+        return {**known, **used, **sizes, "serves": self.serves}
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write the four files into `folder`, which is made, and return it. A file there is replaced as a whole."""

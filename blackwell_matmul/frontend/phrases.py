@@ -123,6 +123,11 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         r"the shared tensor \1 has no layout that the tensor core reads; it must be two-dimensional, K-major (\1 as "
         "[rows, k], used as it is for A and transposed for B), with k of a multiple of 16 bytes",
     ),
+    (
+        r"The layout/offset/mask is not valid in cp async instruction.*",
+        "cp.async copies 4 bytes at least, neighbours in global and in shared memory, and here fewer are; pad the rows "
+        "to a multiple of 4 bytes (an even k of 16-bit elements), and give an mma its B as b.transpose() of [n, k]",
+    ),
     (r"(\w*Error: )?list (?:assignment )?index out of range", "an index or a dimension is out of range"),
     (r"unknown binary operator .*", "an operand or an index is no number of the kernel"),
     (

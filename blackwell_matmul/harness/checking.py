@@ -1,19 +1,53 @@
-"""Check a kernel by name: a rung or a script of the user's, on inputs made up for it."""
+"""`check` for any kernel: a rung or a script of the user's, on inputs made up for it or on its own arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from blackwell_matmul.harness.calling import Target, arch_of, resolve_call
 from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.outputs import OutputVerdict
+from blackwell_matmul.harness.user_kernel import Pins
 from blackwell_matmul.harness.verdict import Verdict, check_matmul
 
 if TYPE_CHECKING:
+    from blackwell_matmul.harness.run import Progress
     from blackwell_matmul.simulator.report import Report
 
 INPUT_SEED = 0
 """The inputs are always the same: the seed of a check gives the order alone, so that it replays."""
+
+
+def check(
+    kernel: Any,
+    m: Any = None,
+    n: Any = None,
+    k: Any = None,
+    *tensors: Any,
+    dtype: str | None = None,
+    schedule: Pins = None,
+    target: Target = None,
+    orders: int = 1,
+    seed: int = 0,
+    strict: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Run a kernel on CPU tensors in `orders` orders, and report what is wrong with its ordering.
+
+    kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: the size, for which inputs
+    are made up, or m a `Problem`; or, with tensors, all the arguments of its `__call__`. dtype, schedule, target: those
+    of `run_matmul`.
+    Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order writes the outputs in
+    place; each later one starts from the tensors as they were, and leaves them alone. strict: findings that nothing
+    guarantees make the report not ok, as errors do. workers, progress: those of `simulate`.
+
+    Raises InputError, CompileError or UnsupportedError when the kernel cannot run; its faults are in the report.
+    """
+    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, seed=INPUT_SEED)
+    options = {"orders": orders, "seed": seed, "strict": strict, "target": arch_of(target)}
+    return check_call(call, **options, workers=workers, progress=progress)
 
 
 def check_call(call: KernelCall, **options: Any) -> Report:

@@ -1,31 +1,39 @@
-"""Compile a kernel by the name that the command line knows it by, for arguments of a size; nothing is run."""
+"""`compile` for any kernel: a rung or a script of the user's, for a size or its own arguments; nothing is run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.harness.kernel_call import KernelCall, Pins, resolve
+from blackwell_matmul.harness.calling import Target, arch_of, resolve_call
+from blackwell_matmul.harness.kernel_call import KernelCall
+from blackwell_matmul.harness.user_kernel import Pins
 
 if TYPE_CHECKING:
     from blackwell_matmul.compiler import Bundle
 
 
-def compile_kernel(
-    kernel: str,
-    size: Sequence[int] | None = None,
+def compile(
+    kernel: Any,
+    m: Any = None,
+    n: Any = None,
+    k: Any = None,
+    *tensors: Any,
     dtype: str | None = None,
     schedule: Pins = None,
-    *,
-    target: str | None = None,
+    target: Target = None,
     cache: bool = True,
 ) -> Bundle:
-    """The bundle of a rung ("v1"), or of a script of the user's ("my_kernel.py:MyScript").
+    """Compile a kernel for a call of this size, or with these arguments; no GPU is needed.
 
-    size, dtype and schedule are those of `run_matmul` and `run_script`. Raises InputError, CompileError or
-    UnsupportedError.
+    kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: the size, or m a `Problem`;
+    or, with tensors, which may be on any device, all the arguments of its `__call__`. Constants among them (annotated
+    int) are compiled in; `bundle.serves` says so. dtype, schedule and target are those of `run_matmul`. cache: use the
+    cache in memory and on disk.
+
+    Raises InputError, CompileError or UnsupportedError, each one sentence, where the script cannot be compiled.
     """
-    return compile_call(resolve(kernel, size, dtype, schedule), target=target, cache=cache)
+    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule)
+    return compile_call(call, target=arch_of(target), cache=cache)
 
 
 def compile_call(call: KernelCall, *, target: str | None = None, cache: bool = True) -> Bundle:

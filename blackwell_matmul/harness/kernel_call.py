@@ -12,16 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from blackwell_matmul import kernels
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness import inputs, user_kernel
 from blackwell_matmul.harness.outputs import OutputVerdict, compare
-from blackwell_matmul.harness.user_kernel import UserKernel, find
-from blackwell_matmul.problem import Problem, Schedule, as_pins
+from blackwell_matmul.harness.user_kernel import Pins, UserKernel, find, pins_of
+from blackwell_matmul.problem import Problem
 from blackwell_matmul.validation import said, shown
-
-Pins = str | Schedule | Mapping[str, object] | None
-"""Arguments of `__init__`, as text (`block_m=128,swizzle=true`) or by name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +76,7 @@ def resolve(
     size and dtype: None is 1024 each, or the defaults of `example_args`, and as the kernel's pointers say, or fp16.
     """
     found = find(kernel)
-    pins, sizes = _pins(found, schedule), plain_size(size)
+    pins, sizes = pins_of(found, schedule), plain_size(size)
     script = found.script_cls if isinstance(kernel, (str, UserKernel)) else kernel
     if found.example_args is not None:
         arguments = _example(found, sizes, dtype, seed or 0)
@@ -97,12 +93,6 @@ def _problem(found: UserKernel, size: Sequence[int] | None, dtype: str | None) -
         return user_kernel.matmul_problem(found, size, dtype)
     m, n, k = size or user_kernel.DEFAULT_SIZE
     return Problem(m, n, k, "fp16" if dtype is None else dtype)
-
-
-def _pins(found: UserKernel, schedule: Pins) -> dict[str, object]:
-    if isinstance(schedule, str) and found.is_rung:
-        return dict(kernels.parse_schedule(found.source, schedule))
-    return user_kernel.read_schedule(found, schedule if isinstance(schedule, str) else as_pins(schedule))
 
 
 def _example(kernel: UserKernel, size: Sequence[int] | None, dtype: str | None, seed: int) -> tuple[Any, ...]:

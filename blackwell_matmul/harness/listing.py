@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Never
+from typing import Any
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpus import GPUS, Gpu, by_name, gpu_for_target
-from blackwell_matmul.harness.user_kernel import find
+from blackwell_matmul.harness.calling import Target, one_of, problem_of
+from blackwell_matmul.harness.user_kernel import Pins, find, pins_of
+from blackwell_matmul.one_line import OneLine, spelled_out
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
-from blackwell_matmul.validation import shown
+from blackwell_matmul.validation import attribute, plain_text, shown
 
 RULE = (
     "Of the schedules that can run the one with the fewest predicted cycles, on the SM that has the most tiles; of "
@@ -44,8 +46,12 @@ class ScheduleRow:
         return not self.reasons
 
 
-@dataclass(frozen=True)
-class ScheduleList:
+MOST_ROWS = 10
+"""Of those that can run, as a notebook shows."""
+
+
+@dataclass(frozen=True, repr=False)
+class ScheduleList(OneLine):
     """All schedules of a rung for a problem on a GPU.
 
     kernel: the name of the rung's class. chosen: the one that runs when nobody pins any; None when none can.
@@ -100,6 +106,27 @@ class ScheduleList:
             "schedules": [self._row_as_dict(row) for row in self.rows],
         }
 
+    def __str__(self) -> str:
+        chosen = "none" if self.chosen is None else spelled_out(self.chosen.as_dict())
+        counted = f"{len(self.runnable)} of {_count(len(self.rows), 'schedule')} can run"
+        return "  ".join((self.kernel, str(self.problem), self.gpu.name, counted, f"chosen: {chosen}"))
+
+    def _facts(self) -> Mapping[str, object]:
+        known = {"kernel": self.kernel, "problem": self.problem, "GPU": f"{self.gpu.name} ({self.gpu.arch})"}
+        return {**known, "can run": f"{len(self.runnable)} of {len(self.rows)}", "why": self.why}
+
+    def _rows(self) -> list[Mapping[str, object]]:
+        """The best of those that can run."""
+        return [
+            {
+                **row.schedule.as_dict(),
+                "CTAs": row.ctas,
+                "shared memory (bytes)": row.shared_memory_bytes,
+                "predicted cycles": row.predicted_cycles,
+            }
+            for row in self.ranked[:MOST_ROWS]
+        ]
+
     def _row_as_dict(self, row: ScheduleRow) -> dict[str, object]:
         return {
             "schedule": row.schedule.as_dict(),
@@ -113,22 +140,30 @@ class ScheduleList:
         }
 
 
-def schedules(rung: str | type, problem: Problem, gpu: str | Gpu | None = None, *surplus: Never) -> ScheduleList:
+def schedules(
+    kernel: Any,
+    m: Any = None,
+    n: Any = None,
+    k: Any = None,
+    *tensors: Any,
+    dtype: str | None = None,
+    schedule: Pins = None,
+    target: Target = None,
+    gpu: Target = None,
+) -> ScheduleList:
     """Every schedule that a rung can choose for a problem on a GPU, with the one that it does choose.
 
-    rung: "v0", "v1", ..., "my_kernel.py:MyMatmul", or a class with `knobs` from the space. gpu: a name such as
-    "B200", a target such as "sm_100a", a Gpu, or None for one that the rung is for. Raises InputError for what is none
-    of these.
+    kernel: "v1", "my_kernel.py:MyMatmul", or a class or kernel with `knobs` from the space. m, n, k, dtype: as for
+    `run_matmul`; of tensors, only what they say of the problem counts. schedule: only those with these knobs. target: a
+    name such as "B200", "sm_100a", a `Gpu`, or None for one that the rung is for; gpu: the same. Raises InputError for
+    what is none of these.
     """
-    if not isinstance(problem, Problem):
-        raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
-    if surplus:
-        raise InputError(f"schedules takes a rung, a Problem and a GPU; it got {shown(surplus[0])} as well.")
-    named = None if gpu is None else _gpu(gpu)
-    script_cls = _script_cls(rung)
+    named = _gpu(one_of(target, gpu))
+    script_cls, problem = _script_cls(kernel), problem_of(kernel, (m, n, k, *tensors), dtype)
     found = named or gpu_for_target(target_for(script_cls))
-    rows = tuple(_row(schedule, problem, found) for schedule in space.projection(script_cls))
-    chosen = space.choose(script_cls, problem, found) if any(row.ok for row in rows) else None
+    pins = {**_own_pins(kernel), **pins_of(find(kernel), schedule)}
+    rows = tuple(_row(each, problem, found) for each in space.matching(script_cls, pins))
+    chosen = space.choose(script_cls, problem, found, pins) if any(row.ok for row in rows) else None
     return ScheduleList(script_cls.__name__, problem, found, rows, chosen)
 
 
@@ -144,23 +179,29 @@ def _row(schedule: Schedule, problem: Problem, gpu: Gpu) -> ScheduleRow:
     )
 
 
-def _script_cls(rung: str | type) -> Any:
+def _script_cls(kernel: Any) -> Any:
     """The class of a rung; one without knobs from the space has nothing to list."""
-    found = find(rung)
+    found = find(kernel)
     knobs: Sequence[str] | None = getattr(found.script_cls, "knobs", None)
     if not knobs or not {"block_m", "block_n", "block_k"} <= set(knobs):
         raise InputError(f"{found.name} has no knobs of the space; the rungs, such as v1, and their subclasses have.")
     return found.script_cls
 
 
-def _gpu(gpu: str | Gpu) -> Gpu:
-    if isinstance(gpu, Gpu):
-        return gpu
-    if known := by_name(gpu):
+def _own_pins(kernel: Any) -> dict[str, object]:
+    """Those of a kernel that was made with some."""
+    pins = attribute(kernel, "pins")
+    return dict(pins) if isinstance(pins, Mapping) else {}
+
+
+def _gpu(target: Target) -> Gpu | None:
+    if target is None or isinstance(target, Gpu):
+        return target
+    if known := by_name(target):
         return known
-    if isinstance(gpu, str) and gpu.startswith("sm_"):
-        return gpu_for_target(gpu)
-    raise InputError(f"gpu is {shown(gpu)}; the GPUs are {', '.join(GPUS)}.")
+    if (plain_text(target) or "").startswith("sm_"):
+        return gpu_for_target(target)
+    raise InputError(f"gpu is {shown(target)}; the GPUs are {', '.join(GPUS)}.")
 
 
 def _count(number: int, noun: str) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.gpus import by_name
-from blackwell_matmul.harness.kernel_call import KernelCall, Pins, resolve
-from blackwell_matmul.problem import plain_dtype, positive
+from blackwell_matmul.harness.calling import Target, name_of, one_of, resolve_call
+from blackwell_matmul.harness.kernel_call import KernelCall
+from blackwell_matmul.harness.user_kernel import Pins
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.validation import number, shown
 
@@ -23,41 +24,55 @@ MIN_GHZ, MAX_GHZ = 0.1, 10.0
 
 def predict(
     kernel: Any,
-    m: int,
-    n: int,
-    k: int,
-    gpu: str = "B200",
+    m: Any = None,
+    n: Any = None,
+    k: Any = None,
+    *tensors: Any,
     dtype: str | None = None,
     schedule: Pins = None,
+    target: Target = None,
+    gpu: Target = None,
     ghz: float | None = None,
 ) -> Prediction:
-    """How long C[m, n] = A[m, k] @ B[n, k].T would take: predicted, not measured.
+    """How long a call of this size, or with these arguments, would take: predicted, not measured.
 
-    kernel: a rung ("v1"), a script of the user's ("my_kernel.py:MyScript"), or a class. gpu: by name; the GPUs with
-    figures are in `gpu_figures.TIME_FIGURES`. dtype, schedule: as for `run_matmul`. ghz: the SMs' clock, where it is
-    known; None is the one that the load leaves.
+    kernel, m, n, k, tensors, dtype, schedule: as for `run_matmul`, and any other kernel does as well. target: the GPU,
+    by name (None: a B200); gpu: the same; those with figures are in `gpu_figures.TIME_FIGURES`. ghz: the SMs' clock,
+    where it is known; None is the one that the load leaves.
 
     Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
     """
-    clock = None if ghz is None else _plain_ghz(ghz)
-    return predict_call(_call(kernel, m, n, k, gpu, dtype, schedule), gpu, clock)
+    clock, device = None if ghz is None else _plain_ghz(ghz), _device(target, gpu)
+    return predict_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule), device, clock)
 
 
 def trace(
-    kernel: Any, m: int, n: int, k: int, gpu: str = "B200", dtype: str | None = None, schedule: Pins = None
+    kernel: Any,
+    m: Any = None,
+    n: Any = None,
+    k: Any = None,
+    *tensors: Any,
+    dtype: str | None = None,
+    schedule: Pins = None,
+    target: Target = None,
+    gpu: Target = None,
 ) -> Timeline:
-    """What would run when in C[m, n] = A[m, k] @ B[n, k].T on one SM of a GPU: predicted, not measured.
+    """What would run when in such a call on one SM of a GPU: predicted, not measured.
 
     Arguments, and what is raised, are those of `predict`. The result shows itself in a notebook, and
     `trace("v2", 1024, 1024, 1024).save("v2.html")` writes it as a page; .json, .svg and .png work as well.
     """
-    return trace_call(_call(kernel, m, n, k, gpu, dtype, schedule), gpu)
+    device = _device(target, gpu)
+    return trace_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule), device)
 
 
-def _call(kernel: Any, m: int, n: int, k: int, gpu: str, dtype: str | None, schedule: Pins) -> KernelCall:
-    figures_of(gpu)
-    size, kind = tuple(positive(*each) for each in zip("mnk", (m, n, k))), None if dtype is None else plain_dtype(dtype)
-    return resolve(kernel, size, kind, schedule)
+DEFAULT_GPU = "B200"
+
+
+def _device(target: Target, gpu: Target) -> str:
+    name = name_of(one_of(target, gpu))
+    figures_of(DEFAULT_GPU if name is None else name)
+    return DEFAULT_GPU if name is None else name
 
 
 def _plain_ghz(value: object) -> float:

@@ -9,15 +9,16 @@ from typing import Literal
 
 from blackwell_matmul.harness.outputs import OutputVerdict
 from blackwell_matmul.harness.verdict import Verdict
+from blackwell_matmul.one_line import OneLine, spelled_out
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.findings import Finding, Severity, rows_of
 
 How = Literal["simulated", "emulated", "measured"]
 """The script by the simulator, the compiled code by the emulator, or the compiled code by a GPU."""
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Result(OneLine):
     """One kernel, run once and checked.
 
     kernel: the name of its class.
@@ -58,9 +59,14 @@ class Result:
 
     def __str__(self) -> str:
         verdict = _with_errors(self.message, self.errors)
-        return _line(self.kernel, str(self.problem), _spell(self.schedule), verdict, self.time)
+        return _line(self.kernel, str(self.problem), spelled_out(self.schedule), verdict, self.time)
 
-    __repr__ = __str__
+    def _facts(self) -> Mapping[str, object]:
+        known = {"kernel": self.kernel, "problem": self.problem, "schedule": spelled_out(self.schedule)}
+        return {**known, "target": self.target, "verdict": self.message, "time": self.time}
+
+    def _rows(self) -> list[Mapping[str, object]]:
+        return rows_of(self.findings)
 
     def as_dict(self) -> dict[str, object]:
         """The result with plain values and stable keys; a number that is not finite becomes None."""
@@ -94,7 +100,7 @@ class Result:
 
 
 @dataclass(frozen=True, repr=False)
-class ScriptResult:
+class ScriptResult(OneLine):
     """A script that is no matmul of the ladder's kind, run once, and compared with what its file expects.
 
     size: the (m, n, k) that its `example_args` was called with; None where it was left to its defaults.
@@ -140,9 +146,14 @@ class ScriptResult:
     def __str__(self) -> str:
         size = "x".join(map(str, self.size)) if self.size else ""
         verdict = _with_errors(self.message, self.errors)
-        return _line(self.kernel, size, _spell(self.schedule), verdict, _host_time(self))
+        return _line(self.kernel, size, spelled_out(self.schedule), verdict, _host_time(self))
 
-    __repr__ = __str__
+    def _facts(self) -> Mapping[str, object]:
+        known = {"kernel": self.kernel, "size": self.size, "schedule": spelled_out(self.schedule)}
+        return {**known, "target": self.target, "verdict": self.message, "time": _host_time(self)}
+
+    def _rows(self) -> list[Mapping[str, object]]:
+        return rows_of(self.findings)
 
     def as_dict(self) -> dict[str, object]:
         """The keys of `Result.as_dict` that apply, None for what is not known, and `outputs`."""
@@ -184,10 +195,6 @@ def _errors(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 def _line(*parts: str) -> str:
     return "  ".join(filter(None, parts))
-
-
-def _spell(schedule: Mapping[str, object]) -> str:
-    return ",".join(f"{name}={value}" for name, value in schedule.items())
 
 
 def _with_errors(message: str, errors: tuple[Finding, ...]) -> str:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
-from blackwell_matmul import kernels
-from blackwell_matmul.harness.inputs import make_inputs
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.harness.calling import Target, arch_of, resolve_call
 from blackwell_matmul.harness.kernel_call import KernelCall, resolve
 from blackwell_matmul.harness.reference import dtype_name
 from blackwell_matmul.harness.result import How, Result, ScriptResult
-from blackwell_matmul.harness.user_kernel import load
+from blackwell_matmul.harness.user_kernel import Pins, load
 from blackwell_matmul.harness.verdict import check_matmul
-from blackwell_matmul.problem import Problem, Schedule, as_pins, plain_seed
+from blackwell_matmul.problem import Problem, Schedule, plain_seed
 from blackwell_matmul.validation import plain_values
 
 if TYPE_CHECKING:
-    from blackwell_matmul.script import Kernel
     from blackwell_matmul.simulator.findings import Run
 
 Progress = Callable[[int, int], None]
@@ -27,32 +26,41 @@ Progress = Callable[[int, int], None]
 
 
 def run_matmul(
-    rung: str | type | Kernel,
-    problem: Problem,
-    schedule: Schedule | Mapping[str, object] | None = None,
-    *,
+    kernel: Any,
+    m: Any = None,
+    n: Any = None,
+    k: Any = None,
+    *tensors: Any,
+    dtype: str | None = None,
+    schedule: Pins = None,
+    target: Target = None,
     seed: int = 0,
-    target: str | None = None,
     policy: str = "adversarial",
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """Make inputs, run a kernel in the simulator, and check C against float64.
+    """Run a matmul kernel in the simulator, and check C against float64.
 
-    rung: "v0", "v1", ..., or a script class or kernel that is called with (m, n, k, a, b, c). A schedule may pin
-    some knobs; the others are chosen. `seed` gives the inputs and the simulator's order. policy, workers and progress
-    are those of `simulate`. Raises InputError for an argument that breaks a rule, UnsupportedError and CompileError
-    when the kernel cannot be simulated, SimulationError when it cannot go on. A wrong result is no exception: see
-    `Result.ok`.
+    kernel: "v1", "my_kernel.py:MyMatmul", a script class or a kernel that is called with (m, n, k, a, b, c). m, n, k:
+    the size, for which inputs of type `dtype` ("fp16", "bf16", ...) are made up, or m a `Problem`; with the tensors a,
+    b and c behind them, these are used. schedule: pins some knobs, as a `Schedule`, by name or as "block_m=128"; the
+    others are chosen. target: the GPU, as "B200" or "sm_100a"; None is one that the kernel is for.
+    `seed` gives the inputs and the simulator's order. policy, workers and progress are those of `simulate`.
+
+    Raises InputError for an argument that breaks a rule, UnsupportedError and CompileError when the kernel cannot be
+    simulated, SimulationError when it cannot go on. A wrong result is no exception: see `Result.ok`.
     """
-    script = kernels.rung(rung) if isinstance(rung, str) else rung
-    pins, seed = as_pins(schedule), plain_seed(seed)
-    a, b, c = make_inputs(problem, seed)
-    from blackwell_matmul.simulator import simulate
+    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, seed=plain_seed(seed))
+    _require_matmul(call)
+    result = run_call(call, target=arch_of(target), policy=policy, workers=workers, progress=progress)
+    assert isinstance(result, Result)
+    return result
 
-    options = _Options(target=target, seed=seed, policy=policy, workers=workers, progress=progress)
-    run = simulate(script, problem.m, problem.n, problem.k, a, b, c, schedule=pins or None, **options)
-    return report(run, a, b, c, seed=seed)
+
+def _require_matmul(call: KernelCall) -> None:
+    if not call.is_matmul:
+        beside = "a reference" if call.kernel.reference is not None else "other arguments"
+        raise InputError(f"{call.kernel.name} has {beside} of its own, not C = A @ B.T; run_script runs it.")
 
 
 def run_script(

@@ -31,7 +31,7 @@ from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.frontend.bind import check_functions
 from blackwell_matmul.kernels import known_rung
-from blackwell_matmul.problem import SIXTEEN_BITS, TORCH_NAMES, Problem
+from blackwell_matmul.problem import SIXTEEN_BITS, TORCH_NAMES, Problem, Schedule, as_pins
 from blackwell_matmul.validation import attribute, number, plain_text, shown, spelled
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 EXAMPLE = "my_kernel.py:MyScript"
 DEFAULT_SIZE = (1024, 1024, 1024)
 _FILE = re.compile(r"(?P<file>.*\.py)(:(?P<script>[^/\\]*))?", re.DOTALL)
+
+
+Pins = str | Schedule | Mapping[str, object] | None
+"""Arguments of `__init__`, as text (`block_m=128,swizzle=true`) or by name."""
 
 
 @dataclass(frozen=True)
@@ -347,6 +351,13 @@ def _annotation(annotation: Any) -> str:
 
 
 # --- the schedule
+
+
+def pins_of(found: UserKernel, schedule: Pins) -> dict[str, object]:
+    """What a schedule pins, read as the kernel's `__init__` has it."""
+    if isinstance(schedule, str) and found.is_rung:
+        return dict(kernels.parse_schedule(found.source, schedule))
+    return read_schedule(found, schedule if isinstance(schedule, str) else as_pins(schedule))
 
 
 def read_schedule(kernel: UserKernel, schedule: str | Mapping[str, object]) -> dict[str, object]:

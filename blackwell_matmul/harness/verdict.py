@@ -18,13 +18,14 @@ both are exact (small integers, tiny k), C must be exact as well, up to the nois
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.reference import torch_product
+from blackwell_matmul.one_line import OneLine
 from blackwell_matmul.problem import positive
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES
 from blackwell_matmul.validation import has_memory, shown
@@ -37,8 +38,8 @@ Range = tuple[int, int]
 """First and last index, both included."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(OneLine):
     """What `check_matmul` found.
 
     max_abs_error: the largest |C - exact|; inf where C is NaN or infinite without reason.
@@ -69,6 +70,14 @@ class Verdict:
     def message(self) -> str:
         """One sentence."""
         return f"correct: {self._size()}." if self.ok else f"wrong: {self._place()}; {self._size()}."
+
+    def __str__(self) -> str:
+        return self.message
+
+    def _facts(self) -> Mapping[str, object]:
+        known = {"C": f"{self.m} x {self.n}", "largest error": f"{self.max_abs_error:.3g}"}
+        known |= {"torch's own": f"{self.reference_error:.3g}", "ratio": f"{self.ratio:.2f}"}
+        return {**known, "wrong elements": self.wrong, "never written": self.unwritten}
 
     def _size(self) -> str:
         if self.max_abs_error == 0:

@@ -93,11 +93,11 @@ def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | 
     Pins that leave nothing raise InputError.
     """
     require(problem=(problem, Problem), gpu=(gpu, Gpu))
-    matching = _matching(rung, as_pins(pins))
-    for schedule in sorted(matching, key=lambda schedule: preference(schedule, problem, gpu)):
+    found = matching(rung, as_pins(pins))
+    for schedule in sorted(found, key=lambda schedule: preference(schedule, problem, gpu)):
         if not why_not(schedule, problem, gpu):
             return schedule
-    raise InputError(_nothing_runs(rung, matching, problem, gpu))
+    raise InputError(_nothing_runs(rung, found, problem, gpu))
 
 
 RESOLUTION = 0.01
@@ -115,7 +115,7 @@ def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...
     return (round(math.log(predicted_cycles(tile)) / RESOLUTION), *(-size for size in largest))
 
 
-def _matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:
+def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:
     """The schedules with the pinned values; a knob or a value that does not exist is refused by name."""
     knobs = _knobs(rung)
     for name, value in pins.items():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.one_line import OneLine, spelled_out
 
 Code = Literal[
     "access-before-grid-wait",
@@ -194,7 +195,7 @@ class Event:
 
 
 @dataclass(frozen=True, repr=False)
-class Run:
+class Run(OneLine):
     """The result of `simulate`. Outputs were written in place.
 
     findings: errors, then unguaranteed facts, causes first; repeats merged. events: the first CTA's steps (see
@@ -222,9 +223,25 @@ class Run:
 
     def __str__(self) -> str:
         where = f"{self.kernel} on {'x'.join(map(str, self.grid))} CTAs of {self.target}"
-        schedule = ",".join(f"{name}={value}" for name, value in self.schedule.items())
         codes = ", ".join(dict.fromkeys(finding.code for finding in self.findings))
         found = f"findings: {codes}" if codes else "no findings"
-        return "  ".join(filter(None, (where, schedule, found, f"simulated in {self.seconds:.2f} s on the CPU")))
+        return "  ".join(filter(None, (where, spelled_out(self.schedule), found, _seconds(self.seconds))))
 
-    __repr__ = __str__
+    def _facts(self) -> Mapping[str, object]:
+        known = {"kernel": self.kernel, "target": self.target, "schedule": spelled_out(self.schedule)}
+        return {**known, "CTAs": "x".join(map(str, self.grid)), "time": _seconds(self.seconds)}
+
+    def _rows(self) -> list[Mapping[str, object]]:
+        return rows_of(self.findings)
+
+
+def _seconds(seconds: float) -> str:
+    return f"simulated in {seconds:.2f} s on the CPU"
+
+
+def rows_of(findings: Iterable[Finding]) -> list[Mapping[str, object]]:
+    """Findings as a table has them."""
+    return [
+        {"severity": each.severity.value, "code": each.code, "where": each.location or "", "what": each.message}
+        for each in findings
+    ]

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from blackwell_matmul.frontend.program import Program
+from blackwell_matmul.one_line import OneLine, spelled_out
 from blackwell_matmul.simulator.description import DESCRIPTIONS, Access, Description, Space
-from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.findings import Finding, Severity, rows_of
 from blackwell_matmul.simulator.semantics import description_of
 from blackwell_matmul.simulator.text import Paragraph, Replay, Told, of_finding, plain
 
@@ -29,8 +30,8 @@ class Coverage:
         return {"exact": list(self.exact), "approximated": left_out, "not_covered": list(self.not_covered)}
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(OneLine):
     """The result of `check`. The first order wrote the outputs in place.
 
     schedule: the arguments of the script's `__init__`, as JSON has them. orders: how many were run, with the seeds
@@ -88,6 +89,16 @@ class Report:
 
     def __str__(self) -> str:
         return plain(self.paragraphs())
+
+    def _line(self) -> str:
+        return f"{_title(self).text}  {_verdict(self).text}"
+
+    def _facts(self) -> Mapping[str, object]:
+        known = {"kernel": self.kernel, "target": self.target, "schedule": spelled_out(self.schedule)}
+        return {**known, "CTAs": "x".join(map(str, self.grid)), "verdict": _verdict(self).text}
+
+    def _rows(self) -> list[Mapping[str, object]]:
+        return rows_of(self.findings)
 
 
 def _title(report: Report) -> Paragraph:

@@ -116,7 +116,7 @@ def predicted_us(
     """Of one candidate."""
     step(schedule)
     what = Problem.from_dict(problem)
-    return {"us": predict(source, what.m, what.n, what.k, gpu, what.dtype, schedule).time_us}
+    return {"us": predict(source, what.m, what.n, what.k, dtype=what.dtype, schedule=schedule, target=gpu).time_us}
 
 
 def _ranked(pins: Pins, ended: Ended | None) -> Ranked:

@@ -56,6 +56,11 @@ def product(m: int = 64, n: int = 64, k: int = 32, b: str = "g_x", acc: str = "f
 
 CASES: list[tuple[str, str]] = [
     # tiles and products
+    (
+        "s = self.shared_tensor(dtype=float16, shape=[64, 64])\ng_odd = self.global_view(x_ptr, dtype=float16, "
+        "shape=[64, 63])\nself.copy_async(g_odd, s, offsets=[0, 0])  # here",
+        "cp.async copies 4 bytes at least, neighbours in global and in shared memory, and here fewer are; pad the rows",
+    ),
     (product(k=33), "dot has M, N and K (64, 64, 33), and an instruction works on M = 16, N = 8 and K = 16"),
     (
         "a = self.load_global(g_x, offsets=[0, 0], shape=[64, 33])  # here\n"

@@ -26,7 +26,7 @@ def test_each_rung_is_right_with_tails(rung, dtype):
 
 
 def test_a_schedule_may_pin_some_knobs():
-    result = run_matmul("v1", Problem(64, 64, 64), Schedule(block_n=64, e_block_n=16))
+    result = run_matmul("v1", Problem(64, 64, 64), schedule=Schedule(block_n=64, e_block_n=16))
     assert result.ok and (result.schedule["block_n"], result.schedule["e_block_n"]) == (64, 16)
 
 
@@ -83,7 +83,7 @@ def test_the_examples_print_one_line_with_a_right_result(example, capsys):
 def test_progress_counts_ctas_up_to_all_of_them(workers):
     told = []
     result = run_matmul(
-        "v1", Problem(512, 512, 32), {"block_n": 64}, workers=workers, progress=lambda *counts: told.append(counts)
+        "v1", 512, 512, 32, schedule={"block_n": 64}, workers=workers, progress=lambda *counts: told.append(counts)
     )
     done = [count for count, _ in told]
     assert result.ok and {total for _, total in told} == {32}

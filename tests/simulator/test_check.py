@@ -218,5 +218,5 @@ def test_bad_input_is_one_sentence_and_touches_nothing(options: dict, sentence: 
 
 
 def test_what_is_no_kernel() -> None:
-    with pytest.raises(InputError, match=r"is no kernel"):
+    with pytest.raises(InputError, match=r"give a tilus.Script class"):
         check(print, torch.zeros(1))

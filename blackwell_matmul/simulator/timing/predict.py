@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from blackwell_matmul.gpu_figures import TimeFigures, figures_of
 from blackwell_matmul.gpus import GPUS, Gpu, by_name
+from blackwell_matmul.one_line import OneLine, spelled_out
 from blackwell_matmul.problem import Schedule
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_named
@@ -41,8 +42,8 @@ MOST_EVENTS = 60_000
 """Of all turns: with more, some are left out. It takes about a second."""
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(OneLine):
     """How long a launch takes; all of it predicted.
 
     cycles: of an SM, from the launch to the last store. ghz: the clock that goes with it, under its load. tflops: None
@@ -72,6 +73,21 @@ class Prediction:
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
+
+    def __str__(self) -> str:
+        speed = "" if self.tflops is None else f", {self.tflops:,.1f} TFLOPS"
+        time = f"predicted {self.time_us:.1f} us{speed}, held by {self.bound}"
+        return "  ".join(filter(None, (self.kernel, self.gpu, spelled_out(self.schedule), time)))
+
+    def _facts(self) -> Mapping[str, object]:
+        known = {"kernel": self.kernel, "GPU": self.gpu, "schedule": spelled_out(self.schedule)}
+        times = {"predicted us": f"{self.time_us:.1f}", "cycles": f"{self.cycles:,.0f}", "GHz": f"{self.ghz:.2f}"}
+        speed = {
+            "TFLOPS": None if self.tflops is None else f"{self.tflops:,.1f}",
+            "tensor cores": f"{self.tensor_utilisation:.0%}",
+        }
+        memory = {"memory": f"{self.memory_utilisation:.0%}", "CTAs on an SM": self.resident}
+        return {**known, **times, **speed, **memory, "held by": self.bound, "why": " ".join(self.explanation)}
 
 
 class Strain(NamedTuple):

@@ -1,0 +1,68 @@
+"""Results print as one line, and a notebook shows them as tables."""
+
+from html.parser import HTMLParser
+
+import pytest
+import torch
+
+import blackwell_matmul as b
+from blackwell_matmul.harness.outputs import compare
+from blackwell_matmul.simulator import Severity
+
+SIZE = (128, 64, 64)
+
+
+class Tags(HTMLParser):
+    """Every tag that opens is closed, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.cells: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.cells.append(data)
+
+
+def results():
+    a, w, c = (torch.zeros(shape, dtype=torch.float16) for shape in ((128, 64), (64, 64), (128, 64)))
+    return {
+        "Result": b.run_matmul("v1", *SIZE),
+        "ScriptResult": b.ScriptResult("Copy", None, {}, "sm_100a", 0, (compare("y", a, a + 1, None),), 0.5),
+        "Report": b.check("v1", *SIZE),
+        "Run": b.simulate(b.BlackwellMatmulV1, *SIZE, a, w, c),
+        "ScheduleList": b.schedules("v1", *SIZE),
+        "Prediction": b.predict("v1", *SIZE),
+        "Verdict": b.check_matmul(a, w, c),
+        "Bundle": b.compile("v1", *SIZE),
+    }
+
+
+RESULTS = results()
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_it_is_one_line(name):
+    text = repr(RESULTS[name])
+    assert type(RESULTS[name]).__name__ == name and text and "\n" not in text and len(text) < 400
+    assert name == "Report" or str(RESULTS[name]) == text
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_notebook_shows_a_table(name):
+    page = Tags()
+    page.feed(RESULTS[name]._repr_html_())
+    assert not page.open and len(page.cells) > 5 and page.cells[0] == repr(RESULTS[name])
+
+
+def test_findings_are_rows_and_text_is_escaped():
+    finding = b.Finding("data-race", Severity.ERROR, "x < y & z")
+    run = b.Run("<K>", "sm_100a", {}, (1, 1, 1), 0.1, (finding,))
+    page = run._repr_html_()
+    assert "<th>code</th>" in page and "<td>data-race</td>" in page and "x &lt; y &amp; z" in page and "<K>" not in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from dataclasses import replace
 
@@ -40,7 +41,9 @@ def emulate_call(
 
 def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progress: Progress | None = None) -> float:
     """Execute a bundle on the arguments of a call; the seconds that it took."""
-    named = dict(zip(call.kernel.parameters, call.arguments))
+    declared = inspect.signature(call.kernel.script_cls.__call__).parameters
+    left_out = {name: each.default for name, each in declared.items()}
+    named = left_out | dict(zip(call.kernel.parameters, call.arguments))
     arguments = [named[each.name] for each in bundle.plan.parameters]
     start = time.perf_counter()
     emulate(bundle, *arguments, order=ORDERS[policy], seed=call.seed, progress=progress)

@@ -26,7 +26,7 @@ Tensors = Sequence[Tensor | None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProductPlan:
     """One product, for all operands of these shapes and strides: what is copied, which kernel runs, and what C is.
 
     sizes: m, n, k, and the batches where the kernel takes any form. shape: of C, whose rows are `line` elements apart.
@@ -56,7 +56,7 @@ class Plan:
 
 def planned(
     a: Tensor, b: Tensor, tensors: Tensors, gpu: Gpu, out: torch.dtype, activation: str, alpha: float, beta: float
-) -> Plan | None:
+) -> ProductPlan | None:
     """How a[.., m, k] @ b[.., k, n] is computed, with what `form.Epilogue` says; None where it has no element, or no
     product."""
     left, right, form = a, b.mT, _form(activation, alpha, beta)
@@ -69,7 +69,7 @@ def planned(
     if alone and not batch and out == a.dtype and (name is None or (is_plain(left) and is_plain(right))):
         copy_a, copy_b = (None if is_plain(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
-        return Plan(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN), (m, n, k), copy_a, copy_b, shape, n, out)
+        return ProductPlan(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN), (m, n, k), copy_a, copy_b, shape, n, out)
     if name is None:
         raise UnsupportedError(
             f"There is no kernel for {gpu} yet that computes batches or epilogues; torch does, and matmul of matrices "
@@ -77,7 +77,7 @@ def planned(
         )
     copy_a, copy_b = (k_major if why_unreadable(x) else None for x in (left, right))
     sizes = (m, n, k, batch[0] if batch else 1)
-    return Plan(_kernel(name, form), sizes, copy_a, copy_b, shape, padded(shape[-1], out.itemsize), out)
+    return ProductPlan(_kernel(name, form), sizes, copy_a, copy_b, shape, padded(shape[-1], out.itemsize), out)
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.ops.gradients import gradients
-from blackwell_matmul.ops.launching import Plan, Tensors, planned
+from blackwell_matmul.ops.launching import ProductPlan, Tensors, planned
 from blackwell_matmul.ops.operand_checks import check_extras, check_operands, check_out
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.recent import Recent
@@ -69,7 +69,7 @@ def run(
     if simulate:
         a, b = a.detach(), b.detach()
         tensors = [None if each is None else each.detach() for each in tensors]
-    if isinstance(known, Plan):
+    if isinstance(known, ProductPlan):
         return known(a, b, tensors)
     return _without_kernel(a, known, tensors, activation, alpha, beta)
 
@@ -78,7 +78,7 @@ Empty = tuple[tuple[int, ...], torch.dtype]
 """Shape and type of a product without elements, or of nothing."""
 
 KEPT_PLANS = 4096
-_plans: Recent[tuple[Any, ...], Plan | Empty] = Recent(KEPT_PLANS)
+_plans: Recent[tuple[Any, ...], ProductPlan | Empty] = Recent(KEPT_PLANS)
 
 
 def _key(x: Tensor) -> tuple[Any, ...]:
@@ -95,7 +95,7 @@ def _planned(
     beta: float,
     out_dtype: torch.dtype | None,
     simulate: bool,
-) -> Plan | Empty:
+) -> ProductPlan | Empty:
     of_c, out = checked(a, b, tensors, activation, out_dtype)
     plan = planned(a, b, tensors, _gpu_of(a, simulate), out, activation, alpha, beta)
     return plan or (of_c, out)

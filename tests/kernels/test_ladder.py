@@ -31,8 +31,9 @@ def problem_for(schedule: Schedule, seed: int) -> Problem:
             return problem
 
 
-SAMPLED = {name: 8 if name in ("v6", "h7") else 5 for name in RUNGS}
-"""How many schedules of a rung are run, drawn with a seed; `bench/sweep.py` runs all of V0 to V2."""
+SAMPLED = {name: 8 if name in ("v6", "h7") else 2 if name in ("v7", "h8") else 5 for name in RUNGS}
+"""How many schedules of a rung are run, drawn with a seed; `bench/sweep.py` runs all of V0 to V2, and `test_forms.py`
+more of V7 and H8."""
 
 GPU_FOR = {mma: gpu_for_target(t) for mma, t in (("tcgen05", "sm_100a"), ("wgmma", "sm_90a"), ("mma.sync", "sm_120a"))}
 

@@ -103,19 +103,31 @@ def _bound(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Bound:
     from blackwell_matmul.frontend import bind_all
 
     try:
-        return bind_all(kernel, arguments, schedule=_schedule(kernel, arguments, gpu), target=gpu.arch)[0]
+        schedule = _schedule(kernel, arguments, gpu)
+        return bind_all(_completed(kernel), arguments, schedule=schedule, target=gpu.arch)[0]
     except InputError as error:
         if _runs_elsewhere(kernel, arguments, gpu):
             raise CompileError(str(error)) from error
         raise
 
 
+def _completed(kernel: HasScript) -> Any:
+    """What is built with a schedule: of a class that completes one for a GPU, pins and all, the class."""
+    return kernel.script_cls if _chooses(kernel) else kernel
+
+
+def _chooses(kernel: HasScript) -> bool:
+    """Whether the class has a rule of its own for a GPU."""
+    complete = getattr(kernel.script_cls, "complete", None)
+    return complete is not None and "gpu" in inspect.signature(complete).parameters
+
+
 def _schedule(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[str, object] | None:
     """What was tuned for this very GPU, or a class with a rule of its own chooses for it; None for the others."""
     tuned = _tuned(kernel, arguments, gpu)
-    complete = getattr(kernel.script_cls, "complete", None)
-    if complete is None or "gpu" not in inspect.signature(complete).parameters:
+    if not _chooses(kernel):
         return tuned or None
+    complete = kernel.script_cls.complete
     try:
         chosen: Mapping[str, object] = complete(kernel.pins or tuned, arguments, gpu.arch, gpu=gpu)
     except InputError:
@@ -169,4 +181,4 @@ def _compile(kernel: HasScript, bound: Bound, gpu: Gpu) -> Loaded:
     from blackwell_matmul.compiler import compile
 
     chosen = bound.init_kwargs if hasattr(kernel.script_cls, "complete") else None
-    return load(compile(kernel, *bound.args, schedule=chosen, target=gpu.arch))
+    return load(compile(_completed(kernel), *bound.args, schedule=chosen, target=gpu.arch))

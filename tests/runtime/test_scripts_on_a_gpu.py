@@ -166,3 +166,15 @@ def test_matmul_reaches_the_gpu(b200, compiled, on_gpu):
     assert len(b200.calls("cuLaunchKernelEx")) == 1
     addresses = {int(record["address"], 16) for record in b200.calls("cuTensorMapEncodeTiled")}
     assert {a.data_ptr(), w.data_ptr()} < addresses
+
+
+def test_a_product_of_any_form_reaches_the_gpu(b200, compiled, on_gpu):
+    """A slice and a row-major b, where they are; null pointers for what the epilogue does not read."""
+    from blackwell_matmul.ops.launching import planned
+
+    qkv, y = on_gpu(torch.zeros(64, 384, dtype=torch.float16)), on_gpu(torch.zeros(128, 256, dtype=torch.float16))
+    x, none = qkv[:, 128:256], (None, None, None, None)
+    planned(x, y, none, gpus.GPUS["B200"], torch.float16, "relu", 1.0, 1.0)(x, y, none)
+    assert len(b200.calls("cuLaunchKernelEx")) == 1
+    addresses = {int(record["address"], 16) for record in b200.calls("cuTensorMapEncodeTiled")}
+    assert {x.data_ptr(), y.data_ptr()} < addresses and x.data_ptr() == qkv.data_ptr() + 256

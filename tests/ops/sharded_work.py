@@ -35,15 +35,13 @@ def every_placement(world: int) -> None:
     mesh = init_device_mesh("cpu", (world,))
     a, b = torch.randn(32, 64).half(), torch.randn(64, 48).half()
     stay = {(0, None): Shard(0), (None, 1): Shard(1), (1, 0): Partial(), (None, None): Replicate()}
-    for of_a in (None, 0, 1):
-        for of_b in (None, 0, 1):
-            placed = [
-                distribute_tensor(x, mesh, [Replicate() if at is None else Shard(at)])
-                for x, at in ((a, of_a), (b, of_b))
-            ]
-            c = matmul(*placed, simulate=True)
-            assert c.placements == (stay.get((of_a, of_b), c.placements[0]),), (of_a, of_b, c.placements)
-            close(c.full_tensor(), a @ b)
+    for of_a, of_b in (*stay, (0, 0), (1, None)):
+        placed = [
+            distribute_tensor(x, mesh, [Replicate() if at is None else Shard(at)]) for x, at in ((a, of_a), (b, of_b))
+        ]
+        c = matmul(*placed, simulate=True)
+        assert c.placements == (stay.get((of_a, of_b), c.placements[0]),), (of_a, of_b, c.placements)
+        close(c.full_tensor(), a @ b)
 
 
 def batches_and_extras(world: int) -> None:

@@ -24,7 +24,7 @@ def free_port() -> int:
     ("world", "names"),
     [
         (2, ["every_placement", "batches_and_extras", "tensor_parallel", "fully_sharded"]),
-        (4, ["tensor_parallel", "two_dimensions"]),
+        (4, ["two_dimensions"]),
     ],
 )
 def test_products_in_a_group(world: int, names: list[str]) -> None:

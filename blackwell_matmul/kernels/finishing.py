@@ -5,7 +5,7 @@ from tilus import RegisterTensor, boolean, float32, int32, void_p
 from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.forms import check_call, pinned_form, problem_of
 from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.kernels.operands import Operand, lines
+from blackwell_matmul.kernels.operands import Operand, lines, strides
 
 ERFC = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 """Of t = 1 / (1 + 0.3275911 x): erfc(x) to 1.5e-7 for x >= 0 (Handbook of Mathematical Functions, 7.1.26)."""
@@ -41,28 +41,26 @@ class FinishingScript(MatmulScript):
 
     def open_operands(self, batches: int32, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
         """Views of A, B and C, in the order in which memory has them."""
-        line_a = self.form.a_stride if self.form.a_stride else k if self.a_k else m
-        line_b = self.form.b_stride if self.form.b_stride else k if self.b_k else n
-        of_a = self.form.a_batch_stride if self.form.a_batch_stride else line_a * (m if self.a_k else k)
-        of_b = self.form.b_batch_stride if self.form.b_batch_stride else line_b * (n if self.b_k else k)
         g_a = self.global_view(
             a_ptr,
             dtype=self.dtype,
             shape=lines(self.a_k, [batches if self.form.a_batched else 1], m, k),
-            strides=[of_a, line_a, 1],
+            strides=strides(self.a_k, self.form.a_stride, self.form.a_batch_stride, m, k),
         )
         g_b = self.global_view(
             b_ptr,
             dtype=self.dtype,
             shape=lines(self.b_k, [batches if self.form.b_batched else 1], n, k),
-            strides=[of_b, line_b, 1],
+            strides=strides(self.b_k, self.form.b_stride, self.form.b_batch_stride, n, k),
         )
         self.a = Operand(g_a, self.a_k, self.form.a_batched, self.cta_group)
         self.b = Operand(g_b, self.b_k, self.form.b_batched, self.cta_group)
         columns = n // self.columns_of_c
-        line_c = self.form.c_stride if self.form.c_stride else columns
         self.g_c = self.global_view(
-            c_ptr, dtype=self.c_dtype, shape=[batches, m, columns], strides=[m * line_c, line_c, 1]
+            c_ptr,
+            dtype=self.c_dtype,
+            shape=[batches, m, columns],
+            strides=strides(True, self.form.c_stride, 0, m, columns),
         )
 
     def open_epilogue(

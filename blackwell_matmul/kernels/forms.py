@@ -11,19 +11,20 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.form import PLAIN, Epilogue, Form
 from blackwell_matmul.kernels.matmul import (
     ALIGNMENT_BYTES,
+    HALVES,
     check_device,
     check_dtype,
     check_is_tensor,
     check_memory_of_c,
     check_same,
 )
-from blackwell_matmul.problem import DTYPE_OF_TORCH, SIXTEEN_BITS, TORCH_NAMES, Problem, c_dtype, positive
+from blackwell_matmul.problem import DTYPE_OF_TORCH, SIXTEEN_BITS, Problem, c_dtype, positive
 from blackwell_matmul.validation import shown
 
 ABSENT = 0
 """A null pointer, where the form has no such tensor."""
 
-OUTPUTS = {**{getattr(torch, TORCH_NAMES[name]): name for name in SIXTEEN_BITS}, torch.float32: "fp32"}
+OUTPUTS = {**dict(zip(HALVES, SIXTEEN_BITS)), torch.float32: "fp32"}
 
 
 @dataclass(frozen=True)

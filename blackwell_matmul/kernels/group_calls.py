@@ -14,6 +14,7 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels.forms import lines_of, why_unreadable
 from blackwell_matmul.kernels.matmul import (
     ALIGNMENT_BYTES,
+    HALVES,
     check_device,
     check_is_tensor,
     check_memory_of_c,
@@ -22,7 +23,6 @@ from blackwell_matmul.kernels.matmul import (
 from blackwell_matmul.problem import INT32_MAX, positive
 from blackwell_matmul.validation import integer, shown
 
-HALVES = (torch.float16, torch.bfloat16)
 MOST_SMS = 2**16
 
 Sizes = Mapping[str, tuple[int, ...]]

@@ -18,7 +18,7 @@ from blackwell_matmul.kernels.group_calls import (
     form_of_sums,
 )
 from blackwell_matmul.kernels.matmul import MatmulScript
-from blackwell_matmul.kernels.operands import Operand, lines
+from blackwell_matmul.kernels.operands import Operand, lines, strides
 from blackwell_matmul.problem import DTYPE_OF_TORCH
 from blackwell_matmul.scheduling import rules
 from blackwell_matmul.scheduling.mma import MMA_SPECS
@@ -67,11 +67,12 @@ class GroupedScript(MatmulScript):
     def open_operands(self, m: int32, n: int, k: int, groups: int32, x_ptr: void_p, w_ptr: void_p):
         """x and w, as they lie in memory."""
         line_x = self.form.a_stride if self.form.a_stride else k
-        line_w = self.form.b_stride if self.form.b_stride else k if self.w_k else n
-        of_w = self.form.b_batch_stride if self.form.b_batch_stride else line_w * (n if self.w_k else k)
         g_x = self.global_view(x_ptr, dtype=self.dtype, shape=[m, k], strides=[line_x, 1])
         g_w = self.global_view(
-            w_ptr, dtype=self.dtype, shape=lines(self.w_k, [groups], n, k), strides=[of_w, line_w, 1]
+            w_ptr,
+            dtype=self.dtype,
+            shape=lines(self.w_k, [groups], n, k),
+            strides=strides(self.w_k, self.form.b_stride, self.form.b_batch_stride, n, k),
         )
         return g_x, Operand(g_w, self.w_k, batched=True, cta_group=1)
 

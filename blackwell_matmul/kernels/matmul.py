@@ -12,6 +12,8 @@ from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
 from blackwell_matmul.problem import (
     C_BYTES,
     DTYPE_OF_TORCH,
+    EIGHT_BITS,
+    SIXTEEN_BITS,
     TORCH_NAMES,
     Problem,
     c_dtype,
@@ -25,6 +27,9 @@ from blackwell_matmul.validation import has_memory, same, shown
 
 ALIGNMENT_BYTES = 16
 """Where a tensor must start: TMA takes no other address, and the widest cp.async copies as much."""
+
+HALVES, BYTES = (tuple(getattr(torch, TORCH_NAMES[name]) for name in names) for names in (SIXTEEN_BITS, EIGHT_BITS))
+"""Torch's types of 16 bits, and of 8, that A and B can have."""
 
 EARLY_WEIGHTS = 2**26
 EARLY_PRODUCTS = 2**33

@@ -10,6 +10,14 @@ def lines(k_major, outer, rows, k):
     return [*outer, *rows, k] if k_major else [*outer, k, *rows]
 
 
+def strides(k_major, line, between, rows, k):
+    """Of [batch, *lines]: line and between are from a line, and from a matrix, to the next; 0: each follows the one
+    before."""
+    length, count = (k, rows) if k_major else (rows, k)
+    line = line if line else length
+    return [between if between else line * count, line, 1]
+
+
 class Operand(tilus.Class):
     """matrix: [batch, rows, k], or [batch, k, rows] where it is not K-major; tiles of it lie in shared memory in the
     same order. batched: whether there is one for each batch, or one for all.

@@ -14,6 +14,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.nn import functional
 
+from blackwell_matmul.kernels.matmul import HALVES
 from blackwell_matmul.ops.functions import linear
 
 LINEAR = (functional.linear, torch._C._nn.linear)
@@ -74,7 +75,7 @@ def _ours(layer: Node, simulate: bool) -> bool:
     tensors = [each.meta.get("example_value") for each in layer.all_input_nodes]
     return all(
         isinstance(each, torch.Tensor)
-        and each.dtype in (torch.float16, torch.bfloat16)
+        and each.dtype in HALVES
         and (each.is_cuda or (simulate and each.device.type == "cpu"))
         for each in tensors
     )

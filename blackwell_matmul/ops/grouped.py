@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.frontend.bind import DEFAULT_TARGET
-from blackwell_matmul.gpus import Gpu, gpu_for_target
+from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels.group_calls import check_types, why_no_rows
+from blackwell_matmul.ops.launching import gpu_of
+from blackwell_matmul.ops.library import setup_context
 from blackwell_matmul.ops.operand_checks import check_tensors
 from blackwell_matmul.ops.placing import k_major, padded, readable
-from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.validation import shown
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}
@@ -70,23 +70,11 @@ def shape_of(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
 def run(x: Tensor, w: Tensor, offs: Tensor, simulate: bool = False) -> Tensor:
     """Without gradients."""
     shape = shape_of(x, w, offs)
-    gpu = _gpu(x, simulate)
+    gpu = gpu_of(x, simulate, "grouped_matmul", "x")
     if 0 in shape or x.shape[1] == 0 or offs.shape[0] == 0:
         return x.new_zeros(shape)
     x, w, offs = x.detach(), w.detach(), offs.contiguous()
     return _product(x, w, offs, gpu) if w.dim() == 3 else _sums(x.mT, w, offs, gpu)
-
-
-def _gpu(x: Tensor, simulate: bool) -> Gpu:
-    """Whose kernel runs."""
-    if simulate and x.device.type != "cpu":
-        raise InputError(f"x is on {x.device}; simulate=True takes CPU tensors, such as x.cpu().")
-    if not simulate and not x.is_cuda:
-        raise UnsupportedError(
-            f"grouped_matmul got tensors on {x.device}; it runs CUDA tensors, and simulates CPU tensors with "
-            "simulate=True."
-        )
-    return gpu_for_target(DEFAULT_TARGET) if simulate else gpu_at(x.get_device())
 
 
 def _product(x: Tensor, w: Tensor, offs: Tensor, gpu: Gpu) -> Tensor:
@@ -129,11 +117,6 @@ def _fake(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tens
     return x.new_empty(shape_of(x, w, offs))
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: Any, output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
-    ctx.rest = keyword_only_inputs
-
-
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """Of a product the gradient of w is one of sums, and of sums that of x and of w are products."""
     x, w, offs = ctx.saved_tensors
@@ -149,5 +132,5 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _library.impl("grouped_matmul", run, "CompositeExplicitAutograd")
 torch.library.register_fake("blackwell_matmul::grouped_matmul", _fake, lib=_library)
 torch.library.register_autograd(
-    "blackwell_matmul::grouped_matmul", _backward, setup_context=_setup_context, lib=_library
+    "blackwell_matmul::grouped_matmul", _backward, setup_context=setup_context, lib=_library
 )

@@ -10,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.form import PLAIN, Epilogue, Form
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.frontend.bind import DEFAULT_TARGET
+from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.ops.placing import is_plain, k_major, padded, with_zeros
 from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
+from blackwell_matmul.runtime.device import gpu_at
 
 Copy = Callable[[Tensor], Tensor]
 
@@ -84,6 +86,19 @@ def planned(
 def _form(activation: str, alpha: float, beta: float) -> Form:
     epilogue = Epilogue(activation=activation, alpha=alpha, beta=beta)
     return PLAIN if epilogue == PLAIN.epilogue else Form(epilogue=epilogue)
+
+
+def gpu_of(x: Tensor, simulate: bool, operation: str, *operands: str) -> Gpu:
+    """The one that runs an operation on x, or that the simulator stands for; operands: what messages name."""
+    if simulate and x.device.type != "cpu":
+        names, are = " and ".join(operands), "are" if len(operands) > 1 else "is"
+        raise InputError(f"{names} {are} on {x.device}; simulate=True takes CPU tensors, such as {operands[0]}.cpu().")
+    if not simulate and not x.is_cuda:
+        raise UnsupportedError(
+            f"{operation} got tensors on {x.device}; it runs CUDA tensors, and simulates CPU tensors with "
+            "simulate=True."
+        )
+    return gpu_for_target(DEFAULT_TARGET) if simulate else gpu_at(x.get_device())
 
 
 @functools.lru_cache(maxsize=4096)

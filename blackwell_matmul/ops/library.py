@@ -7,15 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.frontend.bind import DEFAULT_TARGET
-from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.ops.gradients import gradients
-from blackwell_matmul.ops.launching import ProductPlan, Tensors, planned
+from blackwell_matmul.ops.launching import ProductPlan, Tensors, gpu_of, planned
 from blackwell_matmul.ops.operand_checks import check_extras, check_operands, check_out
-from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.recent import Recent
 
 SCHEMA = (
@@ -97,19 +93,8 @@ def _planned(
     simulate: bool,
 ) -> ProductPlan | Empty:
     of_c, out = checked(a, b, tensors, activation, out_dtype)
-    plan = planned(a, b, tensors, _gpu_of(a, simulate), out, activation, alpha, beta)
+    plan = planned(a, b, tensors, gpu_of(a, simulate, "matmul", "a", "b"), out, activation, alpha, beta)
     return plan or (of_c, out)
-
-
-def _gpu_of(a: Tensor, simulate: bool) -> Gpu:
-    """The one that runs it, or that the simulator stands for."""
-    if simulate and a.device.type != "cpu":
-        raise InputError(f"a and b are on {a.device}; simulate=True takes CPU tensors, such as a.cpu().")
-    if not simulate and not a.is_cuda:
-        raise UnsupportedError(
-            f"matmul got tensors on {a.device}; it runs CUDA tensors, and simulates CPU tensors with simulate=True."
-        )
-    return gpu_for_target(DEFAULT_TARGET) if simulate else gpu_at(a.get_device())
 
 
 def _without_kernel(a: Tensor, known: Empty, tensors: Tensors, activation: str, alpha: float, beta: float) -> Tensor:
@@ -132,7 +117,8 @@ def _fake(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
     return a.new_empty((*outer, columns // 2 if activation == "swiglu" else columns), dtype=out)
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: Any, output: Tensor) -> None:
+def setup_context(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: Any, output: Tensor) -> None:
+    """For the way back: all tensors, and the rest by name."""
     ctx.save_for_backward(*inputs)
     ctx.rest = keyword_only_inputs
 
@@ -144,4 +130,4 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 _library.impl("matmul", _eager, "CompositeExplicitAutograd")
 torch.library.register_fake("blackwell_matmul::matmul", _fake, lib=_library)
-torch.library.register_autograd("blackwell_matmul::matmul", _backward, setup_context=_setup_context, lib=_library)
+torch.library.register_autograd("blackwell_matmul::matmul", _backward, setup_context=setup_context, lib=_library)

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.form import ACTIVATIONS
+from blackwell_matmul.kernels.forms import OUTPUTS
+from blackwell_matmul.kernels.matmul import BYTES, HALVES
 from blackwell_matmul.validation import number, plain_text, shown
-
-EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
-OUTPUTS = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def check_tensors(**tensors: object) -> None:
@@ -29,10 +28,10 @@ def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:
     for name, x, shape in (("a", a, "(m, k)"), ("b", b, "(k, n)")):
         if x.dim() not in (2, 3):
             raise InputError(f"{name} has shape {tuple(x.shape)}; it must be a matrix {shape}, or a batch of them.")
-        able = EIGHT_BITS if scaled else (torch.float16, torch.bfloat16)
+        able = BYTES if scaled else HALVES
         if x.dtype not in able:
             other = "matmul" if scaled else "scaled_mm"
-            elsewhere = f"; {other} takes it" if x.dtype in (*EIGHT_BITS, torch.float16, torch.bfloat16) else ""
+            elsewhere = f"; {other} takes it" if x.dtype in (*BYTES, *HALVES) else ""
             raise InputError(f"{name} is {x.dtype}; it must be {' or '.join(map(str, able))}{elsewhere}.")
     if a.shape[-1] != b.shape[-2]:
         raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; a has as many columns as b has rows.")

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
+from blackwell_matmul.ops.operand_checks import check_operands, check_tensors
 
 
 def copies(a: Tensor, b: Tensor) -> list[str]:
     """The copies that `matmul(a, b)` makes before its kernel, one sentence each; empty if it reads both as they are."""
-    from blackwell_matmul.ops.operand_checks import check_operands
-
+    check_tensors(a=a, b=b)
     check_operands(a, b)
     return [sentence for name, x in (("a", a), ("b", b.mT)) if (sentence := _why_copied(name, x))]
 

@@ -102,7 +102,7 @@ class Report(OneLine):
 
 
 def _title(report: Report) -> Paragraph:
-    schedule = ",".join(f"{name}={value}" for name, value in report.schedule.items() if name != "dtype")
+    schedule = spelled_out({name: value for name, value in report.schedule.items() if name != "dtype"})
     x, y, z = report.grid
     ctas = "1 CTA" if x * y * z == 1 else f"{x}x{y}{f'x{z}' if z > 1 else ''} CTAs"
     return Paragraph("  ".join(filter(None, (report.kernel, report.target, schedule, ctas))), "title", hanging=2)

@@ -72,6 +72,8 @@ def test_copies_are_told():
     assert "does not start at a multiple of 16 bytes" in shifted
     (spread,) = placing.copies(torch.cat([a, a], 1)[:, ::2], w.T)
     assert "neither of its last two dimensions is contiguous (strides (128, 2))" in spread
+    with pytest.raises(InputError, match="a is 'x'; it must be a tensor"):
+        placing.copies("x", w)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
 from blackwell_matmul.cli.views.terminal import duration, line, printable
+from blackwell_matmul.one_line import spelled_out
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -72,7 +73,7 @@ def _told(row: Row) -> str:
 
 def _cells(row: Row, machine: Machine) -> tuple[str, ...]:
     assert row.timing is not None
-    schedule = ",".join(f"{name}={value}" for name, value in row.schedule.items())
+    schedule = spelled_out(row.schedule)
     return (
         duration(row.timing.median_us),
         f"{row.timing.spread_percent:.1f}%",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from blackwell_matmul.cli.views.schedules_view import alike
 from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
 from blackwell_matmul.cli.views.terminal import duration, printable
+from blackwell_matmul.one_line import spelled_out
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -112,4 +113,4 @@ def _kept(tuning: Tuning) -> str:
 
 
 def _spelled(trial: CandidateTrial | Ranked) -> str:
-    return ",".join(f"{name}={value}" for name, value in trial.schedule.items())
+    return spelled_out(trial.schedule)

@@ -1,0 +1,58 @@
+"""How a script of `bench/` is called: its options by typer, an error as one sentence, Ctrl-C as the command line has it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from blackwell_matmul import interrupts
+from blackwell_matmul.errors import BlackwellMatmulError
+from blackwell_matmul.trials.executors import KINDS
+
+USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
+"""What typer raises for a command line that it cannot read; the class itself has no public name."""
+
+ExecutorOption = Annotated[str, typer.Option("--executor", help=f"Who runs the trials: {KINDS}.")]
+
+
+def script(main: Callable[..., Any] | typer.Typer) -> NoReturn:
+    """Run a script's main function, or its commands, with the words of this process, and leave."""
+    app = main if isinstance(main, typer.Typer) else _app(main)
+    try:
+        with interrupts.answered(_say_interrupted, last=True) as came:
+            code = int(app(standalone_mode=False) or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        _interrupted()
+    except Exception as error:
+        if came.is_set():  # it follows from the interrupt
+            _interrupted()
+        code = _told(error)
+    sys.exit(code)
+
+
+def _app(main: Callable[..., Any]) -> typer.Typer:
+    app = typer.Typer(add_completion=False)
+    app.command()(main)
+    return app
+
+
+def _told(error: Exception) -> int:
+    """Say what a user can mend, and give the exit code; a fault of the script itself keeps its traceback."""
+    if not isinstance(error, (BlackwellMatmulError, USAGE_ERRORS)):
+        raise error
+    text = error.format_message() if isinstance(error, USAGE_ERRORS) else str(error)  # type: ignore[attr-defined]
+    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    return 2
+
+
+def _interrupted() -> NoReturn:
+    _say_interrupted()
+    os._exit(interrupts.EXIT_CODE)  # the interpreter would wait for threads
+
+
+def _say_interrupted() -> None:
+    os.write(2, f"error: {interrupts.sentence()}\n".encode())

@@ -121,7 +121,7 @@ def _found(spec: str, module: str, name: str) -> Callable[[], Executor]:
         raise InputError(f"executor is {shown(spec)}, which does not import; it must be {KINDS}.") from error
     if not callable(made):
         raise InputError(f"executor is {shown(spec)}, which cannot be called; it must be {KINDS}.")
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 @contextmanager

@@ -45,7 +45,9 @@ class Job(Generic[T]):
     name: Callable[[T], Row]
 
 
-def run(job: Job[T], file: Path, executor: str = PROCESSES, until_s: float = math.inf, quiet: bool = False) -> list[Row]:
+def run(
+    job: Job[T], file: Path, executor: str = PROCESSES, until_s: float = math.inf, quiet: bool = False
+) -> list[Row]:
     """The rows of the job's trials, those that were there among them, in the job's order. until_s: on the clock of
     time.monotonic; what has not begun by then is left."""
     started = crew(executor)  # refused before there is a file

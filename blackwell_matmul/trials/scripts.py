@@ -1,7 +1,8 @@
-"""How a script of `bench/` is called: its options by typer, an error as one sentence, Ctrl-C as the command line has it."""
+"""How a script of `bench/` is called: options by typer, an error as one sentence, Ctrl-C as on the command line."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -26,11 +27,13 @@ def script(main: Callable[..., Any] | typer.Typer) -> NoReturn:
         with interrupts.answered(_say_interrupted, last=True) as came:
             code = int(app(standalone_mode=False) or 0)
     except (KeyboardInterrupt, typer.Abort):
-        _interrupted()
+        code = interrupts.EXIT_CODE
     except Exception as error:
-        if came.is_set():  # it follows from the interrupt
-            _interrupted()
-        code = _told(error)
+        code = interrupts.EXIT_CODE if came.is_set() else _told(error)  # which may follow from the interrupt
+    if code == interrupts.EXIT_CODE:
+        _say_interrupted()
+        gc.collect()  # a pool's semaphores, whose tracker complains of what is left
+        os._exit(code)  # the interpreter would wait for threads
     sys.exit(code)
 
 
@@ -47,11 +50,6 @@ def _told(error: Exception) -> int:
     text = error.format_message() if isinstance(error, USAGE_ERRORS) else str(error)  # type: ignore[attr-defined]
     print(f"error: {' '.join(text.split())}", file=sys.stderr)
     return 2
-
-
-def _interrupted() -> NoReturn:
-    _say_interrupted()
-    os._exit(interrupts.EXIT_CODE)  # the interpreter would wait for threads
 
 
 def _say_interrupted() -> None:

@@ -88,7 +88,9 @@ def test_two_runs_share_a_file_and_the_work(folder: Path, file: Path) -> None:
 
 
 def test_a_trial_that_raises_ends_the_run_in_a_sentence_and_keeps_the_rows(folder: Path, file: Path) -> None:
-    with pytest.raises(UnsupportedError, match=r"^trial 3 fails, KeyError: 'a fault'; \d+ of 8 trials are kept in .*\.$"):
+    with pytest.raises(
+        UnsupportedError, match=r"^trial 3 fails, KeyError: 'a fault'; \d+ of 8 trials are kept in .*\.$"
+    ):
         run(job(folder, 8, raises=3), file, "cheap_trials:two_threads", quiet=True)
     assert not runs(folder, 3) or all(row in SQUARES for row in rows_of(file))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -23,6 +22,7 @@ ExecutorOption = Annotated[str, typer.Option("--executor", help=f"Who runs the t
 def script(main: Callable[..., Any] | typer.Typer) -> NoReturn:
     """Run a script's main function, or its commands, with the words of this process, and leave."""
     app = main if isinstance(main, typer.Typer) else _app(main)
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # it takes away what Ctrl-C leaves, and complains
     try:
         with interrupts.answered(_say_interrupted, last=True) as came:
             code = int(app(standalone_mode=False) or 0)
@@ -32,7 +32,6 @@ def script(main: Callable[..., Any] | typer.Typer) -> NoReturn:
         code = interrupts.EXIT_CODE if came.is_set() else _told(error)  # which may follow from the interrupt
     if code == interrupts.EXIT_CODE:
         _say_interrupted()
-        gc.collect()  # a pool's semaphores, whose tracker complains of what is left
         os._exit(code)  # the interpreter would wait for threads
     sys.exit(code)
 

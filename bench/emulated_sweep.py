@@ -65,7 +65,7 @@ def name(case: Case) -> dict[str, Any]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """One line of the result."""
+    """What a line of the result has besides its name."""
     torch.set_num_threads(1)
     rung_name, target, schedule, n, k, dtype = case
     start, failures, executed = time.perf_counter(), [], 0
@@ -77,7 +77,7 @@ def measure(case: Case) -> dict[str, Any]:
         failures += [f"m = {m}: {each}" for each in wrong]
         executed += count
     return {
-        **name(case), "m": list(MS),
+        "m": list(MS),
         "orders": len(ORDERS), "ok": not failures, "failures": failures, "warp_instructions": executed,
         "seconds": round(time.perf_counter() - start, 2),
     }  # fmt: skip

@@ -68,7 +68,7 @@ def name(case: Case) -> dict[str, Any]:
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """One line of the result."""
+    """What a line of the result has besides its name."""
     torch.set_num_threads(1)
     rung_name, schedule, n, k, dtype = case
     start, worst, wrong, findings = time.perf_counter(), 0.0, [], set[str]()
@@ -77,7 +77,7 @@ def measure(case: Case) -> dict[str, Any]:
         worst, findings = max(worst, ratio), findings | found
         wrong += [] if ok else [m]
     return {
-        **name(case), "m": list(MS), "orders": len(ORDERS),
+        "m": list(MS), "orders": len(ORDERS),
         "ok": not wrong and not findings, "worst_ratio": round(worst, 4), "wrong": wrong, "findings": sorted(findings),
         "seconds": round(time.perf_counter() - start, 3),
     }  # fmt: skip

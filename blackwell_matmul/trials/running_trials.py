@@ -36,8 +36,8 @@ LOOK_S = 2.0
 
 @dataclass(frozen=True)
 class Job(Generic[T]):
-    """Trials that are independent of one another. measure: the row of one, in any process and on any machine; name: the
-    fields of a row that name its trial."""
+    """Trials that are independent of one another. name: the fields of a row that name its trial; measure: the other
+    ones, found in any process and on any machine."""
 
     what: str
     trials: Sequence[T]
@@ -126,7 +126,7 @@ class _Campaign(Generic[T]):
 
     def _take(self, trial: T, future: Future[Row]) -> None:
         try:
-            self._rows.add(future.result())
+            self._rows.add({**self._job.name(trial), **future.result()})
         except BrokenExecutor:
             self._broken = True
             self._blame(trial)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -17,6 +18,15 @@ USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
 """What typer raises for a command line that it cannot read; the class itself has no public name."""
 
 ExecutorOption = Annotated[str, typer.Option("--executor", help=f"Who runs the trials: {KINDS}.")]
+RowsOption = Annotated[
+    str,
+    typer.Option("--rows", help="Where rows are kept until all are there; runs may share it. Else build/NAME.jsonl."),
+]
+
+
+def rows_of(chosen: str, name: str) -> Path:
+    """Where a script's run goes on that was broken off."""
+    return Path(chosen or f"build/{name}.jsonl")
 
 
 def script(main: Callable[..., Any] | typer.Typer) -> NoReturn:

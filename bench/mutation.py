@@ -85,7 +85,7 @@ def main(
     every = [mutant for kernel in names for mutant in mutants(kernel)]
     judged = run(Job("mutants", every, measure, name), rows_of(rows, "mutation"), executor)
     if lost := died(judged):
-        raise UnsupportedError(f"mutant {lost[0]['mutant']} ends its process, as {len(lost) - 1} others do.")
+        raise UnsupportedError(f"{len(lost)} mutants end the process that runs them, the first is {lost[0]['mutant']}.")
     outcomes = [outcome for mutant, row in zip(every, judged, strict=True) for outcome in outcomes_of(mutant, row)]
     for outcome in outcomes:
         if show or outcome.verdict in ("survived", "exception"):

@@ -48,6 +48,12 @@ def crew(spec: str) -> AbstractContextManager[Crew]:
     raise InputError(f"executor is {shown(spec)}; it must be {KINDS}.")
 
 
+def known(spec: str) -> str:
+    """The name of an executor, as it is; nothing is started."""
+    crew(spec)
+    return spec
+
+
 def _count(spec: str, text: str) -> int:
     if text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_PROCESSES:
         return int(text[:9])
@@ -74,23 +80,20 @@ def _dask(spec: str, address: str) -> AbstractContextManager[Crew]:
 @contextmanager
 def _dask_here() -> Iterator[Crew]:
     """A cluster of this machine's cores, which ends with the block."""
-    import dask
-    from distributed import LocalCluster
-
     allowed = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
-    with dask.config.set(allowed), held():
-        cluster = LocalCluster(threads_per_worker=1, n_workers=os.cpu_count() or 1, dashboard_address=None)
+    with import_module("dask").config.set(allowed), held():
+        cluster = import_module("distributed").LocalCluster(
+            threads_per_worker=1, n_workers=os.cpu_count() or 1, dashboard_address=None
+        )
     with cluster, _dask_at("dask", cluster.scheduler_address) as found:
         yield found
 
 
 @contextmanager
 def _dask_at(spec: str, address: str) -> Iterator[Crew]:
-    from distributed import Client
-
     try:
         with held():  # its threads are of no use to Ctrl-C either
-            client = Client(address, timeout=CONNECT_LIMIT_S)
+            client = import_module("distributed").Client(address, timeout=CONNECT_LIMIT_S)
     except (OSError, ValueError) as error:  # ValueError: what is no address
         raise InputError(
             f"executor is {shown(spec)} and no Dask scheduler answers there; `dask scheduler` starts one, and tells "
@@ -136,5 +139,5 @@ def _other(spec: str, make: Callable[[], Executor]) -> Iterator[Crew]:
 
 def _other_width(executor: Executor) -> int:
     """As the standard library's pools call it, and mpi4py's."""
-    known = getattr(executor, "_max_workers", None) or getattr(executor, "num_workers", None)
-    return known if isinstance(known, int) and known > 0 else os.cpu_count() or 1
+    told = getattr(executor, "_max_workers", None) or getattr(executor, "num_workers", None)
+    return told if isinstance(told, int) and told > 0 else os.cpu_count() or 1

@@ -11,26 +11,25 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from concurrent.futures import as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from blackwell_matmul import compile
+from blackwell_matmul.digests import package_digest
 from blackwell_matmul.errors import BlackwellMatmulError
 from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness.inputs import unfilled
-from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
+from blackwell_matmul.trials.running_trials import DIED, Job, run
+from blackwell_matmul.trials.scripts import ExecutorOption, RowsOption, rows_of, script
 
 TARGETS = ("sm_100a", "sm_103a")
 DTYPES = ("fp16", "e4m3")
@@ -55,21 +54,33 @@ def cases() -> Iterator[Case]:
                         yield name, target, dtype, schedule
 
 
-def assemble(case: Case) -> tuple[Case, dict[str, int] | str]:
+def named(case: Case) -> Row:
+    rung_name, target, dtype, schedule = case
+    return {
+        "rung": rung_name,
+        "target": target,
+        "dtype": dtype,
+        "schedule": schedule.as_dict(),
+        "code": package_digest(),
+    }
+
+
+def assemble(case: Case) -> Row:
     """What it takes, or why it does not assemble."""
     name, target, dtype, schedule = case
     problem = Problem(*SIZE, dtype)
     try:
         bundle = compile(rung(name), *SIZE, *unfilled(problem), schedule=schedule, target=target, cache=False)
     except BlackwellMatmulError as error:
-        return case, str(error)
+        return {"taken": str(error)}
     taken = bundle.resources
-    return case, {
+    found = {
         "registers": taken.registers,
         "spill_bytes": taken.spill_bytes,
         "shared_bytes": taken.dynamic_shared_bytes or 0,
         "tensor_memory_columns": tile_config(schedule, problem, gpu_for_target(target)).tensor_memory_columns,
     }
+    return {"taken": found}
 
 
 def summary(found: list[tuple[Case, dict[str, int] | str]]) -> list[Row]:
@@ -105,21 +116,20 @@ def _span(low: int, high: int) -> str:
 
 
 def main(
-    processes: Annotated[int, typer.Option(help="How many compile at once.")] = 2,
+    executor: ExecutorOption = "processes:2",
     out: Annotated[Path, typer.Option(help="The file of the result.")] = RESULTS,
     only: Annotated[str, typer.Option(help="One rung.")] = "",
+    rows_file: RowsOption = "",
 ) -> None:
     if only not in ("", *LADDERS[TARGETS[0]]):
         raise typer.BadParameter(f"only is {only!r}; the rungs are {', '.join(reversed(LADDERS[TARGETS[0]]))}.")
     asked = [case for case in cases() if case[0] == (only or case[0])]
-    with Pool(processes, get_context("spawn")) as pool:
-        waiting = as_completed([pool.submit(assemble, case) for case in asked])
-        found = [each.result() for each in track(waiting, "assembling", total=len(asked))]
-    rows = summary(found)
+    made = run(Job("assembling", asked, assemble, named), rows_of(rows_file, "assemble"), executor)
+    rows = summary([(case, row.get("taken") or row[DIED]) for case, row in zip(asked, made, strict=True)])
     out.write_text(json.dumps({"command": "python bench/assemble.py", "size": SIZE, "rows": rows}, indent=1) + "\n")
     Console().print(table(rows))
     raise typer.Exit(int(any(row["refused"] for row in rows)))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    script(main)

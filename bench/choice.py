@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import random
 import statistics
 import subprocess
 import types
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +29,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from blackwell_matmul.digests import package_digest
+from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.predicting import predict
-from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import rung as rung_named
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
@@ -41,6 +40,9 @@ from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose, projection
 from blackwell_matmul.scheduling.tile_config import TileConfig
+from blackwell_matmul.trials.executors import PROCESSES
+from blackwell_matmul.trials.running_trials import Job, died, run
+from blackwell_matmul.trials.scripts import ExecutorOption, RowsOption, rows_of, script
 
 RESULTS = Path(__file__).parent / "results"
 PREDICTED = RESULTS / "choice_predicted.json"
@@ -114,23 +116,26 @@ def sample() -> Iterator[Row]:
 
 
 @app.command("predict")
-def predict_all() -> None:
-    """What has not been, on all cores."""
+def predict_all(executor: ExecutorOption = PROCESSES, rows_file: RowsOption = "") -> None:
+    """What has not been."""
     known = read()
     missing = [row for row in rows() if row.schedule not in known.get(row.source, {}).get(row.problem, {})]
-    missing.sort(key=lambda row: math.prod(dataclasses.astuple(problem_of(row.problem))[:3]))
-    with Pool(None, get_context("spawn")) as pool:
-        for row, found in zip(missing, pool.map(predicted, missing)):
-            known.setdefault(row.source, {}).setdefault(row.problem, {})[row.schedule] = found
-            print(*row, found, flush=True)
-            write(known)
+    made = run(Job("schedules", missing, predicted, named), rows_of(rows_file, "choice_predicted"), executor)
+    for row, found in zip(missing, made, strict=True):
+        if lost := died([found]):
+            raise UnsupportedError(f"schedule {lost[0]['schedule']} of {lost[0]['problem']} ends its process.")
+        known.setdefault(row.source, {}).setdefault(row.problem, {})[row.schedule] = found["us_and_megacycles"]
+    write(known)
 
 
-def predicted(row: Row) -> tuple[float, float]:
-    """us, and millions of cycles."""
+def named(row: Row) -> dict[str, Any]:
+    return {**row._asdict(), "code": package_digest()}
+
+
+def predicted(row: Row) -> dict[str, Any]:
     problem = problem_of(row.problem)
     found = predict(row.rung, problem, schedule=row.schedule, target=row.gpu)
-    return round(found.time_us, 3), round(found.cycles / 1e6, 6)
+    return {"us_and_megacycles": [round(found.time_us, 3), round(found.cycles / 1e6, 6)]}
 
 
 def read() -> dict[str, Any]:
@@ -268,4 +273,4 @@ def shown(found: dict[str, Score], between: list[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    app()
+    script(app)

@@ -1,4 +1,4 @@
-"""The compiled code of every rung, executed: `python bench/emulated_sweep.py [--schedules N] [--processes N]`.
+"""The compiled code of every rung, executed: `python bench/emulated_sweep.py [--schedules N] [--executor processes:N]`.
 
 For each rung of the three ladders and each element type that it takes, some schedules that are drawn with a seed, each
 on a drawn (n, k) and three m: compiled for the rung's own target (and sm_103a for tcgen05), its PTX emulated with
@@ -15,27 +15,26 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.emulator import emulate
 from blackwell_matmul.errors import BlackwellMatmulError
 from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
-from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
+from blackwell_matmul.trials.row_file import RowFile
+from blackwell_matmul.trials.running_trials import Job, died, run
+from blackwell_matmul.trials.scripts import ExecutorOption, script
 
 TARGETS = ("sm_100a", "sm_103a", "sm_90a", "sm_120a")
 MS = (1, 129, 200)
@@ -58,25 +57,27 @@ def cases(schedules: int) -> Iterator[Case]:
                         yield name, target, schedule.as_dict(), n, k, dtype
 
 
-def key(row: dict[str, Any] | Case) -> str:
-    fields = ("rung", "target", "schedule", "n", "k", "dtype")
-    return json.dumps([row[field] for field in fields] if isinstance(row, dict) else list(row), sort_keys=True)
+FIELDS = ("rung", "target", "schedule", "n", "k", "dtype")
+
+
+def name(case: Case) -> dict[str, Any]:
+    return dict(zip(FIELDS, case, strict=True))
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """One line of the result."""
+    """What a line of the result has besides its name."""
     torch.set_num_threads(1)
-    name, target, schedule, n, k, dtype = case
+    rung_name, target, schedule, n, k, dtype = case
     start, failures, executed = time.perf_counter(), [], 0
     for m in MS:
         try:
-            wrong, count = compare(name, target, Schedule(**schedule), m, n, k, dtype)
+            wrong, count = compare(rung_name, target, Schedule(**schedule), m, n, k, dtype)
         except BlackwellMatmulError as error:
             wrong, count = [f"{type(error).__name__}: {error}"], 0
         failures += [f"m = {m}: {each}" for each in wrong]
         executed += count
     return {
-        "rung": name, "target": target, "schedule": schedule, "n": n, "k": k, "dtype": dtype, "m": list(MS),
+        "m": list(MS),
         "orders": len(ORDERS), "ok": not failures, "failures": failures, "warp_instructions": executed,
         "seconds": round(time.perf_counter() - start, 2),
     }  # fmt: skip
@@ -101,55 +102,38 @@ def compare(name: str, target: str, schedule: Schedule, m: int, n: int, k: int, 
     return wrong, executed
 
 
-def load(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def main(
     schedules: Annotated[int, typer.Option(help="schedules of each rung, target and type, drawn")] = 8,
-    processes: Annotated[int, typer.Option(help="processes to run in")] = 2,
+    executor: ExecutorOption = "processes:2",
     limit_s: Annotated[float, typer.Option(help="start no more cases after this")] = 1e9,
     result: Annotated[Path, typer.Option(help="the file of JSON lines; what it has is not run again")] = RESULTS,
 ) -> None:
     """Run what the result lacks, and say what is wrong; exit code 1 if anything is."""
-    done = {key(row) for row in load(result)}
-    missing = [case for case in cases(schedules) if key(case) not in done]
-    random.Random(0).shuffle(missing)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    result.parent.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + limit_s
-    with (
-        Progress(*columns, console=Console(stderr=True)) as progress,
-        Pool(processes, get_context("spawn")) as pool,
-        result.open("a") as file,
-    ):
-        futures = [pool.submit(measure, case) for case in missing]
-        for future in progress.track(as_completed(futures), total=len(futures), description="rungs x schedules"):
-            file.write(json.dumps(future.result(), sort_keys=True) + "\n")
-            file.flush()
-            if time.monotonic() > until:
-                pool.shutdown(wait=False, cancel_futures=True)
-                break
+    job = Job("rungs x schedules", list(cases(schedules)), measure, name)
+    run(job, result, executor, time.monotonic() + limit_s)
     raise typer.Exit(report(result))
 
 
 def report(result: Path) -> int:
     """Sort the file, print the summary."""
-    rows = sorted(load(result), key=key)
-    result.write_text("".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
+    file = RowFile(result, FIELDS)
+    file.sort(file.name_of)
+    every = sorted(file, key=file.name_of)
+    lost = died(every)
+    rows = [row for row in every if row not in lost]
     console = Console()
     groups = collections.defaultdict(list)
     for row in rows:
         groups[row["rung"], row["target"]].append(row)
-        if not row["ok"]:
-            console.print(f"[red]wrong[/red] {json.dumps(row)}")
+    for row in (*lost, *(row for row in rows if not row["ok"])):
+        console.print(f"[red]wrong[/red] {json.dumps(row)}")
     for (name, target), mine in groups.items():
         products = sum(len(row["m"]) * row["orders"] for row in mine)
         console.print(
             f"{name} {target}: {sum(row['ok'] for row in mine)} of {len(mine)} ok, {products} products (emulated)"
         )
-    return int(any(not row["ok"] for row in rows))
+    return int(bool(lost) or any(not row["ok"] for row in rows))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    script(main)

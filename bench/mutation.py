@@ -12,19 +12,47 @@ import itertools
 import json
 import time
 from collections import Counter
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-from blackwell_matmul.interrupts import Pool
-from blackwell_matmul.studies.mutation import EXCEPTIONS, KERNELS, SCHEDULES, SIZES, Mutant, Outcome, judge_all, mutants
+from blackwell_matmul.digests import digest, package_digest
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.studies.mutation import (
+    EXCEPTIONS,
+    KERNELS,
+    SCHEDULES,
+    SIZES,
+    Case,
+    Mutant,
+    Outcome,
+    cases,
+    judge_all,
+    mutants,
+)
+from blackwell_matmul.trials.running_trials import Job, died, run
+from blackwell_matmul.trials.scripts import ExecutorOption, RowsOption, rows_of, script
 
 RESULTS = Path(__file__).parent / "results" / "mutation.json"
+
+
+def name(mutant: Mutant) -> dict[str, Any]:
+    return {"mutant": str(mutant), "source": digest(mutant.source.encode())[:16], "code": package_digest()}
+
+
+def measure(mutant: Mutant) -> dict[str, Any]:
+    start = time.perf_counter()
+    judged = [[outcome.verdict, *outcome.how] for outcome in judge_all(mutant)]
+    return {"cases": judged, "seconds": round(time.perf_counter() - start, 2)}
+
+
+def outcomes_of(mutant: Mutant, row: dict[str, Any]) -> list[Outcome]:
+    """As they were judged, in the order of the cases."""
+    every: list[Case] = cases(mutant.rung)
+    return [Outcome(mutant, case, verdict, tuple(how)) for case, (verdict, *how) in zip(every, row["cases"])]
 
 
 def table(outcomes: list[Outcome]) -> Table:
@@ -47,24 +75,25 @@ def rate_of(outcomes: list[Outcome]) -> float:
 
 def main(
     rungs: Annotated[list[str] | None, typer.Option(help="the rungs, or kernels for Hopper; all otherwise")] = None,
-    processes: Annotated[int, typer.Option(help="processes to run in")] = 2,
+    executor: ExecutorOption = "processes:2",
+    rows: RowsOption = "",
     show: Annotated[bool, typer.Option(help="print what became of every case")] = False,
     result: Annotated[Path, typer.Option(help="the file to write")] = RESULTS,
 ) -> None:
     """Run every mutant in every case; exit code 1 if one survives."""
-    names, start, console = rungs or list(KERNELS), time.perf_counter(), Console(width=160)
-    every = [mutant for name in names for mutant in mutants(name)]
-    with Pool(processes, get_context("spawn")) as pool:
-        ended = pool.map(judge_all, every)
-        judged = track(ended, total=len(every), description="mutants", console=Console(stderr=True))
-        outcomes = [outcome for group in judged for outcome in group]
+    names, console = rungs or list(KERNELS), Console(width=160)
+    every = [mutant for kernel in names for mutant in mutants(kernel)]
+    judged = run(Job("mutants", every, measure, name), rows_of(rows, "mutation"), executor)
+    if lost := died(judged):
+        raise UnsupportedError(f"{len(lost)} mutants end the process that runs them, the first is {lost[0]['mutant']}.")
+    outcomes = [outcome for mutant, row in zip(every, judged, strict=True) for outcome in outcomes_of(mutant, row)]
     for outcome in outcomes:
         if show or outcome.verdict in ("survived", "exception"):
             console.print(str(outcome), markup=False, soft_wrap=True)
     console.print(table(outcomes))
-    seconds = time.perf_counter() - start
-    console.print(f"{len(EXCEPTIONS)} exceptions written by hand; {seconds:.0f} s in {processes} processes (simulated)")
-    command = " ".join(["python bench/mutation.py", *(f"--rungs {name}" for name in rungs or ())])
+    seconds = sum(row["seconds"] for row in judged)
+    console.print(f"{len(EXCEPTIONS)} exceptions written by hand; {seconds:.0f} s of the workers (simulated)")
+    command = " ".join(["python bench/mutation.py", *(f"--rungs {each}" for each in rungs or ())])
     save(result, outcomes, command, seconds)
     raise typer.Exit(int(any(outcome.verdict == "survived" for outcome in outcomes)))
 
@@ -97,4 +126,4 @@ def _summary(mutant: Mutant, group: list[Outcome]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    script(main)

@@ -16,24 +16,22 @@ import random
 import re
 import time
 from collections.abc import Iterator
-from concurrent.futures import as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from blackwell_matmul.compiler import Bundle, compile
+from blackwell_matmul.digests import package_digest
 from blackwell_matmul.emulator.emulate import of_bundle
 from blackwell_matmul.emulator.parser import Address, Number, Statement, parse
 from blackwell_matmul.emulator.scheduler import Choices
 from blackwell_matmul.errors import BlackwellMatmulError
 from blackwell_matmul.files import write_json
-from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import rung
+from blackwell_matmul.trials.running_trials import DIED, Job, run
+from blackwell_matmul.trials.scripts import ExecutorOption, RowsOption, rows_of, script
 
 RUNGS = ("v0", "v1", "v2", "v3", "v4", "v5", "v6", "h0", "h2", "h7", "g0")
 SIZE = (200, 136, 200)
@@ -136,6 +134,12 @@ def _other_map(bundle: Bundle, what: str, index: int) -> Bundle:
 
 # --- judging
 
+
+def named(mutant: Mutant) -> dict[str, Any]:
+    fields = dict(zip(("rung", "kind", "place", "detail"), mutant, strict=True))
+    return fields | {"size": SIZE, "code": package_digest()}
+
+
 _bundles: dict[str, tuple[Bundle, tuple[Any, ...]]] = {}
 
 
@@ -147,8 +151,7 @@ def judge(mutant: Mutant) -> dict[str, Any]:
     bundle, (m, a, b, _) = _bundles[name]
     changed, module, was = mutated(bundle, mutant)
     wanted = (a.double() @ b.double().T).half()
-    row = {"rung": name, "kind": mutant[1], "place": mutant[2], "detail": mutant[3]}
-    row |= {"text": was.text[:120], "line": str(was.location and was.location.line)} if was else {}
+    row = {"text": was.text[:120], "line": str(was.location and was.location.line)} if was else {}
     for choices in CHOICES:
         c = torch.full_like(wanted, float("nan"))
         try:
@@ -213,22 +216,24 @@ def _counted(rows: list[dict[str, Any]], field: str) -> dict[str, dict[str, int]
     return {name: dict(counts) for name, counts in found.items()}
 
 
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in row.items() if field not in ("size", "code")}
+
+
 def main(
     rungs: Annotated[str, typer.Option(help="with commas")] = ",".join(RUNGS),
     sample: Annotated[int, typer.Option(help="mutants of each rung, drawn; 0: all")] = 300,
-    processes: Annotated[int, typer.Option(help="processes to run in")] = 2,
+    executor: ExecutorOption = "processes:2",
+    rows_file: RowsOption = "",
     result: Annotated[Path, typer.Option(help="where the summary goes")] = RESULT,
 ) -> None:
     """Run them, and write what became of them."""
-    start, rows, wanted = time.perf_counter(), [], []
+    start, wanted = time.perf_counter(), []
     for name in rungs.split(","):
         every = list(mutants(name))
         wanted += random.Random(name).sample(every, min(sample or len(every), len(every)))
-    random.Random(0).shuffle(wanted)
-    with Pool(processes, get_context("spawn")) as pool:
-        futures = [pool.submit(judge, mutant) for mutant in wanted]
-        for future in track(as_completed(futures), total=len(futures), console=Console(stderr=True)):
-            rows.append(future.result())
+    rows = run(Job("mutants", wanted, judge, named), rows_of(rows_file, "ptx_mutants"), executor)
+    rows = [{**row, "outcome": "fault"} if DIED in row else row for row in rows]
     rows.sort(key=lambda row: (row["rung"], row["place"], row["kind"], row["detail"]))
     outcomes = {
         name: dict(collections.Counter(row["outcome"] for row in rows if row["rung"] == name))
@@ -244,10 +249,10 @@ def main(
         "outcomes": outcomes, "kinds": kinds,
         "first noticed in": dict(collections.Counter(row.get("order") for row in rows)),
         "survivors with a reason": dict(collections.Counter(row["why"] for row in survivors if row["why"])),
-        "survivors without": [row for row in survivors if not row["why"]],
+        "survivors without": [_shown(row) for row in survivors if not row["why"]],
     })  # fmt: skip
     print(json.dumps(outcomes, indent=1), json.dumps(kinds, indent=1), len(survivors), "survive")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    script(main)

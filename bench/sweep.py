@@ -1,4 +1,4 @@
-"""Schedules of V0 to V6 over many odd shapes, against float64: `python bench/sweep.py [--processes N]`.
+"""Schedules of V0 to V6 over many odd shapes, against float64: `python bench/sweep.py [--executor processes:N]`.
 
 For each schedule and element type, or for some that are drawn with a seed, a seeded draw of (n, k), and for each of
 those all of MS, since m is no compile-time constant. Everything is simulated: a line of the result says what the
@@ -17,25 +17,24 @@ import json
 import random
 import time
 from collections.abc import Iterator
-from concurrent.futures import as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
-from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
 from blackwell_matmul.simulator import simulate
+from blackwell_matmul.trials.row_file import RowFile
+from blackwell_matmul.trials.running_trials import Job, died, run
+from blackwell_matmul.trials.scripts import ExecutorOption, script
 
 TARGET = "sm_100a"
 MS = (1, 8, 17, 127, 129, 200, 264)
@@ -61,22 +60,24 @@ def cases(draws: int, schedules: int) -> Iterator[Case]:
                     yield name, schedule.as_dict(), n, k, dtype
 
 
-def key(row: dict[str, Any] | Case) -> str:
-    values = [row[field] for field in ("rung", "schedule", "n", "k", "dtype")] if isinstance(row, dict) else list(row)
-    return json.dumps(values, sort_keys=True)
+FIELDS = ("rung", "schedule", "n", "k", "dtype")
+
+
+def name(case: Case) -> dict[str, Any]:
+    return dict(zip(FIELDS, case, strict=True))
 
 
 def measure(case: Case) -> dict[str, Any]:
-    """One line of the result."""
+    """What a line of the result has besides its name."""
     torch.set_num_threads(1)
-    name, schedule, n, k, dtype = case
+    rung_name, schedule, n, k, dtype = case
     start, worst, wrong, findings = time.perf_counter(), 0.0, [], set[str]()
     for m in MS:
-        ratio, ok, found = compare(name, Schedule(**schedule), m, n, k, dtype)
+        ratio, ok, found = compare(rung_name, Schedule(**schedule), m, n, k, dtype)
         worst, findings = max(worst, ratio), findings | found
         wrong += [] if ok else [m]
     return {
-        "rung": name, "schedule": schedule, "n": n, "k": k, "dtype": dtype, "m": list(MS), "orders": len(ORDERS),
+        "m": list(MS), "orders": len(ORDERS),
         "ok": not wrong and not findings, "worst_ratio": round(worst, 4), "wrong": wrong, "findings": sorted(findings),
         "seconds": round(time.perf_counter() - start, 3),
     }  # fmt: skip
@@ -99,41 +100,27 @@ def compare(name: str, schedule: Schedule, m: int, n: int, k: int, dtype: str) -
     return verdict.ratio, verdict.ok and same, findings
 
 
-def load(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def main(
     draws: Annotated[int, typer.Option(help="shapes (n, k) for each rung, schedule and type")] = 5,
     schedules: Annotated[int, typer.Option(help="schedules of each rung and type, drawn; 0: all")] = 0,
-    processes: Annotated[int, typer.Option(help="processes to run in")] = 2,
+    executor: ExecutorOption = "processes:2",
     result: Annotated[Path, typer.Option(help="the file of JSON lines; what it has is not run again")] = RESULTS,
 ) -> None:
     """Run what the result lacks, and say what is wrong; exit code 1 if anything is."""
-    done = {key(row) for row in load(result)}
-    missing = [case for case in cases(draws, schedules) if key(case) not in done]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    result.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        Progress(*columns, console=Console(stderr=True)) as progress,
-        Pool(processes, get_context("spawn")) as pool,
-        result.open("a") as file,
-    ):
-        futures = [pool.submit(measure, case) for case in missing]
-        for future in progress.track(as_completed(futures), total=len(futures), description="schedules x shapes"):
-            file.write(json.dumps(future.result(), sort_keys=True) + "\n")
-            file.flush()
+    run(Job("schedules x shapes", list(cases(draws, schedules)), measure, name), result, executor)
     raise typer.Exit(report(result))
 
 
 def report(result: Path) -> int:
     """Sort the file, print the summary."""
-    rows = sorted(load(result), key=key)
-    result.write_text("".join(json.dumps(row, sort_keys=True) + "\n" for row in rows))
+    file = RowFile(result, FIELDS)
+    file.sort(file.name_of)
+    every = sorted(file, key=file.name_of)
+    lost = died(every)
+    rows = [row for row in every if row not in lost]
     console = Console()
-    for row in rows:
-        if not row["ok"]:
-            console.print(f"[red]wrong[/red] {json.dumps(row)}")
+    for row in (*lost, *(row for row in rows if not row["ok"])):
+        console.print(f"[red]wrong[/red] {json.dumps(row)}")
     for name in reversed(LADDERS[TARGET]):
         mine = [row for row in rows if row["rung"] == name]
         worst = max((row["worst_ratio"] for row in mine), default=0.0)
@@ -142,8 +129,8 @@ def report(result: Path) -> int:
         console.print(
             f"{name}: {good} of {len(mine)} ok, {products} products, worst error {worst:.2f}x torch's (simulated)"
         )
-    return int(any(not row["ok"] for row in rows))
+    return int(bool(lost) or any(not row["ok"] for row in rows))
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    script(main)

@@ -17,27 +17,27 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from blackwell_matmul import compiler
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.digests import package_digest
+from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.devices import Call, Cuda
 from blackwell_matmul.harness.bench.protocol import Settings, measure
 from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS
-from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.kernels import rung as rung_named
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling.space import SPACE, choose
+from blackwell_matmul.trials.executors import PROCESSES
+from blackwell_matmul.trials.running_trials import Job, died, run
+from blackwell_matmul.trials.scripts import ExecutorOption, script
 
 TILES = (
     *itertools.product((128,), (256, 224, 192, 160, 128, 96, 64)),
@@ -46,6 +46,9 @@ TILES = (
 GPU = GPUS["H200"]
 SQUARES = (1024, 2048)
 SETTINGS = Settings(rounds=3, group_us=40_000, warmup_s=0.3)
+
+Tile = tuple[str, str, int, int, Path]
+"""Rung, schedule, n and k, and where it goes."""
 
 app = typer.Typer(add_completion=False, help=__doc__.splitlines()[0])
 
@@ -75,25 +78,31 @@ def schedules(rung: str, n: int, k: int) -> list[Schedule]:
 
 
 @app.command("compile")
-def compile_all(folder: Path, rung: str = "h6") -> None:
-    """Each tile for each pair of n and k; m is no constant."""
+def compile_all(folder: Path, rung: str = "h6", executor: ExecutorOption = PROCESSES) -> None:
+    """Each tile for each pair of n and k; m is no constant. The workers share the folder."""
     jobs = [
-        (rung, str(schedule), n, k, folder / f"{rung}-{n}x{k}-{number}")
+        (rung, str(schedule), n, k, folder.resolve() / f"{rung}-{n}x{k}-{number}")
         for n, k in weights()
         for number, schedule in enumerate(schedules(rung, n, k))
     ]
-    with Pool(None, get_context("spawn")) as pool:
-        for _ in track(pool.map(compile_one, jobs), total=len(jobs), console=Console(stderr=True)):
-            pass
+    made = run(Job("tiles", jobs, compile_one, named), folder / "compiled.jsonl", executor)
+    if lost := died(made):
+        raise UnsupportedError(f"{lost[0]['rung']} with {lost[0]['schedule']} ends the process that compiles it.")
 
 
-def compile_one(job: tuple[str, str, int, int, Path]) -> None:
+def named(job: Tile) -> dict[str, Any]:
+    rung, text, n, k, folder = job
+    return {"rung": rung, "schedule": text, "n": n, "k": k, "folder": folder.name, "code": package_digest()}
+
+
+def compile_one(job: Tile) -> dict[str, Any]:
     rung, text, n, k, folder = job
     schedule, m = Schedule.parse(text), 128
     tensors = (torch.empty(shape, dtype=torch.float16) for shape in ((m, k), (n, k), (m, n)))
     cls = rung_named(rung)
     compiler.compile(cls(**schedule.as_dict()), m, n, k, *tensors, target=cls.target).save(folder)
     (folder / "schedule.txt").write_text(text, encoding="utf-8")
+    return {}
 
 
 @app.command("measure")
@@ -176,4 +185,4 @@ def summary(file: Path, rung: str = "h6") -> None:
 
 
 if __name__ == "__main__":
-    app()
+    script(app)

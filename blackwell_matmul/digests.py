@@ -28,6 +28,12 @@ def code_digest() -> str:
     return digest((kernels_digest() + compiler_digest()).encode())[:16]
 
 
+@functools.cache
+def package_digest() -> str:
+    """Of every file of this package: what is found by all of it belongs to that."""
+    return _of_rooms(".")
+
+
 def _of_rooms(*rooms: str) -> str:
     package = Path(__file__).parent
     found = [file for room in rooms for file in sorted((package / room).rglob("*.py"))]

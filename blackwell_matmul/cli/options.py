@@ -56,6 +56,12 @@ def known_gpu(name: str) -> str:
     return name
 
 
+def known_executor(name: str) -> str:
+    from blackwell_matmul.trials.executors import known
+
+    return known(name)
+
+
 def timed_gpu(name: str) -> str:
     from blackwell_matmul.gpu_figures import figures_of
 

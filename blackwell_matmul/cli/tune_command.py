@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import Annotated, TypedDict
 
 import typer
 
 from blackwell_matmul import detect
 from blackwell_matmul.cli import options
-from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_kernel, timed_gpu
+from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_executor, known_kernel, timed_gpu
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tune_view import ranking_lines, tuning_lines
@@ -21,12 +23,20 @@ EXAMPLES = """Examples:
 - `blackwell-matmul tune v2 --size 4096 4096 4096`
 - `blackwell-matmul tune v2 --size 128 8192 8192 --dtype bf16 --budget 60 --top 4`
 - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200`
+- `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200 --executor dask:tcp://HOST:8786 --rows v5.jsonl`
 - `blackwell-matmul tune my_kernel.py:MyMatmul`
 
 A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A script
 of your own says its candidates with tilus.autotune. With --gpu nothing is measured or kept, and no GPU is needed: the
 schedules are listed in the order of their predicted time. `schedules` lists them with what each takes of an SM.
 """
+
+
+class Predicting(TypedDict):
+    """Who predicts, and where it is kept."""
+
+    executor: str
+    rows: Path | None
 
 
 def tune(
@@ -59,6 +69,16 @@ def tune(
             show_default="8, or 16 where nothing is predicted",
         ),
     ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXECUTOR",
+            help="Who predicts: processes:4, dask, dask:ADDRESS or package.module:EXECUTOR.",
+            show_default="a process a core",
+            callback=checked(known_executor),
+        ),
+    ] = None,
+    rows: Annotated[str, typer.Option(metavar="FILE", help="Keep what is predicted; several runs may share it.")] = "",
     limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a candidate may be silent.")] = "30",
     as_json: Json = False,
 ) -> None:
@@ -71,21 +91,23 @@ def tune(
     problem = options.problem_of(options.sizes_of(size), dtype)
     budget_s, most = options.integer("--budget", budget), options.integer("--predict", predict)
     first, limit_s = None if top is None else options.integer("--top", top), options.integer("--limit", limit)
+    by: Predicting = {"executor": executor or "", "rows": Path(rows) if rows else None}
     if gpu is not None:
-        _rank(kernel, problem, gpu, most, as_json)
+        _rank(kernel, problem, gpu, most, by, as_json)
         return
     detect.require_gpu()  # before torch and tilus are loaded
     with terminal.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul.tuner import tuning
 
-        found = tuning.tune(kernel, problem, budget_s=budget_s, top=first, predict=most, limit_s=limit_s, progress=tell)
+        asked = partial(tuning.tune, kernel, problem, budget_s=budget_s, top=first, predict=most, limit_s=limit_s)
+        found = asked(progress=tell, **by)
     finish(as_json, lambda: named(kernel, found.as_dict()), lambda: tuning_lines(found), bool(found.winner))
 
 
-def _rank(kernel: str, problem: Problem, gpu: str, most: int, as_json: bool) -> None:
+def _rank(kernel: str, problem: Problem, gpu: str, most: int, by: Predicting, as_json: bool) -> None:
     """For a GPU that need not be here."""
     with terminal.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul.tuner import ranking
 
-        found = ranking.rank(kernel, problem, gpu, most=most, progress=tell)
+        found = ranking.rank(kernel, problem, gpu, most=most, progress=tell, **by)
     finish(as_json, lambda: named(kernel, found.as_dict()), lambda: ranking_lines(found))

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.gpu_figures import TIME_FIGURES, figures_of
@@ -21,6 +22,7 @@ from blackwell_matmul.harness.predicting import predict
 from blackwell_matmul.harness.user_kernel import UserKernel, find
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, mixed, spelled
+from blackwell_matmul.tuner.predicting_trials import Predictors, predicted_by
 
 MOST = 40
 """Candidates that are predicted; each takes a core one to ten seconds."""
@@ -57,26 +59,45 @@ class Ranking:
         return {**asdict(self), "problem": self.problem.as_dict()}
 
 
-def rank(rung: str, problem: Problem, gpu: str, *, most: int = MOST, progress: Tell | None = None) -> Ranking:
+def rank(
+    rung: str,
+    problem: Problem,
+    gpu: str,
+    *,
+    most: int = MOST,
+    progress: Tell | None = None,
+    executor: str = "",
+    rows: Path | None = None,
+) -> Ranking:
     """Order the schedules of a rung ("v2", or "file.py:Script") for a problem on a GPU, by name, which need not be
-    here. most: how many are predicted.
+    here. most: how many are predicted. executor: who predicts, as `trials.executors.crew` reads it; left out, a child
+    process a core. rows: the file that keeps what is predicted and that runs may share.
 
     Raises InputError for a GPU without figures, and for what is no kernel or cannot run.
     """
     figures_of(gpu)
     kernel, device, start = find(rung), gpu_named(gpu), time.monotonic()
     found = candidates(kernel, problem, device)
-    rows = ordered(kernel, problem, device, found, most, math.inf, progress or (lambda what: None))
-    return Ranking(kernel.name, problem, device.name, rows, found.refused, time.monotonic() - start)
+    tell, by = progress or (lambda what: None), Predictors(executor, rows)
+    ranked = ordered(kernel, problem, device, found, most, math.inf, tell, by)
+    return Ranking(kernel.name, problem, device.name, ranked, found.refused, time.monotonic() - start)
 
 
 def ordered(
-    kernel: UserKernel, problem: Problem, gpu: Gpu, found: Candidates, most: int, until_s: float, tell: Tell
+    kernel: UserKernel,
+    problem: Problem,
+    gpu: Gpu,
+    found: Candidates,
+    most: int,
+    until_s: float,
+    tell: Tell,
+    by: Predictors,
 ) -> tuple[Ranked, ...]:
     """All candidates; as they came where the GPU has no figures. until_s: on the clock of time.monotonic; what has not
     begun by then is left."""
     asked = found.ordered[:most] if gpu.name in TIME_FIGURES else ()
-    told = _predicted(kernel, problem, gpu, asked, until_s, tell)
+    ask = predicted_by if by.chosen else _predicted
+    told = ask(kernel, problem, gpu, asked, until_s, tell, by)
     rows = [_ranked(pins, told.get(number)) for number, pins in enumerate(found.ordered)]
     rows.sort(key=_cost)
     return tuple(_beside(row, rows[0]) for row in rows)
@@ -95,7 +116,13 @@ def _cost(row: Ranked) -> float:
 
 
 def _predicted(
-    kernel: UserKernel, problem: Problem, gpu: Gpu, asked: Sequence[Pins], until_s: float, tell: Tell
+    kernel: UserKernel,
+    problem: Problem,
+    gpu: Gpu,
+    asked: Sequence[Pins],
+    until_s: float,
+    tell: Tell,
+    by: Predictors,
 ) -> dict[int, Ended]:
     """How each ended, by its number."""
     told: dict[int, Ended] = {}

@@ -29,6 +29,7 @@ from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
+from blackwell_matmul.tuner.predicting_trials import Predictors
 from blackwell_matmul.tuner.ranking import MOST, Ranked, first, ordered
 from blackwell_matmul.validation import number, shown
 
@@ -93,14 +94,16 @@ def tune(
     predict: int = MOST,
     limit_s: float = LIMIT_S,
     progress: Callable[[str], None] | None = None,
+    executor: str = "",
+    rows: Path | None = None,
 ) -> Tuning:
     """Find the fastest schedule of a rung ("v2", or "file.py:Script") for a problem on this machine's GPU, and keep it.
 
     predict: how many candidates are predicted first, where the GPU has figures; those of the shortest predicted time
     are measured. top: how many these are at most; None is TOP, or TOP_UNPREDICTED where nothing is predicted.
     budget_s: about how long it may take; what has been checked after most of it is timed. limit_s: the longest that a
-    candidate may be silent. Raises InputError for what is no kernel or cannot run, UnsupportedError where there is no
-    GPU.
+    candidate may be silent. executor, rows: who predicts and which file keeps it, as for `rank`. Raises InputError for
+    what is no kernel or cannot run, UnsupportedError where there is no GPU.
     """
     _require("budget", budget_s, 1, 86_400)
     _require("top", TOP if top is None else top, 1, 100_000)
@@ -109,7 +112,8 @@ def tune(
     kernel, gpu = find(rung), bench_machine.gpu_at_hand()
     found, start, tell = candidates(kernel, problem, gpu), time.monotonic(), progress or (lambda what: None)
     with keeping(lambda: "no winner is kept"), tempfile.TemporaryDirectory() as folder:
-        ranked = ordered(kernel, problem, gpu, found, predict, start + PREDICT_SHARE * budget_s, tell)
+        until_s, by = start + PREDICT_SHARE * budget_s, Predictors(executor, rows)
+        ranked = ordered(kernel, problem, gpu, found, predict, until_s, tell, by)
         tried = first(ranked, top or _top(ranked), found.ordered[0])
         book = _measure(kernel, problem, gpu, tried, Path(folder), (start, budget_s, limit_s), tell)
     made = _tuning(kernel, problem, gpu, found, ranked, tried, book, time.monotonic() - start)

@@ -22,11 +22,13 @@ from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners as kept_winners
 from blackwell_matmul.tuner import rank, stored, tune, tuning
 from blackwell_matmul.tuner.candidates import spelled
+from blackwell_matmul.tuner.predicting_trials import PredictionTrial
 from blackwell_matmul.tuner.tuned_contenders import winners
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTY = f"{ROOT}/bench/gpu/kernels/faulty.py:FaultyMatmul"
 FAKES = ROOT / "tests" / "harness" / "bench" / "fake_contenders.py"
+THREADS = "concurrent.futures:ThreadPoolExecutor"
 PROBLEM = Problem(33, 40, 24)
 H200 = GPUS["H200"]
 
@@ -189,6 +191,17 @@ def test_an_order_by_the_model_itself(monkeypatch):
     assert {row.predicted_us for row in others} == {None} and len(told) == 2
 
 
+def test_an_executor_predicts_and_its_rows_are_kept(tmp_path, monkeypatch):
+    rows, problem = tmp_path / "rows.jsonl", Problem(256, 256, 128)
+    found = rank("v0", problem, "B200", most=1, executor=THREADS, rows=rows)
+    assert [row.predicted_us is None for row in found.rows[:2]] == [False, True]
+    kept = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert [row["us"] for row in kept] == [found.rows[0].predicted_us]
+    monkeypatch.setattr(PredictionTrial, "predict", None)
+    again = rank("v0", problem, "B200", most=1, executor=THREADS, rows=rows)
+    assert again.rows == found.rows
+
+
 def test_json_is_one_object(instant, command):
     code, out, err = command(FAULTY, "--size", "33", "40", "24", "--json")
     record = json.loads(out)
@@ -225,6 +238,7 @@ def test_without_a_gpu_nothing_slow_is_loaded():
     ("argv", "words"),
     [
         (["v9"], "rung is 'v9'"),
+        (["v1", "--gpu", "B200", "--executor", "slurm"], "executor is 'slurm'; it must be"),
         ([FAULTY, "--budget", "soon"], "--budget is 'soon'"),
         (["v1", "--gpu", "GB10"], "times on a GB10 cannot be predicted"),
         (["v1", "--gpu", "H200"], "H200 (sm_90a) has no tcgen05"),

@@ -1,0 +1,108 @@
+"""Rows of trials in a file of JSON lines, which several runs may add to at the same time.
+
+Whoever reads what is new or adds a row holds the lock, so that a row is there once and whole. A last line without its
+end is of a run that was killed while it wrote: it is taken out, and its trial is run again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.files import write_whole
+
+Row = dict[str, Any]
+TAIL_BYTES = 256
+"""What is looked at to see whether a file is the one that was read, with rows added, or was written anew."""
+
+
+class RowFile:
+    """fields: those that name a trial, of each row. Iterating gives the rows that were there at the last look."""
+
+    def __init__(self, path: Path, fields: Iterable[str]) -> None:
+        self.path, self.fields = path, tuple(fields)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(f"{path}.lock")
+        self._rows: dict[str, Row] = {}
+        self._read_bytes, self._tail = 0, b""
+        self.read()
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows.values())
+
+    def __contains__(self, names: Mapping[str, Any]) -> bool:
+        return self.name_of(names) in self._rows
+
+    def get(self, names: Mapping[str, Any]) -> Row | None:
+        return self._rows.get(self.name_of(names))
+
+    def count(self, names: Set[str]) -> int:
+        """How many of these are there, by `name_of`."""
+        return len(self._rows.keys() & names)
+
+    def name_of(self, row: Mapping[str, Any]) -> str:
+        return json.dumps([row[field] for field in self.fields], sort_keys=True)
+
+    def read(self) -> None:
+        """What others have added since."""
+        with self._opened():
+            pass
+
+    def add(self, row: Row) -> None:
+        """Unless another run has added the same trial's."""
+        with self._opened() as file:
+            if row not in self:
+                file.write(_line(row))
+                file.flush()
+                self._take(_line(row))
+
+    def sort(self, order: Callable[[Row], Any]) -> None:
+        """In the file, whose trials are in the order of the runs otherwise."""
+        with self._opened():
+            write_whole(self.path, b"".join(map(_line, sorted(self, key=order))))
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """At its end, with all of it read."""
+        with self._lock, self.path.open("a+b") as file:
+            if not self._goes_on(file):
+                self._rows, self._read_bytes, self._tail = {}, 0, b""
+            file.seek(self._read_bytes)
+            whole, end, torn = file.read().rpartition(b"\n")
+            self._take(whole + end)
+            if torn:
+                file.truncate(self._read_bytes)
+            yield file
+
+    def _goes_on(self, file: Any) -> bool:
+        file.seek(self._read_bytes - len(self._tail))
+        return bool(file.read(len(self._tail)) == self._tail)
+
+    def _take(self, lines: bytes) -> None:
+        for line in filter(bytes.strip, lines.splitlines()):
+            row = self._row(line)
+            self._rows[self.name_of(row)] = row
+        self._read_bytes += len(lines)
+        self._tail = (self._tail + lines)[-TAIL_BYTES:]
+
+    def _row(self, line: bytes) -> Row:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict) and row.keys() >= set(self.fields):
+            return row
+        raise InputError(
+            f"{self.path} has the line {line[:60].decode(errors='replace')!r}, which is no row with "
+            f"{', '.join(self.fields)}; take it out, or choose another file."
+        )
+
+
+def _line(row: Row) -> bytes:
+    return f"{json.dumps(row, sort_keys=True)}\n".encode()

@@ -1,0 +1,89 @@
+"""The candidates of `rank` as trials, which any executor predicts, also on other machines; a file keeps what they give.
+
+A kernel in a file of the user's is at the same path on each machine.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from blackwell_matmul.digests import digest, package_digest
+from blackwell_matmul.errors import BlackwellMatmulError
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.harness.bench.workers import Ended
+from blackwell_matmul.harness.predicting import predict
+from blackwell_matmul.harness.user_kernel import UserKernel
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.trials.executors import PROCESSES
+from blackwell_matmul.trials.row_file import Row
+from blackwell_matmul.trials.running_trials import DIED, Job, run
+from blackwell_matmul.tuner.candidates import Pins, spelled
+
+
+@dataclass(frozen=True)
+class Predictors:
+    """Who predicts: a child process a core, or this executor. rows: the file that keeps what it gives; None is none."""
+
+    executor: str = ""
+    rows: Path | None = None
+
+    @property
+    def chosen(self) -> bool:
+        return bool(self.executor or self.rows)
+
+
+@dataclass(frozen=True)
+class PredictionTrial:
+    """A candidate. code: what its prediction belongs to."""
+
+    source: str
+    gpu: str
+    problem: Problem
+    schedule: str
+    code: str
+
+    def name(self) -> Row:
+        return {**vars(self), "problem": str(self.problem)}
+
+    def predict(self) -> Row:
+        try:
+            return {"us": predict(self.source, self.problem, schedule=self.schedule, target=self.gpu).time_us}
+        except BlackwellMatmulError as error:
+            return {"refused": str(error)}
+
+
+def predicted_by(
+    kernel: UserKernel,
+    problem: Problem,
+    gpu: Gpu,
+    asked: Sequence[Pins],
+    until_s: float,
+    tell: Callable[[str], None],
+    by: Predictors,
+) -> dict[int, Ended]:
+    """How each ended, by its number; what has not begun by then is missing."""
+    code = code_of(kernel)
+    trials = [PredictionTrial(kernel.source, gpu.name, problem, spelled(pins), code) for pins in asked]
+    job = Job("predicting", trials, PredictionTrial.predict, PredictionTrial.name)
+    tell(f"predicting {len(trials)} candidates by {by.executor or PROCESSES}")
+    with ExitStack() as stack:
+        rows = by.rows or Path(stack.enter_context(tempfile.TemporaryDirectory()), "predicted.jsonl")
+        found = run(job, rows, by.executor or PROCESSES, until_s, quiet=True)
+    ends = {row["schedule"]: _ended(row) for row in found}
+    return {number: ends[trial.schedule] for number, trial in enumerate(trials) if trial.schedule in ends}
+
+
+def code_of(kernel: UserKernel) -> str:
+    """This package, and the user's file where the kernel is in one."""
+    path = Path(kernel.source.rpartition(":")[0])
+    return package_digest() + (digest(path.read_bytes())[:8] if path.is_file() else "")
+
+
+def _ended(row: Row) -> Ended:
+    if DIED in row:
+        return Ended(failed=row[DIED])
+    return Ended(result={"us": row["us"]}) if "us" in row else Ended(refused=row["refused"])

@@ -321,22 +321,24 @@ CALLS = {
     ),
     "Epilogue.parse": Target(b.Epilogue.parse, lambda: {"text": "bias,gelu", "alpha": 2.0}),
     "Form": Target(b.Form, lambda: {"a_major": "m", "b_stride": 8, "out": "fp32", "epilogue": b.Epilogue()}),
-    "run_matmul of a form": Target(b.run_matmul, lambda: {**CALL, "kernel": "v7", "form": b.Epilogue(bias=True)}),
-    "matmul": Target(b.matmul, lambda: {"a": half(), "b": half(), "simulate": True}),
-    "linear": Target(
-        b.linear, lambda: {"x": half(), "w": half(), "bias": half()[0], "activation": "gelu", "simulate": True}
+    "form of run_matmul": Target(
+        lambda form: b.run_matmul("v7", 8, 8, 8, form=form, target="sm_100a", workers=1), lambda: {"form": b.Epilogue()}
     ),
-    "bmm": Target(b.bmm, lambda: {"a": half()[None], "b": half()[None], "simulate": True}),
+    "matmul": Target(b.matmul, lambda: {"a": half(), "b": half(), "simulate": False}),
+    "linear": Target(
+        b.linear, lambda: {"x": half(), "w": half(), "bias": half()[0], "activation": "gelu", "simulate": False}
+    ),
+    "bmm": Target(b.bmm, lambda: {"a": half()[None], "b": half()[None], "simulate": False}),
     "baddbmm": Target(
         b.baddbmm,
-        lambda: {"residual": half(), "a": half()[None], "b": half()[None], "beta": 2, "alpha": 1, "simulate": True},
+        lambda: {"residual": half(), "a": half()[None], "b": half()[None], "beta": 2, "alpha": 1, "simulate": False},
     ),
-    "scaled_mm": Target(b.scaled_mm, lambda: {**scaled(), "out_dtype": torch.float16, "simulate": True}),
+    "scaled_mm": Target(b.scaled_mm, lambda: {**scaled(), "out_dtype": torch.float16, "simulate": False}),
     "grouped_matmul": Target(
-        b.grouped_matmul, lambda: {"x": half(), "w": half()[None], "offs": torch.tensor([8]).int(), "simulate": True}
+        b.grouped_matmul, lambda: {"x": half(), "w": half()[None], "offs": torch.tensor([8]).int(), "simulate": False}
     ),
     "copies": Target(b.copies, lambda: {"a": half(), "b": half()}),
-    "fused_linear": Target(b.fused_linear, lambda: {"backend": "eager", "simulate": True}),
+    "fused_linear": Target(b.fused_linear, lambda: {"backend": "eager", "simulate": False}),
 }
 
 

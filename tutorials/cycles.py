@@ -62,7 +62,7 @@ COLORS = {"run": WARP, "load": COPY, "mma": TENSOR, "store": STORE, "phase": COP
 
 def of_rung(name: str) -> Canvas:
     """The end of a tile's main loop, its epilogue, and what comes next; and where the rung stands on the ladder."""
-    rung, timeline = RUNGS[name], _end_of_a_tile(trace(name, *SIZE, schedule=RUNGS[name].schedule))
+    rung, timeline = RUNGS[name], end_of_a_tile(name)
     busy = {each.track for each in timeline.events}
     rows = {**rung.warps, **{title: track for track, title in SERVERS.items() if track in busy}}
     title = f"{name.upper()} on a B200, predicted: the end of a tile, and what comes next"
@@ -73,8 +73,10 @@ def of_rung(name: str) -> Canvas:
     return canvas
 
 
-def _end_of_a_tile(timeline: Timeline) -> Timeline:
+@cache
+def end_of_a_tile(name: str) -> Timeline:
     """Of the first CTA's first one."""
+    timeline = trace(name, *SIZE, schedule=RUNGS[name].schedule)
     products = [each for each in timeline.events if each.track == "tensor core"]
     whose = products[0].detail.split(", s_a")[0]
     end = [each for each in products if each.detail.startswith(whose)][K_TILES - 1].end_cycles
@@ -203,6 +205,12 @@ def k_tiles(timeline: Timeline, first: int, last: int) -> Timeline:
     return timeline.between(products[first].start_cycles, products[last].start_cycles)
 
 
+@cache
+def k_tiles_alone(name: str) -> Timeline:
+    """Three in the middle of a tile's main loop."""
+    return k_tiles(trace(alone(name), *SIZE, schedule=RUNGS[name].schedule), 64, 67)
+
+
 def v1_beside_v0() -> Canvas:
     """Three k-tiles of either, one CTA at a time."""
     canvas = Canvas(7.6, 3.25, "Predicted, with one CTA at a time on an SM: three k-tiles of V0, and of V1")
@@ -215,7 +223,7 @@ def v1_beside_v0() -> Canvas:
     }  # fmt: skip
     top = TOP
     for name, tracks in rows.items():
-        timeline = k_tiles(trace(alone(name), *SIZE, schedule=RUNGS[name].schedule), 64, 67)
+        timeline = k_tiles_alone(name)
         took = timeline.end_cycles - timeline.start_cycles
         told = f"{took / 3:,.0f} cycles a k-tile"
         Rows(canvas, timeline, top, told, timeline.start_cycles, took * 6 / 7_200).draw(tracks)

@@ -28,4 +28,4 @@ def free_port() -> int:
     ],
 )
 def test_products_in_a_group(world: int, names: list[str]) -> None:
-    processes.spawn(run, (world, free_port(), names), world)
+    processes.start_processes(run, (world, free_port(), names), world, start_method="fork")

@@ -81,7 +81,7 @@ def test_a_tile_ends_in_each_timeline_of_a_rung() -> None:
 
     idle = {}
     for name in ("v3", "v5"):
-        shown = cycles._end_of_a_tile(cycles.trace(name, *cycles.SIZE, schedule=cycles.RUNGS[name].schedule))
+        shown = cycles.end_of_a_tile(name)
         assert shown.end_cycles - shown.start_cycles == cycles.BEFORE + cycles.AFTER
         ends = cycles._joined([each for each in shown.events if each.track == "tensor core"], "mma")
         idle[name] = max(after[0] - before[1] for before, after in pairwise(ends))
@@ -94,8 +94,7 @@ def test_one_cta_at_a_time_takes_longer_by_tma() -> None:
 
     took = {}
     for name in ("v0", "v1"):
-        timeline = cycles.trace(cycles.alone(name), *cycles.SIZE, schedule=cycles.RUNGS[name].schedule)
-        shown = cycles.k_tiles(timeline, 64, 67)
+        shown = cycles.k_tiles_alone(name)
         assert len({each.detail.split(", s_a")[0] for each in shown.events if each.track == "tensor core"}) == 1
         took[name] = shown.end_cycles - shown.start_cycles
     assert 1.02 < took["v1"] / took["v0"] < 1.15

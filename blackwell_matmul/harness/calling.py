@@ -7,7 +7,7 @@ Behind the kernel stand m, n and k, for which the arguments are made up; or a `P
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blackwell_matmul.errors import InputError
@@ -58,17 +58,19 @@ def resolve_call(
     require_form(found, pinned, 1)
     script = found.script_cls if isinstance(kernel, (str, UserKernel)) else kernel
     arguments, problem = _of_tensors(found, given, pinned)
-    pins = with_form(pins_of(found, schedule), pinned)
+    pins = with_form(pins_of(found, schedule), pinned, script)
     return KernelCall(found, script, pins, arguments, None, problem, seed or 0)
 
 
 def _pinned_form(kernel: Any, form: FormOf) -> Form:
     """What is given, or what the kernel was made with."""
+    from blackwell_matmul.harness.kernel_call import own_form
     from blackwell_matmul.kernels.forms import pinned_form
 
-    pins = attribute(kernel, "pins")
-    own = pins.get("form") if isinstance(pins, Mapping) else None
-    return pinned_form(form if form is not None else PLAIN if own is None else own)
+    own = own_form(kernel)
+    if own is not None and form is not None and pinned_form(own) != pinned_form(form):
+        raise InputError(f"form is {shown(form)} and the kernel was made with another one; give one of the two.")
+    return pinned_form(next((each for each in (form, own) if each is not None), PLAIN))
 
 
 def problem_of(kernel: Any, given: Sequence[Any], dtype: str | None = None, form: FormOf = None) -> Problem:

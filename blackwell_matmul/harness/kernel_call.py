@@ -18,7 +18,7 @@ from blackwell_matmul.harness import inputs, user_kernel
 from blackwell_matmul.harness.outputs import OutputVerdict, compare
 from blackwell_matmul.harness.user_kernel import Pins, UserKernel, find, pins_of
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.validation import said, shown
+from blackwell_matmul.validation import attribute, said, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +89,18 @@ def resolve(
     problem = replace(_problem(found, sizes, dtype), form=form, batches=batches)
     pins = user_kernel.fill_dtype(found, pins, problem) if script is found.script_cls and not found.is_rung else pins
     whole, arguments = (problem.m, problem.n, problem.k), inputs.arguments_of(problem, seed)
-    return KernelCall(found, script, with_form(pins, problem.form), arguments, whole, problem, seed or 0)
+    return KernelCall(found, script, with_form(pins, problem.form, script), arguments, whole, problem, seed or 0)
 
 
-def with_form(pins: Mapping[str, object], form: Form) -> dict[str, object]:
-    """What the tensors of a call do not say of its form, they cannot: pinned."""
-    return {**pins, "form": form} if form != PLAIN else dict(pins)
+def with_form(pins: Mapping[str, object], form: Form, script: Any) -> dict[str, object]:
+    """With the form pinned, as tensors do not say all of it; unless the kernel was made with it."""
+    return dict(pins) if form == PLAIN or own_form(script) is not None else {**pins, "form": form}
+
+
+def own_form(kernel: Any) -> Any:
+    """What a kernel was made with; None where it was not."""
+    pins = attribute(kernel, "pins")
+    return pins.get("form") if isinstance(pins, Mapping) else None
 
 
 def require_form(found: UserKernel, form: Form, batches: int) -> None:

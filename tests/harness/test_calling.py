@@ -92,6 +92,7 @@ def test_a_form_is_given_in_a_problem_by_keyword_or_by_the_kernel():
     turned = Problem(*SIZE, form=Form(a_major="m", epilogue=Epilogue(bias=True, activation="gelu")))
     assert b.schedules("v7", turned).problem == b.schedules("v7", *SIZE, form=turned.form).problem == turned
     ways = [("v7", (turned,), None), ("v7", SIZE, turned.form), (b.BlackwellMatmulV7(form=turned.form), SIZE, None)]
+    assert b.check(b.HopperMatmulV8(form=turned.form.epilogue), *SIZE).ok
     for kernel, given, form in ways:
         result = b.run_matmul(kernel, *given, form=form)
         assert result.ok and result.problem == turned and "form" not in result.schedule
@@ -141,6 +142,11 @@ def test_made_up_inputs_lie_as_the_form_says(form):
     [
         ("v6", Epilogue(bias=True), "BlackwellMatmulV6 computes one product of K-major matrices, without bias; v7 and"),
         ("v7", "gelu", "form is 'gelu'; it must be a Form or an Epilogue."),
+        (
+            b.BlackwellMatmulV7(form=Epilogue()),
+            Epilogue(bias=True),
+            "the kernel was made with another one; give one of",
+        ),
         ("v7", Form(c_stride=8), "strides of 8 and 1024 elements are too small for 128 lines of 64; make them larger."),
         ("v7", Epilogue(activation="swiglu", residual=True), "swiglu takes no residual"),
     ],

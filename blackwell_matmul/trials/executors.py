@@ -80,11 +80,10 @@ def _dask(spec: str, address: str) -> AbstractContextManager[Crew]:
 @contextmanager
 def _dask_here() -> Iterator[Crew]:
     """A cluster of this machine's cores, which ends with the block."""
+    one_each = {"threads_per_worker": 1, "n_workers": os.cpu_count() or 1, "dashboard_address": None}
     allowed = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
     with import_module("dask").config.set(allowed), held():
-        cluster = import_module("distributed").LocalCluster(
-            threads_per_worker=1, n_workers=os.cpu_count() or 1, dashboard_address=None
-        )
+        cluster = import_module("distributed").LocalCluster(**one_each)
     with cluster, _dask_at("dask", cluster.scheduler_address) as found:
         yield found
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
     from blackwell_matmul.ops.fusing import fused_linear
     from blackwell_matmul.ops.grouped import grouped_matmul
+    from blackwell_matmul.ops.overlap import all_gather_matmul, matmul_reduce_scatter
     from blackwell_matmul.ops.placing import copies
     from blackwell_matmul.problem import Problem, Schedule
     from blackwell_matmul.runtime.load import Loaded, load
@@ -114,6 +115,7 @@ __all__ = [
     "UnsupportedError",
     "Verdict",
     "__version__",
+    "all_gather_matmul",
     "assert_clean",
     "baddbmm",
     "bmm",
@@ -128,6 +130,7 @@ __all__ = [
     "linear",
     "load",
     "matmul",
+    "matmul_reduce_scatter",
     "predict",
     "run_matmul",
     "run_script",
@@ -180,6 +183,7 @@ _HOMES = {
     "ops.fusing": ("fused_linear",),
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
     "ops.grouped": ("grouped_matmul",),
+    "ops.overlap": ("all_gather_matmul", "matmul_reduce_scatter"),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),
     "simulator.trace.timeline": ("Timeline",),

@@ -13,9 +13,13 @@ ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "swiglu")
 """swiglu: column j of C is silu(column 2j) * (column 2j + 1), so that C has half of the columns."""
 
 SCALES = ("none", "tensor", "rowwise")
+SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise"}
+"""What `Epilogue.parse` calls them."""
 MAJORS = {"a_major": ("k", "m"), "b_major": ("k", "n")}
 OUTPUTS = ("", "fp16", "bf16", "fp32")
 MAX_STRIDE = 2**31 - 1
+LAYOUTS = {"tn": ("k", "k"), "nn": ("m", "k"), "tt": ("k", "n"), "nt": ("m", "n")}
+"""a_major and b_major by cuBLAS's letters, A's first: t is A contiguous along k, and B along n; n the other way."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,23 @@ class Epilogue:
         said += [f"{self.scale} scales"] if self.scale != "none" else []
         said += [f"{name}={getattr(self, name):g}" for name in ("alpha", "beta") if getattr(self, name) != 1]
         return " ".join(said + [self.activation] * (self.activation != "none"))
+
+    @classmethod
+    def parse(cls, text: str, alpha: float = 1.0, beta: float = 1.0) -> Epilogue:
+        """Read "bias,gelu"; raise InputError that names the word which does not fit."""
+        words = plain_text(text)
+        if words is None:
+            raise InputError(f"epilogue is {shown(text)}; it must be text such as 'bias,gelu'.")
+        known = ("bias", "residual", *SCALE_WORDS, *ACTIVATIONS[1:])
+        named: dict[str, Any] = {}
+        for word in filter(None, (part.strip() for part in words.split(","))):
+            if word not in known:
+                raise InputError(f"epilogue names {shown(word)}; the words are {', '.join(known)}.")
+            kind = "scale" if word in SCALE_WORDS else "activation" if word in ACTIVATIONS else word
+            if kind in named:
+                raise InputError(f"epilogue names a second {kind}, {word}; give one.")
+            named[kind] = SCALE_WORDS.get(word, word if kind == "activation" else True)
+        return cls(**named, alpha=alpha, beta=beta)
 
     @property
     def columns_of_c(self) -> int:

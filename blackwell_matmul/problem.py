@@ -109,6 +109,8 @@ class Problem:
         object.__setattr__(self, "dtype", plain_dtype(self.dtype))
         if not isinstance(self.form, Form):
             raise InputError(f"form is {shown(self.form)}; it must be a Form.")
+        if self.form.out == c_dtype(self.dtype):
+            object.__setattr__(self, "form", dataclasses.replace(self.form, out=""))
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON holds it; of a plain problem without `form` and `batches`."""

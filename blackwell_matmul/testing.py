@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from blackwell_matmul.harness.calling import Target
+    from blackwell_matmul.harness.calling import FormOf, Target
     from blackwell_matmul.problem import Schedule
     from blackwell_matmul.simulator.report import Report
 
@@ -26,6 +26,7 @@ def assert_clean(
     dtype: str | None = None,
     schedule: str | Schedule | Mapping[str, object] | None = None,
     target: Target = None,
+    form: FormOf = None,
     orders: int = 4,
     seed: int = 0,
     strict: bool = True,
@@ -33,7 +34,7 @@ def assert_clean(
 ) -> Report:
     """`check` in several orders, and of the result, too; AssertionError with the whole report if not clean.
 
-    kernel, m, n, k, tensors, dtype, schedule, target: as for `check`. Called with (m, n, k, a, b, c), a kernel is
+    kernel, m, n, k, tensors, dtype, schedule, target, form: as for `check`. Called with (m, n, k, a, b, c), a kernel is
     judged as C = A @ B.T, on made-up inputs in `dtype` (None: what its pointers say, or fp16) or on these tensors. A
     class with `example_args` beside it is called with what that returns, and compared with its `reference` if there is
     one; m, n and k may be left out then.
@@ -44,7 +45,7 @@ def assert_clean(
     from blackwell_matmul.harness.checking import INPUT_SEED, check_call, verdicts
     from blackwell_matmul.harness.result import blamed
 
-    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, seed=INPUT_SEED)
+    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form, seed=INPUT_SEED)
     expected, arch = call.expected(), arch_of(target)
     report = check_call(call, orders=orders, seed=seed, strict=strict, target=arch, workers=workers)
     wrong = [

@@ -46,7 +46,10 @@ SECTIONS = {
         "Operations of torch",
         "What a model multiplies, named and called as torch's. CUDA tensors run on their GPU; CPU tensors are "
         "simulated, with `simulate=True`. With autograd, under torch.compile, and in CUDA graphs.",
-        ("matmul", "linear", "bmm", "baddbmm", "scaled_mm", "grouped_matmul", "fused_linear", "copies"),
+        (
+            *("matmul", "linear", "bmm", "baddbmm", "scaled_mm", "grouped_matmul", "fused_linear", "copies"),
+            *("all_gather_matmul", "matmul_reduce_scatter"),
+        ),
     ),
     "kernels": Section(
         "Kernels",

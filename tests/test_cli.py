@@ -414,6 +414,42 @@ def test_every_record_begins_with_the_class_and_the_rung(capsys, tmp_path, comma
         assert list(record)[:2] == ["kernel", "rung"] and [record["kernel"], record["rung"]] == named
 
 
+def test_a_form_is_said_in_words_and_named_in_the_result(capsys):
+    words = ["--layout", "nt", "--epilogue", "bias,gelu", "--batch", "2"]
+    assert cli.main(["run", "v7", *SMALL, *words, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["batches"] == 2 and (record["form"]["a_major"], record["form"]["b_major"]) == ("m", "n")
+    assert record["form"]["epilogue"]["activation"] == "gelu" and record["form"]["epilogue"]["bias"]
+    assert cli.main(["compile", "h8", *SMALL, "--epilogue", "scaled,silu", "--out", "fp32", "--check"]) == 0
+    assert "out=fp32, tensor scales silu, correct" in " ".join(capsys.readouterr().out.split())
+    assert cli.main(["schedules", "v6", *SMALL, "--layout", "nn"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["v7", "--layout", "kk"], "--layout is 'kk'; it must be one of tn, nn, tt, nt."),
+        (
+            ["v7", "--epilogue", "gely"],
+            "epilogue names 'gely'; the words are bias, residual, scaled, scaled_rows, relu",
+        ),
+        (["v7", "--epilogue", "relu,gelu"], "epilogue names a second activation, gelu; give one."),
+        (["v7", "--alpha", "x"], "--alpha is 'x'; it must be a number."),
+        (["v7", "--beta", "2"], "--beta is '2', for a residual, and there is none; add --epilogue residual."),
+        (["v7", "--batch", "0"], "--batch is 0; it must be an integer from 1"),
+        (["v7", "--out", "e4m3"], "--out is 'e4m3'; it must be one of fp16, bf16, fp32."),
+        (
+            ["h2", "--batch", "2"],
+            "HopperMatmulV2 computes one product of K-major matrices, without 2 batches; v7 and h8",
+        ),
+    ],
+)
+def test_words_that_are_no_form_are_one_sentence(capsys, words, sentence):
+    assert cli.main(["run", *words]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert sentence in told and told.count("error:") == 1
+
+
 WIDEST = ["h7", "--size", "16384", "16384", "16384"]
 
 

@@ -258,6 +258,11 @@ def scale_arguments() -> dict[str, Any]:
     return {**call, "schedule": {"warps": 1}, "target": "sm_100a"}
 
 
+def scaled() -> dict[str, Any]:
+    eights = torch.ones(16, 16).to(torch.float8_e4m3fn)
+    return {"a": eights, "b": eights.T, "scale_a": torch.ones(1), "scale_b": torch.ones(1)}
+
+
 @dataclass(frozen=True)
 class Target:
     """A public function, and keyword arguments that are right."""
@@ -311,6 +316,29 @@ CALLS = {
     "V2 knobs": Target(
         lambda **given: b.BlackwellMatmulV2(**given)(**operands()), lambda: {"block_n": 64, "block_k": 16, "stages": 2}
     ),
+    "Epilogue": Target(
+        b.Epilogue, lambda: {"bias": True, "activation": "gelu", "scale": "none", "alpha": 2, "beta": 1}
+    ),
+    "Epilogue.parse": Target(b.Epilogue.parse, lambda: {"text": "bias,gelu", "alpha": 2.0}),
+    "Form": Target(b.Form, lambda: {"a_major": "m", "b_stride": 8, "out": "fp32", "epilogue": b.Epilogue()}),
+    "form of run_matmul": Target(
+        lambda form: b.run_matmul("v7", 8, 8, 8, form=form, target="sm_100a", workers=1), lambda: {"form": b.Epilogue()}
+    ),
+    "matmul": Target(b.matmul, lambda: {"a": half(), "b": half(), "simulate": False}),
+    "linear": Target(
+        b.linear, lambda: {"x": half(), "w": half(), "bias": half()[0], "activation": "gelu", "simulate": False}
+    ),
+    "bmm": Target(b.bmm, lambda: {"a": half()[None], "b": half()[None], "simulate": False}),
+    "baddbmm": Target(
+        b.baddbmm,
+        lambda: {"residual": half(), "a": half()[None], "b": half()[None], "beta": 2, "alpha": 1, "simulate": False},
+    ),
+    "scaled_mm": Target(b.scaled_mm, lambda: {**scaled(), "out_dtype": torch.float16, "simulate": False}),
+    "grouped_matmul": Target(
+        b.grouped_matmul, lambda: {"x": half(), "w": half()[None], "offs": torch.tensor([8]).int(), "simulate": False}
+    ),
+    "copies": Target(b.copies, lambda: {"a": half(), "b": half()}),
+    "fused_linear": Target(b.fused_linear, lambda: {"backend": "eager", "simulate": False}),
 }
 
 
@@ -381,7 +409,10 @@ def test_several_odd_values_at_once_get_an_answer_or_a_sentence(name):
 
 
 OPTIONS = {
-    "run": ["--size", "--dtype", "--schedule", "--seed", "--target", "--policy", "--workers", "--json"],
+    "run": [
+        *("--size", "--dtype", "--schedule", "--seed", "--target", "--policy", "--workers", "--json"),
+        *("--layout", "--epilogue", "--alpha", "--beta", "--out", "--batch"),
+    ],
     "schedules": ["--size", "--dtype", "--gpu", "--target", "--all", "--json"],
 }
 WORDS = st.one_of(
@@ -401,7 +432,7 @@ WORDS = st.one_of(
 def command_lines(draw: Callable[..., Any]) -> list[str]:
     """A command with a rung, a small size, and options that are often what they should not be."""
     command = draw(st.sampled_from(sorted(OPTIONS)))
-    line = [command, draw(st.one_of(st.sampled_from(["v0", "v1", "v2"]), WORDS)), "--size", "8", "8", "8"]
+    line = [command, draw(st.one_of(st.sampled_from(["v0", "v1", "v2", "v7"]), WORDS)), "--size", "8", "8", "8"]
     for option in draw(st.lists(st.sampled_from(OPTIONS[command]), max_size=3)):
         line += [option, *draw(st.lists(WORDS, max_size=3 if option == "--size" else 1))]
     return line

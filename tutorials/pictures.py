@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -564,13 +564,13 @@ PICTURES |= {f"{name}_cycles": partial(cycles.of_rung, name) for name in cycles.
 """By name of the file, what draws it."""
 
 
-def draw(folder: Path) -> list[Path]:
-    """Draw every picture into `folder`."""
+def draw(folder: Path, names: Iterable[str] = PICTURES) -> list[Path]:
+    """Draw pictures, each of them unless names are given, into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     with plt.rc_context(STYLE):
-        for name, picture in PICTURES.items():
-            figure, path = picture().figure, folder / f"{name}.svg"
+        for name in names:
+            figure, path = PICTURES[name]().figure, folder / f"{name}.svg"
             figure.savefig(path, metadata={"Date": None})
             plt.close(figure)
             paths.append(path)

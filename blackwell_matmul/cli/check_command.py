@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from blackwell_matmul.cli import options
+from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, Workers
 from blackwell_matmul.cli.output import complain, finish, named
 from blackwell_matmul.cli.views import check_view, terminal
@@ -26,6 +27,7 @@ EXAMPLES = """Examples:
 """
 
 
+@takes_form
 def check(
     kernel: Kernel,
     size: Size = None,
@@ -44,13 +46,17 @@ def check(
     target: Target = None,
     workers: Workers = None,
     as_json: Json = False,
+    form: FormWords = NO_FORM,
 ) -> None:
     """Find races, missing waits and fences, and deadlocks of a kernel, each with the edge that is missing.
 
     Exit code 0: clean. 1: findings. 2: could not run.
     """
     simulation = {"orders": options.orders_of(orders), "seed": options.seed_of(seed)}
-    processes, request = options.workers_of(workers), options.kernel_request(kernel, size, dtype, schedule)
+    processes, request = (
+        options.workers_of(workers),
+        options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches),
+    )
     with terminal.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr if as_json else sys.stdout):
         from blackwell_matmul.harness import checking
 
@@ -60,5 +66,5 @@ def check(
             report = checking.check_call(call, **simulation, **more)
         except SimulationError as error:
             raise typer.Exit(complain(str(error), 2, as_json)) from None
-    replay = check_view.replay(kernel, size, dtype, schedule, target)
+    replay = check_view.replay(kernel, size, dtype, schedule, target, form.words)
     finish(as_json, lambda: named(kernel, report.as_dict()), lambda: check_view.report_lines(report, replay), report.ok)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from blackwell_matmul.cli import options
+from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
@@ -31,6 +32,7 @@ plan; `blackwell_matmul.runtime.load(folder)` runs it.
 """
 
 
+@takes_form
 def compile(
     kernel: Kernel,
     output: Annotated[str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the bundle.")] = None,
@@ -45,12 +47,13 @@ def compile(
         bool, typer.Option("--check", metavar="", help="Execute the code on the CPU, on few rows, and judge it.")
     ] = False,
     as_json: Json = False,
+    form: FormWords = NO_FORM,
 ) -> None:
     """Compile one kernel for a GPU, and say what it takes of one.
 
     Exit code 0: compiled. 1: with --check, it computes something else; nothing is written. 2: could not be.
     """
-    request = options.kernel_request(kernel, size, dtype, schedule)
+    request = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches)
     with terminal.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul.cli.views.compile_view import bundle_lines, bundle_record
         from blackwell_matmul.harness.compiled import compile_call

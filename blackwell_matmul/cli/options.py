@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.problem import (
     MAX_ORDERS,
     MAX_WORKERS,
@@ -150,6 +151,8 @@ class KernelRequest:
     size: Sizes | None
     dtype: str | None
     schedule: str
+    form: Form = PLAIN
+    batches: int = 1
 
     @property
     def names_a_file(self) -> bool:
@@ -159,17 +162,24 @@ class KernelRequest:
 
     @property
     def title(self) -> str:
-        return self.kernel if self.names_a_file else f"{self.kernel} {problem_of(self.size, self.dtype)}"
+        return self.kernel if self.names_a_file else f"{self.kernel} {self.problem}"
+
+    @property
+    def problem(self) -> Problem:
+        return replace(problem_of(self.size, self.dtype), form=self.form, batches=self.batches)
 
     def resolved(self, seed: int | None) -> KernelCall:
         from blackwell_matmul.harness.kernel_call import resolve
 
-        return resolve(self.kernel, self.size, self.dtype, self.schedule, seed=seed)
+        more: Any = {"form": self.form, "batches": self.batches}
+        return resolve(self.kernel, self.size, self.dtype, self.schedule, seed=seed, **more)
 
 
-def kernel_request(kernel: str, size: tuple[str, str, str] | None, dtype: str | None, schedule: str) -> KernelRequest:
+def kernel_request(
+    kernel: str, size: tuple[str, str, str] | None, dtype: str | None, schedule: str, form: Form, batches: int
+) -> KernelRequest:
     """Of a rung, the schedule has knobs that some rung has; what a script has says its class."""
-    request = KernelRequest(kernel, sizes_of(size), dtype, schedule)
+    request = KernelRequest(kernel, sizes_of(size), dtype, schedule, form, batches)
     if not request.names_a_file:
         Schedule.parse(schedule)
     return request

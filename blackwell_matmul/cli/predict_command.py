@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from blackwell_matmul.cli import options
+from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Pins, Size, TimedGpu, known_kernel
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
@@ -23,6 +24,7 @@ EXAMPLES = """Examples:
 """
 
 
+@takes_form
 def predict(
     kernels: Annotated[
         list[str],
@@ -37,6 +39,7 @@ def predict(
     schedule: Pins = "",
     gpu: TimedGpu = "B200",
     as_json: Json = False,
+    form: FormWords = NO_FORM,
 ) -> None:
     """Predict the time of kernels on a GPU that is not here: cycles, µs, and what holds them.
 
@@ -44,7 +47,7 @@ def predict(
 
     Exit code 0: predicted. 2: could not be.
     """
-    requests = [options.kernel_request(kernel, size, dtype, schedule) for kernel in kernels]
+    requests = [options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches) for kernel in kernels]
     with terminal.progress("predicting", quiet=as_json), redirect_stdout(sys.stderr):
         from blackwell_matmul.harness.predicting import predict_call
 

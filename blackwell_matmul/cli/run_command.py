@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from blackwell_matmul.cli import options
+from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Policy, Size, Target, Workers
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
@@ -20,6 +21,7 @@ EXAMPLES = """Examples:
 - `blackwell-matmul run v1`
 - `blackwell-matmul run v2 --size 512 768 1000 --dtype bf16`
 - `blackwell-matmul run v1 --schedule block_m=128,block_n=64 --json`
+- `blackwell-matmul run v7 --size 256 256 256 --epilogue bias,gelu --layout nt --batch 4`
 - `blackwell-matmul run v2 --emulate`
 - `blackwell-matmul run my_kernel.py:MyScript --schedule stages=3,swizzle=true`
 
@@ -30,6 +32,7 @@ checked.
 """
 
 
+@takes_form
 def run(
     kernel: Kernel,
     size: Size = None,
@@ -45,13 +48,14 @@ def run(
         bool, typer.Option("--emulate", metavar="", help="Execute the compiled code instead of the script.")
     ] = False,
     as_json: Json = False,
+    form: FormWords = NO_FORM,
 ) -> None:
     """Run one kernel on made-up inputs and check its result.
 
     Exit code 0: right. 1: wrong, or the kernel is at fault. 2: could not run.
     """
     inputs, processes = options.seed_of(seed), options.workers_of(workers)
-    request = options.kernel_request(kernel, size, dtype, schedule)
+    request = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches)
     if emulate and request.size is None and not request.names_a_file:
         request = replace(request, size=options.EMULATED_SIZE)
     prints_to = sys.stderr if as_json else sys.stdout  # what the kernel itself prints is no JSON

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
 import typer
 
 from blackwell_matmul.cli import options
+from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_kernel
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views.schedules_view import schedule_lines
@@ -24,6 +26,7 @@ EXAMPLES = """Examples:
 """
 
 
+@takes_form
 def schedules(
     rung: Annotated[
         str,
@@ -45,6 +48,7 @@ def schedules(
         bool, typer.Option("--all", metavar="", help="Give each rejected schedule a row of its own.")
     ] = False,
     as_json: Json = False,
+    form: FormWords = NO_FORM,
 ) -> None:
     """List the schedules of a rung: which can run, which one is chosen and why, and why not the others.
 
@@ -55,6 +59,7 @@ def schedules(
     if gpu is not None and target is not None:
         raise InputError("--gpu and --target name the same thing; give one of the two.")
     problem = options.problem_of(options.sizes_of(size), dtype)
+    problem = replace(problem, form=form.form, batches=form.batches)
     with redirect_stdout(sys.stderr):  # whatever a file of the user's prints while it is loaded
         from blackwell_matmul.harness import listing
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from blackwell_matmul.cli import options
+from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, TimedGpu, checked
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
@@ -33,6 +34,7 @@ def _output(name: str) -> str:
     return name
 
 
+@takes_form
 def trace(
     kernel: Kernel,
     output: Annotated[
@@ -50,6 +52,7 @@ def trace(
         typer.Option(metavar="START END", help="These cycles alone.", show_default="all"),
     ] = None,
     as_json: Json = False,
+    form: FormWords = NO_FORM,
 ) -> None:
     """Draw what runs when in a predicted run: warps, TMA, tensor core and mbarriers of one SM.
 
@@ -57,7 +60,7 @@ def trace(
 
     Exit code 0: written. 2: could not be.
     """
-    request, window = options.kernel_request(kernel, size, dtype, schedule), _window(cycles)
+    request, window = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches), _window(cycles)
     with terminal.progress("predicting", quiet=as_json), redirect_stdout(sys.stderr):
         from blackwell_matmul.harness.predicting import trace_call
 

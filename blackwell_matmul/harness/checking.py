@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.harness.calling import Target, arch_of, resolve_call
+from blackwell_matmul.harness.calling import FormOf, Target, arch_of, resolve_call
 from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.outputs import OutputVerdict
 from blackwell_matmul.harness.user_kernel import Pins
-from blackwell_matmul.harness.verdict import Verdict, check_matmul
+from blackwell_matmul.harness.verdict import Verdict, check_product
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.run import Progress
@@ -28,6 +28,7 @@ def check(
     dtype: str | None = None,
     schedule: Pins = None,
     target: Target = None,
+    form: FormOf = None,
     orders: int = 1,
     seed: int = 0,
     strict: bool = False,
@@ -37,15 +38,15 @@ def check(
     """Run a kernel on CPU tensors in `orders` orders, and report what is wrong with its ordering.
 
     kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: the size, for which inputs
-    are made up, or m a `Problem`; or, with tensors, all the arguments of its `__call__`. dtype, schedule, target: those
-    of `run_matmul`.
+    are made up, or m a `Problem`; or, with tensors, all the arguments of its `__call__`. dtype, schedule, target,
+    form: those of `run_matmul`.
     Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order writes the outputs in
     place; each later one starts from the tensors as they were, and leaves them alone. strict: findings that nothing
     guarantees make the report not ok, as errors do. workers, progress: those of `simulate`.
 
     Raises InputError, CompileError or UnsupportedError when the kernel cannot run; its faults are in the report.
     """
-    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, seed=INPUT_SEED)
+    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form, seed=INPUT_SEED)
     options = {"orders": orders, "seed": seed, "strict": strict, "target": arch_of(target)}
     return check_call(call, **options, workers=workers, progress=progress)
 
@@ -61,4 +62,4 @@ def verdicts(call: KernelCall, expected: Mapping[int, Any]) -> list[Verdict | Ou
     """After a check: whether the outputs are right, where anything says what right is."""
     if call.kernel.reference is not None:
         return [*call.compared(expected)]
-    return [] if call.problem is None else [check_matmul(*call.arguments[3:])]
+    return [] if call.problem is None else [check_product(call.problem, call.arguments[3:])]

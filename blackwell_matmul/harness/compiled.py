@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.harness.calling import Target, arch_of, resolve_call
+from blackwell_matmul.harness.calling import FormOf, Target, arch_of, resolve_call
 from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.user_kernel import Pins
 
@@ -21,18 +21,19 @@ def compile(
     dtype: str | None = None,
     schedule: Pins = None,
     target: Target = None,
+    form: FormOf = None,
     cache: bool = True,
 ) -> Bundle:
     """Compile a kernel for a call of this size, or with these arguments; no GPU is needed.
 
     kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: the size, or m a `Problem`;
     or, with tensors, which may be on any device, all the arguments of its `__call__`. Constants among them (annotated
-    int) are compiled in; `bundle.serves` says so. dtype, schedule and target are those of `run_matmul`. cache: use the
-    cache in memory and on disk.
+    int) are compiled in; `bundle.serves` says so. dtype, schedule, target and form are those of `run_matmul`. cache:
+    use the cache in memory and on disk.
 
     Raises InputError, CompileError or UnsupportedError, each one sentence, where the script cannot be compiled.
     """
-    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule)
+    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form)
     return compile_call(call, target=arch_of(target), cache=cache)
 
 

@@ -10,12 +10,14 @@ from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import emulate
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.harness.compiled import compile_call
-from blackwell_matmul.harness.inputs import make_inputs
+from blackwell_matmul.harness.inputs import arguments_of
 from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.result import Result, ScriptResult
 from blackwell_matmul.harness.run import Progress, matmul_result
-from blackwell_matmul.problem import Problem
 from blackwell_matmul.validation import plain_values
+
+TMA_ROWS = 8
+"""Elements of 16 bits that TMA needs of a line, where it is contiguous along m."""
 
 ORDERS = {"adversarial": "late", "eager": "eager", "random": "random"}
 """What a policy of the simulator is called there."""
@@ -32,9 +34,9 @@ def emulate_call(
     bundle = compile_call(call, target=target)
     seconds = execute(call, bundle, policy, progress)
     schedule = plain_values(bundle.schedule)
-    if call.is_matmul:
-        operands = call.arguments[3:]
-        return matmul_result(bundle.name, schedule, bundle.target, operands, call.seed, seconds, how="emulated")
+    if call.is_matmul and call.problem is not None:
+        about = bundle.name, call.problem, schedule, bundle.target
+        return matmul_result(*about, call.arguments[3:], call.seed, seconds, how="emulated")
     outputs = tuple(call.compared(expected))
     return ScriptResult(bundle.name, call.size, schedule, bundle.target, call.seed, outputs, seconds, how="emulated")
 
@@ -61,9 +63,10 @@ def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None =
             f"--check is for kernels that are called with (m, n, k, a, b, c); run {call.kernel.name} with --emulate."
         )
     rows = bundle.schedule.get("block_m")
-    few = rows + 1 if isinstance(rows, int) and "m" not in bundle.consts else asked.m
-    problem = Problem(min(asked.m, few), asked.n, asked.k, asked.dtype)
-    operands = make_inputs(problem, call.seed)
-    small = replace(call, arguments=(problem.m, problem.n, problem.k, *operands), problem=problem)
+    more = 1 if asked.form.a_major == "k" else TMA_ROWS
+    few = rows + more if isinstance(rows, int) and "m" not in bundle.consts else asked.m
+    problem = replace(asked, m=min(asked.m, few))
+    small = replace(call, arguments=arguments_of(problem, call.seed), problem=problem)
     seconds, schedule = execute(small, bundle, progress=progress), plain_values(bundle.schedule)
-    return matmul_result(bundle.name, schedule, bundle.target, operands, call.seed, seconds, how="emulated")
+    about = bundle.name, problem, schedule, bundle.target
+    return matmul_result(*about, small.arguments[3:], call.seed, seconds, how="emulated")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from blackwell_matmul.problem import Problem, plain_seed
 from blackwell_matmul.validation import shown
 
 Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-"""A[m, k], B[n, k] and C[m, n]."""
+"""A[m, k], B[n, k] and C[m, n], or a batch of each, as the problem's form has them lie in memory."""
 
 
 def make_inputs(problem: Problem, seed: int = 0) -> Operands:
@@ -27,25 +28,87 @@ def make_inputs(problem: Problem, seed: int = 0) -> Operands:
     if not isinstance(problem, Problem):
         raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
     _require_memory(problem)
-    dtype, generator = TORCH_DTYPES[problem.dtype], torch.Generator().manual_seed(seed)
-    try:
-        a, b = (
-            torch.randn(rows, problem.k, generator=generator, dtype=torch.float32, device="cpu").to(dtype)
-            for rows in (problem.m, problem.n)
-        )
-        return a, b, torch.full((problem.m, problem.n), float("nan"), dtype=dtype_of_c(problem), device="cpu")
-    except (MemoryError, RuntimeError):
-        raise _too_large(problem) from None
+    return _operands(_Maker(problem, torch.Generator().manual_seed(seed)))
 
 
 def unfilled(problem: Problem) -> Operands:
     """Tensors that nobody fills: address space, not memory."""
-    m, n, k, dtype = problem.m, problem.n, problem.k, TORCH_DTYPES[problem.dtype]
+    return _operands(_Maker(problem))
+
+
+def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
+    """All of a call; None: nobody fills the tensors. Those of a form are as V7 has them: bias, residual, scale_a,
+    scale_b and the batches follow, and 0 stands for what the epilogue has not."""
+    operands = unfilled(problem) if seed is None else make_inputs(problem, seed)
+    sizes = problem.m, problem.n, problem.k
+    if problem.is_plain:
+        return *sizes, *operands
+    generator = None if seed is None else torch.Generator().manual_seed(plain_seed(seed + 1))
+    return *sizes, *operands, *_Maker(problem, generator).read_by_epilogue(), problem.batches
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the tensors of a problem. generator: of their values; None: they have none."""
+
+    problem: Problem
+    generator: torch.Generator | None = None
+
+    def values(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        if self.generator is None:
+            return torch.empty(shape, dtype=dtype)
+        return torch.randn(shape, generator=self.generator, dtype=torch.float32, device="cpu").to(dtype)
+
+    def operand(self, rows: int, k_major: bool, stride: int, between: int, batched: bool) -> torch.Tensor:
+        """A[m, k] or B[n, k], or one for each batch, as the fields of `Form` say."""
+        lines = (rows, self.problem.k) if k_major else (self.problem.k, rows)
+        batches = (self.problem.batches,) if batched and self.problem.batches > 1 else ()
+        made = spread(self.values((*batches, *lines), TORCH_DTYPES[self.problem.dtype]), stride, between)
+        return made if k_major else made.mT
+
+    def output(self) -> torch.Tensor:
+        """C, full of NaN."""
+        problem, dtype = self.problem, dtype_of_c(self.problem)
+        shape = ((problem.batches,) if problem.batches > 1 else ()) + (problem.m, problem.columns)
+        filled = self.generator is not None
+        made = torch.full(shape, float("nan"), dtype=dtype, device="cpu") if filled else torch.empty(shape, dtype=dtype)
+        return spread(made, problem.form.c_stride, 0)
+
+    def read_by_epilogue(self) -> tuple[object, ...]:
+        """Bias, residual, scale_a and scale_b."""
+        problem, how, of_c = self.problem, self.problem.form.epilogue, dtype_of_c(self.problem)
+        batches = (problem.batches,) if problem.batches > 1 else ()
+        bias = self.values((problem.n,), of_c) if how.bias else 0
+        residual = self.values((*batches, problem.m, problem.n), of_c) if how.residual else 0
+        if how.scale == "none":
+            return bias, residual, 0, 0
+        counts = (problem.m, problem.n) if how.scale == "rowwise" else (1, 1)
+        return bias, residual, *(self.values((count,), torch.float32) for count in counts)
+
+
+def _operands(make: _Maker) -> Operands:
+    problem, form = make.problem, make.problem.form
     try:
-        a, b = (torch.empty((rows, k), dtype=dtype) for rows in (m, n))
-        return a, b, torch.empty((m, n), dtype=dtype_of_c(problem))
+        a = make.operand(problem.m, form.a_major == "k", form.a_stride, form.a_batch_stride, form.a_batched)
+        b = make.operand(problem.n, form.b_major == "k", form.b_stride, form.b_batch_stride, form.b_batched)
+        return a, b, make.output()
     except (MemoryError, RuntimeError):
         raise _too_large(problem) from None
+
+
+def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:
+    """The same with lines `stride`, and matrices `between` elements apart; 0: each follows the one before."""
+    if not stride and not between:
+        return lines
+    *batches, count, length = lines.shape
+    step = stride or length
+    apart = between or count * step
+    if step < length or (batches and apart < (count - 1) * step + length):
+        raise InputError(
+            f"strides of {step} and {apart} elements are too small for {count} lines of {length}; make them larger."
+        )
+    room = lines.new_zeros(apart * (batches[0] if batches else 1) + count * step)
+    return room.as_strided(lines.shape, (apart, step, 1)[-lines.dim() :]).copy_(lines)
 
 
 def _too_large(problem: Problem) -> InputError:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.harness import inputs, user_kernel
 from blackwell_matmul.harness.outputs import OutputVerdict, compare
 from blackwell_matmul.harness.user_kernel import Pins, UserKernel, find, pins_of
 from blackwell_matmul.problem import Problem
-from blackwell_matmul.validation import said, shown
+from blackwell_matmul.validation import attribute, said, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,27 +70,51 @@ def resolve(
     dtype: str | None = None,
     schedule: Pins = None,
     *,
+    form: Form = PLAIN,
+    batches: int = 1,
     seed: int | None = None,
 ) -> KernelCall:
-    """seed: gives the values of the arguments; None where nothing runs, and matmuls get tensors that nobody fills.
+    """form: how the matrices lie in memory, and the epilogue; batches: how many products. seed: gives the values
+    of the arguments; None where nothing runs, and matmuls get tensors that nobody fills.
 
     size and dtype: None is 1024 each, or the defaults of `example_args`, and as the kernel's pointers say, or fp16.
     """
     found = find(kernel)
     pins, sizes = pins_of(found, schedule), plain_size(size)
+    require_form(found, form, batches)
     script = found.script_cls if isinstance(kernel, (str, UserKernel)) else kernel
     if found.example_args is not None:
         arguments = _example(found, sizes, dtype, seed or 0)
         return KernelCall(found, script, pins, arguments, sizes, None, seed or 0)
-    problem = _problem(found, sizes, dtype)
+    problem = replace(_problem(found, sizes, dtype), form=form, batches=batches)
     pins = user_kernel.fill_dtype(found, pins, problem) if script is found.script_cls and not found.is_rung else pins
-    operands = inputs.unfilled(problem) if seed is None else inputs.make_inputs(problem, seed)
-    whole = problem.m, problem.n, problem.k
-    return KernelCall(found, script, pins, (*whole, *operands), whole, problem, seed or 0)
+    whole, arguments = (problem.m, problem.n, problem.k), inputs.arguments_of(problem, seed)
+    return KernelCall(found, script, with_form(pins, problem.form, script), arguments, whole, problem, seed or 0)
+
+
+def with_form(pins: Mapping[str, object], form: Form, script: Any) -> dict[str, object]:
+    """With the form pinned, as tensors do not say all of it; unless the kernel was made with it."""
+    return dict(pins) if form == PLAIN or own_form(script) is not None else {**pins, "form": form}
+
+
+def own_form(kernel: Any) -> Any:
+    """What a kernel was made with; None where it was not."""
+    pins = attribute(kernel, "pins")
+    return pins.get("form") if isinstance(pins, Mapping) else None
+
+
+def require_form(found: UserKernel, form: Form, batches: int) -> None:
+    """InputError for a kernel that computes one product of K-major matrices, and is asked for another."""
+    if (form == PLAIN and batches == 1) or found.takes_forms:
+        return
+    what = " and ".join(filter(None, (str(form), f"{batches} batches" if batches > 1 else "")))
+    if found.example_args is not None:
+        raise InputError(f"form is {what} and {found.name} has example_args, which makes its own; leave it out.")
+    raise InputError(f"{found.name} computes one product of K-major matrices, without {what}; v7 and h8 do.")
 
 
 def _problem(found: UserKernel, size: Sequence[int] | None, dtype: str | None) -> Problem:
-    if not found.is_rung:
+    if not found.is_rung and not found.takes_forms:
         return user_kernel.matmul_problem(found, size, dtype)
     m, n, k = size or user_kernel.DEFAULT_SIZE
     return Problem(m, n, k, "fp16" if dtype is None else dtype)

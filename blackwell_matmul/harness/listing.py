@@ -9,7 +9,7 @@ from typing import Any
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpus import GPUS, Gpu, by_name, gpu_for_target
-from blackwell_matmul.harness.calling import Target, one_of, problem_of
+from blackwell_matmul.harness.calling import FormOf, Target, one_of, problem_of
 from blackwell_matmul.harness.user_kernel import Pins, find, pins_of
 from blackwell_matmul.one_line import OneLine, spelled_out
 from blackwell_matmul.problem import Problem, Schedule
@@ -92,10 +92,7 @@ class ScheduleList(OneLine):
         """The list with plain values and stable keys."""
         return {
             "kernel": self.kernel,
-            "m": self.problem.m,
-            "n": self.problem.n,
-            "k": self.problem.k,
-            "dtype": self.problem.dtype,
+            **self.problem.as_dict(),
             "gpu": self.gpu.name,
             "target": self.gpu.arch,
             "count": len(self.rows),
@@ -150,16 +147,17 @@ def schedules(
     schedule: Pins = None,
     target: Target = None,
     gpu: Target = None,
+    form: FormOf = None,
 ) -> ScheduleList:
     """Every schedule that a rung can choose for a problem on a GPU, with the one that it does choose.
 
-    kernel: "v1", "my_kernel.py:MyMatmul", or a class or kernel with `knobs` from the space. m, n, k, dtype: as for
-    `run_matmul`; of tensors, only what they say of the problem counts. schedule: only those with these knobs. target: a
-    name such as "B200", "sm_100a", a `Gpu`, or None for one that the rung is for; gpu: the same. Raises InputError for
-    what is none of these.
+    kernel: "v1", "my_kernel.py:MyMatmul", or a class or kernel with `knobs` from the space. m, n, k, dtype, form: as
+    for `run_matmul`; of tensors, only what they say of the problem counts. schedule: only those with these knobs.
+    target: a name such as "B200", "sm_100a", a `Gpu`, or None for one that the rung is for; gpu: the same. Raises
+    InputError for what is none of these.
     """
     named = _gpu(one_of(target, gpu))
-    script_cls, problem = _script_cls(kernel), problem_of(kernel, (m, n, k, *tensors), dtype)
+    script_cls, problem = _script_cls(kernel), problem_of(kernel, (m, n, k, *tensors), dtype, form)
     found = named or gpu_for_target(target_for(script_cls))
     pins = {**_own_pins(kernel), **pins_of(find(kernel), schedule)}
     rows = tuple(_row(each, problem, found) for each in space.matching(script_cls, pins))
@@ -191,7 +189,7 @@ def _script_cls(kernel: Any) -> Any:
 def _own_pins(kernel: Any) -> dict[str, object]:
     """Those of a kernel that was made with some."""
     pins = attribute(kernel, "pins")
-    return dict(pins) if isinstance(pins, Mapping) else {}
+    return {name: pins[name] for name in pins if name != "form"} if isinstance(pins, Mapping) else {}
 
 
 def _gpu(target: Target) -> Gpu | None:

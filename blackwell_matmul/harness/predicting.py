@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.gpus import by_name
-from blackwell_matmul.harness.calling import Target, name_of, one_of, resolve_call
+from blackwell_matmul.harness.calling import FormOf, Target, name_of, one_of, resolve_call
 from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.user_kernel import Pins
 from blackwell_matmul.scheduling import space
@@ -32,18 +32,19 @@ def predict(
     schedule: Pins = None,
     target: Target = None,
     gpu: Target = None,
+    form: FormOf = None,
     ghz: float | None = None,
 ) -> Prediction:
     """How long a call of this size, or with these arguments, would take: predicted, not measured.
 
-    kernel, m, n, k, tensors, dtype, schedule: as for `run_matmul`, and any other kernel does as well. target: the GPU,
-    by name (None: a B200); gpu: the same; those with figures are in `gpu_figures.TIME_FIGURES`. ghz: the SMs' clock,
-    where it is known; None is the one that the load leaves.
+    kernel, m, n, k, tensors, dtype, schedule, form: as for `run_matmul`, and any other kernel does as well. target: the
+    GPU, by name (None: a B200); gpu: the same; those with figures are in `gpu_figures.TIME_FIGURES`. ghz: the SMs'
+    clock, where it is known; None is the one that the load leaves.
 
     Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
     """
     clock, device = None if ghz is None else _plain_ghz(ghz), _device(target, gpu)
-    return predict_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule), device, clock)
+    return predict_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form), device, clock)
 
 
 def trace(
@@ -56,6 +57,7 @@ def trace(
     schedule: Pins = None,
     target: Target = None,
     gpu: Target = None,
+    form: FormOf = None,
 ) -> Timeline:
     """What would run when in such a call on one SM of a GPU: predicted, not measured.
 
@@ -63,7 +65,7 @@ def trace(
     `trace("v2", 1024, 1024, 1024).save("v2.html")` writes it as a page; .json, .svg and .png work as well.
     """
     device = _device(target, gpu)
-    return trace_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule), device)
+    return trace_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form), device)
 
 
 DEFAULT_GPU = "B200"
@@ -87,7 +89,7 @@ def predict_call(call: KernelCall, gpu: str, ghz: float | None = None) -> Predic
     from blackwell_matmul.simulator.timing.predict import predict_script
 
     problem = call.problem
-    products = None if problem is None else 2.0 * problem.m * problem.n * problem.k
+    products = None if problem is None else float(problem.flops)
     with call.loaded():
         return predict_script(call.script, call.arguments, gpu, _pins(call, gpu) or None, ghz, products)
 

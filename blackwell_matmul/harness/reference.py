@@ -11,7 +11,8 @@ TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, called) for name, c
 
 
 def dtype_of_c(problem: Problem) -> torch.dtype:
-    return TORCH_DTYPES[c_dtype(problem.dtype)]
+    named = problem.form.out or c_dtype(problem.dtype)
+    return torch.float32 if named == "fp32" else TORCH_DTYPES[named]
 
 
 def dtype_name(dtype: torch.dtype) -> str:

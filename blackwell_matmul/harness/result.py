@@ -73,10 +73,7 @@ class Result(OneLine):
         verdict = self.verdict
         return {
             "kernel": self.kernel,
-            "m": self.problem.m,
-            "n": self.problem.n,
-            "k": self.problem.k,
-            "dtype": self.problem.dtype,
+            **self.problem.as_dict(),
             "schedule": dict(self.schedule),
             "target": self.target,
             "seed": self.seed,
@@ -88,6 +85,7 @@ class Result(OneLine):
             "ratio": _finite(verdict.ratio),
             "wrong_elements": verdict.wrong,
             "tile": [verdict.tile_m, verdict.tile_n],
+            **({} if verdict.batch is None else {"batch": verdict.batch}),
             "bad_tiles": [list(tile) for tile in verdict.bad_tiles],
             "bad_rows": [list(rows) for rows in verdict.bad_rows],
             "bad_columns": [list(columns) for columns in verdict.bad_columns],

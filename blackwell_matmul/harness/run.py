@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import torch
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.calling import Target, arch_of, resolve_call
+from blackwell_matmul.harness.calling import FormOf, Target, arch_of, resolve_call
 from blackwell_matmul.harness.kernel_call import KernelCall, resolve
 from blackwell_matmul.harness.reference import dtype_name
 from blackwell_matmul.harness.result import How, Result, ScriptResult
 from blackwell_matmul.harness.user_kernel import Pins, load
-from blackwell_matmul.harness.verdict import check_matmul
+from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.problem import Problem, Schedule, plain_seed
 from blackwell_matmul.validation import plain_values
 
@@ -34,6 +34,7 @@ def run_matmul(
     dtype: str | None = None,
     schedule: Pins = None,
     target: Target = None,
+    form: FormOf = None,
     seed: int = 0,
     policy: str = "adversarial",
     workers: int | None = None,
@@ -44,13 +45,14 @@ def run_matmul(
     kernel: "v1", "my_kernel.py:MyMatmul", a script class or a kernel that is called with (m, n, k, a, b, c). m, n, k:
     the size, for which inputs of type `dtype` ("fp16", "bf16", ...) are made up, or m a `Problem`; with the tensors a,
     b and c behind them, these are used. schedule: pins some knobs, as a `Schedule`, by name or as "block_m=128"; the
-    others are chosen. target: the GPU, as "B200" or "sm_100a"; None is one that the kernel is for.
+    others are chosen. target: the GPU, as "B200" or "sm_100a"; None is one that the kernel is for. form: for v7 and h8,
+    how the matrices lie in memory, and the epilogue; C is checked against the same epilogue in float64.
     `seed` gives the inputs and the simulator's order. policy, workers and progress are those of `simulate`.
 
     Raises InputError for an argument that breaks a rule, UnsupportedError and CompileError when the kernel cannot be
     simulated, SimulationError when it cannot go on. A wrong result is no exception: see `Result.ok`.
     """
-    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, seed=plain_seed(seed))
+    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form, seed=plain_seed(seed))
     _require_matmul(call)
     result = run_call(call, target=arch_of(target), policy=policy, workers=workers, progress=progress)
     assert isinstance(result, Result)
@@ -106,8 +108,8 @@ def run_call(
     options = _Options(target=target, seed=call.seed, policy=policy, workers=workers, progress=progress)
     with call.loaded():
         run = simulate(call.script, *call.arguments, schedule=call.pins or None, **options)
-    if call.is_matmul:
-        return report(run, *call.arguments[3:], seed=call.seed)
+    if call.is_matmul and call.problem is not None:
+        return _reported(run, call.problem, call.arguments[3:], call.seed)
     outputs, schedule = tuple(call.compared(expected)), plain_values(run.schedule)
     return ScriptResult(
         call.kernel.name, call.size, schedule, run.target, call.seed, outputs, run.seconds, run.findings,
@@ -127,25 +129,30 @@ class _Options(TypedDict):
 
 def report(run: Run, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, seed: int | None = None) -> Result:
     """Check C = A @ B.T after a run, in the tiles of its schedule, and put all that is known in one `Result`."""
-    result = matmul_result(run.kernel, plain_values(run.schedule), run.target, (a, b, c), seed, run.seconds)
+    problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(a.dtype))
+    return _reported(run, problem, (a, b, c), seed)
+
+
+def _reported(run: Run, problem: Problem, operands: Sequence[Any], seed: int | None) -> Result:
+    schedule = plain_values(run.schedule)
+    result = matmul_result(run.kernel, problem, schedule, run.target, operands, seed, run.seconds)
     return replace(result, findings=run.findings, disagreements=run.disagreements)
 
 
 def matmul_result(
     kernel: str,
+    problem: Problem,
     schedule: Mapping[str, object],
     target: str,
-    operands: Sequence[torch.Tensor],
+    operands: Sequence[Any],
     seed: int | None,
     seconds: float,
     how: How = "simulated",
 ) -> Result:
-    """What a run has left in A, B and C, judged in the tiles of its schedule."""
-    a, b, c = operands
-    schedule = {name: value for name, value in schedule.items() if name != "dtype"}
+    """What a run has left in A, B and C, judged in the tiles of its schedule. operands: those of `check_product`."""
+    schedule = {name: value for name, value in schedule.items() if name not in ("dtype", "form")}
     tile_m, tile_n = (_tile(schedule.get(name)) for name in ("block_m", "block_n"))
-    verdict = check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
-    problem = Problem(a.shape[0], b.shape[0], a.shape[1], dtype_name(a.dtype))
+    verdict = check_product(problem, operands, tile_m=tile_m, tile_n=tile_n)
     return Result(kernel, problem, schedule, target, seed, verdict, seconds, how=how)
 
 

@@ -67,6 +67,14 @@ class UserKernel:
         return bool(self.source) and not names_a_file(self.source)
 
     @property
+    def takes_forms(self) -> bool:
+        """Whether it computes any `Form`, with the epilogue that this says and none of its own."""
+        from blackwell_matmul.kernels.finishing import FinishingScript
+
+        found = self.script_cls
+        return issubclass(found, FinishingScript) and found.finish is FinishingScript.finish
+
+    @property
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The parameters of `__call__` after self, by name."""
         return dict(list(inspect.signature(self.script_cls.__call__).parameters.items())[1:])

@@ -13,20 +13,25 @@ and its error is `max(0, |C[i, j] - exact| - noise) / (half_ulp + noise)`, so 1 
 its worst and 2 is a whole unit in the last place. C is right when its largest error is at most twice the largest
 error of torch's own product in the same types, or of the exact product rounded once, whichever is larger. Where
 both are exact (small integers, tiny k), C must be exact as well, up to the noise.
+
+With an epilogue `exact` is its result in float64, torch's own that in fp32, rounded once, and the noise what is left of
+it behind the activation (`finishing.py`). Of batches the worst is reported.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.harness.finishing import Finishing
 from blackwell_matmul.harness.reference import torch_product
 from blackwell_matmul.one_line import OneLine
-from blackwell_matmul.problem import positive
+from blackwell_matmul.problem import Problem, positive
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES
 from blackwell_matmul.validation import has_memory, shown
 
@@ -48,7 +53,7 @@ class Verdict(OneLine):
     wrong: elements of C beyond the limit. unwritten: those of them that are NaN or infinite.
     bad_tiles: (row, column) of each tile of tile_m x tile_n elements with a wrong element.
     bad_rows, bad_columns: the rows and columns of C with a wrong element, as ranges (first, last).
-    worst: the index of the element with the largest error.
+    worst: the index of the element with the largest error. batch: which one all of this is about, where there are some.
     """
 
     ok: bool
@@ -65,6 +70,7 @@ class Verdict(OneLine):
     bad_tiles: tuple[tuple[int, int], ...] = ()
     bad_rows: tuple[Range, ...] = ()
     bad_columns: tuple[Range, ...] = ()
+    batch: int | None = None
 
     @property
     def message(self) -> str:
@@ -97,25 +103,60 @@ class Verdict(OneLine):
         if len(self.bad_tiles) < tiles:
             bad += f" ({'tile' if len(self.bad_tiles) == 1 else 'the first is'} {self.bad_tiles[0]})"
         where = f"rows {_spell(self.bad_rows)} and columns {_spell(self.bad_columns)}"
-        return f"{self.wrong} of {self.m * self.n} elements in {bad}, {where}"
+        whose = "" if self.batch is None else f" of batch {self.batch}"
+        return f"{self.wrong} of {self.m * self.n} elements{whose} in {bad}, {where}"
 
 
-def check_matmul(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *, tile_m: int = 128, tile_n: int = 128) -> Verdict:
+def check_matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    *,
+    tile_m: int = 128,
+    tile_n: int = 128,
+    finishing: Finishing | None = None,
+) -> Verdict:
     """Compare C[m, n] with A[m, k] @ B[n, k].T by the rule of this module.
 
     A, B and C are torch tensors of floating types on one device; tile_m and tile_n (elements) are the grid in
-    which a wrong result is reported. NaN and infinity in C are wrong unless the exact product, rounded to C's
-    type, or torch's own product has the same there. Raises InputError when shapes, types or devices do not fit.
-    The work is done in blocks of rows: beyond the operands it takes 8 bytes an element of B and about 300 MB.
+    which a wrong result is reported. finishing: what becomes of the product before it is C. NaN and infinity in C are
+    wrong unless the exact product, rounded to C's type, or torch's own product has the same there. Raises InputError
+    when shapes, types or devices do not fit. The work is done in blocks of rows: beyond the operands it takes 8 bytes
+    an element of B and about 300 MB.
     """
-    _require_matching(a, b, c)
+    _require_matching(a, b, c, 1 if finishing is None else finishing.epilogue.columns_of_c)
     tile_m, tile_n = positive("tile_m", tile_m), positive("tile_n", tile_n)
     a, b, c = a.detach(), b.detach(), c.detach()
     total = _Largest()
-    for block in _compare(a, b, c):
+    for block in _compare(a, b, c, finishing):
         total.add(block)
     verdict = _verdict(total, c, tile_m, tile_n)
-    return verdict if verdict.ok else _locate(verdict, total.limit, _compare(a, b, c))
+    return verdict if verdict.ok else _locate(verdict, total.limit, _compare(a, b, c, finishing))
+
+
+def check_product(problem: Problem, operands: Sequence[Any], *, tile_m: int = 128, tile_n: int = 128) -> Verdict:
+    """The same for any form. operands: a, b, c, bias, residual, scale_a, scale_b and the batches, as V7 is called with
+    them, or the first three of them."""
+    a, b, c, *rest = operands
+    if problem.is_plain:
+        return check_matmul(a, b, c, tile_m=tile_m, tile_n=tile_n)
+    bias, residual, *scales = (each if isinstance(each, torch.Tensor) else None for each in rest[:4])
+    tile_n = max(1, tile_n // problem.form.epilogue.columns_of_c)
+
+    def judged(batch: int) -> Verdict:
+        kept = None if residual is None else residual.reshape(problem.batches, problem.m, problem.n)[batch]
+        finishing = Finishing(problem.form.epilogue, (bias, kept, *scales))
+        matrices = (_matrix(each, batch) for each in (a, b, c))
+        return check_matmul(*matrices, tile_m=tile_m, tile_n=tile_n, finishing=finishing)
+
+    verdicts = [judged(batch) for batch in range(problem.batches)]
+    worst = max(range(problem.batches), key=lambda batch: (not verdicts[batch].ok, verdicts[batch].ratio))
+    return verdicts[worst] if problem.batches == 1 else replace(verdicts[worst], batch=worst)
+
+
+def _matrix(tensor: torch.Tensor, batch: int) -> torch.Tensor:
+    """That of a batch, or the one that all share."""
+    return tensor if tensor.dim() == 2 else tensor[batch if tensor.shape[0] > 1 else 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +202,7 @@ class _Largest:
         return self.error / self.reference_error if self.reference_error else math.inf
 
 
-def _compare(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Iterator[_Block]:
+def _compare(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, finishing: Finishing | None) -> Iterator[_Block]:
     """The errors of C, in blocks of rows that bound the memory."""
     b_exact, b_norm = b.double(), _norms(b)
     rows = max(1, BLOCK_ELEMENTS // c.shape[1])
@@ -169,7 +210,13 @@ def _compare(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Iterator[_Blo
         a_rows, c_rows = a[first : first + rows], c[first : first + rows]
         exact = a_rows.double() @ b_exact.T
         noise = torch.outer(_norms(a_rows) * _accumulation_unit(a), b_norm)
-        yield _compare_rows(first, c_rows, exact, torch_product(a_rows, b).to(c.dtype), noise)
+        if finishing is None:
+            by_torch = torch_product(a_rows, b)
+        else:
+            finish = finishing.of_rows(first, len(c_rows))
+            by_torch = finish(a_rows.float() @ b.float().T)
+            exact, noise = finish(exact), finish.noise(exact, noise)
+        yield _compare_rows(first, c_rows, exact, by_torch.to(c.dtype), noise)
 
 
 def _accumulation_unit(a: torch.Tensor) -> float:
@@ -264,7 +311,7 @@ def _spell(ranges: tuple[Range, ...], shown: int = 3) -> str:
     return ", ".join(words) + more
 
 
-def _require_matching(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
+def _require_matching(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, columns_of_c: int) -> None:
     tensors = {"A": a, "B": b, "C": c}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
@@ -280,7 +327,7 @@ def _require_matching(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None
         if tensor.device != a.device or tensor.is_meta:
             raise InputError(f"{name} is on {tensor.device} and A on {a.device}; all three must be on one CPU or GPU.")
     (m, k), (n, k_of_b) = a.shape, b.shape
-    if k != k_of_b or tuple(c.shape) != (m, n):
+    if k != k_of_b or tuple(c.shape) != (m, n // columns_of_c):
         shapes = ", ".join(f"{name}{list(tensor.shape)}" for name, tensor in tensors.items())
         raise InputError(f"the shapes are {shapes}; they must be A[m, k], B[n, k] and C[m, n].")
     if a.dtype != b.dtype:

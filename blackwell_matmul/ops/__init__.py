@@ -2,5 +2,6 @@
 
 `functions.py` has what a user calls, `library.py` what torch is told, `gradients.py` the other direction, `sharding.py`
 how they are sharded; `placing.py` says what is read where it is and what is copied, `launching.py` which kernel runs.
-`grouped.py` has the products of groups of rows, in both directions.
+`grouped.py` has the products of groups of rows, in both directions; `overlap.py` products whose rows travel between
+processes meanwhile, as `exchanges.py` sends them.
 """

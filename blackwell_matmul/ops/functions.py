@@ -17,7 +17,14 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.ops.finished import ACTIVATED
 from blackwell_matmul.ops.launching import Tensors
 from blackwell_matmul.ops.library import run
-from blackwell_matmul.ops.operand_checks import check_activation, check_tensors, plain_number
+from blackwell_matmul.ops.operand_checks import (
+    check_activation,
+    check_fakes,
+    check_out,
+    check_simulate,
+    check_tensors,
+    plain_number,
+)
 
 PLAIN_TYPES = (Tensor, Parameter)
 
@@ -127,21 +134,25 @@ def scaled_mm(
     bfloat16 where nobody says, float16 or float32. bias has that type.
     """
     check_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b, **({} if bias is None else {"bias": bias}))
+    if out_dtype is not None:
+        check_out(out_dtype)
     return _call(a, b, (bias, None, scale_a, scale_b), out_dtype=out_dtype, simulate=simulate)
 
 
 # --- the call
 
 
-def _call(a: Tensor, b: Tensor, tensors: Tensors = (None,) * 4, **rest: Any) -> Tensor:
+def _call(a: Tensor, b: Tensor, tensors: Tensors = (None,) * 4, *, simulate: bool, **rest: Any) -> Tensor:
     """Straight to the kernel where nobody but the kernel has to know; else as torch's operation."""
+    check_simulate(simulate)
     if _direct((a, b, *tensors)):
-        return run(a, b, tensors, **rest)
+        return run(a, b, tensors, simulate=simulate, **rest)
+    check_fakes((a, b, *tensors))
     if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
         from blackwell_matmul.ops.sharding import register
 
         register()
-    made: Tensor = torch.ops.blackwell_matmul.matmul.default(a, b, *tensors, **rest)
+    made: Tensor = torch.ops.blackwell_matmul.matmul.default(a, b, *tensors, simulate=simulate, **rest)
     return made
 
 

@@ -17,9 +17,8 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels.group_calls import check_types, why_no_rows
 from blackwell_matmul.ops.launching import gpu_of
 from blackwell_matmul.ops.library import setup_context
-from blackwell_matmul.ops.operand_checks import check_tensors
+from blackwell_matmul.ops.operand_checks import check_fakes, check_simulate, check_tensors
 from blackwell_matmul.ops.placing import k_major, padded, readable
-from blackwell_matmul.validation import shown
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}
 """Whose kernels run, by architecture."""
@@ -43,8 +42,8 @@ def grouped_matmul(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
     check_tensors(x=x, w=w, offs=offs)
-    if not isinstance(simulate, bool):
-        raise InputError(f"simulate is {shown(simulate)}; it must be True or False.")
+    check_simulate(simulate)
+    check_fakes((x, w, offs))
     made: Tensor = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)
     return made
 

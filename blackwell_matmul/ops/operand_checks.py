@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -81,8 +81,21 @@ def check_activation(activation: object, columns: int) -> None:
 
 
 def check_out(dtype: object) -> None:
-    if dtype not in OUTPUTS:
+    if not isinstance(dtype, torch.dtype) or dtype not in OUTPUTS:
         raise InputError(f"out_dtype is {shown(dtype)}; it must be one of {', '.join(map(str, OUTPUTS))}.")
+
+
+def check_fakes(tensors: Iterable[Tensor | None]) -> None:
+    """Outside of any tracing, where torch has no words for a mixture."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return
+    if len({type(each).__name__ == "FakeTensor" for each in tensors if each is not None}) > 1:
+        raise InputError("Some of the tensors are FakeTensors and some are not; pass all of one kind.")
+
+
+def check_simulate(value: object) -> None:
+    if not isinstance(value, bool):
+        raise InputError(f"simulate is {shown(value)}; it must be True or False.")
 
 
 def plain_number(name: str, value: object) -> float:

@@ -6,8 +6,11 @@ from tilus import float32
 
 import blackwell_matmul as b
 from blackwell_matmul import InputError, Problem, Script
-from blackwell_matmul.form import Form
+from blackwell_matmul.form import Epilogue, Form
 from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.harness.inputs import arguments_of
+from blackwell_matmul.harness.verdict import check_product
+from blackwell_matmul.ops.finished import finished
 
 FUNCTIONS = [b.run_matmul, b.schedules, b.compile, b.check, b.assert_clean, b.predict, b.trace]
 SIZE = (128, 64, 64)
@@ -85,11 +88,73 @@ def test_a_kernel_with_three_parameters_is_called_with_them():
     assert b.check(AddOne, 8, x, y).ok and (y == 1).all()
 
 
-def test_a_form_is_for_schedules_alone():
-    turned = Problem(*SIZE, form=Form(a_major="m"))
-    assert b.schedules("v7", turned).problem == turned
-    with pytest.raises(InputError, match="inputs are made up for plain products, not for 128x64x64 fp16"):
-        b.check("v7", turned)
+def test_a_form_is_given_in_a_problem_by_keyword_or_by_the_kernel():
+    turned = Problem(*SIZE, form=Form(a_major="m", epilogue=Epilogue(bias=True, activation="gelu")))
+    assert b.schedules("v7", turned).problem == b.schedules("v7", *SIZE, form=turned.form).problem == turned
+    ways = [("v7", (turned,), None), ("v7", SIZE, turned.form), (b.BlackwellMatmulV7(form=turned.form), SIZE, None)]
+    assert b.check(b.HopperMatmulV8(form=turned.form.epilogue), *SIZE).ok
+    for kernel, given, form in ways:
+        result = b.run_matmul(kernel, *given, form=form)
+        assert result.ok and result.problem == turned and "form" not in result.schedule
+    assert b.assert_clean("h8", *SIZE, form=turned.form, orders=2).ok
+    assert "a_major=m" in str(b.predict("v7", turned).schedule["form"])
+
+
+def test_of_tensors_a_form_is_what_they_say_and_the_epilogue_that_is_given():
+    a, w, c = torch.randn(64, 128).half().T, torch.randn(64, 64).half(), torch.empty(128, 64).half()
+    result = b.run_matmul("v7", *SIZE, a, w, c, form=Epilogue(activation="relu"))
+    assert result.ok and str(result.problem) == "128x64x64 fp16, a_major=m, relu" and (c >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("form", "wrong"), [(Epilogue(activation="gelu_tanh"), "gelu"), (Epilogue(activation="swiglu"), "silu")]
+)
+def test_another_activation_is_wrong(form, wrong):
+    problem = Problem(*SIZE, form=Form(out="fp32", epilogue=form))
+    _, _, _, x, w, c, *rest = arguments_of(problem, 0)
+    good = b.run_matmul("v7", *SIZE, x, w, c, form=form)
+    z = x.float() @ w.float().T
+    c.copy_(finished(z if c.shape == z.shape else z[:, ::2], (None,) * 4, wrong))
+    assert good.ok and not check_product(problem, (x, w, c, *rest)).ok
+
+
+def test_of_batches_the_wrong_one_is_named():
+    problem = Problem(*SIZE, form=Form(b_major="n"), batches=3)
+    _, _, _, x, w, c, *rest = arguments_of(problem, 0)
+    c.copy_(x @ w.mT)
+    assert check_product(problem, (x, w, c, *rest)).ok
+    c[1, 5, 7] += 1
+    verdict = check_product(problem, (x, w, c, *rest))
+    assert verdict.batch == 1 and "1 of 8192 elements of batch 1" in verdict.message
+
+
+@pytest.mark.parametrize("form", [Form(a_stride=72, b_major="n", b_stride=96), Form(c_stride=72, a_batch_stride=9000)])
+def test_made_up_inputs_lie_as_the_form_says(form):
+    problem = Problem(*SIZE, form=form, batches=2)
+    result = b.run_matmul("h8", problem)
+    assert result.ok and result.as_dict()["form"]["c_stride"] == form.c_stride
+    *arguments, batches = arguments_of(problem, None)
+    assert b.BlackwellMatmulV7.problem_of({}, *arguments, batches)[0] == problem
+
+
+@pytest.mark.parametrize(
+    ("kernel", "form", "sentence"),
+    [
+        ("v6", Epilogue(bias=True), "BlackwellMatmulV6 computes one product of K-major matrices, without bias; v7 and"),
+        ("v7", "gelu", "form is 'gelu'; it must be a Form or an Epilogue."),
+        (
+            b.BlackwellMatmulV7(form=Epilogue()),
+            Epilogue(bias=True),
+            "the kernel was made with another one; give one of",
+        ),
+        ("v7", Form(c_stride=8), "strides of 8 and 1024 elements are too small for 128 lines of 64; make them larger."),
+        ("v7", Epilogue(activation="swiglu", residual=True), "swiglu takes no residual"),
+    ],
+)
+def test_what_is_no_form_of_a_kernel_is_refused_in_a_sentence(kernel, form, sentence):
+    with pytest.raises(InputError) as caught:
+        b.run_matmul(kernel, *SIZE, form=form)
+    assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_without_a_size_it_is_1024_each():

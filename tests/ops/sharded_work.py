@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any
 
@@ -11,13 +12,15 @@ from torch import nn
 
 
 def run(rank: int, world: int, port: int, names: list[str]) -> None:
+    """names: of functions here, or `module.function`."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(world)}
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     try:
         for name in names:
             torch.manual_seed(0)
-            globals()[name](world)
+            module, _, function = name.rpartition(".")
+            getattr(importlib.import_module(module or __name__), function)(world)
     finally:
         dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""Products of DTensors, in processes of gloo on the CPU, with the simulator as the kernel."""
+"""Products of DTensors, and of parts that travel, in processes of gloo on the CPU, with the simulator as the kernel."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ pytest.importorskip("tilus")
 
 from sharded_work import run
 
+PARTS_TRAVEL = [
+    f"overlap_work.{name}"
+    for name in ("gathers", "scatters", "the_first_product_waits_for_nobody", "a_part_travels_before_the_last_product")
+]
+ALSO = [
+    f"overlap_work.{name}"
+    for name in ("gradients_of_gathers", "gradients_of_scatters", "what_does_not_fit", "the_bench")
+]
+
 
 def free_port() -> int:
     with socket.socket() as held:
@@ -23,8 +32,8 @@ def free_port() -> int:
 @pytest.mark.parametrize(
     ("world", "names"),
     [
-        (2, ["every_placement", "batches_and_extras", "tensor_parallel", "fully_sharded"]),
-        (4, ["two_dimensions"]),
+        (2, ["every_placement", "batches_and_extras", "tensor_parallel", "fully_sharded", *PARTS_TRAVEL, *ALSO]),
+        (4, ["two_dimensions", *PARTS_TRAVEL]),
     ],
 )
 def test_products_in_a_group(world: int, names: list[str]) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
@@ -13,12 +11,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", ["torch_module.py", "own_kernel.py", "own_epilogue.py", "matmul_v7.py"])
-def test_example_runs(name: str, tmp_path: Path) -> None:
-    env = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    command = [sys.executable, str(ROOT / "examples" / name)]
-    result = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, encoding="utf-8", timeout=120)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout and not result.stderr
+def test_example_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "examples" / name), run_name="__main__")
+    assert ended.value.code == 0
+    out, err = capsys.readouterr()
+    assert out and not err
     assert not list(tmp_path.iterdir())
 
 

@@ -20,12 +20,20 @@ STYLES = {
 """How a terminal shows each role of a paragraph; the others are plain."""
 
 
-def replay(kernel: str, size: Sequence[str] | None, dtype: str | None, schedule: str, target: str | None) -> Replay:
+def replay(
+    kernel: str,
+    size: Sequence[str] | None,
+    dtype: str | None,
+    schedule: str,
+    target: str | None,
+    form: Sequence[str] = (),
+) -> Replay:
     """The command that shows the order of one seed again."""
     words = ["blackwell-matmul", "check", kernel, *(("--size", *size) if size else ())]
     words += ["--dtype", dtype] if dtype else []
     words += ["--schedule", schedule] if schedule else []
     words += ["--target", target] if target is not None else []
+    words += form
     return lambda seed: shlex.join([*words, "--seed", str(seed)])
 
 

@@ -1,0 +1,106 @@
+"""The options that say a form, for every command whose kernels may have one, and how their words become values."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from inspect import Parameter
+from typing import Annotated, Any
+
+import typer
+
+from blackwell_matmul.cli import options
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import LAYOUTS, OUTPUTS, Epilogue, Form
+from blackwell_matmul.problem import positive
+from blackwell_matmul.validation import number, shown
+
+PANEL = "What v7 and h8 compute"
+
+
+def _option(metavar: str, text: str, default: str) -> Any:
+    return Annotated[str | None, typer.Option(metavar=metavar, help=text, show_default=default, rich_help_panel=PANEL)]
+
+
+FORM_OPTIONS: Mapping[str, Any] = {
+    "layout": _option(
+        "|".join(LAYOUTS), "As cuBLAS: t is A contiguous along k, n along m; then n is B along k, t along n.", "tn"
+    ),
+    "epilogue": _option("WORD,...", "bias, residual, scaled or scaled_rows, and an activation, such as gelu.", "none"),
+    "alpha": _option("NUMBER", "What the product is multiplied by.", "1"),
+    "beta": _option("NUMBER", "What the residual is multiplied by.", "1"),
+    "out": _option("fp16|bf16|fp32", "Element type of C.", "as A and B"),
+    "batch": _option("INTEGER", "How many products.", "1"),
+}
+
+
+@dataclass(frozen=True)
+class FormWords:
+    """As they were given; None: left out."""
+
+    layout: str | None = None
+    epilogue: str | None = None
+    alpha: str | None = None
+    beta: str | None = None
+    out: str | None = None
+    batch: str | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """To say the same again."""
+        return [word for name, given in vars(self).items() if given is not None for word in (f"--{name}", given)]
+
+    @property
+    def form(self) -> Form:
+        a_major, b_major = LAYOUTS[_known("--layout", self.layout or "tn", tuple(LAYOUTS))]
+        out = "" if self.out is None else _known("--out", self.out, OUTPUTS[1:])
+        epilogue = Epilogue.parse(self.epilogue or "", _number("--alpha", self.alpha), _number("--beta", self.beta))
+        if self.beta is not None and not epilogue.residual:
+            raise InputError(
+                f"--beta is {shown(self.beta)}, for a residual, and there is none; add --epilogue residual."
+            )
+        return Form(a_major, b_major, out=out, epilogue=epilogue)
+
+    @property
+    def batches(self) -> int:
+        return 1 if self.batch is None else positive("--batch", options.integer("--batch", self.batch))
+
+
+NO_FORM = FormWords()
+
+
+def _known(name: str, word: str, offered: tuple[str, ...]) -> str:
+    if word not in offered:
+        raise InputError(f"{name} is {shown(word)}; it must be one of {', '.join(offered)}.")
+    return word
+
+
+def _number(name: str, text: str | None) -> float:
+    try:
+        found = number(float("1" if text is None else text))
+    except ValueError:
+        found = None
+    if found is None:
+        raise InputError(f"{name} is {shown(text)}; it must be a number.")
+    return float(found)
+
+
+def takes_form(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with `FORM_OPTIONS`, which it gets as one argument, `form`."""
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        form = FormWords(**{name: given.pop(name) for name in FORM_OPTIONS})
+        command(**given, form=form)
+
+    signature = inspect.signature(command, eval_str=True)  # typer reads `Annotated` here alone
+    own = [each.replace(kind=Parameter.KEYWORD_ONLY) for name, each in signature.parameters.items() if name != "form"]
+    added = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=FORM_OPTIONS[name]) for name in FORM_OPTIONS
+    ]
+    called.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
+    kept = {name: value for name, value in command.__annotations__.items() if name != "form"}
+    called.__annotations__ = {**kept, **FORM_OPTIONS}
+    return called

@@ -1,0 +1,101 @@
+"""How parts travel between processes while products are computed: through symmetric memory, or as messages.
+
+Both ways have the contract of torch's own pipelines, which take a function that multiplies. Messages are posted as
+early as they can be; on CUDA they are on NCCL's stream, and only the product that needs a part waits for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Consume = Callable[[Tensor, int], None]
+"""Of a part, and the rank that it is from."""
+Produce = Callable[[int, Tensor], None]
+"""Of the rank that a part is for, into a tensor."""
+
+
+def gather_and_consume(shard: Tensor, consume: Consume, gathered: Tensor, group: Any, keep: bool = True) -> None:
+    """Consume the shards of all ranks, one's own first. gathered: room for all; keep: also for one's own."""
+    if _has_symmetric_memory(group, shard.device):
+        symmetric()._pipelined_all_gather_and_consume(shard, consume, gathered, group.group_name, keep)
+    else:
+        _gather_by_messages(shard, consume, gathered, group, keep)
+
+
+def produce_and_scatter(produce: Produce, received: Tensor, group: Any) -> None:
+    """Produce a part for each rank, one's own last. received: those of all ranks for this one, in their order."""
+    if _has_symmetric_memory(group, received.device):
+        symmetric()._pipelined_produce_and_all2all(produce, received, group.group_name)
+    else:
+        _scatter_by_messages(produce, received, group)
+
+
+def _gather_by_messages(shard: Tensor, consume: Consume, gathered: Tensor, group: Any, keep: bool) -> None:
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    parts = gathered.chunk(world)
+    sources = [(rank + step) % world for step in range(1, world)]
+    posted = [_swap(shard, 2 * rank - source, parts[source], source, group) for source in sources]
+    consume(shard, rank)
+    for source, works in zip(sources, posted, strict=True):
+        works[-1].wait()
+        consume(parts[source], source)
+    if keep:
+        parts[rank].copy_(shard)
+    _finish([work for works in posted for work in works[:-1]])
+
+
+def _scatter_by_messages(produce: Produce, received: Tensor, group: Any) -> None:
+    rank, world = dist.get_rank(group), dist.get_world_size(group)
+    arriving, leaving = received.chunk(world), torch.empty_like(received).chunk(world)
+    posted = []
+    for step in range(1, world):
+        target, source = (rank + step) % world, (rank - step) % world
+        produce(target, leaving[target])
+        posted += _swap(leaving[target], target, arriving[source], source, group)
+    produce(rank, arriving[rank])
+    _finish(posted)
+
+
+def _swap(leaving: Tensor, target: int, arriving: Tensor, source: int, group: Any) -> list[Any]:
+    """Both directions at once; the last of the works is over when `arriving` is there."""
+    sent = dist.P2POp(dist.isend, leaving, group=group, group_peer=target % dist.get_world_size(group))
+    return list(dist.batch_isend_irecv([sent, dist.P2POp(dist.irecv, arriving, group=group, group_peer=source)]))
+
+
+def _finish(works: list[Any]) -> None:
+    for work in works:
+        work.wait()
+
+
+# --- symmetric memory
+
+
+def symmetric() -> Any:
+    """Of torch 2.13; it has these pipelines for its own fused operations, and no public name for them."""
+    from torch.distributed import _symmetric_memory
+
+    return _symmetric_memory
+
+
+def _has_symmetric_memory(group: Any, device: torch.device) -> bool:
+    return device.type == "cuda" and dist.get_world_size(group) > 1 and _all_reach_each_other(group)
+
+
+@functools.cache
+def _all_reach_each_other(group: Any) -> bool:
+    """Whether all ranks are on one machine whose GPUs read each other's memory; each rank finds the same answer."""
+    mine = (socket.gethostname(), os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.current_device())
+    places: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(places, mine, group=group)
+    gpus = {gpu for *_, gpu in places}
+    if len({tuple(where) for *where, _ in places}) > 1 or len(gpus) < len(places):
+        return False
+    return all(torch.cuda.can_device_access_peer(one, other) for one in gpus for other in gpus if one != other)

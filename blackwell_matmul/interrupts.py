@@ -134,7 +134,7 @@ class Pool(ProcessPoolExecutor):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         processes = list((self._processes or {}).values())
         if kind is not None:
-            self.shutdown(wait=False)  # without cancelling: the pool's thread fails on what is cancelled when it breaks
+            self.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.kill()
         super().__exit__(kind, error, at)

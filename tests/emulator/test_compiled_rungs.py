@@ -49,7 +49,7 @@ def test_a_rung_computes_what_the_simulator_computes(name: str) -> None:
 def test_m_is_free_and_nothing_of_no_rows_runs() -> None:
     a, b, c = operands()
     bundle = compile(rung("v2"), M, N, K, a, b, c)
-    with pytest.raises(InputError, match="takes 4 arguments .m, a_ptr, b_ptr, c_ptr. but got 3"):
+    with pytest.raises(InputError, match=r"takes 4 arguments .m, a_ptr, b_ptr, c_ptr. but got 3"):
         emulate(bundle, M, a, b)
     for m in (1, 129):
         some = torch.full((m, N), float("nan"), dtype=torch.float16)

@@ -1,6 +1,6 @@
 """Is the schedule that a rung chooses a good one? Times many tiles on many problems, each beside cuBLAS, on a GPU.
 
-    python bench/tiles.py compile build/tiles --rung h6            # anywhere; needs no GPU
+    python bench/tiles.py compile build/tiles --rung h6            # anywhere, by any --executor; needs no GPU
     python bench/tiles.py measure build/tiles --out tiles.json     # on the GPU; goes on where it was broken off
     python bench/tiles.py summary tiles.json                       # what the choice loses
 

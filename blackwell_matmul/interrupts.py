@@ -121,6 +121,10 @@ def leave_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def _forget(error: BaseException) -> None:
+    """For a future that nobody waits for."""
+
+
 class Pool(ProcessPoolExecutor):
     """Processes that end at once where the block around them is broken off."""
 
@@ -134,6 +138,9 @@ class Pool(ProcessPoolExecutor):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         processes = list((self._processes or {}).values())
         if kind is not None:
+            # The pool's thread tells each of these that its process is gone, and fails where `map` has cancelled it.
+            for item in list(self._pending_work_items.values()):
+                vars(item.future)["set_exception"] = _forget
             self.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.kill()

@@ -72,6 +72,7 @@ def tune(
     executor: Annotated[
         str | None,
         typer.Option(
+            "--executor",
             metavar="EXECUTOR",
             help="Who predicts: processes:4, dask, dask:ADDRESS or package.module:EXECUTOR.",
             show_default="a process a core",

@@ -129,8 +129,9 @@ def _as_dict(resources: Resources) -> dict[str, Any]:
 
 def _read_record(path: Path) -> dict[str, Any]:
     """What bundle.json holds, once its digest is right."""
+    content = _read(path)
     try:
-        record = json.loads(_read(path))
+        record = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is damaged: it is no JSON.") from error
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:

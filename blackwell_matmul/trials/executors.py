@@ -5,6 +5,7 @@ A worker runs one trial at a time in a process of its own, since the target of a
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from typing import Any
 
 from blackwell_matmul.errors import InputError, UnsupportedError
@@ -80,11 +81,13 @@ def _dask(spec: str, address: str) -> AbstractContextManager[Crew]:
 @contextmanager
 def _dask_here() -> Iterator[Crew]:
     """A cluster of this machine's cores, which ends with the block."""
+    distributed = import_module("distributed")  # first: it fills the configuration
+    quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # it logs tracebacks where Ctrl-C ends it
+    one_each = {"threads_per_worker": 1, "n_workers": os.cpu_count() or 1, **quiet}
     allowed = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
+    resource_tracker.ensure_running()  # whose start lets Ctrl-C through to the processes after it
     with import_module("dask").config.set(allowed), held():
-        cluster = import_module("distributed").LocalCluster(
-            threads_per_worker=1, n_workers=os.cpu_count() or 1, dashboard_address=None
-        )
+        cluster = distributed.LocalCluster(**one_each)
     with cluster, _dask_at("dask", cluster.scheduler_address) as found:
         yield found
 

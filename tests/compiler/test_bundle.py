@@ -51,6 +51,11 @@ def test_damage_is_named(tmp_path: Path, name: str, damage: str) -> None:
     assert str(caught.value).endswith(".")
 
 
+def test_a_folder_without_a_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BlackwellMatmulError, match=r"^cannot read .*bundle\.json: No such file"):
+        Bundle.load(tmp_path)
+
+
 def test_a_changed_plan_is_found(tmp_path: Path) -> None:
     file = BUNDLE.save(tmp_path) / "bundle.json"
     record = json.loads(file.read_text())

@@ -16,7 +16,7 @@ from blackwell_matmul.emulator import ORDERS
 from blackwell_matmul.emulator.emulate import of_bundle
 from blackwell_matmul.emulator.parser import Number, parse
 from blackwell_matmul.emulator.scheduler import Choices
-from blackwell_matmul.errors import EmulationError
+from blackwell_matmul.errors import EmulationError, InputError
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.problem import Schedule
 
@@ -49,6 +49,8 @@ def test_a_rung_computes_what_the_simulator_computes(name: str) -> None:
 def test_m_is_free_and_nothing_of_no_rows_runs() -> None:
     a, b, c = operands()
     bundle = compile(rung("v2"), M, N, K, a, b, c)
+    with pytest.raises(InputError, match=r"takes 4 arguments .m, a_ptr, b_ptr, c_ptr. but got 3"):
+        emulate(bundle, M, a, b)
     for m in (1, 129):
         some = torch.full((m, N), float("nan"), dtype=torch.float16)
         emulate(bundle, m, a[:m], b, some)

@@ -17,8 +17,8 @@ TEXTS = {
 }
 
 LADDER = tuple(name for name in refresh.PAGES if name != "v7.md")
-"""Pages of rungs that have a place on the published ladder, with all of the kernel. V7 is V6 in its plain form: its page
-has what it changes."""
+"""Pages of rungs that have a place on the published ladder, with all of the kernel. V7 is V6 in its plain form: its
+page has what it changes."""
 
 BROKEN = {
     "v0.md": {

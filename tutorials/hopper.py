@@ -1,4 +1,4 @@
-"""What hopper.md shows of the Hopper rungs: what was measured on an H200, and what one changes of the rung below.
+"""What pages show of a rung beside the one below: what it changes, and of Hopper's what was measured on an H200.
 
 `<!-- measured: fp16 -->` stands before a table of bench/results/h200_ladder.json, `<!-- gained: h2 -->` before a
 sentence on a rung beside the one below, `<!-- changed: h2 -->` before the difference of the two files.
@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-KERNELS = ROOT / "blackwell_matmul" / "kernels" / "hopper"
+KERNELS = ROOT / "blackwell_matmul" / "kernels"
+LADDERS = {"h": KERNELS / "hopper", "v": KERNELS / "blackwell"}
 RUNGS = tuple(f"h{number}" for number in range(8))
 NOW = {"h4": "h5", "h5": "h6", "h6": "h7"}
 """What the rungs of the measurement are called now; since then, H3 with an order of tiles is H4."""
@@ -66,12 +67,12 @@ def gained(rung: str) -> str:
 
 
 def changed(rung: str) -> str:
-    number = RUNGS.index(rung)
-    before, after = (_class(KERNELS / f"v{each}.py") for each in (number - 1, number))
+    ladder, number = rung[0], int(rung[1:])
+    before, after = (_class(LADDERS[ladder] / f"v{each}.py") for each in (number - 1, number))
     lines = difflib.unified_diff(before, after, n=1, lineterm="")
     shown = [line if not line.startswith("@@") else "@@" for line in list(lines)[2:]]
     added, taken = (sum(line.startswith(sign) for line in shown) for sign in "+-")
-    title = f"H{number - 1} to H{number}: {added} lines more, {taken} less"
+    title = f"{ladder.upper()}{number - 1} to {rung.upper()}: {added} lines more, {taken} less"
     body = "\n".join(shown)
     return f'<details markdown="1">\n<summary>{title}</summary>\n\n```diff\n{body}\n```\n\n</details>\n'
 

@@ -8,7 +8,7 @@ from the one that starts with a to the first one after it that starts with b. Ev
 blocks of a page in one namespace, in order; `<!-- output -->` stands before the text block that shows what it prints,
 `<!-- output without a GPU -->` before one that a machine with a GPU leaves as it is.
 A comment `<!-- predicted: v2 -->` stands before the paragraph that says where a rung stands on a B200 (cycles.py);
-hopper.py has marks of its own.
+hopper.py has marks of its own, also for what a rung changes of the one below (`<!-- changed: v7 -->`).
 A console block holds one `$ blackwell-matmul` command and what it prints on a terminal, beside files of examples/.
 """
 
@@ -29,7 +29,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-PAGES = ("v0.md", "v1.md", "v2.md", "v3.md", "v4.md", "v5.md", "v6.md")
+PAGES = ("v0.md", "v1.md", "v2.md", "v3.md", "v4.md", "v5.md", "v6.md", "v7.md")
 LESSONS = ("00-tma.md",)
 """Pages that are notebooks as well: notebook.py makes each of its page."""
 

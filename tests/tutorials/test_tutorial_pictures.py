@@ -117,6 +117,7 @@ def test_site_builds(tmp_path: Path) -> None:
         "v2",
         "v5",
         "v6",
+        "v7",
         "measured",
         "reference/running",
         "reference/commands",

@@ -79,7 +79,8 @@ class _Campaign(Generic[T]):
         self.tell: Callable[[], None] = lambda: None
 
     def kept(self) -> str:
-        return f"{self.count()} of {len(self._job.trials)} trials are kept in {self._rows.path}"
+        count = self._rows.count_now(self._names)
+        return f"{count} of {len(self._job.trials)} trials are kept in {self._rows.path}"
 
     def count(self) -> int:
         return self._rows.count(self._names)

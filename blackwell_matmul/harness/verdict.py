@@ -15,7 +15,7 @@ error of torch's own product in the same types, or of the exact product rounded 
 both are exact (small integers, tiny k), C must be exact as well, up to the noise.
 
 With an epilogue `exact` is its result in float64, torch's own that in fp32, rounded once, and the noise what is left of
-it behind the activation (`finishing.py`). Of batches the worst is reported.
+it behind the activation (`finished_values.py`). Of batches the worst is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.finishing import Finishing
+from blackwell_matmul.harness.finished_values import Finishing
 from blackwell_matmul.harness.reference import torch_product
 from blackwell_matmul.one_line import OneLine
 from blackwell_matmul.problem import Problem, positive

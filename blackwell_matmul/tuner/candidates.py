@@ -20,6 +20,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.inputs import unfilled
 from blackwell_matmul.harness.user_kernel import UserKernel, importable
+from blackwell_matmul.one_line import spelled_out
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
@@ -115,4 +116,4 @@ def spelled(pins: Pins) -> str:
     """As `--schedule` reads it."""
     if any("," in str(value) for value in pins.values()):
         raise InputError(f"{dict(pins)} cannot be written as a schedule: a value has a comma.")
-    return ",".join(f"{name}={value}" for name, value in pins.items())
+    return spelled_out(pins)

@@ -96,8 +96,8 @@ def ordered(
     """All candidates; as they came where the GPU has no figures. until_s: on the clock of time.monotonic; what has not
     begun by then is left."""
     asked = found.ordered[:most] if gpu.name in TIME_FIGURES else ()
-    ask = predicted_by if by.chosen else _predicted
-    told = ask(kernel, problem, gpu, asked, until_s, tell, by)
+    about = kernel, problem, gpu, asked, until_s, tell
+    told = predicted_by(*about, by) if by.chosen else _predicted(*about)
     rows = [_ranked(pins, told.get(number)) for number, pins in enumerate(found.ordered)]
     rows.sort(key=_cost)
     return tuple(_beside(row, rows[0]) for row in rows)
@@ -116,13 +116,7 @@ def _cost(row: Ranked) -> float:
 
 
 def _predicted(
-    kernel: UserKernel,
-    problem: Problem,
-    gpu: Gpu,
-    asked: Sequence[Pins],
-    until_s: float,
-    tell: Tell,
-    by: Predictors,
+    kernel: UserKernel, problem: Problem, gpu: Gpu, asked: Sequence[Pins], until_s: float, tell: Tell
 ) -> dict[int, Ended]:
     """How each ended, by its number."""
     told: dict[int, Ended] = {}

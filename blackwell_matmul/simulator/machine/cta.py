@@ -135,13 +135,14 @@ class Cta:
 
     def close(self) -> None:
         """Break the cycles through this CTA, so that its memory is free now and not when the garbage collector runs."""
-        for storage in self.shared.values():
+        for storage in (self.tensor_memory, *self.shared.values()):
             storage.close()
         for warp in self.warps:
             warp.clear()
         for parts in (self.warps, self.shared, self.barriers, self.meetings, self.cluster.ctas):
             parts.clear()
-        self.engine = None
+        self.cluster.grants.close()
+        self.cluster.meeting = self.engine = None
 
 
 # --- in words

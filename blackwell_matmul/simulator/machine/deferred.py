@@ -162,6 +162,7 @@ class SharedStorage(Storage):
         self.data.fill(self.item.poison)
 
     def close(self) -> None:
+        super().close()
         self.held.clear()
 
     def patch(self, view: View) -> Patch | None:

@@ -89,7 +89,7 @@ class GlobalStorage(Storage):
         return to_image(self.data, self.item)
 
     def close(self) -> None:
-        self.family.clear()
+        super().close()
         self.__dict__.pop("image", None)
 
     def byte_ranges(self, region: Region) -> np.ndarray:

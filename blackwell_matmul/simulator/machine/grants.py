@@ -80,3 +80,8 @@ class Grants:
     def foreseen(self) -> Iterator[tuple[int, int, int, int]]:
         """What a warp reads that reads each response once, in order."""
         return (self.response(number).scalars for number in range(len(self.firsts) + 1))
+
+    def close(self) -> None:
+        """The run is over: let go of who read."""
+        self.refused.clear()
+        self._reads.clear()

@@ -66,7 +66,10 @@ class Storage:
         """As it was before anything was written (see replay/)."""
 
     def close(self) -> None:
-        """Its CTA has ended: let go of other memory."""
+        """Its CTA or the launch has ended: break the cycles through it, so that its memory is free now."""
+        self.family.clear()
+        if root := self.__dict__.pop("root", None):
+            root.close()
 
     def patch(self, view: View) -> Any:
         """The constant memory that holds what the view does (`deferred.Patch`), if that is known."""
@@ -300,6 +303,13 @@ class View:
             return self.storage.in_cta(cta).root
         view, take, how = self.origin
         return take(view.in_cta(cta), *how)
+
+    def close(self) -> None:
+        """See Storage.close."""
+        for taken in self._slices.values():
+            taken.close()
+        self._slices.clear()
+        self._regions.clear()
 
     def _elements(self) -> np.ndarray:
         if self.index is not None:

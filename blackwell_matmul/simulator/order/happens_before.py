@@ -376,8 +376,8 @@ class HappensBefore(Listener):
         self.initialised.clear()
         self.carried.clear()
         self.operations.clear()
-        self.warpgroups = Warpgroups()
-        self.registers = RegisterUse(self.warpgroups)
+        self.early.clear()
+        del self.warpgroups, self.registers, self.diagnosis
 
     def _forget_reached(self) -> None:
         """What a CTA knows of will be over when it exits."""

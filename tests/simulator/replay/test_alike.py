@@ -46,7 +46,8 @@ from blackwell_matmul.simulator import Run, Severity, parallel, simulate
 from blackwell_matmul.simulator.lowering import scan
 from blackwell_matmul.simulator.machine import global_memory
 from blackwell_matmul.simulator.machine.cta import Cta
-from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, GlobalStorage
+from blackwell_matmul.simulator.machine.global_memory import GlobalMemory
+from blackwell_matmul.simulator.machine.memory import Storage
 from blackwell_matmul.simulator.replay import alike, log
 
 RUNGS = (BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2)
@@ -500,7 +501,7 @@ def test_misses_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def machines() -> set[int]:
-    return {id(thing) for thing in gc.get_objects() if type(thing) in (Cta, GlobalStorage)}
+    return {id(thing) for thing in gc.get_objects() if issubclass(type(thing), (Cta, Storage))}
 
 
 @pytest.mark.parametrize("rung", RUNGS)

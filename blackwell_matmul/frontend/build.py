@@ -101,8 +101,8 @@ class _Build:
                     tilus_compat.boxes_of_full_rank(),
                     tilus_compat.strides_that_are_products(),
                     tilus_compat.exact_casts(),
-                    any_major(),
                     quick_visits(),
+                    any_major(),
                     tilus_compat.observe_rewrites(self.recorder),
                 ):
                     return self._program()

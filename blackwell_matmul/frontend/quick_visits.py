@@ -1,14 +1,14 @@
 """tilus's passes, the same visits found sooner: they are most of what a build takes.
 
-`IRFunctor.visit` asks up to forty times what a node is; here, once for each class. Layout inference goes through the
-whole function twice for each layout that it finds, down into expressions, which hold neither instructions nor tensors;
-here, it passes them by. This module imports tilus at its top: import it after `import_tilus`.
+`IRFunctor.visit` asks up to forty times what a node is; here, once for each class. Layout inference rewrites the whole
+function for each layout that it finds; here, the instructions that hold the tensor, and the function once at the end.
+This module imports tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,8 +18,9 @@ from tilus.ir import func, inst, layout, prog, stmt, tensor
 from tilus.ir.functors.functor import IRFunctor
 from tilus.ir.layout.inference import inference
 from tilus.ir.tools.rewriter import SimpleRewriter
+from tilus.transforms import layout_inference
 
-from blackwell_matmul.frontend.recording import children
+from blackwell_matmul.frontend.recording import operands
 from blackwell_matmul.frontend.tilus_compat import lock
 
 _WITH_METHODS_OF_THEIR_OWN = (inst.Instruction, inst.InstructionConfig)
@@ -41,14 +42,13 @@ _KINDS = (
 def quick_visits() -> Iterator[None]:
     """Inside the block, tilus's passes visit as this module says."""
     with lock:
-        before = IRFunctor.visit, inference.rewrite
-        IRFunctor.visit, inference.rewrite = _visit_of(IRFunctor.visit), _with_tensors
-        inference.InstructionCollector.visit = _collect
+        before = IRFunctor.visit, layout_inference.infer_layout
+        IRFunctor.visit = _visit_of(IRFunctor.visit)
+        layout_inference.infer_layout = _infer_by_instructions(layout_inference.infer_layout)
         try:
             yield
         finally:
-            IRFunctor.visit, inference.rewrite = before
-            del inference.InstructionCollector.visit
+            IRFunctor.visit, layout_inference.infer_layout = before
 
 
 @functools.cache
@@ -86,17 +86,62 @@ def _with_tensors(node: Any, rewrite_map: Any) -> Any:
     return _TensorRewriter(rewrite_map).visit(node)
 
 
-_COLLECTED = (inst.Instruction, func.Function, stmt.ThreadGroupStmt)
+def _infer_by_instructions(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`infer_layout` that keeps the layouts that it finds beside the function, which is rewritten once, with all. Where
+    it does not find all, tilus says why."""
+
+    def inferred(function: Any) -> Any:
+        known = _Search(function).run()
+        return infer(function) if known is None else _with_tensors(function, known)
+
+    return inferred
 
 
-def _collect(self: Any, node: Any) -> None:
-    """`InstructionCollector.visit`: statements and instructions."""
-    if node in self.memo:
-        return
-    self.memo[node] = None
-    method = next((f"visit_{kind.__name__}" for kind in _COLLECTED if isinstance(node, kind)), None)
-    if method:
-        getattr(self, method)(node)
-    else:
-        for child in children(node):
-            self.visit(child)
+class _Search:
+    """The instructions that lack a layout, in program order, each with what tilus's rules ask of its place. known: each
+    tensor of the function with its layout."""
+
+    def __init__(self, function: Any) -> None:
+        collector = inference.InstructionCollector()
+        collector.visit(function)
+        self.open = [
+            (each, collector.inst2ctx[each]) for each in collector.instructions if inference.has_missing_layouts(each)
+        ]
+        self.known: dict[Any, Any] = {}
+
+    def run(self) -> dict[Any, Any] | None:
+        """`known` when it is complete; None where a layout is not to be found, or not right."""
+        if not all(inference.get_inference_rules(each) for each, _ in self.open):
+            return None
+        try:
+            while found := self.next_layouts():
+                self.put(found)
+        except Exception:  # a rule's own; tilus comes upon it again
+            return None
+        return None if self.open else self.known
+
+    def next_layouts(self) -> dict[Any, Any]:
+        """What the first rule finds that finds anything, in tilus's order of trying; empty when none does."""
+        for each, context, rule in self._in_order():
+            if found := rule.inference(context, each):
+                return dict(found)
+        return {}
+
+    def _in_order(self) -> list[tuple[Any, Any, Any]]:
+        """Instructions that know a layout already first, then by rule, then the last of the program first."""
+        ranked = [
+            (not inference.has_inferred_layouts(each), inference.rule2order[rule], -place, each, context, rule)
+            for place, (each, context) in enumerate(self.open)
+            for rule in inference.get_inference_rules(each)
+        ]
+        return [entry[3:] for entry in sorted(ranked, key=lambda entry: entry[:3])]
+
+    def put(self, found: dict[Any, Any]) -> None:
+        made = {tensor: tensor.with_layout(layout) for tensor, layout in found.items()}
+        first = {new: old for old, new in self.known.items()}
+        self.known |= {first.get(tensor, tensor): new for tensor, new in made.items()}
+        rewritten = [
+            (_with_tensors(each, made) if not made.keys().isdisjoint(operands(each)) else each, context)
+            for each, context in self.open
+        ]
+        self.open = [entry for entry in rewritten if inference.has_missing_layouts(entry[0])]

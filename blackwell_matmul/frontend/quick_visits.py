@@ -2,7 +2,8 @@
 
 `IRFunctor.visit` asks up to forty times what a node is; here, once for each class. Layout inference rewrites the whole
 function for each layout that it finds; here, the instructions that hold the tensor, and the function once at the end.
-This module imports tilus at its top: import it after `import_tilus`.
+The verifier makes an expression of any two variables that it compares; here, a variable is itself. This module imports
+tilus at its top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilus.hidet.ir.expr import Expr
+from tilus.hidet.ir.tools.verifier import IRVerifier
 from tilus.hidet.ir.type import BaseType
 from tilus.ir import func, inst, layout, prog, stmt, tensor
 from tilus.ir.functors.functor import IRFunctor
@@ -42,13 +44,14 @@ _KINDS = (
 def quick_visits() -> Iterator[None]:
     """Inside the block, tilus's passes visit as this module says."""
     with lock:
-        before = IRFunctor.visit, layout_inference.infer_layout
+        before = IRFunctor.visit, layout_inference.infer_layout, IRVerifier.defined
         IRFunctor.visit = _visit_of(IRFunctor.visit)
         layout_inference.infer_layout = _infer_by_instructions(layout_inference.infer_layout)
+        IRVerifier.defined = _defined
         try:
             yield
         finally:
-            IRFunctor.visit, layout_inference.infer_layout = before
+            IRFunctor.visit, layout_inference.infer_layout, IRVerifier.defined = before
 
 
 @functools.cache
@@ -84,6 +87,11 @@ class _TensorRewriter(SimpleRewriter):
 def _with_tensors(node: Any, rewrite_map: Any) -> Any:
     """`rewrite` with a map of tensors."""
     return _TensorRewriter(rewrite_map).visit(node)
+
+
+def _defined(self: Any, var: Any) -> bool:
+    """`IRVerifier.defined`."""
+    return var.name in self.builtin_names or any(each is var for scope in self.scopes for each in scope)
 
 
 def _infer_by_instructions(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:

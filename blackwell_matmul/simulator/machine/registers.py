@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ import numpy as np
 
 WARP = 32
 _LANES = np.arange(WARP)[:, None]
+
+Gather = Callable[[np.ndarray, float], np.ndarray]
+"""Of a warp's registers, and a value for what they do not hold."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,30 @@ class WarpLayout:
         """`store` without conditions on the tile: for gathering a whole tile from several warps."""
         active = registers[self.lane : self.lane + self.lanes]
         out[self.coords] = active if self.coords else active[0, 0]
+
+    def block(self, box: Sequence[tuple[int, int]]) -> Gather:
+        """Gives a rectangle of the tile from the warp's registers, with a value for what the warp does not hold."""
+        slots = np.full(self.shape, -1)
+        self.place(np.arange(WARP * self.local_size).reshape(WARP, -1), slots)
+        slots = slots[tuple(slice(lo, hi) for lo, hi in box)].copy()
+        missing = slots < 0
+        if not missing.any():
+            return lambda registers, value: registers.reshape(-1)[slots]
+        return lambda registers, value: np.where(missing, registers.dtype.type(value), registers.reshape(-1)[slots])
+
+    def registers(self, block: np.ndarray) -> np.ndarray:
+        """`load` of a tile of which the warp's box is given alone."""
+        if self.lanes == WARP:
+            return block.reshape(-1)[self._in_box]
+        out = np.zeros((WARP, self.local_size), block.dtype)
+        out[self.lane : self.lane + self.lanes] = block.reshape(-1)[self._in_box]
+        return out
+
+    @functools.cached_property
+    def _in_box(self) -> np.ndarray:
+        """Which element of the box, in row-major order, each register holds."""
+        inside = tuple(c - lo for c, (lo, _) in zip(self.coords, self.box, strict=True))
+        return np.ravel_multi_index(inside, tuple(hi - lo for lo, hi in self.box))
 
 
 def _merge(extents: Sequence[int], axes: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

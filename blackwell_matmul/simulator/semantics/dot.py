@@ -7,13 +7,15 @@ PTX ISA, "mma"): here it is a float32 sum.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from blackwell_matmul.simulator.description import Access, Again, Effect, Space, describe
 from blackwell_matmul.simulator.machine.cta import Warp
-from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout, coordinates
+from blackwell_matmul.simulator.machine.registers import WARP, Gather, WarpLayout, coordinates
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.types import Element, element
 
@@ -39,21 +41,24 @@ def dot(inst: Any, context: LoweringContext) -> Any:
         context.use(tensor)
     left, right, acc, out = (context.layouts(t) for t in (a, b, c, inst.output))
     item, total_item = element(a.dtype), element(c.dtype)
+    wide = np.float32 if item.is_float else np.float64  # of integers exact below 2**53
     parts = _columns(inst) if total_item.is_float else [slice(None)]
+    held = functools.cache(lambda w: _held(left[w], right[w], acc[w], out[w]))
 
     def run(warp: Warp, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
-        w = warp.index
-        tile = np.zeros(out[w].shape, total_item.dtype)
-        acc[w].place(z, tile)
-        wide_a, wide_b = _operand(left[w], x, item), _operand(right[w], y, item)
-        (m0, m1), (n0, n1) = out[w].box
-        total = tile[m0:m1, n0:n1]
-        with np.errstate(over="ignore", invalid="ignore"):
-            for part in parts:
-                total[...] = _narrowed(total + wide_a[m0:m1, part] @ wide_b[part, n0:n1], total_item)
-        return out[w].load(tile)
+        of_a, of_b, of_c = held(warp.index)
+        rows, columns, total = of_a(x.astype(wide), np.nan), of_b(y.astype(wide), np.nan), of_c(z, 0)
+        for part in parts:
+            _add(total, rows[:, part] @ columns[part], total_item)
+        return out[warp.index].registers(total)
 
     return run
+
+
+def _held(left: WarpLayout, right: WarpLayout, acc: WarpLayout, out: WarpLayout) -> Sequence[Gather]:
+    """From a warp's registers, the rows of a, the columns of b and the part of c that its part of d takes."""
+    m, n = out.box
+    return left.block((m, (0, left.shape[1]))), right.block(((0, right.shape[0]), n)), acc.block((m, n))
 
 
 def _columns(inst: Any) -> list[slice | np.ndarray]:
@@ -68,14 +73,9 @@ def _columns(inst: Any) -> list[slice | np.ndarray]:
     return [slice(c[0], c[-1] + 1) if len(c) == c[-1] + 1 - c[0] else c for c in found]
 
 
-def _operand(layout: WarpLayout, registers: np.ndarray, item: Element) -> np.ndarray:
-    """What the warp holds of an operand; float32, or float64 for integers (exact below 2**53)."""
-    wide = np.float32 if item.is_float else np.float64
-    tile = np.full(layout.shape, np.nan, wide)
-    layout.place(registers.astype(wide), tile)
-    return tile
-
-
-def _narrowed(total: np.ndarray, item: Element) -> np.ndarray:
-    """Integers wrap (PTX ISA, mma: without .satfinite)."""
-    return total.astype(item.dtype) if item.is_float else total.astype(np.int64).astype(item.dtype)
+def _add(total: np.ndarray, product: np.ndarray, item: Element) -> None:
+    """Rounded to the type of the accumulator; integers wrap (PTX ISA, mma: without .satfinite)."""
+    if item.is_float:
+        np.add(total, product, out=total, casting="unsafe")
+    else:
+        total[...] = (total + product).astype(np.int64).astype(item.dtype)

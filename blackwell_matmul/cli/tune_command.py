@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, TypedDict
@@ -12,6 +13,7 @@ import typer
 
 from blackwell_matmul import detect
 from blackwell_matmul.cli import options
+from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_executor, known_kernel, timed_gpu
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
@@ -24,6 +26,7 @@ EXAMPLES = """Examples:
 - `blackwell-matmul tune v2 --size 128 8192 8192 --dtype bf16 --budget 60 --top 4`
 - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200`
 - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200 --executor dask:tcp://HOST:8786 --rows v5.jsonl`
+- `blackwell-matmul tune h8 --size 4096 11008 4096 --layout nn --epilogue bias,gelu`
 - `blackwell-matmul tune my_kernel.py:MyMatmul`
 
 A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A script
@@ -39,6 +42,7 @@ class Predicting(TypedDict):
     rows: Path | None
 
 
+@takes_form
 def tune(
     kernel: Annotated[
         str,
@@ -82,6 +86,7 @@ def tune(
     rows: Annotated[str, typer.Option(metavar="FILE", help="Keep what is predicted; several runs may share it.")] = "",
     limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a candidate may be silent.")] = "30",
     as_json: Json = False,
+    form: FormWords = NO_FORM,
 ) -> None:
     """Predict the schedules of a kernel, measure the best on this machine's GPU, and keep the fastest.
 
@@ -89,7 +94,7 @@ def tune(
 
     Exit code 0: there is a winner, or an order. 1: there is no winner. 2: could not run.
     """
-    problem = options.problem_of(options.sizes_of(size), dtype)
+    problem = replace(options.problem_of(options.sizes_of(size), dtype), form=form.form, batches=form.batches)
     budget_s, most = options.integer("--budget", budget), options.integer("--predict", predict)
     first, limit_s = None if top is None else options.integer("--top", top), options.integer("--limit", limit)
     by: Predicting = {"executor": executor or "", "rows": Path(rows) if rows else None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -47,6 +48,19 @@ def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
     return *sizes, *operands, *_Maker(problem, generator).read_by_epilogue(), problem.batches
 
 
+def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
+    """On the generator's device, A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and of a form what follows C
+    in a call."""
+    make = _Maker(problem, generator)
+    a, b = make.a(), make.b(problem.k**-0.5)
+    return (a, b) if problem.is_plain else (a, b, *make.read_by_epilogue(), problem.batches)
+
+
+def output(problem: Problem, device: torch.device) -> torch.Tensor:
+    """C of a problem, full of NaN."""
+    return _Maker(problem, torch.Generator(device)).output()
+
+
 @dataclass(frozen=True)
 class _Maker:
     """Makes the tensors of a problem. generator: of their values; None: they have none."""
@@ -54,24 +68,40 @@ class _Maker:
     problem: Problem
     generator: torch.Generator | None = None
 
-    def values(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    @property
+    def device(self) -> torch.device | str:
+        return "cpu" if self.generator is None else self.generator.device
+
+    def values(self, shape: Sequence[int], dtype: torch.dtype, size: float = 1.0) -> torch.Tensor:
         if self.generator is None:
             return torch.empty(shape, dtype=dtype)
-        return torch.randn(shape, generator=self.generator, dtype=torch.float32, device="cpu").to(dtype)
+        made = torch.randn(shape, generator=self.generator, dtype=torch.float32, device=self.device)
+        return made.mul_(size).to(dtype)
 
-    def operand(self, rows: int, k_major: bool, stride: int, between: int, batched: bool) -> torch.Tensor:
+    def a(self) -> torch.Tensor:
+        form = self.problem.form
+        return self.operand(self.problem.m, form.a_major == "k", form.a_stride, form.a_batch_stride, form.a_batched)
+
+    def b(self, size: float = 1.0) -> torch.Tensor:
+        form, rows = self.problem.form, self.problem.n
+        return self.operand(rows, form.b_major == "k", form.b_stride, form.b_batch_stride, form.b_batched, size)
+
+    def operand(
+        self, rows: int, k_major: bool, stride: int, between: int, batched: bool, size: float = 1.0
+    ) -> torch.Tensor:
         """A[m, k] or B[n, k], or one for each batch, as the fields of `Form` say."""
         lines = (rows, self.problem.k) if k_major else (self.problem.k, rows)
         batches = (self.problem.batches,) if batched and self.problem.batches > 1 else ()
-        made = spread(self.values((*batches, *lines), TORCH_DTYPES[self.problem.dtype]), stride, between)
+        made = spread(self.values((*batches, *lines), TORCH_DTYPES[self.problem.dtype], size), stride, between)
         return made if k_major else made.mT
 
     def output(self) -> torch.Tensor:
         """C, full of NaN."""
         problem, dtype = self.problem, dtype_of_c(self.problem)
         shape = ((problem.batches,) if problem.batches > 1 else ()) + (problem.m, problem.columns)
-        filled = self.generator is not None
-        made = torch.full(shape, float("nan"), dtype=dtype, device="cpu") if filled else torch.empty(shape, dtype=dtype)
+        made = torch.empty(shape, dtype=dtype, device=self.device)
+        if self.generator is not None:
+            made.fill_(math.nan)
         return spread(made, problem.form.c_stride, 0)
 
     def read_by_epilogue(self) -> tuple[object, ...]:
@@ -87,13 +117,10 @@ class _Maker:
 
 
 def _operands(make: _Maker) -> Operands:
-    problem, form = make.problem, make.problem.form
     try:
-        a = make.operand(problem.m, form.a_major == "k", form.a_stride, form.a_batch_stride, form.a_batched)
-        b = make.operand(problem.n, form.b_major == "k", form.b_stride, form.b_batch_stride, form.b_batched)
-        return a, b, make.output()
+        return make.a(), make.b(), make.output()
     except (MemoryError, RuntimeError):
-        raise _too_large(problem) from None
+        raise _too_large(make.problem) from None
 
 
 def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:

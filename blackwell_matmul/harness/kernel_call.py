@@ -7,6 +7,7 @@ pins. A size gives the arguments: of C[m, n] = A[m, k] @ B[n, k].T, or of `examp
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +40,12 @@ class KernelCall:
     def is_matmul(self) -> bool:
         """Whether it is judged as C = A @ B.T, and not by a reference of its own."""
         return self.problem is not None and self.kernel.reference is None
+
+    def with_defaults(self) -> tuple[Any, ...]:
+        """The arguments, with what the kernel has for those that were left out."""
+        bound = inspect.signature(self.kernel.script_cls.__call__).bind(None, *self.arguments)
+        bound.apply_defaults()
+        return bound.args[1:]
 
     @contextmanager
     def loaded(self) -> Iterator[None]:

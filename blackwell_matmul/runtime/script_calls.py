@@ -129,17 +129,19 @@ def _schedule(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mappi
         return tuned or None
     complete = kernel.script_cls.complete
     try:
-        chosen: Mapping[str, object] = complete(kernel.pins or tuned, arguments, gpu.arch, gpu=gpu)
+        chosen: Mapping[str, object] = complete({**tuned, **kernel.pins}, arguments, gpu.arch, gpu=gpu)
     except InputError:
         if not tuned:
             raise
-        chosen = complete({}, arguments, gpu.arch, gpu=gpu)  # tuned for a neighbour of this m, which could have it
+        # tuned for a neighbour of this m, which could have it
+        chosen = complete(kernel.pins, arguments, gpu.arch, gpu=gpu)
     return chosen
 
 
 def _tuned(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[str, object]:
-    """Those of a winner, where the user has none."""
-    return {} if kernel.pins else pins_for_call(kernel.script_cls, arguments, gpu)
+    """Those of a winner, where the user has none of a schedule."""
+    pinned = kernel.pins.keys() - {"form"}
+    return {} if pinned else pins_for_call(kernel.script_cls, kernel.pins, arguments, gpu)
 
 
 def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> bool:

@@ -31,18 +31,19 @@ def winner(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any] | None
     return None if record is None else dict(record["schedule"])
 
 
-def pins_for_call(script_cls: Any, arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, Any]:
-    """What a call with these arguments shall pin; nothing for any other call, whatever it is."""
+def pins_for_call(script_cls: Any, pins: Mapping[str, Any], arguments: Sequence[Any], gpu: Gpu) -> Mapping[str, Any]:
+    """What a call with these arguments shall pin, of a kernel with these pins, none of a schedule; nothing for any
+    other call, whatever it is."""
     try:
-        return winner(script_cls, _problem(script_cls, arguments), gpu) or {}
+        return winner(script_cls, _problem(script_cls, pins, arguments), gpu) or {}
     except (BlackwellMatmulError, AttributeError, KeyError, TypeError, ValueError):
         return {}
 
 
-def _problem(script_cls: Any, arguments: Sequence[Any]) -> Problem:
+def _problem(script_cls: Any, pins: Mapping[str, Any], arguments: Sequence[Any]) -> Problem:
     """What a call computes, as its class says; any other script is called as the rungs are."""
     if hasattr(script_cls, "problem_of"):
-        problem: Problem = script_cls.problem_of({}, *arguments)[0]
+        problem: Problem = script_cls.problem_of(dict(pins), *arguments)[0]
         return problem
     m, n, k, a = arguments[:4]
     return Problem(m, n, k, DTYPE_OF_TORCH[str(a.dtype)])

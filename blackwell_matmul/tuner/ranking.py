@@ -18,6 +18,7 @@ from blackwell_matmul.gpu_figures import TIME_FIGURES, figures_of
 from blackwell_matmul.gpus import Gpu, gpu_named
 from blackwell_matmul.harness.bench import session
 from blackwell_matmul.harness.bench.workers import Ended, Task
+from blackwell_matmul.harness.kernel_call import require_form
 from blackwell_matmul.harness.predicting import predict
 from blackwell_matmul.harness.user_kernel import UserKernel, find
 from blackwell_matmul.problem import Problem
@@ -77,6 +78,7 @@ def rank(
     """
     figures_of(gpu)
     kernel, device, start = find(rung), gpu_named(gpu), time.monotonic()
+    require_form(kernel, problem.form, problem.batches)
     found = candidates(kernel, problem, device)
     tell, by = progress or (lambda what: None), Predictors(executor, rows)
     ranked = ordered(kernel, problem, device, found, most, math.inf, tell, by)
@@ -136,8 +138,7 @@ def predicted_us(
 ) -> dict[str, float]:  # a task of a child
     """Of one candidate."""
     step(schedule)
-    what = Problem.from_dict(problem)
-    return {"us": predict(source, what.m, what.n, what.k, dtype=what.dtype, schedule=schedule, target=gpu).time_us}
+    return {"us": predict(source, Problem.from_dict(problem), schedule=schedule, target=gpu).time_us}
 
 
 def _ranked(pins: Pins, ended: Ended | None) -> Ranked:

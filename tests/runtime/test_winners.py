@@ -9,10 +9,13 @@ import pytest
 import torch
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import Epilogue, Form
 from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.harness.inputs import arguments_of
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import script_calls, winners
+from blackwell_matmul.scheduling import space
 from blackwell_matmul.tuner import stored
 
 B200 = GPUS["B200"]
@@ -134,4 +137,19 @@ def test_wrong_arguments_are_told_as_ever():
 
 @pytest.mark.parametrize("arguments", [(), (1, 2, 3), ("x", None, 3, torch.zeros(2)), (1, 2, 3, torch.zeros(2).int())])
 def test_any_other_call_pins_nothing(arguments):
-    assert winners.pins_for_call(rung("v1"), arguments, B200) == {}
+    assert winners.pins_for_call(rung("v1"), {}, arguments, B200) == {}
+
+
+def test_a_winner_of_a_form_is_for_that_form_alone():
+    """In its key: what the tensors say, and the activation, which a kernel pins."""
+    form = Form(b_major="n", epilogue=Epilogue(bias=True, activation="gelu"))
+    problem, v7 = Problem(128, 256, 128, form=form), rung("v7")
+    chosen = space.choose(v7, problem, B200, {"block_n": 256}).as_dict()
+    assert winners.keep(v7, problem, B200, {"schedule": chosen}) is not None
+    arguments = arguments_of(problem, seed=None)
+    assert winners.pins_for_call(v7, {"form": form}, arguments, B200) == chosen
+    assert winners.pins_for_call(v7, {}, arguments, B200) == {}
+    kernel = SimpleNamespace(script_cls=v7, pins={"form": form})
+    assert script_calls._schedule(kernel, arguments, B200).items() >= {**chosen, "form": form}.items()
+    plain = (*arguments_of(Problem(128, 256, 128), None), 0, 0, 0, 0, 1)
+    assert winners.pins_for_call(v7, {}, plain, B200) == {}

@@ -191,6 +191,16 @@ def test_an_order_by_the_model_itself(monkeypatch):
     assert {row.predicted_us for row in others} == {None} and len(told) == 2
 
 
+def test_a_form_is_ranked_and_one_that_a_rung_does_not_compute_is_refused(command):
+    said = ("--size", "256", "256", "128", "--gpu", "B200", "--layout", "nn", "--epilogue", "bias,gelu")
+    code, out, _ = command("v7", *said, "--predict", "1", "--json")
+    record = json.loads(out)
+    assert code == 0 and record["rows"][0]["predicted_us"] > 0
+    assert record["problem"]["form"]["epilogue"]["activation"] == "gelu" and record["problem"]["form"]["a_major"] == "m"
+    code, out, err = command("v2", *said)
+    assert code == 2 and "v7" in err and not out
+
+
 def test_an_executor_predicts_and_its_rows_are_kept(tmp_path, monkeypatch):
     rows, problem = tmp_path / "rows.jsonl", Problem(256, 256, 128)
     found = rank("v0", problem, "B200", most=1, executor=THREADS, rows=rows)

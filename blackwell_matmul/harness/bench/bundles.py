@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.kernel_call import KernelCall
 
 INDEX = "index.json"
+OF_THE_PROBLEM = ("dtype", "form")
+"""What a kernel is made with and no schedule says."""
 
 
 def key(contender: Contender, problem: Problem) -> str:
@@ -83,7 +85,8 @@ def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu)
     found = find(contender.source)
     if found.example_args is not None:
         raise InputError(f"{found.name} has example_args and is no matmul; bench times C = A @ B.T.")
-    call = resolve(found, (problem.m, problem.n, problem.k), problem.dtype, contender.pins)
+    size, form = (problem.m, problem.n, problem.k), problem.form
+    call = resolve(found, size, problem.dtype, contender.pins, form=form, batches=problem.batches)
     with call.loaded():
         chosen = _schedule(call, gpu)
         bundle = compile(call.script, *call.arguments, schedule=chosen or None, target=gpu.arch)
@@ -91,7 +94,7 @@ def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu)
     bundle.save(folder / place)
     names = list(inspect.signature(call.script.__call__).parameters)[1:]
     places = [names.index(parameter.name) for parameter in bundle.plan.parameters]
-    schedule = {name: value for name, value in plain_values(bundle.schedule).items() if name != "dtype"}
+    schedule = {name: value for name, value in plain_values(bundle.schedule).items() if name not in OF_THE_PROBLEM}
     return {"folder": place, "places": places, "schedule": schedule}
 
 
@@ -100,7 +103,8 @@ def _schedule(call: KernelCall, gpu: Gpu) -> Mapping[str, object]:
     if complete is None:
         return call.pins
     takes_gpu = "gpu" in inspect.signature(complete).parameters
-    chosen: Mapping[str, object] = complete(call.pins, call.arguments, gpu.arch, **({"gpu": gpu} if takes_gpu else {}))
+    told = {"gpu": gpu} if takes_gpu else {}
+    chosen: Mapping[str, object] = complete(call.pins, call.with_defaults(), gpu.arch, **told)
     return chosen
 
 

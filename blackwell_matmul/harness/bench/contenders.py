@@ -80,7 +80,7 @@ def named(name: str) -> Contender:
 def make_call(contender: Contender, problem: Problem, bundle: Mapping[str, Any] | None) -> Call:
     """What calls it on this problem's operands. bundle: where a kernel's bundle is, as `bundles` tells."""
     if contender.kind == "cublas":
-        return _cublas
+        return _cublas if problem.is_plain else _finished_by_torch(problem)
     if contender.kind == "function":
         return _function(contender.source)
     if bundle is None:
@@ -103,10 +103,14 @@ def _loaded(bundle: Mapping[str, Any], problem: Problem) -> Call:
     kernel, places = load(bundle["folder"]), bundle["places"]
     sizes = problem.m, problem.n, problem.k
 
-    def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-        kernel(*_picked((*sizes, a, b, c), places))
+    def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *rest: Any) -> None:
+        kernel(*_picked((*sizes, a, b, c, *(rest or NO_FORM)), places))
 
     return call
+
+
+NO_FORM = (0, 0, 0, 0, 1)
+"""What follows C in a call of V7 for one product without an epilogue."""
 
 
 def _picked(arguments: Sequence[Any], places: Sequence[int]) -> list[Any]:
@@ -117,3 +121,36 @@ def _cublas(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     import torch
 
     torch.mm(a, b.T, out=c)
+
+
+def _finished_by_torch(problem: Problem) -> Call:
+    """cuBLAS for the product, with scales and bias where it takes them, and torch's own kernels for the rest."""
+    from torch.nn.functional import linear
+
+    from blackwell_matmul.ops.finished import finished
+
+    how = problem.form.epilogue
+    at_once = problem.batches == 1 and problem.element_bytes > 1 and not problem.form.out
+    added = at_once and how.bias and not how.residual and how.scale == "none" and how.alpha == 1
+
+    def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *rest: Any) -> torch.Tensor:
+        bias, residual, *scales = (None if isinstance(each, int) else each for each in rest[:4])
+        if added:
+            z, bias = linear(a, b, bias), None
+        elif a.element_size() == 1:
+            z, scales = _scaled(a, b, scales, c.dtype), [None, None]
+        else:
+            z = a @ b.mT
+        return finished(z, (bias, residual, *scales), how.activation, how.alpha, how.beta).to(c.dtype)
+
+    return call
+
+
+def _scaled(a: torch.Tensor, b: torch.Tensor, scales: Sequence[Any], out: torch.dtype) -> torch.Tensor:
+    """Of 8 bits."""
+    import torch
+
+    shapes = ((), ()) if scales[0] is None or scales[0].numel() == 1 else ((-1, 1), (1, -1))
+    given = (a.new_ones((), dtype=torch.float32) if each is None else each for each in scales)
+    left, right = (each.reshape(shape) for each, shape in zip(given, shapes, strict=True))
+    return torch._scaled_mm(a, b.mT, left, right, out_dtype=out)

@@ -18,17 +18,18 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.bench.protocol import Group
-from blackwell_matmul.harness.reference import TORCH_DTYPES
+from blackwell_matmul.harness.inputs import drawn, output
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.validation import shown
 
 DATA = "A ~ N(0, 1), B ~ N(0, 1/K), so that C ~ N(0, 1)"
 """How the inputs are drawn. A GPU's power, and with it its clock, depends on them."""
 
-Call = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], "torch.Tensor | None"]
-"""C[m, n] = A[m, k] @ B[n, k].T, written into c; or returned, by one that makes its own output."""
+Call = Callable[..., "torch.Tensor | None"]
+"""Takes a, b and c, and of a form what follows them in a call of V7: C[m, n] = A[m, k] @ B[n, k].T, written into c; or
+returned, by one that makes its own output."""
 
-Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+Arguments = tuple[Any, ...]
 
 MAX_SETS = 512
 GUARD_ELEMENTS = 1024
@@ -64,31 +65,25 @@ class Cpu:
     def synchronize(self) -> None:
         pass
 
-    def operands(self, problem: Problem, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-        generator = torch.Generator(self.torch_device).manual_seed(seed)
-        options: dict[str, Any] = {"generator": generator, "device": self.torch_device, "dtype": torch.float32}
-        dtype = TORCH_DTYPES[problem.dtype]
-        a = torch.randn(problem.m, problem.k, **options).to(dtype)
-        b = torch.randn(problem.n, problem.k, **options).mul_(problem.k**-0.5).to(dtype)
-        return a, b
+    def operands(self, problem: Problem, seed: int) -> Arguments:
+        """All that `Call` takes but c."""
+        return drawn(problem, torch.Generator(self.torch_device).manual_seed(seed))
 
     def poisoned(self, problem: Problem) -> Poisoned:
-        elements, dtype = problem.m * problem.n, TORCH_DTYPES[problem.dtype]
-        room = torch.full((elements + 2 * GUARD_ELEMENTS,), math.nan, dtype=dtype, device=self.torch_device)
-        return Poisoned(room[GUARD_ELEMENTS : GUARD_ELEMENTS + elements].view(problem.m, problem.n), room)
+        like = output(problem, self.torch_device)
+        elements = like.untyped_storage().nbytes() // like.element_size()
+        room = like.new_full((elements + 2 * GUARD_ELEMENTS,), math.nan)
+        return Poisoned(room[GUARD_ELEMENTS:].as_strided(like.shape, like.stride(), GUARD_ELEMENTS), room)
 
-    def sets(self, problem: Problem) -> list[Operands]:
-        """So many that twice the L2 is touched between two uses of one."""
-        dtype = TORCH_DTYPES[problem.dtype]
-        return [
-            (*self.operands(problem, seed), torch.empty(problem.m, problem.n, dtype=dtype, device=self.torch_device))
-            for seed in range(sets_needed(problem, self.l2_bytes))
-        ]
+    def sets(self, problem: Problem) -> list[Arguments]:
+        """All that `Call` takes; so many that twice the L2 is touched between two uses of one."""
+        seeds = range(sets_needed(problem, self.l2_bytes))
+        return [called_with(self.operands(problem, seed), output(problem, self.torch_device)) for seed in seeds]
 
     def group(
         self,
         call: Callable[..., object],
-        sets: Sequence[tuple[torch.Tensor, ...]],
+        sets: Sequence[Arguments],
         group_us: float,
         capture: bool = True,
     ) -> tuple[Group, str]:
@@ -128,7 +123,7 @@ class Cuda(Cpu):
     def group(
         self,
         call: Callable[..., object],
-        sets: Sequence[tuple[torch.Tensor, ...]],
+        sets: Sequence[Arguments],
         group_us: float,
         capture: bool = True,
     ) -> tuple[Group, str]:
@@ -199,6 +194,12 @@ def device_named(name: str) -> Cpu:
     if kind != "cuda" or not (index or "0").isdecimal():
         raise InputError(f"device is {shown(name)}; it must be cuda, cuda:N or cpu.")
     return Cuda(int(index or 0))
+
+
+def called_with(operands: Arguments, c: torch.Tensor) -> Arguments:
+    """What `Call` takes, from `operands` and c."""
+    a, b, *rest = operands
+    return a, b, c, *rest
 
 
 def sets_needed(problem: Problem, l2_bytes: int) -> int:

@@ -13,8 +13,8 @@ import torch
 
 from blackwell_matmul.harness.bench import bundles, protocol
 from blackwell_matmul.harness.bench.contenders import Contender, make_call
-from blackwell_matmul.harness.bench.devices import Call, Cpu, Poisoned, device_named
-from blackwell_matmul.harness.verdict import Verdict, check_matmul
+from blackwell_matmul.harness.bench.devices import Arguments, Call, Cpu, Poisoned, called_with, device_named
+from blackwell_matmul.harness.verdict import Verdict, check_product
 from blackwell_matmul.problem import Problem
 
 Step = Callable[[str], None]
@@ -35,25 +35,24 @@ def check(step: Step, contender: Record, problem: Record, bundle: Record | None,
     who, what, place = Contender(**contender), Problem.from_dict(problem), device_named(device)
     step(who.name)
     call = make_call(who, what, bundle)
-    a, b = place.operands(what, CHECK_SEED)
-    verdict, _, outside = _checked(call, place, what, a, b, bundle)
+    verdict, _, outside = _checked(call, place, what, place.operands(what, CHECK_SEED), bundle)
     return {"ok": verdict.ok and not outside, "message": _told(verdict, outside), **_errors(verdict)}
 
 
 def _checked(
-    call: Call, place: Cpu, problem: Problem, a: torch.Tensor, b: torch.Tensor, bundle: Record | None
+    call: Call, place: Cpu, problem: Problem, operands: Arguments, bundle: Record | None
 ) -> tuple[Verdict, torch.Tensor, bool]:
     """The verdict on one call, what it computed, and whether it wrote outside of C."""
     poisoned = place.poisoned(problem)
-    result = _run(call, a, b, poisoned)
+    result = _run(call, operands, poisoned)
     place.synchronize()
     schedule = (bundle or {}).get("schedule", {})
     tiles = {f"tile_{axis}": schedule.get(f"block_{axis}", 128) for axis in "mn"}
-    return check_matmul(a, b, result, **tiles), result, not poisoned.untouched_around()
+    return check_product(problem, called_with(operands, result), **tiles), result, not poisoned.untouched_around()
 
 
-def _run(call: Call, a: torch.Tensor, b: torch.Tensor, poisoned: Poisoned) -> torch.Tensor:
-    own = call(a, b, poisoned.c)
+def _run(call: Call, operands: Arguments, poisoned: Poisoned) -> torch.Tensor:
+    own = call(*called_with(operands, poisoned.c))
     return poisoned.c if own is None else own
 
 
@@ -102,14 +101,14 @@ def stress(
     who, what, place = Contender(**contender), Problem.from_dict(problem), device_named(device)
     step(who.name)
     call = make_call(who, what, bundle)
-    a, b = place.operands(what, CHECK_SEED)
-    verdict, result, outside = _checked(call, place, what, a, b, bundle)
+    operands = place.operands(what, CHECK_SEED)
+    verdict, result, outside = _checked(call, place, what, operands, bundle)
     if not verdict.ok or outside:
         return {"ok": False, "message": _told(verdict, outside), "calls": 1, "replays": 0, "different": 1}
     first, poisoned = _bits(result).clone(), place.poisoned(what)
 
     def plain() -> torch.Tensor:
-        return _run(call, a, b, poisoned)
+        return _run(call, operands, poisoned)
 
     calls = _different(plain, first, poisoned, repetitions, _counted(step, f"{who.name}, call"))
     step(f"{who.name}, capture")

@@ -1,0 +1,80 @@
+"""A product of any form through the steps of a measurement: operands, torch's own, compiled, loaded, checked. The
+emulator executes the compiled code where a GPU would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from blackwell_matmul import runtime
+from blackwell_matmul.compiler.bundle import Bundle
+from blackwell_matmul.emulator import emulate
+from blackwell_matmul.form import PLAIN, Epilogue, Form
+from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.harness.bench import bundles, contenders, tasks
+from blackwell_matmul.harness.bench.devices import Cpu
+from blackwell_matmul.harness.verdict import check_product
+from blackwell_matmul.problem import Problem
+
+SWIGLU = Form("m", "n", out="fp32", epilogue=Epilogue(bias=True, residual=True, activation="swiglu", alpha=0.5))
+FORMS = [
+    Problem(40, 48, 24, form=SWIGLU, batches=2),
+    Problem(40, 48, 24, "bf16", Form(epilogue=Epilogue(bias=True, beta=2.0, residual=True))),
+    Problem(33, 32, 64, "e4m3", Form(epilogue=Epilogue(scale="rowwise"))),
+    Problem(33, 32, 64, "e4m3"),
+]
+
+
+@pytest.mark.parametrize("problem", FORMS, ids=str)
+def test_operands_and_outputs_are_those_of_the_form(problem: Problem) -> None:
+    operands, (first, *_) = Cpu().operands(problem, seed=1), Cpu().sets(problem)
+    assert len(operands) == (2 if problem.is_plain else 7) and len(first) == len(operands) + 1
+    poisoned = Cpu().poisoned(problem)
+    assert poisoned.c.shape == first[2].shape and poisoned.c.dtype == first[2].dtype
+    assert poisoned.c.isnan().all() and poisoned.c.shape[-1] == problem.columns
+    poisoned.c.fill_(0)
+    assert poisoned.untouched_around()
+
+
+def told(what: str) -> None:
+    pass
+
+
+@pytest.mark.parametrize("problem", FORMS[:3], ids=str)
+def test_torchs_own_is_the_same_product(problem: Problem) -> None:
+    """Rounded to 16 bits before the epilogue, where the epilogue is a kernel of its own."""
+    a, b, *rest = Cpu().operands(problem, seed=2)
+    c = Cpu().poisoned(problem).c
+    made: Any = contenders.make_call(contenders.cublas(), problem, None)(a, b, c, *rest)
+    assert made.shape == c.shape and made.dtype == c.dtype
+    wide = [each.float() if isinstance(each, torch.Tensor) else each for each in (a, b, c, *rest)]
+    exact: Any = contenders.make_call(contenders.cublas(), Problem(1, 1, 1, form=problem.form), None)(*wide)
+    torch.testing.assert_close(made.float(), exact, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize(("rung", "gpu"), [("v7", "B200"), ("h8", "H200")])
+@pytest.mark.parametrize("form", [PLAIN, Form("m", "n", epilogue=Epilogue(bias=True, activation="relu"))], ids=str)
+def test_it_is_compiled_loaded_and_checked(
+    rung: str, gpu: str, form: Form, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executed: list[int] = []
+
+    def load(folder: str) -> Any:
+        bundle = Bundle.load(folder)
+        return lambda *arguments: executed.append(emulate(bundle, *arguments).instructions)
+
+    monkeypatch.setattr(runtime, "load", load)
+    problem, who = Problem(72, 64, 40, form=form), contenders.kernel(rung)
+    entry = bundles.compile_into(tmp_path, who, problem, GPUS[gpu])
+    assert "form" not in entry["schedule"] and entry["schedule"]["block_m"] > 0
+    bundle = {**entry, "folder": str(tmp_path / entry["folder"])}
+    found = tasks.check(told, who.as_task(), problem.as_dict(), bundle, "cpu")
+    assert (found["ok"], len(executed)) == (True, 1) and found["ratio"] <= 2
+
+
+def test_what_an_epilogue_leaves_out_is_noticed() -> None:
+    problem = FORMS[1]
+    a, b, *rest = Cpu().operands(problem, seed=3)
+    assert not check_product(problem, (a, b, a @ b.mT, *rest)).ok

@@ -27,6 +27,7 @@ Code = Literal[
     "mbarrier-not-initialised",
     "mbarrier-over-arrival",
     "mbarrier-overlaps-tensor",
+    "mbarrier-parity",
     "missing-proxy-fence",
     "missing-wgmma-fence",
     "mixed-cta-groups",

@@ -33,3 +33,14 @@ def test_large_integers_are_exact_or_wrong(big):
 def test_what_is_no_array_of_real_numbers_is_refused(expected):
     with pytest.raises(InputError, match=r"the reference of y is .*; it must be a tensor or an array of real numbers"):
         compare("y", torch.zeros(1), expected)
+
+
+def test_sums_that_cancel_are_right_and_a_rounding_to_16_bits_is_not():
+    """Added as tensor cores do, 16 products at a time."""
+    a, b = (torch.randn(64, 4096, generator=torch.Generator().manual_seed(seed)).half() for seed in (0, 1))
+    exact, c = a.double() @ b.double().T, torch.zeros(64, 64)
+    for k in range(0, 4096, 16):
+        c += a[:, k : k + 16].float() @ b[:, k : k + 16].float().T
+    assert compare("c", c, exact).ok and compare("c", c, exact).atol < 1.1e-3
+    assert compare("c", exact.half().float(), exact).wrong > 2000
+    assert not compare("c", c, exact, (1.3e-6, 1e-5)).ok

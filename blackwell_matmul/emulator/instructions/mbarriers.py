@@ -109,4 +109,6 @@ def wait(build: Builder, each: Statement) -> Act:
 
 def _passed(warp: WarpState, place: int, phase: int, by_parity: bool) -> bool:
     barrier = warp.cta.barrier(place)
+    if by_parity and phase not in (0, 1):
+        raise Undefined(f"waits for parity {phase} of an mbarrier, which can be 0 or 1")
     return barrier.has_passed(phase) if by_parity else barrier.phase > phase

@@ -160,14 +160,22 @@ def arrive_remote(inst: Any, context: LoweringContext) -> Any:
     again=Again.NOTHING,
 )
 def wait(inst: Any, context: LoweringContext) -> Any:
-    """Blocks until the phase of the given parity is over (mbarrier.try_wait.parity in a loop)."""
+    """Blocks until the phase of the given parity, 0 or 1, is over (mbarrier.try_wait.parity in a loop; PTX ISA,
+    mbarrier.test_wait)."""
     context.kind = "blocking"
     context.scalar(inst.barrier)
     context.scalar(inst.phase)
     location, scope = context.location, _scope(inst)
 
     def run(warp: Warp, address: int, phase: int) -> Blocked | None:
-        return context.wait_on(warp, barrier_at(warp.cta, address, location), phase, scope)
+        barrier = barrier_at(warp.cta, address, location)
+        if phase not in (0, 1):
+            message = (
+                f"{barrier.name} is waited for with phase {phase}, which is to be the parity of a phase, 0 or 1; flip "
+                "it with phase ^= 1, or take it modulo 2"
+            )
+            warp.cta.report("mbarrier-parity", message, location)
+        return context.wait_on(warp, barrier, phase & 1, scope)
 
     return run
 

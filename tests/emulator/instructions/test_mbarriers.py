@@ -114,6 +114,10 @@ def test_a_generic_address() -> None:
             "@%p0 mbarrier.inval.shared.b64 [bar]; bar.sync 0; mbarrier.test_wait.parity.shared.b64 %p1, [bar], 0;",
             "no mbarrier was initialised at 1,024 .*",
         ),
+        (
+            "mbarrier.test_wait.parity.shared.b64 %p1, [bar], 2;",
+            "waits for parity 2 of an mbarrier, which can be 0 or 1",
+        ),
         ("@%p0 mbarrier.init.shared.b64 [bar], 0;", "an mbarrier counts 1 to 1,048,575 arrivals and not 0"),
         (
             "@%p0 mbarrier.init.shared.b64 [bar], 1048576;",

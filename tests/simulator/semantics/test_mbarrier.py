@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from async_scripts import Ahead, GroupArrive, Handoff
+from kernel_edits import edited
 from orders import ORDERS, codes, faulty, finding, line_of, lines, run_in, silent
+
+from blackwell_matmul import BlackwellMatmulV1
+from blackwell_matmul.simulator import simulate
+from blackwell_matmul.studies import mutation
 
 
 def rows(rounds: int = 5) -> tuple[np.ndarray, np.ndarray]:
@@ -61,6 +70,17 @@ def test_arrivals_beyond_a_phase_count_for_the_next() -> None:
     x, y = rows()
     found = finding(run_in(ORDERS[0], Handoff(arrivals=2), 5, x, y), "deadlock")
     assert "parity 0 of full, which is in phase 2 (parity 0)" in found.message
+
+
+def test_a_phase_that_is_counted_and_not_flipped(tmp_path: Path) -> None:
+    """The values are right, as its low bit is the parity; PTX has a meaning for 0 and 1 alone."""
+    source = inspect.getsource(sys.modules[BlackwellMatmulV1.__module__])
+    script = mutation.load(edited(source, [("phase ^= 1", "phase += 1", 0)]), "BlackwellMatmulV1", tmp_path)
+    a, b, c = torch.eye(128, 192).half(), torch.ones(64, 192).half(), torch.zeros(128, 64).half()
+    run = simulate(script, 128, 64, 192, a, b, c, schedule={"block_k": 64})
+    found = [each for each in run.findings if each.code == "mbarrier-parity"]
+    assert len(found) == 2 and all("phase 2" in each.message and each.location for each in found)
+    assert (c == 1).all()
 
 
 def test_the_consumer_that_never_frees() -> None:

@@ -165,3 +165,5 @@ def test_how_a_tensor_lies() -> None:
     assert not lines_of(x.mT).k_major and lines_of(x[0].T).stride == 0
     assert why_unreadable(x.mT) == why_unreadable(x[:1]) == ""
     assert "8 bits" in why_unreadable(x[0].to(torch.float8_e4m3fn).T)
+    assert why_unreadable(x[0, :1].expand(64, 32)) == why_unreadable(x[0, :1].expand(64, 32).T) != ""
+    assert why_unreadable(x[0, :1].expand(1, 32)) == ""

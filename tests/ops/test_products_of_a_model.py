@@ -126,6 +126,16 @@ def test_gradients_of_batches():
             torch.testing.assert_close(mine.grad, theirs.grad, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("dim", [-2, -1])
+def test_gradients_whose_rows_or_columns_are_all_the_same(dim):
+    """A sum's gradient is expanded: its stride along that dimension is 0."""
+    ours, torchs = ([randn(2, 24, 32).requires_grad_(), randn(2, 32, 16, seed=1).requires_grad_()] for _ in range(2))
+    bmm(*ours, simulate=True).sum(dim).backward(seed := randn(2, 16 if dim == -2 else 24, seed=2))
+    torch.bmm(*torchs).sum(dim).backward(seed)
+    for mine, theirs in zip(ours, torchs, strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=2e-2, atol=2e-2)
+
+
 def test_a_linear_layer_copies_nothing_either_way(monkeypatch):
     from blackwell_matmul.ops import launching
 

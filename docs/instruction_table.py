@@ -16,7 +16,7 @@ what the checks of the order leave out. Written by `python docs/instruction_tabl
 instructions are executed by; those that move registers alone are left out. "later": at some time before the operation
 is waited for.
 
-| tilus | instruction | PTX ISA | touches | tells | waits for | left out |
+| instruction | touches | tells | waits for | left out | PTX ISA | in tilus |
 |---|---|---|---|---|---|---|
 """
 
@@ -31,7 +31,7 @@ def rows() -> Iterator[str]:
         told = ", ".join(f"{s.kind}{_later(s.when)}" for s in description.signals)
         awaited = ", ".join(wait.kind for wait in description.waits)
         if touched or told or awaited or "fence" in description.name:
-            cells = (f"`{name}`", description.name, description.ptx, touched, told, awaited, description.approximation)
+            cells = (description.name, touched, told, awaited, description.approximation, description.ptx, f"`{name}`")
             yield f"| {' | '.join(cells)} |"
 
 

@@ -19,6 +19,9 @@ import reference  # noqa: E402
 PAGES = tuple(path.name for path in sorted((ROOT / "docs").glob("*.md")))
 """Pages beside this file; the site has them and their pictures under the same name."""
 
+OVERVIEW = "overview.md"
+"""What the site calls the README of the repository; that of the tutorials has its name."""
+
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\[]+)\]\((?P<target>[^)#:\s]+)(?P<place>#[\w-]+)?\)")
 
 
@@ -34,6 +37,7 @@ def _is_source(path: Path) -> bool:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in PAGES:
         files.append(File.generated(config, name, content=(ROOT / "docs" / name).read_text(encoding="utf-8")))
+    files.append(File.generated(config, OVERVIEW, content=_overview()))
     for name, text in reference.pages().items():
         files.append(File.generated(config, name, content=text))
     for path in (*(ROOT / "docs").glob("*.svg"), ROOT / "docs/theme/worker.js"):
@@ -43,6 +47,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         page = f"---\nhide: [toc]\n---\n\n# {path.name}\n\n`{path}`\n\n```python\n{text}```\n"
         files.append(File.generated(config, f"source/{path}.md", content=page))
     return files
+
+
+def _overview() -> str:
+    """With links as from the folder of the tutorials, which the pages lie in."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return LINK.sub(r"[\g<text>](../\g<target>\g<place>)", re.sub(r"(!\[[^\]]*\]\()(?:docs|tutorials)/", r"\1", text))
 
 
 def _linked_sources(files: Files) -> set[Path]:
@@ -62,7 +72,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return f"[{link['text']}]({up}source/{path}.md)"
         if path.parent == Path("docs") and path.name in PAGES:
             return f"[{link['text']}]({path.name}{link['place'] or ''})"
-        if page.file.src_uri in PAGES and path.suffix == ".md" and path.parent == Path("tutorials"):
+        if path == Path("README.md"):
+            return f"[{link['text']}]({up}{OVERVIEW}{link['place'] or ''})"
+        if page.file.src_uri in (*PAGES, OVERVIEW) and path.suffix == ".md" and path.parent == Path("tutorials"):
             return f"[{link['text']}]({path.name}{link['place'] or ''})"  # all pages lie beside each other
         return link[0] if path.is_relative_to("tutorials") else f"`{link['text']}`"
 

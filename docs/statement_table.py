@@ -43,13 +43,41 @@ BESIDE = ("slice_register", "allocate_register", "slice_shared")
 
 HEAD = """# Statements
 
-What a script can say, each with a line that says it: from the ladders, or else from another kernel, a lesson or a
-test; `make test` runs all of them. In brackets is what the statement becomes, as reports call it:
+What a script can say, with what each statement takes (what follows a `*` by name alone) and a line that says it: from
+the ladders, or else from another kernel, a lesson or a test; `make test` runs all of them. Before the colon is what the
+statement becomes, as reports call it:
 [Instructions](instructions.md) says what is known of those that touch memory or wait. Without any, it is arithmetic on
 registers, or an expression, or tells the compiler something. A script is Python besides, compiled: `if`, `for`,
 `while`, and arithmetic on scalars and on register tensors. What the words mean is in the [glossary](glossary.md).
 Written by `python docs/statement_table.py`.
 """
+
+BESIDE_STATEMENTS = """
+## Besides statements
+
+- **What the class says**: `target = "sm_90a"` in its body, for a kernel that is for Hopper; `sm_100a`, Blackwell, is
+  the default. `__init__(self, …)` calls `super().__init__()` and takes the knobs, as `self.block_m`.
+- **The launch**, set in `__call__`: `self.attrs.blocks = [x, y]`, an expression of the arguments; `self.attrs.warps =
+  4`; `self.attrs.cluster_blocks = (2, 1)`, where CTAs work together.
+- **Where this CTA is**: `self.blockIdx.x` (`.y`, `.z`), `self.gridDim.x`. There is no `threadIdx`: what some threads
+  do alone is in `with self.single_thread():`, `self.single_warp():`, `self.warp_group(first, count):` or
+  `self.thread_group(first, count):`, whose threads are from `self.current_thread_begin` to
+  `self.current_thread_end`.
+- **Arguments of `__call__`**: `n: int` is known when the kernel is compiled, `m: int32` is not; `a: ~float16` is a
+  pointer to float16 that is held against the tensor, `void_p` one to anything.
+- **Tensors**: `.shape`, `.dtype`; `x[i]` of one in shared or global memory is a part of it; `.transpose()` and, in
+  shared memory, `.permute(dims)` and `.nbytes`; in registers `.to(dtype)`, `.squeeze(dim)`, `.unsqueeze(dim)` and
+  the operators of Python, element by element: a dimension of extent 1 goes with any. `.item()` is the one element
+  of a tensor.
+- **Scalars**: `i: int32 = 0` may change, and what is bound without a type is a name for a value. A name that is bound
+  inside of `with`, `if`, `for` or `while` ends with it: declare it before.
+"""
+
+
+def signature(kind: type, name: str) -> str:
+    """What a script gives, without types."""
+    _, *own = inspect.signature(getattr(kind, name)).parameters.values()
+    return str(inspect.Signature([each.replace(annotation=inspect.Parameter.empty) for each in own]))
 
 
 class Use(NamedTuple):
@@ -61,7 +89,9 @@ class Use(NamedTuple):
 
 
 def page() -> str:
-    return HEAD + "".join(f"\n## `{name}`\n\n{_list(name, kind)}" for name, kind in groups().items())
+    return (
+        HEAD + "".join(f"\n## `{name}`\n\n{_list(name, kind)}" for name, kind in groups().items()) + BESIDE_STATEMENTS
+    )
 
 
 def groups() -> Mapping[str, type]:
@@ -82,7 +112,7 @@ def _list(group: str, kind: type) -> str:
 def _statement(group: str, kind: type, name: str) -> str:
     made = ", ".join(dict.fromkeys(_instructions(kind, name)))
     shown = WITHOUT.get(f"{group}.{name}") or _shown(uses()[f"{group}.{name}"])
-    return f"- **{name}**{f' ({made})' if made else ''}: {shown}\n"
+    return f"- **{name}** `{signature(kind, name)}`{f', {made}' if made else ''}: {shown}\n"
 
 
 def _shown(use: Use) -> str:

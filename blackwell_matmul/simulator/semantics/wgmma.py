@@ -281,6 +281,8 @@ def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     name="wgmma.wait_group",
     ptx="wgmma.wait_group",
     waits=(Wait("group"),),
+    approximation="who has waited knows that the products of all four warps are over: as in CUTLASS, whose warpgroups "
+    "free a stage by one arrival",
     again=Again.NOTHING,
 )
 def wait_group(inst: Any, context: LoweringContext) -> Any:

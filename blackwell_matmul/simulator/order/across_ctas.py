@@ -123,6 +123,7 @@ def _paint(
     grid: tuple[int, int, int],
     leaders: np.ndarray | None,
 ) -> list[Finding]:
+    """What two CTAs write, one finding for the view: of the first such pair, with how many there are."""
     clashes: dict[tuple[int, int], tuple[int, Box]] = {}
     for write in writes:
         where: Any = tuple(slice(lo, hi) for lo, hi in write.box) if write.elements is None else write.elements
@@ -131,9 +132,14 @@ def _paint(
         if foreign.any():
             pair = (int(part[foreign][0]) - 1, write.cta)
             count, box = clashes.get(pair, (0, write.box))
-            clashes[pair] = (count + int(foreign.sum()), box)
+            clashes[pair] = (count + int(foreign.sum()), _around(box, write.box))
         owner[where] = write.cta + 1
-    return [_clash(storage, pair, count, box, grid) for pair, (count, box) in list(clashes.items())[:16]]
+    return [_clash(storage, clashes, grid)] if clashes else []
+
+
+def _around(one: Box, other: Box) -> Box:
+    """The rectangle that holds both."""
+    return tuple((min(a, c), max(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
 
 
 def position_of(number: int, grid: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -142,15 +148,17 @@ def position_of(number: int, grid: tuple[int, int, int]) -> tuple[int, int, int]
     return number % x, number // x % y, number // (x * y)
 
 
-def _clash(storage: GlobalStorage, pair: tuple[int, int], count: int, box: Box, grid: tuple[int, int, int]) -> Finding:
+def _clash(
+    storage: GlobalStorage, clashes: dict[tuple[int, int], tuple[int, Box]], grid: tuple[int, int, int]
+) -> Finding:
+    pair, (count, box) = next(iter(clashes.items()))
     first, second = (position_of(number, grid) for number in pair)
-    return Finding(
-        "written-by-two-ctas",
-        Severity.ERROR,
-        f"CTA {first} and CTA {second} both write {count} element(s) of {storage.name}, in the tile"
-        f" [{_spell(box)}]; nothing orders them",
-        second,
+    others = f", as do {len(clashes) - 1} other pair(s) of CTAs" if len(clashes) > 1 else ""
+    message = (
+        f"CTA {first} and CTA {second} both write {count} element(s) of {storage.name}, in [{_spell(box)}]{others};"
+        " nothing orders them"
     )
+    return Finding("written-by-two-ctas", Severity.ERROR, message, second, count=len(clashes))
 
 
 def _spell(box: Sequence[tuple[int, int]]) -> str:

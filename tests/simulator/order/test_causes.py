@@ -164,6 +164,14 @@ def test_of_two_orders_the_overwrite_is_the_cause_where_the_read_was_not_early()
     assert told(READ, replace(LATE, missing="wait")) == [("read-before-complete", None), (WRITTEN, None)]
 
 
+def test_a_write_that_comes_round_follows_from_a_read_a_phase_too_early() -> None:
+    phase = found("wrong-phase", 20, 10, missing="phase", at_fault=at(19))
+    late = replace(LATE, missing="wait")
+    assert told(phase, late) == [("wrong-phase", None), (WRITTEN, 20)]
+    assert told(phase, replace(late, in_loop=False))[1] == (WRITTEN, None)
+    assert told(phase, replace(late, tensor="t"))[1] == (WRITTEN, None)
+
+
 def test_a_line_that_is_wrong_comes_before_what_is_missing_and_that_before_what_never_ends() -> None:
     phase = found("wrong-phase", 30, 10, missing="phase", at_fault=at(29))
     stuck, exit_ = found("deadlock", 5, advice=""), found(EXIT, 10, advice="")

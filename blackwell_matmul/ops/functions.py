@@ -42,7 +42,8 @@ def matmul(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
     if b.dim() == 2:
         return _call(a.flatten(0, -2), b, simulate=simulate).unflatten(0, a.shape[:-1])
     batch = _broadcast(a, b)
-    return _call(_flat(a, batch), _flat(b, batch), simulate=simulate).unflatten(0, batch)
+    made = _call(_flat(a, batch), _flat(b, batch), simulate=simulate)
+    return made.reshape(*batch, *made.shape[-2:])
 
 
 def _broadcast(a: Tensor, b: Tensor) -> torch.Size:
@@ -79,15 +80,22 @@ def linear(
     if w.dim() != 2 or x.dim() < 1 or x.shape[-1] != w.shape[1]:
         raise InputError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; they must be (.., k) and (n, k).")
     check_activation(activation, w.shape[0])
-    flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-    kept = residual if residual is None or x.dim() == 2 else residual.reshape(-1, residual.shape[-1])
+    outer = x.shape[:-1]
+    if residual is not None and residual.shape != (*outer, w.shape[0]):
+        raise InputError(f"residual has shape {tuple(residual.shape)}; it must be {(*outer, w.shape[0])}.")
     late = activation != "none" and _wanted((x, w, bias, residual))
     inside = "none" if late else activation
+    kept = None if residual is None else _rows(residual)
     made = _call(
-        flat, w.T, (bias, kept, None, None), activation=inside, beta=plain_number("beta", beta), simulate=simulate
+        _rows(x), w.T, (bias, kept, None, None), activation=inside, beta=plain_number("beta", beta), simulate=simulate
     )
-    made = made if x.dim() == 2 else made.unflatten(0, x.shape[:-1]) if x.dim() > 2 else made[0]
+    made = made if x.dim() == 2 else made.reshape(*outer, made.shape[-1])
     return ACTIVATED[activation](made) if late else made
+
+
+def _rows(x: Tensor) -> Tensor:
+    """x[.., columns] as one matrix."""
+    return x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
 
 
 def bmm(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:

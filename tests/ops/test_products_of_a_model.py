@@ -61,6 +61,22 @@ def test_batches_broadcast_as_torchs_do():
         assert_as_good(matmul(left, right, simulate=True), left @ right, exact)
 
 
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        ((1, 5, 8), (1, 8, 6)),
+        ((5, 8), (1, 8, 6)),
+        ((1, 1, 5, 8), (8, 6)),
+        ((5, 8), (1, 1, 8, 6)),
+    ],
+)
+def test_one_batch_or_none_stays_a_dimension(a, b):
+    a, b = randn(*a).requires_grad_(), randn(*b, seed=1).requires_grad_()
+    assert_as_good(matmul(a, b, simulate=True), a @ b, a.double() @ b.double())
+    matmul(a, b, simulate=True).sum().backward()
+    assert a.grad.shape == a.shape and b.grad.shape == b.shape
+
+
 def test_heads_of_a_fused_projection_are_read_in_place():
     """q and k of a qkv[batch, row, 3 * heads * 16], a head at a time."""
     qkv = randn(2, 24, 3 * 2 * 16)
@@ -170,9 +186,13 @@ def test_opcheck_passes_for_extras(call, gradient):
 
 def test_empty_ones_give_empty_ones():
     assert bmm(randn(0, 4, 8), randn(0, 8, 4), simulate=True).shape == (0, 4, 4)
+    assert matmul(randn(2, 0, 4, 8), randn(1, 8, 4), simulate=True).shape == (2, 0, 4, 4)
     assert linear(randn(0, 8), randn(6, 8), activation="swiglu", simulate=True).shape == (0, 3)
     bias = randn(6)
-    assert torch.equal(linear(randn(2, 0), randn(6, 0), bias, simulate=True), bias.expand(2, 6))
+    for shape in ((2, 0), (2, 3, 0), (0, 3, 0), (0,)):
+        ours = linear(randn(*shape), randn(6, 0), bias, residual=torch.zeros(*shape[:-1], 6).half(), simulate=True)
+        assert torch.equal(ours, bias.expand(*shape[:-1], 6))
+    assert linear(randn(2, 3, 8), randn(0, 8), residual=randn(2, 3, 0), simulate=True).shape == (2, 3, 0)
 
 
 X, W = randn(4, 8), randn(6, 8)
@@ -187,7 +207,12 @@ X, W = randn(4, 8), randn(6, 8)
         (lambda: linear(X, W, activation="tanh"), "activation is 'tanh'; it must be one of none, relu, gelu"),
         (lambda: linear(X, randn(5, 8), activation="swiglu"), "n is 5; swiglu makes one column of two"),
         (lambda: linear(X, W, residual=randn(6)), r"residual has shape \(6,\)"),
-        (lambda: linear(X, W, residual=X, beta="x"), "beta is 'x'; it must be a number"),
+        (
+            lambda: linear(randn(2, 3, 8), W, residual=randn(6, 6)),
+            r"residual has shape \(6, 6\); it must be \(2, 3, 6\)",
+        ),
+        (lambda: linear(randn(2, 3, 8), W, residual=randn(6)[0]), r"residual has shape \(\); it must be \(2, 3, 6\)"),
+        (lambda: linear(X, W, residual=randn(4, 6), beta="x"), "beta is 'x'; it must be a number"),
         (lambda: bmm(X, W), r"bmm takes \(batch, m, k\) and \(batch, k, n\)"),
         (lambda: baddbmm(randn(7), X[None], W.T[None]), r"residual has shape \(7,\); it must broadcast to \(1, 4, 6\)"),
         (lambda: scaled_mm(X.float(), W.T.float(), torch.ones(()), torch.ones(())), "a is torch.float32"),

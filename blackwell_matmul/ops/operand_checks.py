@@ -64,12 +64,14 @@ def check_extras(
 
 
 def _check_scales(given: Mapping[str, Tensor], of_c: tuple[int, ...]) -> None:
-    scales = [given[name] for name in ("scale_a", "scale_b") if name in given]
-    counts = [scale.numel() for scale in scales]
-    if scales and counts not in ([1, 1], [of_c[-2], of_c[-1]]):
+    shapes = [tuple(given[name].shape) for name in ("scale_a", "scale_b") if name in given]
+    m, n = of_c[-2:]
+    one = [(), (1,), (1, 1)]
+    able = [(one, one), ([(m, 1), (m,)], [(1, n), (n,)])]
+    if shapes and not any(len(shapes) == 2 and shapes[0] in of_a and shapes[1] in of_b for of_a, of_b in able):
         raise InputError(
-            f"the scales have {' and '.join(map(str, counts))} elements; they must be one number each, or (m, 1) and "
-            f"(1, n) = {(of_c[-2], 1)} and {(1, of_c[-1])}."
+            f"the scales have shapes {' and '.join(map(str, shapes))}; they must be one number each, or (m, 1) and "
+            f"(1, n) = {(m, 1)} and {(1, n)}."
         )
 
 

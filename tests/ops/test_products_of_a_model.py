@@ -103,6 +103,15 @@ def test_scaled_mm_is_that_of_the_scaled_values(dtype, rowwise):
     assert (wide.double() - (exact - bias.double())).abs().max() <= 1e-4
 
 
+@pytest.mark.parametrize("m, n", [(1, 48), (40, 1), (1, 1)])
+def test_a_scale_for_each_column_of_one_row(m, n):
+    """One scale alone does not say that there is one for the whole tensor."""
+    a, w = randn(m, 64).to(torch.float8_e4m3fn), randn(n, 64, seed=1).to(torch.float8_e4m3fn)
+    scale_a, scale_b = torch.rand(m, 1) + 0.5, torch.rand(1, n) + 0.5
+    exact = a.double() @ w.double().T * scale_a.double() * scale_b.double()
+    assert_as_good(scaled_mm(a, w.T, scale_a, scale_b, simulate=True), exact.to(torch.bfloat16), exact)
+
+
 @pytest.mark.parametrize("activation", ACTIVATED)
 def test_gradients_of_linear_are_torchs(activation):
     x, w, bias, kept = randn(24, 32), randn(16, 32, seed=1), randn(16, seed=2), randn(24, 16, seed=3)
@@ -218,7 +227,11 @@ X, W = randn(4, 8), randn(6, 8)
         (lambda: scaled_mm(X.float(), W.T.float(), torch.ones(()), torch.ones(())), "a is torch.float32"),
         (
             lambda: scaled_mm(*(t.to(torch.float8_e5m2) for t in (X, W.T)), torch.ones(3), torch.ones(6)),
-            r"the scales have 3 and 6 elements; .* \(4, 1\) and \(1, 6\)",
+            r"the scales have shapes \(3,\) and \(6,\); .* \(4, 1\) and \(1, 6\)",
+        ),
+        (
+            lambda: scaled_mm(*(t.to(torch.float8_e5m2) for t in (X, X.T)), torch.ones(1, 4), torch.ones(4, 1)),
+            r"the scales have shapes \(1, 4\) and \(4, 1\); .* \(4, 1\) and \(1, 4\)",
         ),
         (
             lambda: linear(X, W, activation="swiglu", residual=randn(4, 6), simulate=True),

@@ -103,6 +103,20 @@ def test_scaled_mm_is_that_of_the_scaled_values(dtype, rowwise):
     assert (wide.double() - (exact - bias.double())).abs().max() <= 1e-4
 
 
+def test_what_beta_leaves_out_may_be_anything():
+    a, b, kept = randn(2, 24, 32), randn(2, 32, 16, seed=1), torch.full((2, 24, 16), torch.nan).half()
+    for left, right in ((a, b), (a[..., :0], b[:, :0])):
+        ours = baddbmm(kept, left, right, beta=0, alpha=2, simulate=True)
+        assert_as_good(ours, torch.baddbmm(kept, left, right, beta=0, alpha=2), 2 * (left.double() @ right.double()))
+
+
+def test_nan_stays_nan():
+    x = torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0, 2.0]).half()[:, None]
+    for activation in ("none", "relu", "silu", "gelu_tanh"):
+        ours = linear(x, torch.ones(8, 1).half(), activation=activation, simulate=True)
+        torch.testing.assert_close(ours[:, :1], ACTIVATED[activation](x), equal_nan=True)
+
+
 @pytest.mark.parametrize("m, n", [(1, 48), (40, 1), (1, 1)])
 def test_a_scale_for_each_column_of_one_row(m, n):
     """One scale alone does not say that there is one for the whole tensor."""

@@ -19,10 +19,12 @@ from blackwell_matmul.ops.launching import Tensors
 from blackwell_matmul.ops.library import run
 from blackwell_matmul.ops.operand_checks import (
     check_activation,
+    check_derivatives,
     check_fakes,
     check_out,
     check_simulate,
     check_tensors,
+    in_forward_mode,
     plain_number,
 )
 
@@ -156,6 +158,7 @@ def _call(a: Tensor, b: Tensor, tensors: Tensors = (None,) * 4, *, simulate: boo
     if _direct((a, b, *tensors)):
         return run(a, b, tensors, simulate=simulate, **rest)
     check_fakes((a, b, *tensors))
+    check_derivatives("matmul", (a, b, *tensors))
     if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
         from blackwell_matmul.ops.sharding import register
 
@@ -170,8 +173,12 @@ def _wanted(tensors: Tensors) -> bool:
 
 
 def _direct(tensors: Tensors) -> bool:
-    """Plain tensors, no gradient, and nobody who listens to torch's operations."""
-    if torch.compiler.is_compiling() or any(type(each) not in PLAIN_TYPES for each in tensors if each is not None):
+    """Plain tensors, no gradient, and nobody who listens to torch's operations; no tensor with its sign reversed, or of
+    zeros without memory, which torch writes out for an operation."""
+    given = [each for each in tensors if each is not None]
+    if torch.compiler.is_compiling() or any(type(each) not in PLAIN_TYPES for each in given):
+        return False
+    if in_forward_mode() or any(each.is_neg() or each._is_zerotensor() for each in given):
         return False
     modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     return not modes and torch._C._functorch.peek_interpreter_stack() is None and not _wanted(tensors)

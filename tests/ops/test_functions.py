@@ -106,6 +106,51 @@ def test_gradients_are_those_of_torch():
     assert_product(b.grad.contiguous(), a.detach().T, seed)
 
 
+def test_a_reversed_sign_and_zeros_without_memory_are_seen():
+    a, b = matrix(24, 32), matrix(32, 16, seed=1)
+    assert torch.equal(matmul(torch._neg_view(a), b, simulate=True), -matmul(a, b, simulate=True))
+    assert not matmul(torch._efficientzerotensor((24, 32), dtype=a.dtype), b, simulate=True).any()
+    x, y = a.clone().requires_grad_(), a.clone().requires_grad_()
+    seed = matrix(24, 16, seed=2)
+    matmul(x, b, simulate=True).backward(torch._neg_view(seed))
+    matmul(y, b, simulate=True).backward(seed)
+    assert torch.equal(x.grad, -y.grad)
+
+
+def in_forward_mode(multiply, a):
+    with torch.autograd.forward_ad.dual_level():
+        return multiply(torch.autograd.forward_ad.make_dual(a, a))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@pytest.mark.parametrize(
+    "derive",
+    [
+        in_forward_mode,
+        lambda multiply, a: torch.func.jvp(multiply, (a,), (a,)),
+        lambda multiply, a: torch.func.grad(lambda x: multiply(x).sum())(a),
+        lambda multiply, a: torch.func.grad(lambda x: torch.func.vmap(multiply)(x[None]).sum())(a),
+        lambda multiply, a: torch.func.vmap(torch.func.grad(lambda x: multiply(x).sum()))(a[None]),
+    ],
+)
+def test_derivatives_that_torch_would_leave_out_are_refused(derive):
+    a, b, ends = matrix(24, 32), matrix(32, 16, seed=1), torch.tensor([24]).int()
+    with pytest.raises(
+        UnsupportedError, match=r"matmul has no derivatives by torch\.func or in forward mode; \.backward"
+    ):
+        derive(lambda x: matmul(x, b, simulate=True), a)
+    with pytest.raises(UnsupportedError, match="grouped_matmul has no derivatives"):
+        derive(lambda x: blackwell_matmul.grouped_matmul(x, b[None], ends, simulate=True), a)
+
+
+def test_what_torch_func_does_not_follow_is_multiplied():
+    a, b = matrix(24, 32), matrix(32, 16, seed=1)
+    exact = matmul(a, b, simulate=True)
+    seen = torch.func.grad(lambda x: (x * matmul(a, b, simulate=True)).sum())(torch.ones_like(exact))
+    assert torch.equal(seen, exact)
+    assert torch.equal(torch.func.vmap(lambda x: matmul(x, b, simulate=True))(a[None])[0], exact)
+
+
 def test_only_the_gradient_that_is_needed_is_computed(monkeypatch, unplanned):
     a, b = matrix(24, 32), matrix(32, 16, seed=1).requires_grad_()
     product, kernels = matmul(a, b, simulate=True), []

@@ -67,6 +67,9 @@ def why_unreadable(tensor: Any) -> str:
     found = lines_of(tensor)
     if item != 2 and not found.k_major:
         return "with 8 bits it has to be contiguous along k"
+    line, count = (strides[-2], shape[-2]) if found.k_major else (strides[-1], shape[-1])
+    if line == 0 and count > 1:
+        return "its lines are all the same"
     outer = [found.stride or shape[-1 if found.k_major else -2]] + ([found.batch_stride] if found.batch_stride else [])
     for stride in outer:
         if stride * item % ALIGNMENT_BYTES or stride <= 0:

@@ -61,6 +61,18 @@ def test_empty_matrices_give_zeros(m, n, k):
     assert c.shape == (m, n) and not c.any()
 
 
+@pytest.mark.parametrize("shape", [(1, 64), (64, 1), (1, 1)])
+def test_one_line_for_all_is_copied(shape):
+    """As the gradient of a sum over rows is, where nothing else lies behind it."""
+    x, y = matrix(*shape).expand(64, 64), matrix(64, 64, seed=1)
+    assert_product(matmul(x, y, simulate=True), x, y)
+    assert_product(matmul(y, x, simulate=True), y, x)
+    assert len(placing.copies(x, y)) == 1
+    weight = y.clone().requires_grad_()
+    matmul(y, weight, simulate=True).sum(0).backward(matrix(1, 64)[0])
+    assert_product(weight.grad, y.T, matrix(1, 64).expand(64, 64))
+
+
 def test_copies_are_told():
     a, w = matrix(40, 64), matrix(72, 64)
     assert placing.copies(a, w.T) == placing.copies(a, w.T.contiguous()) == placing.copies(transposed(a), w.T) == []

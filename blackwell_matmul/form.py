@@ -26,9 +26,9 @@ LAYOUTS = {"tn": ("k", "k"), "nn": ("m", "k"), "tt": ("k", "n"), "nt": ("m", "n"
 class Epilogue:
     """C = activation(alpha * scale_a * scale_b * (A @ B.T) + beta * residual + bias), in fp32, then in C's type.
 
-    bias: a vector of N. residual: a matrix of C's shape before the activation. activation: one of `ACTIVATIONS`.
-    scale: "tensor", one number for A and one for B; "rowwise", one for each row of A and each column of C. bias and
-    residual have C's type, scales are fp32.
+    bias: a vector of N. residual: a matrix of C's shape before the activation, not read where beta is 0. activation:
+    one of `ACTIVATIONS`. scale: "tensor", one number for A and one for B; "rowwise", one for each row of A and each
+    column of C. bias and residual have C's type, scales are fp32.
     """
 
     bias: bool = False

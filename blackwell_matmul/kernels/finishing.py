@@ -96,7 +96,7 @@ class FinishingScript(MatmulScript):
             r_sum *= self.load_global(self.g_scale_b, offsets=[0, 0], shape=[1, 1])
         if self.form.epilogue.alpha != 1:
             r_sum *= self.form.epilogue.alpha
-        if self.form.epilogue.residual:
+        if self.form.epilogue.residual and self.form.epilogue.beta != 0:  # 0 times NaN would be NaN
             r_residual = self.load_global(
                 self.g_residual, offsets=[batch, row, column], shape=[rows, columns], dims=[1, 2]
             )
@@ -108,8 +108,8 @@ class FinishingScript(MatmulScript):
 
     def activated(self, r: RegisterTensor):
         activation = self.form.epilogue.activation
-        if activation == "relu":
-            r = self.maximum(r, self.register_tensor(dtype=float32, shape=[1, 1], init=0.0))
+        if activation == "relu":  # the larger of NaN and 0 would be 0
+            r = self.where(r < 0.0, self.register_tensor(dtype=float32, shape=[1, 1], init=0.0), r)
         if activation == "gelu":  # max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), without cancellation
             r_size = self.abs(r)
             r_t = 1.0 / (r_size * (0.3275911 * SQRT_HALF) + 1.0)

@@ -83,10 +83,10 @@ def why_unreadable(tensor: Any) -> str:
 
 def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
     """What a call computes. form: what its user pinned, of which the epilogue's activation, alpha and beta matter."""
-    m, n, k, a, b, c, bias, residual, scale_a, _, batches = args
+    m, n, k, a, b, c, bias, residual, scale_a, scale_b, batches = args
     left, right = lines_of(a), lines_of(b)
     pinned, out = form.epilogue, OUTPUTS[c.dtype]
-    scale = "none" if scale_a is ABSENT else "tensor" if scale_a.numel() == 1 else "rowwise"
+    scale = "none" if scale_a is ABSENT else "tensor" if scale_a.numel() == scale_b.numel() == 1 else "rowwise"
     epilogue = replace(pinned, bias=bias is not ABSENT, residual=residual is not ABSENT, scale=scale)
     dtype = DTYPE_OF_TORCH[str(a.dtype)]
     found = Form(

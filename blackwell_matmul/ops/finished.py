@@ -27,7 +27,7 @@ def finished(
     if scale_a is not None and scale_b is not None:
         z = z * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)
     z = z * alpha
-    if residual is not None:
+    if residual is not None and beta != 0:
         z = z + beta * residual
     if bias is not None:
         z = z + bias

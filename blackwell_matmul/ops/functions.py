@@ -19,10 +19,12 @@ from blackwell_matmul.ops.launching import Tensors
 from blackwell_matmul.ops.library import run
 from blackwell_matmul.ops.operand_checks import (
     check_activation,
+    check_derivatives,
     check_fakes,
     check_out,
     check_simulate,
     check_tensors,
+    in_forward_mode,
     plain_number,
 )
 
@@ -42,7 +44,8 @@ def matmul(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
     if b.dim() == 2:
         return _call(a.flatten(0, -2), b, simulate=simulate).unflatten(0, a.shape[:-1])
     batch = _broadcast(a, b)
-    return _call(_flat(a, batch), _flat(b, batch), simulate=simulate).unflatten(0, batch)
+    made = _call(_flat(a, batch), _flat(b, batch), simulate=simulate)
+    return made.reshape(*batch, *made.shape[-2:])
 
 
 def _broadcast(a: Tensor, b: Tensor) -> torch.Size:
@@ -79,15 +82,22 @@ def linear(
     if w.dim() != 2 or x.dim() < 1 or x.shape[-1] != w.shape[1]:
         raise InputError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; they must be (.., k) and (n, k).")
     check_activation(activation, w.shape[0])
-    flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-    kept = residual if residual is None or x.dim() == 2 else residual.reshape(-1, residual.shape[-1])
+    outer = x.shape[:-1]
+    if residual is not None and residual.shape != (*outer, w.shape[0]):
+        raise InputError(f"residual has shape {tuple(residual.shape)}; it must be {(*outer, w.shape[0])}.")
     late = activation != "none" and _wanted((x, w, bias, residual))
     inside = "none" if late else activation
+    kept = None if residual is None else _rows(residual)
     made = _call(
-        flat, w.T, (bias, kept, None, None), activation=inside, beta=plain_number("beta", beta), simulate=simulate
+        _rows(x), w.T, (bias, kept, None, None), activation=inside, beta=plain_number("beta", beta), simulate=simulate
     )
-    made = made if x.dim() == 2 else made.unflatten(0, x.shape[:-1]) if x.dim() > 2 else made[0]
+    made = made if x.dim() == 2 else made.reshape(*outer, made.shape[-1])
     return ACTIVATED[activation](made) if late else made
+
+
+def _rows(x: Tensor) -> Tensor:
+    """x[.., columns] as one matrix."""
+    return x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
 
 
 def bmm(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
@@ -148,6 +158,7 @@ def _call(a: Tensor, b: Tensor, tensors: Tensors = (None,) * 4, *, simulate: boo
     if _direct((a, b, *tensors)):
         return run(a, b, tensors, simulate=simulate, **rest)
     check_fakes((a, b, *tensors))
+    check_derivatives("matmul", (a, b, *tensors))
     if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
         from blackwell_matmul.ops.sharding import register
 
@@ -162,8 +173,12 @@ def _wanted(tensors: Tensors) -> bool:
 
 
 def _direct(tensors: Tensors) -> bool:
-    """Plain tensors, no gradient, and nobody who listens to torch's operations."""
-    if torch.compiler.is_compiling() or any(type(each) not in PLAIN_TYPES for each in tensors if each is not None):
+    """Plain tensors, no gradient, and nobody who listens to torch's operations; no tensor with its sign reversed, or of
+    zeros without memory, which torch writes out for an operation."""
+    given = [each for each in tensors if each is not None]
+    if torch.compiler.is_compiling() or any(type(each) not in PLAIN_TYPES for each in given):
+        return False
+    if in_forward_mode() or any(each.is_neg() or each._is_zerotensor() for each in given):
         return False
     modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     return not modes and torch._C._functorch.peek_interpreter_stack() is None and not _wanted(tensors)

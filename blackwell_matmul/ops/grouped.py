@@ -17,7 +17,7 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels.group_calls import check_types, why_no_rows
 from blackwell_matmul.ops.launching import gpu_of
 from blackwell_matmul.ops.library import setup_context
-from blackwell_matmul.ops.operand_checks import check_fakes, check_simulate, check_tensors
+from blackwell_matmul.ops.operand_checks import check_derivatives, check_fakes, check_simulate, check_tensors
 from blackwell_matmul.ops.placing import k_major, padded, readable
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}
@@ -44,6 +44,7 @@ def grouped_matmul(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False
     check_tensors(x=x, w=w, offs=offs)
     check_simulate(simulate)
     check_fakes((x, w, offs))
+    check_derivatives("grouped_matmul", (x, w, offs))
     made: Tensor = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)
     return made
 

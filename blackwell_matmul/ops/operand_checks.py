@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.form import ACTIVATIONS
 from blackwell_matmul.kernels.forms import OUTPUTS
 from blackwell_matmul.kernels.matmul import BYTES, HALVES
@@ -64,12 +65,14 @@ def check_extras(
 
 
 def _check_scales(given: Mapping[str, Tensor], of_c: tuple[int, ...]) -> None:
-    scales = [given[name] for name in ("scale_a", "scale_b") if name in given]
-    counts = [scale.numel() for scale in scales]
-    if scales and counts not in ([1, 1], [of_c[-2], of_c[-1]]):
+    shapes = [tuple(given[name].shape) for name in ("scale_a", "scale_b") if name in given]
+    m, n = of_c[-2:]
+    one = [(), (1,), (1, 1)]
+    able = [(one, one), ([(m, 1), (m,)], [(1, n), (n,)])]
+    if shapes and not any(len(shapes) == 2 and shapes[0] in of_a and shapes[1] in of_b for of_a, of_b in able):
         raise InputError(
-            f"the scales have {' and '.join(map(str, counts))} elements; they must be one number each, or (m, 1) and "
-            f"(1, n) = {(of_c[-2], 1)} and {(1, of_c[-1])}."
+            f"the scales have shapes {' and '.join(map(str, shapes))}; they must be one number each, or (m, 1) and "
+            f"(1, n) = {(m, 1)} and {(1, n)}."
         )
 
 
@@ -91,6 +94,29 @@ def check_fakes(tensors: Iterable[Tensor | None]) -> None:
         return
     if len({type(each).__name__ == "FakeTensor" for each in tensors if each is not None}) > 1:
         raise InputError("Some of the tensors are FakeTensors and some are not; pass all of one kind.")
+
+
+def check_derivatives(operation: str, tensors: Iterable[Tensor | None]) -> None:
+    """Of those kinds that torch would leave out without a word."""
+    if not torch.compiler.is_compiling() and any(_followed(each) for each in tensors if each is not None):
+        raise UnsupportedError(
+            f"{operation} has no derivatives by torch.func or in forward mode; .backward() and torch.autograd.grad "
+            "have them."
+        )
+
+
+def _followed(x: Tensor) -> bool:
+    """By torch.func's grad, vjp or jvp, also within its vmap, or by a tangent."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(x):
+        if functorch.is_gradtrackingtensor(x):
+            return True
+        x = functorch.get_unwrapped(x)
+    return in_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
+
+
+def in_forward_mode() -> bool:
+    return forward_ad._current_level >= 0
 
 
 def check_simulate(value: object) -> None:

@@ -93,6 +93,25 @@ def test_every_form_is_right_in_two_orders_and_as_compiled(rung: Any, gpu: Any, 
 
 
 @pytest.mark.parametrize(("rung", "gpu"), RUNGS)
+def test_nan_is_kept_and_what_beta_leaves_out_is_not_read(rung: Any, gpu: Any) -> None:
+    """For one row of A, which has a scale for itself and one for each column."""
+    m, n, k = 1, 64, 64
+    a, b, c = torch.randn(m, k).half(), torch.randn(n, k).half(), torch.empty(m, n).half()
+    b[3] = float("nan")
+    kept, scales = torch.full((m, n), float("nan")).half(), (torch.rand(m), torch.rand(n) + 0.5)
+    kernel = rung(form=Epilogue(activation="relu", beta=0.0))
+    arguments = (m, n, k, a, b, c, 0, kept, *scales, 1)
+    expected = torch.relu((a.float() @ b.float().T) * scales[0] * scales[1]).half()
+    assert simulate(kernel, *arguments, target=gpu.arch).ok
+    torch.testing.assert_close(c, expected, equal_nan=True)
+    bundle = compile(kernel, *arguments, target=gpu.arch)
+    given = dict(zip(("m", "n", "k", "a", "b", "c", "bias", "residual", "scale_a", "scale_b", "batches"), arguments))
+    c.fill_(float("inf"))
+    emulate(bundle, *(given[each.name.removesuffix("_ptr")] for each in bundle.plan.parameters))
+    torch.testing.assert_close(c, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(("rung", "gpu"), RUNGS)
 def test_a_form_has_no_findings_in_any_order(rung: Any, gpu: Any) -> None:
     a, b, c = torch.randn(2, 136, 200).half().mT, torch.randn(72, 96).half().T, torch.empty(2, 200, 48).half()
     b = torch.randn(136, 96).half().mT  # B[n = 96, k = 136], contiguous along n

@@ -61,6 +61,18 @@ def test_empty_matrices_give_zeros(m, n, k):
     assert c.shape == (m, n) and not c.any()
 
 
+@pytest.mark.parametrize("shape", [(1, 64), (64, 1), (1, 1)])
+def test_one_line_for_all_is_copied(shape):
+    """As the gradient of a sum over rows is, where nothing else lies behind it."""
+    x, y = matrix(*shape).expand(64, 64), matrix(64, 64, seed=1)
+    assert_product(matmul(x, y, simulate=True), x, y)
+    assert_product(matmul(y, x, simulate=True), y, x)
+    assert len(placing.copies(x, y)) == 1
+    weight = y.clone().requires_grad_()
+    matmul(y, weight, simulate=True).sum(0).backward(matrix(1, 64)[0])
+    assert_product(weight.grad, y.T, matrix(1, 64).expand(64, 64))
+
+
 def test_copies_are_told():
     a, w = matrix(40, 64), matrix(72, 64)
     assert placing.copies(a, w.T) == placing.copies(a, w.T.contiguous()) == placing.copies(transposed(a), w.T) == []
@@ -104,6 +116,51 @@ def test_gradients_are_those_of_torch():
     matmul(a, b, simulate=True).backward(seed)
     assert_product(a.grad, seed, b.detach().T)
     assert_product(b.grad.contiguous(), a.detach().T, seed)
+
+
+def test_a_reversed_sign_and_zeros_without_memory_are_seen():
+    a, b = matrix(24, 32), matrix(32, 16, seed=1)
+    assert torch.equal(matmul(torch._neg_view(a), b, simulate=True), -matmul(a, b, simulate=True))
+    assert not matmul(torch._efficientzerotensor((24, 32), dtype=a.dtype), b, simulate=True).any()
+    x, y = a.clone().requires_grad_(), a.clone().requires_grad_()
+    seed = matrix(24, 16, seed=2)
+    matmul(x, b, simulate=True).backward(torch._neg_view(seed))
+    matmul(y, b, simulate=True).backward(seed)
+    assert torch.equal(x.grad, -y.grad)
+
+
+def in_forward_mode(multiply, a):
+    with torch.autograd.forward_ad.dual_level():
+        return multiply(torch.autograd.forward_ad.make_dual(a, a))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script")
+@pytest.mark.parametrize(
+    "derive",
+    [
+        in_forward_mode,
+        lambda multiply, a: torch.func.jvp(multiply, (a,), (a,)),
+        lambda multiply, a: torch.func.grad(lambda x: multiply(x).sum())(a),
+        lambda multiply, a: torch.func.grad(lambda x: torch.func.vmap(multiply)(x[None]).sum())(a),
+        lambda multiply, a: torch.func.vmap(torch.func.grad(lambda x: multiply(x).sum()))(a[None]),
+    ],
+)
+def test_derivatives_that_torch_would_leave_out_are_refused(derive):
+    a, b, ends = matrix(24, 32), matrix(32, 16, seed=1), torch.tensor([24]).int()
+    with pytest.raises(
+        UnsupportedError, match=r"matmul has no derivatives by torch\.func or in forward mode; \.backward"
+    ):
+        derive(lambda x: matmul(x, b, simulate=True), a)
+    with pytest.raises(UnsupportedError, match="grouped_matmul has no derivatives"):
+        derive(lambda x: blackwell_matmul.grouped_matmul(x, b[None], ends, simulate=True), a)
+
+
+def test_what_torch_func_does_not_follow_is_multiplied():
+    a, b = matrix(24, 32), matrix(32, 16, seed=1)
+    exact = matmul(a, b, simulate=True)
+    seen = torch.func.grad(lambda x: (x * matmul(a, b, simulate=True)).sum())(torch.ones_like(exact))
+    assert torch.equal(seen, exact)
+    assert torch.equal(torch.func.vmap(lambda x: matmul(x, b, simulate=True))(a[None])[0], exact)
 
 
 def test_only_the_gradient_that_is_needed_is_computed(monkeypatch, unplanned):

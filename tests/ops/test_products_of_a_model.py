@@ -61,6 +61,22 @@ def test_batches_broadcast_as_torchs_do():
         assert_as_good(matmul(left, right, simulate=True), left @ right, exact)
 
 
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        ((1, 5, 8), (1, 8, 6)),
+        ((5, 8), (1, 8, 6)),
+        ((1, 1, 5, 8), (8, 6)),
+        ((5, 8), (1, 1, 8, 6)),
+    ],
+)
+def test_one_batch_or_none_stays_a_dimension(a, b):
+    a, b = randn(*a).requires_grad_(), randn(*b, seed=1).requires_grad_()
+    assert_as_good(matmul(a, b, simulate=True), a @ b, a.double() @ b.double())
+    matmul(a, b, simulate=True).sum().backward()
+    assert a.grad.shape == a.shape and b.grad.shape == b.shape
+
+
 def test_heads_of_a_fused_projection_are_read_in_place():
     """q and k of a qkv[batch, row, 3 * heads * 16], a head at a time."""
     qkv = randn(2, 24, 3 * 2 * 16)
@@ -85,6 +101,29 @@ def test_scaled_mm_is_that_of_the_scaled_values(dtype, rowwise):
     assert_as_good(ours, exact.to(torch.bfloat16), exact)
     wide = scaled_mm(a, w.T, scale_a, scale_b, out_dtype=torch.float32, simulate=True)
     assert (wide.double() - (exact - bias.double())).abs().max() <= 1e-4
+
+
+def test_what_beta_leaves_out_may_be_anything():
+    a, b, kept = randn(2, 24, 32), randn(2, 32, 16, seed=1), torch.full((2, 24, 16), torch.nan).half()
+    for left, right in ((a, b), (a[..., :0], b[:, :0])):
+        ours = baddbmm(kept, left, right, beta=0, alpha=2, simulate=True)
+        assert_as_good(ours, torch.baddbmm(kept, left, right, beta=0, alpha=2), 2 * (left.double() @ right.double()))
+
+
+def test_nan_stays_nan():
+    x = torch.tensor([torch.nan, torch.inf, -torch.inf, -0.0, 2.0]).half()[:, None]
+    for activation in ("none", "relu", "silu", "gelu_tanh"):
+        ours = linear(x, torch.ones(8, 1).half(), activation=activation, simulate=True)
+        torch.testing.assert_close(ours[:, :1], ACTIVATED[activation](x), equal_nan=True)
+
+
+@pytest.mark.parametrize("m, n", [(1, 48), (40, 1), (1, 1)])
+def test_a_scale_for_each_column_of_one_row(m, n):
+    """One scale alone does not say that there is one for the whole tensor."""
+    a, w = randn(m, 64).to(torch.float8_e4m3fn), randn(n, 64, seed=1).to(torch.float8_e4m3fn)
+    scale_a, scale_b = torch.rand(m, 1) + 0.5, torch.rand(1, n) + 0.5
+    exact = a.double() @ w.double().T * scale_a.double() * scale_b.double()
+    assert_as_good(scaled_mm(a, w.T, scale_a, scale_b, simulate=True), exact.to(torch.bfloat16), exact)
 
 
 @pytest.mark.parametrize("activation", ACTIVATED)
@@ -180,9 +219,13 @@ def test_opcheck_passes_for_extras(call, gradient):
 
 def test_empty_ones_give_empty_ones():
     assert bmm(randn(0, 4, 8), randn(0, 8, 4), simulate=True).shape == (0, 4, 4)
+    assert matmul(randn(2, 0, 4, 8), randn(1, 8, 4), simulate=True).shape == (2, 0, 4, 4)
     assert linear(randn(0, 8), randn(6, 8), activation="swiglu", simulate=True).shape == (0, 3)
     bias = randn(6)
-    assert torch.equal(linear(randn(2, 0), randn(6, 0), bias, simulate=True), bias.expand(2, 6))
+    for shape in ((2, 0), (2, 3, 0), (0, 3, 0), (0,)):
+        ours = linear(randn(*shape), randn(6, 0), bias, residual=torch.zeros(*shape[:-1], 6).half(), simulate=True)
+        assert torch.equal(ours, bias.expand(*shape[:-1], 6))
+    assert linear(randn(2, 3, 8), randn(0, 8), residual=randn(2, 3, 0), simulate=True).shape == (2, 3, 0)
 
 
 X, W = randn(4, 8), randn(6, 8)
@@ -197,13 +240,22 @@ X, W = randn(4, 8), randn(6, 8)
         (lambda: linear(X, W, activation="tanh"), "activation is 'tanh'; it must be one of none, relu, gelu"),
         (lambda: linear(X, randn(5, 8), activation="swiglu"), "n is 5; swiglu makes one column of two"),
         (lambda: linear(X, W, residual=randn(6)), r"residual has shape \(6,\)"),
-        (lambda: linear(X, W, residual=X, beta="x"), "beta is 'x'; it must be a number"),
+        (
+            lambda: linear(randn(2, 3, 8), W, residual=randn(6, 6)),
+            r"residual has shape \(6, 6\); it must be \(2, 3, 6\)",
+        ),
+        (lambda: linear(randn(2, 3, 8), W, residual=randn(6)[0]), r"residual has shape \(\); it must be \(2, 3, 6\)"),
+        (lambda: linear(X, W, residual=randn(4, 6), beta="x"), "beta is 'x'; it must be a number"),
         (lambda: bmm(X, W), r"bmm takes \(batch, m, k\) and \(batch, k, n\)"),
         (lambda: baddbmm(randn(7), X[None], W.T[None]), r"residual has shape \(7,\); it must broadcast to \(1, 4, 6\)"),
         (lambda: scaled_mm(X.float(), W.T.float(), torch.ones(()), torch.ones(())), "a is torch.float32"),
         (
             lambda: scaled_mm(*(t.to(torch.float8_e5m2) for t in (X, W.T)), torch.ones(3), torch.ones(6)),
-            r"the scales have 3 and 6 elements; .* \(4, 1\) and \(1, 6\)",
+            r"the scales have shapes \(3,\) and \(6,\); .* \(4, 1\) and \(1, 6\)",
+        ),
+        (
+            lambda: scaled_mm(*(t.to(torch.float8_e5m2) for t in (X, X.T)), torch.ones(1, 4), torch.ones(4, 1)),
+            r"the scales have shapes \(1, 4\) and \(4, 1\); .* \(4, 1\) and \(1, 4\)",
         ),
         (
             lambda: linear(X, W, activation="swiglu", residual=randn(4, 6), simulate=True),

@@ -73,7 +73,7 @@ def _following(finding: Finding, cause: Finding) -> Finding:
 
 def other_way_round(finding: Finding, cause: Finding, early: Lines) -> bool:
     """The same two accesses of one tensor, found in both orders: one of them had run ahead. Either the read, of what
-    nobody had written; or the next round's write, before which something did not wait for the read to end, as also where
+    nobody had written; or the next round's write, before which something did not wait for the read to end, as where
     the read came a phase too early. A write that has no next round and that was not missed overwrites what another line
     wrote: it may be what is wrong."""
     if not finding.missing or finding.tensor != cause.tensor or finding.location == finding.other:

@@ -73,6 +73,10 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         r"a register tensor is assigned one of another shape, \1 and \2; give it another name",
     ),
     (
+        r"No thread group context found",
+        "self.attrs.warps is not set before the first instruction; set it first, as in self.attrs.warps = 4",
+    ),
+    (
         r"The script\.attrs\.(blocks|warps) is not set",
         r"self.attrs.\1 is not set; set it in __call__, as in self.attrs.\1 = 1",
     ),
@@ -129,6 +133,24 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "to a multiple of 4 bytes (an even k of 16-bit elements), and give an mma its B as b.transpose() of [n, k]",
     ),
     (r"(\w*Error: )?list (?:assignment )?index out of range", "an index or a dimension is out of range"),
+    (
+        r"tensor [<>=!]+ tensor could only be used in Tilus Script",
+        "Python's max, min and comparisons do not work on tiles; self.maximum(a, b) does, and self.where(a > b, a, b)",
+    ),
+    (
+        r"tensor_item_value requires tensor with a single element",
+        "a tensor of several elements stands where one is wanted, as one barrier; index it, as in full[stage]",
+    ),
+    (
+        r"TypeError: list indices must be integers or slices, not Var",
+        "a Python list is indexed by a variable of the kernel, which only tensors are; allocate barriers together, as "
+        "in full = self.mbarrier.alloc(counts=[1, 1]), and shared tensors with one more dimension",
+    ),
+    (
+        r"The shared tensor layout is not supported by TMA: Shared tensor: (\w+)\[(.*?)\].*",
+        r"TMA cannot copy a shared tensor of \1 and shape (\2) with the layout that it has here; for the tensor core "
+        "its rows must have a multiple of 32 bytes (16 elements of 16 bits)",
+    ),
     (r"unknown binary operator .*", "an operand or an index is no number of the kernel"),
     (
         r'Parameter "(\w+)" has no type annotation.*',

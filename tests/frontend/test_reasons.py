@@ -180,6 +180,67 @@ CASES: list[tuple[str, str]] = [
         "i = 0\nfor j in range(n):\n    i = i + 1  # here",
         "declare it as a variable of the kernel, as in `i: int32 = ...`",
     ),
+    # what is assigned, and where names end
+    (
+        "self.attrs.blocks = n\nn = n + 1  # here",
+        "`n` is assigned here, and the grid, a global tensor or a view for TMA has its extents from it",
+    ),
+    ("self.attrs.blocks = n\nn += 1  # here", "give the new value a name of its own, as in `n_1: int32 = ...`"),
+    ("self.attrs.blocks = [1, n]\nn = min(n, 1000)  # here", "`n` is assigned here, and the grid"),
+    (
+        "s = self.shared_tensor(dtype=float16, shape=[64, 32])\nn = n + 1  # here\n"
+        "g = self.global_view(x_ptr, dtype=float16, shape=[n, 64])\n"
+        "with self.single_warp():\n    self.tma.shared_to_global(s, g, offsets=[0, 0])",
+        "`n` is assigned here, and the grid, a global tensor or a view for TMA has its extents from it",
+    ),
+    ("m = m + 1  # here", "`m` is a constant parameter, which is not assigned again; give the new value a name"),
+    ("m += 64  # here", "of its own, as in `m_1: int32 = ...`"),
+    (
+        "phase = 0\nfor i in range(n):\n    phase ^= 1  # here",
+        "`phase` is a Python int, which tilus cannot assign again; declare it as a variable of the kernel, as in",
+    ),
+    ("on = True\nfor i in range(n):\n    on ^= True  # here", "as in `on: boolean = ...`"),
+    ("i: int32 = 0\ni |= 1  # here", "tilus has no `i |= 1`; `i = i | 1` may do"),
+    (f"i: int32 = 0\n{LOAD}\ni += a  # here", "`i` is a scalar variable, and a register tensor does not go into it"),
+    (
+        "r: int32 = self.blockIdx.x\ng = self.global_tensor(dtype=float16, shape=[r, 4], requires_clean=False)  # here",
+        "`r` is computed in the kernel, and the grid, a global tensor or a view for TMA has its extents from it",
+    ),
+    (
+        "for i in range(n):\n    r: int32 = i\nself.assume(r % 2 == 0)  # here",
+        "the name `r` is bound in the `for` at line 14 and ends with it; bind it before that block",
+    ),
+    ("with self.single_warp():\n    t = n + 1\nself.printf('%d', t)  # here", "is bound in the `with` at line 14"),
+    ("if n > 3:\n    t = n + 1\nself.printf('%d', t)  # here", "is bound in the `if` at line 14"),
+    ("for i in range(n):\n    self.sync()\nself.printf('%d', i)  # here", "is bound in the `for` at line 14"),
+    # arguments
+    (
+        f"{LOAD}\nb = max(a, 0.0)  # here",
+        "Python's max, min and comparisons do not work on tiles; self.maximum(a, b) does",
+    ),
+    (
+        f"{LOAD}\nb = self.maximum(a, 0.0)  # here",
+        "self.maximum takes a tensor as rhs, and here is a float; self.register_",
+    ),
+    (
+        "full = self.mbarrier.alloc(counts=[1])\nself.mbarrier.wait(full[0], parity=0)  # here",
+        "self.mbarrier.wait() got an unexpected keyword argument 'parity'; it takes barrier, phase, sem, scope",
+    ),
+    (f"{LOAD}.to()  # here", "RegisterTensor.to() missing 1 required positional argument: 'dtype'; it takes dtype"),
+    (
+        "full = self.mbarrier.alloc(counts=[1, 1])\nself.mbarrier.arrive(full)  # here",
+        "a tensor of several elements stands where one is wanted, as one barrier; index it, as in full[stage]",
+    ),
+    (
+        "full = [self.mbarrier.alloc(counts=1) for _ in range(2)]\nfor i in range(n):\n"
+        "    self.mbarrier.arrive(full[i])  # here",
+        "a Python list is indexed by a variable of the kernel, which only tensors are",
+    ),
+    (
+        "t = self.tcgen05.alloc(dtype=float32, shape=[128, 64])\nself.tcgen05.dealloc(t)\n"
+        "self.tcgen05.dealloc(t)  # here",
+        "t (float32 128x64) has been deallocated before at line 15; one tcgen05.dealloc goes with each alloc",
+    ),
     # attributes of the launch
     ("self.attrs.blocks = None  # here", "self.attrs.blocks is not set; set it in __call__"),
     ("self.attrs.warps = 0  # here", "self.attrs.warps is 0; it must be 1 to 32"),
@@ -219,6 +280,21 @@ def test_a_script_that_forgot_super(tmp_path: Path) -> None:
     told = refusal(written(tmp_path, text))
     assert "its __init__ does not call super().__init__(), which must come first" in told
     assert told.endswith(f"bad.py:{text.splitlines().index('    def __init__(self):') + 1}).")
+
+
+def test_a_script_that_sets_no_warps(tmp_path: Path) -> None:
+    text = SCRIPT.replace("        self.attrs.warps = 4\n", "")
+    told = refusal(written(tmp_path, text))
+    assert "self.attrs.warps is not set; set it in __call__, as in self.attrs.warps = 1" in told
+
+
+def test_a_script_that_sets_no_warps_before_an_instruction(tmp_path: Path) -> None:
+    text = (
+        SCRIPT.replace("        self.attrs.warps = 4\n", "")
+        + "        with self.single_warp():\n            self.sync()\n"
+    )
+    told = refusal(written(tmp_path, text))
+    assert "self.attrs.warps is not set before the first instruction; set it first, as in" in told
 
 
 def test_a_call_that_returns_several_values_needs_names(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"Cannot broadcast shape (\(.*?\)) and (\(.*?\)) \(op=(\w+?)(?:Inst)?\)",
-        r"\3 has tiles of shape \1 and \2; their extents must be equal, or 1 in one of them",
+        r"\3 has tiles of shape \1 and \2; their extents must be equal, or 1 in one of them (keepdim=True leaves 1 "
+        "of a dimension that is reduced)",
     ),
     (r"Trying to access variable without definition: (\w+)", r"the name `\1` is not defined"),
     (
@@ -67,10 +68,6 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         r"Different types of RegisterValue are not allowed to be assigned to each other",
         "a register tensor is assigned one of another type or shape; convert it with .to(dtype), or give it another "
         "name",
-    ),
-    (
-        r"Layout shape does not match tensor shape: (\(.*?\)) vs (\(.*?\)) for rule AssignRule",
-        r"a register tensor is assigned one of another shape, \1 and \2; give it another name",
     ),
     (
         r"No thread group context found",
@@ -112,6 +109,16 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
     (
         r"Instruction (\w+)\(.*\) requires exactly one warp-aligned warp.*",
         r"\1 is for one whole warp; put it under `with self.single_warp():`",
+    ),
+    (
+        r"(?:The number of rows \()?shape\[-2\]\)? must be 32, 64, or 128, got (\d+)",
+        r"tilus 0.2.0 allocates tensor memory of 128 lanes alone, and this tile has \1; take one of 128 rows, which "
+        "four warps load",
+    ),
+    (
+        r"The number of threads in the current thread group must be 128",
+        "wgmma is for 128 threads, four neighbouring warps; set self.attrs.warps = 4, or to more and put "
+        "it under `with self.warp_group(0, 4):`",
     ),
     (
         r"The lane range (\d+) to (\d+) does not match the thread range (\d+) to (\d+)",

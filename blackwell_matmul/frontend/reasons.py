@@ -12,7 +12,7 @@ from typing import Any
 
 from tilus.backends.codegen import CodeGenerationFailed
 from tilus.ir.inst import Instruction
-from tilus.ir.instructions import DotInst
+from tilus.ir.instructions import DotInst, ReduceInst
 from tilus.ir.layout.inference import verify_layouts
 from tilus.ir.layout.inference.inference import LayoutInferenceError
 from tilus.ir.stmt import AssignStmt
@@ -127,6 +127,8 @@ def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str
                 )
             values = ", ".join(_named(recorder, tensor) for tensor in operands(inst))
             way_out = "pass one of them through shared memory (store_shared, sync, load_shared)"
+            if isinstance(inst, ReduceInst) and not inst.keepdim:
+                way_out = f"keep the dimension, with keepdim=True, or {way_out}"
             what = type(inst).__name__.removesuffix("Inst")
             return f"{what} cannot work with the layouts of {values}; {way_out}", recorder.line_of(inst)
     if function is not None and "could infer" in str(error):

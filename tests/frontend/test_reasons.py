@@ -48,6 +48,31 @@ with self.single_warp():
     self.tcgen05.mma(s_a, {b}, t_acc, enable_input_d=False)  # here
 self.tcgen05.dealloc(t_acc)
 """
+COPY = """
+s = self.shared_tensor(dtype=float16, shape=[2, 64, 32])
+b = self.mbarrier.alloc(counts=[1, 1])
+with self.single_warp():
+    self.tma.global_to_shared(src=g_x, dst=s[0], offsets=[0, 0], mbarrier=b[0])  # here
+"""
+WGMMA = """
+s_a = self.shared_tensor(dtype={dtype}, shape=[{m}, 64])
+s_b = self.shared_tensor(dtype={dtype}, shape=[{n}, 64])
+acc = self.register_tensor(dtype={acc}, shape=[{m}, {n}], init=0)
+self.wgmma.mma(s_a, s_b.transpose(), acc)  # here
+"""
+TOTAL = """
+x = self.load_global(g_x, offsets=[0, 0], shape=[64, {n}])
+total = self.register_tensor(dtype=float16, shape={total}, init=0.0)
+{statement}  # here
+"""
+
+
+def wgmma(m: int = 64, n: int = 32, dtype: str = "float16", acc: str = "float32") -> str:
+    return WGMMA.format(m=m, n=n, dtype=dtype, acc=acc)
+
+
+def total(statement: str, n: int = 64, total: str = "[64, 1]") -> str:
+    return TOTAL.format(statement=statement, n=n, total=total)
 
 
 def product(m: int = 64, n: int = 64, k: int = 32, b: str = "g_x", acc: str = "float32") -> str:
@@ -115,7 +140,18 @@ CASES: list[tuple[str, str]] = [
         MMA.format(k=64, b="s_b.transpose()").replace("mma(s_a,", "mma(t_acc,"),
         "tilus 0.2.0 has no code for an mma with A in tensor memory; put A into shared memory",
     ),
-    ("t = self.tcgen05.alloc(dtype=float32, shape=[100, 64])  # here", "must be 32, 64, or 128, got 100"),
+    (
+        "t = self.tcgen05.alloc(dtype=float32, shape=[100, 64])  # here",
+        "tilus 0.2.0 allocates tensor memory of 128 lanes alone, and this tile",
+    ),
+    (
+        "t = self.tcgen05.alloc(dtype=float32, shape=[64, 64])  # here",
+        "of 128 lanes alone, and this tile of (64, 64) has 64; take one of 128 rows, which four warps load",
+    ),
+    (
+        MMA.format(k=32, b="s_b.transpose()").replace("shape=[128, 64])", "shape=[128, 32])"),
+        "mma multiplies (128, 32) by (32, 64), which goes into an accumulator of (128, 64), and t_acc has shape",
+    ),
     ("t = self.tcgen05.alloc(dtype=float32, shape=[128, 700])  # here", "must be in the range [32, 512]"),
     (
         "t = self.tcgen05.alloc(dtype=float32, shape=[128, 64])\nwith self.single_warp():\n"
@@ -128,6 +164,20 @@ CASES: list[tuple[str, str]] = [
         "    self.tma.global_to_shared(src=g_x, dst=s, offsets=[0, 0], mbarrier=b[0])  # here",
         "is for one whole warp; put it under `with self.single_warp():`",
     ),
+    (
+        COPY.replace("dst=s[0]", "dst=s"),
+        "the copy is of a tile with 2 dimensions of g_x, and s has shape (2, 64, 32); index it, as in s[i]",
+    ),
+    (
+        COPY.replace("dst=s[0]", "dst=s[0][0]"),
+        "the copy is of a tile with 2 dimensions of g_x, and s[0][0] has shape (32,); say which with dims",
+    ),
+    (
+        COPY.replace("src=g_x, dst=s[0]", "src=s[0], dst=g_x"),
+        "this copy's src and dst are exchanged; src is what it reads",
+    ),
+    (COPY.replace("offsets=[0, 0]", "offsets=[0, 0, 0]"), "g_x has 2 dimensions, and offsets has 3 entries"),
+    (COPY.replace("mbarrier=b[0]", "mbarrier=b"), "a tensor of several elements stands where one is wanted"),
     # names, calls and types
     (f"{LOAD}\nb = a * scale  # here", "the name `scale` is not defined"),
     ("a = self.load_globl(g_x, offsets=[0, 0], shape=[64, 32])  # here", "self has no load_globl; it has load_global"),
@@ -155,7 +205,25 @@ CASES: list[tuple[str, str]] = [
     (f"{LOAD}\nb = self.sum(a, dim=2, keepdim=True)  # here", "an index or a dimension is out of range"),
     ("self.copy_async_wait_group(n)  # here", "allow_on_fly_groups must be an integer, got Var"),
     ("b = abs(n)  # here", "Python's abs does not work on values of a kernel"),
+    # reduced dimensions
+    (
+        total("total = total + self.sum(x, dim=1)"),
+        "total of line 16 has shape (64, 1) and is assigned (64, 64), broadcast from (64, 1) and (64,); self.sum(x, "
+        "dim=1) is without dimension 1; with keepdim=True it has shape (64, 1)",
+    ),
+    (total("total += self.sum(x, dim=1)"), "self.sum(x, dim=1) is without dimension 1; with keepdim=True it has shape"),
+    (total("total = self.max(x, dim=1)"), "self.max(x, dim=1) is without dimension 1; with keepdim=True it has shape"),
+    (total("total = total + self.sum(x, dim=1) * 2"), "with keepdim=True it has shape (64, 1)"),
+    (
+        total("total = total + self.sum(x, dim=1, keepdim=True)", total="[1, 64]"),
+        "total of line 16 has shape (1, 64) and is assigned (64, 64), broadcast from (1, 64) and (64, 1); give it",
+    ),
+    (total("x = x / self.sum(x, dim=1)", n=32), "or 1 in one of them (keepdim=True leaves 1 of a dimension that is"),
     # statements
+    (
+        "print('n', n)  # here",
+        "print in a kernel prints while the kernel is compiled, once; self.printf('%d', x) prints",
+    ),
     ("try:  # here\n    pass\nexcept Exception:\n    pass", "a kernel cannot have try"),
     ("self.printf(f'{n}')  # here", "a kernel cannot have an f-string"),
     ("a = 3\ndel a  # here", "a kernel cannot have del"),
@@ -174,7 +242,7 @@ CASES: list[tuple[str, str]] = [
     ),
     (
         f"{LOAD}\na = self.register_tensor(dtype=float16, shape=[64, 64], init=0.0)  # here",
-        "a register tensor is assigned one of another shape, (64, 64) and (64, 32)",
+        "a of line 14 has shape (64, 32) and is assigned (64, 64); give it another name, or make both of the same",
     ),
     (
         "i = 0\nfor j in range(n):\n    i = i + 1  # here",
@@ -248,13 +316,30 @@ CASES: list[tuple[str, str]] = [
     ("self.attrs.blocks = (1, 1, 1, 1)  # here", "more than three extents"),
 ]
 
+HOPPER_CASES: list[tuple[str, str]] = [
+    (
+        wgmma().replace("[64, 32], init", "[32, 64], init"),
+        "mma multiplies (64, 64) by (64, 32), which goes into an accumulator of (64, 32), and acc has shape (32, 64)",
+    ),
+    (wgmma(m=32), "wgmma works on multiples of 64 rows and 8 columns, and this product has (32, 32)"),
+    (wgmma(m=96), "wgmma works on multiples of 64 rows and 8 columns, and this product has (96, 32)"),
+    (wgmma(n=20), "wgmma works on multiples of 64 rows and 8 columns, and this product has (64, 20)"),
+    (wgmma(acc="int32"), "no instruction that multiplies float16 into int32; float16 or float32 works"),
+    (wgmma(dtype="int8"), "no instruction that multiplies int8 into float32; int32 works"),
+    (wgmma().replace(".transpose()", ""), "mma takes A of shape (m, k), B of (k, n) and D of (m, n), and these have"),
+    (
+        wgmma().replace("self.wgmma", "with self.single_warp():\n    self.wgmma"),
+        "wgmma is for 128 threads, four neighbouring warps; set self.attrs.warps = 4",
+    ),
+]
 
-def refusal(script: type) -> str:
+
+def refusal(script: type, target: str = "sm_100a") -> str:
     arguments = (64, 64, np.zeros(4, np.float16), np.zeros(4, np.float32))
     with pytest.raises(CompileError) as caught:
-        build(bind(script, arguments, target="sm_100a"), "sm_100a")
+        build(bind(script, arguments, target=target), target)
     text = str(caught.value)
-    assert text.startswith("Bad does not compile for sm_100a: ") and "\n" not in text
+    assert text.startswith(f"Bad does not compile for {target}: ") and "\n" not in text
     assert not re.search(r"Layout\(|<class|hidet|InstructionGroup|0x[0-9a-f]{6}|site-packages", text), text
     return text
 
@@ -265,10 +350,13 @@ def written(folder: Path, text: str) -> Any:
     return user_kernel.load(f"{file}:Bad").script_cls
 
 
-@pytest.mark.parametrize(("body", "words"), CASES, ids=[words[:40] for _, words in CASES])
-def test_a_refusal_says_what_is_wrong_and_the_statement(tmp_path: Path, body: str, words: str) -> None:
+TARGETED = [("sm_100a", *case) for case in CASES] + [("sm_90a", *case) for case in HOPPER_CASES]
+
+
+@pytest.mark.parametrize(("target", "body", "words"), TARGETED, ids=[words[:40] for *_, words in TARGETED])
+def test_a_refusal_says_what_is_wrong_and_the_statement(tmp_path: Path, target: str, body: str, words: str) -> None:
     text = SCRIPT + textwrap.indent(body, " " * 8) + "\n"
-    told = refusal(written(tmp_path, text))
+    told = refusal(written(tmp_path, text), target)
     assert words in told
     assert len(told) - len(str(tmp_path)) < 340
     (line,) = [number for number, each in enumerate(text.splitlines(), 1) if each.endswith("# here")]

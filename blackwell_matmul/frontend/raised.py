@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, TMemoryTensor
+from tilus.lang.instructions import InstructionInterface
 from tilus.lang.script import Script
 
 from blackwell_matmul.frontend import phrases
@@ -54,9 +55,14 @@ def plain_reason(error: BaseException) -> str:
 
 def _attribute_reason(error: AttributeError) -> str:
     """What has no such attribute, and which are near."""
-    owner = "self" if isinstance(error.obj, Script) else f"a {type(error.obj).__name__}"
+    owner = "self" if isinstance(error.obj, Script) else group_name(error.obj) or f"a {type(error.obj).__name__}"
     near = difflib.get_close_matches(str(error.name), dir(error.obj), n=2)
     return f"{owner} has no {error.name}" + (f"; it has {' and '.join(near)}" if near else "")
+
+
+def group_name(value: object) -> str | None:
+    """`self.tcgen05` for what a script calls so."""
+    return next((f"self.{name}" for name, group in vars(InstructionInterface).items() if group is value), None)
 
 
 _KINDS: dict[type, str] = {
@@ -75,9 +81,9 @@ def kind(value: object) -> str:
 def _failed_assertion(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     rule = (frames[-1].line or "").removeprefix("assert ") if frames else ""
-    wanted = re.fullmatch(r"isinstance\(self, (\w+)\)", rule)
+    wanted = re.fullmatch(r"isinstance\((\w+), (\w+)\)", rule)
     for each, words in _KINDS.items():
-        if wanted and wanted[1] == each.__name__:
+        if wanted and wanted[2] == each.__name__:
             (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
-            return f"a {kind(frame.f_locals['self'])} stands where a {words} must"
+            return f"a {kind(frame.f_locals.get(wanted[1]))} stands where a {words} must"
     return phrases.told(f"tilus wants `{rule}`, which does not hold" if rule else type(error).__name__)

@@ -129,6 +129,8 @@ def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str
             way_out = "pass one of them through shared memory (store_shared, sync, load_shared)"
             if isinstance(inst, ReduceInst) and not inst.keepdim:
                 way_out = f"keep the dimension, with keepdim=True, or {way_out}"
+            if any(isinstance(tensor, RegisterTensor) and not tensor.shape for tensor in inst.inputs):
+                way_out = "a reduction without dim leaves one number; name the dimension, as in dim=1, keepdim=True"
             what = type(inst).__name__.removesuffix("Inst")
             return f"{what} cannot work with the layouts of {values}; {way_out}", recorder.line_of(inst)
     if function is not None and "could infer" in str(error):
@@ -151,7 +153,7 @@ def _without_layout(insts: list[Instruction]) -> Iterator[tuple[Instruction, Any
 def _named(recorder: Recorder, tensor: Any) -> str:
     shape = "x".join(str(extent) for extent in tensor.shape)
     dtype = getattr(tensor.dtype, "name", tensor.dtype)
-    return f"{recorder.name_of(tensor) or 'a tensor'} ({dtype} {shape})"
+    return f"{recorder.name_of(tensor) or 'a tensor'} ({dtype} {shape})".replace(" )", ")")
 
 
 def _emitter_reason(

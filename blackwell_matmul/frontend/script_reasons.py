@@ -7,17 +7,16 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from types import MethodType
 from typing import Any
 
 from tilus.hidet.ir.expr import Var
 from tilus.ir.tensor import Tensor
-from tilus.lang.instructions import InstructionInterface
-from tilus.lang.instructions.base import InstructionGroup
 from tilus.lang.transpiler.common import TilusProgramError
 
 from blackwell_matmul.frontend import phrases
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.frontend.raised import chain, innermost, kind, plain_reason
+from blackwell_matmul.frontend.raised import chain, group_name, innermost, kind, plain_reason
 from blackwell_matmul.validation import said
 
 
@@ -131,7 +130,7 @@ def _binds(node: ast.Name, name: str) -> bool:
 def _call_reason(error: TilusProgramError, last: BaseException) -> str | None:
     """What a method takes, where it was called with something else."""
     call = innermost(error, "visit_Call", "func", "args", "kwargs")
-    if call is None or error.obj is not call["expr"] or not hasattr(call["func"], "__self__"):
+    if call is None or error.obj is not call["expr"] or not isinstance(call["func"], MethodType):
         return None
     if isinstance(last, TypeError) and "argument" in said(last):
         trouble = re.sub(r"^[\w.]+\(\)", "", said(last)).strip()
@@ -155,10 +154,8 @@ def _argument_reason(call: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _spelled(method: Any) -> str:
+def _spelled(method: MethodType) -> str:
     """`self.mbarrier.wait`, or `RegisterTensor.to`."""
     owner = method.__self__
-    if isinstance(owner, InstructionGroup) and not isinstance(owner, InstructionInterface):
-        names = [name for name, group in vars(InstructionInterface).items() if group is owner]
-        return f"self.{names[0]}.{method.__name__}"
-    return f"{type(owner).__name__ if isinstance(owner, Tensor) else 'self'}.{method.__name__}"
+    name = type(owner).__name__ if isinstance(owner, Tensor) else group_name(owner) or "self"
+    return f"{name}.{method.__name__}"

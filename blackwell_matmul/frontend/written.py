@@ -110,7 +110,8 @@ class Statements:
             return None
         tile, whole = self._name(shared) or "the shared tensor", self._name(outside) or "the global tensor"
         if len(inst.offsets) != len(outside.shape):
-            return f"{whole} has {len(outside.shape)} dimensions, and offsets has {len(inst.offsets)} entries"
+            counts = f"{len(outside.shape)} dimensions and takes as many offsets, and here are {len(inst.offsets)}"
+            return f"{whole} has {counts}"
         rank = len(outside.shape) if inst.dims is None else len(inst.dims)
         if len(shared.shape) == rank:
             return None

@@ -18,7 +18,7 @@ from blackwell_matmul.harness import user_kernel
 import_tilus()
 
 SCRIPT = """
-import tilus
+import math, tilus
 from tilus import RegisterTensor, boolean, float16, float32, int8, int32, uint32, void_p
 
 class Bad(tilus.Script):
@@ -176,11 +176,19 @@ CASES: list[tuple[str, str]] = [
         COPY.replace("src=g_x, dst=s[0]", "src=s[0], dst=g_x"),
         "this copy's src and dst are exchanged; src is what it reads",
     ),
-    (COPY.replace("offsets=[0, 0]", "offsets=[0, 0, 0]"), "g_x has 2 dimensions, and offsets has 3 entries"),
+    (
+        COPY.replace("offsets=[0, 0]", "offsets=[0, 0, 0]"),
+        "g_x has 2 dimensions and takes as many offsets, and here are 3",
+    ),
     (COPY.replace("mbarrier=b[0]", "mbarrier=b"), "a tensor of several elements stands where one is wanted"),
     # names, calls and types
     (f"{LOAD}\nb = a * scale  # here", "the name `scale` is not defined"),
     ("a = self.load_globl(g_x, offsets=[0, 0], shape=[64, 32])  # here", "self has no load_globl; it has load_global"),
+    ("self.tcgen05.comit(1)  # here", "self.tcgen05 has no comit; it has commit"),
+    (
+        "s = self.shared_tensor(dtype=float16, shape=[64, 32])\nself.store_global(g_x, s, offsets=[0, 0])  # here",
+        "a shared tensor stands where a register tensor must",
+    ),
     (f"{LOAD}\nb = a.relu()  # here", "a RegisterTensor has no relu"),
     (
         "a = self.load_global(g_x, offset=[0, 0], shape=[64, 32])  # here",
@@ -204,6 +212,7 @@ CASES: list[tuple[str, str]] = [
     ),
     (f"{LOAD}\nb = self.sum(a, dim=2, keepdim=True)  # here", "an index or a dimension is out of range"),
     ("self.copy_async_wait_group(n)  # here", "allow_on_fly_groups must be an integer, got Var"),
+    ("b = math.log()  # here", "log expected at least 1 argument, got 0"),
     ("b = abs(n)  # here", "Python's abs does not work on values of a kernel"),
     # reduced dimensions
     (

@@ -316,8 +316,14 @@ def _check_scalar(kernel: str, name: str, annotation: Any, value: Any) -> Any:
         return _check_integer(kernel, name, annotation, value)
     found = number(value)
     if found is None:
-        raise InputError(f"{name} of {kernel} is {shown(value)}; it must be a number that fits {annotation.name}.")
+        fits = f"{annotation.name}{_or_pointer(name, annotation, value)}"
+        raise InputError(f"{name} of {kernel} is {shown(value)}; it must be a number that fits {fits}.")
     return found if annotation.is_float() else value
+
+
+def _or_pointer(name: str, annotation: Any, value: Any) -> str:
+    """For a tensor, which a `~` before the type would let in."""
+    return f", or annotate a pointer to a tensor with {name}: ~{annotation.name}" if _is_tensor(value) else ""
 
 
 def _check_integer(kernel: str, name: str, annotation: Any, value: Any) -> int:
@@ -329,7 +335,8 @@ def _check_integer(kernel: str, name: str, annotation: Any, value: Any) -> int:
     if found is None:
         raise InputError(
             f"{name} of {kernel} is {shown(value)}; it must be an integer, and {annotation.name} holds {low} to {high}"
-            f"{' in tilus, which computes with it in int64' * (annotation.name == 'uint64')}."
+            f"{' in tilus, which computes with it in int64' * (annotation.name == 'uint64')}"
+            f"{_or_pointer(name, annotation, value)}."
         )
     return found
 

@@ -42,7 +42,8 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"Cannot broadcast shape (\(.*?\)) and (\(.*?\)) \(op=(\w+?)(?:Inst)?\)",
-        r"\3 has tiles of shape \1 and \2; their extents must be equal, or 1 in one of them",
+        r"\3 has tiles of shape \1 and \2; their extents must be equal, or 1 in one of them (keepdim=True leaves 1 "
+        "of a dimension that is reduced)",
     ),
     (r"Trying to access variable without definition: (\w+)", r"the name `\1` is not defined"),
     (
@@ -69,8 +70,8 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "name",
     ),
     (
-        r"Layout shape does not match tensor shape: (\(.*?\)) vs (\(.*?\)) for rule AssignRule",
-        r"a register tensor is assigned one of another shape, \1 and \2; give it another name",
+        r"No thread group context found",
+        "self.attrs.warps is not set before the first instruction; set it first, as in self.attrs.warps = 4",
     ),
     (
         r"The script\.attrs\.(blocks|warps) is not set",
@@ -110,6 +111,16 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         r"\1 is for one whole warp; put it under `with self.single_warp():`",
     ),
     (
+        r"(?:The number of rows \()?shape\[-2\]\)? must be 32, 64, or 128, got (\d+)",
+        r"tilus 0.2.0 allocates tensor memory of 128 lanes alone, and this tile has \1; take one of 128 rows, which "
+        "four warps load",
+    ),
+    (
+        r"The number of threads in the current thread group must be 128",
+        "wgmma is for 128 threads, four neighbouring warps; set self.attrs.warps = 4, or to more and put "
+        "it under `with self.warp_group(0, 4):`",
+    ),
+    (
         r"The lane range (\d+) to (\d+) does not match the thread range (\d+) to (\d+)",
         r"the lanes \1 to \2 of tensor memory are for as many threads, and here are threads \3 to \4; do it with four "
         "warps, outside of single_warp",
@@ -129,6 +140,24 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "to a multiple of 4 bytes (an even k of 16-bit elements), and give an mma its B as b.transpose() of [n, k]",
     ),
     (r"(\w*Error: )?list (?:assignment )?index out of range", "an index or a dimension is out of range"),
+    (
+        r"tensor [<>=!]+ tensor could only be used in Tilus Script",
+        "Python's max, min and comparisons do not work on tiles; self.maximum(a, b) does, and self.where(a > b, a, b)",
+    ),
+    (
+        r"tensor_item_value requires tensor with a single element",
+        "a tensor of several elements stands where one is wanted, as one barrier; index it, as in full[stage]",
+    ),
+    (
+        r"TypeError: list indices must be integers or slices, not Var",
+        "a Python list is indexed by a variable of the kernel, which only tensors are; allocate barriers together, as "
+        "in full = self.mbarrier.alloc(counts=[1, 1]), and shared tensors with one more dimension",
+    ),
+    (
+        r"The shared tensor layout is not supported by TMA: Shared tensor: (\w+)\[(.*?)\].*",
+        r"TMA cannot copy a shared tensor of \1 and shape (\2) with the layout that it has here; for the tensor core "
+        "its rows must have a multiple of 32 bytes (16 elements of 16 bits)",
+    ),
     (r"unknown binary operator .*", "an operand or an index is no number of the kernel"),
     (
         r'Parameter "(\w+)" has no type annotation.*',

@@ -6,26 +6,25 @@ assertion. The reason is dug out here; the original stays the cause.
 
 from __future__ import annotations
 
-import difflib
-import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tilus.backends.codegen import CodeGenerationFailed
 from tilus.ir.inst import Instruction
-from tilus.ir.instructions import DotInst
+from tilus.ir.instructions import DotInst, ReduceInst
 from tilus.ir.layout.inference import verify_layouts
 from tilus.ir.layout.inference.inference import LayoutInferenceError
+from tilus.ir.stmt import AssignStmt
 from tilus.ir.tensor import RegisterTensor, SharedTensor, TMemoryTensor
 from tilus.ir.tools.verifier import Diagnostic, VerificationError
-from tilus.lang.script import Script
 from tilus.lang.transpiler.common import TilusProgramError
 
 from blackwell_matmul.frontend import phrases
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen, instructions, operands
-from blackwell_matmul.validation import said
+from blackwell_matmul.frontend.raised import chain, innermost, plain_reason
+from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen, instructions, operands, walk
+from blackwell_matmul.frontend.script_reasons import script_line, script_reason
 
 LONGEST_REASON = 400
 """Characters of a whole reason."""
@@ -38,10 +37,10 @@ def sentence(
     try:
         reason, line = _explain(error, recorder, codegen)
     except Exception:  # what a script put into tilus's tensors can make any word about them fail
-        reason, line = _plain_reason(error), None
+        reason, line = plain_reason(error), None
     if _forgot_super(error):
         reason, line = "its __init__ does not call super().__init__(), which must come first", _line_of_init(script_cls)
-    errors = _chain(error)
+    errors = chain(error)
     line = line or recorder.line_of_failure(errors) or _line_in_frames(errors, recorder)
     line = line or recorder.line_of_attribute(reason) or _line_in_script(script_cls, error)
     text = " ".join(reason.split()).rstrip(".:")
@@ -49,17 +48,9 @@ def sentence(
     return f"{script_cls.__name__} does not compile for {target}: {text} ({line})."
 
 
-def _chain(error: BaseException) -> list[BaseException]:
-    """The error and its causes, outermost first."""
-    errors = [error]
-    while errors[-1].__cause__ is not None:
-        errors.append(errors[-1].__cause__)
-    return errors
-
-
 def _explain(error: BaseException, recorder: Recorder, codegen: RecordingCodegen | None) -> tuple[str, Location | None]:
     if isinstance(error, TilusProgramError):
-        return _script_reason(error), _script_line(error)
+        return script_reason(error), script_line(error)
     if isinstance(error, VerificationError):
         diagnostic = error.diagnostics.diagnostics[0]
         return _diagnostic_reason(diagnostic), recorder.line_of(diagnostic.context)
@@ -67,13 +58,40 @@ def _explain(error: BaseException, recorder: Recorder, codegen: RecordingCodegen
         return _layout_reason(error, recorder)
     if isinstance(error, CodeGenerationFailed) and codegen is not None:
         return _emitter_reason(error, recorder, codegen)
-    if codegen is not None and codegen.contexts.tcgen05_ctx.allocated_tmemory_tensors and "dealloc" in str(error):
+    if codegen is not None and "dealloc" in str(error) and codegen.contexts.tcgen05_ctx.allocated_tmemory_tensors:
         return _tensor_memory_reason(recorder, codegen)
-    return _plain_reason(error), None
+    if codegen is not None and "has not been allocated yet" in str(error):
+        return _deallocated_reason(recorder, codegen)
+    unknown = _unknown_before_launch(error)
+    return _variable_reason(unknown, recorder) if unknown else (plain_reason(error), None)
+
+
+def _unknown_before_launch(error: BaseException) -> list[Any]:
+    """The variables that tilus names by their hints, where the launch needs what parameters alone give."""
+    text = str(error)
+    if text.startswith("Used variables") and (found := innermost(error, "lower_param_only_param", "illegal_vars")):
+        return list(found["illegal_vars"])
+    if text.startswith("Expression is not grid-inv") and (
+        found := innermost(error, "rewrite_to_grid_invariant", "self")
+    ):
+        return [var for var in found["used_vars"] if var not in found["self"].grid_invariants]
+    return []
+
+
+def _variable_reason(variables: Sequence[Any], recorder: Recorder) -> tuple[str, Location | None]:
+    var, body = variables[0], recorder.function.body if recorder.function is not None else None
+    name = recorder.name_of(var)
+    shown = f"`{name}`" if name else "a value"
+    known = "the grid, a global tensor or a view for TMA has its extents from it, before the kernel runs"
+    assignment = next((node for node in walk(body) if isinstance(node, AssignStmt) and node.var is var), None)
+    if assignment is None:
+        return f"{shown} is computed in the kernel, and {known}; compute those from parameters alone", None
+    value = f"give the new value a name of its own, as in `{name}_1: {getattr(var.type, 'name', 'int32')} = ...`"
+    return f"{shown} is assigned here, and {known}; {value}", recorder.line_of(assignment)
 
 
 def _forgot_super(error: BaseException) -> bool:
-    return any(isinstance(each, AttributeError) and each.name == "_attrs" for each in _chain(error))
+    return any(isinstance(each, AttributeError) and each.name == "_attrs" for each in chain(error))
 
 
 def _line_of_init(script_cls: Any) -> Location:
@@ -90,43 +108,6 @@ def _line_in_frames(errors: Sequence[BaseException], recorder: Recorder) -> Loca
             if line is not None:
                 return line
     return None
-
-
-def _script_reason(error: TilusProgramError) -> str:
-    """The message, or that of the exception behind tilus's one phrase for all others."""
-    causes = _chain(error)
-    if error.msg.startswith("Internal exception") and len(causes) > 1:
-        last = causes[-1]
-        if isinstance(last, NotImplementedError) and not said(last):
-            return phrases.untranslated(error.obj)
-        if isinstance(last, NotImplementedError) and isinstance(last.args[0], tuple):
-            return f"a call that returns {len(last.args[0])} values stands alone; give them names, as in `a, _ = ...`"
-        return phrases.told(str(last.msg)) if isinstance(last, TilusProgramError) else _plain_reason(last)
-    if error.msg.startswith("Unexpected assignee"):
-        return _assignee_reason(error)
-    return phrases.told(str(error.msg))
-
-
-def _assignee_reason(error: TilusProgramError) -> str:
-    """tilus names the type of what cannot be assigned; here the name, and whose it is."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_name == "process_name_assign" and "bound_value" in frame.f_locals:
-            name, value = frame.f_locals["name"], frame.f_locals["bound_value"]
-            if _is_global_of(error.file, name, value):
-                return f"`{name}` is also a global name of this file; tilus cannot assign it, so rename one of them"
-            what = f"a Python {type(value).__name__}, which tilus cannot assign again"
-            return f"`{name}` is {what}; declare it as a variable of the kernel, as in `{name}: int32 = ...`"
-    return phrases.told(str(error.msg))
-
-
-def _is_global_of(file: str, name: str, value: object) -> bool:
-    modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) == file]
-    return any(vars(module).get(name) is value for module in modules)
-
-
-def _script_line(error: TilusProgramError) -> Location | None:
-    line = getattr(error.obj, "lineno", None)
-    return None if line is None else Location(error.file, error.start_lineno + line - 1)
 
 
 def _diagnostic_reason(diagnostic: Diagnostic) -> str:
@@ -146,6 +127,10 @@ def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str
                 )
             values = ", ".join(_named(recorder, tensor) for tensor in operands(inst))
             way_out = "pass one of them through shared memory (store_shared, sync, load_shared)"
+            if isinstance(inst, ReduceInst) and not inst.keepdim:
+                way_out = f"keep the dimension, with keepdim=True, or {way_out}"
+            if any(isinstance(tensor, RegisterTensor) and not tensor.shape for tensor in inst.inputs):
+                way_out = "a reduction without dim leaves one number; name the dimension, as in dim=1, keepdim=True"
             what = type(inst).__name__.removesuffix("Inst")
             return f"{what} cannot work with the layouts of {values}; {way_out}", recorder.line_of(inst)
     if function is not None and "could infer" in str(error):
@@ -154,7 +139,7 @@ def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str
             values = ", ".join(dict.fromkeys(_named(recorder, tensor) for _, tensor in missing))
             way_out = "use it with a tensor that was loaded or multiplied, or give it one with self.annotate_layout"
             return f"no rule can infer a layout for {values}; {way_out}", recorder.line_of(missing[0][0])
-    return _plain_reason(error), None
+    return plain_reason(error), None
 
 
 def _without_layout(insts: list[Instruction]) -> Iterator[tuple[Instruction, Any]]:
@@ -168,7 +153,7 @@ def _without_layout(insts: list[Instruction]) -> Iterator[tuple[Instruction, Any
 def _named(recorder: Recorder, tensor: Any) -> str:
     shape = "x".join(str(extent) for extent in tensor.shape)
     dtype = getattr(tensor.dtype, "name", tensor.dtype)
-    return f"{recorder.name_of(tensor) or 'a tensor'} ({dtype} {shape})"
+    return f"{recorder.name_of(tensor) or 'a tensor'} ({dtype} {shape})".replace(" )", ")")
 
 
 def _emitter_reason(
@@ -177,7 +162,7 @@ def _emitter_reason(
     for inst in instructions(codegen.function):
         if codegen.resolve_inst_emitter(type(inst)) is None:
             return f"tilus has no code for {type(inst).__name__} on this target", recorder.line_of(inst)
-    return _plain_reason(error), None
+    return plain_reason(error), None
 
 
 def _tensor_memory_reason(recorder: Recorder, codegen: RecordingCodegen) -> tuple[str, Location | None]:
@@ -188,31 +173,19 @@ def _tensor_memory_reason(recorder: Recorder, codegen: RecordingCodegen) -> tupl
     return reason, next(iter(lines), None)
 
 
-def _plain_reason(error: BaseException) -> str:
-    if isinstance(error, AttributeError) and error.name is not None:
-        return _attribute_reason(error)
-    text = said(error)
-    if text and type(error).__module__ == "builtins" and isinstance(error, (KeyError, TypeError)):
-        return phrases.told(f"{type(error).__name__}: {text}")
-    if text:
-        return phrases.told(text)
-    if isinstance(error, NotImplementedError):
-        return phrases.untranslated(None)
-    frames = traceback.extract_tb(error.__traceback__)
-    rule = (frames[-1].line or "").removeprefix("assert ") if frames else ""
-    return phrases.told(f"tilus wants `{rule}`, which does not hold" if rule else type(error).__name__)
-
-
-def _attribute_reason(error: AttributeError) -> str:
-    """What has no such attribute, and which are near."""
-    owner = "self" if isinstance(error.obj, Script) else f"a {type(error.obj).__name__}"
-    near = difflib.get_close_matches(str(error.name), dir(error.obj), n=2)
-    return f"{owner} has no {error.name}" + (f"; it has {' and '.join(near)}" if near else "")
+def _deallocated_reason(recorder: Recorder, codegen: RecordingCodegen) -> tuple[str, Location | None]:
+    """codegen: stopped at the second dealloc of a tensor, which is the last instruction that it met."""
+    last = codegen.emitted[-1]
+    tensor = last.inputs[0]
+    same = [inst for inst in codegen.emitted[:-1] if isinstance(inst, type(last)) and inst.inputs[0] is tensor]
+    before = f" at line {line.line}" if same and (line := recorder.line_of(same[0])) else ""
+    reason = f"{_named(recorder, tensor)} has been deallocated before{before}; one tcgen05.dealloc goes with each alloc"
+    return reason, recorder.line_of(last)
 
 
 def _line_in_script(script_cls: type, error: BaseException) -> Location:
     """The deepest line of the script's own file that was running, else the line of `__call__`."""
     code: Any = script_cls.__call__.__code__
-    frames = [frame for cause in _chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
+    frames = [frame for cause in chain(error) for frame in traceback.extract_tb(cause.__traceback__)]
     own = [frame.lineno for frame in frames if frame.filename == code.co_filename]
     return Location(code.co_filename, (own[-1] if own else None) or code.co_firstlineno)

@@ -27,6 +27,8 @@ from tilus.lang.transpiler.builder import Scope
 
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.program import Location, SharedAllocation
+from blackwell_matmul.frontend.raised import Refusal
+from blackwell_matmul.frontend.written import Statements
 from blackwell_matmul.validation import shown
 
 BARRIER_BYTES = 8
@@ -257,6 +259,7 @@ class NamingTranspiler(Transpiler):
         self._places: list[SourcePlace] = []
         self._aliases: dict[str, str] = {}
         self._objects: IdentityMap[str] = IdentityMap()
+        self._statements = Statements(recorder.name_of)
 
     def transpile(self, script: Script, name2consts: Any, name2divisibility: Any) -> Function:
         # tilus declares scalar parameters before it visits the first statement
@@ -297,9 +300,13 @@ class NamingTranspiler(Transpiler):
         self._recorder.locate(self._stack[-1][-1], self._places[-1].line)
         output = getattr(inst_or_stmt, "output", None)
         if output is not None and not isinstance(output.dtype, DataType):
-            raise ValueError(f"{shown(output.dtype)} stands where tilus takes a type, as in float16 without quotes")
+            raise Refusal(f"{shown(output.dtype)} stands where tilus takes a type, as in float16 without quotes")
         if output is not None:
             self._recorder.text(output, self._places[-1].node, self._owner())
+        if isinstance(inst_or_stmt, Instruction):
+            fault = self._statements.fault(inst_or_stmt, self._places[-1].line)
+            if fault is not None:
+                raise Refusal(fault)
 
     def tensor_item_value(self, tensor: Tensor) -> Var:
         var = super().tensor_item_value(tensor)
@@ -308,6 +315,14 @@ class NamingTranspiler(Transpiler):
 
     def scope(self) -> Scope:
         return NamingScope(self)
+
+    def visit_Call(self, expr: ast.Call) -> Any:
+        if isinstance(expr.func, ast.Name) and expr.func.id == "print" and self.lookup("print") is None:
+            raise Refusal(
+                "print in a kernel prints while the kernel is compiled, once; self.printf('%d', x) prints numbers when "
+                "it runs, self.print_tensor('x', x) a tile"
+            )
+        return super().visit_Call(expr)
 
     def visit_Subscript(self, expr: ast.Subscript) -> Any:
         result = super().visit_Subscript(expr)

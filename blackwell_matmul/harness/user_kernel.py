@@ -249,7 +249,17 @@ def example_call(kernel: UserKernel, size: Sequence[int] | None) -> tuple[Any, .
     args = call_beside(kernel, kernel.example_args, *sizes)
     if not isinstance(args, (tuple, list)):
         raise InputError(f"example_args beside {kernel.name} returned {shown(args)}; it must return a tuple.")
+    _require_each(kernel, args)
     return tuple(args)
+
+
+def _require_each(kernel: UserKernel, args: Sequence[Any]) -> None:
+    """InputError where the kernel takes more arguments, or fewer."""
+    required = [name for name, each in kernel.parameters.items() if each.default is inspect.Parameter.empty]
+    if not len(required) <= len(args) <= len(kernel.parameters):
+        count = f"{len(required)} to " * (len(required) < len(kernel.parameters)) + str(len(kernel.parameters))
+        names = ", ".join(kernel.parameters)
+        raise InputError(f"{kernel.name} takes {count} arguments ({names}) but got {len(args)} from example_args.")
 
 
 @contextmanager

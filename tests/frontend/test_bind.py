@@ -109,6 +109,7 @@ def test_refusals_name_what_is_wrong_and_what_would_work() -> None:
         (2, 1, "must be of type bool"),
         (3, "fast", "must be of type float"),
         (4, ARRAY, "m of Scalars is an array"),
+        (4, ARRAY, "or annotate a pointer to a tensor with m: ~int32."),
         (4, 2**31, "int32 holds -2147483648 to 2147483647"),
         (5, 2, "bool holds 0 to 1"),
         (6, 1.5, "p of Scalars is 1.5; it must be a tensor, an array or an address"),

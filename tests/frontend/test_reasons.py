@@ -18,7 +18,7 @@ from blackwell_matmul.harness import user_kernel
 import_tilus()
 
 SCRIPT = """
-import tilus
+import math, tilus
 from tilus import RegisterTensor, boolean, float16, float32, int8, int32, uint32, void_p
 
 class Bad(tilus.Script):
@@ -48,6 +48,31 @@ with self.single_warp():
     self.tcgen05.mma(s_a, {b}, t_acc, enable_input_d=False)  # here
 self.tcgen05.dealloc(t_acc)
 """
+COPY = """
+s = self.shared_tensor(dtype=float16, shape=[2, 64, 32])
+b = self.mbarrier.alloc(counts=[1, 1])
+with self.single_warp():
+    self.tma.global_to_shared(src=g_x, dst=s[0], offsets=[0, 0], mbarrier=b[0])  # here
+"""
+WGMMA = """
+s_a = self.shared_tensor(dtype={dtype}, shape=[{m}, 64])
+s_b = self.shared_tensor(dtype={dtype}, shape=[{n}, 64])
+acc = self.register_tensor(dtype={acc}, shape=[{m}, {n}], init=0)
+self.wgmma.mma(s_a, s_b.transpose(), acc)  # here
+"""
+TOTAL = """
+x = self.load_global(g_x, offsets=[0, 0], shape=[64, {n}])
+total = self.register_tensor(dtype=float16, shape={total}, init=0.0)
+{statement}  # here
+"""
+
+
+def wgmma(m: int = 64, n: int = 32, dtype: str = "float16", acc: str = "float32") -> str:
+    return WGMMA.format(m=m, n=n, dtype=dtype, acc=acc)
+
+
+def total(statement: str, n: int = 64, total: str = "[64, 1]") -> str:
+    return TOTAL.format(statement=statement, n=n, total=total)
 
 
 def product(m: int = 64, n: int = 64, k: int = 32, b: str = "g_x", acc: str = "float32") -> str:
@@ -115,7 +140,18 @@ CASES: list[tuple[str, str]] = [
         MMA.format(k=64, b="s_b.transpose()").replace("mma(s_a,", "mma(t_acc,"),
         "tilus 0.2.0 has no code for an mma with A in tensor memory; put A into shared memory",
     ),
-    ("t = self.tcgen05.alloc(dtype=float32, shape=[100, 64])  # here", "must be 32, 64, or 128, got 100"),
+    (
+        "t = self.tcgen05.alloc(dtype=float32, shape=[100, 64])  # here",
+        "tilus 0.2.0 allocates tensor memory of 128 lanes alone, and this tile",
+    ),
+    (
+        "t = self.tcgen05.alloc(dtype=float32, shape=[64, 64])  # here",
+        "of 128 lanes alone, and this tile of (64, 64) has 64; take one of 128 rows, which four warps load",
+    ),
+    (
+        MMA.format(k=32, b="s_b.transpose()").replace("shape=[128, 64])", "shape=[128, 32])"),
+        "mma multiplies (128, 32) by (32, 64), which goes into an accumulator of (128, 64), and t_acc has shape",
+    ),
     ("t = self.tcgen05.alloc(dtype=float32, shape=[128, 700])  # here", "must be in the range [32, 512]"),
     (
         "t = self.tcgen05.alloc(dtype=float32, shape=[128, 64])\nwith self.single_warp():\n"
@@ -128,9 +164,31 @@ CASES: list[tuple[str, str]] = [
         "    self.tma.global_to_shared(src=g_x, dst=s, offsets=[0, 0], mbarrier=b[0])  # here",
         "is for one whole warp; put it under `with self.single_warp():`",
     ),
+    (
+        COPY.replace("dst=s[0]", "dst=s"),
+        "the copy is of a tile with 2 dimensions of g_x, and s has shape (2, 64, 32); index it, as in s[i]",
+    ),
+    (
+        COPY.replace("dst=s[0]", "dst=s[0][0]"),
+        "the copy is of a tile with 2 dimensions of g_x, and s[0][0] has shape (32,); say which with dims",
+    ),
+    (
+        COPY.replace("src=g_x, dst=s[0]", "src=s[0], dst=g_x"),
+        "this copy's src and dst are exchanged; src is what it reads",
+    ),
+    (
+        COPY.replace("offsets=[0, 0]", "offsets=[0, 0, 0]"),
+        "g_x has 2 dimensions and takes as many offsets, and here are 3",
+    ),
+    (COPY.replace("mbarrier=b[0]", "mbarrier=b"), "a tensor of several elements stands where one is wanted"),
     # names, calls and types
     (f"{LOAD}\nb = a * scale  # here", "the name `scale` is not defined"),
     ("a = self.load_globl(g_x, offsets=[0, 0], shape=[64, 32])  # here", "self has no load_globl; it has load_global"),
+    ("self.tcgen05.comit(1)  # here", "self.tcgen05 has no comit; it has commit"),
+    (
+        "s = self.shared_tensor(dtype=float16, shape=[64, 32])\nself.store_global(g_x, s, offsets=[0, 0])  # here",
+        "a shared tensor stands where a register tensor must",
+    ),
     (f"{LOAD}\nb = a.relu()  # here", "a RegisterTensor has no relu"),
     (
         "a = self.load_global(g_x, offset=[0, 0], shape=[64, 32])  # here",
@@ -154,8 +212,30 @@ CASES: list[tuple[str, str]] = [
     ),
     (f"{LOAD}\nb = self.sum(a, dim=2, keepdim=True)  # here", "an index or a dimension is out of range"),
     ("self.copy_async_wait_group(n)  # here", "allow_on_fly_groups must be an integer, got Var"),
+    (
+        "b = math.log()  # here",
+        "TypeError: ",
+    ),  # a function without a signature; its words are those of Python's version
     ("b = abs(n)  # here", "Python's abs does not work on values of a kernel"),
+    # reduced dimensions
+    (
+        total("total = total + self.sum(x, dim=1)"),
+        "total of line 16 has shape (64, 1) and is assigned (64, 64), broadcast from (64, 1) and (64,); self.sum(x, "
+        "dim=1) is without dimension 1; with keepdim=True it has shape (64, 1)",
+    ),
+    (total("total += self.sum(x, dim=1)"), "self.sum(x, dim=1) is without dimension 1; with keepdim=True it has shape"),
+    (total("total = self.max(x, dim=1)"), "self.max(x, dim=1) is without dimension 1; with keepdim=True it has shape"),
+    (total("total = total + self.sum(x, dim=1) * 2"), "with keepdim=True it has shape (64, 1)"),
+    (
+        total("total = total + self.sum(x, dim=1, keepdim=True)", total="[1, 64]"),
+        "total of line 16 has shape (1, 64) and is assigned (64, 64), broadcast from (1, 64) and (64, 1); give it",
+    ),
+    (total("x = x / self.sum(x, dim=1)", n=32), "or 1 in one of them (keepdim=True leaves 1 of a dimension that is"),
     # statements
+    (
+        "print('n', n)  # here",
+        "print in a kernel prints while the kernel is compiled, once; self.printf('%d', x) prints",
+    ),
     ("try:  # here\n    pass\nexcept Exception:\n    pass", "a kernel cannot have try"),
     ("self.printf(f'{n}')  # here", "a kernel cannot have an f-string"),
     ("a = 3\ndel a  # here", "a kernel cannot have del"),
@@ -174,11 +254,72 @@ CASES: list[tuple[str, str]] = [
     ),
     (
         f"{LOAD}\na = self.register_tensor(dtype=float16, shape=[64, 64], init=0.0)  # here",
-        "a register tensor is assigned one of another shape, (64, 64) and (64, 32)",
+        "a of line 14 has shape (64, 32) and is assigned (64, 64); give it another name, or make both of the same",
     ),
     (
         "i = 0\nfor j in range(n):\n    i = i + 1  # here",
         "declare it as a variable of the kernel, as in `i: int32 = ...`",
+    ),
+    # what is assigned, and where names end
+    (
+        "self.attrs.blocks = n\nn = n + 1  # here",
+        "`n` is assigned here, and the grid, a global tensor or a view for TMA has its extents from it",
+    ),
+    ("self.attrs.blocks = n\nn += 1  # here", "give the new value a name of its own, as in `n_1: int32 = ...`"),
+    ("self.attrs.blocks = [1, n]\nn = min(n, 1000)  # here", "`n` is assigned here, and the grid"),
+    (
+        "s = self.shared_tensor(dtype=float16, shape=[64, 32])\nn = n + 1  # here\n"
+        "g = self.global_view(x_ptr, dtype=float16, shape=[n, 64])\n"
+        "with self.single_warp():\n    self.tma.shared_to_global(s, g, offsets=[0, 0])",
+        "`n` is assigned here, and the grid, a global tensor or a view for TMA has its extents from it",
+    ),
+    ("m = m + 1  # here", "`m` is a constant parameter, which is not assigned again; give the new value a name"),
+    ("m += 64  # here", "of its own, as in `m_1: int32 = ...`"),
+    (
+        "phase = 0\nfor i in range(n):\n    phase ^= 1  # here",
+        "`phase` is a Python int, which tilus cannot assign again; declare it as a variable of the kernel, as in",
+    ),
+    ("on = True\nfor i in range(n):\n    on ^= True  # here", "as in `on: boolean = ...`"),
+    ("i: int32 = 0\ni |= 1  # here", "tilus has no `i |= 1`; `i = i | 1` may do"),
+    (f"i: int32 = 0\n{LOAD}\ni += a  # here", "`i` is a scalar variable, and a register tensor does not go into it"),
+    (
+        "r: int32 = self.blockIdx.x\ng = self.global_tensor(dtype=float16, shape=[r, 4], requires_clean=False)  # here",
+        "`r` is computed in the kernel, and the grid, a global tensor or a view for TMA has its extents from it",
+    ),
+    (
+        "for i in range(n):\n    r: int32 = i\nself.assume(r % 2 == 0)  # here",
+        "the name `r` is bound in the `for` at line 14 and ends with it; bind it before that block",
+    ),
+    ("with self.single_warp():\n    t = n + 1\nself.printf('%d', t)  # here", "is bound in the `with` at line 14"),
+    ("if n > 3:\n    t = n + 1\nself.printf('%d', t)  # here", "is bound in the `if` at line 14"),
+    ("for i in range(n):\n    self.sync()\nself.printf('%d', i)  # here", "is bound in the `for` at line 14"),
+    # arguments
+    (
+        f"{LOAD}\nb = max(a, 0.0)  # here",
+        "Python's max, min and comparisons do not work on tiles; self.maximum(a, b) does",
+    ),
+    (
+        f"{LOAD}\nb = self.maximum(a, 0.0)  # here",
+        "self.maximum takes a tensor as rhs, and here is a float; self.register_",
+    ),
+    (
+        "full = self.mbarrier.alloc(counts=[1])\nself.mbarrier.wait(full[0], parity=0)  # here",
+        "self.mbarrier.wait() got an unexpected keyword argument 'parity'; it takes barrier, phase, sem, scope",
+    ),
+    (f"{LOAD}.to()  # here", "RegisterTensor.to() missing 1 required positional argument: 'dtype'; it takes dtype"),
+    (
+        "full = self.mbarrier.alloc(counts=[1, 1])\nself.mbarrier.arrive(full)  # here",
+        "a tensor of several elements stands where one is wanted, as one barrier; index it, as in full[stage]",
+    ),
+    (
+        "full = [self.mbarrier.alloc(counts=1) for _ in range(2)]\nfor i in range(n):\n"
+        "    self.mbarrier.arrive(full[i])  # here",
+        "a Python list is indexed by a variable of the kernel, which only tensors are",
+    ),
+    (
+        "t = self.tcgen05.alloc(dtype=float32, shape=[128, 64])\nself.tcgen05.dealloc(t)\n"
+        "self.tcgen05.dealloc(t)  # here",
+        "t (float32 128x64) has been deallocated before at line 15; one tcgen05.dealloc goes with each alloc",
     ),
     # attributes of the launch
     ("self.attrs.blocks = None  # here", "self.attrs.blocks is not set; set it in __call__"),
@@ -187,13 +328,30 @@ CASES: list[tuple[str, str]] = [
     ("self.attrs.blocks = (1, 1, 1, 1)  # here", "more than three extents"),
 ]
 
+HOPPER_CASES: list[tuple[str, str]] = [
+    (
+        wgmma().replace("[64, 32], init", "[32, 64], init"),
+        "mma multiplies (64, 64) by (64, 32), which goes into an accumulator of (64, 32), and acc has shape (32, 64)",
+    ),
+    (wgmma(m=32), "wgmma works on multiples of 64 rows and 8 columns, and this product has (32, 32)"),
+    (wgmma(m=96), "wgmma works on multiples of 64 rows and 8 columns, and this product has (96, 32)"),
+    (wgmma(n=20), "wgmma works on multiples of 64 rows and 8 columns, and this product has (64, 20)"),
+    (wgmma(acc="int32"), "no instruction that multiplies float16 into int32; float16 or float32 works"),
+    (wgmma(dtype="int8"), "no instruction that multiplies int8 into float32; int32 works"),
+    (wgmma().replace(".transpose()", ""), "mma takes A of shape (m, k), B of (k, n) and D of (m, n), and these have"),
+    (
+        wgmma().replace("self.wgmma", "with self.single_warp():\n    self.wgmma"),
+        "wgmma is for 128 threads, four neighbouring warps; set self.attrs.warps = 4",
+    ),
+]
 
-def refusal(script: type) -> str:
+
+def refusal(script: type, target: str = "sm_100a") -> str:
     arguments = (64, 64, np.zeros(4, np.float16), np.zeros(4, np.float32))
     with pytest.raises(CompileError) as caught:
-        build(bind(script, arguments, target="sm_100a"), "sm_100a")
+        build(bind(script, arguments, target=target), target)
     text = str(caught.value)
-    assert text.startswith("Bad does not compile for sm_100a: ") and "\n" not in text
+    assert text.startswith(f"Bad does not compile for {target}: ") and "\n" not in text
     assert not re.search(r"Layout\(|<class|hidet|InstructionGroup|0x[0-9a-f]{6}|site-packages", text), text
     return text
 
@@ -204,10 +362,13 @@ def written(folder: Path, text: str) -> Any:
     return user_kernel.load(f"{file}:Bad").script_cls
 
 
-@pytest.mark.parametrize(("body", "words"), CASES, ids=[words[:40] for _, words in CASES])
-def test_a_refusal_says_what_is_wrong_and_the_statement(tmp_path: Path, body: str, words: str) -> None:
+TARGETED = [("sm_100a", *case) for case in CASES] + [("sm_90a", *case) for case in HOPPER_CASES]
+
+
+@pytest.mark.parametrize(("target", "body", "words"), TARGETED, ids=[words[:40] for *_, words in TARGETED])
+def test_a_refusal_says_what_is_wrong_and_the_statement(tmp_path: Path, target: str, body: str, words: str) -> None:
     text = SCRIPT + textwrap.indent(body, " " * 8) + "\n"
-    told = refusal(written(tmp_path, text))
+    told = refusal(written(tmp_path, text), target)
     assert words in told
     assert len(told) - len(str(tmp_path)) < 340
     (line,) = [number for number, each in enumerate(text.splitlines(), 1) if each.endswith("# here")]
@@ -219,6 +380,21 @@ def test_a_script_that_forgot_super(tmp_path: Path) -> None:
     told = refusal(written(tmp_path, text))
     assert "its __init__ does not call super().__init__(), which must come first" in told
     assert told.endswith(f"bad.py:{text.splitlines().index('    def __init__(self):') + 1}).")
+
+
+def test_a_script_that_sets_no_warps(tmp_path: Path) -> None:
+    text = SCRIPT.replace("        self.attrs.warps = 4\n", "")
+    told = refusal(written(tmp_path, text))
+    assert "self.attrs.warps is not set; set it in __call__, as in self.attrs.warps = 1" in told
+
+
+def test_a_script_that_sets_no_warps_before_an_instruction(tmp_path: Path) -> None:
+    text = (
+        SCRIPT.replace("        self.attrs.warps = 4\n", "")
+        + "        with self.single_warp():\n            self.sync()\n"
+    )
+    told = refusal(written(tmp_path, text))
+    assert "self.attrs.warps is not set before the first instruction; set it first, as in" in told
 
 
 def test_a_call_that_returns_several_values_needs_names(tmp_path: Path) -> None:

@@ -274,7 +274,16 @@ def test_a_reference_alone_replaces_the_check_of_a_matmul(write):
         ),
         (DOUBLE + "def example_args(m=1): return m", {"size": (1, 2, 3)}, "does not take M, N and K"),
         (DOUBLE + "def example_args(): return 7", {}, "example_args beside Double returned 7; it must return a tuple."),
-        (DOUBLE + "def example_args(): return 7, 8", {}, "Double takes 4 arguments (m, n, x_ptr, y_ptr) but got 2."),
+        (
+            DOUBLE + "def example_args(): return 7, 8",
+            {},
+            "Double takes 4 arguments (m, n, x_ptr, y_ptr) but got 2 from example_args.",
+        ),
+        (
+            DOUBLE + "def example_args(): return 7, 8, 9\ndef reference(m, n, x_ptr, y_ptr): return {}",
+            {},
+            "Double takes 4 arguments (m, n, x_ptr, y_ptr) but got 3 from example_args.",
+        ),
         (DOUBLE + "def example_args(): 1 / 0", {}, "my_kernel.py:20 raises ZeroDivisionError: division by zero."),
         (DOUBLE + "def example_args(): raise SystemExit", {}, "my_kernel.py:20 raises SystemExit."),
         (DOUBLE + ARGS + "def reference(*a): return a[3]", {}, "return a dict like {'y_ptr': tensor}."),

@@ -627,7 +627,7 @@ def barrier_address(first: int, count: int, name: str | None, location: Location
 
     def address(warp: Warp, index: int) -> int:
         if not 0 <= index < count:
-            message = f"index {index} leaves {name}, a register tensor of {count} barriers"
+            message = f"index {index} leaves {name}, which has {count} barrier{'s' * (count > 1)}"
             raise warp.cta.stop("out-of-bounds", message, location)
         return first + BARRIER_BYTES * index
 

@@ -18,10 +18,22 @@ class Mbarrier:
 
     expected: arrivals a phase needs. pending: arrivals it still lacks. tx_bytes: signed tx-count.
     A phase completes when both are zero; the next one then starts with `expected` pending arrivals.
+    announced: the bytes that this phase has been told to wait for, by the line that did.
     initialise: makes it, and its neighbours, in another CTA.
     """
 
-    __slots__ = ("address", "cta", "expected", "initialise", "location", "name", "pending", "phase", "tx_bytes")
+    __slots__ = (
+        "address",
+        "announced",
+        "cta",
+        "expected",
+        "initialise",
+        "location",
+        "name",
+        "pending",
+        "phase",
+        "tx_bytes",
+    )
 
     def __init__(
         self,
@@ -37,6 +49,7 @@ class Mbarrier:
         self.expected = self.pending = expected
         self.phase = 0
         self.tx_bytes = 0
+        self.announced: dict[Location | None, int] = {}
 
     def __str__(self) -> str:
         return f"{self.name}{self.cta.among_others}"
@@ -67,7 +80,7 @@ class Mbarrier:
     def _report_over_arrival(self, count: int, location: Location | None) -> None:
         message = (
             f"{self.name} gets {count} arrival(s) where phase {self.phase} lacked {self.pending}; it was initialised"
-            f" with a count of {self.expected}"
+            f" with a count of {self.expected}{self._advice(count)}"
         )
         alone = self.location if count > self.expected else None  # else it came too early, and that has a cause
         self.cta.grid.findings.add(
@@ -77,8 +90,17 @@ class Mbarrier:
             )
         )  # fmt: skip
 
+    def _advice(self, count: int) -> str:
+        """What works where every lane of a warp arrives, or a thread for several."""
+        if count <= self.expected:
+            return ""
+        lanes = count % 32 == 0 and self.expected < 32
+        one = "put the arrival under `with self.single_thread():`, or " if lanes else ""
+        return f"; {one}give it a count of {count}"
+
     def expect_tx(self, count_bytes: int, location: Location | None) -> None:
         """expect-tx: the phase also waits for that many bytes."""
+        self.announced[location] = self.announced.get(location, 0) + count_bytes
         self._add_tx(count_bytes, location)
 
     def complete_tx(self, count_bytes: int, location: Location | None) -> Iterator[int]:
@@ -96,6 +118,7 @@ class Mbarrier:
         if self.pending == 0 and self.tx_bytes == 0:
             self.phase += 1
             self.pending = self.expected
+            self.announced.clear()
             yield self.phase - 1
 
     def passed(self, parity: int) -> bool:

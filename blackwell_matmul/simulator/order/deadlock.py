@@ -243,6 +243,7 @@ def lacking(barrier: Mbarrier) -> list[str]:
 def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits) -> Iterator[str]:
     kinds = lacking(barrier)
     if barrier.tx_bytes:  # either side of the count may be the wrong one
+        yield _balance(barrier)
         kinds = [kind for kind in kinds if kind == "arrive"] + ["expect_tx", "complete_tx"]
     for kind in kinds:
         groups: dict[tuple[str, tuple[Warp, ...]], list[str]] = {}
@@ -254,6 +255,14 @@ def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits) -> I
         what = f"{WHAT[kind]} {barrier}"
         yield f"{what} come from {'; '.join(come)}" if come else f"no line of the kernel makes {what}"
         yield from (each.misses(barrier) for each in found if kind in each.kinds and each.leaves_out(barrier))
+
+
+def _balance(barrier: Mbarrier) -> str:
+    """The bytes that were announced, line by line, and those that came."""
+    lines = [f"{count_bytes} bytes are announced at {line}" for line, count_bytes in barrier.announced.items()]
+    came = sum(barrier.announced.values()) - barrier.tx_bytes
+    announced = ", ".join(lines) or "no bytes are announced"
+    return f"in phase {barrier.phase} of {barrier}, {announced}, and {came} have come"
 
 
 def _whereabouts(warps: Sequence[Warp], waits: Waits) -> str:

@@ -144,7 +144,9 @@ PAIRS = [
     Pair(TwoCtas, "reads the other's row", "read-of-another-cta"),
     Pair(TwoCtas, "writes the other's row", "written-by-two-ctas"),
     Pair(Bounds, "a shared row that is not there", "out-of-bounds", "", "shared"),
-    Pair(Bounds, "a barrier that is not there", "out-of-bounds", "", "register"),
+    Pair(
+        Bounds, "a barrier that is not there", "out-of-bounds", "", "register", says="leaves full, which has 4 barriers"
+    ),
     Pair(Bounds, "a view larger than the tensor", "out-of-bounds", "", "global"),
     Pair(Freed, "no wait", WRITTEN, "wait", "store", "copy"),
     Pair(Unwritten, "the wrong row", "uninitialised-read", "", "load"),

@@ -57,11 +57,21 @@ def test_too_few_arrivals(flags: dict[str, Any], lacks: str) -> None:
     assert "warp 0 waits" in found.message and "warp 1 waits" in found.message
 
 
-@pytest.mark.parametrize("flags, got", [({"count": 31}, (32, 31)), ({"arrivals": 2}, (64, 32))])
-def test_too_many_arrivals(flags: dict[str, Any], got: tuple[int, int]) -> None:
+ALONE = "put the arrival under `with self.single_thread():`, or "
+
+
+@pytest.mark.parametrize(
+    "flags, got, advice",
+    [
+        ({"count": 31}, (32, 31), f"; {ALONE}give it a count of 32"),
+        ({"arrivals": 2}, (64, 32), "a count of 32; give it a count of 64"),
+    ],
+)
+def test_too_many_arrivals(flags: dict[str, Any], got: tuple[int, int], advice: str) -> None:
     x, y = rows()
     found = finding(faulty(Handoff(**flags), 5, x, y), "mbarrier-over-arrival")
     assert f"full gets {got[0]} arrival(s) where phase 0 lacked {got[1]}" in found.message
+    assert found.message.endswith(advice)
     assert lines(found) == (line_of(Handoff, "arrive(full"), line_of(Handoff, "full = self.mbarrier.alloc"))
 
 

@@ -1,0 +1,150 @@
+"""What tilus takes without a word and refuses, if at all, far from the statement: tiles that do not fit each other.
+
+Asked of each instruction as the script is read, when its statement is known. A tile of a Hopper's tensor core fails as
+a layout, one in tensor memory as its allocation, and a reduced dimension that is gone at the next assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilus.hidet.ir.primitives.cuda.wgmma import WgmmaConfig
+from tilus.hidet.ir.type import data_type
+from tilus.hidet.ir.utils.broadcast_utils import broadcast_shape
+from tilus.ir.inst import Instruction
+from tilus.ir.instructions import AssignInst, ReduceInst
+from tilus.ir.instructions.cuda.cp_async_tensor import (
+    CopyAsyncTensorGlobalToSharedInst,
+    CopyAsyncTensorSharedToGlobalInst,
+)
+from tilus.ir.instructions.cuda.tcgen05 import Tcgen05AllocInst, Tcgen05MmaSSInst
+from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
+from tilus.ir.instructions.generic import ElementwiseBinaryBaseInst
+from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
+
+from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.program import Location
+
+WGMMA_TILE = 64, 8
+"""The steps of M and N: PTX ISA, "wgmma.mma_async: Matrix Shape"."""
+
+TENSOR_MEMORY_LANES = 128
+
+
+class Statements:
+    """The instructions of a script, in its order. name: what a script calls a tensor, or None."""
+
+    def __init__(self, name: Callable[[Any], str | None]) -> None:
+        self._name = name
+        self._reduced: IdentityMap[ReduceInst] = IdentityMap()
+        self._made: IdentityMap[tuple[Instruction, Location]] = IdentityMap()
+
+    def fault(self, inst: Instruction, line: Location) -> str | None:
+        """A sentence without its end, or None: nothing is known against the next instruction, of this line."""
+        if inst.output is not None:
+            self._made.setdefault(inst.output, (inst, line))
+        self._follow(inst)
+        if isinstance(inst, (AssignInst, ElementwiseBinaryBaseInst)):
+            return self._assigned(inst)
+        if isinstance(inst, WgmmaMmaSSInst):
+            return self._product(inst) or _wgmma_tile(*inst.inputs)
+        if isinstance(inst, Tcgen05MmaSSInst):
+            return self._product(inst) if inst.cta_group == 1 else None
+        if isinstance(inst, (CopyAsyncTensorGlobalToSharedInst, CopyAsyncTensorSharedToGlobalInst)):
+            return self._copy(inst)
+        return _allocated(inst) if isinstance(inst, Tcgen05AllocInst) else None
+
+    def _follow(self, inst: Any) -> None:
+        """Keep in mind what comes of a reduction whose dimension is gone."""
+        if isinstance(inst, ReduceInst) and not inst.keepdim:
+            self._reduced[inst.output] = inst
+        elif isinstance(inst, ElementwiseBinaryBaseInst) and inst.output is not None:
+            found = [self._reduced[tensor] for tensor in inst.inputs if tensor in self._reduced]
+            if found and inst.output not in self._reduced:
+                self._reduced[inst.output] = found[0]
+
+    def _assigned(self, inst: Any) -> str | None:
+        """A tile that goes into one of another shape."""
+        if isinstance(inst, AssignInst):
+            target, shape = inst.inputs[0], inst.inputs[1].shape
+        else:
+            target, shape = inst.output, broadcast_shape(*(tensor.shape for tensor in inst.inputs))
+        if not isinstance(target, RegisterTensor) or _ints(shape) == _ints(target.shape):
+            return None
+        name, (_, made) = self._name(target) or "a register tensor", self._made[target]
+        told = f"{name} of line {made.line} has shape {_ints(target.shape)} and is assigned {_ints(shape)}"
+        return f"{told}{self._broadcast(inst)}; {self._remedy(inst)}"
+
+    def _broadcast(self, inst: Any) -> str:
+        """Which shapes have become that of what is assigned."""
+        source = self._made[inst.inputs[1]][0] if isinstance(inst, AssignInst) else inst
+        parts = (
+            [_ints(tensor.shape) for tensor in source.inputs] if isinstance(source, ElementwiseBinaryBaseInst) else []
+        )
+        return f", broadcast from {' and '.join(map(str, parts))}" if len(set(parts)) > 1 else ""
+
+    def _remedy(self, inst: Any) -> str:
+        found = next((self._reduced[tensor] for tensor in inst.inputs if tensor in self._reduced), None)
+        if found is None:
+            return "give it another name, or make both of the same shape"
+        kept = [1 if dim == found.dim else extent for dim, extent in enumerate(_ints(found.inputs[0].shape))]
+        what = self._name(found.output) or f"a {found.op}"
+        return f"{what} is without dimension {found.dim}; with keepdim=True it has shape {tuple(kept)}"
+
+    def _product(self, inst: Any) -> str | None:
+        """An accumulator that is not of A's rows and B's columns."""
+        a, b, d = (_ints(tensor.shape) for tensor in inst.inputs)
+        if len({len(a), len(b), len(d), 2}) > 1 or a[1] != b[0] or d == (a[0], b[1]):
+            return None  # tilus's own sentence has the rest
+        name = self._name(inst.inputs[2]) or "the accumulator"
+        return f"mma multiplies {a} by {b}, which goes into an accumulator of {(a[0], b[1])}, and {name} has shape {d}"
+
+    def _copy(self, inst: Any) -> str | None:
+        """TMA from and to what it cannot, or a tile of another rank."""
+        into, out_of = inst.inputs
+        shared, outside = (into, out_of) if isinstance(inst, CopyAsyncTensorGlobalToSharedInst) else (out_of, into)
+        if isinstance(shared, GlobalTensor) and isinstance(outside, SharedTensor):
+            return "this copy's src and dst are exchanged; src is what it reads, dst what it writes"
+        if not (isinstance(shared, SharedTensor) and isinstance(outside, GlobalTensor)):
+            return None
+        tile, whole = self._name(shared) or "the shared tensor", self._name(outside) or "the global tensor"
+        if len(inst.offsets) != len(outside.shape):
+            counts = f"{len(outside.shape)} dimensions and takes as many offsets, and here are {len(inst.offsets)}"
+            return f"{whole} has {counts}"
+        rank = len(outside.shape) if inst.dims is None else len(inst.dims)
+        if len(shared.shape) == rank:
+            return None
+        wanted = f"the copy is of a tile with {rank} dimensions of {whole}, and {tile} has shape {_ints(shared.shape)}"
+        return f"{wanted}; index it, as in {tile}[i]" if len(shared.shape) > rank else f"{wanted}; say which with dims"
+
+
+def _wgmma_tile(a: Any, b: Any, d: Any) -> str | None:
+    """A tile or a type that no wgmma has."""
+    m, n = _ints(d.shape)
+    step_m, step_n = WGMMA_TILE
+    if m % step_m or n % step_n:
+        return f"wgmma works on multiples of {step_m} rows and {step_n} columns, and this product has ({m}, {n})"
+    types = {data_type(each.output_dtype).name: None for each in WgmmaConfig.all() if _multiplies(each, a, b)}
+    if not types or d.dtype.name in types:
+        return None
+    return f"wgmma has no instruction that multiplies {a.dtype.name} into {d.dtype.name}; {' or '.join(types)} works"
+
+
+def _multiplies(config: WgmmaConfig, a: Any, b: Any) -> bool:
+    return (config.a_input_dtype, config.b_input_dtype) == (a.dtype.short_name, b.dtype.short_name)
+
+
+def _allocated(inst: Any) -> str | None:
+    """A tile of fewer lanes than the one that tilus has code for."""
+    shape = _ints(inst.output.shape)
+    if shape[-2] == TENSOR_MEMORY_LANES:
+        return None
+    return (
+        f"tilus 0.2.0 allocates tensor memory of {TENSOR_MEMORY_LANES} lanes alone, and this tile of {shape} has "
+        f"{shape[-2]}; take one of {TENSOR_MEMORY_LANES} rows, which four warps load"
+    )
+
+
+def _ints(shape: Any) -> tuple[int, ...]:
+    return tuple(map(int, shape))

@@ -435,6 +435,8 @@ def test_a_form_is_said_in_words_and_named_in_the_result(capsys):
         ),
         (["v7", "--epilogue", "relu,gelu"], "epilogue names a second activation, gelu; give one."),
         (["v7", "--alpha", "x"], "--alpha is 'x'; it must be a number."),
+        (["v7", "--alpha", "inf"], "alpha is inf; it must be a finite number"),
+        (["v7", "--epilogue", "residual", "--beta", "nan"], "beta is nan; it must be a finite number"),
         (["v7", "--beta", "2"], "--beta is '2', for a residual, and there is none; add --epilogue residual."),
         (["v7", "--batch", "0"], "--batch is 0; it must be an integer from 1"),
         (["v7", "--out", "e4m3"], "--out is 'e4m3'; it must be one of fp16, bf16, fp32."),

@@ -213,6 +213,11 @@ def test_options_whose_placeholder_is_their_name_spell_it() -> None:
                 assert not shared or f"--{name}" in (option.default, *option.param_decls), (command.callback, name)
 
 
+def test_every_type_that_a_rung_takes_is_named(command):
+    for name in ("run", "check", "compile", "predict", "trace", "tune", "schedules"):
+        assert "fp16|bf16|e4m3|e5m2" in command(name, "--help")[1]
+
+
 def test_help_and_version(command):
     for argv in ([], ["--help"]):
         code, out, err = command(*argv)

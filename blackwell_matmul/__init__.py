@@ -7,7 +7,6 @@ neither torch nor tilus and touches no GPU.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -193,9 +192,11 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def _version() -> str:
+    from importlib import metadata  # takes as long as all else that is imported here
+
     try:
-        return importlib.metadata.version("blackwell-matmul")
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version("blackwell-matmul")
+    except metadata.PackageNotFoundError:
         return "0+unknown"
 
 

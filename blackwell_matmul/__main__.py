@@ -1,7 +1,31 @@
-"""`python -m blackwell_matmul` is the command line, also where its script is not on the PATH."""
+"""`python -m blackwell_matmul` is the command line, also where its script is not on the PATH.
 
+Ctrl-C while the command line is still imported ends it as later: one sentence, and the same exit code.
+"""
+
+import os
+import signal
 import sys
+from contextlib import suppress
 
-from blackwell_matmul.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Run this process's command line and return its exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    from blackwell_matmul.cli import main as run_line
+
+    return run_line()
+
+
+def _leave(*_: object) -> None:
+    """At once, with what `cli.main` says; nothing has begun, and an import that is broken off would show where."""
+    with suppress(OSError):
+        os.write(2, b"error: interrupted.\n")
+        if "--json" in sys.argv:
+            os.write(1, b'{"error": "interrupted."}\n')
+    os._exit(128 + signal.SIGINT)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -18,6 +18,8 @@ SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise"}
 MAJORS = {"a_major": ("k", "m"), "b_major": ("k", "n")}
 OUTPUTS = ("", "fp16", "bf16", "fp32")
 MAX_STRIDE = 2**31 - 1
+MAX_FACTOR = (2 - 2**-23) * 2.0**127
+"""The largest number of fp32, in which an epilogue computes."""
 LAYOUTS = {"tn": ("k", "k"), "nn": ("m", "k"), "tt": ("k", "n"), "nt": ("m", "n")}
 """a_major and b_major by cuBLAS's letters, A's first: t is A contiguous along k, and B along n; n the other way."""
 
@@ -45,10 +47,7 @@ class Epilogue:
         object.__setattr__(self, "activation", _one_of("activation", self.activation, ACTIVATIONS))
         object.__setattr__(self, "scale", _one_of("scale", self.scale, SCALES))
         for name in ("alpha", "beta"):
-            found = number(getattr(self, name))
-            if found is None:
-                raise InputError(f"{name} is {shown(getattr(self, name))}; it must be a number.")
-            object.__setattr__(self, name, float(found))
+            object.__setattr__(self, name, _factor(name, getattr(self, name)))
 
     def __str__(self) -> str:
         """What is not the default, such as "bias gelu"."""
@@ -127,6 +126,17 @@ class Form:
         fields = ((name, getattr(self, name)) for name in vars(self) if name != "epilogue")
         said = [f"{name}={value}" for name, value in fields if value != getattr(PLAIN, name)]
         return ", ".join(said + [str(self.epilogue)] * (self.epilogue != PLAIN.epilogue))
+
+
+def _factor(name: str, value: object) -> float:
+    found = number(value)
+    if found is None:
+        raise InputError(f"{name} is {shown(value)}; it must be a number.")
+    if not abs(found) <= MAX_FACTOR:  # NaN, too
+        raise InputError(
+            f"{name} is {shown(value)}; it must be a finite number, from -{MAX_FACTOR:.3g} to {MAX_FACTOR:.3g}."
+        )
+    return found
 
 
 def _one_of(name: str, value: object, offered: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from contextlib import redirect_stdout
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -212,6 +213,11 @@ def test_options_whose_placeholder_is_their_name_spell_it() -> None:
                 assert not shared or f"--{name}" in (option.default, *option.param_decls), (command.callback, name)
 
 
+def test_every_type_that_a_rung_takes_is_named(command):
+    for name in ("run", "check", "compile", "predict", "trace", "tune", "schedules"):
+        assert "fp16|bf16|e4m3|e5m2" in command(name, "--help")[1]
+
+
 def test_help_and_version(command):
     for argv in ([], ["--help"]):
         code, out, err = command(*argv)
@@ -236,15 +242,32 @@ def test_the_spinner_waits_and_needs_a_terminal(simulator, capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+COMMAND = (sys.executable, "-m", "blackwell_matmul")
+
+
 def test_a_reader_who_left_is_no_traceback():
     reader, writer = os.pipe()
     os.close(reader)
-    argv = [sys.executable, "-m", "blackwell_matmul", "run", "v1", "--size", "8", "8", "8"]
-    started = [subprocess.Popen([*argv, *more], stdout=writer, stderr=subprocess.PIPE) for more in ([], ["--json"])]
+    run = ["run", "v1", "--size", "8", "8", "8"]
+    lines = run, [*run, "--json"], ["--help"], ["run", "--help"], ["--version"], []
+    started = [subprocess.Popen([*COMMAND, *each], stdout=writer, stderr=subprocess.PIPE) for each in lines]
     os.close(writer)
     for process in started:
         _, err = process.communicate()
         assert (process.returncode, err) == (2, b"")
+
+
+def test_a_closed_stdout_is_refused_before_anything_runs():
+    closed = partial(os.close, 1)
+    done = subprocess.run([*COMMAND, "run", "v1", "--json"], stderr=subprocess.PIPE, text=True, preexec_fn=closed)
+    assert done.returncode == 2 and done.stderr.startswith("error: stdout is closed,")
+
+
+@pytest.mark.parametrize(("argv", "lost"), [(["run", "--help"], "v0?v7"), (["run", "v9\u2013"], "")])
+def test_a_terminal_of_ascii_gets_question_marks(argv, lost):
+    ascii_alone = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*COMMAND, *argv], capture_output=True, env=ascii_alone)
+    assert b"fault of" not in done.stderr and done.stdout.isascii() and lost.encode() in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -435,6 +458,8 @@ def test_a_form_is_said_in_words_and_named_in_the_result(capsys):
         ),
         (["v7", "--epilogue", "relu,gelu"], "epilogue names a second activation, gelu; give one."),
         (["v7", "--alpha", "x"], "--alpha is 'x'; it must be a number."),
+        (["v7", "--alpha", "inf"], "alpha is inf; it must be a finite number"),
+        (["v7", "--epilogue", "residual", "--beta", "nan"], "beta is nan; it must be a finite number"),
         (["v7", "--beta", "2"], "--beta is '2', for a residual, and there is none; add --epilogue residual."),
         (["v7", "--batch", "0"], "--batch is 0; it must be an integer from 1"),
         (["v7", "--out", "e4m3"], "--out is 'e4m3'; it must be one of fp16, bf16, fp32."),

@@ -44,6 +44,10 @@ def test_json_says_where_and_what(tmp_path, capsys):
         (["-o", "v2.html", "--cycles", "5", "x"], "END of --cycles"),
         (["-o", "v2.html", "--cycles", "9", "5"], "END more than START"),
         (["-o", "v2.html", "--cycles", "900000", "900001"], "the run is over after"),
+        (
+            ["-o", "v2.svg", "--cycles", "1", "2"],
+            "--cycles is 1 2, where nothing happens; there are events from cycle 2",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, words, why):

@@ -128,6 +128,30 @@ def test_a_simulation_in_several_processes_ends(start) -> None:
     assert json.loads(out) == {"error": "interrupted."} and err == "error: interrupted.\n"
 
 
+IMPORTING = """
+import os, runpy, signal, sys
+from importlib.machinery import PathFinder
+class Interrupted:
+    def find_spec(name, path, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), signal.SIGINT)
+        return PathFinder.find_spec(name, path, target)
+sys.meta_path.insert(0, Interrupted)
+sys.argv[1:] = {words}
+runpy.run_module("blackwell_matmul", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "out"),
+    [(["--help"], ""), (["run", "v1", "--json"], '{"error": "interrupted."}\n')],
+    ids=["for people", "as JSON"],
+)
+def test_ctrl_c_during_the_imports_is_one_sentence(start, words: list[str], out: str) -> None:
+    process = start("-c", IMPORTING.format(words=words)).process
+    assert process.communicate(timeout=60) == (out, "error: interrupted.\n") and process.returncode == 130
+
+
 POOL = """
 import multiprocessing, sys, time
 from blackwell_matmul import interrupts

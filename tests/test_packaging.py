@@ -107,7 +107,7 @@ def test_each_dependency_has_a_reason() -> None:
 
 def test_console_script_exists() -> None:
     module, _, function = PROJECT["scripts"]["blackwell-matmul"].partition(":")
-    tree = ast.parse((ROOT / module.replace(".", "/") / "__init__.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8"))
     assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 

@@ -29,7 +29,7 @@ from blackwell_matmul.cli import (
     tune_command,
     verify_command,
 )
-from blackwell_matmul.cli.output import as_text, complain
+from blackwell_matmul.cli.output import LEFT, as_text, complain, emit, stdout_is_there
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.errors import BlackwellMatmulError, EmulationError, SimulationError
 from blackwell_matmul.validation import spelled
@@ -46,12 +46,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (without the program's name; None: this process's own) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in words
+    if not stdout_is_there():
+        return complain(
+            "stdout is closed, and the result goes there; leave it open, or send it to a file.", LEFT, False
+        )
     try:
         say = partial(_complain_at_once, as_json)
         with interrupts.answered(say, last=argv is None) as came, terminal.plain_warnings():
             code = int(app(args=words, prog_name=PROGRAM, standalone_mode=False) or 0)
     except (KeyboardInterrupt, typer.Abort):
         code = interrupts.EXIT_CODE
+    except SystemExit:  # typer's, where it prints help and the reader has left
+        code = LEFT
     except Exception as error:
         if os.environ.get(TRACEBACK_VARIABLE):
             raise
@@ -100,7 +106,7 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         import blackwell_matmul
 
-        print(f"{PROGRAM} {blackwell_matmul.__version__}")
+        emit(f"{PROGRAM} {blackwell_matmul.__version__}")
         raise typer.Exit
 
 
@@ -137,7 +143,7 @@ def _root(
     error is a JSON object on stdout, too: {"error": "..."}.
     """
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        emit(context.get_help())
 
 
 for _command in (

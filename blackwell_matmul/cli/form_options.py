@@ -31,7 +31,7 @@ FORM_OPTIONS: Mapping[str, Any] = {
     "epilogue": _option("WORD,...", "bias, residual, scaled or scaled_rows, and an activation, such as gelu.", "none"),
     "alpha": _option("NUMBER", "What the product is multiplied by.", "1"),
     "beta": _option("NUMBER", "What the residual is multiplied by.", "1"),
-    "out": _option("fp16|bf16|fp32", "Element type of C.", "as A and B"),
+    "out": _option("fp16|bf16|fp32", "Element type of C.", "as A and B, or bf16 where they have 8 bits"),
     "batch": _option("INTEGER", "How many products.", "1"),
 }
 

@@ -15,6 +15,7 @@ import typer
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.problem import (
+    DTYPES,
     MAX_ORDERS,
     MAX_WORKERS,
     Problem,
@@ -89,8 +90,8 @@ Dtype = Annotated[
     str | None,
     typer.Option(
         "--dtype",
-        metavar="fp16|bf16",
-        help="Element type of A, B and C.",
+        metavar="|".join(DTYPES),
+        help="Element type of A and B, and of C, which is bf16 where they have 8 bits.",
         show_default="fp16",
         callback=checked(plain_dtype),
     ),

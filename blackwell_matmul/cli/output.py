@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
 
 Lines = Callable[[], "str | Iterable[RenderableType]"]
 Record = Callable[[], Mapping[str, object]]
+
+
+LEFT = 2
+"""The exit code where nobody reads the result."""
+
+
+def stdout_is_there() -> bool:
+    """And says what it can: a character that its encoding lacks is a question mark, as stderr shows an escape."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    return sys.stdout is not None
 
 
 def finish(as_json: bool, record: Record, lines: Lines, ok: bool = True) -> NoReturn:
@@ -56,4 +68,4 @@ def emit(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:  # the reader left: nobody to tell, and nothing may be left to flush at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(2) from None
+        raise typer.Exit(LEFT) from None

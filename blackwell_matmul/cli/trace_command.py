@@ -86,4 +86,11 @@ def _window(cycles: tuple[str, str] | None) -> tuple[int, int] | None:
 def _cut(timeline: Timeline, start: int, end: int) -> Timeline:
     if start >= timeline.end_cycles:
         raise InputError(f"--cycles starts at {start}; the run is over after {timeline.end_cycles:.0f} cycles.")
-    return timeline.between(start, end)
+    cut = timeline.between(start, end)
+    if not cut.events:
+        first = min(each.start_cycles for each in timeline.events)
+        last = max(each.end_cycles for each in timeline.events)
+        raise InputError(
+            f"--cycles is {start} {end}, where nothing happens; there are events from cycle {first:.0f} to {last:.0f}."
+        )
+    return cut

@@ -92,7 +92,7 @@ def tune(
 
     A candidate that hangs, crashes or is wrong is reported and never chosen.
 
-    Exit code 0: there is a winner, or an order. 1: there is no winner. 2: could not run.
+    Exit code 0: there is a winner, or an order. 1: there is none. 2: could not run.
     """
     problem = replace(options.problem_of(options.sizes_of(size), dtype), form=form.form, batches=form.batches)
     budget_s, most = options.integer("--budget", budget), options.integer("--predict", predict)
@@ -116,4 +116,4 @@ def _rank(kernel: str, problem: Problem, gpu: str, most: int, by: Predicting, as
         from blackwell_matmul.tuner import ranking
 
         found = ranking.rank(kernel, problem, gpu, most=most, progress=tell, **by)
-    finish(as_json, lambda: named(kernel, found.as_dict()), lambda: ranking_lines(found))
+    finish(as_json, lambda: named(kernel, found.as_dict()), lambda: ranking_lines(found), bool(found.predicted))

@@ -109,7 +109,8 @@ def _serves(program: Program, bound: Bound) -> str:
     """One sentence: which arguments are free, which are compiled in, what is assumed."""
     fixed = [f"{name} = {shown(value)}" for name, value in program.consts.items()]
     assumed = _assumed(program)
-    free = [name for name, value in bound.kernel_args.items() if not hasattr(value, "shape")]
+    pointers = {name for name, var in program.params if var.type.is_pointer()}
+    free = [name for name in bound.kernel_args if name not in pointers]
     conditions = [*fixed, *assumed]
     which = f"any {_listed(free)}" if free else "one size"
     return f"Serves {which}" + (f" with {_listed(conditions)}." if conditions else ".")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,8 +35,21 @@ def make_inputs(problem: Problem, seed: int = 0) -> Operands:
 
 
 def unfilled(problem: Problem) -> Operands:
-    """Tensors that nobody fills: address space, not memory."""
+    """Tensors that nobody fills: address space, not memory, so that they may be larger than this machine's."""
     return _operands(_Maker(problem))
+
+
+NO_RESERVE = 0x4000
+"""Linux's MAP_NORESERVE, which Python's mmap has from 3.13 on: without it more than there is of memory is refused."""
+
+
+def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor that takes memory only where somebody writes to it."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if sys.platform != "linux":
+        return torch.empty(shape, dtype=dtype)
+    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+    return torch.frombuffer(pages, dtype=dtype).view(*shape)
 
 
 def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
@@ -45,7 +60,8 @@ def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
     if problem.is_plain:
         return *sizes, *operands
     generator = None if seed is None else torch.Generator().manual_seed(plain_seed(seed + 1))
-    return *sizes, *operands, *_Maker(problem, generator).read_by_epilogue(), problem.batches
+    with _fitting(problem):
+        return *sizes, *operands, *_Maker(problem, generator).read_by_epilogue(), problem.batches
 
 
 def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
@@ -74,7 +90,7 @@ class _Maker:
 
     def values(self, shape: Sequence[int], dtype: torch.dtype, size: float = 1.0) -> torch.Tensor:
         if self.generator is None:
-            return torch.empty(shape, dtype=dtype)
+            return address_space(shape, dtype)
         made = torch.randn(shape, generator=self.generator, dtype=torch.float32, device=self.device)
         return made.mul_(size).to(dtype)
 
@@ -99,9 +115,10 @@ class _Maker:
         """C, full of NaN."""
         problem, dtype = self.problem, dtype_of_c(self.problem)
         shape = ((problem.batches,) if problem.batches > 1 else ()) + (problem.m, problem.columns)
-        made = torch.empty(shape, dtype=dtype, device=self.device)
-        if self.generator is not None:
-            made.fill_(math.nan)
+        if self.generator is None:
+            made = address_space(shape, dtype)
+        else:
+            made = torch.full(shape, math.nan, dtype=dtype, device=self.device)
         return spread(made, problem.form.c_stride, 0)
 
     def read_by_epilogue(self) -> tuple[object, ...]:
@@ -117,10 +134,16 @@ class _Maker:
 
 
 def _operands(make: _Maker) -> Operands:
-    try:
+    with _fitting(make.problem):
         return make.a(), make.b(), make.output()
-    except (MemoryError, RuntimeError):
-        raise _too_large(make.problem) from None
+
+
+@contextmanager
+def _fitting(problem: Problem) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, OSError, OverflowError, RuntimeError):  # of torch and of mmap
+        raise InputError(f"{problem} does not fit into this machine's memory; choose a smaller size.") from None
 
 
 def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:
@@ -136,10 +159,6 @@ def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:
         )
     room = lines.new_zeros(apart * (batches[0] if batches else 1) + count * step)
     return room.as_strided(lines.shape, (apart, step, 1)[-lines.dim() :]).copy_(lines)
-
-
-def _too_large(problem: Problem) -> InputError:
-    return InputError(f"{problem} does not fit into this machine's memory; choose a smaller size.")
 
 
 @contextmanager

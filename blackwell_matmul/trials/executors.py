@@ -85,11 +85,24 @@ def _dask_here() -> Iterator[Crew]:
     quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # it logs tracebacks where Ctrl-C ends it
     one_each = {"threads_per_worker": 1, "n_workers": os.cpu_count() or 1, **quiet}
     allowed = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
-    resource_tracker.ensure_running()  # whose start lets Ctrl-C through to the processes after it
+    _start_tracker()
     with import_module("dask").config.set(allowed), held():
         cluster = distributed.LocalCluster(**one_each)
     with cluster, _dask_at("dask", cluster.scheduler_address) as found:
         yield found
+
+
+def _start_tracker() -> None:
+    """Here, as its start lets Ctrl-C through to the processes after it; and without the warning for what a process
+    leaves that ends at once, as it takes that away by itself."""
+    before = os.environ.get("PYTHONWARNINGS")
+    quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
+    os.environ["PYTHONWARNINGS"] = f"{before},{quiet}" if before else quiet
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        os.environ.pop("PYTHONWARNINGS")
+        os.environ.update({} if before is None else {"PYTHONWARNINGS": before})
 
 
 @contextmanager

@@ -22,16 +22,13 @@ TAIL_BYTES = 256
 """What is looked at to see whether a file is the one that was read, with rows added, or was written anew."""
 
 
-class RowFile:
-    """fields: those that name a trial, of each row. Iterating gives the rows that were there at the last look."""
+class Rows:
+    """In memory alone. fields: those that name a trial, of each row. Iterating gives the rows that were there at the
+    last look."""
 
-    def __init__(self, path: Path, fields: Iterable[str]) -> None:
-        self.path, self.fields = path, tuple(fields)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(f"{path}.lock")
+    def __init__(self, fields: Iterable[str]) -> None:
+        self.fields = tuple(fields)
         self._rows: dict[str, Row] = {}
-        self._read_bytes, self._tail = 0, b""
-        self.read()
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows.values())
@@ -46,21 +43,45 @@ class RowFile:
         """How many of these are there, by `name_of`."""
         return len(self._rows.keys() & names)
 
+    def name_of(self, row: Mapping[str, Any]) -> str:
+        return json.dumps([row[field] for field in self.fields], sort_keys=True)
+
+    def kept(self, names: Set[str]) -> str:
+        """What a run that is broken off says, of so many trials."""
+        return "nothing is kept, as no file was named"
+
+    def read(self) -> None:
+        """What others have added since."""
+
+    def add(self, row: Row) -> None:
+        """Unless another run has added the same trial's."""
+        self._rows[self.name_of(row)] = row
+
+
+class RowFile(Rows):
+    """And in a file."""
+
+    def __init__(self, path: Path, fields: Iterable[str]) -> None:
+        super().__init__(fields)
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(f"{path}.lock")
+        self._read_bytes, self._tail = 0, b""
+        self.read()
+
     def count_now(self, names: Set[str]) -> int:
         """In the file as it is, without its lock: an interrupt may have come between a row's writing and its count."""
         whole, _, _ = self.path.read_bytes().rpartition(b"\n")
         return len({self.name_of(self._row(line)) for line in filter(bytes.strip, whole.splitlines())} & names)
 
-    def name_of(self, row: Mapping[str, Any]) -> str:
-        return json.dumps([row[field] for field in self.fields], sort_keys=True)
+    def kept(self, names: Set[str]) -> str:
+        return f"{self.count_now(names)} of {len(names)} trials are kept in {self.path}"
 
     def read(self) -> None:
-        """What others have added since."""
         with self._opened():
             pass
 
     def add(self, row: Row) -> None:
-        """Unless another run has added the same trial's."""
         with self._opened() as file:
             if row not in self:
                 file.write(_line(row))

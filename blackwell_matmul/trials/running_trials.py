@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -23,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.trials.executors import PROCESSES, Crew, crew
-from blackwell_matmul.trials.row_file import Row, RowFile
+from blackwell_matmul.trials.row_file import Row, RowFile, Rows
 from blackwell_matmul.validation import spelled
 
 T = TypeVar("T")
@@ -46,17 +47,19 @@ class Job(Generic[T]):
 
 
 def run(
-    job: Job[T], file: Path, executor: str = PROCESSES, until_s: float = math.inf, quiet: bool = False
+    job: Job[T], file: Path | None, executor: str = PROCESSES, until_s: float = math.inf, quiet: bool = False
 ) -> list[Row]:
-    """The rows of the job's trials, those that were there among them, in the job's order. until_s: on the clock of
-    time.monotonic; what has not begun by then is left."""
+    """The rows of the job's trials, those that were there among them, in the job's order. file: None keeps none.
+    until_s: on the clock of time.monotonic; what has not begun by then is left."""
     started = crew(executor)  # refused before there is a file
     if not job.trials:
         return []
-    rows = RowFile(file, job.name(job.trials[0]))
+    fields = job.name(job.trials[0])
+    rows = Rows(fields) if file is None else RowFile(file, fields)
     campaign = _Campaign(job, rows, until_s)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with keeping(campaign.kept), Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+    said = nullcontext() if file is None else keeping(campaign.kept)
+    with said, Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
         task = bar.add_task(job.what, total=len(job.trials))
         campaign.tell = lambda: bar.update(task, completed=campaign.count())
         while campaign.is_left():
@@ -69,7 +72,7 @@ def run(
 class _Campaign(Generic[T]):
     """What a run has before it. suspects: trials whose worker died; alone: the one that is tried again."""
 
-    def __init__(self, job: Job[T], rows: RowFile, until_s: float) -> None:
+    def __init__(self, job: Job[T], rows: Rows, until_s: float) -> None:
         self._job, self._rows, self._until_s = job, rows, until_s
         self._names = {rows.name_of(job.name(trial)) for trial in job.trials}
         self._pending = deque(random.sample(job.trials, len(job.trials)))
@@ -79,8 +82,7 @@ class _Campaign(Generic[T]):
         self.tell: Callable[[], None] = lambda: None
 
     def kept(self) -> str:
-        count = self._rows.count_now(self._names)
-        return f"{count} of {len(self._job.trials)} trials are kept in {self._rows.path}"
+        return self._rows.kept(self._names)
 
     def count(self) -> int:
         return self._rows.count(self._names)

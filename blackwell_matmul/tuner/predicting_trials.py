@@ -5,9 +5,7 @@ A kernel in a file of the user's is at the same path on each machine.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,9 +68,7 @@ def predicted_by(
     trials = [PredictionTrial(kernel.source, gpu.name, problem, spelled(pins), code) for pins in asked]
     job = Job("predicting", trials, PredictionTrial.predict, PredictionTrial.name)
     tell(f"predicting {len(trials)} candidates by {by.executor or PROCESSES}")
-    with ExitStack() as stack:
-        rows = by.rows or Path(stack.enter_context(tempfile.TemporaryDirectory()), "predicted.jsonl")
-        found = run(job, rows, by.executor or PROCESSES, until_s, quiet=True)
+    found = run(job, by.rows, by.executor or PROCESSES, until_s, quiet=True)
     ends = {row["schedule"]: _ended(row) for row in found}
     return {number: ends[trial.schedule] for number, trial in enumerate(trials) if trial.schedule in ends}
 

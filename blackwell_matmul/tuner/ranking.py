@@ -56,6 +56,10 @@ class Ranking:
     seconds: float
     measured: bool = False
 
+    @property
+    def predicted(self) -> tuple[Ranked, ...]:
+        return tuple(row for row in self.rows if row.predicted_us is not None)
+
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "problem": self.problem.as_dict()}
 

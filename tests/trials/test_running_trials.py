@@ -110,7 +110,7 @@ from blackwell_matmul.trials.running_trials import run
 from blackwell_matmul.trials.scripts import script
 
 def main() -> None:
-    run(job(Path(sys.argv[0]).parent / "ran", 6, sleeps=3), Path(sys.argv[0]).parent / "rows.jsonl", EXECUTOR)
+    run(job(Path(sys.argv[0]).parent / "ran", 6, sleeps=3), FILE, EXECUTOR)
 
 if __name__ == "__main__":
     script(main)
@@ -126,10 +126,27 @@ def test_ctrl_c_ends_soon_and_says_what_is_kept(folder: Path, file: Path, execut
     assert told.splitlines()[-1] == last and "Traceback" not in told
 
 
-def interrupted(folder: Path, executor: str, seen: Callable[[], bool]) -> str:
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_ctrl_c_says_nothing_of_a_file_that_nobody_named(folder: Path) -> None:
+    pytest.importorskip("distributed")
+    told = interrupted(folder, "dask", lambda: bool(runs(folder, 3)), file="None")
+    assert told.splitlines()[-1] == "error: interrupted." and "resource_tracker" not in told
+
+
+def test_without_a_file_the_rows_are_only_returned(folder: Path) -> None:
+    assert run(job(folder, 12), None, "cheap_trials:two_threads", quiet=True) == SQUARES[:12]
+    assert list(folder.parent.iterdir()) == [folder]
+    with pytest.raises(UnsupportedError, match=r"'a fault'; nothing is kept, as no file was named\.$"):
+        run(job(folder, 8, raises=3), None, "cheap_trials:two_threads", quiet=True)
+
+
+ROWS = 'Path(sys.argv[0]).parent / "rows.jsonl"'
+
+
+def interrupted(folder: Path, executor: str, seen: Callable[[], bool], file: str = ROWS) -> str:
     """What a script tells that gets a Ctrl-C once it is seen to be so far."""
     script = folder.parent / "script.py"
-    script.write_text(SCRIPT.replace("EXECUTOR", repr(executor)))
+    script.write_text(SCRIPT.replace("EXECUTOR", repr(executor)).replace("FILE", file))
     paths = os.pathsep.join((str(HERE), str(HERE.parents[1])))
     started = subprocess.Popen(
         [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": paths}, start_new_session=True,

@@ -183,6 +183,12 @@ def test_a_gpu_that_is_not_here_gets_an_order_and_nothing_is_measured(instant, c
         assert "50.0%" in out and "nobody knows." in out and "cannot run" in out
 
 
+def test_without_any_prediction_there_is_no_order_and_the_exit_code_says_so(instant, command):
+    code, out, _ = command("v1", "--size", "512", "512", "512", "--gpu", "b200", "--predict", "1")
+    assert code == 1 and "1 not predicted: nobody knows." in out
+    assert "none of them predicted, so there is no order." in out and "--predict takes more" not in out
+
+
 def test_an_order_by_the_model_itself(monkeypatch):
     told = []
     found = rank("v0", Problem(256, 256, 128), "B200", most=2, progress=told.append)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
+from blackwell_matmul.gpus import gpu_named
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,6 +19,10 @@ COLUMNS = (
     Column("held by"),
     Column("schedule", long="wraps"),
 )
+SHARES = (
+    "tensor cores: for how much of the time those of all {sms} SMs multiply, on average; memory: how much of what it "
+    "delivers at most. The sentences below are about one SM that has work."
+)
 
 
 def prediction_lines(predictions: Sequence[tuple[str, Prediction]]) -> Iterator[RenderableType]:
@@ -26,6 +31,7 @@ def prediction_lines(predictions: Sequence[tuple[str, Prediction]]) -> Iterator[
 
     yield Text(f"predicted for {predictions[0][1].gpu}, not measured", "bold")
     yield table(COLUMNS, [TableRow(_cells(name, each)) for name, each in predictions])
+    yield Text(SHARES.format(sms=gpu_named(predictions[0][1].gpu).sm_count), "dim")
     for name, each in predictions:
         for sentence in each.explanation:
             yield Padding(Text(f"{name}: {sentence}"), (0, 0, 0, 2))

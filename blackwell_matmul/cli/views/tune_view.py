@@ -79,7 +79,7 @@ def _left_out(rows: Sequence[Ranked]) -> Iterator[RenderableType]:
 def ranking_lines(ranking: Ranking) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    told = [row for row in ranking.rows if row.predicted_us is not None]
+    told = ranking.predicted
     yield Text(f"{ranking.kernel} {ranking.problem} on {ranking.gpu}, predicted; nothing was measured", style="bold")
     if told:
         yield table(PREDICTED_COLUMNS, (_ranked(row, told[0]) for row in told[:SHOWN]))
@@ -95,7 +95,10 @@ def _not_shown(ranking: Ranking, told: int) -> Iterator[RenderableType]:
     for reason, count in alike(reasons):
         yield Text(printable(f"  {count} {reason}"), style="dim")
     schedules = len(ranking.rows) + sum(ranking.refused.values())
-    yield Text(f"{schedules} schedules, {told} predicted in {ranking.seconds:.0f} s; --predict takes more of them.")
+    if told:
+        yield Text(f"{schedules} schedules, {told} predicted in {ranking.seconds:.0f} s; --predict takes more of them.")
+    else:
+        yield Text(f"{schedules} schedules, none of them predicted, so there is no order.", "bold red")
 
 
 def _ranked(row: Ranked, first: Ranked) -> TableRow:

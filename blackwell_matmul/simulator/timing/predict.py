@@ -84,7 +84,7 @@ class Prediction(OneLine):
         times = {"predicted us": f"{self.time_us:.1f}", "cycles": f"{self.cycles:,.0f}", "GHz": f"{self.ghz:.2f}"}
         speed = {
             "TFLOPS": None if self.tflops is None else f"{self.tflops:,.1f}",
-            "tensor cores": f"{self.tensor_utilisation:.0%}",
+            "tensor cores, of all SMs": f"{self.tensor_utilisation:.0%}",
         }
         memory = {"memory": f"{self.memory_utilisation:.0%}", "CTAs on an SM": self.resident}
         return {**known, **times, **speed, **memory, "held by": self.bound, "why": " ".join(self.explanation)}

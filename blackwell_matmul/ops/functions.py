@@ -76,7 +76,9 @@ def linear(
 
     activation: "none", "relu", "gelu", "gelu_tanh", "silu", or "swiglu": column j is silu(column 2j) * (column 2j + 1),
     and the result has n / 2 columns. Where a gradient is wanted, torch applies the activation, which needs what it was
-    applied to. Raises InputError for what does not fit, UnsupportedError where no kernel runs.
+    applied to.
+
+    Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
     check_tensors(x=x, w=w, **{name: t for name, t in (("bias", bias), ("residual", residual)) if t is not None})
     if w.dim() != 2 or x.dim() < 1 or x.shape[-1] != w.shape[1]:
@@ -140,8 +142,11 @@ def scaled_mm(
 ) -> Tensor:
     """scale_a * scale_b * (a[m, k] @ b[k, n]) + bias for 8-bit floats, as torch._scaled_mm.
 
-    a is contiguous along k, and so is b (`w.T`). scales: float32, one number each, or [m, 1] and [1, n]. out_dtype:
-    bfloat16 where nobody says, float16 or float32. bias has that type.
+    a, b: contiguous along k, as `w.T` is; any other is copied, as `copies` says. scale_a, scale_b: float32, one number
+    each, or [m, 1] and [1, n]. bias: [n], of the type of the result. out_dtype: bfloat16 where nobody says, float16 or
+    float32.
+
+    There are no gradients.
     """
     check_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b, **({} if bias is None else {"bias": bias}))
     if out_dtype is not None:

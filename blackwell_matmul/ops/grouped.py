@@ -67,10 +67,19 @@ def shape_of(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
     return *outer, w.shape[-1]
 
 
+def _check_ends(offs: Tensor, rows: int) -> None:
+    """Where they are known; on a GPU nobody waits to look at them."""
+    ends = [0, *offs.tolist(), rows]
+    if any(end < before for before, end in zip(ends, ends[1:])):
+        raise InputError(f"offs is {offs.tolist()} for {rows} rows; the ends ascend from 0 to {rows} at most.")
+
+
 def run(x: Tensor, w: Tensor, offs: Tensor, simulate: bool = False) -> Tensor:
     """Without gradients."""
     shape = shape_of(x, w, offs)
     gpu = gpu_of(x, simulate, "grouped_matmul", "x")
+    if simulate:
+        _check_ends(offs, x.shape[1] if w.dim() == 2 else x.shape[0])
     if 0 in shape or x.shape[1] == 0 or offs.shape[0] == 0:
         return x.new_zeros(shape)
     x, w, offs = x.detach(), w.detach(), offs.contiguous()

@@ -19,9 +19,10 @@ from blackwell_matmul.ops.operand_checks import check_operands, check_tensors
 
 
 def copies(a: Tensor, b: Tensor) -> list[str]:
-    """The copies that `matmul(a, b)` makes before its kernel, one sentence each; empty if it reads both as they are."""
+    """The copies that `matmul(a, b)`, or `scaled_mm` of 8 bits, makes before its kernel, one sentence each; empty if it
+    reads both as they are."""
     check_tensors(a=a, b=b)
-    check_operands(a, b)
+    check_operands(a, b, scaled=a.element_size() == 1)
     return [sentence for name, x in (("a", a), ("b", b.mT)) if (sentence := _why_copied(name, x))]
 
 

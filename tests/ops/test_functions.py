@@ -77,6 +77,9 @@ def test_copies_are_told():
     a, w = matrix(40, 64), matrix(72, 64)
     assert placing.copies(a, w.T) == placing.copies(a, w.T.contiguous()) == placing.copies(transposed(a), w.T) == []
     assert placing.copies(torch.cat([a, a], 1)[:, 8:72], w.T) == placing.copies(a[None].expand(3, 40, 64)[0], w.T) == []
+    small, wide = a.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn)
+    assert placing.copies(small, wide.T) == []
+    assert "8 bits" in placing.copies(small, wide.T.contiguous())[0]
     odd = placing.copies(matrix(4, 7), matrix(8, 7).T)
     assert len(odd) == 2 and "(64 bytes): its lines are 14 bytes apart, which is no multiple of 16" in odd[0]
     assert odd[1].startswith("b with shape (7, 8) and strides (1, 7) is copied (128 bytes)")

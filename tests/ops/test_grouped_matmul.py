@@ -193,3 +193,11 @@ def test_the_kernel_is_the_gpus(gpu, kernel):
 def test_a_gpu_without_a_kernel_is_named():
     with pytest.raises(UnsupportedError, match=r"no kernel for RTX 5090 \(sm_120a\) yet; it has some for sm_100a"):
         grouped._kernel(gpus.GPUS["RTX 5090"], "grouped", "GroupedMatmul")
+
+
+@pytest.mark.parametrize("ends", [[5, 4, 32], [-5, 6, 32], [5, 20, 40]])
+def test_ends_that_do_not_ascend_in_the_rows_are_refused_where_they_are_known(ends):
+    x, w = torch.zeros(32, 16).half(), torch.zeros(3, 16, 8).half()
+    for operands in ((x, w), (x.T, torch.zeros(32, 8).half())):
+        with pytest.raises(InputError, match=r"offs is \[.*\] for 32 rows; the ends ascend from 0 to 32 at most\."):
+            grouped_matmul(*operands, torch.tensor(ends).int(), simulate=True)

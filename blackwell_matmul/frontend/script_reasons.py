@@ -147,10 +147,8 @@ def _argument_reason(call: Mapping[str, Any]) -> str | None:
     for name, value in bound.arguments.items():
         wanted = str(getattr(function, "__annotations__", {}).get(name, ""))
         if "Tensor" in wanted and not isinstance(value, Tensor):
-            made = "; self.register_tensor(dtype=..., shape=[...], init=...) makes one" * isinstance(
-                value, (int, float)
-            )
-            return f"{_spelled(function)} takes a tensor as {name}, and here is a {kind(value)}{made}"
+            numbers = "; operators take numbers, and self.where(x > 0.0, x, 0.0)" * isinstance(value, (int, float))
+            return f"{_spelled(function)} takes a tensor as {name}, and here is a {kind(value)}{numbers}"
     return None
 
 

@@ -72,16 +72,17 @@ class Statements:
             target, shape = inst.output, broadcast_shape(*(tensor.shape for tensor in inst.inputs))
         if not isinstance(target, RegisterTensor) or _ints(shape) == _ints(target.shape):
             return None
-        name, (_, made) = self._name(target) or "a register tensor", self._made[target]
-        told = f"{name} of line {made.line} has shape {_ints(target.shape)} and is assigned {_ints(shape)}"
+        name = self._name(target) or "a register tensor"
+        at = f" of line {self._made[target][1].line}" if target in self._made else ""
+        told = f"{name}{at} has shape {_ints(target.shape)} and is assigned {_ints(shape)}"
         return f"{told}{self._broadcast(inst)}; {self._remedy(inst)}"
 
     def _broadcast(self, inst: Any) -> str:
         """Which shapes have become that of what is assigned."""
-        source = self._made[inst.inputs[1]][0] if isinstance(inst, AssignInst) else inst
-        parts = (
-            [_ints(tensor.shape) for tensor in source.inputs] if isinstance(source, ElementwiseBinaryBaseInst) else []
-        )
+        source = self._made.get(inst.inputs[1], (None,))[0] if isinstance(inst, AssignInst) else inst
+        if not isinstance(source, ElementwiseBinaryBaseInst):
+            return ""
+        parts = [_ints(tensor.shape) for tensor in source.inputs]
         return f", broadcast from {' and '.join(map(str, parts))}" if len(set(parts)) > 1 else ""
 
     def _remedy(self, inst: Any) -> str:

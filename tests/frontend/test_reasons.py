@@ -300,7 +300,7 @@ CASES: list[tuple[str, str]] = [
     ),
     (
         f"{LOAD}\nb = self.maximum(a, 0.0)  # here",
-        "self.maximum takes a tensor as rhs, and here is a float; self.register_",
+        "self.maximum takes a tensor as rhs, and here is a float; operators take numbers,",
     ),
     (
         "full = self.mbarrier.alloc(counts=[1])\nself.mbarrier.wait(full[0], parity=0)  # here",

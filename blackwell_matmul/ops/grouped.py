@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 from typing import Any
 
 import torch
@@ -70,7 +71,7 @@ def shape_of(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
 def _check_ends(offs: Tensor, rows: int) -> None:
     """Where they are known; on a GPU nobody waits to look at them."""
     ends = [0, *offs.tolist(), rows]
-    if any(end < before for before, end in zip(ends, ends[1:])):
+    if any(end < before for before, end in itertools.pairwise(ends)):
         raise InputError(f"offs is {offs.tolist()} for {rows} rows; the ends ascend from 0 to {rows} at most.")
 
 

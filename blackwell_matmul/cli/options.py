@@ -64,14 +64,31 @@ def known_executor(name: str) -> str:
     return known(name)
 
 
-def timed_gpu(name: str) -> str:
-    from blackwell_matmul.gpu_figures import figures_of
+def known_timed_gpu(name: str) -> str:
+    from blackwell_matmul.gpu_figures import timed_gpu
 
-    figures_of(name)
-    return name
+    return timed_gpu(name)
 
 
-TimedGpu = Annotated[str, typer.Option("--gpu", metavar="NAME", help="The GPU by name.", callback=checked(timed_gpu))]
+TimedGpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="NAME",
+        help="The GPU by name, such as B200.",
+        show_default="one that the kernel is for",
+        callback=checked(known_timed_gpu),
+    ),
+]
+TimedTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="GPU",
+        help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu.",
+        callback=checked(known_timed_gpu),
+    ),
+]
 Size = Annotated[
     tuple[str, str, str] | None,
     typer.Option(metavar="M N K", help="C[M, N] = A[M, K] @ B[N, K].T, in elements.", show_default="1024 1024 1024"),
@@ -184,6 +201,12 @@ def kernel_request(
     if not request.names_a_file:
         Schedule.parse(schedule)
     return request
+
+
+def one_gpu(gpu: str | None, target: str | None) -> str | None:
+    if gpu is not None and target is not None:
+        raise InputError("--gpu and --target name the same thing; give one of the two.")
+    return gpu if target is None else target
 
 
 def seed_of(text: str) -> int:

@@ -25,6 +25,7 @@ from tilus.lang.transpiler.common import TilusProgramError
 from blackwell_matmul.frontend import phrases
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen, instructions, operands
+from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.validation import said
 
 LONGEST_REASON = 400
@@ -36,7 +37,7 @@ def sentence(
 ) -> str:
     """What the user reads: <Script> does not compile for <target>: <reason> (file:line)."""
     try:
-        reason, line = _explain(error, recorder, codegen)
+        reason, line = _explain(error, target, recorder, codegen)
     except Exception:  # what a script put into tilus's tensors can make any word about them fail
         reason, line = _plain_reason(error), None
     if _forgot_super(error):
@@ -57,7 +58,9 @@ def _chain(error: BaseException) -> list[BaseException]:
     return errors
 
 
-def _explain(error: BaseException, recorder: Recorder, codegen: RecordingCodegen | None) -> tuple[str, Location | None]:
+def _explain(
+    error: BaseException, target: str, recorder: Recorder, codegen: RecordingCodegen | None
+) -> tuple[str, Location | None]:
     if isinstance(error, TilusProgramError):
         return _script_reason(error), _script_line(error)
     if isinstance(error, VerificationError):
@@ -66,7 +69,7 @@ def _explain(error: BaseException, recorder: Recorder, codegen: RecordingCodegen
     if isinstance(error, LayoutInferenceError):
         return _layout_reason(error, recorder)
     if isinstance(error, CodeGenerationFailed) and codegen is not None:
-        return _emitter_reason(error, recorder, codegen)
+        return _emitter_reason(error, target, recorder, codegen)
     if codegen is not None and codegen.contexts.tcgen05_ctx.allocated_tmemory_tensors and "dealloc" in str(error):
         return _tensor_memory_reason(recorder, codegen)
     return _plain_reason(error), None
@@ -172,12 +175,26 @@ def _named(recorder: Recorder, tensor: Any) -> str:
 
 
 def _emitter_reason(
-    error: CodeGenerationFailed, recorder: Recorder, codegen: RecordingCodegen
+    error: CodeGenerationFailed, target: str, recorder: Recorder, codegen: RecordingCodegen
 ) -> tuple[str, Location | None]:
     for inst in instructions(codegen.function):
         if codegen.resolve_inst_emitter(type(inst)) is None:
-            return f"tilus has no code for {type(inst).__name__} on this target", recorder.line_of(inst)
+            return _lacking(type(inst).__name__, target), recorder.line_of(inst)
     return _plain_reason(error), None
+
+
+OF_FEATURE = {"Wgmma": "wgmma", "Tcgen05": "tcgen05"}
+"""What the instructions of a feature of a GPU begin with."""
+
+
+def _lacking(instruction: str, target: str) -> str:
+    """Who has what a GPU lacks, or that tilus has no code for it."""
+    feature = next((name for begin, name in OF_FEATURE.items() if instruction.startswith(begin)), "")
+    have = [gpu.name for gpu in GPUS.values() if feature in gpu.features]
+    if not have or any(GPUS[name].arch == target for name in have):
+        return f"tilus has no code for {instruction} on this target"
+    who = next((str(gpu) for gpu in GPUS.values() if gpu.arch == target), target)
+    return f"{who} has no {feature} instructions; {', '.join(have[:-1])} and {have[-1]} have them"
 
 
 def _tensor_memory_reason(recorder: Recorder, codegen: RecordingCodegen) -> tuple[str, Location | None]:

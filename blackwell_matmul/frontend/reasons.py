@@ -23,9 +23,9 @@ from tilus.lang.script import Script
 from tilus.lang.transpiler.common import TilusProgramError
 
 from blackwell_matmul.frontend import phrases
+from blackwell_matmul.frontend.lacking import lacking
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen, instructions, operands
-from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.validation import said
 
 LONGEST_REASON = 400
@@ -179,22 +179,8 @@ def _emitter_reason(
 ) -> tuple[str, Location | None]:
     for inst in instructions(codegen.function):
         if codegen.resolve_inst_emitter(type(inst)) is None:
-            return _lacking(type(inst).__name__, target), recorder.line_of(inst)
+            return lacking(type(inst).__name__, target), recorder.line_of(inst)
     return _plain_reason(error), None
-
-
-OF_FEATURE = {"Wgmma": "wgmma", "Tcgen05": "tcgen05"}
-"""What the instructions of a feature of a GPU begin with."""
-
-
-def _lacking(instruction: str, target: str) -> str:
-    """Who has what a GPU lacks, or that tilus has no code for it."""
-    feature = next((name for begin, name in OF_FEATURE.items() if instruction.startswith(begin)), "")
-    have = [gpu.name for gpu in GPUS.values() if feature in gpu.features]
-    if not have or any(GPUS[name].arch == target for name in have):
-        return f"tilus has no code for {instruction} on this target"
-    who = next((str(gpu) for gpu in GPUS.values() if gpu.arch == target), target)
-    return f"{who} has no {feature} instructions; {', '.join(have[:-1])} and {have[-1]} have them"
 
 
 def _tensor_memory_reason(recorder: Recorder, codegen: RecordingCodegen) -> tuple[str, Location | None]:

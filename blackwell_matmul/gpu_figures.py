@@ -26,6 +26,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.validation import plain_text, shown
 
 How = Literal["measured", "derived", "assumed"]
@@ -283,3 +284,14 @@ def figures_of(gpu: object) -> TimeFigures:
             what = f"times on a {other} cannot be predicted, as nobody has published {missing}"
             raise InputError(f"{what}; there are figures of {', '.join(TIME_FIGURES)}.")
     raise InputError(f"gpu is {shown(gpu)}; time can be predicted for {', '.join(TIME_FIGURES)}.")
+
+
+def timed_gpu(text: object) -> str:
+    """A GPU's name as it is, or for a target such as "sm_90a" that of the first above that has it; InputError for one
+    without figures."""
+    of_target = [name for name in TIME_FIGURES if GPUS[name].arch == plain_text(text)]
+    if not of_target and (plain_text(text) or "").startswith("sm_"):
+        raise InputError(f"target is {shown(text)}; time can be predicted for {', '.join(TIME_FIGURES)}.")
+    found = of_target[0] if of_target else text
+    figures_of(found)
+    return str(found)

@@ -45,11 +45,11 @@ into registers everywhere."""
 INT32_MAX = 2**31 - 1
 
 
-def positive(name: str, value: object) -> int:
-    """`value` as an int that a kernel's int32 holds; InputError if it is none."""
-    found = integer(value, 1, INT32_MAX)
+def positive(name: str, value: object, least: int = 1) -> int:
+    """`value` as an int that a kernel's int32 holds; InputError if it is none. least: 0 where nothing may be meant."""
+    found = integer(value, least, INT32_MAX)
     if found is None:
-        raise InputError(f"{name} is {shown(value)}; it must be an integer from 1 to {INT32_MAX}.")
+        raise InputError(f"{name} is {shown(value)}; it must be an integer from {least} to {INT32_MAX}.")
     return found
 
 

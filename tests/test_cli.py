@@ -152,6 +152,9 @@ def test_json_is_one_object_on_one_line(command, simulator):
         (["run", "v1", "--workers", "x"], "--workers is 'x'; it must be an integer."),
         (["run", "v1", "--workers", "0"], "--workers is 0; it must be an integer from 1 to 1024."),
         (["check", "v1", "--workers", "1025"], "--workers is 1025; it must be an integer from 1 to 1024."),
+        (["compile", "v2", "-o", ""], "-o is ''; it must be a folder"),
+        (["run", "mine.txt:X"], "h8, g0; a script of your own is given as my_kernel.py:MyScript."),
+        (["run", "/tmp"], "h8, g0; a script of your own is given as my_kernel.py:MyScript."),
         (["run", "none.py:X"], "cannot read 'none.py': there is no such file."),
         (["schedules", "v1", "--gpu", "B100"], "gpu is 'B100'; the GPUs are B200, GB200, B300"),
         (["schedules", "v1", "--target", "sm_1"], "target is 'sm_1'; it must be a GPU (B200, "),
@@ -451,6 +454,7 @@ def test_a_form_is_said_in_words_and_named_in_the_result(capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["v7", "--layout", "nn", "--dtype", "e4m3"], "which is read contiguous along k alone; give --layout tn."),
         (["v7", "--layout", "kk"], "--layout is 'kk'; it must be one of tn, nn, tt, nt."),
         (
             ["v7", "--epilogue", "gely"],

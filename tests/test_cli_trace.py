@@ -24,7 +24,7 @@ def test_the_ending_decides(tmp_path, capsys, ending, begins):
 
 def test_json_says_where_and_what(tmp_path, capsys):
     file = tmp_path / "v2.json"
-    words = ["trace", *SMALL, "--gpu", "b300", "--cycles", "3000", "4000", "-o", str(file), "--json"]
+    words = ["trace", *SMALL, "--target", "sm_103a", "--cycles", "3000", "4000", "-o", str(file), "--json"]
     assert cli.main(words) == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["rung"], record["gpu"], record["predicted"], record["file"]) == ("v2", "B300", True, str(file))

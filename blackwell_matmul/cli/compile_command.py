@@ -10,9 +10,10 @@ import typer
 
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target
+from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, checked
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.errors import InputError
 
 if TYPE_CHECKING:
     from blackwell_matmul.cli.views.terminal import Tell
@@ -32,10 +33,19 @@ plan; `blackwell_matmul.runtime.load(folder)` runs it.
 """
 
 
+def _folder(name: str) -> str:
+    if not name.strip():
+        raise InputError(f"-o is {name!r}; it must be a folder, which is made where it is missing.")
+    return name
+
+
 @takes_form
 def compile(
     kernel: Kernel,
-    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the bundle.")] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Write the bundle.", callback=checked(_folder)),
+    ] = None,
     size: Size = None,
     dtype: Dtype = None,
     schedule: Pins = "",

@@ -16,6 +16,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.problem import (
     DTYPES,
+    EIGHT_BITS,
     MAX_ORDERS,
     MAX_WORKERS,
     Problem,
@@ -64,14 +65,31 @@ def known_executor(name: str) -> str:
     return known(name)
 
 
-def timed_gpu(name: str) -> str:
-    from blackwell_matmul.gpu_figures import figures_of
+def known_timed_gpu(name: str) -> str:
+    from blackwell_matmul.gpu_figures import timed_gpu
 
-    figures_of(name)
-    return name
+    return timed_gpu(name)
 
 
-TimedGpu = Annotated[str, typer.Option("--gpu", metavar="NAME", help="The GPU by name.", callback=checked(timed_gpu))]
+TimedGpu = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="NAME",
+        help="The GPU by name, such as B200.",
+        show_default="one that the kernel is for",
+        callback=checked(known_timed_gpu),
+    ),
+]
+TimedTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        metavar="GPU",
+        help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu.",
+        callback=checked(known_timed_gpu),
+    ),
+]
 Size = Annotated[
     tuple[str, str, str] | None,
     typer.Option(metavar="M N K", help="C[M, N] = A[M, K] @ B[N, K].T, in elements.", show_default="1024 1024 1024"),
@@ -133,10 +151,10 @@ def problem_of(size: Sizes | None, dtype: str | None) -> Problem:
     return Problem(m, n, k, "fp16" if dtype is None else dtype)
 
 
-def sizes_of(size: tuple[str, str, str] | None) -> Sizes | None:
+def sizes_of(size: tuple[str, str, str] | None, least: int = 1) -> Sizes | None:
     if size is None:
         return None
-    m, n, k = (positive(name, integer(f"{name} of --size", text)) for name, text in zip("mnk", size))
+    m, n, k = (positive(name, integer(f"{name} of --size", text), least) for name, text in zip("mnk", size))
     return m, n, k
 
 
@@ -180,10 +198,25 @@ def kernel_request(
     kernel: str, size: tuple[str, str, str] | None, dtype: str | None, schedule: str, form: Form, batches: int
 ) -> KernelRequest:
     """Of a rung, the schedule has knobs that some rung has; what a script has says its class."""
-    request = KernelRequest(kernel, sizes_of(size), dtype, schedule, form, batches)
+    from blackwell_matmul.harness.user_kernel import names_a_file
+
+    _require_layout(dtype, form)
+    least = 0 if names_a_file(kernel) else 1  # its example_args may want 0
+    request = KernelRequest(kernel, sizes_of(size, least), dtype, schedule, form, batches)
     if not request.names_a_file:
         Schedule.parse(schedule)
     return request
+
+
+def _require_layout(dtype: str | None, form: Form) -> None:
+    if dtype in EIGHT_BITS and (form.a_major, form.b_major) != (PLAIN.a_major, PLAIN.b_major):
+        raise InputError(f"--dtype is {dtype}, of 8 bits, which is read contiguous along k alone; give --layout tn.")
+
+
+def one_gpu(gpu: str | None, target: str | None) -> str | None:
+    if gpu is not None and target is not None:
+        raise InputError("--gpu and --target name the same thing; give one of the two.")
+    return gpu if target is None else target
 
 
 def seed_of(text: str) -> int:

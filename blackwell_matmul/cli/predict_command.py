@@ -10,7 +10,7 @@ import typer
 
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Dtype, Json, Pins, Size, TimedGpu, known_kernel
+from blackwell_matmul.cli.options import Dtype, Json, Pins, Size, TimedGpu, TimedTarget, known_kernel
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.predict_view import prediction_lines
@@ -37,7 +37,8 @@ def predict(
     size: Size = None,
     dtype: Dtype = None,
     schedule: Pins = "",
-    gpu: TimedGpu = "B200",
+    gpu: TimedGpu = None,
+    target: TimedTarget = None,
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
@@ -47,11 +48,12 @@ def predict(
 
     Exit code 0: predicted. 2: could not be.
     """
+    named_gpu = options.one_gpu(gpu, target)
     requests = [options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches) for kernel in kernels]
     with terminal.progress("predicting", quiet=as_json), redirect_stdout(sys.stderr):
         from blackwell_matmul.harness.predicting import predict_call
 
-        found = [(request, predict_call(request.resolved(None), gpu)) for request in requests]
+        found = [(request, predict_call(request.resolved(None), named_gpu)) for request in requests]
     records = [named(request.kernel, each.as_dict()) for request, each in found]
     lines = [(request.kernel, each) for request, each in found]
     finish(as_json, lambda: {"predicted": True, "predictions": records}, lambda: prediction_lines(lines))

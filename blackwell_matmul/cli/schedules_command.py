@@ -15,7 +15,6 @@ from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_kernel
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views.schedules_view import schedule_lines
-from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import gpu_named
 
 EXAMPLES = """Examples:
@@ -56,13 +55,12 @@ def schedules(
 
     Exit code 0: some can run. 1: none can. 2: bad input.
     """
-    if gpu is not None and target is not None:
-        raise InputError("--gpu and --target name the same thing; give one of the two.")
+    named_gpu = options.one_gpu(gpu, target)
     problem = options.problem_of(options.sizes_of(size), dtype)
     problem = replace(problem, form=form.form, batches=form.batches)
     with redirect_stdout(sys.stderr):  # whatever a file of the user's prints while it is loaded
         from blackwell_matmul.harness import listing
 
-        listed = listing.schedules(rung, problem, target=gpu if target is None else gpu_named(target))
+        listed = listing.schedules(rung, problem, target=named_gpu if target is None else gpu_named(target))
     record = partial(named, rung, listed.as_dict())
     finish(as_json, record, lambda: schedule_lines(listed, every), bool(listed.runnable))

@@ -10,7 +10,7 @@ import typer
 
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, TimedGpu, checked
+from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, TimedGpu, TimedTarget, checked
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.errors import InputError
@@ -46,7 +46,8 @@ def trace(
     size: Size = None,
     dtype: Dtype = None,
     schedule: Pins = "",
-    gpu: TimedGpu = "B200",
+    gpu: TimedGpu = None,
+    target: TimedTarget = None,
     cycles: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="START END", help="These cycles alone.", show_default="all"),
@@ -61,10 +62,11 @@ def trace(
     Exit code 0: written. 2: could not be.
     """
     request, window = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches), _window(cycles)
+    named_gpu = options.one_gpu(gpu, target)
     with terminal.progress("predicting", quiet=as_json), redirect_stdout(sys.stderr):
         from blackwell_matmul.harness.predicting import trace_call
 
-        timeline = trace_call(request.resolved(None), gpu)
+        timeline = trace_call(request.resolved(None), named_gpu)
     if window is not None:
         timeline = _cut(timeline, *window)
     timeline.save(output)

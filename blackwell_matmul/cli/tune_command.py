@@ -14,7 +14,7 @@ import typer
 from blackwell_matmul import detect
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_executor, known_kernel, timed_gpu
+from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_executor, known_kernel, known_timed_gpu
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tune_view import ranking_lines, tuning_lines
@@ -58,7 +58,7 @@ def tune(
             metavar="NAME",
             help="Predict for this GPU, and measure nothing.",
             show_default="measure on this machine's",
-            callback=checked(timed_gpu),
+            callback=checked(known_timed_gpu),
         ),
     ] = None,
     budget: Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")] = "120",

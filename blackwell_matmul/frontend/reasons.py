@@ -21,6 +21,7 @@ from tilus.ir.tools.verifier import Diagnostic, VerificationError
 from tilus.lang.transpiler.common import TilusProgramError
 
 from blackwell_matmul.frontend import phrases
+from blackwell_matmul.frontend.lacking import lacking
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.raised import chain, innermost, plain_reason
 from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen, instructions, operands, walk
@@ -35,7 +36,7 @@ def sentence(
 ) -> str:
     """What the user reads: <Script> does not compile for <target>: <reason> (file:line)."""
     try:
-        reason, line = _explain(error, recorder, codegen)
+        reason, line = _explain(error, target, recorder, codegen)
     except Exception:  # what a script put into tilus's tensors can make any word about them fail
         reason, line = plain_reason(error), None
     if _forgot_super(error):
@@ -48,7 +49,9 @@ def sentence(
     return f"{script_cls.__name__} does not compile for {target}: {text} ({line})."
 
 
-def _explain(error: BaseException, recorder: Recorder, codegen: RecordingCodegen | None) -> tuple[str, Location | None]:
+def _explain(
+    error: BaseException, target: str, recorder: Recorder, codegen: RecordingCodegen | None
+) -> tuple[str, Location | None]:
     if isinstance(error, TilusProgramError):
         return script_reason(error), script_line(error)
     if isinstance(error, VerificationError):
@@ -57,7 +60,7 @@ def _explain(error: BaseException, recorder: Recorder, codegen: RecordingCodegen
     if isinstance(error, LayoutInferenceError):
         return _layout_reason(error, recorder)
     if isinstance(error, CodeGenerationFailed) and codegen is not None:
-        return _emitter_reason(error, recorder, codegen)
+        return _emitter_reason(error, target, recorder, codegen)
     if codegen is not None and "dealloc" in str(error) and codegen.contexts.tcgen05_ctx.allocated_tmemory_tensors:
         return _tensor_memory_reason(recorder, codegen)
     if codegen is not None and "has not been allocated yet" in str(error):
@@ -157,11 +160,11 @@ def _named(recorder: Recorder, tensor: Any) -> str:
 
 
 def _emitter_reason(
-    error: CodeGenerationFailed, recorder: Recorder, codegen: RecordingCodegen
+    error: CodeGenerationFailed, target: str, recorder: Recorder, codegen: RecordingCodegen
 ) -> tuple[str, Location | None]:
     for inst in instructions(codegen.function):
         if codegen.resolve_inst_emitter(type(inst)) is None:
-            return f"tilus has no code for {type(inst).__name__} on this target", recorder.line_of(inst)
+            return lacking(type(inst).__name__, target), recorder.line_of(inst)
     return plain_reason(error), None
 
 

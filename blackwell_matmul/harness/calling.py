@@ -98,7 +98,7 @@ def _size(found: UserKernel, given: Sequence[Any], dtype: str | None, form: Form
     if len(whole) not in (0, 3) or any(isinstance(each, Problem) for each in whole):
         wanted = f"give m, n and k, a Problem, or the arguments of its call ({', '.join(found.parameters)})"
         raise InputError(f"{shown(tuple(whole))} stands behind {found.name}; {wanted}.")
-    m, n, k = (positive(*each) for each in zip("mnk", whole)) if whole else (None, None, None)
+    m, n, k = (positive(*each, found.least_extent) for each in zip("mnk", whole)) if whole else (None, None, None)
     return Size(None if m is None or n is None or k is None else (m, n, k), kind, form)
 
 

@@ -18,7 +18,7 @@ from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.harness import inputs, user_kernel
 from blackwell_matmul.harness.outputs import OutputVerdict, compare
 from blackwell_matmul.harness.user_kernel import Pins, UserKernel, find, pins_of
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem import Problem, positive
 from blackwell_matmul.validation import attribute, said, shown
 
 
@@ -87,7 +87,7 @@ def resolve(
     size and dtype: None is 1024 each, or the defaults of `example_args`, and as the kernel's pointers say, or fp16.
     """
     found = find(kernel)
-    pins, sizes = pins_of(found, schedule), plain_size(size)
+    pins, sizes = pins_of(found, schedule), plain_size(size, found.least_extent)
     require_form(found, form, batches)
     script = found.script_cls if isinstance(kernel, (str, UserKernel)) else kernel
     if found.example_args is not None:
@@ -135,11 +135,11 @@ def _example(kernel: UserKernel, size: Sequence[int] | None, dtype: str | None, 
         return user_kernel.example_call(kernel, size)
 
 
-def plain_size(size: Sequence[int] | None) -> tuple[int, int, int] | None:
-    """Three positive integers, or None."""
+def plain_size(size: Sequence[int] | None, least: int = 1) -> tuple[int, int, int] | None:
+    """Three integers, or None."""
     if size is None:
         return None
     if not isinstance(size, (tuple, list)) or len(size) != 3:
         raise InputError("size must be three integers, (m, n, k), or None.")
-    problem = Problem(*size)
-    return problem.m, problem.n, problem.k
+    m, n, k = (positive(*each, least) for each in zip("mnk", size))
+    return m, n, k

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpu_figures import figures_of
-from blackwell_matmul.gpus import by_name
-from blackwell_matmul.harness.calling import FormOf, Target, name_of, one_of, resolve_call
+from blackwell_matmul.frontend import target_for
+from blackwell_matmul.gpu_figures import timed_gpu
+from blackwell_matmul.gpus import Gpu, by_name
+from blackwell_matmul.harness.calling import FormOf, Target, one_of, resolve_call
 from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.user_kernel import Pins
 from blackwell_matmul.scheduling import space
@@ -38,8 +39,8 @@ def predict(
     """How long a call of this size, or with these arguments, would take: predicted, not measured.
 
     kernel, m, n, k, tensors, dtype, schedule, form: as for `run_matmul`, and any other kernel does as well. target: the
-    GPU, by name (None: a B200); gpu: the same; those with figures are in `gpu_figures.TIME_FIGURES`. ghz: the SMs'
-    clock, where it is known; None is the one that the load leaves.
+    GPU, by name or as the compiler calls it (None: one that the kernel is for); gpu: the same; those with figures are
+    in `gpu_figures.TIME_FIGURES`. ghz: the SMs' clock, where it is known; None is the one that the load leaves.
 
     Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
     """
@@ -68,13 +69,9 @@ def trace(
     return trace_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form), device)
 
 
-DEFAULT_GPU = "B200"
-
-
-def _device(target: Target, gpu: Target) -> str:
-    name = name_of(one_of(target, gpu))
-    figures_of(DEFAULT_GPU if name is None else name)
-    return DEFAULT_GPU if name is None else name
+def _device(target: Target, gpu: Target) -> str | None:
+    given = one_of(target, gpu)
+    return None if given is None else timed_gpu(given.name if isinstance(given, Gpu) else given)
 
 
 def _plain_ghz(value: object) -> float:
@@ -85,18 +82,21 @@ def _plain_ghz(value: object) -> float:
     return found
 
 
-def predict_call(call: KernelCall, gpu: str, ghz: float | None = None) -> Prediction:
+def predict_call(call: KernelCall, named: str | None, ghz: float | None = None) -> Prediction:
+    """named: the GPU; None is the one that stands for the target that the kernel's class names."""
     from blackwell_matmul.simulator.timing.predict import predict_script
 
+    gpu = named or timed_gpu(target_for(call.kernel.script_cls))
     problem = call.problem
     products = None if problem is None else float(problem.flops)
     with call.loaded():
         return predict_script(call.script, call.arguments, gpu, _pins(call, gpu) or None, ghz, products)
 
 
-def trace_call(call: KernelCall, gpu: str) -> Timeline:
+def trace_call(call: KernelCall, named: str | None) -> Timeline:
     from blackwell_matmul.simulator.timing.predict import record_script
 
+    gpu = named or timed_gpu(target_for(call.kernel.script_cls))
     with call.loaded():
         return record_script(call.script, call.arguments, gpu, _pins(call, gpu) or None)
 

@@ -67,6 +67,11 @@ class UserKernel:
         return bool(self.source) and not names_a_file(self.source)
 
     @property
+    def least_extent(self) -> int:
+        """Of m, n and k: what they mean is up to `example_args`, where there is one, and 0 may be what it wants."""
+        return 1 if self.example_args is None else 0
+
+    @property
     def takes_forms(self) -> bool:
         """Whether it computes any `Form`, with the epilogue that this says and none of its own."""
         from blackwell_matmul.kernels.finishing import FinishingScript

@@ -47,7 +47,9 @@ def known_rung(name: str) -> str:
     """The name in `RUNGS` of a rung such as "v1" or "V1"; InputError, with the names that exist, for any other name."""
     known = plain_text(name)
     if known is None or known.lower() not in RUNGS:
-        raise InputError(f"rung is {shown(name)}; the rungs are {', '.join(RUNGS)}.")
+        looks_like_a_file = any(mark in (known or "") for mark in "./\\:")
+        hint = "; a script of your own is given as my_kernel.py:MyScript" if looks_like_a_file else ""
+        raise InputError(f"rung is {shown(name)}; the rungs are {', '.join(RUNGS)}{hint}.")
     return known.lower()
 
 

@@ -32,6 +32,9 @@ LOAD_COST = 64
 REPEATED = 0.1
 """By how much each further schedule of a tile counts as slower than the one before."""
 
+MATMUL = ("m", "n", "k", "a", "b", "c")
+"""What a matmul is called with, under any names."""
+
 Pins = Mapping[str, Any]
 T = TypeVar("T")
 
@@ -52,6 +55,9 @@ def candidates(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Candidates:
     """From the shared space for a rung, from tilus's autotune space for any other script; InputError if none runs."""
     if getattr(kernel.script_cls, "knobs", None):
         return _of_the_space(kernel.script_cls, problem, gpu)
+    if len(kernel.parameters) != len(MATMUL):
+        what = f"{kernel.name} is called with ({', '.join(kernel.parameters)}), and tune takes matmuls alone"
+        raise InputError(f"{what}, called with ({', '.join(MATMUL)}); predict takes any kernel, a schedule at a time.")
     rows = [_plain(row) for row in _rows(kernel, problem, gpu)]
     return Candidates(tuple(sorted(rows, key=lambda row: cost(row, problem, gpu))), {})
 

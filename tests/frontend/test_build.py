@@ -136,7 +136,10 @@ def test_tensor_memory_that_is_not_given_back_is_named() -> None:
 
 def test_an_instruction_that_the_target_lacks_is_named_with_its_line() -> None:
     error = str(refusal(scripts.TmaMatmul, *CALLS["TmaMatmul"], target="sm_80"))
-    assert "TmaMatmul does not compile for sm_80: tilus has no code for Tcgen05AllocInst on this target" in error
+    assert (
+        "TmaMatmul does not compile for sm_80: sm_80 has no tcgen05 instructions; B200, GB200 and B300 have them"
+        in error
+    )
 
 
 def test_names_and_scopes_do_not_leak_from_a_refused_script() -> None:

@@ -219,6 +219,17 @@ def test_a_reference_is_compared_with_the_outputs(write):
     assert run_script(write(DOUBLE + ARGS + REFERENCE), (70, 16, 1)).size == (70, 16, 1)
 
 
+def test_what_m_n_and_k_mean_is_up_to_example_args_and_0_may_be_a_size(write, command):
+    file = write(DOUBLE + ARGS + REFERENCE)
+    assert run_script(file, (70, 16, 0)).size == (70, 16, 0)
+    code, out, _ = command("run", file, "--size", "70", "16", "0")
+    assert code == 0 and "70x16x0" in out
+    assert command("run", file, "--size", "70", "16", "-1")[2].startswith(
+        "error: k is -1; it must be an integer from 0"
+    )
+    assert command("run", "v1", "--size", "70", "16", "0")[2].startswith("error: k is 0; it must be an integer from 1")
+
+
 def test_a_wrong_output_is_named_with_its_element(write, command):
     file = write(DOUBLE + ARGS + REFERENCE.replace("x *= 2", "x *= 2; x[7, 3] += 1"))
     code, out, _ = command("run", file)

@@ -48,6 +48,28 @@ def test_any_order_of_accumulation_passes(dtype, step):
     assert check_matmul(a, b, split_k_product(a, b, step)).ok
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [16, 256, 2048])
+def test_a_c_of_fp32_is_held_to_fp32_in_any_order(dtype, k):
+    a, b, _ = product(64, 96, k, dtype)
+    sums = torch.zeros(64, 96)
+    for at in range(k):
+        sums += torch.outer(a[:, at].float(), b[:, at].float())
+    for right in (sums, a.float() @ b.float().T, exact_product(a, b).float()):
+        verdict = check_matmul(a, b, right)
+        assert verdict.ok, verdict.message
+        assert verdict.reference_error < 1e-3
+    assert not check_matmul(a, b, sums.to(dtype).float()).ok  # rounded to 16 bits on the way
+
+
+def test_where_16_bits_are_exact_fp32_is_too():
+    a, b = torch.ones(4, 64).half(), torch.ones(4, 64).half()
+    c = (a @ b.T).float()
+    assert check_matmul(a, b, c).message == "correct: exact."
+    c[1, 2] += 2**-16
+    assert not check_matmul(a, b, c).ok
+
+
 def test_all_positive_operands_pass_in_any_order():
     a, b = torch.rand(64, 8192).half(), torch.rand(64, 8192).half()
     assert check_matmul(a, b, split_k_product(a, b, 16)).ok

@@ -31,6 +31,16 @@ def test_every_schedule_of_a_rung_is_tried_or_counted_with_its_reason():
     assert all(reason.endswith(".") for reason in found.refused)
 
 
+def test_a_script_that_is_no_matmul_is_refused_before_anything_is_built(tmp_path):
+    file = tmp_path / "scale.py"
+    file.write_text(
+        "import tilus\nclass Scale(tilus.Script):\n    def __call__(self, m: int, x: ~tilus.float32): pass\n"
+        "def example_args(m=1, n=1, k=0): return m, None\n"
+    )
+    with pytest.raises(InputError, match=r"^Scale is called with \(m, x\), and tune takes matmuls alone"):
+        candidates(find(str(file)), LARGE, B200)
+
+
 def test_what_a_call_would_choose_comes_first_and_soon_other_tiles():
     kernel = find("h6")
     features = kernel.script_cls.features

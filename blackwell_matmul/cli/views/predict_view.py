@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
-from blackwell_matmul.gpus import gpu_named
+from blackwell_matmul.gpus import GPUS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,9 +29,13 @@ def prediction_lines(predictions: Sequence[tuple[str, Prediction]]) -> Iterator[
     from rich.padding import Padding
     from rich.text import Text
 
-    yield Text(f"predicted for {predictions[0][1].gpu}, not measured", "bold")
+    gpus = list(dict.fromkeys(each.gpu for _, each in predictions))
+    yield Text(f"predicted for {', '.join(gpus)}, not measured", "bold")
+    if len(gpus) > 1:  # each the one that its kernel is for
+        predictions = [(f"{name} ({each.gpu})", each) for name, each in predictions]
     yield table(COLUMNS, [TableRow(_cells(name, each)) for name, each in predictions])
-    yield Text(SHARES.format(sms=gpu_named(predictions[0][1].gpu).sm_count), "dim")
+    counts = " or ".join(str(GPUS[gpu].sm_count) for gpu in gpus)
+    yield Text(SHARES.format(sms=counts), "dim")
     for name, each in predictions:
         for sentence in each.explanation:
             yield Padding(Text(f"{name}: {sentence}"), (0, 0, 0, 2))

@@ -15,7 +15,7 @@ from blackwell_matmul.simulator.trace.timeline_png import as_png
 from blackwell_matmul.simulator.trace.timeline_svg import as_svg
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timeline(Recorded):
     """What ran when on one SM, predicted: the events of each track by their start, which do not overlap there.
 
@@ -25,6 +25,11 @@ class Timeline(Recorded):
     `between(start, end)` is a part of it, `busy_cycles(track)` for how long something is on a track,
     `as_chrome_trace()` what ui.perfetto.dev reads. A notebook shows a picture of the first cycles.
     """
+
+    def __repr__(self) -> str:
+        """A line; the events are thousands."""
+        cycles = f"cycles {self.start_cycles:,.0f} to {self.end_cycles:,.0f}"
+        return f"{self.title}; {self.part}, {cycles}, {len(self.events)} events on {len(self.tracks)} tracks"
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a file; its ending says which: .html is a page to zoom and step in, .json opens in ui.perfetto.dev,

@@ -37,6 +37,12 @@ TIMELINE = Timeline(
 )
 
 
+def test_it_prints_as_one_line():
+    assert str(TIMELINE) == repr(TIMELINE) and "\n" not in str(TIMELINE)
+    assert str(TIMELINE).startswith(f"{TIMELINE.title}; {TIMELINE.part}, cycles 0 to ")
+    assert f", {len(TIMELINE.events)} events on {len(TIMELINE.tracks)} tracks" in str(TIMELINE)
+
+
 def test_a_part_of_it_has_what_lies_there():
     part = TIMELINE.between(200, 260)
     assert (part.start_cycles, part.end_cycles, len(part.events)) == (200, 260, 3)

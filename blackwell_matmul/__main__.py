@@ -14,6 +14,9 @@ def main() -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     from blackwell_matmul.cli import main as run_line
+    from blackwell_matmul.processes import collect_seldom
+
+    collect_seldom()
 
     return run_line()
 

@@ -1,12 +1,22 @@
-"""Processes that may hang or crash: ending one with all that it has started, and why one has ended."""
+"""Processes: how ours begin; and of those that may hang or crash, ending one with all that it has started, and why one
+has ended."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
 from contextlib import suppress
 from typing import Any
+
+SELDOM = 100_000
+
+
+def collect_seldom() -> None:
+    """Before torch and tilus are imported. The garbage collector looks after every 700 new objects and walks again and
+    again through what those two make and keep: a fifth of the time of their import."""
+    gc.set_threshold(SELDOM)
 
 
 def end_with_children(process: subprocess.Popen[Any]) -> None:

@@ -23,9 +23,9 @@ if _own_cache:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """The collector looks through torch and tilus, which stay, seldom. To freeze them would cost more: each simulation
+    """The collector hardly ever looks through torch and tilus, which stay. Freezing them costs more: each simulation
     asks how much is frozen, and to count that is a walk through all of it."""
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(1_000_000, 20, 100)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

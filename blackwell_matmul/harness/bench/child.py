@@ -16,11 +16,14 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, TextIO
 
+from blackwell_matmul.processes import collect_seldom
+
 MARK = "blackwell-matmul: "
 """What a line begins with that is ours; a library may print others."""
 
 
 def main() -> None:
+    collect_seldom()
     out = _own_stdout()
     given: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(given,), daemon=True).start()

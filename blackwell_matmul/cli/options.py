@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -146,9 +146,9 @@ Policy = Annotated[
 # --- values
 
 
-def problem_of(size: Sizes | None, dtype: str | None) -> Problem:
+def problem_of(size: Sizes | None, dtype: str | None, form: Form = PLAIN, batches: int = 1) -> Problem:
     m, n, k = size or (1024, 1024, 1024)
-    return Problem(m, n, k, "fp16" if dtype is None else dtype)
+    return Problem(m, n, k, "fp16" if dtype is None else dtype, form, batches)
 
 
 def sizes_of(size: tuple[str, str, str] | None, least: int = 1) -> Sizes | None:
@@ -185,7 +185,7 @@ class KernelRequest:
 
     @property
     def problem(self) -> Problem:
-        return replace(problem_of(self.size, self.dtype), form=self.form, batches=self.batches)
+        return problem_of(self.size, self.dtype, self.form, self.batches)
 
     def resolved(self, seed: int | None) -> KernelCall:
         from blackwell_matmul.harness.kernel_call import resolve

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
@@ -56,8 +55,7 @@ def schedules(
     Exit code 0: some can run. 1: none can. 2: bad input.
     """
     named_gpu = options.one_gpu(gpu, target)
-    problem = options.problem_of(options.sizes_of(size), dtype)
-    problem = replace(problem, form=form.form, batches=form.batches)
+    problem = options.problem_of(options.sizes_of(size), dtype, form.form, form.batches)
     with redirect_stdout(sys.stderr):  # whatever a file of the user's prints while it is loaded
         from blackwell_matmul.harness import listing
 

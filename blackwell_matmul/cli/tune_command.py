@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, TypedDict
@@ -94,7 +93,7 @@ def tune(
 
     Exit code 0: there is a winner, or an order. 1: there is none. 2: could not run.
     """
-    problem = replace(options.problem_of(options.sizes_of(size), dtype), form=form.form, batches=form.batches)
+    problem = options.problem_of(options.sizes_of(size), dtype, form.form, form.batches)
     budget_s, most = options.integer("--budget", budget), options.integer("--predict", predict)
     first, limit_s = None if top is None else options.integer("--top", top), options.integer("--limit", limit)
     by: Predicting = {"executor": executor or "", "rows": Path(rows) if rows else None}

@@ -11,6 +11,12 @@ import re
 LONGEST = 200
 """Characters kept of what tilus says."""
 
+LANES_ALONE = (
+    "tilus 0.2.0 allocates tensor memory of 128 lanes alone, and this tile{} has {}; take one of 128 rows, which four "
+    "warps load"
+)
+"""Of which shape, or nothing, and how many it has."""
+
 _TEMPLATES: tuple[tuple[str, str], ...] = (
     (
         r"Cannot auto local spatial layout with shape (\(.*?\)) and num_threads (\d+)",
@@ -112,8 +118,7 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
     ),
     (
         r"(?:The number of rows \()?shape\[-2\]\)? must be 32, 64, or 128, got (\d+)",
-        r"tilus 0.2.0 allocates tensor memory of 128 lanes alone, and this tile has \1; take one of 128 rows, which "
-        "four warps load",
+        LANES_ALONE.format("", r"\1"),
     ),
     (
         r"The number of threads in the current thread group must be 128",

@@ -24,6 +24,7 @@ from tilus.ir.instructions.generic import ElementwiseBinaryBaseInst
 from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 
 from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.phrases import LANES_ALONE
 from blackwell_matmul.frontend.program import Location
 
 WGMMA_TILE = 64, 8
@@ -141,10 +142,7 @@ def _allocated(inst: Any) -> str | None:
     shape = _ints(inst.output.shape)
     if shape[-2] == TENSOR_MEMORY_LANES:
         return None
-    return (
-        f"tilus 0.2.0 allocates tensor memory of {TENSOR_MEMORY_LANES} lanes alone, and this tile of {shape} has "
-        f"{shape[-2]}; take one of {TENSOR_MEMORY_LANES} rows, which four warps load"
-    )
+    return LANES_ALONE.format(f" of {shape}", shape[-2])
 
 
 def _ints(shape: Any) -> tuple[int, ...]:

@@ -72,11 +72,6 @@ def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
     return (a, b) if problem.is_plain else (a, b, *make.read_by_epilogue(), problem.batches)
 
 
-def output(problem: Problem, device: torch.device) -> torch.Tensor:
-    """C of a problem, full of NaN."""
-    return _Maker(problem, torch.Generator(device)).output()
-
-
 @dataclass(frozen=True)
 class _Maker:
     """Makes the tensors of a problem. generator: of their values; None: they have none."""

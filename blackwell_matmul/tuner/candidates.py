@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.inputs import unfilled
+from blackwell_matmul.harness.kernel_call import require_form
 from blackwell_matmul.harness.user_kernel import UserKernel, importable
 from blackwell_matmul.one_line import spelled_out
 from blackwell_matmul.problem import Problem, Schedule
@@ -53,6 +54,7 @@ class Candidates:
 
 def candidates(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Candidates:
     """From the shared space for a rung, from tilus's autotune space for any other script; InputError if none runs."""
+    require_form(kernel, problem.form, problem.batches)
     if getattr(kernel.script_cls, "knobs", None):
         return _of_the_space(kernel.script_cls, problem, gpu)
     if len(kernel.parameters) != len(MATMUL):

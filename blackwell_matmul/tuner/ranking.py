@@ -18,7 +18,6 @@ from blackwell_matmul.gpu_figures import TIME_FIGURES, figures_of
 from blackwell_matmul.gpus import Gpu, gpu_named
 from blackwell_matmul.harness.bench import session
 from blackwell_matmul.harness.bench.workers import Ended, Task
-from blackwell_matmul.harness.kernel_call import require_form
 from blackwell_matmul.harness.predicting import predict
 from blackwell_matmul.harness.user_kernel import UserKernel, find
 from blackwell_matmul.problem import Problem
@@ -82,7 +81,6 @@ def rank(
     """
     figures_of(gpu)
     kernel, device, start = find(rung), gpu_named(gpu), time.monotonic()
-    require_form(kernel, problem.form, problem.batches)
     found = candidates(kernel, problem, device)
     tell, by = progress or (lambda what: None), Predictors(executor, rows)
     ranked = ordered(kernel, problem, device, found, most, math.inf, tell, by)

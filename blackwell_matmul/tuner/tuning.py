@@ -24,7 +24,6 @@ from blackwell_matmul.harness.bench.results import Book, Row
 from blackwell_matmul.harness.bench.session import Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Workers
-from blackwell_matmul.harness.kernel_call import require_form
 from blackwell_matmul.harness.user_kernel import UserKernel, find
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
@@ -111,7 +110,6 @@ def tune(
     _require("predict", predict, 0, 100_000)
     _require("limit", limit_s, 1, 86_400)
     kernel, gpu = find(rung), bench_machine.gpu_at_hand()
-    require_form(kernel, problem.form, problem.batches)
     found, start, tell = candidates(kernel, problem, gpu), time.monotonic(), progress or (lambda what: None)
     with keeping(lambda: "no winner is kept"), tempfile.TemporaryDirectory() as folder:
         until_s, by = start + PREDICT_SHARE * budget_s, Predictors(executor, rows)

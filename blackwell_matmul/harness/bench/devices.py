@@ -18,7 +18,7 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.bench.protocol import Group
-from blackwell_matmul.harness.inputs import drawn, output
+from blackwell_matmul.harness.inputs import drawn, unfilled
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.validation import shown
 
@@ -70,15 +70,18 @@ class Cpu:
         return drawn(problem, torch.Generator(self.torch_device).manual_seed(seed))
 
     def poisoned(self, problem: Problem) -> Poisoned:
-        like = output(problem, self.torch_device)
+        like = unfilled(problem)[2]
         elements = like.untyped_storage().nbytes() // like.element_size()
-        room = like.new_full((elements + 2 * GUARD_ELEMENTS,), math.nan)
+        room = like.new_full((elements + 2 * GUARD_ELEMENTS,), math.nan, device=self.torch_device)
         return Poisoned(room[GUARD_ELEMENTS:].as_strided(like.shape, like.stride(), GUARD_ELEMENTS), room)
 
     def sets(self, problem: Problem) -> list[Arguments]:
         """All that `Call` takes; so many that twice the L2 is touched between two uses of one."""
-        seeds = range(sets_needed(problem, self.l2_bytes))
-        return [called_with(self.operands(problem, seed), output(problem, self.torch_device)) for seed in seeds]
+        like, seeds = unfilled(problem)[2], range(sets_needed(problem, self.l2_bytes))
+        return [called_with(self.operands(problem, seed), self._unfilled(like)) for seed in seeds]
+
+    def _unfilled(self, like: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=self.torch_device)
 
     def group(
         self,

@@ -23,6 +23,7 @@ from rich.table import Table
 from torch.nn import functional
 
 import blackwell_matmul as ours
+from blackwell_matmul.errors import BlackwellMatmulError
 
 CALLS, ROUNDS = 10, 30
 """In a graph; of graphs in turn."""
@@ -123,6 +124,14 @@ def _mlp(size: int, where: dict[str, Any], more: dict[str, Any]) -> Iterator[Cas
     yield Case("SwiGLU with backward", lambda: both(mine), lambda: both(theirs), backward=True)
 
 
+def judged(case: Case) -> dict[str, Any]:
+    """One that fails leaves the others alone."""
+    try:
+        return {"difference": round(difference(case), 5), **measured(case)}
+    except (RuntimeError, BlackwellMatmulError) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
 def difference(case: Case) -> float:
     """Of the results, in parts of the largest."""
     found, expected = case.ours().float(), case.torchs().float()
@@ -180,12 +189,13 @@ def main(
     """Compare, time, print and write."""
     rows, shown = [], Table("case", "difference", "ours, us", "torch, us", "torch / ours", "eager: ours", "torch")
     for case in cases(size, "cuda"):
-        row: dict[str, Any] = {"case": case.name, "difference": round(difference(case), 5)}
-        row |= measured(case)
+        row = {"case": case.name, **judged(case)}
         rows.append(row)
         shown.add_row(*(str(row.get(name, "")) for name in (
             "case", "difference", "ours_us", "torch_us", "ratio", "ours_eager_us", "torch_eager_us",
         )))  # fmt: skip
+        if "error" in row:
+            print(case.name, row["error"], flush=True)
     Console(width=120).print(shown)
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "size": size}
     command = f"python bench/gpu/products.py --out {out}"

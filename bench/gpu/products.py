@@ -198,7 +198,7 @@ def main(
             print(case.name, row["error"], flush=True)
     Console(width=120).print(shown)
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "size": size}
-    command = f"python bench/gpu/products.py --out {out}"
+    command = f"python bench/gpu/products.py --out {out.name}"
     out.write_text(json.dumps({"command": command, **about, "rows": rows}, indent=1) + "\n")
 
 

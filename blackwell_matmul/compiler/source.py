@@ -26,6 +26,7 @@ from tilus.hidet.utils.doc import NewLine, Text
 from tilus.ir.instructions import FormatPrintInst, PrintTensorInst
 
 from blackwell_matmul.compiler import lone_cta, tilus_faults
+from blackwell_matmul.compiler.divided_once import divided_once
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.program import Location, Program
@@ -118,6 +119,7 @@ def lower(program: Program) -> LoweredModule:
                 tilus_compat.hidet_by_name(),
                 tilus_compat.declared_copies(),
                 sound_arithmetic(),
+                divided_once(),
             ):
                 return LoweredModule(optimize_ir_module(_marked(program, locations), Path()), tuple(locations))
         except Exception as error:

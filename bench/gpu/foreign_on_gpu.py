@@ -7,7 +7,8 @@
 Each case has two kinds of data: exact, small integers whose sums fp32 holds, where every byte must be the same; and
 random, where a product may differ by the rounding inside one instruction. A row says how: equal, nan-bits, rounding
 (with the largest distance in units of the output's last place, and as a share of what the sums of magnitudes allow),
-DIFFERENT, or the sentence of what failed. Each case has a process of its own.
+DIFFERENT, or the sentence of what failed. Each case has a process of its own. A driver refuses text of a newer version
+of PTX than its own, whatever is in it: it gets such text under its own version, and the row says so (ptx_version).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import collections
 import json
+import re
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -104,19 +106,50 @@ def _rows(wanted: list[tuple[str, str]], processes: int) -> Any:
 
 def compare(case: str, data: str) -> list[Row]:
     import torch
+    from run import ptx_of
 
     torch.set_num_threads(1)
+    row = {"case": Path(case).stem, "data": data}
     try:
-        return _rung(case, data) if case.startswith("rung/") else [_foreign(Path(case), data)]
+        if case.startswith("rung/"):
+            return _rung(case, data)
+        text, lowered = for_driver(ptx_of(Path(case)), newest_ptx(_driver_version()))
+        row |= {"ptx_version": lowered} if lowered else {}
+        row |= _foreign(Path(case), data, text)
     except Exception as error:
-        text = f"{type(error).__name__}: {error}"
-        return [{"case": Path(case).stem, "data": data, "outcome": "error", "sentence": text[:400]}]
+        row |= {"outcome": "error", "sentence": f"{type(error).__name__}: {error}"[:400]}
+    return [row]
 
 
 # --- foreign kernels
 
 
-def _foreign(path: Path, data: str) -> Row:
+def newest_ptx(cuda: int) -> tuple[int, int]:
+    """The newest version of PTX that a driver takes, by its version of CUDA, such as 13000 (PTX ISA, "Release Notes").
+
+    CUDA 12.6 brought none, so that those of 12.y are one behind from there.
+    """
+    major, minor = cuda // 1000, cuda % 1000 // 10
+    return major - 4, minor - (major == 12 and minor > 5)
+
+
+def for_driver(ptx: str, newest: tuple[int, int]) -> tuple[str, str]:
+    """The text in a version that the driver takes, and what was done for it: "" or such as "9.4 lowered to 9.0"."""
+    found = re.search(r"^\s*\.version\s+(\d+)\.(\d+)", ptx, re.MULTILINE)
+    if found is None or (int(found[1]), int(found[2])) <= newest:
+        return ptx, ""
+    (start, end), version = (found.start(1), found.end(2)), "{}.{}".format(*newest)
+    return ptx[:start] + version + ptx[end:], f"{ptx[start:end]} lowered to {version}"
+
+
+def _driver_version() -> int:
+    from blackwell_matmul import driver
+
+    return int(driver.call("cuDriverGetVersion", "read its version"))
+
+
+def _foreign(path: Path, data: str, for_gpu: str) -> Row:
+    """The emulator gets the text as it was compiled."""
     from run import argument, ptx_of, tensors_of
 
     from blackwell_matmul.emulator import emulate
@@ -126,8 +159,8 @@ def _foreign(path: Path, data: str) -> Row:
     arguments = [argument(each, ours) for each in record["arguments"]]
     launch = {key: tuple(record[key]) for key in ("grid", "block", "cluster")}
     emulate(ptx_of(path), *arguments, **launch, shared_bytes=record["shared_bytes"], kernel=record["kernel"])
-    on_gpu(ptx_of(path), record, theirs)
-    return {"case": path.stem, "data": data, **_worst([difference(ours[name], theirs[name]) for name in ours])}
+    on_gpu(for_gpu, record, theirs)
+    return _worst([difference(ours[name], theirs[name]) for name in ours])
 
 
 def on_gpu(ptx: str, record: Row, tensors: dict[str, Any]) -> None:

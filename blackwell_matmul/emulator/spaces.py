@@ -21,6 +21,9 @@ SHARED, LOCAL, PARAM, GLOBAL = (number << WINDOW for number in (1, 2, 3, 0x7F))
 RANK = 24
 """The bit of a shared address from which the rank of the CTA stands."""
 
+NOWHERE = 0xFF
+"""The highest rank that 32 bits hold; it stands for those above as well, none of which a cluster has."""
+
 OFFSET = (1 << RANK) - 1
 """The bits below it: a place in the CTA's own shared memory."""
 

@@ -12,7 +12,7 @@ from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, l
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, indices, lanes, mask_of
 from blackwell_matmul.emulator.machine import CtaState, WarpState
 from blackwell_matmul.emulator.parser import SIZES, Operand, Register, Statement
-from blackwell_matmul.emulator.spaces import LOCAL, OFFSET, PARAM, RANK, SHARED, WINDOW, Memory, Undefined
+from blackwell_matmul.emulator.spaces import LOCAL, NOWHERE, OFFSET, PARAM, RANK, SHARED, WINDOW, Memory
 
 SPACES = {"shared": SHARED, "local": LOCAL, "param": PARAM, "global": 0, "const": 0}
 
@@ -208,16 +208,16 @@ def is_space(build: Builder, each: Statement) -> Act:
 
 @instruction("mapa")
 def map_address(build: Builder, each: Statement) -> Act:
-    """`mapa d, a, b`: the address in CTA b of the cluster that corresponds to a ("mapa")."""
+    """`mapa d, a, b`: the address in CTA b of the cluster that corresponds to a ("mapa").
+
+    Compilers take it out of a predicate: of a CTA that is not there the address is known, and what uses it stops.
+    """
     target, nbytes = build.target(each.operands[0]), SIZES[last_type(each)]
     generic = space_of(each) == ""
     read, rank = build.address(each.operands[1]), build.reader(each.operands[2], "u32")
 
     def act(warp: WarpState, mask: int) -> None:
-        ranks = rank(warp).astype(np.uint64)
-        highest = int(ranks.max() if mask == ALL else ranks[lanes(mask)].max())
-        if highest >= len(warp.cta.cluster.ctas):
-            raise Undefined(f"maps an address to CTA {highest} of a cluster of {len(warp.cta.cluster.ctas)}")
+        ranks = np.minimum(rank(warp), NOWHERE).astype(np.uint64)
         value = read(warp) & np.uint64(OFFSET) | ranks << np.uint64(RANK)
         value = value | np.uint64(SHARED) if generic else value
         warp.set(target, value if nbytes == 8 else value.astype(np.uint32), mask)

@@ -145,9 +145,51 @@ def test_the_rank_stands_from_bit_24_up() -> None:
     assert set(found.reshape(-1).tolist()) == {1 << 24}
 
 
-def test_a_rank_that_is_not_there_stops() -> None:
-    with pytest.raises(EmulationError, match="maps an address to CTA 2 of a cluster of 2"):
-        run("mov.u32 %r1, 0; mapa.shared::cluster.u32 %r2, %r1, 2;", grid=2, cluster=2)
+ELSEWHERE = ".shared .align 16 .b64 box[2]; mov.u32 %r1, box; mov.u64 %x0, 0; st.shared.v2.b64 [box], {%x0, %x0};"
+
+
+def test_lanes_may_have_the_address_of_a_cta_that_is_not_there() -> None:
+    """As compilers have it: every lane maps to the CTA of its own number, and those of the cluster use it."""
+    found = stored(
+        ELSEWHERE
+        + """
+        mbarrier.init.shared.b64 [box], 2; barrier.cluster.arrive; barrier.cluster.wait;
+        mapa.shared::cluster.u32 %r2, %r1, %r39; setp.lt.u32 %p0, %r39, 2;
+        @%p0 mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r2];
+        WAIT: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p1, [%r1], 0; @!%p1 bra WAIT;
+        barrier.cluster.arrive; barrier.cluster.wait; getctarank.shared::cluster.u32 %r0, %r2;""",
+        grid=2,
+        cluster=2,
+    )
+    assert found.tolist() == [list(range(32))] * 2
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "ld.shared::cluster.u32 %r3, [%r2];",
+        "st.shared::cluster.u32 [%r2], 1;",
+        "atom.shared::cluster.add.u32 %r3, [%r2], 1;",
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r2];",
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%r2], %r1, [%r2];",
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r2], [box], 16, [%r2];",
+    ],
+)
+@pytest.mark.parametrize(
+    ("rank", "told"),
+    [("2", "2"), ("31", "31"), ("254", "254"), ("256", "255 or higher"), ("-1", "255 or higher")],
+)
+def test_who_uses_it_stops(use: str, rank: str, told: str) -> None:
+    opcode = use.split()[0].replace(".", "[.]")
+    with pytest.raises(EmulationError, match=f"{opcode}.*: address .* is of CTA {told} in a cluster of 2"):
+        run(f"{ELSEWHERE} mov.b32 %r4, {rank}; mapa.shared::cluster.u32 %r2, %r1, %r4; {use}", grid=2, cluster=2)
+
+
+def test_a_generic_address_of_a_cta_that_is_not_there_stops_its_use_alone() -> None:
+    mapped = f"{ELSEWHERE} mov.u64 %x1, box; cvta.shared.u64 %x1, %x1; mapa.u64 %x2, %x1, 70000;"
+    run(mapped, grid=2, cluster=2)
+    with pytest.raises(EmulationError, match="is of CTA 255 or higher in a cluster of 2"):
+        run(f"{mapped} ld.u32 %r3, [%x2];", grid=2, cluster=2)
 
 
 def test_hints_do_nothing() -> None:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.simulator.trace.measured import HEADER_WORDS, RECORD_WORDS, measured
 from blackwell_matmul.simulator.trace.timeline import Timeline
-from blackwell_matmul.validation import shown
+from blackwell_matmul.validation import has_memory, integer, plain_text, shown
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from blackwell_matmul.compiler.bundle import Bundle, Marks
 
-WORDS_OF_INT64 = 2
+
+MOST_SMS = 1 << 16
+EMULATED = "emulated, cycles are instructions"
 
 
 def timeline_buffer(bundle: Bundle, *arguments: Any) -> Tensor:
@@ -28,10 +30,19 @@ def timeline_buffer(bundle: Bundle, *arguments: Any) -> Tensor:
 
     made = _marks(bundle)
     tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
+    for each in tensors:
+        if not has_memory(each):
+            raise InputError(f"an argument is {shown(each)}, which has no memory of its own that a kernel could take.")
     values = [each.data_ptr() if isinstance(each, torch.Tensor) else each for each in arguments]
     warps = math.prod(bundle.plan.evaluate([*values, 0]).grid) * made.warps
-    size = warps * (HEADER_WORDS + RECORD_WORDS * made.events) // WORDS_OF_INT64
-    return torch.zeros(size, dtype=torch.int64, device=tensors[0].device if tensors else "cpu")
+    words = warps * (HEADER_WORDS + RECORD_WORDS * made.events)
+    try:
+        return torch.zeros(words // 2, dtype=torch.int64, device=tensors[0].device if tensors else "cpu")
+    except (MemoryError, RuntimeError) as error:
+        raise InputError(
+            f"a timeline of {made.events:,} records for each of {warps:,} warps takes {4 * words / 1e9:,.1f} GB, which "
+            "are not free; compile with fewer records, or take a smaller problem."
+        ) from error
 
 
 def measured_timeline(bundle: Bundle, buffer: Tensor, gpu: str | None = None, sm: int | None = None) -> Timeline:
@@ -47,14 +58,22 @@ def measured_timeline(bundle: Bundle, buffer: Tensor, gpu: str | None = None, sm
     import torch
 
     made = _marks(bundle)
-    if not isinstance(buffer, torch.Tensor) or buffer.dtype != torch.int64:
+    if not isinstance(buffer, torch.Tensor) or buffer.dtype != torch.int64 or buffer.is_meta or not has_memory(buffer):
         raise InputError(f"buffer is {shown(buffer)}; it must be the int64 tensor that timeline_buffer made.")
-    name = gpu or (torch.cuda.get_device_name(buffer.device) if buffer.is_cuda else "emulated, cycles are instructions")
+    if gpu is not None and plain_text(gpu) is None:
+        raise InputError(f"gpu is {shown(gpu)}; it must be a name for the title, or None.")
+    if sm is not None and integer(sm, 0, MOST_SMS) is None:
+        raise InputError(f"sm is {shown(sm)}; it must be the number of an SM, or None for the one with most events.")
+    name = plain_text(gpu) or (torch.cuda.get_device_name(buffer.device) if buffer.is_cuda else EMULATED)
     words = buffer.detach().cpu().contiguous().numpy().view(np.uint32)
     return measured(words, made, bundle.name, name, sm)
 
 
-def _marks(bundle: Bundle) -> Marks:
+def _marks(bundle: Any) -> Marks:
+    from blackwell_matmul.compiler import Bundle
+
+    if not isinstance(bundle, Bundle):
+        raise InputError(f"bundle is {shown(bundle)}; it must be a Bundle, which compile gives.")
     if bundle.marks is None:
         raise InputError(f"{bundle.name} was compiled without a timeline; compile it with timeline=4096, or as many.")
     return bundle.marks

@@ -80,9 +80,20 @@ def test_a_warp_executes_one_instruction_after_the_other(name: str) -> None:
     assert found.measured and not found.predicted and "emulated" in found.title and found.title.endswith(": measured")
     until: dict[str, float] = {}
     for each in found.events:
-        assert 0 <= until.get(each.track, 0) < each.start_cycles < each.end_cycles < found.end_cycles
+        assert until.get(each.track, -1) < each.start_cycles < each.end_cycles <= found.end_cycles
         until[each.track] = each.end_cycles
-    assert tuple(until) and set(until) <= set(found.tracks)
+    assert until and set(until) <= set(found.tracks)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_a_warp_does_lies_within_its_cta(name: str) -> None:
+    bundle, *_, buffer = emulated(name)
+    found = measured_timeline(bundle, buffer)
+    ctas = {each.name: each for each in found.events if each.track.endswith("CTA")}
+    assert ctas and all(each.detail in ctas for each in found.events if each.detail)
+    for each in found.events:
+        within = ctas[each.detail or each.name]
+        assert within.start_cycles <= each.start_cycles < each.end_cycles <= within.end_cycles
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -7,7 +7,7 @@ all SMs have, says when the SM began after the first CTA of the grid, and how lo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,6 +22,10 @@ from blackwell_matmul.validation import shown
 HEADER_WORDS, RECORD_WORDS = 16, 2
 AT_MBARRIER = f"{WAITS}mbarrier"
 BARRIER_BYTES = 8
+
+
+Place = tuple[int, int, int]
+"""Which CTA: its %ctaid."""
 
 
 class HasMarks(Protocol):
@@ -43,7 +47,7 @@ class WarpRow:
 
     warp: int
     sm: int
-    cta: tuple[int, int, int]
+    cta: Place
     start_ns: int
     start_clock: int
     end_ns: int
@@ -100,12 +104,15 @@ def measured(words: np.ndarray, made: HasMarks, kernel: str, gpu: str, sm: int |
     ghz, launched = clock_ghz(every), min(each.start_ns for each in every)
     first = min(here, key=lambda each: each.start_clock)
     zero = first.start_clock - round((first.start_ns - launched) * ghz)
-    tracks = _tracks(here)
-    events = [event for each in here for event in _events(each, tracks[each.cta, each.warp], zero, made)]
-    ctas = len({each.cta for each in here})
+    slots = _slots(here)
+    names = {slot: f"slot {slot}: " if any(slots.values()) else "" for slot in slots.values()}
+    events = [event for each in here for event in _events(each, names[slots[each.cta]], zero, made)]
+    events += _ctas(here, {cta: f"{names[slot]}CTA" for cta, slot in slots.items()}, zero)
+    tracks = {f"{names[slot]}CTA": (slot, -1) for slot in names}
+    tracks |= {f"{names[slots[each.cta]]}warp {each.warp}": (slots[each.cta], each.warp) for each in here}
     return Timeline(
-        kernel, gpu, f"SM {number}, which ran {ctas} CTA{'s' * (ctas > 1)}", ghz,
-        0.0, float(max(each.end_clock for each in here) - zero), tuple(dict.fromkeys(tracks.values())),
+        kernel, gpu, f"SM {number}, which ran {len(slots)} CTA{'s' * (len(slots) > 1)}", ghz,
+        0.0, float(max(each.end_clock for each in here) - zero), tuple(sorted(tracks, key=lambda each: tracks[each])),
         tuple(sorted(events, key=lambda each: each.start_cycles)), {line: said for _, line, said in made.marks if line},
         predicted=False, measured=True,
     )  # fmt: skip
@@ -129,32 +136,32 @@ def clock_ghz(found: Sequence[WarpRow]) -> float:
     return float(np.median(cycles[longest] / ns[longest])) if ns.max() > 0 else 1.0
 
 
-def _tracks(here: Sequence[WarpRow]) -> dict[tuple[tuple[int, int, int], int], str]:
-    """For each CTA and warp, in order of slots, the name of its track; where there is one slot, no name says so."""
-    slots = _slots(here)
-    alone = set(slots.values()) == {0}
-    placed = sorted(here, key=lambda each: (slots[each.cta], each.warp))
-    return {
-        (each.cta, each.warp): ("" if alone else f"slot {slots[each.cta]}: ") + f"warp {each.warp}" for each in placed
-    }
-
-
-def _slots(here: Sequence[WarpRow]) -> dict[tuple[int, int, int], int]:
-    """For each CTA the lowest place that no other had while it ran."""
-    spans: dict[tuple[int, int, int], tuple[int, int]] = {}
+def _spans(here: Sequence[WarpRow]) -> dict[Place, tuple[int, int]]:
+    """From when to when the warps of each CTA ran, by the SM's clock; in the order in which they began."""
+    spans: dict[Place, tuple[int, int]] = {}
     for each in here:
         start, end = spans.get(each.cta, (each.start_clock, each.end_clock))
         spans[each.cta] = min(start, each.start_clock), max(end, each.end_clock)
-    slots: dict[tuple[int, int, int], int] = {}
+    return dict(sorted(spans.items(), key=lambda each: each[1]))
+
+
+def _slots(here: Sequence[WarpRow]) -> dict[Place, int]:
+    """For each CTA the lowest place that no other had while it ran."""
+    slots: dict[Place, int] = {}
     free_from: list[int] = []
-    for cta, (start, end) in sorted(spans.items(), key=lambda each: each[1]):
+    for cta, (start, end) in _spans(here).items():
         slot = next((i for i, free in enumerate(free_from) if free <= start), len(free_from))
         free_from[slot : slot + 1] = [end]
         slots[cta] = slot
     return slots
 
 
-def _events(row: WarpRow, track: str, zero: int, made: HasMarks) -> Iterator[TimelineEvent]:
+def _ctas(here: Sequence[WarpRow], tracks: Mapping[Place, str], zero: int) -> Iterator[TimelineEvent]:
+    for cta, (start, end) in _spans(here).items():
+        yield TimelineEvent(tracks[cta], f"CTA {cta}", float(start - zero), float(end - zero))
+
+
+def _events(row: WarpRow, slot: str, zero: int, made: HasMarks) -> Iterator[TimelineEvent]:
     """Each mark's begin with its end: a warp's instructions come one after the other."""
     cycles, barriers = row.cycles + (row.start_clock - zero), dict(made.barriers)
     numbers, places = row.records[:, 1] & 0xFFFF, (row.records[:, 1] >> 16) * BARRIER_BYTES
@@ -165,4 +172,6 @@ def _events(row: WarpRow, track: str, zero: int, made: HasMarks) -> Iterator[Tim
         name, line, _ = made.marks[int(numbers[i]) // 2]
         if name == AT_MBARRIER:
             name = WAITS + barriers.get(int(places[i + 1]), "mbarrier")
-        yield TimelineEvent(track, name, float(cycles[i]), float(cycles[i + 1]), line, f"CTA {row.cta}")
+        yield TimelineEvent(
+            f"{slot}warp {row.warp}", name, float(cycles[i]), float(cycles[i + 1]), line, f"CTA {row.cta}"
+        )

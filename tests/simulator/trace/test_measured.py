@@ -69,11 +69,18 @@ def test_rows_are_those_that_were_written() -> None:
 def test_the_sm_with_the_most_records_is_shown_with_its_slots() -> None:
     found = measured(two_sms(), MADE, "K", "H200")
     assert found.title == "K, H200: measured" and found.part == "SM 8, which ran 3 CTAs" and found.ghz == 2.0
-    assert found.tracks == ("slot 0: warp 0", "slot 1: warp 0") and found.sources == {
+    assert found.tracks == ("slot 0: CTA", "slot 0: warp 0", "slot 1: CTA", "slot 1: warp 0")
+    assert found.sources == {
         "k.py:7": "mma()",
         "k.py:9": "wait()",
     }
-    assert [astuple(each) for each in found.events] == [
+    ctas = {each.name: (each.track, each.start_cycles, each.end_cycles) for each in found.events if not each.line}
+    assert ctas == {
+        "CTA (1, 0, 0)": ("slot 0: CTA", 0, 2000),
+        "CTA (2, 0, 0)": ("slot 0: CTA", 2200, 3200),
+        "CTA (3, 0, 0)": ("slot 1: CTA", 0, 3200),
+    }
+    assert [astuple(each) for each in found.events if each.line] == [
         ("slot 0: warp 0", "waits for full[1]", 20, 50, "k.py:9", "CTA (1, 0, 0)"),
         ("slot 1: warp 0", "wgmma.mma_async", 30, 40, "k.py:7", "CTA (3, 0, 0)"),
         ("slot 0: warp 0", "wgmma.mma_async", 60, 80, "k.py:7", "CTA (1, 0, 0)"),
@@ -84,7 +91,10 @@ def test_the_sm_with_the_most_records_is_shown_with_its_slots() -> None:
 
 def test_another_sm_begins_as_much_later_as_the_global_timer_says() -> None:
     found = measured(two_sms(), MADE, "K", "H200", sm=3)
-    assert [(each.track, each.start_cycles, each.end_cycles) for each in found.events] == [("warp 0", 250, 350)]
+    assert [(each.track, each.start_cycles, each.end_cycles) for each in found.events] == [
+        ("CTA", 200, 2200),
+        ("warp 0", 250, 350),
+    ]
     with pytest.raises(InputError, match=r"no CTA ran on SM 5; SM 8 has the most records\."):
         measured(two_sms(), MADE, "K", "H200", sm=5)
 
@@ -127,14 +137,21 @@ def test_both_lie_above_each_other_and_begin_at_once() -> None:
     below = measured(two_sms(), MADE, "K", "NVIDIA H200", sm=3)
     both = predicted().above(below)
     assert both.title == "K, H200 and NVIDIA H200: predicted above, measured below" and both.ghz == 1.5
-    assert both.tracks == ("predicted: TMA loads", "predicted: warp 0", "predicted: full[0]", "measured: warp 0")
+    assert both.tracks == (
+        "predicted: TMA loads",
+        "predicted: warp 0",
+        "predicted: full[0]",
+        "measured: CTA",
+        "measured: warp 0",
+    )
     starts = {each.track: (each.start_cycles, each.end_cycles) for each in both.events}
     assert starts == {
         "predicted: TMA loads": (900, 1100), "predicted: warp 0": (1000, 1030), "measured: warp 0": (1000, 1100),
+        "measured: CTA": (950, 2950),
     }  # fmt: skip
     assert both.end_cycles == 750 + below.end_cycles and both.start_cycles == 0
     assert both.barriers[0].track == "predicted: full[0]" and both.sources["k.py:7"] == "mma()"
-    assert [kind_of(each) for each in both.events] == ["load", "run", "run"]
+    assert [kind_of(each) for each in both.events] == ["load", "run", "run", "run"]
     assert "measured: warp 0" in as_svg(both) and "cycles from the launch" in as_html(both)
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.checking import check
     from blackwell_matmul.harness.compiled import compile
     from blackwell_matmul.harness.predicting import predict, trace
+    from blackwell_matmul.harness.timelines import measured_timeline, timeline_buffer
     from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
     from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
     from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
@@ -130,12 +131,14 @@ __all__ = [
     "load",
     "matmul",
     "matmul_reduce_scatter",
+    "measured_timeline",
     "predict",
     "run_matmul",
     "run_script",
     "scaled_mm",
     "schedules",
     "simulate",
+    "timeline_buffer",
     "trace",
 ]
 
@@ -155,6 +158,7 @@ _HOMES = {
     "harness.checking": ("check",),
     "harness.compiled": ("compile",),
     "harness.predicting": ("predict", "trace"),
+    "harness.timelines": ("measured_timeline", "timeline_buffer"),
     "kernels.blackwell.v0": ("BlackwellMatmulV0",),
     "kernels.blackwell.v1": ("BlackwellMatmulV1",),
     "kernels.blackwell.v2": ("BlackwellMatmulV2",),

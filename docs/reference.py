@@ -31,7 +31,7 @@ SECTIONS = {
         "Where a function takes m, n and k, these are a size, or m is a `Problem`, or tensors follow.",
         (
             *("simulate", "check", "assert_clean", "run_matmul", "run_script", "check_matmul", "schedules"),
-            *("predict", "trace", "compile", "compile_many", "emulate", "load"),
+            *("predict", "trace", "compile", "compile_many", "emulate", "load", "timeline_buffer", "measured_timeline"),
         ),
     ),
     "results": Section(

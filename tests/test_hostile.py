@@ -263,6 +263,19 @@ def scaled() -> dict[str, Any]:
     return {"a": eights, "b": eights.T, "scale_a": torch.ones(1), "scale_b": torch.ones(1)}
 
 
+@functools.cache
+def with_marks() -> b.Bundle:
+    return b.compile("h1", 8, 8, 8, timeline=64)
+
+
+def written() -> torch.Tensor:
+    """The buffer of an emulated launch."""
+    arguments = (8, half(), half(), half())
+    buffer = b.timeline_buffer(with_marks(), *arguments)
+    b.emulate(with_marks(), *arguments, buffer)
+    return buffer
+
+
 @dataclass(frozen=True)
 class Target:
     """A public function, and keyword arguments that are right."""
@@ -293,7 +306,14 @@ CALLS = {
     "schedules": Target(b.schedules, lambda: {**CALL, "gpu": "B200"}),
     "run_matmul": Target(b.run_matmul, lambda: {**CALL, **HARNESS}),
     "check": Target(b.check, lambda: {**CALL, "orders": 1, "seed": 0, "strict": False, "workers": 1}),
-    "compile": Target(b.compile, lambda: {**CALL, "target": "sm_100a"}),
+    "compile": Target(b.compile, lambda: {**CALL, "target": "sm_100a", "timeline": None}),
+    "timeline_buffer": Target(
+        lambda bundle, m, a, c: b.timeline_buffer(bundle, m, a, half(), c),
+        lambda: {"bundle": with_marks(), "m": 8, "a": half(), "c": half()},
+    ),
+    "measured_timeline": Target(
+        b.measured_timeline, lambda: {"bundle": with_marks(), "buffer": written(), "gpu": "H200", "sm": 0}
+    ),
     "run_script": Target(
         b.run_script,
         lambda: {"script": b.BlackwellMatmulV1, "size": (8, 8, 8), "dtype": "fp16", "schedule": None, **HARNESS},

@@ -26,6 +26,7 @@ EXAMPLES = """Examples:
 - `blackwell-matmul compile v2 -o out/`
 - `blackwell-matmul compile v2 --size 4096 4096 4096 --dtype bf16 --schedule stages=4 --sass`
 - `blackwell-matmul compile v6 --check -o out/`
+- `blackwell-matmul compile h7 --size 4096 4096 4096 --timeline 4096 -o out/`
 - `blackwell-matmul compile my_kernel.py:MyScript --target sm_90a -o out/ --json`
 
 Needs no GPU and no CUDA toolkit. The folder gets kernel.cu, kernel.ptx, kernel.cubin and bundle.json with the launch
@@ -56,6 +57,14 @@ def compile(
     check: Annotated[
         bool, typer.Option("--check", metavar="", help="Execute the code on the CPU, on few rows, and judge it.")
     ] = False,
+    timeline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RECORDS",
+            help="Let each warp write when its instructions begin and end, up to so many.",
+            show_default="none",
+        ),
+    ] = None,
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
@@ -64,12 +73,13 @@ def compile(
     Exit code 0: compiled. 1: with --check, it computes something else; nothing is written. 2: could not be.
     """
     request = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches)
+    records = None if timeline is None else options.integer("--timeline", timeline)
     with terminal.progress(kernel, quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul.cli.views.compile_view import bundle_lines, bundle_record
         from blackwell_matmul.harness.compiled import compile_call
 
         call = request.resolved(seed=None)
-        bundle = compile_call(call, target=target)
+        bundle = compile_call(call, target=target, timeline=records)
         checked = _checked(bundle, call, tell) if check else None
     right = checked is None or checked.ok
     if output is not None and right:

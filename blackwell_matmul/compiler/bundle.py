@@ -44,13 +44,27 @@ class Resources:
     limited_by: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What a kernel writes of when its instructions begin and end (`compiler/marks.py`), and how to read it.
+
+    events: the most records of a warp. warps: of a CTA. marks: name of the instruction, its line and what that says;
+    mark i begins with the number 2 i + 1 and ends with 2 i + 2. barriers: byte offset in dynamic shared memory, name.
+    """
+
+    events: int
+    warps: int
+    marks: tuple[tuple[str, str, str], ...]
+    barriers: tuple[tuple[int, str], ...]
+
+
 @dataclass(frozen=True, repr=False)
 class Bundle(OneLine):
     """A kernel compiled for one target.
 
     name: of the script. consts: the arguments of the call that were compile-time constants, by name. serves: one
     sentence on the sizes that this code is right for. schedule: the arguments of the script's `__init__`. versions: of
-    what made it. key: its content address.
+    what made it. key: its content address. marks: of a kernel that was compiled with a timeline.
     """
 
     name: str
@@ -65,6 +79,7 @@ class Bundle(OneLine):
     resources: Resources | None
     versions: dict[str, str]
     key: str
+    marks: Marks | None = None
 
     def __str__(self) -> str:
         used = "" if self.resources is None else f"{self.resources.registers} registers a thread"
@@ -94,6 +109,10 @@ class Bundle(OneLine):
     def _record(self, parts: Mapping[str, bytes]) -> dict[str, Any]:
         body = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in FILES}
         body["plan"] = self.plan.as_dict()
+        if self.marks is None:
+            del body["marks"]
+        else:
+            body["marks"] = _as_dict(self.marks)
         body["resources"] = None if self.resources is None else _as_dict(self.resources)
         body["files"] = {FILES[name]: digest(content) for name, content in parts.items()}
         return {"format": FORMAT, **body, "digest": digest(_canonical(body))}
@@ -105,7 +124,9 @@ class Bundle(OneLine):
         record = _read_record(place / RECORD)
         parts = {name: _read_part(place / file, record["files"].get(file)) for name, file in FILES.items()}
         try:
-            values = {field.name: record[field.name] for field in fields(cls) if field.name not in FILES}
+            names = [field.name for field in fields(cls) if field.name not in (*FILES, "marks")]
+            values = {name: record[name] for name in names}
+            values["marks"] = _read_marks(record.get("marks"))
             values["plan"] = LaunchPlan.from_dict(values["plan"])
             values["resources"] = None if values["resources"] is None else Resources(**values["resources"])
             return cls(**values, cubin=parts["cubin"], source=parts["source"].decode(), ptx=parts["ptx"].decode())
@@ -123,8 +144,15 @@ def _canonical(record: Any) -> bytes:
     return json.dumps(record, sort_keys=True, allow_nan=False).encode()
 
 
-def _as_dict(resources: Resources) -> dict[str, Any]:
-    return {field.name: getattr(resources, field.name) for field in fields(resources)}
+def _as_dict(part: Resources | Marks) -> dict[str, Any]:
+    return {field.name: getattr(part, field.name) for field in fields(part)}
+
+
+def _read_marks(record: Any) -> Marks | None:
+    if record is None:
+        return None
+    each, barriers = (tuple(map(tuple, record[name])) for name in ("marks", "barriers"))
+    return Marks(record["events"], record["warps"], each, barriers)
 
 
 def _read_record(path: Path) -> dict[str, Any]:

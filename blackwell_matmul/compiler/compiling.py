@@ -18,7 +18,7 @@ from typing import Any
 
 from blackwell_matmul.compiler import cache as disk
 from blackwell_matmul.compiler import nvrtc
-from blackwell_matmul.compiler.bundle import Bundle
+from blackwell_matmul.compiler.bundle import Bundle, Marks
 from blackwell_matmul.compiler.plan import Expr, folded
 from blackwell_matmul.compiler.resources import resources
 from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
@@ -28,7 +28,7 @@ from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, imp
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.problem import Schedule
-from blackwell_matmul.validation import shown
+from blackwell_matmul.validation import integer, shown
 
 Pins = Mapping[str, object] | Schedule | None
 Progress = Callable[[int, int], None]
@@ -37,35 +37,58 @@ Progress = Callable[[int, int], None]
 _memo: weakref.WeakKeyDictionary[Program, Bundle] = weakref.WeakKeyDictionary()
 
 
-def compile(script: Any, *args: Any, schedule: Pins = None, target: str | None = None, cache: bool = True) -> Bundle:
+def compile(
+    script: Any,
+    *args: Any,
+    schedule: Pins = None,
+    target: str | None = None,
+    cache: bool = True,
+    timeline: int | None = None,
+) -> Bundle:
     """Compile `script` (a tilus.Script class, or what calling one returns) for a call with these arguments.
 
     args: as for `script.__call__`: tensors, on any device, and numbers. Constants among them (annotated int) are
     compiled in; `bundle.serves` says so. schedule: pins arguments of its `__init__`; the rest is chosen as `simulate`
     does. target: the GPU's architecture (None: as for `simulate`). cache: use the cache in memory and on disk.
+    timeline: the kernel gets one more argument, a buffer to which each warp writes when its instructions begin and end,
+    up to so many records (`compiler/marks.py`); None leaves the code as it is.
 
     Raises InputError, CompileError or UnsupportedError, each one sentence, where the script cannot be compiled.
     """
     import_tilus()
     target = target_for(script, target)
     bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
+    marks = None
+    if timeline is not None:
+        program, marks = _with_marks(program, timeline)
     if not cache:
-        return _compiled(program, bound, _key(program, bound))
-    found = _memo.get(program) or _from_disk(program, bound)
+        return _compiled(program, bound, _key(program, bound), marks)
+    found = _memo.get(program) or _from_disk(program, bound, marks)
     _memo[program] = found
     return found
 
 
-def _from_disk(program: Program, bound: Bound) -> Bundle:
+def _with_marks(program: Program, events: int) -> tuple[Program, Marks]:
+    from blackwell_matmul.compiler.marks import MOST_EVENTS, marked
+
+    found = integer(events, 1, MOST_EVENTS)
+    if found is None:
+        raise InputError(
+            f"timeline is {shown(events)}; it must be how many records a warp may write, from 1 to {MOST_EVENTS:,}."
+        )
+    return marked(program, found)
+
+
+def _from_disk(program: Program, bound: Bound, marks: Marks | None) -> Bundle:
     key = _key(program, bound)
     found = disk.read(key)
     if found is None:
-        found = _compiled(program, bound, key)
+        found = _compiled(program, bound, key, marks)
         disk.write(found)
     return found
 
 
-def _compiled(program: Program, bound: Bound, key: str) -> Bundle:
+def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> Bundle:
     """Everything from hidet's passes to the cubin."""
     from blackwell_matmul.compiler.host_code import launch_plan
     from blackwell_matmul.compiler.source import device_source, lower
@@ -86,6 +109,7 @@ def _compiled(program: Program, bound: Bound, key: str) -> Bundle:
         name=program.name, target=program.target, source=source.text, ptx=made.ptx, cubin=made.cubin, plan=plan,
         consts=_plain(program.consts), serves=_serves(program, bound), schedule=_plain(bound.init_kwargs),
         resources=resources(made.log, plan, program.target), versions=versions(), key=key,
+        marks=marks,
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from tilus.hidet.ir.utils.call_graph import CallGraph
 from tilus.hidet.utils.doc import NewLine, Text
 from tilus.ir.instructions import FormatPrintInst, PrintTensorInst
 
-from blackwell_matmul.compiler import lone_cta, tilus_faults
+from blackwell_matmul.compiler import lone_cta, marks, tilus_faults
 from blackwell_matmul.compiler.divided_once import divided_once
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import tilus_compat
@@ -284,7 +284,8 @@ class DeviceCodegen(UpdatedCUDACodeGen):
     def _headers(self, functions: str) -> str:
         headers = [text for name, text in _HEADERS if getattr(self, name)]
         cluster = CLUSTER if "cooperative_groups::" in functions else ""
-        return "".join(dict.fromkeys(headers)) + cluster
+        timeline = marks.DEVICE_CODE if "timeline_row(" in functions else ""
+        return "".join(dict.fromkeys(headers)) + cluster + timeline
 
     def visit_Function(self, function: Any) -> Any:
         if function.kind != KERNEL:

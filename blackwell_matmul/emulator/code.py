@@ -31,8 +31,8 @@ from blackwell_matmul.emulator.parser import (
 from blackwell_matmul.errors import UnsupportedError
 
 Act = Callable[[WarpState, int], Any]
-"""Does an instruction in the lanes of a mask. Gives None to go on, an integer to jump there, a Blocked to wait, or
-EXIT."""
+"""Does an instruction in the lanes of a mask. Gives None to go on, an integer to jump there, a Blocked to wait, a
+Clock to be told the time, or EXIT."""
 Make = Callable[["Builder", Statement], Act]
 EXIT = object()
 
@@ -55,6 +55,12 @@ def instruction(*opcodes: str) -> Callable[[M], M]:
 def known() -> list[str]:
     """The opcodes that are emulated, in order."""
     return sorted(_INSTRUCTIONS)
+
+
+class Clock(NamedTuple):
+    """What an instruction gives that reads the time. told: takes how many instructions warps have executed."""
+
+    told: Callable[[int], None]
 
 
 class Unknown(UnsupportedError):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.emulator.code import EXIT, Executable
+from blackwell_matmul.emulator.code import EXIT, Clock, Executable
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
 from blackwell_matmul.errors import EmulationError
@@ -244,6 +244,9 @@ class Execution:
                     self.effects += 1
                     if not mask:
                         break
+                    pc += 1
+                elif result.__class__ is Clock:
+                    result.told(self.executed + TURN_STEPS - limit + ran)
                     pc += 1
                 else:
                     strand.blocked = result

@@ -23,22 +23,29 @@ def compile(
     target: Target = None,
     form: FormOf = None,
     cache: bool = True,
+    timeline: int | None = None,
 ) -> Bundle:
     """Compile a kernel for a call of this size, or with these arguments; no GPU is needed.
 
     kernel: "v1", "my_kernel.py:MyScript", a script class, or a kernel with pins. m, n, k: the size, or m a `Problem`;
     or, with tensors, which may be on any device, all the arguments of its `__call__`. Constants among them (annotated
     int) are compiled in; `bundle.serves` says so. dtype, schedule, target and form are those of `run_matmul`. cache:
-    use the cache in memory and on disk.
+    use the cache in memory and on disk. timeline: up to so many records of each warp, which the kernel writes into a
+    buffer that it then takes as its last argument (`timeline_buffer`), and `measured_timeline` reads.
 
     Raises InputError, CompileError or UnsupportedError, each one sentence, where the script cannot be compiled.
     """
     call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form)
-    return compile_call(call, target=arch_of(target), cache=cache)
+    return compile_call(call, target=arch_of(target), cache=cache, timeline=timeline)
 
 
-def compile_call(call: KernelCall, *, target: str | None = None, cache: bool = True) -> Bundle:
+def compile_call(
+    call: KernelCall, *, target: str | None = None, cache: bool = True, timeline: int | None = None
+) -> Bundle:
     from blackwell_matmul.compiler import compile
 
     with call.loaded():
-        return compile(call.script, *call.arguments, schedule=call.pins or None, target=target, cache=cache)
+        pins = call.pins or None
+        return compile(
+            call.script, *call.arguments, schedule=pins, target=target, cache=cache, timeline=timeline
+        )  # fmt: skip

@@ -14,6 +14,7 @@ from blackwell_matmul.harness.inputs import arguments_of
 from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.result import Result, ScriptResult
 from blackwell_matmul.harness.run import Progress, matmul_result
+from blackwell_matmul.harness.timelines import timeline_buffer
 from blackwell_matmul.validation import plain_values
 
 TMA_ROWS = 8
@@ -46,7 +47,9 @@ def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progr
     declared = inspect.signature(call.kernel.script_cls.__call__).parameters
     left_out = {name: each.default for name, each in declared.items()}
     named = left_out | dict(zip(call.kernel.parameters, call.arguments))
-    arguments = [named[each.name] for each in bundle.plan.parameters]
+    arguments = [named[each.name] for each in bundle.plan.parameters if each.name in named]
+    if bundle.marks is not None:
+        arguments.append(timeline_buffer(bundle, *arguments))
     start = time.perf_counter()
     emulate(bundle, *arguments, order=ORDERS[policy], seed=call.seed, progress=progress)
     return time.perf_counter() - start

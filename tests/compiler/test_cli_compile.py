@@ -50,6 +50,18 @@ def test_a_rung(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert told.err == ""
 
 
+def test_a_timeline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["compile", "h2", "--size", "128", "64", "128", "--check", "-o", str(tmp_path / "out")]
+    assert cli.main([*words, "--timeline", "256"]) == 0
+    told = capsys.readouterr().out
+    assert "writes      up to 256 records of each warp, into a last argument\n" in told and "correct" in told
+    marks = Bundle.load(tmp_path / "out").marks
+    assert marks is not None and (marks.events, marks.warps) == (256, 4) and marks.marks[0][1].startswith("v2.py:")
+    for records, why in (("0", "timeline is 0; it must be"), ("x", "--timeline is 'x'; it must be an integer.")):
+        assert cli.main([*words, "--timeline", records]) == 2
+        assert why in capsys.readouterr().err
+
+
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["compile", "v2", "--dtype", "bf16", "--schedule", "stages=3", "--json"]) == 0
     record = json.loads(capsys.readouterr().out)

@@ -61,6 +61,8 @@ def _facts(bundle: Bundle, folder: str | None, checked: Result | None) -> Iterat
     if bundle.schedule:
         yield "schedule", ", ".join(f"{name}={value}" for name, value in bundle.schedule.items())
     yield from _resources(bundle)
+    if bundle.marks is not None:
+        yield "writes", f"up to {bundle.marks.events} records of each warp, into a last argument"
     yield "starts", _start(bundle.plan.early_start)
     yield "made with", f"NVRTC {bundle.versions.get('nvrtc')}, tilus {bundle.versions.get('tilus')}"
     if checked is not None:

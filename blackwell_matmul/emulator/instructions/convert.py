@@ -8,13 +8,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
+from blackwell_matmul.emulator.code import Act, Builder, Clock, Unknown, instruction, last_type
 from blackwell_matmul.emulator.instructions.integers import elementwise, predicates
 from blackwell_matmul.emulator.instructions.rounding import DIRECTED, directed, nearest
 from blackwell_matmul.emulator.instructions.special_values import canonical, flushed
 from blackwell_matmul.emulator.lanes import LANES, TYPES, WORDS, Array
 from blackwell_matmul.emulator.machine import WarpState
-from blackwell_matmul.emulator.parser import SIZES, Register, Statement, Vector
+from blackwell_matmul.emulator.parser import SIZES, Register, Statement, Symbol, Vector
+
+CLOCKS = ("%clock", "%clock64", "%globaltimer")
+"""Special registers that are read anew each time."""
 
 NARROW: dict[str, Any] = {
     "e4m3x2": ml_dtypes.float8_e4m3fn, "e5m2x2": ml_dtypes.float8_e5m2, "e2m3x2": ml_dtypes.float6_e2m3fn,
@@ -207,12 +210,23 @@ def move(build: Builder, each: Statement) -> Act:
         return _split(build, to, source, type)
     if isinstance(source, Vector):
         return _joined(build, to, source, type)
+    if isinstance(source, Symbol) and source.name in CLOCKS:
+        return _clock(build.target(to), WORDS[SIZES[type]])
     target, slot = build.target(to), build.source(source, type)
     if isinstance(source, Register) and SIZES[build.types[slot]] != SIZES[type]:
         raise Unknown(f"{each.opcode} between registers of other sizes is not emulated")
 
     def act(warp: WarpState, mask: int) -> None:
         warp.set(target, warp.registers[slot], mask)
+
+    return act
+
+
+def _clock(target: int, word: Any) -> Act:
+    """How many instructions the warps of the grid have executed by now ("%clock", "%clock64", "%globaltimer")."""
+
+    def act(warp: WarpState, mask: int) -> Clock:
+        return Clock(lambda now: warp.set(target, np.full(LANES, now & (1 << 8 * word().itemsize) - 1, word), mask))
 
     return act
 

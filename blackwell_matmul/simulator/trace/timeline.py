@@ -1,4 +1,4 @@
-"""What ran when in a predicted run of one SM, and the files that show it."""
+"""What ran when on one SM, and the files that show it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from blackwell_matmul.simulator.trace.timeline_svg import as_svg
 
 @dataclass(frozen=True, repr=False)
 class Timeline(Recorded):
-    """What ran when on one SM, predicted: the events of each track by their start, which do not overlap there.
+    """What ran when on one SM, predicted or measured: the events of each track by their start, which do not overlap
+    there.
 
-    start_cycles, end_cycles: what is shown, counted from the launch. part: which part of the SM's work it is. ghz: the
+    start_cycles, end_cycles: what is shown, counted from `zero`. part: which part of the SM's work it is. ghz: the
     clock. tracks: from top to bottom. sources: the text of each line. barriers: the states of mbarriers, by cycle.
 
     `between(start, end)` is a part of it, `busy_cycles(track)` for how long something is on a track,
-    `as_chrome_trace()` what ui.perfetto.dev reads. A notebook shows a picture of the first cycles.
+    `as_chrome_trace()` what ui.perfetto.dev reads, `predicted.above(measured)` one of both. A notebook shows a picture
+    of the first cycles.
     """
 
     def __repr__(self) -> str:

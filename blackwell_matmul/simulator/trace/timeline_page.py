@@ -18,7 +18,7 @@ def as_html(timeline: Recorded) -> str:
         f'<span><i style="background:var(--{kind})"></i>{name}</span>' for kind, (name, _, _) in KINDS.items()
     )
     data = json.dumps(_data(timeline), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    told = f"{timeline.part}; cycles from the launch, at {timeline.ghz:.2f} GHz"
+    told = f"{timeline.part}; cycles from {timeline.zero}, at {timeline.ghz:.2f} GHz"
     return PAGE.format(
         title=escape(timeline.title), told=escape(told), colours=colours(), legend=legend, data=data, script=SCRIPT
     )  # fmt: skip

@@ -183,7 +183,7 @@ function lastUntil(list, at, of) {  // the number of the last that is not after 
 }
 
 function waiting(name) {  // the warps of the same slot that stand at it
-  const slot = /^slot \d+: /.exec(name)?.[0] ?? "", wait = "waits for " + name.slice(slot.length), found = [];
+  const slot = /^(predicted: )?(slot \d+: )?/.exec(name)[0], wait = "waits for " + name.slice(slot.length), found = [];
   D.tracks.forEach((track, n) => {
     const e = track.startsWith(slot + "warp ") && rows[n][lastUntil(rows[n], moment, e => e[1])];
     if (e && e[2] > moment && D.words[e[4]] === wait) found.push([+track.slice(slot.length + 5), D.words[e[5]]]);

@@ -19,15 +19,16 @@ DARK = {"page": "#0d1117", "band": "#151b23", "rule": "#2a313c", "text": "#e6edf
 
 
 def kind_of(each: TimelineEvent) -> str:
+    track = each.track.removeprefix("predicted: ")
     if each.name.startswith("waits for "):
         return "wait"
     if each.name.startswith("phase "):
         return "phase"
-    if each.track == "tensor core":
+    if track == "tensor core":
         return "mma"
-    if each.track in ("TMA loads", "cp.async"):
+    if track in ("TMA loads", "cp.async"):
         return "load"
-    return "store" if "stores" in each.track else "run"
+    return "store" if "stores" in track else "run"
 
 
 def colours() -> str:

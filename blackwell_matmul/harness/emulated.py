@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from dataclasses import replace
 
@@ -43,10 +42,8 @@ def emulate_call(
 
 def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progress: Progress | None = None) -> float:
     """Execute a bundle on the arguments of a call; the seconds that it took."""
-    declared = inspect.signature(call.kernel.script_cls.__call__).parameters
-    left_out = {name: each.default for name, each in declared.items()}
-    named = left_out | dict(zip(call.kernel.parameters, call.arguments))
-    arguments = [named[each.name] for each in bundle.plan.parameters]
+    named = dict(zip(call.kernel.parameters, call.arguments))
+    arguments = [named[each.name] for each in bundle.plan.parameters if each.name in named]
     start = time.perf_counter()
     emulate(bundle, *arguments, order=ORDERS[policy], seed=call.seed, progress=progress)
     return time.perf_counter() - start

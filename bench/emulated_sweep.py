@@ -93,11 +93,10 @@ def compare(name: str, target: str, schedule: Schedule, m: int, n: int, k: int, 
     simulated = torch.full((m, n), float("nan"), dtype=kind)
     simulate(rung(name), m, n, k, a, b, simulated, schedule=schedule, target=target, workers=1, trace=False)
     wrong = [] if torch.equal(simulated, wanted) else ["the simulator is wrong"]
-    extras = (0, 0, 0, 0, 1) if "forms" in rung(name).features else ()  # none, and one batch
     executed = 0
     for order, seed in ORDERS:
         c = torch.full((m, n), float("nan"), dtype=kind)
-        executed += emulate(bundle, m, a, b, c, *extras, order=order, seed=seed).instructions
+        executed += emulate(bundle, m, a, b, c, order=order, seed=seed).instructions
         if not torch.equal(c, wanted):
             wrong.append(f"{int((c != wanted).sum())} of {c.numel()} elements are wrong, {order} {seed}")
     return wrong, executed

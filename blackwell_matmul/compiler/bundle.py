@@ -18,7 +18,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.files import write_whole
 from blackwell_matmul.one_line import OneLine, spelled_out
 
-FORMAT = 3
+FORMAT = 4
 """The version of what `save` writes."""
 RECORD = "bundle.json"
 FILES = {"source": "kernel.cu", "ptx": "kernel.ptx", "cubin": "kernel.cubin"}

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
+import inspect
 import json
+import math
 import multiprocessing
 import os
 import sys
@@ -34,7 +36,10 @@ Pins = Mapping[str, object] | Schedule | None
 Progress = Callable[[int, int], None]
 """Told how many schedules are done, of how many."""
 
-_memo: weakref.WeakKeyDictionary[Program, Bundle] = weakref.WeakKeyDictionary()
+Defaults = Mapping[str, int | float]
+"""What a call may leave out, by the names of parameters."""
+
+_memo: weakref.WeakKeyDictionary[Program, dict[tuple[str, ...], Bundle]] = weakref.WeakKeyDictionary()
 
 
 def compile(
@@ -63,8 +68,8 @@ def compile(
         program, marks = _with_marks(program, timeline)
     if not cache:
         return _compiled(program, bound, _key(program, bound), marks)
-    found = _memo.get(program) or _from_disk(program, bound, marks)
-    _memo[program] = found
+    kept, left_out = _memo.setdefault(program, {}), tuple(_defaults(program, bound))
+    found = kept[left_out] = kept.get(left_out) or _from_disk(program, bound, marks)
     return found
 
 
@@ -103,7 +108,7 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
         lowered = lower(program)
         source = device_source(lowered, program, _entry(bound))
         early_start = _early_start(bound) if program.early_start else 0
-        plan = launch_plan(lowered.module, program, source.kernel, early_start)
+        plan = launch_plan(lowered.module, program, source.kernel, early_start, _defaults(program, bound))
     made = nvrtc.compile_source(source.numbered, program.target, program.name)
     return Bundle(
         name=program.name, target=program.target, source=source.text, ptx=made.ptx, cubin=made.cubin, plan=plan,
@@ -119,6 +124,20 @@ def _early_start(bound: Bound) -> Expr:
     if not callable(says):
         return 1
     return folded(says({**{name: name for name in bound.kernel_args}, **bound.consts}))
+
+
+def _defaults(program: Program, bound: Bound) -> Defaults:
+    """Those numbers that `__call__` has as defaults. Code may be made for a tensor that is there: a null pointer is one
+    only where the call that is compiled for has it too.
+    """
+    declared = inspect.signature(bound.script_cls.__call__).parameters
+    found = {name: (declared[name].default, bound.kernel_args[name], var.type) for name, var in program.params}
+    return {
+        name: default
+        for name, (default, given, kind) in found.items()
+        if isinstance(default, (int, float)) and math.isfinite(default)
+        if not kind.is_pointer() or (isinstance(given, int) and given == default)
+    }
 
 
 def _entry(bound: Bound) -> Location:
@@ -202,7 +221,7 @@ def _key(program: Program, bound: Bound) -> str:
     record = [
         str(program.lowered), str(program.final), lines, str(_entry(bound)), program.name, program.target,
         _serves(program, bound), [name for name, _ in program.params], _plain(program.consts),
-        _plain(bound.init_kwargs), versions(),
+        _plain(bound.init_kwargs), dict(_defaults(program, bound)), versions(),
     ]  # fmt: skip
     return digest(json.dumps(record, sort_keys=True).encode())
 

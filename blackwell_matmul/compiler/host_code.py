@@ -38,6 +38,7 @@ from blackwell_matmul.frontend.tma_coordinates import misplaced
 from blackwell_matmul.frontend.wide_views import BY_COORDINATES, MOST_OFFSET, TOO_WIDE, counted_views, last_offset
 
 TENSOR_MAP = "CUtensorMap"
+NONE: Mapping[str, int | float] = {}
 
 _BINARY: Mapping[type, str] = {
     ir.Add: "+", ir.Sub: "-", ir.Multiply: "*", ir.Div: "//", ir.FloorDiv: "//", ir.Mod: "%",
@@ -74,11 +75,16 @@ _SENTENCES = {
 """What is wrong when an assertion of tilus fails; its own words say what ought to be."""
 
 
-def launch_plan(module: Any, program: Program, kernel: str, early_start: Expr = 0) -> LaunchPlan:
+def launch_plan(
+    module: Any, program: Program, kernel: str, early_start: Expr = 0, defaults: Mapping[str, int | float] = NONE
+) -> LaunchPlan:
     """The plan for the module's `launch` function. kernel: what its device function is called in the cubin.
     early_start: when it may start before the grids in front of it have ended; it waits for them (`launch_order`).
+    defaults: of the parameters that a call may leave out.
     """
-    return replace(_Planner(module, program, kernel).plan(), early_start=early_start)
+    plan = _Planner(module, program, kernel).plan()
+    parameters = tuple(replace(each, default=defaults.get(each.name)) for each in plan.parameters)
+    return replace(plan, early_start=early_start, parameters=parameters)
 
 
 class _Planner:

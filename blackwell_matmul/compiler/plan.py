@@ -15,6 +15,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, NamedTuple, cast
 
 from blackwell_matmul.errors import InputError
@@ -23,7 +24,7 @@ from blackwell_matmul.validation import shown
 Expr = int | str | tuple[Any, ...]
 Dim3 = tuple[Expr, Expr, Expr]
 
-FORMAT = 3
+FORMAT = 4
 """The version of what `as_dict` writes."""
 
 # --- expressions
@@ -128,12 +129,14 @@ def parameters_of(expr: Expr) -> frozenset[str]:
 class Parameter:
     """An argument of the call. type: "pointer", "int32", "uint32", "int64", "float32" and so on.
 
-    element: what a pointer points to, such as "float16"; "" where the kernel does not say.
+    element: what a pointer points to, such as "float16"; "" where the kernel does not say. default: of a call
+    that leaves it out; None where none may.
     """
 
     name: str
     type: str
     element: str = ""
+    default: int | float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,19 +229,29 @@ class LaunchPlan:
     early_start: Expr = 0
 
     def evaluate(self, values: Sequence[int | float]) -> Launch:
-        """The launch for these arguments, in the order of `parameters`, a tensor by its address.
+        """The launch for these arguments, in the order of `parameters`, a tensor by its address; those at the end that
+        have defaults may be left out.
 
         Raises InputError, one sentence, where the number of values is wrong, a value does not fit or a check fails.
         """
         if len(values) != len(self.parameters):
-            names = ", ".join(parameter.name for parameter in self.parameters)
-            raise InputError(f"{self.kernel} takes {len(self.parameters)} arguments ({names}) but got {len(values)}.")
+            values = self._completed(values)
         try:
             return self._function(*values)
         except (ArithmeticError, ValueError, TypeError) as error:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{self.kernel} cannot be launched with {self._told(values)}: {error}.") from error
+
+    def _completed(self, values: Sequence[int | float]) -> Sequence[int | float]:
+        """With the defaults of what was left out at the end."""
+        most = len(self.parameters)
+        least = max((i for i, each in enumerate(self.parameters, 1) if each.default is None), default=0)
+        if not least <= len(values) <= most:
+            named = (each.name + f" = {each.default}" * (each.default is not None) for each in self.parameters)
+            count = f"{least} to {most}" if least < most else str(most)
+            raise InputError(f"{self.kernel} takes {count} arguments ({', '.join(named)}) but got {len(values)}.")
+        return [*values, *(cast("int | float", each.default) for each in self.parameters[len(values) :])]
 
     @functools.cached_property
     def text(self) -> str:
@@ -408,6 +421,9 @@ def _verify_names(plan: LaunchPlan) -> None:
             raise TypeError(f"{shown(name)} is no text")
     if len({parameter.name for parameter in plan.parameters}) != len(plan.parameters):
         raise ValueError("two parameters have one name")
+    for parameter in plan.parameters:
+        if not isinstance(parameter.default, (int, float, NoneType)):
+            raise TypeError(f"{shown(parameter.default)} is no default")
 
 
 def _is_enum(field: str) -> bool:

@@ -44,7 +44,8 @@ def emulate(
 ) -> Emulation:
     """Execute compiled code on the CPU: a bundle of this project, or its folder, or any PTX as a path or as text.
 
-    args: for a bundle, those of `bundle.plan.parameters`, and its plan says the rest. For other PTX one for each
+    args: for a bundle, those of `bundle.plan.parameters`, and its plan says the rest, with the defaults of what is left
+    out at the end. For other PTX one for each
     `.param`: a tensor or array for a pointer (written in place; None is a null pointer), a number, or a `TensorMap`
     whose `pointer` is a tensor. grid, cluster: in CTAs; block: in threads; shared_bytes: dynamic. kernel: which one,
     where there are several. order: when asynchronous operations complete, one of `ORDERS`; seed: of "random".

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import time
 from dataclasses import replace
 
@@ -44,10 +43,9 @@ def emulate_call(
 
 def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progress: Progress | None = None) -> float:
     """Execute a bundle on the arguments of a call; the seconds that it took."""
-    declared = inspect.signature(call.kernel.script_cls.__call__).parameters
-    left_out = {name: each.default for name, each in declared.items()}
-    named = left_out | dict(zip(call.kernel.parameters, call.arguments))
-    arguments = [named[each.name] for each in bundle.plan.parameters if each.name in named]
+    named = dict(zip(call.kernel.parameters, call.arguments))
+    takes = bundle.plan.parameters if bundle.marks is None else bundle.plan.parameters[:-1]
+    arguments = [named.get(each.name, each.default) for each in takes]
     if bundle.marks is not None:
         arguments.append(timeline_buffer(bundle, *arguments))
     start = time.perf_counter()

@@ -41,7 +41,8 @@ def load(bundle: Bundle | str | Path) -> Loaded:
 
 
 class Loaded:
-    """A compiled kernel. `loaded(*arguments)` launches it: the arguments of `bundle.plan.parameters`, in order.
+    """A compiled kernel. `loaded(*arguments)` launches it: the arguments of `bundle.plan.parameters`, in order;
+    those at the end that have defaults may be left out.
 
     A tensor stands for its address. The constants of the compilation (`bundle.consts`) are fixed, and shapes are not
     checked against them: that is for the caller who knows what the kernel computes, as `Script` does.

@@ -305,6 +305,19 @@ class Boxes(tilus.Script):
         self.tma.wait_group(n=0)
 
 
+class LeftOut(tilus.Script):
+    """y = count, and the same at extra_ptr unless it is null."""
+
+    def __call__(self, n: int, y_ptr: void_p, extra_ptr: void_p = 0, count: int32 = 3, scale: float32 = 0.5):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        ones = self.register_tensor(dtype=float32, shape=[n], init=1.0)
+        values = ones * count * scale
+        self.store_global(self.global_view(y_ptr, dtype=float32, shape=[n]), values, offsets=[0])
+        if extra_ptr != 0:
+            self.store_global(self.global_view(extra_ptr, dtype=float32, shape=[n]), values, offsets=[0])
+
+
 class Rows(tilus.Script):
     """The first elements of a view of m rows."""
 

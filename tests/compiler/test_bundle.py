@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
-from test_plan import PLAN
+from test_plan import FINISHING, PLAN
 
 from blackwell_matmul.compiler.bundle import Bundle, Resources
 from blackwell_matmul.errors import BlackwellMatmulError
@@ -33,6 +34,12 @@ def test_round_trip(tmp_path: Path) -> None:
     assert Bundle.load(folder) == BUNDLE
     assert BUNDLE.save(folder) == folder  # again, over itself
     assert Bundle.load(str(folder)) == BUNDLE
+
+
+def test_defaults_are_saved(tmp_path: Path) -> None:
+    bundle = Bundle.load(dataclasses.replace(BUNDLE, plan=FINISHING).save(tmp_path))
+    assert bundle.plan == FINISHING
+    assert bundle.plan.evaluate([1, 16, 32, 2.0]) == FINISHING.evaluate([1, 16, 32, 2.0, 0.5, 1])
 
 
 @pytest.mark.parametrize("name", ["bundle.json", "kernel.cu", "kernel.cubin", "kernel.ptx"])
@@ -65,10 +72,11 @@ def test_a_changed_plan_is_found(tmp_path: Path) -> None:
         Bundle.load(tmp_path)
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [3, 99])
+def test_another_format_is_refused(tmp_path: Path, number: int) -> None:
     file = BUNDLE.save(tmp_path) / "bundle.json"
-    file.write_text('{"format": 99}')
-    with pytest.raises(BlackwellMatmulError, match="no bundle of format 3"):
+    file.write_text(json.dumps({**json.loads(file.read_text()), "format": number}))
+    with pytest.raises(BlackwellMatmulError, match=r"no bundle of format 4; compile the kernel again\."):
         Bundle.load(tmp_path)
 
 

@@ -17,6 +17,7 @@ import tilus
 import torch
 from compiler_samples import ARRAY, EVERY_RUNG, RUNGS, TARGETS, matmul_arguments, rung_bundle, script_bundle
 
+from blackwell_matmul import emulate
 from blackwell_matmul.compiler import Bundle, cache, compile, compile_many, compiling, nvrtc, resources
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
 from blackwell_matmul.kernels import rung
@@ -171,6 +172,27 @@ def test_occupancy() -> None:
 def test_in_memory() -> None:
     assert copy() is copy()
     assert copy(cache=False) is not copy()
+
+
+def left_out(bundle: Bundle) -> dict[str, object]:
+    return {each.name: each.default for each in bundle.plan.parameters if each.default is not None}
+
+
+def test_defaults_are_those_of_the_script_but_for_a_pointer_that_was_given(own_cache: Path) -> None:
+    """In memory and on disk, where the code is the same otherwise."""
+    y, extra = torch.empty(32), torch.empty(32)
+    for _ in range(2):
+        without = compile(compiler_scripts.LeftOut, 32, y, 0, 7, target="sm_90a")
+        given = compile(compiler_scripts.LeftOut, 32, y, extra, target="sm_90a")
+        assert left_out(without) == {"extra_ptr": 0, "count": 3, "scale": 0.5}
+        assert left_out(given) == {"count": 3, "scale": 0.5}
+        assert without.cubin == given.cubin and without.key != given.key
+        compiling._memo.clear()
+    emulate(without, y)
+    emulate(given, y, extra, 4)
+    assert y.tolist() == extra.tolist() == [2.0] * 32
+    emulate(without, y)
+    assert y.tolist() == [1.5] * 32
 
 
 def test_on_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,20 @@ PLAN = LaunchPlan(
 )
 
 
+FINISHING = dataclasses.replace(
+    PLAN,
+    parameters=(
+        *PLAN.parameters[:2],
+        Parameter("bias_ptr", "pointer", default=0),
+        Parameter("scale", "float32"),
+        Parameter("alpha", "float32", default=0.5),
+        Parameter("batches", "int32", default=1),
+    ),
+    arguments=tuple(Argument("value", "int32", name) for name in ("bias_ptr", "scale", "alpha", "batches")),
+)
+"""bias_ptr has a default, and scale after it has none: a hole."""
+
+
 def value(expr: plans.Expr, **names: int) -> Any:
     """What one expression is for these parameters."""
     parameters = tuple(Parameter(name, "int64") for name in names)
@@ -98,9 +112,10 @@ def test_fast_division_is_exact(divisor: int, a: int) -> None:
 
 
 def test_json_round_trip() -> None:
-    record = json.loads(json.dumps(PLAN.as_dict()))
-    assert LaunchPlan.from_dict(record) == PLAN
-    assert LaunchPlan.from_dict(record).as_dict() == PLAN.as_dict()
+    for plan in (PLAN, FINISHING):
+        record = json.loads(json.dumps(plan.as_dict()))
+        assert LaunchPlan.from_dict(record) == plan
+        assert LaunchPlan.from_dict(record).as_dict() == plan.as_dict()
 
 
 def test_a_plan_that_was_used_travels() -> None:
@@ -125,6 +140,34 @@ def test_arguments_that_do_not_fit(values: list[Any], told: str) -> None:
     assert str(caught.value).endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("rest", "values"),
+    [
+        ((32, 2.0), [32, 2.0, 0.5, 1]),
+        ((32, 2.0, 0.25), [32, 2.0, 0.25, 1]),
+        ((32, 2.0, 0.25, 7), [32, 2.0, 0.25, 7]),
+    ],
+)
+def test_what_is_left_out_at_the_end_has_its_default(rest: tuple[float, ...], values: list[float]) -> None:
+    for call in ([1, 16, *rest], (1, 16, *rest)):
+        assert [each.value for each in FINISHING.evaluate(call).arguments] == values
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
+def test_too_few_too_many_and_a_hole(count: int) -> None:
+    """Of three, bias_ptr is given, and scale after it is not."""
+    names = "m, a_ptr, bias_ptr = 0, scale, alpha = 0.5, batches = 1"
+    with pytest.raises(InputError) as caught:
+        FINISHING.evaluate([16] * count)
+    assert str(caught.value) == f"k takes 4 to 6 arguments ({names}) but got {count}."
+
+
+def test_a_default_that_does_not_fit_is_told_as_an_argument() -> None:
+    parameters = (*PLAN.parameters[:2], Parameter("scale", "uint8", default=256))
+    with pytest.raises(InputError, match="scale of k is 256, which does not fit uint8"):
+        dataclasses.replace(PLAN, parameters=parameters).evaluate([1, 16])
+
+
 def test_division_by_zero_is_a_sentence() -> None:
     with pytest.raises(InputError, match=r"cannot be launched with a = 0"):
         value(("//", 1, "a"), a=0)
@@ -134,6 +177,8 @@ def test_division_by_zero_is_a_sentence() -> None:
     "change",
     [
         {"format": 99},
+        {"format": 3},
+        {"parameters": [{**PLAN.as_dict()["parameters"][0], "default": "0"}, *PLAN.as_dict()["parameters"][1:]]},
         {"grid": [["system", "m"], 1, 1]},
         {"grid": ["q", 1, 1]},
         {"grid": [1, 1]},

@@ -6,17 +6,20 @@ Small integers: every sum is exact, so that the order of the sums is of no conce
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from blackwell_matmul import compile, emulate, simulate
+from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import ORDERS
 from blackwell_matmul.emulator.emulate import of_bundle
 from blackwell_matmul.emulator.parser import Number, parse
 from blackwell_matmul.emulator.scheduler import Choices
 from blackwell_matmul.errors import EmulationError, InputError
+from blackwell_matmul.form import Epilogue
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.problem import Schedule
 
@@ -38,8 +41,7 @@ def test_a_rung_computes_what_the_simulator_computes(name: str) -> None:
     a, b, c = operands()
     bundle = compile(rung(name), M, N, K, a, b, c)
     order = sorted(ORDERS)[list(RUNGS).index(name) % len(ORDERS)]  # each order for some
-    nothing = (0, 0, 0, 0, 1) if "forms" in rung(name).features else ()  # no extras, and one batch
-    took = emulate(bundle, M, a, b, c, *nothing, order=order)
+    took = emulate(bundle, M, a, b, c, order=order)
     simulated = torch.full_like(c, float("nan"))
     simulate(rung(name), M, N, K, a, b, simulated, workers=1)
     assert torch.equal(c, product(a, b)) and torch.equal(c, simulated)
@@ -56,6 +58,33 @@ def test_m_is_free_and_nothing_of_no_rows_runs() -> None:
         emulate(bundle, m, a[:m], b, some)
         assert torch.equal(some, product(a[:m], b))
     assert emulate(bundle, 0, a[:0], b, c[:0]).instructions == 0
+
+
+FORMS = [name for name in RUNGS if "forms" in rung(name).features]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_bundle_takes_four_to_nine_arguments_also_when_saved(name: str, tmp_path: Path) -> None:
+    a, b, c = operands()
+    compile(rung(name), M, N, K, a, b, c).save(tmp_path)
+    bundle = Bundle.load(tmp_path)
+    emulate(bundle, M, a, b, c, 0, 0)
+    assert torch.equal(c, product(a, b))
+    for wrong in ((M, a, b), (M, a, b, c, 0, 0, 0, 0, 1, 1)):
+        with pytest.raises(InputError, match=f"takes 4 to 9 arguments .*, bias_ptr = 0, .* but got {len(wrong)}"):
+            emulate(bundle, *wrong)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_code_for_a_residual_is_not_called_without_one(name: str) -> None:
+    """The code reads it: it is told from code for no residual, which is the same program otherwise."""
+    a, b, c = operands()
+    residual = torch.ones_like(c)
+    bundle = compile(rung(name)(form=Epilogue(residual=True)), M, N, K, a, b, c, 0, residual)
+    emulate(bundle, M, a, b, c, 0, residual)
+    assert torch.equal(c, (a.double() @ b.double().T + 1).to(c.dtype))
+    with pytest.raises(InputError, match=r"takes 6 to 9 arguments .*bias_ptr = 0, residual_ptr, scale_a_ptr = 0"):
+        emulate(bundle, M, a, b, c)
 
 
 # --- faults in the code generation

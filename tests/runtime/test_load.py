@@ -11,7 +11,7 @@ import torch
 from fake_gpu import BOX, PLAN, WORKING_PLAN, OnGpu, bundle
 
 from blackwell_matmul import driver
-from blackwell_matmul.compiler.plan import Argument, TensorMap
+from blackwell_matmul.compiler.plan import Argument, Parameter, TensorMap
 from blackwell_matmul.errors import DriverError, InputError, UnsupportedError
 from blackwell_matmul.runtime import load, maps, torch_cuda
 from blackwell_matmul.runtime.recent import Recent
@@ -55,6 +55,22 @@ def test_a_kernel_that_waits_itself_may_start_early(gpu, source, target):
     early, in_turn = gpu.calls("cuLaunchKernelEx")
     assert (early["attributes"], early["early"]) == ("1", "1")
     assert (in_turn["attributes"], in_turn["early"]) == ("0", "0")
+
+
+def test_what_has_a_default_may_be_left_out(gpu, source, target):
+    gpu.parameters(4, 8, 128, 4)
+    *fixed, last = (*PLAN.parameters, Parameter("batches", "int32", default=7))
+    plan = dataclasses.replace(
+        PLAN, parameters=(*fixed, last), arguments=(*PLAN.arguments, Argument("value", "int32", "batches"))
+    )
+    loaded = load(bundle(plan))
+    loaded(1000, source, target)
+    loaded(1000, source, target, 9)
+    loaded(1000, source, target)
+    assert [each["p3"] for each in gpu.calls("cuLaunchKernelEx")] == [little_endian(each, 4) for each in (7, 9, 7)]
+    for wrong in ((1000, source), (1000, source, target, 1, 2)):
+        with pytest.raises(InputError, match=r"takes 3 to 4 arguments .* but got "):
+            loaded(*wrong)
 
 
 def test_code_is_loaded_once_before_the_first_launch_in_the_relaxed_capture_mode(gpu, source, target):

@@ -104,17 +104,14 @@ def _loaded(bundle: Mapping[str, Any], problem: Problem) -> Call:
     sizes = problem.m, problem.n, problem.k
 
     def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *rest: Any) -> None:
-        kernel(*_picked((*sizes, a, b, c, *(rest or NO_FORM)), places))
+        kernel(*_picked((*sizes, a, b, c, *rest), places))
 
     return call
 
 
-NO_FORM = (0, 0, 0, 0, 1)
-"""What follows C in a call of V7 for one product without an epilogue."""
-
-
 def _picked(arguments: Sequence[Any], places: Sequence[int]) -> list[Any]:
-    return [arguments[place] for place in places]
+    """Without those at the end that the call leaves out."""
+    return [arguments[place] for place in places if place < len(arguments)]
 
 
 def _cublas(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:

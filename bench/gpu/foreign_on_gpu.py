@@ -18,8 +18,10 @@ import collections
 import json
 import re
 import sys
+import threading
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
@@ -84,24 +86,28 @@ def _gpu() -> str:
     return str(torch.cuda.get_device_name())
 
 
-def _rows(wanted: list[tuple[str, str]], processes: int) -> Any:
-    """A row for each; a process that dies costs the cases that were in it, each of which is then tried alone."""
-    left = list(wanted)
-    while left:
-        tried, left = left, []
-        pool = ProcessPoolExecutor(
-            processes if tried is wanted or len(tried) > 3 else 1, mp_context=get_context("spawn")
-        )
-        with pool:
-            futures = {pool.submit(compare, *each): each for each in tried}
-            for future in as_completed(futures):
-                try:
-                    yield from future.result()
-                except BrokenProcessPool:
-                    left.append(futures[future])
-        if len(left) == len(tried):
-            yield {"case": left[0][0], "data": left[0][1], "outcome": "error", "sentence": "its process died"}
-            left = left[1:]
+def _rows(wanted: list[tuple[str, str]], processes: int) -> Iterator[Row]:
+    """A row for each. What a kernel breaks, an error of CUDA stays with its process, costs the one case."""
+    with ThreadPoolExecutor(processes) as threads:
+        for rows in threads.map(_alone, wanted):
+            yield from rows
+
+
+_own = threading.local()
+"""Of each thread, the process that does its cases."""
+
+
+def _alone(each: tuple[str, str]) -> list[Row]:
+    if not hasattr(_own, "process"):
+        _own.process = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    try:
+        rows: list[Row] = _own.process.submit(compare, *each).result()
+    except BrokenProcessPool:
+        rows = [{"case": Path(each[0]).stem, "data": each[1], "outcome": "error", "sentence": "its process died"}]
+    if any(row["outcome"] == "error" for row in rows):
+        _own.process.shutdown(wait=False)
+        del _own.process
+    return rows
 
 
 def compare(case: str, data: str) -> list[Row]:

@@ -131,7 +131,8 @@ def _defaults(program: Program, bound: Bound) -> Defaults:
     only where the call that is compiled for has it too.
     """
     declared = inspect.signature(bound.script_cls.__call__).parameters
-    found = {name: (declared[name].default, bound.kernel_args[name], var.type) for name, var in program.params}
+    own = [each for each in program.params if each[0] in declared]  # all but what a timeline is written to
+    found = {name: (declared[name].default, bound.kernel_args[name], var.type) for name, var in own}
     return {
         name: default
         for name, (default, given, kind) in found.items()

@@ -23,8 +23,9 @@ class Ring(tilus.Class):
     def full(self) -> RegisterTensor:
         return self.full_barriers[self.stage]
 
-    def empty(self) -> RegisterTensor:
-        return self.empty_barriers[self.stage]
+    def empty(self, back: int = 0) -> RegisterTensor:
+        """The barrier of this stage, or of the one before it."""
+        return self.empty_barriers[(self.stage + self.stages - 1) % self.stages if back else self.stage]
 
     def wait_full(self):
         self.mbarrier.wait(self.full(), phase=self.phase, scope=self.scope)

@@ -6,12 +6,13 @@ memory that stays in the L2, and adds to its own what the others give. A cluster
 other; and always in the same order, so that C is the same, bit for bit, every time.
 """
 
-from tilus import DataType, float32, int32, uint16, uint32, void_p
+from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
@@ -50,6 +51,7 @@ class HopperMatmulV7(MatmulScript):
         self.cluster_ctas = cluster_m * split_k
         self.clusters = max(1, sm_count // self.cluster_ctas)
         self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
+        self.in_flight = Wgmma.in_flight(block_n, consumers)
         self.strips = block_n // e_block_n
         self.buffers = min(2, self.strips)
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
@@ -145,7 +147,7 @@ class HopperMatmulV7(MatmulScript):
             row, column = tiles.place(tile)
             offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
-            for _ in range(k_tiles):
+            for k_tile in range(k_tiles):
                 # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
                 ring.wait_full()
                 stage = ring.stage
@@ -154,18 +156,16 @@ class HopperMatmulV7(MatmulScript):
                 self.wgmma.fence()
                 self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
                 self.wgmma.commit_group()
-                self.wgmma.wait_group(0)
-                # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA that
-                # shares B writes into this stage, so every one is told. What is told is that reads are over, and
-                # waiting for their group has made sure of that: an arrival that releases to the whole cluster would
-                # wait again, and take a quarter of the kernel's time.
-                with self.single_thread(0):
-                    for sharer in range(self.cluster_m):
-                        target = self.part * self.cluster_m + sharer
-                        self.mbarrier.arrive_and_expect_tx_remote(
-                            ring.empty(), transaction_bytes=0, target_rank=target, scope="cta"
-                        )
+                # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that is
+                # alone leaves them idle, so that it waits for the k-tile before.
+                self.wgmma.wait_group(self.in_flight)
+                if k_tile >= self.in_flight:
+                    self.release(ring.empty(self.in_flight))
                 ring.advance()
+            if self.in_flight:
+                self.wgmma.wait_group(0)
+                if k_tiles > 0:
+                    self.release(ring.empty(1))
 
             # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time; of a tile that
             # several CTAs compute, each finishes every so-many-th strip. First it gives away its part of the others.
@@ -219,3 +219,15 @@ class HopperMatmulV7(MatmulScript):
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():
             self.tma.wait_group(n=0, read=True)
+
+    def release(self, empty: RegisterTensor):
+        """Tell the CTAs that write into a stage that this warpgroup has read it."""
+        # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA that shares B
+        # writes into this stage, so every one is told. What is told is that reads are over, and waiting for their group
+        # has made sure of that: an arrival that releases to the whole cluster would wait again, and take a quarter of
+        # the kernel's time.
+        with self.single_thread(0):
+            for sharer in range(self.cluster_m):
+                self.mbarrier.arrive_and_expect_tx_remote(
+                    empty, transaction_bytes=0, target_rank=self.part * self.cluster_m + sharer, scope="cta"
+                )

@@ -5,7 +5,7 @@ batch; and before a strip leaves, it gets what `Epilogue` says: scales, a residu
 which, when the kernel is compiled.
 """
 
-from tilus import DataType, float32, int32, uint16, uint32, void_p
+from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.form import PLAIN, Form
@@ -13,6 +13,7 @@ from blackwell_matmul.kernels.finishing import FinishingScript
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, pair_layout, strip_layout
 
 
@@ -54,6 +55,7 @@ class HopperMatmulV8(FinishingScript):
         self.cluster_ctas = cluster_m * split_k
         self.clusters = max(1, sm_count // self.cluster_ctas)
         self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
+        self.in_flight = Wgmma.in_flight(block_n, consumers)
         self.strips = block_n // e_block_n
         self.buffers = min(2, self.strips)
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
@@ -164,7 +166,7 @@ class HopperMatmulV8(FinishingScript):
             row, column = tiles.place(tile % self.of_a_batch)
             offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
-            for _ in range(k_tiles):
+            for k_tile in range(k_tiles):
                 # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
                 ring.wait_full()
                 stage = ring.stage
@@ -175,18 +177,16 @@ class HopperMatmulV8(FinishingScript):
                 t_b = self.s_b[stage].transpose() if self.b_k else self.s_b[stage]
                 self.wgmma.mma(t_a, t_b, r_acc)
                 self.wgmma.commit_group()
-                self.wgmma.wait_group(0)
-                # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA that
-                # shares B writes into this stage, so every one is told. What is told is that reads are over, and
-                # waiting for their group has made sure of that: an arrival that releases to the whole cluster would
-                # wait again, and take a quarter of the kernel's time.
-                with self.single_thread(0):
-                    for sharer in range(self.cluster_m):
-                        target = self.part * self.cluster_m + sharer
-                        self.mbarrier.arrive_and_expect_tx_remote(
-                            ring.empty(), transaction_bytes=0, target_rank=target, scope="cta"
-                        )
+                # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that is
+                # alone leaves them idle, so that it waits for the k-tile before.
+                self.wgmma.wait_group(self.in_flight)
+                if k_tile >= self.in_flight:
+                    self.release(ring.empty(self.in_flight))
                 ring.advance()
+            if self.in_flight:
+                self.wgmma.wait_group(0)
+                if k_tiles > 0:
+                    self.release(ring.empty(1))
 
             # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time; of a tile that
             # several CTAs compute, each finishes every so-many-th strip. First it gives away its part of the others.
@@ -242,3 +242,15 @@ class HopperMatmulV8(FinishingScript):
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():
             self.tma.wait_group(n=0, read=True)
+
+    def release(self, empty: RegisterTensor):
+        """Tell the CTAs that write into a stage that this warpgroup has read it."""
+        # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA that shares B
+        # writes into this stage, so every one is told. What is told is that reads are over, and waiting for their group
+        # has made sure of that: an arrival that releases to the whole cluster would wait again, and take a quarter of
+        # the kernel's time.
+        with self.single_thread(0):
+            for sharer in range(self.cluster_m):
+                self.mbarrier.arrive_and_expect_tx_remote(
+                    empty, transaction_bytes=0, target_rank=self.part * self.cluster_m + sharer, scope="cta"
+                )

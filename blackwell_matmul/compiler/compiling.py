@@ -107,7 +107,8 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
     with tilus_compat.lock:
         lowered = lower(program)
         source = device_source(lowered, program, _entry(bound))
-        early_start = _early_start(bound) if program.early_start else 0
+        early = program.early_start and marks is None  # the kernel before it may be zeroing the buffer, or writing it
+        early_start = _early_start(bound) if early else 0
         plan = launch_plan(lowered.module, program, source.kernel, early_start, _defaults(program, bound))
     made = nvrtc.compile_source(source.numbered, program.target, program.name)
     return Bundle(

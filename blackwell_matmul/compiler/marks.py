@@ -7,9 +7,10 @@ each other. %globaltimer is one clock for all, in ns, but steps by 32 of them an
 are written at the start and at the end of each warp: the pair aligns the SMs and gives their clock, and the low half of
 %clock64 is enough between them, as long as no instruction takes 2**32 cycles.
 
-A row is 64 bytes (`HEADER`) and as many records of 8 bytes as were asked for; what comes after these is counted and not
-written. A row whose count is 0 was not written: zero the buffer before the launch that is to be read. A mark costs the
-warp a read of the clock, a store and six more instructions; fences wait for these stores, too. Arithmetic on registers
+A row is a header of 64 bytes and as many records of 8 bytes as were asked for; what comes after these is counted and
+not written. A row whose count is 0 was not written: zero the buffer before the launch that is to be read. That launch
+waits for what is before it in the stream, also where a kernel without marks would start early. A mark costs the warp a
+read of the clock, a store and some seven more instructions; fences wait for these stores, too. Arithmetic on registers
 has no marks, as a compiler moves it through them. This module imports tilus at its top: import it after `import_tilus`.
 """
 

@@ -177,6 +177,13 @@ def test_rows_begin_at_multiples_of_16_bytes() -> None:
     assert made.events == 8 and (marks.HEADER_BYTES + marks.RECORD_BYTES * made.events) % 16 == 0
 
 
+def test_a_kernel_that_writes_a_buffer_starts_after_the_one_before_it() -> None:
+    m, n, k = SAMPLES["h2"]
+    values = [m, 16, 32, 48]
+    assert compile("h2", m, n, k).plan.evaluate(values).early_start
+    assert not compile("h2", m, n, k, timeline=64).plan.evaluate([*values, 64]).early_start
+
+
 @pytest.mark.parametrize("records", [0, -1, 2.0, True, "64", marks.MOST_EVENTS + 1])
 def test_how_many_records(records: Any) -> None:
     with pytest.raises(InputError, match=r"timeline is .*; it must be how many records a warp may write, from 1 to"):

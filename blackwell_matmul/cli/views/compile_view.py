@@ -34,6 +34,7 @@ def bundle_record(bundle: Bundle, folder: str | None, with_sass: bool, checked: 
         "resources": None if resources is None else {name: getattr(resources, name) for name in resources.__slots__},
         "cubin_bytes": len(bundle.cubin),
         "plan": bundle.plan.as_dict(),
+        "timeline": None if bundle.marks is None else bundle.marks.events,
         "versions": bundle.versions,
         "key": bundle.key,
         "folder": folder,

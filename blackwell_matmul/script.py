@@ -63,7 +63,7 @@ class Kernel:
         if check is not None:
             check(*arguments.values())
         if device_type == "cuda":
-            self._launch(tuple(arguments.values()), check)
+            self._launch(tuple(arguments.values()))
             return None
         from blackwell_matmul.simulator import simulate
 
@@ -71,11 +71,11 @@ class Kernel:
         _raise_errors(name, run)
         return run
 
-    def _launch(self, arguments: Sequence[object], check: Callable[..., None] | None) -> None:
+    def _launch(self, arguments: Sequence[object]) -> None:
         if self._gpu is None:
             from blackwell_matmul.runtime.script_calls import ScriptCalls
 
-            self._gpu = ScriptCalls(self, check)
+            self._gpu = ScriptCalls(self)
         self._gpu.launch(arguments)
 
 

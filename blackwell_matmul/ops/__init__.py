@@ -1,7 +1,8 @@
 """Operations of torch: products of what a model multiplies, with autograd, under torch.compile and in CUDA graphs.
 
 `functions.py` has what a user calls, `library.py` what torch is told, `gradients.py` the other direction, `sharding.py`
-how they are sharded; `placing.py` says what is read where it is and what is copied, `launching.py` which kernel runs.
+how they are sharded; `placing.py` says what is read where it is and what is copied, `launching.py` which kernel runs,
+`direct.py` when it is called without torch's dispatch.
 `grouped.py` has the products of groups of rows, in both directions; `overlap.py` products whose rows travel between
 processes meanwhile, as `exchanges.py` sends them.
 """

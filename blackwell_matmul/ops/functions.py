@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.ops.direct import is_direct, wants_gradient
 from blackwell_matmul.ops.finished import ACTIVATED
 from blackwell_matmul.ops.launching import Tensors
 from blackwell_matmul.ops.library import run
@@ -21,14 +21,12 @@ from blackwell_matmul.ops.operand_checks import (
     check_activation,
     check_derivatives,
     check_fakes,
+    check_optional,
     check_out,
     check_simulate,
     check_tensors,
-    in_forward_mode,
     plain_number,
 )
-
-PLAIN_TYPES = (Tensor, Parameter)
 
 
 def matmul(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
@@ -80,14 +78,15 @@ def linear(
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
-    check_tensors(x=x, w=w, **{name: t for name, t in (("bias", bias), ("residual", residual)) if t is not None})
+    check_tensors(x=x, w=w)
+    check_optional(bias=bias, residual=residual)
     if w.dim() != 2 or x.dim() < 1 or x.shape[-1] != w.shape[1]:
         raise InputError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; they must be (.., k) and (n, k).")
     check_activation(activation, w.shape[0])
     outer = x.shape[:-1]
     if residual is not None and residual.shape != (*outer, w.shape[0]):
         raise InputError(f"residual has shape {tuple(residual.shape)}; it must be {(*outer, w.shape[0])}.")
-    late = activation != "none" and _wanted((x, w, bias, residual))
+    late = activation != "none" and wants_gradient((x, w, bias, residual))
     inside = "none" if late else activation
     kept = None if residual is None else _rows(residual)
     made = _call(
@@ -148,7 +147,8 @@ def scaled_mm(
 
     There are no gradients.
     """
-    check_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b, **({} if bias is None else {"bias": bias}))
+    check_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
+    check_optional(bias=bias)
     if out_dtype is not None:
         check_out(out_dtype)
     return _call(a, b, (bias, None, scale_a, scale_b), out_dtype=out_dtype, simulate=simulate)
@@ -158,9 +158,9 @@ def scaled_mm(
 
 
 def _call(a: Tensor, b: Tensor, tensors: Tensors = (None,) * 4, *, simulate: bool, **rest: Any) -> Tensor:
-    """Straight to the kernel where nobody but the kernel has to know; else as torch's operation."""
+    """Straight to the kernel, or as torch's operation."""
     check_simulate(simulate)
-    if _direct((a, b, *tensors)):
+    if is_direct((a, b, *tensors)):
         return run(a, b, tensors, simulate=simulate, **rest)
     check_fakes((a, b, *tensors))
     check_derivatives("matmul", (a, b, *tensors))
@@ -170,20 +170,3 @@ def _call(a: Tensor, b: Tensor, tensors: Tensors = (None,) * 4, *, simulate: boo
         register()
     made: Tensor = torch.ops.blackwell_matmul.matmul.default(a, b, *tensors, simulate=simulate, **rest)
     return made
-
-
-def _wanted(tensors: Tensors) -> bool:
-    """Whether a gradient is."""
-    return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in tensors)
-
-
-def _direct(tensors: Tensors) -> bool:
-    """Plain tensors, no gradient, and nobody who listens to torch's operations; no tensor with its sign reversed, or of
-    zeros without memory, which torch writes out for an operation."""
-    given = [each for each in tensors if each is not None]
-    if torch.compiler.is_compiling() or any(type(each) not in PLAIN_TYPES for each in given):
-        return False
-    if in_forward_mode() or any(each.is_neg() or each._is_zerotensor() for each in given):
-        return False
-    modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
-    return not modes and torch._C._functorch.peek_interpreter_stack() is None and not _wanted(tensors)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,11 +16,14 @@ from torch import Tensor
 
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.group_calls import check_types, why_no_rows
-from blackwell_matmul.ops.launching import gpu_of
+from blackwell_matmul.ops.direct import is_direct
+from blackwell_matmul.ops.launching import Copy, Launches, gpu_of, kind_of
 from blackwell_matmul.ops.library import setup_context
 from blackwell_matmul.ops.operand_checks import check_derivatives, check_fakes, check_simulate, check_tensors
-from blackwell_matmul.ops.placing import k_major, padded, readable
+from blackwell_matmul.ops.placing import k_major, padded
+from blackwell_matmul.runtime.recent import Recent
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}
 """Whose kernels run, by architecture."""
@@ -44,6 +48,8 @@ def grouped_matmul(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False
     """
     check_tensors(x=x, w=w, offs=offs)
     check_simulate(simulate)
+    if is_direct((x, w, offs)):
+        return run(x, w, offs, simulate)
     check_fakes((x, w, offs))
     check_derivatives("grouped_matmul", (x, w, offs))
     made: Tensor = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)
@@ -76,35 +82,74 @@ def _check_ends(offs: Tensor, rows: int) -> None:
 
 
 def run(x: Tensor, w: Tensor, offs: Tensor, simulate: bool = False) -> Tensor:
-    """Without gradients."""
-    shape = shape_of(x, w, offs)
-    gpu = gpu_of(x, simulate, "grouped_matmul", "x")
+    """Without gradients. What was checked and planned for a call is found again by all that it depends on."""
+    key = (*kind_of(x), *kind_of(w), *kind_of(offs), simulate)
+    known = _plans.get(key)
+    if known is None:
+        known = _planned(x, w, offs, simulate)
+        _plans.put(key, known)
     if simulate:
         _check_ends(offs, x.shape[1] if w.dim() == 2 else x.shape[0])
+        x, w = x.detach(), w.detach()
+    return known(x, w, offs) if isinstance(known, GroupedPlan) else x.new_zeros(known)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedPlan:
+    """One grouped product, for all operands of these shapes and strides, wherever the groups end.
+
+    sizes: m, n, k and the groups, as the kernel takes them. shape: of C where it is written, of whose rows the first n
+    are the product's. turns: the kernel takes x transposed.
+    """
+
+    launches: Launches
+    sizes: tuple[int, int, int, int]
+    copy_x: Copy | None
+    copy_w: Copy | None
+    shape: tuple[int, ...]
+    turns: bool
+
+    def __call__(self, x: Tensor, w: Tensor, offs: Tensor) -> Tensor:
+        x = x if self.copy_x is None else self.copy_x(x)
+        w = w if self.copy_w is None else self.copy_w(w)
+        c, n, ends = x.new_empty(self.shape), self.sizes[1], offs.contiguous()
+        c = c if self.shape[-1] == n else c[..., :n]
+        self.launches((x, w, ends, c), lambda: (*self.sizes, x.mT if self.turns else x, w, ends, c))
+        return c.contiguous()
+
+
+KEPT_PLANS = 1024
+_plans: Recent[tuple[Any, ...], GroupedPlan | tuple[int, ...]] = Recent(KEPT_PLANS)
+"""For what has no products, the shape of its zeros."""
+
+
+def _planned(x: Tensor, w: Tensor, offs: Tensor, simulate: bool) -> GroupedPlan | tuple[int, ...]:
+    shape = shape_of(x, w, offs)
+    gpu = gpu_of(x, simulate, "grouped_matmul", "x")
     if 0 in shape or x.shape[1] == 0 or offs.shape[0] == 0:
-        return x.new_zeros(shape)
-    x, w, offs = x.detach(), w.detach(), offs.contiguous()
-    return _product(x, w, offs, gpu) if w.dim() == 3 else _sums(x.mT, w, offs, gpu)
+        return shape
+    return _product(x, w, offs, shape, gpu) if w.dim() == 3 else _sums(x, w, offs, shape, gpu)
 
 
-def _product(x: Tensor, w: Tensor, offs: Tensor, gpu: Gpu) -> Tensor:
-    (m, k), (groups, _, n) = x.shape, w.shape
-    c = x.new_empty((m, n))
-    _kernel(gpu, "grouped", "GroupedMatmul")(m, n, k, groups, _by_rows(x), readable(w.mT).mT, offs, c)
-    return c
+def _product(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) -> GroupedPlan:
+    launches = Launches(_kernel(gpu, "grouped", "GroupedMatmul"), x.get_device())
+    copies = (k_major if why_no_rows(x) else None), (_turned if why_unreadable(w.mT) else None)
+    m, n = shape
+    return GroupedPlan(launches, (m, n, x.shape[1], offs.shape[0]), *copies, shape, turns=False)
 
 
-def _sums(x: Tensor, y: Tensor, offs: Tensor, gpu: Gpu) -> Tensor:
-    """x[m, k], y[m, n]. Where rows of C are no multiples of 16 bytes they are written further apart, and copied."""
-    (m, k), n, groups = x.shape, y.shape[1], offs.shape[0]
-    c = x.new_empty((groups, k, padded(n, x.element_size())))[..., :n]
-    _kernel(gpu, "group_sums", "GroupSums")(m, n, k, groups, _by_rows(x), _by_rows(y), offs, c)
-    return c.contiguous()
+def _sums(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) -> GroupedPlan:
+    """Of x[k, m], w[m, n]. Where rows of C are no multiples of 16 bytes they are written further apart, and copied."""
+    launches = Launches(_kernel(gpu, "group_sums", "GroupSums"), x.get_device())
+    copies = (_turned if why_no_rows(x.mT) else None), (k_major if why_no_rows(w) else None)
+    groups, k, n = shape
+    written = (groups, k, padded(n, x.element_size()))
+    return GroupedPlan(launches, (x.shape[1], n, k, groups), *copies, written, turns=True)
 
 
-def _by_rows(x: Tensor) -> Tensor:
-    """x itself, or a copy of which the rows of a group can be read."""
-    return k_major(x) if why_no_rows(x) else x
+def _turned(x: Tensor) -> Tensor:
+    """A copy that is contiguous along its last dimension but one."""
+    return k_major(x.mT).mT
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,14 @@ from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.forms import why_unreadable
+from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.placing import is_plain, k_major, padded, with_zeros
 from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
+from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.device import gpu_at
+from blackwell_matmul.runtime.launch import Prepared
+from blackwell_matmul.runtime.recent import Recent
+from blackwell_matmul.runtime.script_calls import ScriptCalls
 
 Copy = Callable[[Tensor], Tensor]
 
@@ -27,33 +32,70 @@ Tensors = Sequence[Tensor | None]
 """Bias, residual, scale_a and scale_b; None: there is no such."""
 
 
-@dataclass(frozen=True)
+KEPT_LAUNCHES = 8192
+_launches: Recent[tuple[object, ...], Prepared] = Recent(KEPT_LAUNCHES)
+"""Of all plans."""
+
+
+class Launches:
+    """One kernel on tensors of one kind each, of which only the addresses change: what was packed for some is found
+    again by them. device: the index of a GPU, or below 0, where the kernel is simulated.
+    """
+
+    def __init__(self, kernel: Any, device: int) -> None:
+        self._kernel, self._device = kernel, device
+        self._prepare = ScriptCalls(kernel).prepare if device >= 0 else None
+
+    def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
+        """arguments: makes those of the kernel's call, where it needs more of the tensors than their addresses."""
+        if self._prepare is None:
+            self._kernel(*arguments())
+            return
+        stream = torch_cuda.current_stream(self._device)
+        key = (self, stream, *[each.data_ptr() for each in tensors])
+        found = _launches.get(key)
+        if found is None:
+            found = self._prepare(arguments(), self._device, stream)
+            _launches.put(key, found)
+        found()
+
+
+@dataclass(frozen=True, eq=False)
 class ProductPlan:
     """One product, for all operands of these shapes and strides: what is copied, which kernel runs, and what C is.
 
-    sizes: m, n, k, and the batches where the kernel takes any form. shape: of C, whose rows are `line` elements apart.
+    sizes: m, n, k, and the batches where the kernel takes any form. shape: of C where it is written, of whose rows the
+    first `columns` are the product's.
     """
 
-    kernel: Any
+    launches: Launches
     sizes: tuple[int, ...]
     copy_a: Copy | None
     copy_b: Copy | None
     shape: tuple[int, ...]
-    line: int
+    columns: int
     out: torch.dtype
 
     def __call__(self, a: Tensor, b: Tensor, tensors: Tensors) -> Tensor:
-        left, right = a, b.mT
-        left = left if self.copy_a is None else self.copy_a(left)
-        right = right if self.copy_b is None else self.copy_b(right)
-        *outer, columns = self.shape
-        c = whole = a.new_empty((*outer, self.line), dtype=self.out)
-        if self.line != columns:
-            c = whole[..., :columns]
-        m, n, k, *batches = self.sizes
-        extras = [0 if each is None else each.contiguous() for each in tensors] if batches else ()
-        self.kernel(m, n, k, left, right, c, *extras, *batches)
+        left = a if self.copy_a is None else self.copy_a(a)
+        right = b if self.copy_b is None else self.copy_b(b.mT).mT
+        c = whole = a.new_empty(self.shape, dtype=self.out)
+        if self.shape[-1] != self.columns:
+            c = whole[..., : self.columns]
+        extras = [each.contiguous() for each in tensors if each is not None]
+        self.launches((left, right, c, *extras), lambda: self._arguments(left, right.mT, c, tensors, iter(extras)))
         return c if whole is c else c.contiguous()
+
+    def _arguments(
+        self, left: Tensor, right: Tensor, c: Tensor, tensors: Tensors, extras: Iterator[Tensor]
+    ) -> tuple[object, ...]:
+        m, n, k, *batches = self.sizes
+        return m, n, k, left, right, c, *[0 if each is None else next(extras) for each in tensors if batches], *batches
+
+
+def kind_of(x: Tensor) -> tuple[Any, ...]:
+    """What a plan depends on: TMA reads from multiples of 16 bytes."""
+    return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNMENT_BYTES
 
 
 def planned(
@@ -71,7 +113,8 @@ def planned(
     if alone and not batch and out == a.dtype and (name is None or (is_plain(left) and is_plain(right))):
         copy_a, copy_b = (None if is_plain(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
-        return ProductPlan(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN), (m, n, k), copy_a, copy_b, shape, n, out)
+        launches = Launches(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN), a.get_device())
+        return ProductPlan(launches, (m, n, k), copy_a, copy_b, shape, n, out)
     if name is None:
         raise UnsupportedError(
             f"There is no kernel for {gpu} yet that computes batches or epilogues; torch does, and matmul of matrices "
@@ -79,7 +122,9 @@ def planned(
         )
     copy_a, copy_b = (k_major if why_unreadable(x) else None for x in (left, right))
     sizes = (m, n, k, batch[0] if batch else 1)
-    return ProductPlan(_kernel(name, form), sizes, copy_a, copy_b, shape, padded(shape[-1], out.itemsize), out)
+    launches, columns = Launches(_kernel(name, form), a.get_device()), shape[-1]
+    whole = (*shape[:-1], padded(columns, out.itemsize))
+    return ProductPlan(launches, sizes, copy_a, copy_b, whole, columns, out)
 
 
 @functools.cache

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.ops.gradients import gradients
-from blackwell_matmul.ops.launching import ProductPlan, Tensors, gpu_of, planned
+from blackwell_matmul.ops.launching import ProductPlan, Tensors, gpu_of, kind_of, planned
 from blackwell_matmul.ops.operand_checks import check_extras, check_operands, check_out
 from blackwell_matmul.runtime.recent import Recent
 
@@ -57,7 +56,7 @@ def run(
 ) -> Tensor:
     """Without gradients. What was checked and planned for a call is found again by all that it depends on."""
     how = (activation, alpha, beta, out_dtype, simulate)
-    key = (*_key(a), *_key(b), *[None if each is None else _key(each) for each in tensors], *how)
+    key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], *how)
     known = _plans.get(key)
     if known is None:
         known = _planned(a, b, tensors, *how)
@@ -75,11 +74,6 @@ Empty = tuple[tuple[int, ...], torch.dtype]
 
 KEPT_PLANS = 4096
 _plans: Recent[tuple[Any, ...], ProductPlan | Empty] = Recent(KEPT_PLANS)
-
-
-def _key(x: Tensor) -> tuple[Any, ...]:
-    """What a plan depends on: TMA reads from multiples of 16 bytes."""
-    return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() % ALIGNMENT_BYTES
 
 
 def _planned(

@@ -17,11 +17,22 @@ from blackwell_matmul.validation import number, plain_text, shown
 
 def check_tensors(**tensors: object) -> None:
     for name, value in tensors.items():
-        if not isinstance(value, Tensor):
-            raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
-        if value.is_nested or value.layout is not torch.strided:
-            kind = "is nested" if value.is_nested else f"has layout {value.layout}"
-            raise InputError(f"{name} {kind}; it must be a dense tensor.")
+        _check_tensor(name, value)
+
+
+def check_optional(**tensors: object) -> None:
+    """None: there is no such."""
+    for name, value in tensors.items():
+        if value is not None:
+            _check_tensor(name, value)
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
+    if value.is_nested or value.layout is not torch.strided:
+        kind = "is nested" if value.is_nested else f"has layout {value.layout}"
+        raise InputError(f"{name} {kind}; it must be a dense tensor.")
 
 
 def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:

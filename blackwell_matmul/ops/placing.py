@@ -37,11 +37,6 @@ def _why_copied(name: str, x: Tensor) -> str | None:
     return f"{what} is copied ({nbytes} bytes): {reason}."
 
 
-def readable(x: Tensor) -> Tensor:
-    """x[.., rows, k] itself, or a copy of it, contiguous along k."""
-    return k_major(x) if why_unreadable(x) else x
-
-
 def k_major(x: Tensor) -> Tensor:
     """A copy whose rows begin at multiples of 16 bytes."""
     *outer, k = x.shape

@@ -37,11 +37,12 @@ class HasScript(Protocol):
 
 
 class ScriptCalls:
-    """The calls of one kernel object on GPUs. check: raises for arguments of a call that break the kernel's rules."""
+    """The calls of one kernel object on GPUs, checked as the class of its script says."""
 
-    def __init__(self, kernel: HasScript, check: Callable[..., None] | None) -> None:
-        self._kernel, self._check = kernel, check
-        self._calls = Calls(self._prepare)
+    def __init__(self, kernel: HasScript) -> None:
+        self._kernel = kernel
+        self._check: Callable[..., None] | None = getattr(kernel.script_cls, "check_arguments", None)
+        self._calls = Calls(self.prepare)
         self._chosen: Recent[Hashable, tuple[Loaded, tuple[int, ...]]] = Recent(KEPT_KERNELS)
         self._count = len(inspect.signature(kernel.script_cls.__call__).parameters) - 1
         self.launch = self._calls.launch
@@ -50,7 +51,8 @@ class ScriptCalls:
         """Launch a call that has all its arguments, in order, integers and plain CUDA tensors; False for any other."""
         return len(arguments) == self._count and self._calls.attempt(arguments)
 
-    def _prepare(self, arguments: Sequence[object], device: int, stream: int) -> Prepared:
+    def prepare(self, arguments: Sequence[object], device: int, stream: int) -> Prepared:
+        """The launch for all arguments of a call, in order, checked and packed."""
         if self._check is not None:
             self._check(*arguments)
         loaded, places = self._choose(arguments, device)

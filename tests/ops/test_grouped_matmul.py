@@ -4,9 +4,12 @@ import itertools
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from blackwell_matmul import InputError, UnsupportedError, gpus, grouped_matmul
 from blackwell_matmul.ops import grouped
+from blackwell_matmul.ops.direct import is_direct
+from blackwell_matmul.runtime.recent import Recent
 
 operation = torch.ops.blackwell_matmul.grouped_matmul.default
 
@@ -119,7 +122,39 @@ def test_gradients_of_sums():
     assert_as_good(right.grad, by_group(x.T, seed, OFFS), by_group(x.T.double(), seed.double(), OFFS))
 
 
+def test_ends_differ_between_calls_that_are_planned_alike():
+    x, w = randn(60, 40), randn(4, 40, 24, seed=1)
+    for offs in (OFFS, ends(0, 0, 60, 60), ends(1, 2, 3, 4)):
+        assert_by_group(x, w, offs)
+    with pytest.raises(InputError, match="the ends ascend from 0 to 60"):
+        grouped_matmul(x, w, ends(10, 5, 20, 30), simulate=True)
+
+
+def test_who_listens_to_torch_hears_it_and_nobody_else_pays_for_that():
+    x, w, heard = randn(60, 40), randn(4, 40, 24, seed=1), []
+
+    class Listener(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            heard.append(function)
+            return function(*args, **kwargs or {})
+
+    with Listener():
+        made = grouped_matmul(x, w, OFFS, simulate=True)
+    assert heard[0] is operation and torch.equal(made, grouped_matmul(x, w, OFFS, simulate=True))
+    assert is_direct((x, w, OFFS)) and not is_direct((x, w.clone().requires_grad_(), OFFS))
+    with torch.no_grad():
+        assert is_direct((x, w.clone().requires_grad_(), OFFS))
+
+
+def test_a_reversed_sign_and_zeros_without_memory_are_seen():
+    x, w = randn(60, 40), randn(4, 40, 24, seed=1)
+    made = grouped_matmul(x, w, OFFS, simulate=True)
+    assert torch.equal(grouped_matmul(torch._neg_view(x), w, OFFS, simulate=True), -made)
+    assert not grouped_matmul(torch._efficientzerotensor((60, 40), dtype=x.dtype), w, OFFS, simulate=True).any()
+
+
 def test_only_the_gradient_that_is_needed_is_computed(monkeypatch):
+    monkeypatch.setattr(grouped, "_plans", Recent(16))
     x, w = randn(60, 40), randn(4, 40, 24, seed=1).requires_grad_()
     made, kernels = grouped_matmul(x, w, OFFS, simulate=True), []
     original = grouped._kernel

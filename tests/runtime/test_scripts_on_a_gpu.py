@@ -168,6 +168,47 @@ def test_matmul_reaches_the_gpu(b200, compiled, on_gpu):
     assert {a.data_ptr(), w.data_ptr()} < addresses
 
 
+def test_a_product_is_packed_once_for_each_set_of_addresses(b200, compiled, on_gpu):
+    """And the kernel has null in the places of what the call is without."""
+    from blackwell_matmul.ops.launching import planned
+
+    a, w = on_gpu(torch.zeros(64, 128, dtype=torch.float16)), on_gpu(torch.zeros(256, 128, dtype=torch.float16))
+    biases = [on_gpu(torch.zeros(256, dtype=torch.float16)) for _ in range(2)]
+    plan = planned(a, w.T, (biases[0], None, None, None), gpus.GPUS["B200"], torch.float16, "none", 1.0, 1.0)
+    packed, prepare = [], plan.launches._prepare
+
+    def counted(arguments, device, stream):
+        packed.append((arguments, device, stream))
+        return prepare(arguments, device, stream)
+
+    plan.launches._prepare = counted
+    kept = [plan(a, w.T, (bias, None, None, None)) for bias in biases]
+    places = {c.data_ptr() for c in kept}
+    del kept[0]
+    for _ in range(8):
+        places.add(plan(a, w.T, (biases[0], None, None, None)).data_ptr())
+    assert len(b200.calls("cuLaunchKernelEx")) == 10
+    seen = [(arguments[5].data_ptr(), arguments[6].data_ptr()) for arguments, _, _ in packed]
+    assert len(seen) == len(set(seen)) and {c for c, _ in seen} == places
+    for arguments, device, stream in packed:
+        assert arguments[:3] == (64, 256, 128) and arguments[7:] == (0, 0, 0, 1)
+        assert arguments[3] is a and arguments[4].data_ptr() == w.data_ptr() and arguments[4].shape == (256, 128)
+        assert (device, stream) == (0, 0x51)
+
+
+def test_grouped_products_reach_the_gpu(b200, compiled, on_gpu):
+    from blackwell_matmul.ops.grouped import _product, _sums
+
+    x, w = on_gpu(torch.zeros(64, 128, dtype=torch.float16)), on_gpu(torch.zeros(4, 128, 256, dtype=torch.float16))
+    offs = on_gpu(torch.zeros(4, dtype=torch.int32))
+    made = _product(x, w, offs, (64, 256), gpus.GPUS["B200"])(x, w, offs)
+    sums = _sums(x.mT, w[0, :64], offs, (4, 128, 256), gpus.GPUS["B200"])(x.mT, w[0, :64], offs)
+    assert made.shape == (64, 256) and sums.shape == (4, 128, 256)
+    assert len(b200.calls("cuLaunchKernelEx")) == 2
+    addresses = {int(record["address"], 16) for record in b200.calls("cuTensorMapEncodeTiled")}
+    assert {x.data_ptr(), w.data_ptr()} <= addresses
+
+
 def test_a_product_of_any_form_reaches_the_gpu(b200, compiled, on_gpu):
     """A slice and a row-major b, where they are; null pointers for what the epilogue does not read."""
     from blackwell_matmul.ops.launching import planned

@@ -24,6 +24,9 @@ FIELDS = np.dtype(
 
 MAP_BYTES = FIELDS.itemsize
 
+ROW_STEP_BYTES = 16
+"""Where a box can start in a row of the tensor: at multiples of this."""
+
 ELEMENT_TYPES = (
     "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz",
     "b4x16", "b4x16_p64", "b6x16_p32",
@@ -151,8 +154,15 @@ class Box:
 
 @functools.lru_cache(maxsize=1024)
 def box_of(found: Map, coordinates: tuple[int, ...]) -> Box:
-    """The box at these coordinates, the innermost first (PTX ISA, "Tiled Mode"): what is outside reads as zero."""
+    """The box at these coordinates, the innermost first (PTX ISA, "Tiled Mode"): what is outside reads as zero.
+
+    PTX does not say so, but the innermost must be at a multiple of 16 bytes: with another an H200 stops, with an
+    illegal instruction (bench/results/h200_foreign.json has those that run).
+    """
     piece, slot, per_piece = _pieces(found)
+    if not found.is_packed and coordinates[0] * piece % ROW_STEP_BYTES:
+        told = f"{coordinates[0]} elements of {piece} bytes, which is no multiple of {ROW_STEP_BYTES} bytes"
+        raise Undefined(f"a box starts at {told}; a GPU stops with an illegal instruction")
     steps = (1, *found.steps[1:])  # the innermost is ignored, and of the others the box has every so manyth
     extents = (-(-found.box[0] // per_piece), *(-(-size // step) for size, step in zip(found.box[1:], steps[1:])))
     if found.is_packed and coordinates[0] % per_piece:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
@@ -90,8 +89,6 @@ class Wgmma(MmaSpec):
     step_n = 8
     lacking = "wgmma instructions; H100 and H200 have them"
     fma_per_cycle = 2048
-    whole_columns = 32
-    """One whose n is no multiple of so many columns takes longer than with the next multiple."""
 
     @staticmethod
     def in_flight(block_n: int, consumers: int) -> int:
@@ -125,10 +122,12 @@ class Wgmma(MmaSpec):
     def registers(self, tile: TileConfig) -> int:
         return tile.block_m * tile.block_n // (WARPGROUP * tile.consumers)
 
-    def multiplied_columns(self, tile: TileConfig) -> float:
-        if tile.block_n % self.whole_columns == 0:
-            return tile.block_n
-        return (figures_of("H200").wgmma_odd or 1) * round_up(tile.block_n, self.whole_columns)
+    def rows_read(self, tile: TileConfig) -> int:
+        """Each warpgroup reads its rows of A and all of B, once for each k-tile."""
+        return tile.cta_m + tile.consumers * tile.block_n
+
+    def products_in_flight(self, tile: TileConfig) -> int:
+        return self.in_flight(tile.block_n, tile.consumers) if "split_k" in tile.features else 0
 
 
 class MmaSync(MmaSpec):

@@ -100,6 +100,14 @@ class MmaSpec(ABC):
         """For how many columns the tensor core works."""
         return tile.block_n
 
+    def rows_read(self, tile: TileConfig) -> int:
+        """Rows of a k-tile of A and B that the products read out of shared memory, where that counts besides."""
+        return 0
+
+    def products_in_flight(self, tile: TileConfig) -> int:
+        """K-tiles whose products a warp leaves unfinished when it goes on."""
+        return 0
+
 
 @dataclass(frozen=True)
 class TileConfig:

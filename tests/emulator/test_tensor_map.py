@@ -41,7 +41,7 @@ def test_a_map_of_a_plan_is_what_it_says() -> None:
     assert (found.type, found.swizzle_bytes, found.fills_nan, found.rank) == ("f16", 128, True, 2)
 
 
-@pytest.mark.parametrize("corner", [(0, 0), (56, 8), (-4, -2), (60, 3), (64, 0), (100, 100)])
+@pytest.mark.parametrize("corner", [(0, 0), (56, 8), (-8, -2), (56, 3), (64, 0), (104, 100)])
 @pytest.mark.parametrize("dims", [(64, 10), (61, 10)])
 def test_a_box_has_its_elements_in_rows_and_minus_one_outside(corner: tuple[int, int], dims: tuple[int, int]) -> None:
     found = decoded(dims=dims)
@@ -52,6 +52,12 @@ def test_a_box_has_its_elements_in_rows_and_minus_one_outside(corner: tuple[int,
         wanted.append(4096 + 128 * y + 2 * x if inside else -1)
     assert box.places.tolist() == wanted
     assert box.targets.tolist() == list(range(0, 128, 2)) and box.nbytes == box.counted_bytes == 128
+
+
+@pytest.mark.parametrize("start", [-4, 1, 60])
+def test_a_box_that_starts_between_multiples_of_16_bytes_stops(start: int) -> None:
+    with pytest.raises(Undefined, match=f"starts at {start} elements of 2 bytes, which is no multiple of 16 bytes"):
+        tensor_map.box_of(decoded(), (start, 0))
 
 
 def test_five_dimensions() -> None:

@@ -282,6 +282,9 @@ def of_rows() -> Iterator[Case]:
         )  # fmt: skip
 
 
+BITS = {"float16": 16, "bfloat16": 16, "float32": 32, "float8_e5m2": 8, "int8": 8, "int32": 32}
+
+
 def of_moves() -> Iterator[Case]:
     for dtype in ("float16", "int8", "float32"):
         yield case(
@@ -300,7 +303,8 @@ def of_moves() -> Iterator[Case]:
         ("float16", (32, 64), "zero"), ("float16", (16, 32), "nan"), ("float32", (16, 16), "nan"), ("float8_e5m2", (64, 16), "zero"),
         ("int8", (8, 128), "zero"), ("bfloat16", (8, 16), "zero"), ("float32", (64, 128), "zero"), ("int32", (16, 64), "zero"),
     ):  # fmt: skip
-        for offset in ((-3, -5), (20, 40)):
+        step = 128 // BITS[dtype]  # a box starts at a multiple of 16 bytes in a row
+        for offset in ((-3, -step), (20, -(-40 // step) * step)):
             kind = {"bytes": True, "seed": 1} if dtype in ("int8", "int32") else {"normal": 1.0, "seed": 1}
             yield case(
                 f"box_{dtype}_{box[0]}x{box[1]}_{padding}_{'low' if offset[0] < 0 else 'high'}", "boxes", boxed, (1,),

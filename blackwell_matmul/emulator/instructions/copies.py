@@ -311,6 +311,8 @@ def _tensor_store(build: Builder, each: Statement) -> Act:
         for lane in indices(mask):
             found = _map_at(warp, int(map_address(warp)[lane]))
             place = tuple(int(each(warp)[lane]) for each in coordinates)
+            if min(place) < 0:
+                raise Undefined(f"stores a box at {place}, and a GPU stops where a coordinate of a store is negative")
             start = int(source(warp)[lane])
             reduce = _reduction(each, found.type) if combines else None
             for box in _rows(found, place) if scatters else [tensor_map.box_of(found, _fitting(found, place))]:

@@ -69,6 +69,7 @@ def _compiled(program: Program, bound: Bound, key: str) -> Bundle:
     """Everything from hidet's passes to the cubin."""
     from blackwell_matmul.compiler.host_code import launch_plan
     from blackwell_matmul.compiler.source import device_source, lower
+    from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
 
     missing = shared_bytes_missing(program)
     if missing:
@@ -76,7 +77,7 @@ def _compiled(program: Program, bound: Bound, key: str) -> Bundle:
         raise CompileError(
             f"{program.name} uses {missing} bytes of shared memory beyond the {asked} that its launch asks for."
         )
-    with tilus_compat.lock:
+    with quick_hidet_visits():
         lowered = lower(program)
         source = device_source(lowered, program, _entry(bound))
         early_start = _early_start(bound) if program.early_start else 0

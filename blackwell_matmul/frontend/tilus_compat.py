@@ -15,6 +15,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Protocol
 
@@ -30,8 +32,21 @@ def import_tilus() -> ModuleType:
     module = sys.modules.get("tilus")
     if module is not None and hasattr(module, "Script"):
         return module
+    _compute_is_missing()
     with lock, _git_may_be_missing(), _cuda_bindings_may_be_missing():
         return importlib.import_module("tilus")
+
+
+def _compute_is_missing() -> None:
+    """tilus/hidet/ir/expr.py imports tilus.hidet.ir.compute at each subscript of a tensor, and goes on without it.
+
+    There is no such module, and Python looks for it on the disk each time: seven thousand times in `import tilus`.
+    Removable when `tensor_rank` imports nothing.
+    """
+    found = PathFinder.find_spec("tilus")
+    places = found.submodule_search_locations or () if found else ()
+    if not any(any(Path(place, "hidet", "ir").glob("compute*")) for place in places):
+        sys.modules.setdefault("tilus.hidet.ir.compute", None)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tilus.hidet.ir.expr import Expr
@@ -20,6 +20,7 @@ from tilus.hidet.ir.tools.verifier import IRVerifier
 from tilus.hidet.ir.type import BaseType
 from tilus.ir import func, inst, layout, prog, stmt, tensor
 from tilus.ir.functors.functor import IRFunctor
+from tilus.ir.layout.cuda.tcgen05 import smem
 from tilus.ir.layout.inference import inference
 from tilus.ir.tools.rewriter import SimpleRewriter
 from tilus.transforms import layout_inference
@@ -45,16 +46,22 @@ _KINDS = (
 @contextmanager
 def quick_visits() -> Iterator[None]:
     """Inside the block, tilus's passes visit as this module says."""
-    with lock:
-        before = IRFunctor.visit, layout_inference.infer_layout, IRVerifier.defined, inspect.getblock
-        IRFunctor.visit = _visit_of(IRFunctor.visit)
-        layout_inference.infer_layout = _infer_by_instructions(layout_inference.infer_layout)
-        IRVerifier.defined = _defined
-        inspect.getblock = _block_of(inspect.getblock)  # type: ignore[assignment]
-        try:
-            yield
-        finally:
-            IRFunctor.visit, layout_inference.infer_layout, IRVerifier.defined, inspect.getblock = before
+    replaced: list[tuple[Any, str, Any]] = [
+        (IRFunctor, "visit", _visit_of(IRFunctor.visit)),
+        (layout_inference, "infer_layout", _infer_by_instructions(layout_inference.infer_layout)),
+        (IRVerifier, "defined", _defined),
+        (inspect, "getblock", _block_of(inspect.getblock)),
+        (smem, "_generate_atom_grid", _atom_grid),
+    ]
+    with lock, ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+_atom_grid = functools.cache(smem._generate_atom_grid)
+"""The offsets of a piece of a layout of shared memory: there are few, and an operand of an mma is held against all."""
 
 
 @functools.cache

@@ -7,6 +7,7 @@ context manager, under one lock, and put back.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import math
 import subprocess
@@ -29,14 +30,15 @@ lock = threading.RLock()
 
 def import_tilus() -> ModuleType:
     """Import tilus, also where git or cuda.bindings is missing; the second call costs nothing."""
+    _compute_is_missing()
     module = sys.modules.get("tilus")
     if module is not None and hasattr(module, "Script"):
         return module
-    _compute_is_missing()
     with lock, _git_may_be_missing(), _cuda_bindings_may_be_missing():
         return importlib.import_module("tilus")
 
 
+@functools.cache
 def _compute_is_missing() -> None:
     """tilus/hidet/ir/expr.py imports tilus.hidet.ir.compute at each subscript of a tensor, and goes on without it.
 

@@ -29,6 +29,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    gc.freeze()  # a process that ends frees its memory at once; pytest would take each object apart before
     if _own_cache:
         shutil.rmtree(_own_cache, ignore_errors=True)
 

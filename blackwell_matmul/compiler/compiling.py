@@ -97,6 +97,7 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
     """Everything from hidet's passes to the cubin."""
     from blackwell_matmul.compiler.host_code import launch_plan
     from blackwell_matmul.compiler.source import device_source, lower
+    from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
 
     missing = shared_bytes_missing(program)
     if missing:
@@ -104,7 +105,7 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
         raise CompileError(
             f"{program.name} uses {missing} bytes of shared memory beyond the {asked} that its launch asks for."
         )
-    with tilus_compat.lock:
+    with quick_hidet_visits():
         lowered = lower(program)
         source = device_source(lowered, program, _entry(bound))
         early = program.early_start and marks is None  # the kernel before it may be zeroing the buffer, or writing it

@@ -84,6 +84,7 @@ class _Build:
 
     def run(self) -> Program:
         from blackwell_matmul.frontend import reasons
+        from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
         from blackwell_matmul.frontend.operand_majors import any_major
         from blackwell_matmul.frontend.quick_visits import quick_visits
 
@@ -102,6 +103,7 @@ class _Build:
                     tilus_compat.strides_that_are_products(),
                     tilus_compat.exact_casts(),
                     quick_visits(),
+                    quick_hidet_visits(),
                     any_major(),
                     tilus_compat.observe_rewrites(self.recorder),
                 ):

@@ -2,15 +2,17 @@
 
 `IRFunctor.visit` asks up to forty times what a node is; here, once for each class. Layout inference rewrites the whole
 function for each layout that it finds; here, the instructions that hold the tensor, and the function once at the end.
-The verifier makes an expression of any two variables that it compares; here, a variable is itself. This module imports
-tilus at its top: import it after `import_tilus`.
+The verifier makes an expression of any two variables that it compares; here, a variable is itself. Where a method of a
+script ends, Python finds by taking the rest of its file into tokens; here, once. This module imports tilus at its top:
+import it after `import_tilus`.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tilus.hidet.ir.expr import Expr
@@ -18,6 +20,7 @@ from tilus.hidet.ir.tools.verifier import IRVerifier
 from tilus.hidet.ir.type import BaseType
 from tilus.ir import func, inst, layout, prog, stmt, tensor
 from tilus.ir.functors.functor import IRFunctor
+from tilus.ir.layout.cuda.tcgen05 import smem
 from tilus.ir.layout.inference import inference
 from tilus.ir.tools.rewriter import SimpleRewriter
 from tilus.transforms import layout_inference
@@ -43,15 +46,22 @@ _KINDS = (
 @contextmanager
 def quick_visits() -> Iterator[None]:
     """Inside the block, tilus's passes visit as this module says."""
-    with lock:
-        before = IRFunctor.visit, layout_inference.infer_layout, IRVerifier.defined
-        IRFunctor.visit = _visit_of(IRFunctor.visit)
-        layout_inference.infer_layout = _infer_by_instructions(layout_inference.infer_layout)
-        IRVerifier.defined = _defined
-        try:
-            yield
-        finally:
-            IRFunctor.visit, layout_inference.infer_layout, IRVerifier.defined = before
+    replaced: list[tuple[Any, str, Any]] = [
+        (IRFunctor, "visit", _visit_of(IRFunctor.visit)),
+        (layout_inference, "infer_layout", _infer_by_instructions(layout_inference.infer_layout)),
+        (IRVerifier, "defined", _defined),
+        (inspect, "getblock", _block_of(inspect.getblock)),
+        (smem, "_generate_atom_grid", _atom_grid),
+    ]
+    with lock, ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+_atom_grid = functools.cache(smem._generate_atom_grid)
+"""The offsets of a piece of a layout of shared memory: there are few, and an operand of an mma is held against all."""
 
 
 @functools.cache
@@ -92,6 +102,16 @@ def _with_tensors(node: Any, rewrite_map: Any) -> Any:
 def _defined(self: Any, var: Any) -> bool:
     """`IRVerifier.defined`."""
     return var.name in self.builtin_names or any(each is var for scope in self.scopes for each in scope)
+
+
+def _block_of(getblock: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`inspect.getblock`, which follows from the lines alone."""
+    return lambda lines: list(_block(getblock, tuple(lines)))
+
+
+@functools.lru_cache(512)
+def _block(getblock: Callable[[Any], Any], lines: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(getblock(list(lines)))
 
 
 def _infer_by_instructions(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:

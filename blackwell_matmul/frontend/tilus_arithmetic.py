@@ -9,6 +9,7 @@ expression stays as it was written. Removable when tilus's rules ask for the sig
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -30,9 +31,11 @@ def sound_arithmetic() -> Iterator[None]:
     rules, plain = base.RuleBasedSimplifier, base.IRRewriter
     tree: Any = importlib.import_module("tilus.hidet.ir.expr")
     casts: Any = importlib.import_module("tilus.hidet.transforms.add_explicit_cast").AddExplicitCastRewriter
+    types: Any = importlib.import_module("tilus.hidet.ir.tools").TypeInfer
     towards_zero = {tree.Div: _quotient, tree.FloorDiv: _quotient, tree.Mod: _remainder}
     with lock, ExitStack() as stack:
         replaced = [
+            (sys.modules[__name__], "_type_of", types()),  # one, which remembers: most is asked again
             (rules, "apply_rule", _guarded(rules.apply_rule, _rule_holds)),
             (rules, "apply_bound_aware_rule", _guarded(rules.apply_bound_aware_rule, _rule_holds)),
             (rules, "visit_Mod", _guarded(rules.visit_Mod, _not_negative, plain.visit_Mod)),

@@ -7,6 +7,7 @@ context manager, under one lock, and put back.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import math
 import subprocess
@@ -15,6 +16,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Protocol
 
@@ -27,11 +30,25 @@ lock = threading.RLock()
 
 def import_tilus() -> ModuleType:
     """Import tilus, also where git or cuda.bindings is missing; the second call costs nothing."""
+    _compute_is_missing()
     module = sys.modules.get("tilus")
     if module is not None and hasattr(module, "Script"):
         return module
     with lock, _git_may_be_missing(), _cuda_bindings_may_be_missing():
         return importlib.import_module("tilus")
+
+
+@functools.cache
+def _compute_is_missing() -> None:
+    """tilus/hidet/ir/expr.py imports tilus.hidet.ir.compute at each subscript of a tensor, and goes on without it.
+
+    There is no such module, and Python looks for it on the disk each time: seven thousand times in `import tilus`.
+    Removable when `tensor_rank` imports nothing.
+    """
+    found = PathFinder.find_spec("tilus")
+    places = found.submodule_search_locations or () if found else ()
+    if not any(any(Path(place, "hidet", "ir").glob("compute*")) for place in places):
+        sys.modules.setdefault("tilus.hidet.ir.compute", None)  # type: ignore[arg-type]
 
 
 @contextmanager

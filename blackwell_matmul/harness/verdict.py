@@ -288,7 +288,9 @@ def _verdict(total: _Largest, c: torch.Tensor, tile_m: int, tile_n: int) -> Verd
 def _locate(verdict: Verdict, limit: float, blocks: Iterator[_Block]) -> Verdict:
     """The same verdict with the wrong elements counted and placed: a second look, taken only when C is wrong."""
     wrong = unwritten = 0
-    tiles: set[tuple[int, int]] = set()
+    tiles = torch.zeros(
+        -(-verdict.m // verdict.tile_m), -(-verdict.n // verdict.tile_n), dtype=torch.bool, device="cpu"
+    )
     rows, columns = (torch.zeros(extent, dtype=torch.bool, device="cpu") for extent in (verdict.m, verdict.n))
     for block in blocks:
         bad = block.error > limit
@@ -298,13 +300,12 @@ def _locate(verdict: Verdict, limit: float, blocks: Iterator[_Block]) -> Verdict
         columns |= bad.any(dim=0)
         rows[block.first_row : block.first_row + len(bad)] = bad.any(dim=1)
         i, j = bad.nonzero(as_tuple=True)
-        grid = torch.stack([(i + block.first_row) // verdict.tile_m, j // verdict.tile_n], dim=1)
-        tiles.update((row, column) for row, column in torch.unique(grid, dim=0).tolist())
+        tiles[(i + block.first_row) // verdict.tile_m, j // verdict.tile_n] = True
     return replace(
         verdict,
         wrong=wrong,
         unwritten=unwritten,
-        bad_tiles=tuple(sorted(tiles)),
+        bad_tiles=tuple((row, column) for row, column in tiles.nonzero().tolist()),
         bad_rows=_ranges(rows),
         bad_columns=_ranges(columns),
     )

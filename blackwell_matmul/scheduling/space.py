@@ -8,8 +8,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -93,11 +93,30 @@ def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | 
     Pins that leave nothing raise InputError.
     """
     require(problem=(problem, Problem), gpu=(gpu, Gpu))
-    found = matching(rung, as_pins(pins))
-    for schedule in sorted(found, key=lambda schedule: preference(schedule, problem, gpu)):
-        if not why_not(schedule, problem, gpu):
-            return schedule
-    raise InputError(_nothing_runs(rung, found, problem, gpu))
+    pinned = as_pins(pins)
+    found = matching(rung, pinned)
+    chosen = _first_that_runs(_Found((_knobs(rung), _kind(rung), *pinned.items()), found), problem, gpu)
+    if chosen is None:
+        raise InputError(_nothing_runs(rung, found, problem, gpu))
+    return chosen
+
+
+CHOICES_KEPT = 128
+"""In this process; each is a walk through thousands of schedules."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """What `matching` gives, known by what it follows from: knobs, mma, features and pins."""
+
+    origin: Hashable
+    schedules: Sequence[Schedule] = dataclasses.field(compare=False)
+
+
+@lru_cache(CHOICES_KEPT)
+def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | None:
+    by_preference = sorted(found.schedules, key=lambda schedule: preference(schedule, problem, gpu))
+    return next((schedule for schedule in by_preference if not why_not(schedule, problem, gpu)), None)
 
 
 RESOLUTION = 0.01

@@ -83,6 +83,23 @@ def test_import_is_idempotent_and_restores_subprocess() -> None:
     assert subprocess.run is run
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_module_that_tilus_lacks_is_not_looked_for_and_one_that_it_has_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    home = tmp_path / "tilus" / "hidet" / "ir"
+    home.mkdir(parents=True)
+    (tmp_path / "tilus" / "__init__.py").touch()
+    if there:
+        (home / "compute.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "tilus.hidet.ir.compute", raising=False)
+    tilus_compat._compute_is_missing.__wrapped__()
+    known = {"tilus.hidet.ir.compute": None}.items() <= sys.modules.items()
+    monkeypatch.setitem(sys.modules, "tilus.hidet.ir.compute", None)  # as it was
+    assert known is not there
+
+
 def test_the_cache_folder_of_tilus_stays_untouched(tmp_path: Path) -> None:
     before = tilus.option.get_option("cache_dir")
     tilus.option.cache_dir(tmp_path)

@@ -11,12 +11,13 @@ from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.problem import MMAS, Problem, Schedule, features_of
+from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles, resident_ctas
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose, knobs_of, projection
 
-B200, H200 = GPUS["B200"], GPUS["H200"]
+B200, B300, H200 = GPUS["B200"], GPUS["B300"], GPUS["H200"]
 GPU_OF = {name: {"v": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in RUNGS}
 ODD = Problem(1000, 200, 136)
 """Tails in m, n and k, and 16-byte rows."""
@@ -90,6 +91,26 @@ def test_a_split_tile_can_be_pinned_to_any_order_of_the_tiles() -> None:
     problem, pins = Problem(128, 4096, 4096), {"split_k": 2, "group_m": 4}
     chosen = choose(rung("h7"), problem, H200, pins)
     assert chosen == dataclasses.replace(choose(rung("h7"), problem, H200, {"split_k": 2}), group_m=4)
+
+
+def test_a_choice_is_made_once_for_each_rung_problem_gpu_and_pins(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [
+        (name, problem, gpu) for name in ("v2", "v3") for problem in (ODD, Problem(8, 8, 8)) for gpu in (B200, B300)
+    ]
+    pins = [{}, {"block_n": 64}, {"block_n": 64, "stages": 2}]
+    chosen = [choose(rung(name), problem, gpu, each) for name, problem, gpu in asked for each in pins]
+    weighed: list[tuple[Problem, object]] = []
+    monkeypatch.setattr(space, "preference", lambda schedule, problem, gpu: weighed.append((problem, gpu)) or (0,))
+    assert [choose(rung(name), problem, gpu, each) for name, problem, gpu in asked for each in pins] == chosen
+    assert not weighed
+    choose(rung("v2"), ODD, dataclasses.replace(B200, sm_count=1))
+    assert {sm.sm_count for _, sm in weighed} == {1}
+
+
+def test_a_pin_that_only_equals_a_number_is_refused_after_that_number() -> None:
+    assert choose(rung("h6"), ODD, H200, {"cluster_m": 1}).cluster_m == 1
+    with pytest.raises(InputError, match="cluster_m = True is outside"):
+        choose(rung("h6"), ODD, H200, {"cluster_m": True})
 
 
 def test_a_gpu_that_no_schedule_can_run_on_is_named_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -66,7 +67,10 @@ def lines(found: Finding) -> tuple[int | None, int | None]:
     return found.location and found.location.line, found.other and found.other.line
 
 
+_source_of = functools.cache(inspect.getsourcelines)
+
+
 def line_of(script: type, text: str, nth: int = 0) -> int:
     """The number of the nth line of a script class that contains `text`."""
-    source, first = inspect.getsourcelines(script)
+    source, first = _source_of(script)
     return [first + i for i, line in enumerate(source) if text in line][nth]

@@ -1,0 +1,93 @@
+"""The visits of hidet's passes, found sooner: `BaseFunctor.visit` asks up to sixty times what a node is; here, once for
+each class of functors and each class of nodes. This module imports tilus at its top: import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilus.hidet.ir.expr import Constant
+from tilus.hidet.ir.functors.base_functor import BaseFunctor
+from tilus.hidet.ir.functors.expr_functor import ExprFunctor
+from tilus.hidet.ir.functors.module_functor import ModuleFunctor
+from tilus.hidet.ir.functors.stmt_functor import StmtFunctor, StmtRewriter
+from tilus.hidet.ir.functors.type_functor import TypeFunctor
+from tilus.hidet.ir.stmt import Stmt
+from tilus.utils import py
+
+from blackwell_matmul.frontend.tilus_compat import lock
+
+_BY_CLASS = tuple(
+    each.__dict__["visit_dispatch"] for each in (ExprFunctor, StmtFunctor, TypeFunctor, ModuleFunctor, BaseFunctor)
+)
+"""Those that ask for the class of a node, and nothing else, before they call a method."""
+
+_PYTHON = frozenset({str, bool, int, float, complex, type(None)})
+_BY_ADDRESS = frozenset({list, dict})
+_methods: dict[tuple[type, type], str | None] = {}
+
+
+@contextmanager
+def quick_hidet_visits() -> Iterator[None]:
+    """Inside the block, hidet's passes visit as this module says."""
+    with lock:
+        before = BaseFunctor.visit, py._is_immutable
+        BaseFunctor.visit, py._is_immutable = _visit_of(BaseFunctor.visit), _is_immutable
+        try:
+            yield
+        finally:
+            BaseFunctor.visit, py._is_immutable = before
+
+
+def _visit_of(visit: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def quick_visit(self: Any, node: Any) -> Any:
+        kind = node.__class__
+        if kind in _PYTHON:
+            return self.visit_PyConstant(node)
+        try:
+            method = _methods[self.__class__, kind]
+        except KeyError:
+            method = _methods[self.__class__, kind] = _method(self.__class__, node)
+        if method is None:
+            return visit(self, node)
+        memo = self.memo
+        if memo is None:
+            return getattr(self, method)(node)
+        key = id(node) if kind in _BY_ADDRESS else node
+        if key in memo:
+            return memo[key]
+        made = self.memo[key] = getattr(self, method)(node)
+        return made
+
+    return quick_visit
+
+
+class _Told:
+    """In the place of a functor: each of its methods gives its own name."""
+
+    def __getattr__(self, name: str) -> Callable[[Any], str]:
+        return lambda node: name
+
+
+def _method(functor: type, node: Any) -> str | None:
+    """The name of the method for nodes of this class; None where it takes more than the class to tell."""
+    for cls in functor.__mro__:
+        dispatch = cls.__dict__.get("visit_dispatch")
+        if cls is StmtRewriter and not isinstance(node, Stmt):
+            continue  # it leaves to others what is no statement
+        if dispatch is not None and dispatch not in _BY_CLASS:
+            return None
+        name = NotImplemented if dispatch is None else dispatch(_Told(), node)
+        if name is not NotImplemented:
+            return str(name)
+    return None
+
+
+def _is_immutable(value: Any) -> bool:
+    """`tilus.utils.py._is_immutable`, which imports what it asks for at each call."""
+    kind = value.__class__
+    if kind is Constant:
+        return not value.type.is_tensor()
+    return issubclass(kind, (int, float, str, tuple))

@@ -1,0 +1,89 @@
+"""Visits that are found sooner are those that hidet finds; what it prints of a whole module is in test_source.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tilus.hidet.ir.dtypes import float32, int32
+from tilus.hidet.ir.expr import Add, Constant, Var
+from tilus.hidet.ir.functors import IRRewriter
+from tilus.hidet.ir.functors.base_functor import BaseFunctor
+from tilus.hidet.ir.functors.expr_functor import ExprFunctor
+from tilus.hidet.ir.stmt import EvaluateStmt, SeqStmt
+from tilus.utils import py
+
+from blackwell_matmul.frontend import hidet_visits
+from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
+
+X = Var("x", int32)
+NODES = (
+    X,
+    X + 1,
+    X - X,
+    Constant(1, int32),
+    EvaluateStmt(X),
+    SeqStmt([]),
+    int32,
+    (X,),
+    [X],
+    {"x": X},
+    "x",
+    1,
+    True,
+    None,
+)
+
+
+class Noting(IRRewriter):
+    """Notes the name of each method that is called for a node."""
+
+    def __init__(self, use_memo: bool) -> None:
+        super().__init__(use_memo=use_memo)
+        self.called: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("visit_") and name != "visit_dispatch":
+            object.__getattribute__(self, "called").append(name)
+        return super().__getattribute__(name)
+
+
+def called(memo: bool) -> list[str]:
+    noting = Noting(memo)
+    for node in (*NODES, *NODES):
+        noting.visit(node)
+    return noting.called
+
+
+@pytest.mark.parametrize("memo", [True, False])
+def test_each_node_gets_the_method_that_it_has(memo: bool) -> None:
+    theirs = called(memo)
+    with quick_hidet_visits():
+        assert called(memo) == called(memo) == theirs
+    assert "visit_Add" in theirs and "visit_EvaluateStmt" in theirs
+
+
+def test_a_functor_with_a_way_of_its_own_keeps_it() -> None:
+    class Own(ExprFunctor):
+        def visit_dispatch(self, node: Any) -> Any:
+            return "own" if isinstance(node, Add) else super().visit_dispatch(node)
+
+        def visit_Var(self, node: Var) -> str:
+            return "var"
+
+    with quick_hidet_visits():
+        own = Own()
+        assert [own.visit(X + 1), own.visit(X)] == ["own", "var"]
+
+
+def test_what_is_compared_by_value_is_as_before() -> None:
+    values = (1, 1.0, "x", (1,), X, X + 1, Constant(1, int32), Constant(1.0, float32), [X], None)
+    assert [hidet_visits._is_immutable(each) for each in values] == [py._is_immutable(each) for each in values]
+
+
+def test_all_is_as_before_after_the_block() -> None:
+    before = BaseFunctor.visit, py._is_immutable
+    with pytest.raises(ZeroDivisionError), quick_hidet_visits():
+        assert (BaseFunctor.visit, py._is_immutable) != before
+        raise ZeroDivisionError
+    assert (BaseFunctor.visit, py._is_immutable) == before

@@ -1,12 +1,14 @@
 """Is the schedule that a rung chooses a good one? Times many tiles on many problems, each beside cuBLAS, on a GPU.
 
-    python bench/tiles.py compile build/tiles --rung h6            # anywhere, by any --executor; needs no GPU
+    python bench/tiles.py compile build/tiles                      # anywhere, by any --executor; needs no GPU
     python bench/tiles.py measure build/tiles --out tiles.json     # on the GPU; goes on where it was broken off
     python bench/tiles.py summary tiles.json                       # what the choice loses
 
-The problems are the layers of `bench --suite llm` with M from 128 up, and two small squares. Times are medians of a few
-groups, all tiles of a problem in turns, each group long enough that the GPU is at the clock that full power leaves it:
-below that, other tiles win. Enough to rank tiles, too few for a claim about any of them.
+The problems are layers of language models, two small squares, and products of few tiles (FEW), for which the choice is
+hardest. Of each problem the tiles that are predicted to be the best take part, each with the clusters and the split
+that go with it. Times are medians of a few groups, all tiles of a problem in turns; enough to rank tiles, too few for a
+claim about any of them. Groups are long where the power limit tells, and short where a problem takes less than 40 us:
+at full power the GPU is at a lower clock, where other tiles win.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -22,10 +25,11 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from rich.progress import track
 
 from blackwell_matmul import compiler
 from blackwell_matmul.digests import package_digest
-from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.bench import bench_machine
@@ -34,60 +38,68 @@ from blackwell_matmul.harness.bench.protocol import Settings, measure
 from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS
 from blackwell_matmul.kernels import rung as rung_named
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.scheduling.space import SPACE, choose
+from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.space import choose, preference, projection
 from blackwell_matmul.trials.executors import PROCESSES
 from blackwell_matmul.trials.running_trials import Job, died, run
 from blackwell_matmul.trials.scripts import ExecutorOption, script
 
-TILES = (
-    *itertools.product((128,), (256, 224, 192, 160, 128, 96, 64)),
-    *itertools.product((64,), (160, 128, 96, 64)),
-)
 GPU = GPUS["H200"]
 SQUARES = (1024, 2048)
-SETTINGS = Settings(rounds=3, group_us=40_000, warmup_s=0.3)
+FEW_NK = ((2112, 7168), (5120, 2880), (2880, 4096), (4096, 7168), (7168, 2048))
+FEW = tuple(itertools.product(FEW_NK, (64, 128, 256, 512)))
+"""(n, k) and m."""
 
+BEST = 14
+"""Tiles of a problem that take part, besides the chosen one."""
+
+BLOCK_K = 64
+
+SHORT_US = 40.0
+SETTINGS = Settings(rounds=5, group_us=4_000, warmup_s=0.3)
+LONG = Settings(rounds=3, group_us=40_000, warmup_s=0.3)
+
+PLAN = "problems.json"
 Tile = tuple[str, str, int, int, Path]
 """Rung, schedule, n and k, and where it goes."""
 
 app = typer.Typer(add_completion=False, help=__doc__.splitlines()[0])
 
 
-def weights() -> list[tuple[int, int]]:
-    """(n, k) of each."""
-    return [*dict.fromkeys((layer.n, layer.k) for layer in LAYERS), *((size, size) for size in SQUARES)]
-
-
 def problems() -> Iterator[Problem]:
-    """The small M first: for them the choice is hardest."""
-    yield from (Problem(size, size, size) for size in SQUARES)
-    yield from (Problem(m, n, k) for m in LARGE_M for n, k in weights() if n not in SQUARES)
+    """The small M first."""
+    weights = dict.fromkeys((layer.n, layer.k) for layer in LAYERS)
+    yield from (Problem(m, n, k, "bf16") for (n, k), m in FEW)
+    yield from (Problem(size, size, size, "bf16") for size in SQUARES)
+    yield from (Problem(m, n, k, "bf16") for m in LARGE_M for n, k in weights)
 
 
-def schedules(rung: str, n: int, k: int) -> list[Schedule]:
-    """For each tile and kind of cluster what the rung would add to it; those that cannot run are left out."""
-    cls, found = rung_named(rung), []
-    shared = [name for name in ("cluster_m", "split_k") if name in cls.knobs]
-    for (block_m, block_n), *values in itertools.product(TILES, *(SPACE[name] for name in shared)):
-        pins = {"block_m": block_m, "block_n": block_n, **dict(zip(shared, values, strict=True))}
-        try:
-            found.append(choose(cls, Problem(8192, n, k), GPU, pins))
-        except InputError:
-            continue
-    return found
+def schedules(rung: str, problem: Problem) -> list[str]:
+    """The chosen one first; then of each tile, cluster and split the schedule that is predicted best, the best BEST."""
+    cls = rung_named(rung)
+    able = [each for each in projection(cls) if each.block_k == BLOCK_K and not why_not(each, problem, GPU)]
+    able.sort(key=lambda each: preference(each, problem, GPU))
+    kinds = {(each.block_m, each.block_n, each.cluster_m, each.split_k): each for each in reversed(able)}
+    best = sorted(kinds.values(), key=able.index)[:BEST]
+    return list(dict.fromkeys(map(str, (choose(cls, problem, GPU), *best))))
 
 
 @app.command("compile")
-def compile_all(folder: Path, rung: str = "h6", executor: ExecutorOption = PROCESSES) -> None:
-    """Each tile for each pair of n and k; m is no constant. The workers share the folder."""
-    jobs = [
-        (rung, str(schedule), n, k, folder.resolve() / f"{rung}-{n}x{k}-{number}")
-        for n, k in weights()
-        for number, schedule in enumerate(schedules(rung, n, k))
-    ]
+def compile_all(folder: Path, rung: str = "h7", executor: ExecutorOption = PROCESSES) -> None:
+    """What `schedules` has for each problem; m is no constant. The workers share the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = {str(problem): schedules(rung, problem) for problem in track(list(problems()), "choosing")}
+    weights = {str(problem): (problem.n, problem.k) for problem in problems()}
+    kernels = dict.fromkeys((*weights[problem], text) for problem, texts in plan.items() for text in texts)
+    jobs = [(rung, text, n, k, folder.resolve() / place(n, k, text)) for n, k, text in kernels]
     made = run(Job("tiles", jobs, compile_one, named), folder / "compiled.jsonl", executor)
     if lost := died(made):
         raise UnsupportedError(f"{lost[0]['rung']} with {lost[0]['schedule']} ends the process that compiles it.")
+    (folder / PLAN).write_text(json.dumps(plan, indent=1), encoding="utf-8")
+
+
+def place(n: int, k: int, schedule: str) -> str:
+    return f"{n}x{k}-" + "-".join(re.findall(r"=(\d+)", schedule))
 
 
 def named(job: Tile) -> dict[str, Any]:
@@ -98,10 +110,9 @@ def named(job: Tile) -> dict[str, Any]:
 def compile_one(job: Tile) -> dict[str, Any]:
     rung, text, n, k, folder = job
     schedule, m = Schedule.parse(text), 128
-    tensors = (torch.empty(shape, dtype=torch.float16) for shape in ((m, k), (n, k), (m, n)))
+    tensors = (torch.empty(shape, dtype=torch.bfloat16) for shape in ((m, k), (n, k), (m, n)))
     cls = rung_named(rung)
     compiler.compile(cls(**schedule.as_dict()), m, n, k, *tensors, target=cls.target).save(folder)
-    (folder / "schedule.txt").write_text(text, encoding="utf-8")
     return {}
 
 
@@ -112,10 +123,10 @@ def measure_all(
     """On this machine's GPU, with what `compile` made."""
     end, record = time.monotonic() + limit, read(out)
     record["machine"] = asdict(bench_machine.machine_of(bench_machine.gpu_at_hand()))
-    device = Cuda()
+    device, plan = Cuda(), json.loads((folder / PLAN).read_text(encoding="utf-8"))
     for problem in problems():
         if str(problem) not in record["us"] and time.monotonic() < end:
-            record["us"][str(problem)] = times = measured(folder, problem, device)
+            record["us"][str(problem)] = times = measured(folder, problem, plan[str(problem)], device)
             print(
                 problem,
                 *(f"{name}: {us:.1f}" for name, us in sorted(times.items(), key=lambda item: item[1])[:4]),
@@ -128,31 +139,29 @@ def read(out: Path) -> dict[str, Any]:
     return dict(json.loads(out.read_text(encoding="utf-8"))) if out.exists() else {"machine": {}, "us": {}}
 
 
-def measured(folder: Path, problem: Problem, device: Cuda) -> dict[str, float]:
+def measured(folder: Path, problem: Problem, texts: Sequence[str], device: Cuda) -> dict[str, float]:
     sets = device.sets(problem)
-    calls = {"cublas": cublas, **dict(kernels(folder, problem))}
+    calls = {"cublas": cublas, **{text: kernel(folder / place(problem.n, problem.k, text)) for text in texts}}
+    first = device.group(cublas, sets, SETTINGS.group_us)[0]
+    settings = SETTINGS if first() < SHORT_US else LONG
     groups = {
-        name: device.group(call, sets, SETTINGS.group_us)[0]
+        name: device.group(call, sets, settings.group_us)[0]
         for name, call in calls.items()
         if name == "cublas" or right(call, sets[0])
     }
-    timings, _ = measure(groups, SETTINGS, time.monotonic, lambda what: None)
-    return {name: timing.median_us for name, timing in timings.items()}
+    timings, _ = measure(groups, settings, time.monotonic, lambda what: None)
+    return {name: round(timing.median_us, 3) for name, timing in timings.items()}
 
 
 def cublas(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
     torch.mm(a, b.T, out=c)
 
 
-def kernels(folder: Path, problem: Problem) -> Iterator[tuple[str, Call]]:
+def kernel(place: Path) -> Call:
     from blackwell_matmul.runtime import load
 
-    for place in sorted(folder.glob(f"*-{problem.n}x{problem.k}-*")):
-        kernel = load(place)
-        yield (
-            (place / "schedule.txt").read_text(encoding="utf-8"),
-            lambda a, b, c, kernel=kernel: kernel(len(a), a, b, c),
-        )
+    loaded = load(place)
+    return lambda a, b, c: loaded(len(a), a, b, c)
 
 
 def right(call: Call, operands: Sequence[torch.Tensor]) -> bool:
@@ -166,9 +175,10 @@ def right(call: Call, operands: Sequence[torch.Tensor]) -> bool:
 
 
 @app.command("summary")
-def summary(file: Path, rung: str = "h6") -> None:
+def summary(file: Path, rung: str = "h7") -> None:
     """For each M the geometric means: of the chosen tile's time over the fastest one's, and of cuBLAS's over its."""
-    record, by_m = read(file), {}
+    record = read(file)
+    by_m: dict[int, list[tuple[float, float, float]]] = {}
     for problem in problems():
         if times := record["us"].get(str(problem)):
             name = str(choose(rung_named(rung), problem, GPU))

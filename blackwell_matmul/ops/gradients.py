@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -37,19 +38,26 @@ def gradients(
     if activation != "none":
         z = matmul(a, b, bias, residual, alpha=alpha, beta=beta, simulate=simulate)
         dz = through_activation(dz, z, activation)
-    of_a = _like(matmul(dz, b.mT, alpha=alpha, simulate=simulate), a) if needs[0] else None
-    of_b = _of_b(dz, a, b, alpha, simulate) if needs[1] else None
+    multiply = functools.partial(matmul, alpha=alpha, simulate=simulate)
+    of_a = _like(_laid_as(a, dz, b.mT, multiply), a) if needs[0] else None
+    of_b = _of_b(dz, a, b, multiply) if needs[1] else None
     of_bias = dz.flatten(0, -2).sum(0) if bias is not None and needs[2] else None
     of_residual = dz * beta if residual is not None and needs[3] else None
     return of_a, of_b, of_bias, of_residual, None, None
 
 
-def _of_b(dz: Tensor, a: Tensor, b: Tensor, alpha: float, simulate: bool) -> Tensor:
+def _of_b(dz: Tensor, a: Tensor, b: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
     """One product where B is one for all batches: their rows follow each other."""
     if b.dim() == 2 and dz.dim() == 3 and a.dim() == 3 and a.shape[0] == dz.shape[0]:
         a, dz = a.flatten(0, 1), dz.flatten(0, 1)
-    made: Tensor = torch.ops.blackwell_matmul.matmul(a.mT, dz, alpha=alpha, simulate=simulate)
-    return _like(made, b)
+    return _like(_laid_as(b, a.mT, dz, multiply), b)
+
+
+def _laid_as(x: Tensor, left: Tensor, right: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
+    """left @ right, contiguous along the dimension that x is: autograd copies what the weights of a linear layer get in
+    another order than theirs."""
+    turned = x.stride(-2) == 1 and x.stride(-1) != 1 and min(left.dim(), right.dim()) > 1
+    return multiply(right.mT, left.mT).mT if turned else multiply(left, right)
 
 
 def _like(made: Tensor, x: Tensor) -> Tensor:

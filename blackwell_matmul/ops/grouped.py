@@ -180,7 +180,8 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     if ctx.needs_input_grad[0]:
         of_x = multiply(grad, w.mT, offs) if w.dim() == 3 else multiply(w, grad.mT, offs).mT
     if ctx.needs_input_grad[1]:
-        of_w = multiply(x.mT, grad, offs)
+        turned = w.dim() == 3 and w.stride(-2) == 1 and w.stride(-1) != 1  # as a linear layer's: its gradient is, too
+        of_w = multiply(grad.mT, x, offs).mT if turned else multiply(x.mT, grad, offs)
     return of_x, of_w, None
 
 

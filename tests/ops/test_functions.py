@@ -182,6 +182,20 @@ def test_opcheck_passes(gradient):
     assert set(results.values()) == {"SUCCESS"}
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_gradient_lies_in_memory_as_what_it_is_of(turned: bool) -> None:
+    """Otherwise autograd copies it, as large as the weights are."""
+    x, w = (each.T.contiguous().T if turned else each for each in (matrix(16, 32), matrix(24, 32, seed=1)))
+    strides, leaves = {}, {"x": x.requires_grad_(), "w": w.requires_grad_()}
+    for name, leaf in leaves.items():
+        leaf.register_hook(lambda grad, name=name: strides.__setitem__(name, grad.stride()))
+    seed = matrix(16, 24, seed=2)
+    matmul(x, w.T, simulate=True).backward(seed)
+    assert strides == {name: leaf.stride() for name, leaf in leaves.items()}
+    torch.testing.assert_close(w.grad, seed.T @ x.detach())
+    torch.testing.assert_close(x.grad, seed @ w.detach())
+
+
 def test_torch_compile_takes_it_whole():
     def layer(x, w):
         return torch.relu(matmul(x, w.T, simulate=True) + 1)

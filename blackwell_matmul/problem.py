@@ -207,7 +207,7 @@ class Schedule:
     rung's, too; None stands for those that the knobs tune.
     """
 
-    block_m: int | None = knob(64, 128, 256)
+    block_m: int | None = knob(16, 32, 64, 128, 256)
     block_n: int | None = knob(64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
     block_k: int | None = knob(16, 32, 64, 128)
     e_block_n: int | None = knob(16, 32, 64, feature="tma")

@@ -155,7 +155,7 @@ def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
 
 def _products(tile: TileConfig) -> float:
     """Cycles of the tensor core for a k-tile."""
-    return tile.cta_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * tile.mma.fma_per_cycle)
+    return tile.mma_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * tile.mma.fma_per_cycle)
 
 
 def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:
@@ -259,7 +259,7 @@ def _exchange(tile: TileConfig, supply: Supply) -> float:
     if tile.split_k == 1:
         return 0
     figures, columns = supply.figures, _finished_columns(tile)
-    moved = tile.block_m * (tile.block_n - tile.block_n / tile.split_k + (tile.split_k - 1) * columns) * SUM_BYTES
+    moved = tile.mma_m * (tile.block_n - tile.block_n / tile.split_k + (tile.split_k - 1) * columns) * SUM_BYTES
     trips = 1 + (tile.split_k - 1) * columns / tile.e_block_n
     return moved / figures.line_bytes + trips * figures.l2_ns * supply.ghz + figures.remote_cycles
 
@@ -282,4 +282,4 @@ def resident_ctas(tile: TileConfig) -> int:
 
 def _strip_values(tile: TileConfig) -> int:
     """Of a strip of C, by one thread."""
-    return tile.cta_m * tile.e_block_n // (WARPGROUP * tile.consumers)
+    return tile.mma_m * tile.e_block_n // (WARPGROUP * tile.consumers)

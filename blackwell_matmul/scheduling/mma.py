@@ -89,6 +89,9 @@ class Wgmma(MmaSpec):
     step_n = 8
     lacking = "wgmma instructions; H100 and H200 have them"
     fma_per_cycle = 2048
+    least_rows = rows
+    few_rows = (16, 32)
+    """What a tile can have instead where the kernel multiplies zeros besides."""
 
     @staticmethod
     def in_flight(block_n: int, consumers: int) -> int:
@@ -102,6 +105,8 @@ class Wgmma(MmaSpec):
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         rows = self.rows * tile.consumers
+        if tile.block_m in self.few_rows and tile.consumers == 1 and "split_k" in tile.features:
+            return None
         if "specialised" in tile.features and tile.block_m != rows:
             return (
                 f"block_m = {tile.block_m}: consumers = {tile.consumers} compute {self.rows} rows each, {rows} in all."
@@ -116,15 +121,17 @@ class Wgmma(MmaSpec):
         with four rows of them."""
         if "consumers" in row:
             rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "forms" in features else 1)
-            return row.get("block_m", rows) == rows and row.get("block_k", 0) <= most
+            few = row.get("block_m") in self.few_rows and row["consumers"] == 1 and "split_k" in features
+            alone = few and row.get("cluster_m", 1) == 1 and row.get("block_k", 0) >= SPACE_ROW_ELEMENTS
+            return (row.get("block_m", rows) == rows or alone) and row.get("block_k", 0) <= most
         return super().in_space(row, features)
 
     def registers(self, tile: TileConfig) -> int:
-        return tile.block_m * tile.block_n // (WARPGROUP * tile.consumers)
+        return tile.mma_m * tile.block_n // (WARPGROUP * tile.consumers)
 
     def rows_read(self, tile: TileConfig) -> int:
         """Each warpgroup reads its rows of A and all of B, once for each k-tile."""
-        return tile.cta_m + tile.consumers * tile.block_n
+        return tile.mma_m + tile.consumers * tile.block_n
 
     def products_in_flight(self, tile: TileConfig) -> int:
         return self.in_flight(tile.block_n, tile.consumers) if "split_k" in tile.features else 0

@@ -226,6 +226,15 @@ def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
     return None
 
 
+def _few_rows_follow_each_other(tile: TileConfig) -> str | None:
+    if tile.block_m >= tile.mma.least_rows or tile.problem.form.a_major == "k":
+        return None
+    least = tile.mma.least_rows
+    return (
+        f"block_m = {tile.block_m}: of an A that is contiguous along m a tile has {least} rows or more; {least} fits."
+    )
+
+
 def _columns_come_in_pairs(tile: TileConfig) -> str | None:
     if tile.problem.n % tile.problem.form.epilogue.columns_of_c == 0:
         return None
@@ -290,6 +299,7 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _strip_row_is_one_swizzle,
     _form_is_the_rungs,
     _spans_fill_the_tiles,
+    _few_rows_follow_each_other,
     _columns_come_in_pairs,
     _shares_fill_the_tile_of_b,
     _strips_for_every_cta,

@@ -33,8 +33,8 @@ SPACE_COLUMNS_STEP = 32
 SPACE_ROW_ELEMENTS = 64
 """The most of block_k, in the space: TMA swizzles 128 bytes of a row, which are twice as many elements of 8 bits."""
 
-SPACE_ROWS = 128
-"""The most that one CTA computes, in the space."""
+SPACE_LEAST_ROWS, SPACE_ROWS = 64, 128
+"""What one CTA computes, in the space."""
 
 ANSWER_BYTES = 16
 """What cluster launch control answers (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
@@ -70,6 +70,9 @@ class MmaSpec(ABC):
     one_swizzle: ClassVar[bool] = False
     """Whether tilus has code for A and B of one swizzle alone."""
 
+    least_rows: ClassVar[int] = 1
+    """What it multiplies for a CTA even where the tile has fewer."""
+
     fma_per_cycle: ClassVar[int]
     """Products of 16-bit numbers that an SM adds in a cycle; of 8 bits twice as many."""
 
@@ -79,7 +82,10 @@ class MmaSpec(ABC):
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
         """Whether the space has a tile of this schedule, complete or not, for a kernel with these features."""
-        small = row.get("block_m", 0) <= SPACE_ROWS and row.get("block_k", 0) <= SPACE_ROW_ELEMENTS
+        small = (
+            SPACE_LEAST_ROWS <= row.get("block_m", SPACE_ROWS) <= SPACE_ROWS
+            and row.get("block_k", 0) <= SPACE_ROW_ELEMENTS
+        )
         return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0 and small
 
     @abstractmethod
@@ -193,6 +199,11 @@ class TileConfig:
         return self.block_m // self.pair
 
     @property
+    def mma_m(self) -> int:
+        """Rows that are multiplied for one CTA, and that shared memory and registers hold."""
+        return max(self.cta_m, self.mma.least_rows)
+
+    @property
     def cta_n(self) -> int:
         """Rows of B that one CTA holds."""
         return self.block_n // self.pair
@@ -206,9 +217,9 @@ class TileConfig:
         """What the launch asks for: A, B, the strips of C, the barriers, and what the MMA needs besides."""
         end = 0
         for rows, row_bytes in (
-            (self.stages * self.cta_m, self.row_bytes),
+            (self.stages * self.mma_m, self.row_bytes),
             (self.stages * self.cta_n, self.row_bytes),
-            (self.strip_buffers * self.cta_m, self.strip_row_bytes),
+            (self.strip_buffers * self.mma_m, self.strip_row_bytes),
             ("clc" in self.features, ANSWER_BYTES),
         ):
             alignment = _alignment_bytes(row_bytes)

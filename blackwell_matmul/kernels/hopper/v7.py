@@ -9,6 +9,7 @@ other; and always in the same order, so that C is the same, bit for bit, every t
 from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void_p
 from tilus.utils import cdiv
 
+from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
@@ -40,6 +41,8 @@ class HopperMatmulV7(MatmulScript):
         super().__init__()
         self.dtype = dtype
         self.block_m = block_m
+        self.rows = max(block_m, MMA_ROWS)  # that are multiplied
+        self.stored = min(block_m, MMA_ROWS)  # of those of a warpgroup
         self.block_n = block_n
         self.block_k = block_k
         self.e_block_n = e_block_n
@@ -80,12 +83,20 @@ class HopperMatmulV7(MatmulScript):
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
-        s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
+        s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.rows, self.block_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
         s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])
         share_n = self.block_n // self.cluster_m
         s_b_shares = self.reshape_shared(s_b, [self.stages, self.cluster_m, share_n, self.block_k])
+        stored = [self.consumers, self.buffers, MMA_ROWS // self.stored, self.stored, self.e_block_n]
+        self.s_c_stored = self.reshape_shared(s_c, stored)
         s_a_rows = self.reshape_shared(s_a, [self.stages, self.consumers, MMA_ROWS, self.block_k])
+
+        # Of a tile of few rows only those are loaded, and the others are zeros.
+        few = FewRows(s_a, self.stages, self.block_m, self.block_k)
+        if self.block_m < MMA_ROWS:
+            with self.warp_group(0, 4):
+                few.clear()
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
         # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
@@ -110,7 +121,9 @@ class HopperMatmulV7(MatmulScript):
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
-                    self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full)
+                    self.tma.global_to_shared(
+                        src=g_a, dst=few.parts[stage, 0], offsets=[offset_m, offset_k], mbarrier=full
+                    )
                     # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
                     self.tma.global_to_shared(
                         src=g_b,
@@ -211,7 +224,7 @@ class HopperMatmulV7(MatmulScript):
                     with self.single_warp():
                         # What lies outside of C is not stored.
                         offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
-                        self.tma.shared_to_global(self.s_c[which, buffer], self.g_c, offsets=offsets)
+                        self.tma.shared_to_global(self.s_c_stored[which, buffer, 0], self.g_c, offsets=offsets)
                         self.tma.commit_group()
             turn ^= 1
             tile += self.gridDim.x // self.cluster_ctas

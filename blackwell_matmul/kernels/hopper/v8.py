@@ -9,6 +9,7 @@ from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void
 from tilus.utils import cdiv
 
 from blackwell_matmul.form import PLAIN, Form
+from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.kernels.finishing import FinishingScript
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
@@ -44,6 +45,8 @@ class HopperMatmulV8(FinishingScript):
         self.dtype = dtype
         self.take_form(form)
         self.block_m = block_m
+        self.rows = max(block_m, MMA_ROWS)  # that are multiplied
+        self.stored = min(block_m, MMA_ROWS)  # of those of a warpgroup
         self.block_n = block_n
         self.block_k = block_k
         self.e_block_n = e_block_n
@@ -104,9 +107,17 @@ class HopperMatmulV8(FinishingScript):
             dtype=self.dtype, shape=lines(self.a_k, [self.stages, self.consumers], MMA_ROWS, self.block_k)
         )
         s_b = self.shared_tensor(dtype=self.dtype, shape=lines(self.b_k, [self.stages], self.block_n, self.block_k))
-        strip = [self.consumers, self.buffers, MMA_ROWS, self.e_block_n // self.columns_of_c]
-        s_c = self.shared_tensor(dtype=self.c_dtype, shape=strip)
+        columns = self.e_block_n // self.columns_of_c
+        s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.consumers, self.buffers, MMA_ROWS, columns])
+        stored = [self.consumers, self.buffers, MMA_ROWS // self.stored, self.stored, columns]
+        self.s_c_stored = self.reshape_shared(s_c, stored)
         s_b_shares = self.reshape_shared(s_b, lines(self.b_k, [self.stages], [self.cluster_m, share_n], self.block_k))
+
+        # Of a tile of few rows only those are loaded, and the others are zeros. A is K-major there.
+        if self.block_m < MMA_ROWS:
+            few = FewRows(s_a, self.stages, self.block_m, self.block_k)
+            with self.warp_group(0, 4):
+                few.clear()
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
         # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
@@ -133,7 +144,8 @@ class HopperMatmulV8(FinishingScript):
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
                     for part in self.range(0, self.consumers, 1, unroll="all"):
-                        self.a.load(s_a[stage, part], batch, offset_m + part * MMA_ROWS, offset_k, full)
+                        dst = few.parts[stage, 0] if self.block_m < MMA_ROWS else s_a[stage, part]
+                        self.a.load(dst, batch, offset_m + part * MMA_ROWS, offset_k, full)
                     # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
                     share = s_b_shares[stage, self.share] if self.b_k else s_b_shares[stage, :, self.share]
                     self.b.multicast(share, batch, offset_n + self.share * share_n, offset_k, full, mask)
@@ -234,7 +246,9 @@ class HopperMatmulV8(FinishingScript):
                     with self.single_warp():
                         # What lies outside of C is not stored.
                         offsets = [batch, at_m, at_n // self.columns_of_c]
-                        self.tma.shared_to_global(self.s_c[which, buffer], self.g_c, offsets=offsets, dims=[1, 2])
+                        self.tma.shared_to_global(
+                            self.s_c_stored[which, buffer, 0], self.g_c, offsets=offsets, dims=[1, 2]
+                        )
                         self.tma.commit_group()
             turn ^= 1
             tile += self.gridDim.x // self.cluster_ctas

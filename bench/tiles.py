@@ -1,6 +1,7 @@
 """Is the schedule that a rung chooses a good one? Times many tiles on many problems, each beside cuBLAS, on a GPU.
 
     python bench/tiles.py compile build/tiles                      # anywhere, by any --executor; needs no GPU
+    python bench/tiles.py compile build/chosen --best 0            # the chosen schedules alone
     python bench/tiles.py measure build/tiles --out tiles.json     # on the GPU; goes on where it was broken off
     python bench/tiles.py summary tiles.json                       # what the choice loses
 
@@ -35,7 +36,7 @@ from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.devices import Call, Cuda
 from blackwell_matmul.harness.bench.protocol import Settings, measure
-from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS
+from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS, SMALL_M
 from blackwell_matmul.kernels import rung as rung_named
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling.rules import why_not
@@ -47,11 +48,11 @@ from blackwell_matmul.trials.scripts import ExecutorOption, script
 GPU = GPUS["H200"]
 SQUARES = (1024, 2048)
 FEW_NK = ((2112, 7168), (5120, 2880), (2880, 4096), (4096, 7168), (7168, 2048))
-FEW = tuple(itertools.product(FEW_NK, (64, 128, 256, 512)))
+FEW = tuple(itertools.product(FEW_NK, (1, 16, 64, 128, 256, 512)))
 """(n, k) and m."""
 
 BEST = 14
-"""Tiles of a problem that take part, besides the chosen one."""
+"""Tiles of a problem that take part, besides the chosen one, unless told otherwise."""
 
 BLOCK_K = 64
 
@@ -67,28 +68,31 @@ app = typer.Typer(add_completion=False, help=__doc__.splitlines()[0])
 
 
 def problems() -> Iterator[Problem]:
-    """The small M first."""
+    """Those with few tiles first."""
     weights = dict.fromkeys((layer.n, layer.k) for layer in LAYERS)
+    ms = sorted({*SMALL_M, *LARGE_M}, key=lambda m: (m > 512, m < 128, m))
     yield from (Problem(m, n, k, "bf16") for (n, k), m in FEW)
     yield from (Problem(size, size, size, "bf16") for size in SQUARES)
-    yield from (Problem(m, n, k, "bf16") for m in LARGE_M for n, k in weights)
+    yield from (Problem(m, n, k, "bf16") for m in ms for n, k in weights)
 
 
-def schedules(rung: str, problem: Problem) -> list[str]:
-    """The chosen one first; then of each tile, cluster and split the schedule that is predicted best, the best BEST."""
-    cls = rung_named(rung)
+def schedules(rung: str, problem: Problem, best: int) -> list[str]:
+    """The chosen one first; then of each tile, cluster and split the schedule that is predicted best, the best."""
+    cls, chosen = rung_named(rung), choose(rung_named(rung), problem, GPU)
+    if not best:
+        return [str(chosen)]
     able = [each for each in projection(cls) if each.block_k == BLOCK_K and not why_not(each, problem, GPU)]
     able.sort(key=lambda each: preference(each, problem, GPU))
     kinds = {(each.block_m, each.block_n, each.cluster_m, each.split_k): each for each in reversed(able)}
-    best = sorted(kinds.values(), key=able.index)[:BEST]
-    return list(dict.fromkeys(map(str, (choose(cls, problem, GPU), *best))))
+    others = sorted(kinds.values(), key=able.index)[:best]
+    return list(dict.fromkeys(map(str, (chosen, *others))))
 
 
 @app.command("compile")
-def compile_all(folder: Path, rung: str = "h7", executor: ExecutorOption = PROCESSES) -> None:
+def compile_all(folder: Path, rung: str = "h7", best: int = BEST, executor: ExecutorOption = PROCESSES) -> None:
     """What `schedules` has for each problem; m is no constant. The workers share the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    plan = {str(problem): schedules(rung, problem) for problem in track(list(problems()), "choosing")}
+    plan = {str(problem): schedules(rung, problem, best) for problem in track(list(problems()), "choosing")}
     weights = {str(problem): (problem.n, problem.k) for problem in problems()}
     kernels = dict.fromkeys((*weights[problem], text) for problem, texts in plan.items() for text in texts)
     jobs = [(rung, text, n, k, folder.resolve() / place(n, k, text)) for n, k, text in kernels]

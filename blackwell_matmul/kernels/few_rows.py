@@ -9,7 +9,7 @@ from blackwell_matmul.scheduling.tile_config import WARPGROUP
 
 
 class FewRows(tilus.Class):
-    """Parts of `rows` rows, as [..., part, row, column]. A part alone is loaded or stored; the other parts are zeros once
+    """Parts of `rows` rows, as [tile, part, row, column]. Of each tile one part is loaded; the others are zeros once
     `clear` has been called, by one warpgroup, and stay so.
     """
 

@@ -125,13 +125,15 @@ RESOLUTION = 0.01
 
 def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
     """What to sort schedules by, best first; of equals few large tiles come first, then wide strips and
-    stages that k-tiles can fill, and last small clusters."""
+    stages that k-tiles can fill, and last small clusters. Tiles of fewer rows than the MMA multiplies are for problems of
+    so few rows: of others nobody measured them."""
     tile = tile_config(schedule, problem, gpu)
+    wasteful = tile.cta_m < tile.mma_m and problem.m > tile.block_m
     largest = (
         *(tile.block_m, tile.block_n, tile.block_k, schedule.e_block_n or 0, min(tile.stages, tile.k_tiles)),
         *(-tile.stages, schedule.group_m or 0, -tile.cluster_m, -tile.split_k),
     )
-    return (round(math.log(predicted_cycles(tile)) / RESOLUTION), *(-size for size in largest))
+    return (wasteful, round(math.log(predicted_cycles(tile)) / RESOLUTION), *(-size for size in largest))
 
 
 def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:

@@ -127,8 +127,8 @@ RESOLUTION = 0.01
 
 def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
     """What to sort schedules by, best first; of equals few large tiles come first, then wide strips and
-    stages that k-tiles can fill, and last small clusters. Tiles of fewer rows than the MMA multiplies are for problems of
-    so few rows: of others nobody measured them."""
+    stages that k-tiles can fill, and last small clusters. Tiles of fewer rows than the MMA multiplies are for problems
+    of so few rows: of others nobody measured them."""
     tile = tile_config(schedule, problem, gpu)
     wasteful = tile.cta_m < tile.mma_m and problem.m > tile.block_m
     largest = (

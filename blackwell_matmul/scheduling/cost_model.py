@@ -73,7 +73,7 @@ class Supply(NamedTuple):
 
 
 def predicted_cycles(tile: TileConfig) -> int:
-    """SM clock cycles from the launch to the last store, on the SM that has the most tiles."""
+    """SM cycles, at its full clock, from the launch to the last store, on the SM that has the most tiles."""
     supply = _supply(tile)
     figures, count = supply.figures, _tiles_of_one_sm(tile, supply.figures)
     start = figures.ramp_ns * supply.ghz + figures.start_cycles

@@ -16,20 +16,33 @@ from typing import NamedTuple
 
 from blackwell_matmul.gpu_figures import TIME_FIGURES, GpuFigure, TimeFigures, figures_of
 from blackwell_matmul.gpus import GPUS, Gpu
-from blackwell_matmul.scheduling.tile_config import WARP, WARPGROUP, TileConfig, ceil_div
+from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, WARP, WARPGROUP, TileConfig, ceil_div
 
-USUAL_LOAD = 0.8
-"""Of the tensor cores; it leaves the SMs' clock, at which nanoseconds become cycles."""
+USUAL_LOAD = 1.0
+"""Of the tensor cores where they are what a kernel waits for; at the clock that it leaves them they multiply. Whatever
+else bounds a kernel leaves power: its cycles are those of the full clock."""
 
-IN_STEP_ROWS = 4
-"""With so many rows of tiles multicast spares nothing: the requests of neighbours for the same B, at about the same
-time, become one. Into the SMs of a B200 go 12.5 TB/s of what two of them share and 14.6 of what four do, without
-multicast, and 13.7 with it, to two (SemiAnalysis, microbench-blackwell); HopperMatmulV5 takes 1.05 GB out of an H200's
-L2 for the 1.61 that it loads at 4096, and 1.18 with pairs (h200_counters.json)."""
+NEIGHBOURS = 2
+"""SMs that have one way to the L2. What both want at about the same time comes once: into the SMs of a B200 go 12.5
+TB/s of what two of them share, without multicast, and 13.7 with it (SemiAnalysis, microbench-blackwell); HopperMatmulV5
+takes 1.05 GB out of an H200's L2 for the 1.61 that it loads at 4096, and 1.18 with pairs (h200_counters.json)."""
+
+OUT_OF_STEP = 0.2
+"""Of what neighbours share without a cluster, what comes twice all the same: tiles of 64x128 of 128x8192x8192 take 47.8
+us, and in clusters 39.1 (h200_tiles_h7.json)."""
+
+NEIGHBOURS_PART = 1 / 50
+"""Of what the memory gives, the most that goes this way: 86 of an H200's 4300 bytes/ns. 68 CTAs with 64x2112x7168 take
+15.5 us, as some are neighbours, and 60 take 12.8, as none are (h200_tiles_h7.json)."""
 
 KIB = 1024
+NORM = 4
+"""Of the bounds of a k-tile, which takes longer than the longest of them: where two are equal, 19 %. On an H200 of 3.5,
+4 and 5 the choice loses 1.5 to 1.7 % (h200_tiles_h7.json)."""
+
+
 ROW_BYTES = 128
-"""What TMA moves at a time."""
+"""What TMA moves at a time, and asks the L2 for; a shorter row takes as long."""
 
 SUM_BYTES = 4
 """Of fp32."""
@@ -48,17 +61,19 @@ REGISTERS = 65536
 
 
 class Supply(NamedTuple):
-    """What an SM gets, in its cycles. latency: of a load. incoming: bytes a cycle, its share of the L2 or of the
-    memory behind it."""
+    """What an SM gets, in its cycles. products: how much longer they take, at the clock that they leave. latency: of a
+    load. incoming: bytes a cycle, its share of the L2; from_memory: the same bytes at the rate of the memory behind."""
 
     figures: TimeFigures
     ghz: float
+    products: float
     latency: float
     incoming: float
+    from_memory: float
 
 
 def predicted_cycles(tile: TileConfig) -> int:
-    """SM clock cycles from the launch to the last store, on the SM that has the most tiles."""
+    """SM cycles, at its full clock, from the launch to the last store, on the SM that has the most tiles."""
     supply = _supply(tile)
     figures, count = supply.figures, _tiles_of_one_sm(tile, supply.figures)
     start = figures.ramp_ns * supply.ghz + figures.start_cycles
@@ -108,17 +123,35 @@ def nearest_figures(gpu: Gpu) -> TimeFigures:
 
 
 def _supply(tile: TileConfig) -> Supply:
-    """With the L2 alone, or with what its misses take besides."""
+    """With the L2 alone, and with what its misses take besides."""
     figures = nearest_figures(tile.gpu)
-    ghz = figures.clock_ghz - figures.clock_fall_ghz * USUAL_LOAD
-    latency, rate, from_memory = figures.l2_ns * 1.0, figures.l2_bytes_per_ns * 1.0, _from_memory(tile, figures)
-    if from_memory:
-        needed_ns = from_memory / figures.memory_bytes_per_ns
-        products_ns = tile.k_tiles * _products(tile) * tile.ctas / tile.gpu.sm_count / ghz
+    ghz = figures.clock_ghz * 1.0
+    loaded_ghz = ghz - figures.clock_fall_ghz * USUAL_LOAD
+    at_work = min(tile.gpu.sm_count, tile.ctas)
+    needed_ns = _from_memory(tile, figures) / _memory_rate(tile, figures) + _again(tile) / figures.l2_bytes_per_ns
+    products_ns = tile.k_tiles * _products(tile) * tile.ctas / tile.gpu.sm_count / loaded_ghz
+    weight = (tile.problem.m + tile.problem.n) * tile.problem.k * tile.problem.element_bytes
+    latency = figures.l2_ns * 1.0
+    if weight > figures.near_l2_bytes:
         latency = figures.memory_ns + figures.queue_ns * min(1, needed_ns / products_ns)
-        rate = min(rate, _from_l2(tile) / needed_ns)
-    incoming = rate / min(tile.gpu.sm_count, tile.ctas) / ghz
-    return Supply(figures, ghz, latency * ghz, min(incoming, figures.port_bytes_per_cycle))
+    incoming, from_memory = (rate / at_work / ghz for rate in (figures.l2_bytes_per_ns, _from_l2(tile) / needed_ns))
+    incoming = min(incoming, figures.port_bytes_per_cycle)
+    return Supply(figures, ghz, ghz / loaded_ghz, latency * ghz, incoming, from_memory)
+
+
+def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:
+    """Bytes/ns: all that the memory gives, or as much as the CTAs can take. The last ones are done when those are that
+    have a neighbour, and with few CTAs none has."""
+    sharing = NEIGHBOURS if tile.ctas * NEIGHBOURS > tile.gpu.sm_count else 1
+    return figures.memory_bytes_per_ns * min(1, tile.ctas / sharing * NEIGHBOURS_PART)
+
+
+def _again(tile: TileConfig) -> float:
+    """Bytes of B that the L2 gets once more, each time from its other half or from memory, as rows of tiles are in no
+    step: those of split tiles, whose clusters lie anywhere; neighbours without a cluster now and then."""
+    rows = ceil_div(tile.problem.m, tile.block_m)
+    more = rows / tile.cluster_m - 1 if tile.split_k > 1 else OUT_OF_STEP * (min(rows, NEIGHBOURS) / tile.cluster_m - 1)
+    return max(0, more) * tile.problem.n * tile.problem.k * tile.problem.element_bytes
 
 
 def _from_l2(tile: TileConfig) -> float:
@@ -127,18 +160,22 @@ def _from_l2(tile: TileConfig) -> float:
 
 
 def _loaded_rows(tile: TileConfig) -> float:
-    """Of A and B, by one CTA for each k-tile, as far as the L2 notices."""
+    """Of A and B, by one CTA for each k-tile, as far as the L2 notices: once for two neighbours what they share. Those
+    of one cluster share B, by multicast; CTAs that follow each other share it, too, unless they are parts of a tile,
+    or share A, where there is one row of tiles."""
     rows = ceil_div(tile.problem.m, tile.block_m)
-    return tile.cta_m + tile.cta_n / (tile.cluster_m if rows < IN_STEP_ROWS else 1)
+    if tile.split_k > 1 or tile.cluster_m > 1:
+        return tile.cta_m + tile.cta_n / min(tile.cluster_m, rows)
+    if tile.pair > 1:
+        return tile.cta_m + tile.cta_n
+    return tile.cta_m + tile.cta_n / NEIGHBOURS if rows > 1 else tile.cta_m / NEIGHBOURS + tile.cta_n
 
 
 def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
-    """Bytes of A and B. What the L2 has no room for comes once for each wave of CTAs, or, where it has room for
-    those of a wave, once for each group of rows."""
+    """Bytes of A and B, which nothing has used of late. What the L2 has no room for comes once for each wave of CTAs,
+    or, where it has room for those of a wave, once for each group of rows."""
     problem, bytes_of_row = tile.problem, tile.problem.k * tile.problem.element_bytes
     once = (problem.m + problem.n) * bytes_of_row
-    if once <= figures.near_l2_bytes:
-        return 0
     tiles_m, tiles_n = ceil_div(problem.m, tile.block_m), ceil_div(problem.n, tile.block_n)
     group = min(tile.group_m, tiles_m) if "grouped" in tile.features else tiles_m
     at_once = min(tiles_m * tiles_n, max(1, tile.gpu.sm_count * resident_ctas(tile) // (tile.pair * tile.split_k)))
@@ -160,9 +197,20 @@ def _products(tile: TileConfig) -> float:
 
 def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:
     """Of each of the CTAs that share an SM."""
-    products, into = _products(tile), _into_shared_memory(tile, supply.figures)
-    load = max(into, _loaded_rows(tile) * tile.row_bytes / supply.incoming)
-    return max(together * max(products, load, _shared(tile)), _chain(tile, supply, products))
+    figures, rows = supply.figures, _loaded_rows(tile)
+    own = max(_products(tile) * supply.products, _shared(tile), _into_shared_memory(tile, figures))
+    from_l2 = rows * (max(tile.row_bytes, ROW_BYTES) if "tma" in tile.features else tile.row_bytes) / supply.incoming
+    from_memory = rows * tile.row_bytes / supply.from_memory
+    chained = max(together * own, _chain(tile, supply, _products(tile)))
+    k_tile = _with_each_other(chained, together * from_l2, together * from_memory)
+    one_way = figures.remote_cycles / 2 if tile.cluster_m > 1 else 0
+    return k_tile + one_way / tile.stages
+
+
+def _with_each_other(*bounds: float) -> float:
+    """The longest, and more where others are nearly as long: what is late for one keeps the next waiting."""
+    most = max(bounds)
+    return most * sum((bound / most) ** NORM for bound in bounds) ** (1 / NORM)
 
 
 def _shared(tile: TileConfig) -> float:
@@ -185,6 +233,7 @@ def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
     where they do not, these are waited for; and without a ring the loads, too."""
     figures = supply.figures
     issue = figures.wait_cycles + figures.expect_cycles + 2 * figures.issue_cycles
+    issues = 0 if tile.mma.name == "tcgen05" else tile.row_bytes / MMA_K_BYTES * figures.issue_cycles
     seen = products + _latency(tile, figures) + figures.wait_cycles
     if "tma" not in tile.features:
         return _round_trip(tile, supply) + figures.fence_cycles + _sync(tile, figures) + figures.issue_cycles + seen
@@ -192,11 +241,10 @@ def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
     if "ring" not in tile.features:
         return whole + _sync(tile, figures)
     if "specialised" not in tile.features:
-        return max(whole / tile.stages, seen + issue + _sync(tile, figures))
+        return max(whole / tile.stages, issues + seen + issue + _sync(tile, figures))
     own, in_flight = issue, tile.mma.products_in_flight(tile)
     if tile.mma.name != "tcgen05":
-        seen_after = 0 if in_flight else _latency(tile, figures)
-        own = products / tile.consumers + seen_after + figures.wait_cycles + figures.issue_cycles
+        own = issues + seen + figures.arrive_cycles - (_latency(tile, figures) if in_flight else 0)
     return max(whole / max(1, tile.stages - in_flight), own, products + figures.commit_gap_cycles)
 
 
@@ -254,14 +302,12 @@ def _finished_columns(tile: TileConfig) -> int:
 
 
 def _exchange(tile: TileConfig, supply: Supply) -> float:
-    """What the CTAs of a split tile write for each other, and read: there and back through the L2, once for all and
-    once for each strip and giver."""
+    """What the CTAs of a split tile write for each other, and read: there and back through the L2."""
     if tile.split_k == 1:
         return 0
     figures, columns = supply.figures, _finished_columns(tile)
     moved = tile.mma_m * (tile.block_n - tile.block_n / tile.split_k + (tile.split_k - 1) * columns) * SUM_BYTES
-    trips = 1 + (tile.split_k - 1) * columns / tile.e_block_n
-    return moved / figures.line_bytes + trips * figures.l2_ns * supply.ghz + figures.remote_cycles
+    return moved / figures.line_bytes + 2 * figures.l2_ns * supply.ghz + figures.remote_cycles
 
 
 def resident_ctas(tile: TileConfig) -> int:

@@ -22,7 +22,7 @@ from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose, projection
 from blackwell_matmul.scheduling.tile_config import TileConfig
 
-MEASURED = Path(__file__).resolve().parents[2] / "bench" / "results" / "h200_tiles_h6.json"
+MEASURED = Path(__file__).resolve().parents[2] / "bench" / "results" / "h200_tiles_h7.json"
 LARGE = (8192, 8192, 8192)
 TILE = {"block_m": 128, "block_n": 128, "block_k": 64, "e_block_n": 64}
 PERSISTENT = {**TILE, "stages": 6, "consumers": 2, "group_m": 16}
@@ -33,6 +33,10 @@ def case(name: str, sizes: tuple[int, int, int], **knobs: int) -> TileConfig:
     return tile_config(
         Schedule(**knobs, mma=cls.mma, features=cls.features), Problem(*sizes), gpu_for_target(cls.target)
     )
+
+
+def h200(name: str, sizes: tuple[int, int, int], **knobs: int) -> TileConfig:
+    return replace(case(name, sizes, **knobs), gpu=GPUS["H200"])
 
 
 # CTAs on one SM
@@ -93,8 +97,10 @@ def test_two_ctas_on_an_sm_beat_one_where_the_same_warps_load_and_multiply() -> 
 
 
 def test_a_warp_that_only_loads_saves_the_turn() -> None:
-    alone = case("h2", LARGE, **TILE, stages=6)
-    assert predicted_cycles(case("h3", LARGE, **TILE, stages=6, consumers=2)) < predicted_cycles(alone)
+    """Of short products; long ones take the power, and the turn is over in the meantime."""
+    narrow = {**TILE, "block_n": 64, "stages": 8}
+    alone = case("h2", LARGE, **narrow)
+    assert predicted_cycles(case("h3", LARGE, **narrow, consumers=2)) < predicted_cycles(alone)
 
 
 @pytest.mark.parametrize("name", ["v2", "h2", "h3", "h5", "h6", "h7", "g0"])
@@ -112,12 +118,34 @@ def test_more_stages_never_cost_while_as_many_ctas_share_an_sm(name: str) -> Non
         assert cycles == sorted(cycles, reverse=True)
 
 
-@pytest.mark.parametrize(("m", "saves"), [(128, False), (256, True), (384, False), (512, False), (8192, False)])
-def test_a_cluster_spares_something_with_few_rows_of_tiles(m: int, saves: bool) -> None:
+@pytest.mark.parametrize("m", [256, 512, 8192])
+def test_a_cluster_spares_nothing_that_neighbours_share_as_it_is(m: int) -> None:
     """Tiles of 64 columns, which the L2 holds up."""
     knobs = {**PERSISTENT, "block_n": 64}
     alone, shared = (predicted_cycles(case("h6", (m, 16896, 4096), **knobs, cluster_m=c)) for c in (1, 2))
-    assert (shared < 0.9 * alone) is saves  # an odd row has no partner
+    assert shared == pytest.approx(alone, rel=0.04)
+
+
+def test_a_cluster_spares_what_parts_of_tiles_do_not_share() -> None:
+    """Of 128x4096x7168 an H200 takes 27.9 us with tiles of 64x144 in two parts, and 20.7 with clusters of two rows."""
+    knobs = {**PERSISTENT, "block_m": 64, "block_n": 144, "e_block_n": 16, "stages": 8, "consumers": 1, "split_k": 2}
+    alone, shared = (h200("h7", (128, 4096, 7168), **knobs, cluster_m=c) for c in (1, 2))
+    assert predicted_cycles(shared) < 0.85 * predicted_cycles(alone)
+
+
+@pytest.mark.parametrize("name", ["h6", "h7"])
+def test_a_cluster_of_one_row_of_tiles_spares_nothing(name: str) -> None:
+    knobs = {**PERSISTENT, **({"split_k": 2} if name == "h7" else {})}
+    alone, shared = (h200(name, (128, 4096, 7168), **knobs, cluster_m=c) for c in (1, 2))
+    assert predicted_cycles(alone) < predicted_cycles(shared)
+
+
+def test_few_neighbours_are_worse_than_none_and_than_many() -> None:
+    """An H200 takes 12.8 us for it with 60 CTAs of 144 columns, 15.5 with 68 of 128, and 12.9 with 108 of 80."""
+    knobs = {**PERSISTENT, "block_m": 64, "e_block_n": 16, "consumers": 1, "cluster_m": 1, "split_k": 4, "stages": 8}
+    none, few, many = (h200("h7", (64, 2112, 7168), **{**knobs, "block_n": n}) for n in (144, 128, 80))
+    assert (none.ctas, few.ctas, many.ctas) == (60, 68, 108)
+    assert predicted_cycles(few) > 1.1 * max(predicted_cycles(none), predicted_cycles(many))
 
 
 def test_a_cluster_spares_nothing_where_the_tensor_core_is_busy() -> None:
@@ -126,20 +154,24 @@ def test_a_cluster_spares_nothing_where_the_tensor_core_is_busy() -> None:
     assert shared == pytest.approx(alone, rel=0.01)
 
 
-@pytest.mark.parametrize(("odd", "next_even"), [(112, 128), (144, 160), (176, 192)])
-def test_an_odd_number_of_columns_is_no_gain(odd: int, next_even: int) -> None:
-    knobs = {**PERSISTENT, "e_block_n": 16, "cluster_m": 1}
-    cases = (case("h6", (4096, 64, 4096), **{**knobs, "block_n": columns}) for columns in (odd, next_even))
-    slow, fast = map(predicted_cycles, cases)
-    assert slow > fast
+@pytest.mark.parametrize(
+    ("sizes", "best", "wider"),
+    [((512, 2112, 7168), 144, 160), ((256, 5120, 2880), 80, 96), ((512, 7168, 2048), 224, 256)],
+)
+def test_any_width_is_a_gain_that_fits_the_columns(sizes: tuple[int, int, int], best: int, wider: int) -> None:
+    """What an H200 takes grows by 16, 36 and 12 % with the wider tiles."""
+    block_m = 64 if best == 144 else 128
+    knobs = {**PERSISTENT, "block_m": block_m, "consumers": block_m // 64, "e_block_n": 16, "stages": 4, "cluster_m": 1}
+    cases = (h200("h6", sizes, **{**knobs, "block_n": columns}) for columns in (best, wider))
+    fast, slow = map(predicted_cycles, cases)
+    assert fast < slow
 
 
 def test_what_the_matrices_weigh_comes_from_memory_first() -> None:
     """A and B of 2 GiB, with products that are as nothing."""
-    bound = replace(case("h6", (128, 131072, 8192), **PERSISTENT, cluster_m=1), gpu=GPUS["H200"])
-    figures = figures_of("H200")
-    ghz = figures.clock_ghz - 0.8 * figures.clock_fall_ghz
-    memory_cycles = (128 + 131072) * 8192 * 2 / figures.memory_bytes_per_ns * ghz
+    knobs = {**PERSISTENT, "block_m": 64, "block_n": 256, "consumers": 1, "stages": 4, "cluster_m": 1}
+    bound, figures = h200("h6", (64, 131072, 8192), **knobs), figures_of("H200")
+    memory_cycles = (64 + 131072) * 8192 * 2 / figures.memory_bytes_per_ns * figures.clock_ghz
     assert memory_cycles < predicted_cycles(bound) < 1.1 * memory_cycles
 
 
@@ -209,10 +241,11 @@ def test_sms_that_fill_no_cluster_stay_idle() -> None:
 
 @pytest.mark.parametrize("name", ["v0", "v1", "v2", "h0", "h2", "h5", "h6", "h7", "g0"])
 def test_more_work_takes_more_cycles(name: str) -> None:
-    """But for the little that a wait for memory is shorter with it."""
+    """But for the little that a wait for memory is shorter with it; and one row of tiles is too few CTAs to draw all
+    that the memory gives."""
     schedule = choose(rung(name), Problem(2048, 2048, 2048), gpu_for_target(rung(name).target)).as_dict()
     longer = [predicted_cycles(case(name, (2048, 2048, k), **schedule)) for k in range(64, 8192, 64)]
-    taller = [predicted_cycles(case(name, (m, 2048, 2048), **schedule)) for m in range(64, 16384, 64)]
+    taller = [predicted_cycles(case(name, (m, 2048, 2048), **schedule)) for m in range(192, 16384, 64)]
     assert all(less < more for less, more in itertools.pairwise(longer))
     assert all(more > 0.99 * less for less, more in itertools.pairwise(taller)) and taller[0] < taller[-1]
 
@@ -249,16 +282,17 @@ def test_the_order_is_that_of_the_model_of_time(gpu: str, name: str, sizes: tupl
     able = [each for each in projection(cls) if not why_not(each, problem, GPUS[gpu])]
     able.sort(key=lambda each: predicted_cycles(tile_config(each, problem, GPUS[gpu])))
     best, middle, last = (able[(len(able) - 1) * part // 4] for part in (0, 1, 3))
-    closed = [predicted_cycles(tile_config(each, problem, GPUS[gpu])) for each in (best, middle, last)]
-    times = [predict(name, *sizes, target=gpu, schedule=each).cycles for each in (best, middle, last)]
+    ghz = figures_of(gpu).clock_ghz
+    closed = [predicted_cycles(tile_config(each, problem, GPUS[gpu])) / ghz / 1000 for each in (best, middle, last)]
+    times = [predict(name, *sizes, target=gpu, schedule=each).time_us for each in (best, middle, last)]
     assert times == sorted(times)
     assert all(short == pytest.approx(long, rel=0.35) for short, long in zip(closed, times))
 
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="nothing was measured")
 def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
-    """`python bench/tiles.py summary bench/results/h200_tiles_h6.json --rung h7`: of the problems whose chosen schedule
-    was measured, which are most, the choice takes 0.5 % longer in the geometric mean."""
+    """`python bench/tiles.py summary bench/results/h200_tiles_h7.json`: the choice, which was measured of every
+    problem, takes 1.5 % longer in the geometric mean."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))["us"]
     lost = []
     for text, times in measured.items():
@@ -266,5 +300,6 @@ def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
         chosen = str(choose(rung("h7"), Problem(m, n, k), GPUS["H200"]))
         if chosen in times:
             lost.append(times[chosen] / min(us for name, us in times.items() if name != "cublas"))
-    assert len(lost) > len(measured) / 2
-    assert math.prod(lost) ** (1 / len(lost)) < 1.011
+    assert len(lost) > 0.9 * len(measured)
+    assert math.prod(lost) ** (1 / len(lost)) < 1.02
+    assert max(lost) < 1.11

@@ -32,13 +32,14 @@ OUT_OF_STEP = 0.2
 us, and in clusters 39.1 (h200_tiles_h7.json)."""
 
 NEIGHBOURS_PART = 1 / 50
-"""Of what the memory gives, the most that goes this way: 86 of an H200's 4300 bytes/ns. 68 CTAs with 64x2112x7168 take
-15.5 us, as some are neighbours, and 60 take 12.8, as none are (h200_tiles_h7.json)."""
+"""Of what the memory gives, the most that goes this way: 86 of an H200's 4300 bytes/ns (its times say 86 to 92, and the
+choice is best here). 68 CTAs with 64x2112x7168 take 15.5 us, as some are neighbours, and 60 take 12.8, as none are
+(h200_tiles_h7.json)."""
 
 KIB = 1024
 NORM = 4
-"""Of the bounds of a k-tile, which takes longer than the longest of them: where two are equal, 19 %. On an H200 of 3.5,
-4 and 5 the choice loses 1.5 to 1.7 % (h200_tiles_h7.json)."""
+"""Of the bounds of a k-tile, which takes longer than the longest of them: where two are equal, 19 %. With 3 to 5 the
+choice on an H200 loses 1.4 to 1.8 %, and 2.9 where the longest counts alone (h200_tiles_h7.json)."""
 
 
 ROW_BYTES = 128

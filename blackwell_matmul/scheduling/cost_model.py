@@ -48,6 +48,10 @@ ROW_BYTES = 128
 SUM_BYTES = 4
 """Of fp32."""
 
+RELEASE_CYCLES = 900
+"""That an arrival takes which releases what was written to the other CTAs of a cluster, and their wait for it: on an
+H200 some 700 and 1200, with marks (h200_timeline.json)."""
+
 ZERO_ROW_CYCLES = 5
 """On an H200, with M = 1 and 5120x2880, a tile of 64x80 took 14.3 us and one of 16x80 11.5, with 48 such rows fewer for
 each of 23 k-tiles."""
@@ -313,12 +317,13 @@ def _finished_columns(tile: TileConfig) -> int:
 
 
 def _exchange(tile: TileConfig, supply: Supply) -> float:
-    """What the CTAs of a split tile write for each other, and read: there and back through the L2."""
+    """What the CTAs of a split tile write for each other, and read: there and back through the L2, and once all have
+    told each other so."""
     if tile.split_k == 1:
         return 0
     figures, columns = supply.figures, _finished_columns(tile)
     moved = tile.mma_m * (tile.block_n - tile.block_n / tile.split_k + (tile.split_k - 1) * columns) * SUM_BYTES
-    return moved / figures.line_bytes + 2 * figures.l2_ns * supply.ghz + figures.remote_cycles
+    return moved / figures.line_bytes + 2 * figures.l2_ns * supply.ghz + figures.remote_cycles + RELEASE_CYCLES
 
 
 def resident_ctas(tile: TileConfig) -> int:

@@ -277,9 +277,11 @@ SAMPLE = [
 
 @pytest.mark.parametrize(("gpu", "name", "sizes"), SAMPLE)
 def test_the_order_is_that_of_the_model_of_time(gpu: str, name: str, sizes: tuple[int, int, int]) -> None:
-    """Three schedules each, far apart in the order; the wide comparison is bench/choice.py's."""
+    """Three schedules each, far apart in the order; bench/choice.py has the wide comparison. No shortest rows: the
+    model of time counts them by their bytes, and the closed form by the lines of the L2, which nobody measured."""
     problem, cls = Problem(*sizes), rung(name)
-    able = [each for each in projection(cls) if not why_not(each, problem, GPUS[gpu])]
+    tiles = [each for each in projection(cls) if each.block_m >= 64 and each.block_k >= 32]
+    able = [each for each in tiles if not why_not(each, problem, GPUS[gpu])]
     able.sort(key=lambda each: predicted_cycles(tile_config(each, problem, GPUS[gpu])))
     best, middle, last = (able[(len(able) - 1) * part // 4] for part in (0, 1, 3))
     ghz = figures_of(gpu).clock_ghz

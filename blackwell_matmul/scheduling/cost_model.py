@@ -56,6 +56,9 @@ ZERO_ROW_CYCLES = 5
 """On an H200, with M = 1 and 5120x2880, a tile of 64x80 took 14.3 us and one of 16x80 11.5, with 48 such rows fewer for
 each of 23 k-tiles."""
 
+MMA_SYNC_PRODUCTS = 16 * 8 * 16
+"""Of an mma.sync.m16n8k16."""
+
 SHARED_BYTES = 128
 """That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""
 
@@ -200,8 +203,10 @@ def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _products(tile: TileConfig) -> float:
-    """Cycles of the tensor core for a k-tile."""
-    return tile.mma_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * tile.mma.fma_per_cycle)
+    """Cycles of the tensor core for a k-tile. mma.sync has a rate of its own on each GPU."""
+    interval = nearest_figures(tile.gpu).mma_sync_interval if tile.mma.name == "mma.sync" else None
+    rate = MMA_SYNC_PRODUCTS / interval if interval else tile.mma.fma_per_cycle
+    return tile.mma_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * rate)
 
 
 def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:

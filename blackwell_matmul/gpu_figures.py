@@ -56,6 +56,10 @@ def _a(value: float, why: str) -> GpuFigure:
     return GpuFigure(value, "assumed", why)
 
 
+MMA_SYNC_PRODUCTS = 16 * 8 * 16
+"""Of an mma.sync.m16n8k16."""
+
+
 @dataclass(frozen=True)
 class TimeFigures:
     """Of one GPU.

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from blackwell_matmul.gpu_figures import TIME_FIGURES, GpuFigure, TimeFigures, figures_of
+from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, GpuFigure, TimeFigures, figures_of
 from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, WARP, WARPGROUP, TileConfig, ceil_div
 
@@ -55,9 +55,6 @@ H200 some 700 and 1200, with marks (h200_timeline.json)."""
 ZERO_ROW_CYCLES = 5
 """On an H200, with M = 1 and 5120x2880, a tile of 64x80 took 14.3 us and one of 16x80 11.5, with 48 such rows fewer for
 each of 23 k-tiles."""
-
-MMA_SYNC_PRODUCTS = 16 * 8 * 16
-"""Of an mma.sync.m16n8k16."""
 
 SHARED_BYTES = 128
 """That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""

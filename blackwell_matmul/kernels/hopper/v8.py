@@ -45,8 +45,7 @@ class HopperMatmulV8(FinishingScript):
         self.dtype = dtype
         self.take_form(form)
         self.block_m = block_m
-        self.rows = max(block_m, MMA_ROWS)  # that are multiplied
-        self.stored = min(block_m, MMA_ROWS)  # of those of a warpgroup
+        self.stored = min(block_m, MMA_ROWS)  # of the rows of a warpgroup
         self.block_n = block_n
         self.block_k = block_k
         self.e_block_n = e_block_n

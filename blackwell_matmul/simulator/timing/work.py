@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.gpu_figures import TIME_FIGURES, TimeFigures
+from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, TimeFigures
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.timing.sm import ROW_BYTES, SHARED_BYTES_PER_CYCLE, Sm
@@ -232,10 +232,6 @@ def _warpgroup_multiply(inst: Any, instruction: Instruction, figures: TimeFigure
     interval = figures.wgmma_interval * cost * rows / 64
     steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
     return WarpgroupMultiply(instruction, figures.issue_cycles, at_once=True, interval=interval, steps=steps)
-
-
-MMA_SYNC_PRODUCTS = 16 * 8 * 16
-"""Of an mma.sync.m16n8k16."""
 
 
 def _multiply_sync(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:

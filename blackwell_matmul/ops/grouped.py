@@ -17,11 +17,17 @@ from torch import Tensor
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels.forms import why_unreadable
-from blackwell_matmul.kernels.group_calls import check_types, why_no_rows
+from blackwell_matmul.kernels.group_calls import why_no_rows
 from blackwell_matmul.ops.direct import is_direct
 from blackwell_matmul.ops.launching import Copy, Launches, gpu_of, kind_of
 from blackwell_matmul.ops.library import setup_context
-from blackwell_matmul.ops.operand_checks import check_derivatives, check_fakes, check_simulate, check_tensors
+from blackwell_matmul.ops.operand_checks import (
+    check_derivatives,
+    check_fakes,
+    check_simulate,
+    check_tensors,
+    grouped_shape,
+)
 from blackwell_matmul.ops.placing import k_major, padded
 from blackwell_matmul.runtime.recent import Recent
 
@@ -54,24 +60,6 @@ def grouped_matmul(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False
     check_derivatives("grouped_matmul", (x, w, offs))
     made: Tensor = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)
     return made
-
-
-def shape_of(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
-    """Of the result; InputError for what is no grouped product."""
-    if x.dim() != 2 or w.dim() not in (2, 3) or offs.dim() != 1:
-        raise InputError(
-            f"x, w and offs have shapes {tuple(x.shape)}, {tuple(w.shape)} and {tuple(offs.shape)}; they must be "
-            "(m, k), (groups, k, n) and (groups,), or (k, m), (m, n) and (groups,)."
-        )
-    if x.shape[1] != w.shape[-2]:
-        raise InputError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; x has as many columns as w has rows.")
-    if w.dim() == 3 and w.shape[0] != offs.shape[0]:
-        raise InputError(f"w has {w.shape[0]} groups and offs {offs.shape[0]} ends; each group has one.")
-    if not x.device == w.device == offs.device:
-        raise InputError(f"x is on {x.device}, w on {w.device} and offs on {offs.device}; all must be on one device.")
-    check_types(x, w, offs)
-    outer = (x.shape[0],) if w.dim() == 3 else (offs.shape[0], x.shape[0])
-    return *outer, w.shape[-1]
 
 
 def _check_ends(offs: Tensor, rows: int) -> None:
@@ -124,7 +112,7 @@ _plans: Recent[tuple[Any, ...], GroupedPlan | tuple[int, ...]] = Recent(KEPT_PLA
 
 
 def _planned(x: Tensor, w: Tensor, offs: Tensor, simulate: bool) -> GroupedPlan | tuple[int, ...]:
-    shape = shape_of(x, w, offs)
+    shape = grouped_shape(x, w, offs)
     gpu = gpu_of(x, simulate, "grouped_matmul", "x")
     if 0 in shape or x.shape[1] == 0 or offs.shape[0] == 0:
         return shape
@@ -169,7 +157,7 @@ def _kernel(gpu: Gpu, file: str, name: str) -> Any:
 
 
 def _fake(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tensor:
-    return x.new_empty(shape_of(x, w, offs))
+    return x.new_empty(grouped_shape(x, w, offs))
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

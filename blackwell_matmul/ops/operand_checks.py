@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.form import ACTIVATIONS
 from blackwell_matmul.kernels.forms import OUTPUTS
+from blackwell_matmul.kernels.group_calls import check_types
 from blackwell_matmul.kernels.matmul import BYTES, HALVES
 from blackwell_matmul.validation import number, plain_text, shown
 
@@ -51,6 +52,24 @@ def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:
         raise InputError(f"a has {a.shape[0]} batches and b {b.shape[0]}; both must have as many, or one of them one.")
     if a.dtype != b.dtype or a.device != b.device:
         raise InputError(f"a is {a.dtype} on {a.device} and b is {b.dtype} on {b.device}; both must be alike.")
+
+
+def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
+    """Of the result of `grouped_matmul`; InputError for what is no grouped product."""
+    if x.dim() != 2 or w.dim() not in (2, 3) or offs.dim() != 1:
+        raise InputError(
+            f"x, w and offs have shapes {tuple(x.shape)}, {tuple(w.shape)} and {tuple(offs.shape)}; they must be "
+            "(m, k), (groups, k, n) and (groups,), or (k, m), (m, n) and (groups,)."
+        )
+    if x.shape[1] != w.shape[-2]:
+        raise InputError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; x has as many columns as w has rows.")
+    if w.dim() == 3 and w.shape[0] != offs.shape[0]:
+        raise InputError(f"w has {w.shape[0]} groups and offs {offs.shape[0]} ends; each group has one.")
+    if not x.device == w.device == offs.device:
+        raise InputError(f"x is on {x.device}, w on {w.device} and offs on {offs.device}; all must be on one device.")
+    check_types(x, w, offs)
+    outer = (x.shape[0],) if w.dim() == 3 else (offs.shape[0], x.shape[0])
+    return *outer, w.shape[-1]
 
 
 def check_extras(

@@ -14,26 +14,35 @@ from __future__ import annotations
 from torch import Tensor
 
 from blackwell_matmul.kernels.forms import why_unreadable
+from blackwell_matmul.kernels.group_calls import why_no_rows
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
-from blackwell_matmul.ops.operand_checks import check_operands, check_tensors
+from blackwell_matmul.ops.operand_checks import check_operands, check_optional, check_tensors, grouped_shape
 
 
-def copies(a: Tensor, b: Tensor) -> list[str]:
-    """The copies that `matmul(a, b)`, or `scaled_mm` of 8 bits, makes before its kernel, one sentence each; empty if it
-    reads both as they are."""
+def copies(a: Tensor, b: Tensor, offs: Tensor | None = None) -> list[str]:
+    """The copies that `matmul(a, b)`, `scaled_mm` of 8 bits, or with offs `grouped_matmul(a, b, offs)` makes before its
+    kernel, one sentence each; empty if it reads both as they are."""
     check_tensors(a=a, b=b)
-    check_operands(a, b, scaled=a.element_size() == 1)
-    return [sentence for name, x in (("a", a), ("b", b.mT)) if (sentence := _why_copied(name, x))]
+    check_optional(offs=offs)
+    if offs is not None:
+        grouped_shape(a, b, offs)
+        sides = [(a, why_no_rows(a)), (b, why_unreadable(b.mT))] if b.dim() == 3 else _of_sums(a, b)
+    else:
+        check_operands(a, b, scaled=a.element_size() == 1)
+        sides = [(a, why_unreadable(a)), (b, why_unreadable(b.mT))]
+    return [_sentence(name, x, reason) for name, (x, reason) in zip("ab", sides, strict=True) if reason]
 
 
-def _why_copied(name: str, x: Tensor) -> str | None:
-    """x: [rows, k], or a batch; b is described as it was given, (k, rows)."""
-    given = x if name == "a" else x.mT
-    reason = why_unreadable(x)
-    if not reason:
-        return None
-    nbytes = x.numel() // max(1, x.shape[-1]) * padded(x.shape[-1], x.element_size()) * x.element_size()
-    what = f"{name} with shape {tuple(given.shape)} and strides {given.stride()}"
+def _of_sums(a: Tensor, b: Tensor) -> list[tuple[Tensor, str]]:
+    """A group is rows of b, and columns of a."""
+    return [(a, why_no_rows(a.mT)), (b, why_no_rows(b))]
+
+
+def _sentence(name: str, x: Tensor, reason: str) -> str:
+    """x: [.., m, k] or [.., k, n]."""
+    lines, k = (x.shape[-2], x.shape[-1]) if name == "a" else (x.shape[-1], x.shape[-2])
+    nbytes = x.shape[:-2].numel() * lines * padded(k, x.element_size()) * x.element_size()
+    what = f"{name} with shape {tuple(x.shape)} and strides {x.stride()}"
     return f"{what} is copied ({nbytes} bytes): {reason}."
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from blackwell_matmul import InputError, UnsupportedError, gpus, grouped_matmul
+from blackwell_matmul import InputError, UnsupportedError, copies, gpus, grouped_matmul
 from blackwell_matmul.ops import grouped
 from blackwell_matmul.ops.direct import is_direct
 from blackwell_matmul.runtime.recent import Recent
@@ -70,6 +70,18 @@ def test_every_shape(m, n, k):
     offs = ends(2, m, m)
     assert_by_group(randn(m, k), randn(3, k, n, seed=1), offs)
     assert_by_group(randn(k, m), randn(m, n, seed=1), offs)
+
+
+def test_copies_are_told():
+    x, w, y = randn(64, 40), randn(4, 24, 40, seed=1), randn(64, 24, seed=2)
+    assert copies(x, w.mT, OFFS) == copies(x, w.mT.contiguous(), OFFS) == copies(x.T, y, OFFS) == []
+    (columns,) = copies(x.T.contiguous().T, w.mT, OFFS)
+    assert columns.startswith("a with shape (64, 40)") and "a group may begin at any of them" in columns
+    assert copies(x.T.contiguous().T, w[:1].mT) == []  # for matmul it is nothing
+    (told,) = copies(x.T, y.T.contiguous().T, OFFS)
+    assert told.startswith("b with shape (64, 24)") and "(3072 bytes)" in told
+    with pytest.raises(InputError, match="each group has one"):
+        copies(x, w.mT, OFFS[:3])
 
 
 def test_slices_and_columns():

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from blackwell_matmul.errors import CompileError, InputError, UnsupportedError
 from blackwell_matmul.gpus import Gpu, gpu_for_target
+from blackwell_matmul.runtime import known_calls
 from blackwell_matmul.runtime.calls import Calls
 from blackwell_matmul.runtime.device import gpu_at
+from blackwell_matmul.runtime.known_calls import Known
 from blackwell_matmul.runtime.launch import Prepared
 from blackwell_matmul.runtime.load import Loaded, load
 from blackwell_matmul.runtime.recent import Recent
@@ -85,27 +87,53 @@ def _kind_of(tensor: Tensor) -> Hashable:
 
 def _compiled(kernel: HasScript, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
     gpu = gpu_at(device)
+    tuned = _tuned(kernel, arguments, gpu)
+    file = known_calls.place(kernel.script_cls, {**tuned, **kernel.pins}, arguments, gpu)
+    known = known_calls.read(file)
+    found = None if known is None else _known(known)
+    if known is None or found is None:
+        found, bound = _made(kernel, tuned, arguments, gpu, device)
+        names = list(inspect.signature(kernel.script_cls.__call__).parameters)[1:]
+        known = Known(found.bundle.key, tuple(names.index(name) for name in bound.kernel_args))
+        known_calls.keep(file, known)
+    return found, known.places
+
+
+def _known(known: Known) -> Loaded | None:
+    """One handle for each kernel, whoever calls it."""
+    found = _loaded.get(known.bundle)
+    if found is None and (bundle := known_calls.bundle(known)) is not None:
+        found = load(bundle)
+        _loaded.put(known.bundle, found)
+    return found
+
+
+def _made(
+    kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu, device: int
+) -> tuple[Loaded, Bound]:
+    """From a schedule to the code, unless this process has that."""
     try:
-        bound = _bound(kernel, arguments, gpu)
+        bound = _bound(kernel, tuned, arguments, gpu)
         key = _key(kernel, bound, gpu.arch)
         found = None if key is None else _loaded.get(key)
         if found is None:
             found = _compile(kernel, bound, gpu)
-            if key is not None:
-                _loaded.put(key, found)
+            found = _loaded.get(found.bundle.key) or found
+            for each in (found.bundle.key, key):
+                if each is not None:
+                    _loaded.put(each, found)
+        return found, bound
     except CompileError as error:
         reason = str(error).rstrip(".")
         raise UnsupportedError(f"{reason}; {_what_runs(kernel, gpu, device)}") from error
-    names = list(inspect.signature(kernel.script_cls.__call__).parameters)[1:]
-    return found, tuple(names.index(name) for name in bound.kernel_args)
 
 
-def _bound(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Bound:
+def _bound(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu) -> Bound:
     """The first way to build the kernel for these arguments on this GPU."""
     from blackwell_matmul.frontend import bind_all
 
     try:
-        schedule = _schedule(kernel, arguments, gpu)
+        schedule = _schedule(kernel, tuned, arguments, gpu)
         return bind_all(_completed(kernel), arguments, schedule=schedule, target=gpu.arch)[0]
     except InputError as error:
         if _runs_elsewhere(kernel, arguments, gpu):
@@ -124,9 +152,10 @@ def _chooses(kernel: HasScript) -> bool:
     return complete is not None and "gpu" in inspect.signature(complete).parameters
 
 
-def _schedule(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) -> Mapping[str, object] | None:
+def _schedule(
+    kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu
+) -> Mapping[str, object] | None:
     """What was tuned for this very GPU, or a class with a rule of its own chooses for it; None for the others."""
-    tuned = _tuned(kernel, arguments, gpu)
     if not _chooses(kernel):
         return tuned or None
     complete = kernel.script_cls.complete
@@ -154,7 +183,7 @@ def _runs_elsewhere(kernel: HasScript, arguments: Sequence[object], gpu: Gpu) ->
     if gpu.arch == home:
         return False
     try:
-        _bound(kernel, arguments, gpu_for_target(home))
+        _bound(kernel, {}, arguments, gpu_for_target(home))
     except InputError:
         return False
     return True

@@ -102,10 +102,15 @@ def _registers_fit(tile: TileConfig) -> str | None:
     )
 
 
+def fits(tile: TileConfig) -> bool:
+    """Into the shared memory that a CTA can have."""
+    return tile.shared_bytes <= tile.gpu.shared_memory_per_block_bytes
+
+
 def _shared_memory_fits(tile: TileConfig) -> str | None:
-    need, have = tile.shared_bytes, tile.gpu.shared_memory_per_block_bytes
-    if need <= have:
+    if fits(tile):
         return None
+    need, have = tile.shared_bytes, tile.gpu.shared_memory_per_block_bytes
     ring = "ring" in tile.features
     stages = f"{tile.stages} stages of " if ring else ""
     return (

@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -18,8 +19,8 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
-from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, require, why_no_mma, why_not
-from blackwell_matmul.scheduling.tile_config import SPACE_LEAST_ROWS
+from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, fits, require, why_no_mma, why_not
+from blackwell_matmul.scheduling.tile_config import SPACE_LEAST_ROWS, ceil_div
 from blackwell_matmul.validation import integer, plain_text, shown
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType({name: knob.values for name, knob in KNOBS.items()})
@@ -117,8 +118,39 @@ class _Found:
 
 @lru_cache(CHOICES_KEPT)
 def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | None:
-    by_preference = sorted(found.schedules, key=lambda schedule: preference(schedule, problem, gpu))
+    able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in _kinds(found))
+    by_preference = sorted(able, key=lambda schedule: preference(schedule, problem, gpu))
     return next((schedule for schedule in by_preference if not why_not(schedule, problem, gpu)), None)
+
+
+_all_but_ring_and_order = attrgetter(*(name for name in KNOBS if name not in ("stages", "group_m")))
+
+
+@lru_cache(CHOICES_KEPT)
+def _kinds(found: _Found) -> tuple[tuple[Schedule, ...], ...]:
+    """Those that differ in stages and group_m alone together, most stages first."""
+    kinds: dict[Any, list[Schedule]] = {}
+    for schedule in sorted(found.schedules, key=_stages, reverse=True):
+        kinds.setdefault(_all_but_ring_and_order(schedule), []).append(schedule)
+    return tuple(map(tuple, kinds.values()))
+
+
+def _stages(schedule: Schedule) -> int:
+    return schedule.stages or 1
+
+
+def _contenders(kind: Sequence[Schedule], problem: Problem, gpu: Gpu) -> Iterator[Schedule]:
+    """Those of a kind to which none of the others is preferred for certain. Of two orders of more rows of tiles than
+    there are, which are the same, the larger is. Where a CTA has its SM for itself more stages cost nothing, and are
+    preferred as long as k-tiles fill them; of those that shared memory has no room for none runs."""
+    tile = tile_config(kind[-1], problem, gpu)
+    rows, last_order = ceil_div(problem.m, tile.block_m), max(each.group_m or 1 for each in kind)
+    enough = tile.k_tiles if "persistent" in tile.features else 1
+    most = next((_stages(each) for each in kind if fits(tile_config(each, problem, gpu))), 1)
+    for each in kind:
+        order, stages = each.group_m or 1, _stages(each)
+        if (order < rows or order == last_order) and (stages == most or enough <= stages < most):
+            yield each
 
 
 RESOLUTION = 0.01

@@ -14,13 +14,10 @@ from blackwell_matmul.scheduling import space
 
 
 @pytest.fixture
-def compiled(monkeypatch, tmp_path):
+def compiled(monkeypatch, tmp_path, forget):
     """The schedules that were compiled, with a disk cache of the test's own."""
-    from blackwell_matmul.runtime import script_calls
-    from blackwell_matmul.runtime.recent import Recent
-
     monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", str(tmp_path))
-    monkeypatch.setattr(script_calls, "_loaded", Recent(64))
+    forget()
     original, calls = compiling.compile, []
 
     def compile(kernel, *args, schedule=None, target):
@@ -29,6 +26,19 @@ def compiled(monkeypatch, tmp_path):
 
     monkeypatch.setattr(blackwell_matmul.compiler, "compile", compile, raising=False)
     return calls
+
+
+@pytest.fixture
+def forget(monkeypatch):
+    """What a process has in memory, as a fresh one has it."""
+    from blackwell_matmul.runtime import script_calls
+    from blackwell_matmul.runtime.recent import Recent
+
+    def forget():
+        compiling._memo.clear()
+        monkeypatch.setattr(script_calls, "_loaded", Recent(64))
+
+    return forget
 
 
 @pytest.fixture
@@ -81,6 +91,60 @@ def test_one_compilation_serves_every_m_and_every_kernel_object(b200, compiled, 
     kernel(*operands(1000, 256, 192))
     kernel(*operands(1000, 256, 128, torch.bfloat16))
     assert len(compiled) == 3
+
+
+@pytest.fixture
+def choices(monkeypatch):
+    """The problems for which a schedule was chosen."""
+    original, seen = space.choose, []
+    monkeypatch.setattr(space, "choose", lambda cls, *rest: seen.append(rest[0]) or original(cls, *rest))
+    return seen
+
+
+def test_a_call_that_another_process_has_made_needs_no_choice_and_no_build(b200, compiled, operands, forget, choices):
+    BlackwellMatmulV2()(*operands(1000, 256, 128))
+    (first,), met = b200.calls("cuLaunchKernelEx"), len(choices)
+    assert met
+    forget()
+    b200.clear()
+    BlackwellMatmulV2()(*operands(1000, 256, 128))
+    (again,) = b200.calls("cuLaunchKernelEx")
+    assert again["grid"] == first["grid"] and len(compiled) == 1 and len(choices) == met
+    BlackwellMatmulV2()(*operands(1001, 256, 128))
+    assert len(choices) > met and len(b200.calls("cuLibraryLoadData")) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda operands: BlackwellMatmulV2(block_k=32)(*operands(1000, 256, 128)),
+        lambda operands: BlackwellMatmulV2()(*operands(1000, 256, 128, torch.bfloat16)),
+        lambda operands: BlackwellMatmulV1()(*operands(1000, 256, 128)),
+        lambda operands: BlackwellMatmulV2()(*operands(1000, 256, 192)),
+    ],
+)
+def test_a_call_of_another_kind_is_none_that_is_known(b200, compiled, operands, forget, change):
+    BlackwellMatmulV2()(*operands(1000, 256, 128))
+    forget()
+    change(operands)
+    assert len(compiled) == 2
+
+
+@pytest.mark.parametrize("damage", ["calls/*.json", "*/*/kernel.cubin"])
+def test_a_known_call_that_is_damaged_or_has_lost_its_kernel_is_made_again(
+    b200, compiled, operands, forget, tmp_path, damage
+):
+    BlackwellMatmulV2()(*operands(1000, 256, 128))
+    (file,) = tmp_path.glob(damage)
+    file.write_bytes(b"{}")
+    forget()
+    BlackwellMatmulV2()(*operands(1000, 256, 128))
+    assert len(compiled) == 2 and len(b200.calls("cuLaunchKernelEx")) == 2
+
+
+def test_a_script_of_a_users_own_is_not_known_by_its_name(b200, compiled, on_gpu, tmp_path):
+    Scale()(64, 64, on_gpu(torch.zeros(64, 64, dtype=torch.float16)), on_gpu(torch.zeros(64, 64, dtype=torch.float16)))
+    assert compiled and not list(tmp_path.glob("calls/*"))
 
 
 def test_a_repeated_call_goes_straight_to_the_driver(b200, compiled, operands, monkeypatch):

@@ -106,8 +106,9 @@ def call(m=100, dtype=torch.float16):
     return (m, 256, 128, *(torch.zeros(shape, dtype=dtype) for shape in ((m, 128), (256, 128), (m, 256))))
 
 
-def schedule(pins, arguments):
-    return script_calls._schedule(SimpleNamespace(script_cls=rung("v1"), pins=pins), arguments, B200)
+def schedule(pins, arguments, name="v1"):
+    kernel = SimpleNamespace(script_cls=rung(name), pins=pins)
+    return script_calls._schedule(kernel, script_calls._tuned(kernel, arguments, B200), arguments, B200)
 
 
 def test_a_call_without_pins_takes_the_winner():
@@ -149,7 +150,6 @@ def test_a_winner_of_a_form_is_for_that_form_alone():
     arguments = arguments_of(problem, seed=None)
     assert winners.pins_for_call(v7, {"form": form}, arguments, B200) == chosen
     assert winners.pins_for_call(v7, {}, arguments, B200) == {}
-    kernel = SimpleNamespace(script_cls=v7, pins={"form": form})
-    assert script_calls._schedule(kernel, arguments, B200).items() >= {**chosen, "form": form}.items()
+    assert schedule({"form": form}, arguments, "v7").items() >= {**chosen, "form": form}.items()
     plain = (*arguments_of(Problem(128, 256, 128), None), 0, 0, 0, 0, 1)
     assert winners.pins_for_call(v7, {}, plain, B200) == {}

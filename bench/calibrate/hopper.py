@@ -408,6 +408,11 @@ def load_rate(bench: Bench) -> Iterator[Measure]:
         yield _load("L2", bench, Who("all SMs"), 128, stages, span=512)
     for who in (Who("one SM", limit=1), Who("all SMs")):
         yield _load("zeros", bench, who, 128, STAGES, first_row=bench.rows, span=512)
+    for who in (
+        *(Who(f"{count} SMs", limit=count) for count in (1, 2, 16, half, bench.sms)), Who("every second SM", every=2),
+        Who("2 neighbours, the same", divisor=2, limit=2), Who("pairs of neighbours, the same", divisor=2),
+        Who("pairs from afar, the same", modulus=half), Who("4 SMs in a row, the same", divisor=4),
+    ):  # fmt: skip
         yield _load("memory", bench, who, 128, STAGES, span=16384, flush=True)
     for ctas in CLUSTERS:
         yield _load("L2, multicast", bench, Who(f"clusters of {ctas}"), 128, STAGES, span=512, ctas=ctas)
@@ -647,7 +652,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rest = ["--append", "--only", ",".join(names[names.index(failed) + 1 :])]
     rest += ["--code", str(given.code)] if given.code else []
     rest += ["--emulate"] if given.emulate else []
-    return subprocess.run([sys.executable, __file__, str(given.out), *rest]).returncode or 1
+    return _child([sys.executable, __file__, str(given.out), *rest]) or 1
+
+
+def _child(command: list[str]) -> int:
+    """A failed kernel takes its process's GPU with it."""
+    return subprocess.run(command).returncode
 
 
 def _measured(bench: Bench, names: Sequence[str], file: Any) -> str | None:

@@ -1,0 +1,641 @@
+// Microbenchmarks of one SM of Hopper and of what it shares with others. hopper.py compiles them, with a struct Mma<N>
+// for each width of wgmma and the entries of the templates, and launches them. out has SLOTS words for each CTA.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+struct alignas(64) Map {
+    u64 words[16];
+};
+
+template <int N>
+struct Mma;
+
+constexpr int SLOTS = 8, WARPGROUP = 128, ROW_BYTES = 128, BOX_BYTES = 16384, STAGES = 8;
+constexpr int A_BYTES = 64 * ROW_BYTES, B_BYTES = 256 * ROW_BYTES, OPERAND_BYTES = 2 * A_BYTES + B_BYTES;
+constexpr int MOST_TRIES = 1 << 20;
+
+extern __shared__ __align__(1024) char dynamic[];
+
+// --- one instruction each
+
+__device__ __forceinline__ u64 cycles() {
+    u64 now;
+    asm volatile("mov.u64 %0, %%clock64;" : "=l"(now)::"memory");
+    return now;
+}
+
+__device__ __forceinline__ u64 nanoseconds() {
+    u64 now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+    return now;
+}
+
+__device__ __forceinline__ int sm_id() {
+    int sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    return sm;
+}
+
+__device__ __forceinline__ int cluster_rank() {
+    int rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+__device__ __forceinline__ u32 shared_address(const void* place) { return (u32)__cvta_generic_to_shared(place); }
+
+__device__ __forceinline__ u32 in_cta(u32 place, int rank) {
+    u32 there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(place), "r"(rank));
+    return there;
+}
+
+__device__ __forceinline__ void start_barrier(u32 barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+__device__ __forceinline__ void barriers_started() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ void arrive(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void arrive_there(u32 barrier) {  // releases to its own CTA only, as for what it has read
+    asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void release_there(u32 barrier) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void expect(u32 barrier, int nbytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(nbytes) : "memory");
+}
+
+__device__ __forceinline__ bool is_over(u32 barrier, int parity) {
+    u32 over;
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(over)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return over;
+}
+
+__device__ __forceinline__ bool is_over_for_cluster(u32 barrier, int parity) {
+    u32 over;
+    asm volatile(
+        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+        : "=r"(over)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+    return over;
+}
+
+__device__ __forceinline__ void wait(u32 barrier, int parity) {
+    for (int tries = 0; !is_over(barrier, parity); ++tries)
+        if (tries == MOST_TRIES) __trap();  // a failure that is told, and not a hang
+}
+
+__device__ __forceinline__ void wait_for_cluster(u32 barrier, int parity) {
+    for (int tries = 0; !is_over_for_cluster(barrier, parity); ++tries)
+        if (tries == MOST_TRIES) __trap();
+}
+
+__device__ __forceinline__ void load_box(u32 place, const Map& map, int row, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+            place),
+        "l"(&map), "r"(0), "r"(row), "r"(barrier)
+        : "memory");
+}
+
+__device__ __forceinline__ void load_box_for(int ctas, u32 place, const Map& map, int row, u32 barrier) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%2, %3}], [%4], %5;" ::"r"(place),
+        "l"(&map), "r"(0), "r"(row), "r"(barrier), "h"((unsigned short)((1 << ctas) - 1))
+        : "memory");
+}
+
+__device__ __forceinline__ void store_box(const Map& map, int row, u32 place) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(0),
+                 "r"(row), "r"(place)
+                 : "memory");
+}
+
+__device__ __forceinline__ void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+template <int PENDING>
+__device__ __forceinline__ void stores_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+}
+
+__device__ __forceinline__ void stores_written() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+__device__ __forceinline__ void fence_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+__device__ __forceinline__ void sync_warpgroup(int which) {
+    asm volatile("bar.sync %0, 128;" ::"r"(which + 1) : "memory");
+}
+
+__device__ __forceinline__ void sync_cluster() {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+template <int CTAS>
+__device__ __forceinline__ void sync_all() {
+    if (CTAS > 1)
+        sync_cluster();
+    else
+        __syncthreads();
+}
+
+// --- wgmma
+
+__device__ __forceinline__ u64 operand(u32 place) {  // rows of 128 bytes along k, swizzled by 128 bytes
+    return (u64)1 << 62 | (u64)(8 * ROW_BYTES >> 4) << 32 | (u64)1 << 16 | (place & 0x3ffff) >> 4;
+}
+
+enum Waits { FREE, BEHIND, EACH };  // for nothing, for the k-tile before, for each k-tile
+
+template <int N, bool FROM_REGISTERS, Waits WAITS>
+__device__ __forceinline__ void multiply(float (&d)[N / 2], u64 a, u64 b, const u32 (&r)[4], int tiles) {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    for (int tile = 0; tile < tiles; ++tile) {
+#pragma unroll
+        for (int step = 0; step < 4; ++step) {
+            if (FROM_REGISTERS)
+                Mma<N>::registers(d, r, b + 2 * step);
+            else
+                Mma<N>::shared(d, a + 2 * step, b + 2 * step);
+        }
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        if (WAITS == BEHIND) asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+        if (WAITS == EACH) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    }
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+__device__ __forceinline__ void fill_operands(const char* data) {
+    for (int i = threadIdx.x * 4; i < OPERAND_BYTES; i += blockDim.x * 4) *(u32*)(dynamic + i) = *(const u32*)(data + i);
+    fence_proxy();
+    __syncthreads();
+}
+
+template <int VALUES>
+__device__ __forceinline__ void keep(const float (&values)[VALUES], u64* place) {  // so that they are computed
+    float sum = 0;
+    for (int i = 0; i < VALUES; ++i) sum += values[i];
+    if (sum == 1.2345e-30f) *place = 1;
+}
+
+// out: cycles of each warpgroup for so many k-tiles of 64, 64 x N each.
+template <int N, bool FROM_REGISTERS, Waits WAITS>
+__device__ __forceinline__ void products(u64* out, const char* data, int tiles) {
+    fill_operands(data);
+    int group = threadIdx.x / WARPGROUP;
+    u64 a = operand(shared_address(dynamic) + group * A_BYTES), b = operand(shared_address(dynamic) + 2 * A_BYTES);
+    u32 r[4];
+    for (int i = 0; i < 4; ++i) r[i] = ((const u32*)dynamic)[threadIdx.x + i * WARPGROUP];
+    float d[N / 2];
+    for (int i = 0; i < N / 2; ++i) d[i] = 0;
+    u64 elapsed = 0;
+#pragma unroll 1
+    for (int round = 0; round < 2; ++round) {  // the first one fetches the instructions
+        __syncthreads();
+        u64 start = cycles();
+        multiply<N, FROM_REGISTERS, WAITS>(d, a, b, r, tiles);
+        elapsed = cycles() - start;
+    }
+    keep(d, out + blockIdx.x * SLOTS + 7);
+    if (threadIdx.x % WARPGROUP == 0) out[blockIdx.x * SLOTS + group] = elapsed;
+}
+
+// The warpgroups multiply, and a last warp has so many boxes in flight, one each `pace` cycles at most. out: cycles of
+// each warpgroup, ns of the first, boxes, and cycles of all of them together where one is in flight.
+template <int N>
+__device__ __forceinline__ void products_with_loads(const Map& map, u64* out, const char* data, int tiles, int stages,
+                                                    int rows, int pace, int span) {
+    u32 ring = shared_address(dynamic) + OPERAND_BYTES, full = ring + STAGES * BOX_BYTES;
+    volatile int* finished = (volatile int*)(dynamic + OPERAND_BYTES + STAGES * BOX_BYTES + 8 * STAGES);
+    int group = threadIdx.x / WARPGROUP, groups = blockDim.x / WARPGROUP;
+    u64* mine = out + blockIdx.x * SLOTS;
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < STAGES; ++stage) start_barrier(full + 8 * stage, 1);
+        barriers_started();
+        *finished = 0;
+    }
+    fill_operands(data);
+    if (group < groups) {
+        u64 a = operand(shared_address(dynamic) + group * A_BYTES), b = operand(shared_address(dynamic) + 2 * A_BYTES);
+        u32 r[4] = {0, 0, 0, 0};
+        float d[N / 2];
+        for (int i = 0; i < N / 2; ++i) d[i] = 0;
+        multiply<N, false, BEHIND>(d, a, b, r, 8);
+        u64 began = nanoseconds(), start = cycles();
+        multiply<N, false, BEHIND>(d, a, b, r, tiles);
+        u64 elapsed = cycles() - start, took = nanoseconds() - began;
+        keep(d, mine + 7);
+        if (threadIdx.x % WARPGROUP == 0) {
+            mine[group] = elapsed;
+            if (group == 0) mine[2] = took;
+            atomicAdd((int*)finished, 1);
+        }
+    } else if (threadIdx.x % 32 == 0 && stages > 0) {
+        u64 waited = 0, sent = 0, due = cycles();
+        int first = sm_id() * span, issued = 0, arrived = 0;
+        while (true) {
+            if (issued - arrived == stages) {
+                wait(full + 8 * (arrived % stages), arrived / stages & 1);
+                ++arrived;
+                waited += cycles() - sent;
+            }
+            if (*finished == groups) break;
+            while (cycles() < due) {
+            }
+            due += pace;
+            u32 stage = issued % stages;
+            sent = cycles();
+            expect(full + 8 * stage, rows * ROW_BYTES);
+            load_box(ring + stage * BOX_BYTES, map, first + issued * rows % span, full + 8 * stage);
+            ++issued;
+        }
+        for (; arrived < issued; ++arrived) wait(full + 8 * (arrived % stages), arrived / stages & 1);
+        mine[3] = arrived;
+        mine[4] = waited;
+    }
+}
+
+// --- TMA loads
+
+// One thread has `stages` boxes in flight, which each CTA of a cluster loads a part of for all. What an SM loads depends
+// on its role: `span` rows, again and again, from first_row on. Only each `every`th SM below `limit` takes part.
+// out: cycles and ns after the first `stages` boxes, how many they were, the SM.
+template <int CTAS>
+__device__ __forceinline__ void loads(const Map& map, u64* out, int boxes, int stages, int rows, int first_row, int span,
+                                      int divisor, int modulus, int every, int limit) {
+    u32 ring = shared_address(dynamic), full = ring + STAGES * BOX_BYTES, empty = full + 8 * STAGES;
+    int sm = sm_id(), rank = cluster_rank(), part = rows / CTAS;
+    if (CTAS == 1 && (sm % every || sm >= limit)) return;
+    int first = first_row + (CTAS == 1 ? sm / divisor % modulus : (int)blockIdx.x / CTAS) * span;
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            start_barrier(full + 8 * stage, 1);
+            start_barrier(empty + 8 * stage, CTAS);
+        }
+        barriers_started();
+    }
+    sync_all<CTAS>();
+    if (threadIdx.x == 0) {
+        u64 start = 0, began = 0;
+        int stage = 0, parity = 1, offset = 0;  // parity: of the phase that a stage's barriers are over with
+#pragma unroll 1
+        for (int i = 0; i < boxes + stages; ++i) {
+            u32 its_full = full + 8 * stage, its_empty = empty + 8 * stage;
+            if (i >= stages) {
+                wait(its_full, parity);
+                if (CTAS > 1 && i < boxes)
+                    for (int other = 0; other < CTAS; ++other) arrive_there(in_cta(its_empty, other));
+                if (i == 2 * stages - 1) {
+                    start = cycles();
+                    began = nanoseconds();
+                }
+            }
+            if (i < boxes) {
+                if (CTAS > 1 && i >= stages) wait(its_empty, parity);
+                expect(its_full, rows * ROW_BYTES);
+                int row = first + offset + rank * part;
+                u32 place = ring + stage * BOX_BYTES + rank * part * ROW_BYTES;
+                if (CTAS > 1)
+                    load_box_for(CTAS, place, map, row, its_full);
+                else
+                    load_box(place, map, row, its_full);
+                offset = offset + rows < span ? offset + rows : 0;
+            }
+            if (++stage == stages) stage = 0, parity ^= 1;
+        }
+        u64* mine = out + blockIdx.x * SLOTS;
+        mine[0] = cycles() - start;
+        mine[1] = nanoseconds() - began;
+        mine[2] = boxes - stages;
+        mine[3] = sm;
+    }
+    sync_all<CTAS>();
+}
+
+// A chain of plain loads past the L1. out: cycles.
+extern "C" __global__ void chase(u64* out, const int* next, int hops) {
+    int at = 0;
+    u64 start = cycles();
+    for (int hop = 0; hop < hops; ++hop) asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(at) : "l"(next + at) : "memory");
+    u64 elapsed = cycles() - start;
+    out[0] = elapsed;
+    out[1] = at;
+}
+
+// --- barriers and fences
+
+#define TIMED(slot, operation)                        \
+    _Pragma("unroll 1") for (int round = 0; round < 2; ++round) { \
+        u64 start = cycles();                         \
+        _Pragma("unroll") for (int i = 0; i < 32; ++i) { \
+            operation;                                \
+        }                                             \
+        out[slot] = cycles() - start;                 \
+    }
+
+// out: cycles of 32 each, by one thread: nothing, arrive, arrive.expect_tx, a wait that is over, arrive and wait,
+// fence.proxy.async, the same after a store, a commit and wait of no stores.
+extern "C" __global__ void signals(u64* out) {
+    if (threadIdx.x != 0) return;
+    u32 many = shared_address(dynamic), over = many + 8, single = many + 16, place = many + 24;
+    start_barrier(many, 1 << 18);
+    start_barrier(over, 1);
+    start_barrier(single, 1);
+    barriers_started();
+    arrive(over);
+    wait(over, 0);
+    TIMED(0, )
+    TIMED(1, arrive(many))
+    TIMED(2, expect(many, 0))
+    TIMED(3, wait(over, 0))
+    TIMED(4, arrive(single); wait(single, i & 1))
+    TIMED(5, fence_proxy())
+    TIMED(6, asm volatile("st.shared.u32 [%0], %1;" ::"r"(place), "r"(i) : "memory"); fence_proxy())
+    TIMED(7, commit_stores(); stores_read<0>())
+}
+
+// out: cycles of 32 each, of one thread: fence.acq_rel.cluster, .gpu; the same after a store to global memory.
+extern "C" __global__ void fences(u64* out, u32* place) {
+    if (threadIdx.x != 0) return;
+    TIMED(0, asm volatile("fence.acq_rel.cluster;" ::: "memory"))
+    TIMED(1, asm volatile("fence.acq_rel.gpu;" ::: "memory"))
+    TIMED(2, asm volatile("st.global.u32 [%0], %1;" ::"l"(place + i * 32), "r"(i) : "memory");
+          asm volatile("fence.acq_rel.cluster;" ::: "memory"))
+    TIMED(3, asm volatile("st.global.u32 [%0], %1;" ::"l"(place + i * 32), "r"(i) : "memory");
+          asm volatile("fence.acq_rel.gpu;" ::: "memory"))
+}
+
+// out: cycles until 8 loads of one box each are issued, and until all have arrived.
+extern "C" __global__ void issues(const __grid_constant__ Map map, u64* out, int rows) {
+    u32 ring = shared_address(dynamic), full = ring + STAGES * BOX_BYTES;
+    if (threadIdx.x != 0) return;
+    start_barrier(full, 1);
+    barriers_started();
+#pragma unroll 1
+    for (int round = 0; round < 4; ++round) {
+        u64 start = cycles();
+        expect(full, 8 * rows * ROW_BYTES);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) load_box(ring + i * BOX_BYTES, map, (round * 8 + i) * rows, full);
+        out[0] = cycles() - start;
+        wait(full, round & 1);
+        out[1] = cycles() - start;
+    }
+}
+
+enum Reach { WARPS, TOLD, RELEASED };  // of one CTA; of two, told that something was read; of two, with a release
+
+// Two take turns, each with an arrival at the other's barrier. out: cycles of so many rounds, two arrivals each.
+template <Reach REACH>
+__device__ __forceinline__ void turns(u64* out, int rounds) {
+    u32 barriers = shared_address(dynamic);
+    int rank = cluster_rank(), player = REACH == WARPS ? threadIdx.x / 32 : rank;
+    if (threadIdx.x == 0) {
+        for (int which = 0; which < 2; ++which) start_barrier(barriers + 8 * which, 1);
+        barriers_started();
+    }
+    sync_all<REACH == WARPS ? 1 : 2>();
+    if (threadIdx.x == (REACH == WARPS ? 32 * player : 0)) {
+        u32 own = barriers + 8 * player, other = barriers + 8 * (1 - player);
+        if (REACH != WARPS) other = in_cta(other, 1 - rank);
+        u64 start = cycles();
+        for (int round = 0; round < rounds; ++round) {
+            for (int turn = 0; turn < 2; ++turn) {
+                if (turn == player) {
+                    if (REACH == WARPS) arrive(other);
+                    if (REACH == TOLD) arrive_there(other);
+                    if (REACH == RELEASED) release_there(other);
+                } else if (REACH == RELEASED) {
+                    wait_for_cluster(own, round & 1);
+                } else {
+                    wait(own, round & 1);
+                }
+            }
+        }
+        out[blockIdx.x * SLOTS + (REACH == WARPS ? player : 0)] = cycles() - start;
+    }
+    sync_all<REACH == WARPS ? 1 : 2>();
+}
+
+// out: cycles of 32 of them.
+template <int CTAS>
+__device__ __forceinline__ void syncs(u64* out) {
+    u64 elapsed = 0;
+#pragma unroll 1
+    for (int round = 0; round < 2; ++round) {
+        sync_all<CTAS>();
+        u64 start = cycles();
+#pragma unroll 1
+        for (int i = 0; i < 32; ++i) sync_all<CTAS>();
+        elapsed = cycles() - start;
+    }
+    if (threadIdx.x == 0) out[blockIdx.x * SLOTS] = elapsed;
+}
+
+// The CTAs of a cluster give each other `vectors` times 16 bytes a thread, through the L2. how: 0, an arrival that
+// releases to the cluster; 1, barrier.cluster; 2, an arrival that releases nothing. out: cycles from the start till the
+// stores are issued, till it is told, till the other has told, till the other's values are there.
+template <int CTAS>
+__device__ __forceinline__ void exchange(u64* out, char* data, int vectors, int how) {
+    u32 told = shared_address(dynamic);
+    int rank = cluster_rank(), cta_bytes = vectors * blockDim.x * 16;
+    if (threadIdx.x == 0) {
+        start_barrier(told, CTAS);
+        barriers_started();
+    }
+    char* mine = data + blockIdx.x * cta_bytes + threadIdx.x * 16;
+    char* its = data + ((int)blockIdx.x - rank + (rank + 1) % CTAS) * cta_bytes + threadIdx.x * 16;
+    u64 stored = 0, said = 0, heard = 0, loaded = 0;
+    u32 sum = 0;
+#pragma unroll 1
+    for (int round = 0; round < 4; ++round) {
+        sync_cluster();
+        u64 start = cycles();
+        for (int i = 0; i < vectors; ++i)
+            asm volatile("st.global.v4.u32 [%0], {%1, %1, %1, %1};" ::"l"(mine + i * blockDim.x * 16), "r"(round) : "memory");
+        stored = cycles() - start;
+        __syncthreads();
+        if (how == 1) {
+            asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+            said = cycles() - start;
+            asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+        } else {
+            if (threadIdx.x == 0)
+                for (int other = 0; other < CTAS; ++other) {
+                    if (how == 0)
+                        release_there(in_cta(told, other));
+                    else
+                        arrive_there(in_cta(told, other));
+                }
+            said = cycles() - start;
+            wait_for_cluster(told, round & 1);
+        }
+        heard = cycles() - start;
+        for (int i = 0; i < vectors; ++i) {
+            u32 x, y, z, w;
+            asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(x), "=r"(y), "=r"(z), "=r"(w)
+                         : "l"(its + i * blockDim.x * 16)
+                         : "memory");
+            sum += x + y + z + w;
+        }
+        if (sum == 0x12345679) out[7] = 1;
+        loaded = cycles() - start;
+    }
+    if (threadIdx.x == 0) {
+        u64* place = out + blockIdx.x * SLOTS;
+        place[0] = stored;
+        place[1] = said;
+        place[2] = heard;
+        place[3] = loaded;
+    }
+    sync_cluster();
+}
+
+// --- stores
+
+__device__ __forceinline__ void clear_boxes() {
+    for (int i = threadIdx.x; i < 2 * BOX_BYTES / 4; i += blockDim.x) ((u32*)dynamic)[i] = 0;
+    fence_proxy();
+    __syncthreads();
+}
+
+// out: cycles from the issue of one store till it is committed, till its source was read, till it is written.
+extern "C" __global__ void store_once(const __grid_constant__ Map map, u64* out, int rows) {
+    clear_boxes();
+    if (threadIdx.x != 0) return;
+    u64* mine = out + blockIdx.x * SLOTS;
+#pragma unroll 1
+    for (int round = 0; round < 4; ++round) {
+        u64 start = cycles();
+        store_box(map, blockIdx.x * rows, shared_address(dynamic));
+        commit_stores();
+        mine[0] = cycles() - start;
+        stores_read<0>();
+        mine[1] = cycles() - start;
+        stores_written();
+        mine[2] = cycles() - start;
+    }
+}
+
+// So many stores, of which one at most, or none, is still read when the next one begins. out: cycles until all are
+// issued, and until all are written.
+extern "C" __global__ void store_many(const __grid_constant__ Map map, u64* out, int rows, int boxes, int buffers) {
+    clear_boxes();
+    if (threadIdx.x != 0) return;
+    u64* mine = out + blockIdx.x * SLOTS;
+    u64 start = cycles();
+    for (int box = 0; box < boxes; ++box) {
+        store_box(map, (blockIdx.x * boxes + box) * rows, shared_address(dynamic) + box % 2 * BOX_BYTES);
+        commit_stores();
+        if (buffers == 2)
+            stores_read<1>();
+        else
+            stores_read<0>();
+    }
+    mine[0] = cycles() - start;
+    stores_written();
+    mine[1] = cycles() - start;
+}
+
+enum Steps { CAST = 1, MATRICES = 2, WORDS = 4, FENCE = 8, SYNCS = 16, STORE = 32 };
+
+__device__ __forceinline__ u32 pair(float low, float high) {
+    u32 both;
+    asm volatile("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+// Strips of 64 rows of each warpgroup, from the registers of a product to memory, in the steps that are asked for.
+// out: cycles of `count` strips, of each warpgroup.
+template <int COLUMNS>
+__device__ __forceinline__ void strips(const Map& map, u64* out, int count, int steps, int buffers) {
+    constexpr int PITCH = COLUMNS * 2, STRIP_BYTES = 64 * PITCH, CHUNKS = PITCH / 16 < 8 ? PITCH / 16 : 8;
+    int group = threadIdx.x / WARPGROUP, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    float values[COLUMNS / 2];
+    for (int i = 0; i < COLUMNS / 2; ++i) values[i] = threadIdx.x + i;
+    u32 base = shared_address(dynamic) + group * 2 * STRIP_BYTES;
+    u64 elapsed = 0;
+#pragma unroll 1
+    for (int round = 0; round < 2; ++round) {
+        __syncthreads();
+        u64 start = cycles();
+        for (int strip = 0; strip < count; ++strip) {
+            if (steps & STORE && threadIdx.x % WARPGROUP == 0) {
+                if (buffers == 2)
+                    stores_read<1>();
+                else
+                    stores_read<0>();
+            }
+            if (steps & SYNCS) sync_warpgroup(group);
+            u32 place = base + strip % buffers * STRIP_BYTES;
+#pragma unroll
+            for (int column = 0; column < COLUMNS; column += 16) {
+                u32 packed[4];
+                for (int i = 0; i < 4; ++i) {
+                    float low = values[column / 2 + 2 * i], high = values[column / 2 + 2 * i + 1];
+                    packed[i] = steps & CAST ? pair(low, high) : __float_as_uint(low);
+                }
+                if (steps & MATRICES) {
+                    u32 offset = (warp * 16 + lane % 16) * PITCH + column * 2 + lane / 16 * 16;
+                    offset ^= (offset >> 7 & (CHUNKS - 1)) << 4;
+                    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(place + offset),
+                                 "r"(packed[0]), "r"(packed[1]), "r"(packed[2]), "r"(packed[3])
+                                 : "memory");
+                }
+                if (steps & WORDS)
+                    for (int i = 0; i < 4; ++i) {
+                        u32 offset = (warp * 16 + lane / 4 + i % 2 * 8) * PITCH + column * 2 + i / 2 * 16 + lane % 4 * 4;
+                        offset ^= (offset >> 7 & (CHUNKS - 1)) << 4;
+                        asm volatile("st.shared.u32 [%0], %1;" ::"r"(place + offset), "r"(packed[i]) : "memory");
+                    }
+            }
+            if (steps & FENCE) fence_proxy();
+            if (steps & SYNCS) sync_warpgroup(group);
+            if (steps & STORE && threadIdx.x % WARPGROUP == 0) {
+                store_box(map, ((blockIdx.x * 2 + group) * count + strip) * 64, place);
+                commit_stores();
+            }
+        }
+        elapsed = cycles() - start;
+        stores_read<0>();
+    }
+    if (threadIdx.x % WARPGROUP == 0) out[blockIdx.x * SLOTS + group] = elapsed;
+}
+
+// --- launches
+
+// out: the SM, ns and cycle when the CTA begins to work, cycle and ns when it ends, after `busy` cycles.
+template <int CTAS>
+__device__ __forceinline__ void stamps(u64* out, int busy) {
+    u64 start = cycles(), began = nanoseconds();
+    while (cycles() - start < busy) {
+    }
+    if (threadIdx.x == 0) {
+        u64* mine = out + blockIdx.x * SLOTS;
+        mine[0] = sm_id();
+        mine[1] = began;
+        mine[2] = start;
+        mine[4] = nanoseconds();
+        mine[3] = cycles();
+    }
+}
+
+extern "C" __global__ void nothing() {}

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.ops.casting import autocast
 from blackwell_matmul.ops.direct import is_direct, wants_gradient
 from blackwell_matmul.ops.finished import ACTIVATED
 from blackwell_matmul.ops.launching import Tensors
@@ -160,6 +161,8 @@ def scaled_mm(
 def _call(a: Tensor, b: Tensor, tensors: Tensors = (None,) * 4, *, simulate: bool, **rest: Any) -> Tensor:
     """Straight to the kernel, or as torch's operation."""
     check_simulate(simulate)
+    if torch._C._is_any_autocast_enabled() and tensors[2] is None:  # torch._scaled_mm is not cast, either
+        a, b, tensors = autocast(a, b, tensors)
     if is_direct((a, b, *tensors)):
         return run(a, b, tensors, simulate=simulate, **rest)
     check_fakes((a, b, *tensors))

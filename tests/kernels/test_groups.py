@@ -27,6 +27,13 @@ ENDS = {
 M, N, K = 300, 72, 136
 GENERATOR = torch.Generator().manual_seed(0)
 FEW = {"sm_count": 3, "block_n": 64, "stages": 2}
+HOPPERS = {
+    "alone": {},
+    "two warpgroups": {"block_m": 128},
+    "pairs": {"sm_count": 4, "block_n": 128, "cluster_m": 2},
+    "pairs of two": {"sm_count": 4, "block_m": 128, "block_n": 128, "cluster_m": 2},
+}
+"""Schedules of HopperGroupedMatmul, beside `FEW`."""
 
 
 def randn(*shape, dtype=torch.float16, seed=0):
@@ -96,6 +103,22 @@ def test_bfloat16_and_many_orders(kernel):
     assert_as_good(args[-1], exact, torchs)
 
 
+@pytest.mark.parametrize("ends", ["ragged", "empty ones", "rows after the last"])
+@pytest.mark.parametrize("w_rows", [False, True])
+@pytest.mark.parametrize("pins", HOPPERS.values(), ids=HOPPERS)
+def test_every_schedule_of_hopper(pins, w_rows, ends):
+    args, exact, torchs = of_product(ENDS[ends], w_rows=w_rows)
+    report = check(HopperGroupedMatmul(**{**FEW, **pins}), *args, orders=2, strict=True)
+    assert report.ok, report
+    assert_as_good(args[-1], exact, torchs)
+
+
+def test_columns_that_two_ctas_cannot_share_are_refused():
+    args, _, _ = of_product(ENDS["ragged"])
+    with pytest.raises(InputError, match="block_n is 64: w is contiguous along n, in spans of 64, and each of 2 CTAs"):
+        simulate(HopperGroupedMatmul(block_n=64, cluster_m=2), *args)
+
+
 @pytest.mark.parametrize("kernel", PRODUCTS)
 def test_weights_that_are_contiguous_along_k(kernel):
     args, exact, torchs = of_product(ENDS["empty ones"], w_rows=False)
@@ -103,12 +126,15 @@ def test_weights_that_are_contiguous_along_k(kernel):
     assert_as_good(args[-1], exact, torchs)
 
 
-@pytest.mark.parametrize("kernel", PRODUCTS + SUMS)
-def test_the_compiled_kernel_gives_the_same_bytes(kernel):
+@pytest.mark.parametrize(
+    ("kernel", "pins"),
+    [*((kernel, {}) for kernel in PRODUCTS + SUMS), *((HopperGroupedMatmul, pins) for pins in HOPPERS.values())],
+)
+def test_the_compiled_kernel_gives_the_same_bytes(kernel, pins):
     args = whole(arguments(kernel, ENDS["empty ones"])[0])
-    bundle = compile(kernel(**FEW), *args, cache=False)
+    bundle = compile(kernel(**{**FEW, **pins}), *args, cache=False)
     assert bundle.resources.spill_bytes == 0
-    simulate(kernel(**FEW), *args)
+    simulate(kernel(**{**FEW, **pins}), *args)
     simulated = args[-1].clone()
     args[-1].fill_(torch.nan)
     given = dict(zip(inspect.signature(kernel.__call__).parameters, (None, *args)))
@@ -143,7 +169,9 @@ def test_sums_of_ends_that_are_none_reach_no_memory(kernel):
 MUTANTS = [
     *((kernel, "ring.wait_full()", "read-before-complete") for kernel in PRODUCTS + SUMS),
     *((kernel, "ring.wait_empty()", "overwritten-in-flight") for kernel in PRODUCTS + SUMS),
+    (HopperGroupedMatmul, "self.wgmma.wait_group(self.in_flight)", "overwritten-in-flight"),
     (HopperGroupedMatmul, "self.wgmma.wait_group(0)", "read-before-complete"),
+    (HopperGroupedMatmul, 'self.fence.proxy_async(space="shared")', "missing-proxy-fence"),
     (BlackwellGroupedMatmul, "self.tcgen05.wait_load()", "read-before-complete"),
     (BlackwellGroupedMatmul, "sums.wait_full()", "read-before-complete"),
     *((kernel, "self.mbarrier.wait(landed[0], phase=turn)", "read-before-complete") for kernel in SUMS),
@@ -163,6 +191,13 @@ def test_a_wait_that_is_missing_is_found(kernel, line, code, tmp_path):
     args, _, _ = arguments(kernel, ENDS["ragged"])
     run = simulate(without(kernel, line, tmp_path)(**FEW), *args)
     assert code in {finding.code for finding in run.findings}
+
+
+def test_a_strip_that_tma_still_reads_is_not_written(tmp_path):
+    args, _, _ = of_product(ENDS["ragged"])
+    line = "self.tma.wait_group(n=self.buffers - 1, read=True)"
+    run = simulate(without(HopperGroupedMatmul, line, tmp_path)(sm_count=3, block_n=256, stages=2), *args)
+    assert "overwritten-in-flight" in {finding.code for finding in run.findings}
 
 
 @pytest.mark.parametrize("kernel", SUMS)
@@ -190,6 +225,7 @@ def changed(args, **new):
         ({"x": randn(136, 304).T[:300]}, "x cannot be read where it is: it is not contiguous along its rows"),
         ({"w": randn(3, 136, 75)[..., :72]}, "w cannot be read where it is: its lines are 150 bytes apart"),
         ({"c": randn(72, 300).T}, r"c has strides \(1, 300\); its rows must follow each other"),
+        ({"c": randn(300 * 72 + 1)[1:].view(300, 72)}, r"c does not start at a multiple of 16 bytes; c.clone\(\) does"),
         ({"c": randn(300, 72).bfloat16()}, "c is torch.bfloat16 and x is torch.float16"),
     ],
 )
@@ -212,7 +248,10 @@ def test_c_beyond_32_bits_is_refused():
         ({"block_m": 96}, "block_m is 96; it must be 64 or 128"),
         ({"stages": "many"}, "stages is 'many'; it must be 2 or 3 or 4"),
         ({"sm_count": 0}, "sm_count is 0; it must be an integer from 1"),
-        ({"group_m": 4}, "HopperGroupedMatmul has no knob 'group_m'; its knobs are block_m, block_n, block_k, stages"),
+        (
+            {"group_m": 4},
+            "HopperGroupedMatmul has no knob 'group_m'; its knobs are block_m, block_n, block_k, e_block_n",
+        ),
     ],
 )
 def test_knobs_that_are_none_get_one_sentence(pins, reason):

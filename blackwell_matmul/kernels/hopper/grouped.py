@@ -1,17 +1,20 @@
 """A product for each group of rows, as the experts of a mixture multiply: one launch, however the rows are divided.
 
-From V5: CTAs that stay, one warp that loads, warpgroups that multiply. A tile belongs to one group: it begins at any
-row of it, as TMA can, and what it has beyond the group's end is computed and not stored. So C is stored from registers.
+From V6: CTAs that stay, in clusters that share the columns of w; one warp that loads, warpgroups that multiply. A tile
+belongs to one group: it begins at any row of it, as TMA can, and what it has beyond the group's end is computed and not
+stored. TMA stores the strips of a warpgroup whose rows are all the group's; the others are stored from registers.
 """
 
-from tilus import DataType, float32, int32, void_p
+from tilus import DataType, RegisterTensor, float32, int32, uint16, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.form import Form
 from blackwell_matmul.kernels.groups import GroupedScript, Groups
+from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS
+from blackwell_matmul.scheduling.mma import Wgmma
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperGroupedMatmul(GroupedScript):
@@ -19,10 +22,22 @@ class HopperGroupedMatmul(GroupedScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    sizes = {"block_m": (64, 128), "block_n": (64, 128, 256), "block_k": (64,), "stages": (2, 3, 4)}
+    sizes = {
+        "block_m": (64, 128), "block_n": (64, 128, 256), "block_k": (64,), "e_block_n": (64,), "stages": (2, 3, 4),
+        "cluster_m": (1, 2),
+    }  # fmt: skip
 
     def __init__(
-        self, dtype: DataType, block_m: int, block_n: int, block_k: int, stages: int, sm_count: int, form: Form
+        self,
+        dtype: DataType,
+        block_m: int,
+        block_n: int,
+        block_k: int,
+        e_block_n: int,
+        stages: int,
+        cluster_m: int,
+        sm_count: int,
+        form: Form,
     ):
         super().__init__()
         self.dtype = dtype
@@ -30,9 +45,17 @@ class HopperGroupedMatmul(GroupedScript):
         self.block_m = block_m
         self.block_n = block_n
         self.block_k = block_k
+        self.e_block_n = e_block_n
         self.stages = stages
-        self.sm_count = sm_count
+        self.cluster_m = cluster_m
+        self.clusters = max(1, sm_count // cluster_m)
+        self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share w
         self.consumers = block_m // MMA_ROWS
+        self.in_flight = Wgmma.in_flight(block_n, self.consumers)
+        self.strips = block_n // e_block_n
+        self.buffers = min(2, self.strips)
+        self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
+        self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
     def __call__(
         self,
@@ -45,36 +68,44 @@ class HopperGroupedMatmul(GroupedScript):
         offs_ptr: void_p,
         c_ptr: void_p,
     ):
-        # The grid: a CTA for an SM, but no more than there can be tiles: each group, and the rows after the last one,
-        # have a tile that is not full at most. `consumers` warpgroups multiply; one more warp loads.
+        # The grid: a CTA for an SM, in clusters, but no more than there can be tiles: each group, and the rows after
+        # the last one, have a tile that is not full at most. `consumers` warpgroups multiply; one more warp loads.
         tiles_n = cdiv(n, self.block_n)
-        count = (m // self.block_m + groups + 1) * tiles_n
-        self.attrs.blocks = cdiv(count, cdiv(count, self.sm_count))
+        rows = self.cluster_m * self.block_m
+        count = (m // rows + groups + 1) * tiles_n
+        self.attrs.blocks = (count if count < self.clusters else self.clusters) * self.cluster_m
+        self.attrs.cluster_blocks = self.cluster_m
         self.attrs.warps = 4 * self.consumers + 1
+        self.share = self.cluster.blockRank  # of w, and which of the cluster's tiles
 
         g_x, w = self.open_operands(m, n, k, groups, x_ptr, w_ptr)
         g_offs = self.global_view(offs_ptr, dtype=int32, shape=[groups])
-        walk = Groups(g_offs, groups, m, self.block_m, tiles_n)
+        walk = Groups(g_offs, groups, m, rows, tiles_n)
 
-        # On-chip memory: shared memory for `stages` k-tiles of x and w.
+        # On-chip memory: shared memory for `stages` k-tiles of x and w and, for each warpgroup, up to two strips of C.
+        share_n = self.block_n // self.cluster_m
         s_x = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
         s_w = self.shared_tensor(dtype=self.dtype, shape=lines(self.w_k, [self.stages], self.block_n, self.block_k))
+        s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])
         s_x_rows = self.reshape_shared(s_x, [self.stages, self.consumers, MMA_ROWS, self.block_k])
+        s_w_shares = self.reshape_shared(s_w, lines(self.w_k, [self.stages], [self.cluster_m, share_n], self.block_k))
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
-        # of each warpgroup.
-        ring = Ring(self.stages, empties=self.consumers)
-        self.sync()  # every warp sees the initialised barriers
+        # of each warpgroup that reads it.
+        ring = Ring(self.stages, empties=self.cluster_m * self.consumers)
+        self.cluster.sync()  # every warp of every CTA sees the initialised barriers
 
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            tile: int32 = self.blockIdx.x
+            mask: uint16 = self.sharers
+            tile: int32 = self.blockIdx.x // self.cluster_m
             while True:
                 found = walk.find(tile)
                 if not found:
                     break
-                row, column = walk.place(tile)
+                first_row, column = walk.place(tile)
+                row: int32 = first_row + self.share * self.block_m
                 # What lies outside of x and w arrives as zeros, which add nothing.
                 k_begin, k_end = walk.depth(k, self.block_k)
                 for offset_k in range(k_begin, k_end, self.block_k):
@@ -84,12 +115,19 @@ class HopperGroupedMatmul(GroupedScript):
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
                     self.tma.global_to_shared(src=g_x, dst=s_x[stage], offsets=[row, offset_k], mbarrier=full)
-                    w.load(s_w[stage], walk.group, column * self.block_n, offset_k, full)
+                    # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
+                    part = s_w_shares[stage, self.share] if self.w_k else s_w_shares[stage, :, self.share]
+                    w.multicast(part, walk.group, column * self.block_n + self.share * share_n, offset_k, full, mask)
                     ring.advance()
-                tile += self.gridDim.x
+                tile += self.gridDim.x // self.cluster_m
+            # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
+            for _ in range(self.stages):
+                ring.wait_empty()
+                ring.advance()
 
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
-        self.s_x, self.s_w = s_x_rows, s_w
+        self.s_x, self.s_w, self.s_c = s_x_rows, s_w, s_c
+        self.g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
         with self.warp_group(0, 4):
             self.consume(0, ring, walk, n, k, c_ptr)
         if self.consumers == 2:
@@ -100,15 +138,16 @@ class HopperGroupedMatmul(GroupedScript):
         """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
-        tile: int32 = self.blockIdx.x
+        tile: int32 = self.blockIdx.x // self.cluster_m
         while True:
             found = walk.find(tile)
             if not found:
                 break
-            row, column = walk.place(tile)
+            first_row, column = walk.place(tile)
+            row: int32 = first_row + self.share * self.block_m + which * MMA_ROWS
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             k_begin, k_end = walk.depth(k, self.block_k)
-            for _ in range(k_begin, k_end, self.block_k):
+            for offset_k in range(k_begin, k_end, self.block_k):
                 # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
                 ring.wait_full()
                 stage = ring.stage
@@ -118,15 +157,56 @@ class HopperGroupedMatmul(GroupedScript):
                 t_w = self.s_w[stage].transpose() if self.w_k else self.s_w[stage]
                 self.wgmma.mma(self.s_x[stage, which], t_w, r_acc)
                 self.wgmma.commit_group()
-                self.wgmma.wait_group(0)
-                # One wgmma is of all four warps: what one of them has waited for has been read by all.
-                with self.single_thread(0):
-                    self.mbarrier.arrive(ring.empty())
+                # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that is
+                # alone leaves them idle, so that it waits for the k-tile before.
+                self.wgmma.wait_group(self.in_flight)
+                if offset_k >= k_begin + self.in_flight * self.block_k:
+                    self.release(ring.empty(self.in_flight))
                 ring.advance()
+            if self.in_flight:
+                self.wgmma.wait_group(0)
+                self.release(ring.empty(1))
 
-            # Epilogue. A view of the rows up to the group's end: what is beyond is another group's, and not stored.
-            g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[walk.end, n])
-            self.store_global(
-                g_c, r_acc.to(self.dtype), offsets=[row + which * MMA_ROWS, column * self.block_n], dims=[0, 1]
-            )
-            tile += self.gridDim.x
+            self.annotate_layout(r_acc, self.acc_layout)
+            # TMA stores whole boxes, whose rows begin at multiples of 16 bytes.
+            if n * self.dtype.nbytes % ALIGNMENT_BYTES == 0 and row + MMA_ROWS <= walk.end:
+                self.store_strips(which, r_acc, row, column * self.block_n)
+            else:
+                # A view of the rows up to the group's end: what is beyond is another group's, and not stored.
+                g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[walk.end, n])
+                self.store_global(g_c, r_acc.to(self.dtype), offsets=[row, column * self.block_n], dims=[0, 1])
+            tile += self.gridDim.x // self.cluster_m
+
+        # The CTA may exit once TMA has read the last strips.
+        with self.single_warp():
+            self.tma.wait_group(n=0, read=True)
+
+    def store_strips(self, which: int, r_acc: RegisterTensor, row: int32, column: int32):
+        """Registers -> shared memory -> global memory, one strip of columns at a time."""
+        r_strips = self.view(r_acc, layout=self.strip_layout)
+        with self.single_warp():
+            self.tma.wait_group(n=0, read=True)  # strips of the tile before: any buffer may hold the last of them
+        for strip in self.range(0, self.strips, 1, unroll="all"):
+            # Two buffers take turns: this one is free when at most the other is still read. Only the thread that issued
+            # the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.
+            with self.single_warp():
+                self.tma.wait_group(n=self.buffers - 1, read=True)
+            self.sync()
+            # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all meet.
+            self.store_shared(self.s_c[which, strip % self.buffers], r_strips[0, strip].to(self.dtype))
+            self.fence.proxy_async(space="shared")
+            self.sync()
+            with self.single_warp():
+                # What lies outside of C is not stored.
+                self.tma.shared_to_global(
+                    self.s_c[which, strip % self.buffers], self.g_c, offsets=[row, column + strip * self.e_block_n]
+                )
+                self.tma.commit_group()
+
+    def release(self, empty: RegisterTensor):
+        """Tell the CTAs that write into a stage that this warpgroup has read it."""
+        # One wgmma is of all four warps: what one of them has waited for has been read by all. What is told is that
+        # reads are over, and waiting for their group has made sure of that: hence the scope.
+        with self.single_thread(0):
+            for sharer in range(self.cluster_m):
+                self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=sharer, scope="cta")

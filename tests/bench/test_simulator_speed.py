@@ -1,6 +1,6 @@
 """What `bench/simulator_speed.py` takes for a rung; measuring is no test."""
 
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -24,8 +24,9 @@ def test_any_rung_of_the_ladders_can_be_measured(known, name):
     assert known(name.upper()) == name
 
 
-def test_another_name_is_one_sentence():
-    command = [sys.executable, str(FOLDER / "simulator_speed.py"), "--rungs", "v1", "h99"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER.parent, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"error: rung is 'h99'; the rungs are {', '.join(RUNGS)}.\n"
+def test_another_name_is_one_sentence(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["simulator_speed.py", "--rungs", "v1", "h99"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(FOLDER / "simulator_speed.py"), run_name="__main__")
+    assert ended.value.code == f"error: rung is 'h99'; the rungs are {', '.join(RUNGS)}."
+    assert capsys.readouterr() == ("", "")

@@ -1,7 +1,7 @@
 """`bench/gpu/timeline.py` from compile to summary, with the emulator in the GPU's place."""
 
 import json
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -51,9 +51,12 @@ def test_an_instruction_and_its_wait_are_one_span(timeline_bench):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_without_a_gpu_it_says_so(tmp_path):
-    command = [sys.executable, str(FOLDER / "timeline.py"), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: torch sees no GPU; an H100 or H200 can measure, and --emulate goes")
-    assert done.stderr.endswith(" the same way on a CPU.\n") and done.stderr.count("\n") == 1
+def test_without_a_gpu_it_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(sys, "argv", ["timeline.py", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(FOLDER / "timeline.py"), run_name="__main__")
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    assert err.startswith("error: torch sees no GPU; an H100 or H200 can measure, and --emulate goes")
+    assert err.endswith(" the same way on a CPU.\n") and err.count("\n") == 1

@@ -20,16 +20,16 @@ SIZES = ((33, 40, 24), (16, 24, 8))
 def test_what_hangs_crashes_or_is_wrong_costs_a_row_and_never_the_run(trial_in_children):
     """In real children: the one test that pays for them."""
     names = ("right", "dies", "hangs", "hangs_later")
-    book = trial_in_children(*names, sizes=SIZES, limit_s=6.0).run()
+    book = trial_in_children(*names, sizes=SIZES, limit_s=3.0).run()
 
     def told(name, problem=SMALL):
         row = book.get(name, problem)
         return row.status, row.reason
 
     assert told("dies") == ("failed", "its process was ended by signal 11 (SIGSEGV).")
-    assert told("hangs") == ("failed", "no sign of life for 6 s.")
+    assert told("hangs") == ("failed", "no sign of life for 3 s.")
     assert told("hangs", OTHER) == ("failed", "not tried, since it hung on 33x40x24 fp16.")
-    assert book.get("hangs_later", SMALL).untimed == "no sign of life for 6 s."
+    assert book.get("hangs_later", SMALL).untimed == "no sign of life for 3 s."
     assert book.get("hangs_later", OTHER).untimed == "not tried, since it hung on 33x40x24 fp16."
     for problem in (SMALL, OTHER):
         ours, theirs = book.get("right", problem), book.get("cublas", problem)

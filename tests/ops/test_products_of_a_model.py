@@ -30,6 +30,19 @@ def test_linear_is_torchs(activation, dtype):
     assert_as_good(ours, ACTIVATED[activation](functional.linear(x, w, bias)), exact)
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("activation", ACTIVATED)
+def test_activations_of_what_is_no_number_or_very_large(activation, dtype):
+    """As torch has them on a GPU. On a CPU its gelu of infinity is NaN."""
+    ends = [torch.inf, -torch.inf, torch.nan, 0.0, -0.0, 1.0, torch.finfo(dtype).max, torch.finfo(dtype).min]
+    sums = torch.tensor([*ends, *reversed(ends), 1, 2, -1, 3, torch.inf, 2, -torch.inf, -1]).to(dtype)
+    x, w = torch.zeros(3, 16, dtype=dtype), torch.zeros(24, 16, dtype=dtype)
+    z = sums.double()
+    exact = z * torch.special.ndtr(z) if activation == "gelu" else ACTIVATED[activation](z)
+    found = linear(x, w, sums, activation, simulate=True)
+    torch.testing.assert_close(found, exact.to(dtype).expand_as(found), equal_nan=True, rtol=2**-7, atol=1e-7)
+
+
 def test_linear_adds_a_residual_and_takes_any_leading_dimensions():
     x, w, kept = randn(2, 3, 5, 64), randn(24, 64, seed=1), randn(2, 3, 5, 24, seed=2)
     ours = linear(x, w, residual=kept, beta=0.5, simulate=True)

@@ -110,14 +110,14 @@ class FinishingScript(MatmulScript):
         activation = self.form.epilogue.activation
         if activation == "relu":  # the larger of NaN and 0 would be 0
             r = self.where(r < 0.0, self.register_tensor(dtype=float32, shape=[1, 1], init=0.0), r)
-        if activation == "gelu":  # max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), without cancellation
+        if activation == "gelu":  # x times erfc(-x / sqrt(2)) / 2, without cancellation
             r_size = self.abs(r)
             r_t = 1.0 / (r_size * (0.3275911 * SQRT_HALF) + 1.0)
-            r_erfc = r_t * ERFC[4] + ERFC[3]
-            r_erfc = r_erfc * r_t + ERFC[2]
-            r_erfc = r_erfc * r_t + ERFC[1]
-            r_erfc = (r_erfc * r_t + ERFC[0]) * r_t * self.exp(r_size * r_size * -0.5)
-            r = (r + r_size) * 0.5 - r_size * r_erfc * 0.5
+            r_tail = r_t * ERFC[4] + ERFC[3]
+            r_tail = r_tail * r_t + ERFC[2]
+            r_tail = r_tail * r_t + ERFC[1]
+            r_tail = (r_tail * r_t + ERFC[0]) * r_t * self.exp(r_size * r_size * -0.5) * 0.5
+            r = r * self.where(r < 0.0, r_tail, 1.0 - r_tail)
         if activation == "gelu_tanh":
             r = r / (self.exp((r * r * r * TANH_CUBE + r) * -TANH_SCALE) + 1.0)
         if activation == "silu":

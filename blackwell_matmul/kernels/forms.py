@@ -139,7 +139,7 @@ def check_call(
             raise InputError(f"{name} cannot be read where it is: {reason}; {name}.contiguous() can, with padded rows.")
     _check_c(c, sizes)
     _check_extra(given, c, sizes)
-    check_memory_of_c(a, b, c)
+    check_memory_of_c(c, {name: tensor for name, tensor in tensors.items() if name != "c"})
 
 
 def _check_shape(name: str, tensor: Any, matrix: tuple[int, ...], batches: int, one_for_all: bool = False) -> None:

@@ -94,7 +94,7 @@ def _check_alike(tensors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...
     check_same("type", {"x": str(first.dtype), "c": str(c.dtype)})
     if not offs.is_contiguous():
         raise InputError(f"offs has strides {tuple(offs.stride())}; offs.contiguous() works.")
-    check_memory_of_c(first, second, c)
+    check_memory_of_c(c, {name: tensor for name, tensor in tensors.items() if name != "c"})
 
 
 def _check_read(name: str, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -155,7 +156,7 @@ class MatmulScript(Script):
             _check_shape(name, tensors[name], dims, {"m": m, "n": n, "k": k})
         for name, tensor in tensors.items():
             _check_layout(name, tensor)
-        check_memory_of_c(a, b, c)
+        check_memory_of_c(c, {"a": a, "b": b})
 
 
 def check_is_tensor(name: str, tensor: Any) -> None:
@@ -208,18 +209,42 @@ def _check_layout(name: str, tensor: Any) -> None:
         )
 
 
-def check_memory_of_c(a: Any, b: Any, c: Any) -> None:
+def check_memory_of_c(c: Any, read: Mapping[str, Any]) -> None:
+    """read: what the kernel reads, by name."""
     if c.requires_grad:
         raise InputError("c requires grad, and autograd does not see what a kernel writes; pass c.detach().")
-    first, last = _extent(c)
-    for name, tensor in (("a", a), ("b", b)):
-        begin, end = _extent(tensor)
-        if begin < last and first < end:
+    for name, tensor in read.items():
+        if share_memory(c, tensor):
             raise InputError(
                 f"c shares memory with {name}, which is read while c is written; give c memory of its own."
             )
 
 
-def _extent(tensor: Any) -> tuple[int, int]:
-    start = tensor.data_ptr()
-    return start, start + tensor.element_size() * tensor.numel()
+def share_memory(x: Any, y: Any) -> bool:
+    """Whether two tensors, each contiguous along some dimension, have a byte in common. Columns of one larger matrix
+    that lie beside each other have none; where it is not known, they do."""
+    (first, last), (begin, end) = _span(x), _span(y)
+    if last <= begin or end <= first:
+        return False
+    period = math.gcd(*_steps(x), *_steps(y))
+    if not period:
+        return True
+    apart = (begin - first) % period
+    return not (_line(x) <= apart and apart + _line(y) <= period)
+
+
+def _span(x: Any) -> tuple[int, int]:
+    """The bytes from its first element to the end of its last."""
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    return x.data_ptr(), x.data_ptr() + (last + 1) * x.element_size()
+
+
+def _steps(x: Any) -> list[int]:
+    """From a line to the next, in each dimension that is not contiguous, in bytes."""
+    return [s * x.element_size() for size, s in zip(x.shape, x.stride(), strict=True) if size > 1 and s != 1]
+
+
+def _line(x: Any) -> int:
+    """The bytes that lie together, of one line."""
+    sizes = [size for size, stride in zip(x.shape, x.stride(), strict=True) if stride == 1]
+    return int(max(sizes, default=1)) * int(x.element_size())

@@ -142,7 +142,8 @@ def scaled_mm(
 ) -> Tensor:
     """scale_a * scale_b * (a[m, k] @ b[k, n]) + bias for 8-bit floats, as torch._scaled_mm.
 
-    a, b: contiguous along k, as `w.T` is; any other is copied, as `copies` says. scale_a, scale_b: float32, one number
+    a, b: contiguous along k, as `w.T` is; any other is copied, as `copies` says. e4m3 times e5m2 is multiplied in 16
+    bits, with copies of both. scale_a, scale_b: float32, one number
     each, or [m, 1] and [1, n]. bias: [n], of the type of the result. out_dtype: bfloat16 where nobody says, float16 or
     float32.
 

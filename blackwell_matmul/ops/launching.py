@@ -15,9 +15,8 @@ from blackwell_matmul.form import PLAIN, Epilogue, Form
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
-from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
-from blackwell_matmul.ops.placing import is_plain, k_major, padded, with_zeros
+from blackwell_matmul.ops.placing import copying, is_plain, padded, with_zeros
 from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.device import gpu_at
@@ -111,16 +110,16 @@ def planned(
         return None
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
     if alone and not batch and out == a.dtype and (name is None or (is_plain(left) and is_plain(right))):
-        copy_a, copy_b = (None if is_plain(x) else with_zeros for x in (left, right))
+        plain_a, plain_b = (None if is_plain(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
         launches = Launches(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN), a.get_device())
-        return ProductPlan(launches, (m, n, k), copy_a, copy_b, shape, n, out)
+        return ProductPlan(launches, (m, n, k), plain_a, plain_b, shape, n, out)
     if name is None:
         raise UnsupportedError(
             f"There is no kernel for {gpu} yet that computes batches or epilogues; torch does, and matmul of matrices "
             "runs here."
         )
-    copy_a, copy_b = (k_major if why_unreadable(x) else None for x in (left, right))
+    copy_a, copy_b = copying(left, right), copying(right, left)
     sizes = (m, n, k, batch[0] if batch else 1)
     launches, columns = Launches(_kernel(name, form), a.get_device()), shape[-1]
     whole = (*shape[:-1], padded(columns, out.itemsize))

@@ -37,7 +37,7 @@ def _check_tensor(name: str, value: object) -> None:
 
 
 def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:
-    """a[.., m, k] and b[.., k, n], of two or three dimensions."""
+    """a[.., m, k] and b[.., k, n], of two or three dimensions; scaled: of 8 bits, also of two types."""
     for name, x, shape in (("a", a, "(m, k)"), ("b", b, "(k, n)")):
         if x.dim() not in (2, 3):
             raise InputError(f"{name} has shape {tuple(x.shape)}; it must be a matrix {shape}, or a batch of them.")
@@ -50,7 +50,7 @@ def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:
         raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; a has as many columns as b has rows.")
     if a.dim() == b.dim() == 3 and a.shape[0] != b.shape[0] and 1 not in (a.shape[0], b.shape[0]):
         raise InputError(f"a has {a.shape[0]} batches and b {b.shape[0]}; both must have as many, or one of them one.")
-    if a.dtype != b.dtype or a.device != b.device:
+    if (a.dtype != b.dtype and not scaled) or a.device != b.device:
         raise InputError(f"a is {a.dtype} on {a.device} and b is {b.dtype} on {b.device}; both must be alike.")
 
 

@@ -14,6 +14,7 @@ from blackwell_matmul import BlackwellMatmulV7, Epilogue, HopperMatmulV8, InputE
 from blackwell_matmul.form import ACTIVATIONS
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels.forms import lines_of, why_unreadable
+from blackwell_matmul.kernels.matmul import share_memory
 from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
@@ -166,6 +167,44 @@ def test_what_no_form_takes_gets_one_sentence(given: dict[str, Any], reason: str
     with pytest.raises(InputError, match=reason) as caught:
         BlackwellMatmulV7()(**arguments)
     assert str(caught.value).count(". ") == 0
+
+
+@pytest.mark.parametrize("name", ["residual", "bias", "scale_a"])
+def test_c_in_what_is_read_gets_one_sentence(name: str) -> None:
+    """Also in place, as torch.addmm_ has it: a CTA may read beyond the rows that it stores."""
+    pool = torch.zeros(64 * 48 * 2).half()
+    c = pool[: 64 * 48].view(64, 48)
+    given = {"residual": c, "bias": c[63], "scale_a": pool.view(torch.float32)[:1], "scale_b": torch.ones(1)}
+    names = ("scale_a", "scale_b") if name == "scale_a" else (name,)
+    with pytest.raises(InputError, match=f"c shares memory with {name}, which is read while c is written; give c mem"):
+        BlackwellMatmulV7()(64, 48, 32, A, B, c, **{each: given[each] for each in names})
+
+
+def test_c_beside_what_is_read_is_written() -> None:
+    """Columns of one matrix lie beside each other, and have no byte in common."""
+    pool = torch.randn(64, 128).half()
+    a, c, kept = pool[:, :32], pool[:, 32:80], C.clone().fill_(1)
+    expected = a.double() @ B.double().T + 1
+    BlackwellMatmulV7()(64, 48, 32, a, B, c, residual=kept)
+    assert (c.double() - expected).abs().max() <= 1e-2 * expected.abs().max()
+    with pytest.raises(InputError, match="c shares memory with a"):
+        BlackwellMatmulV7()(64, 48, 32, pool[:, 24:56], B, c)
+
+
+def test_what_shares_memory() -> None:
+    pool = torch.zeros(8, 16).half()
+    for x, y, shared in (
+        (pool, pool[3, 4:6], True),
+        (pool[:4], pool[4:], False),
+        (pool[:, :4], pool[:, 4:12], False),
+        (pool[:, :5], pool[:, 4:12], True),
+        (pool[:, 4:12], pool[:, :4].T, False),
+        (pool[1:, 12:], pool[:, :12], False),
+        (pool[::2], pool[1::2], False),
+        (pool.view(-1), pool[:, :4], True),
+        (pool[:, 12:].expand(8, 4), pool[0, :12].expand(8, 12), False),
+    ):
+        assert share_memory(x, y) == share_memory(y, x) == shared
 
 
 def test_a_pinned_epilogue_wants_its_tensors() -> None:

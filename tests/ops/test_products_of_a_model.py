@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from blackwell_matmul import InputError, UnsupportedError, baddbmm, bmm, linear, matmul, scaled_mm
+from blackwell_matmul import InputError, UnsupportedError, baddbmm, bmm, copies, linear, matmul, scaled_mm
 from blackwell_matmul.ops.finished import ACTIVATED
 
 HALVES = [torch.float16, torch.bfloat16]
@@ -28,6 +28,19 @@ def test_linear_is_torchs(activation, dtype):
     ours = linear(x, w, bias, activation, simulate=True)
     exact = ACTIVATED[activation](functional.linear(x.double(), w.double(), bias.double()))
     assert_as_good(ours, ACTIVATED[activation](functional.linear(x, w, bias)), exact)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("activation", ACTIVATED)
+def test_activations_of_what_is_no_number_or_very_large(activation, dtype):
+    """As torch has them on a GPU. On a CPU its gelu of infinity is NaN."""
+    ends = [torch.inf, -torch.inf, torch.nan, 0.0, -0.0, 1.0, torch.finfo(dtype).max, torch.finfo(dtype).min]
+    sums = torch.tensor([*ends, *reversed(ends), 1, 2, -1, 3, torch.inf, 2, -torch.inf, -1]).to(dtype)
+    x, w = torch.zeros(3, 16, dtype=dtype), torch.zeros(24, 16, dtype=dtype)
+    z = sums.double()
+    exact = z * torch.special.ndtr(z) if activation == "gelu" else ACTIVATED[activation](z)
+    found = linear(x, w, sums, activation, simulate=True)
+    torch.testing.assert_close(found, exact.to(dtype).expand_as(found), equal_nan=True, rtol=2**-7, atol=1e-7)
 
 
 def test_linear_adds_a_residual_and_takes_any_leading_dimensions():
@@ -103,6 +116,23 @@ def test_scaled_mm_is_that_of_the_scaled_values(dtype, rowwise):
     assert (wide.double() - (exact - bias.double())).abs().max() <= 1e-4
 
 
+@pytest.mark.parametrize("rowwise", [False, True])
+@pytest.mark.parametrize("types", [(torch.float8_e4m3fn, torch.float8_e5m2), (torch.float8_e5m2, torch.float8_e4m3fn)])
+def test_scaled_mm_of_two_types(types, rowwise):
+    """Every number of either type is one of bfloat16, also the smallest and the largest."""
+    a, w = (torch.arange(256, dtype=torch.uint8).view(kind).view(4, 64) for kind in types)
+    a, w = (torch.where(each.float().isfinite(), each.float(), 0).to(each.dtype) for each in (a, w))
+    scale_a, scale_b = (torch.rand(shape) + 0.5 for shape in (((4, 1), (1, 4)) if rowwise else ((), ())))
+    exact = a.double() @ w.double().T * scale_a.double() * scale_b.double()
+    for right in (w.T, w.T.contiguous()):
+        ours = scaled_mm(a, right, scale_a, scale_b, out_dtype=torch.float32, simulate=True)
+        torch.testing.assert_close(ours.double(), exact, rtol=1e-6, atol=1e-6 * float(exact.abs().max()))
+    said = copies(a, w.T)
+    assert len(said) == 2 and "(512 bytes): the other one has another type of 8 bits" in said[0]
+    with pytest.raises(InputError, match="both must be alike"):
+        matmul(a.half(), w.T.bfloat16(), simulate=True)
+
+
 def test_what_beta_leaves_out_may_be_anything():
     a, b, kept = randn(2, 24, 32), randn(2, 32, 16, seed=1), torch.full((2, 24, 16), torch.nan).half()
     for left, right in ((a, b), (a[..., :0], b[:, :0])):
@@ -176,12 +206,12 @@ def test_gradients_whose_rows_or_columns_are_all_the_same(dim):
 
 
 def test_a_linear_layer_copies_nothing_either_way(monkeypatch):
-    from blackwell_matmul.ops import launching
+    from blackwell_matmul.ops import launching, placing
 
     def copied(x):
         pytest.fail(f"copied {tuple(x.shape)} {x.stride()}")
 
-    monkeypatch.setattr(launching, "k_major", copied)
+    monkeypatch.setattr(placing, "k_major", copied)
     monkeypatch.setattr(launching, "with_zeros", copied)
     x, w = randn(40, 32).requires_grad_(), randn(16, 32, seed=1).requires_grad_()  # not planned by another test
     linear(x, w, simulate=True).backward(randn(40, 16, seed=2))

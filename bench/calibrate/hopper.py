@@ -35,10 +35,21 @@ WIDTHS = (8, 16, 32, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 25
 LOADED_WIDTHS = (64, 96, 128, 192, 256)
 COLUMNS = (16, 32, 64)
 CLUSTERS = (2, 4, 8)
-SLOTS, OPERAND_BYTES, BOX_BYTES, STAGES, ROW_BYTES = 8, 49152, 16384, 8, 128
+SLOTS, OPERAND_BYTES, BOX_BYTES, STAGES, FEWER_STAGES, ROW_BYTES = 8, 49152, 32768, 6, 4, 128
 """As in the kernels."""
 WHOLE_SM_BYTES = 200 * 1024
 """Shared memory of which an SM holds one CTA."""
+STEPS = {
+    "cast": "CAST",
+    "stmatrix": "MATRICES",
+    "st.shared.u32": "WORDS",
+    "cast, stmatrix": "CAST | MATRICES",
+    "cast, stmatrix, fence": "CAST | MATRICES | FENCE",
+    "cast, stmatrix, fence, two bar.sync": "CAST | MATRICES | FENCE | SYNCS",
+    "cast, stmatrix, fence, two bar.sync, TMA store": "CAST | MATRICES | FENCE | SYNCS | STORE",
+    "cast, st.shared.u32, fence, two bar.sync, TMA store": "CAST | WORDS | FENCE | SYNCS | STORE",
+}
+"""Of an epilogue, and what the kernels call them."""
 FIELDS = ("what", "parameters", "value", "unit", "spread")
 
 
@@ -106,13 +117,14 @@ def _entries(widths: Sequence[int]) -> Iterator[str]:
         yield _entry(f"loads_{ctas}", f"loads<{ctas}>", arguments, mapped=True, ctas=ctas)
         yield _entry(f"stamps_{ctas}", f"stamps<{ctas}>", "u64* out, int busy", ctas=ctas)
         yield _entry(f"syncs_{ctas}", f"syncs<{ctas}>", "u64* out", ctas=ctas)
-    for reach, ctas in (("WARPS", 1), ("TOLD", 2), ("RELEASED", 2)):
+    for reach, ctas in (("WARPS", 1), ("SPINNING", 1), ("TOLD", 2), ("RELEASED", 2)):
         yield _entry(f"turns_{reach.lower()}", f"turns<{reach}>", "u64* out, int rounds", ctas=ctas)
     for ctas in CLUSTERS[:2]:
         yield _entry(f"exchange_{ctas}", f"exchange<{ctas}>", "u64* out, char* data, int vectors, int how", ctas=ctas)
-    for columns in COLUMNS:
-        arguments = "u64* out, int count, int steps, int buffers"
-        yield _entry(f"strips_{columns}", f"strips<{columns}>", arguments, mapped=True)
+    for columns, (name, steps), buffers in itertools.product(COLUMNS, enumerate(STEPS.values()), (1, 2)):
+        if buffers == 1 or "STORE" in steps:
+            function = f"strips<{columns}, {steps}, {buffers}>"
+            yield _entry(f"strips_{columns}_{name}_{buffers}", function, "u64* out, int count", mapped=True)
 
 
 def _entry(name: str, function: str, arguments: str, mapped: bool = False, ctas: int = 1) -> str:
@@ -299,27 +311,30 @@ def _products(bench: Bench, n: int, how: str, groups: int, tiles: int) -> Any:
 def wgmma_with_loads(bench: Bench) -> Iterator[Measure]:
     """What TMA's writing into shared memory costs the products that read it, and the other way round."""
     widths = [n for n in LOADED_WIDTHS if n in bench.card.widths]
-    for n, groups, stages in itertools.product(widths, (1, 2), (0, 1, 4, 8)):
+    for n, groups in itertools.product(widths, (1, 2)):
         tiles = bench.fewer(256 * 256 // n)
-        told = f"n={n} warpgroups={groups} boxes={stages}x128 rows"
-        ctas = {"all SMs": bench.sms, "one SM": 1}
-        for where in ctas if stages > 1 else ("all SMs",):
-            found = _loaded(bench, n, groups, tiles, stages, 0, ctas[where])
+        for stages, rows, pace in (
+            (0, 8, 0),
+            (1, 256, 0),
+            (4, 8, 0),
+            *((4, 256, pace) for pace in (4000, 2000, 1000, 683, 0)),
+        ):
+            found = _loaded(bench, n, groups, tiles, stages, rows, pace, bench.sms)
             cycles = found[:, :, :groups].max(axis=2)
-            yield measure(
-                "wgmma while loading", f"{told} {where}", cycles / tiles / 4 / groups, "cycles an instruction"
-            )
+            told = f"n={n} warpgroups={groups} boxes={stages} of {rows} rows, one in {pace} cycles at most"
+            yield measure("wgmma while loading", told, cycles / tiles / 4 / groups, "cycles an instruction")
             if stages:
-                loaded = found[:, :, 3] * BOX_BYTES / cycles
-                yield measure("loads while wgmma", f"{told} {where}", loaded, "bytes/cycle")
+                yield measure("loads while wgmma", told, found[:, :, 3] * rows * ROW_BYTES / cycles, "bytes/cycle")
             if stages == 1:
                 latency = found[:, :, 4] / np.maximum(1, found[:, :, 3])
-                yield measure("load latency while wgmma", f"{told} {where}", latency, "cycles")
+                yield measure("load latency while wgmma", told, latency, "cycles")
 
 
-def _loaded(bench: Bench, n: int, groups: int, tiles: int, stages: int, pace: int, ctas: int, **more: Any) -> Any:
-    arguments = (bench.map(128), bench.out, bench.operands, tiles, stages, 128, pace, 512)
-    shape = {"grid": ctas, "block": 128 * groups + 32, "shared_bytes": OPERAND_BYTES + STAGES * BOX_BYTES + 128}
+def _loaded(
+    bench: Bench, n: int, groups: int, tiles: int, stages: int, rows: int, pace: int, ctas: int, **more: Any
+) -> Any:  # fmt: skip
+    arguments = (bench.map(rows), bench.out, bench.operands, tiles, stages, rows, pace, 512)
+    shape = {"grid": ctas, "block": 128 * groups + 32, "shared_bytes": OPERAND_BYTES + FEWER_STAGES * BOX_BYTES + 128}
     return bench.run(f"loaded_{n}", *arguments, **shape, **more)
 
 
@@ -329,7 +344,7 @@ def clock(bench: Bench) -> Iterator[Measure]:
     yield measure("clock", "no load", (idle[:, :, 3] - idle[:, :, 2]) / (idle[:, :, 4] - idle[:, :, 1]), "GHz")
     tiles = 20_000 if bench.real else 4  # some 10 ms
     for load in (
-        Load("wgmma alone"), Load("wgmma and 48 KiB of loads in 1024 cycles", stages=4, pace=341),
+        Load("wgmma alone"), Load("wgmma and 48 KiB of loads in 1024 cycles", stages=4, pace=683),
         Load("wgmma and one load at a time", stages=1), Load("wgmma of zeros", zeros=True),
         Load("wgmma on three quarters of the SMs", share=0.75), Load("wgmma on half of the SMs", share=0.5),
         Load("wgmma on a quarter of the SMs", share=0.25),
@@ -355,7 +370,7 @@ def _under_load(bench: Bench, load: Load, tiles: int) -> Iterator[Measure]:
     if load.zeros:
         bench.operands.zero_()
     while not ghz or time.perf_counter() - began < limit_s:
-        found = _loaded(bench, n, 2, tiles, load.stages, load.pace, ctas, launches=1)
+        found = _loaded(bench, n, 2, tiles, load.stages, 256, load.pace, ctas, launches=1)
         ghz.append(float(np.median(found[:, :, 0] / np.maximum(1, found[:, :, 2]))))
         latency.append(float(np.median(found[:, :, 4] / np.maximum(1, found[:, :, 3]))))
     bench.operands.copy_(kept)
@@ -378,18 +393,18 @@ class Who(NamedTuple):
 
 
 def load_latency(bench: Bench) -> Iterator[Measure]:
-    """One box in flight: from issue to issue, from the L2 and from memory; rows beyond the tensor are not loaded."""
-    alone = Who("one SM", limit=1)
-    for rows in (8, 32, 64, 128):
-        for who in (alone, Who("all SMs")):
-            yield _load("L2", bench, who, rows, 1, span=512)
-            yield _load("L2, one box", bench, who, rows, 1, span=rows)
-            yield _load("memory", bench, who, rows, 1, span=4096, flush=True)
-        yield _load("zeros", bench, alone, rows, 1, first_row=bench.rows, span=512)
+    """One box at a time, from issue till a thread that spins sees it, from the L2 and from memory."""
+    boxes = bench.fewer(32)
+    for rows, limit in itertools.product((1, 8, 32, 64, 128, 256), (1, bench.sms)):
+        for source, flush in (("L2", False), ("memory", True)):
+            found = bench.run("load_once", bench.map(rows), bench.out, boxes, rows, limit, flush=flush)
+            took = found[found[:, :, 1] > 0]
+            told = f"from={source} {limit} SMs, one box of {rows} rows"
+            yield measure("load latency", told, took[:, 0] / took[:, 1], "cycles")
 
 
 def load_rate(bench: Bench) -> Iterator[Measure]:
-    """Eight boxes in flight: cycles a row of 128 bytes in each SM, by who loads what."""
+    """Six boxes in flight: bytes a cycle into each SM, by who loads what."""
     half = bench.sms // 2
     for who in (
         *(Who(f"{count} SMs", limit=count) for count in (1, 2, 4, 8, 16, 32, half, bench.sms)),
@@ -399,24 +414,21 @@ def load_rate(bench: Bench) -> Iterator[Measure]:
         Who("pairs from afar, the same", modulus=half), Who("fours from afar, the same", modulus=bench.sms // 4),
         Who("12 different ones", modulus=12), Who("all the same", modulus=1),
     ):  # fmt: skip
-        yield _load("L2", bench, who, 128, STAGES, span=512)
-    for rows in (8, 16, 32, 64):
-        yield _load("L2", bench, Who("one SM", limit=1), rows, STAGES, span=512)
-        yield _load("L2", bench, Who("all SMs"), rows, STAGES, span=512)
-    for stages in (2, 4):
-        yield _load("L2", bench, Who("one SM", limit=1), 128, stages, span=512)
-        yield _load("L2", bench, Who("all SMs"), 128, stages, span=512)
+        yield _load("L2", bench, who, 256, STAGES, span=512)
+    for rows, who in itertools.product((8, 64, 128), (Who("one SM", limit=1), Who("all SMs"))):
+        yield _load("L2", bench, who, rows, STAGES, span=512)
     for who in (Who("one SM", limit=1), Who("all SMs")):
-        yield _load("zeros", bench, who, 128, STAGES, first_row=bench.rows, span=512)
+        yield _load("L2", bench, who, 256, 2, span=512)
+        yield _load("L2, of 17 MB", bench, who, 256, STAGES, span=1024)
+        yield _load("zeros", bench, who, 256, STAGES, first_row=bench.rows, span=512)
     for who in (
         *(Who(f"{count} SMs", limit=count) for count in (1, 2, 16, half, bench.sms)), Who("every second SM", every=2),
         Who("2 neighbours, the same", divisor=2, limit=2), Who("pairs of neighbours, the same", divisor=2),
         Who("pairs from afar, the same", modulus=half), Who("4 SMs in a row, the same", divisor=4),
     ):  # fmt: skip
-        yield _load("memory", bench, who, 128, STAGES, span=16384, flush=True)
+        yield _load("memory", bench, who, 256, STAGES, span=16384, flush=True)
     for ctas in CLUSTERS:
-        yield _load("L2, multicast", bench, Who(f"clusters of {ctas}"), 128, STAGES, span=512, ctas=ctas)
-        yield _load("L2, multicast", bench, Who(f"clusters of {ctas}"), 128, 1, span=512, ctas=ctas)
+        yield _load("L2, multicast", bench, Who(f"clusters of {ctas}"), 256, STAGES, span=512, ctas=ctas)
 
 
 def _load(
@@ -424,14 +436,12 @@ def _load(
     ctas: int = 1,
 ) -> Measure:  # fmt: skip
     span = min(span, bench.rows // bench.sms)
-    boxes = bench.fewer(span // rows if flush else 256 * max(1, 64 // rows) if stages > 1 else 32) + 2 * stages
+    boxes = bench.fewer(span // rows if flush else 256 * max(1, 64 // rows)) + 2 * stages
     arguments = (boxes, stages, rows, first_row, span, *who[1:])
     grid = bench.sms // ctas * ctas if ctas < 8 else bench.sms // 16 * 8
     found = bench.run(f"loads_{ctas}", bench.map(rows // ctas), bench.out, *arguments, grid=grid, flush=flush)
     took = found[found[:, :, 2] > 0]
     told = f"from={source} {who.what}, {stages} boxes of {rows} rows in flight"
-    if stages == 1:
-        return measure("load latency", told, took[:, 0] / took[:, 2], "cycles")
     return measure("load rate", told, took[:, 2] * rows * ROW_BYTES / took[:, 0], "bytes/cycle an SM")
 
 
@@ -448,9 +458,9 @@ def plain_loads(bench: Bench) -> Iterator[Measure]:
 
 def bandwidth(bench: Bench) -> Iterator[Measure]:
     """All SMs read what no L2 holds, by TMA, in ns."""
-    span = bench.rows // bench.sms // 128 * 128
-    arguments = (span // 128, STAGES, 128, 0, span, 1, 1 << 20, 1, 1 << 20)
-    found = bench.run("loads_1", bench.map(128), bench.out, *arguments)
+    span = bench.rows // bench.sms // 256 * 256
+    arguments = (span // 256, STAGES, 256, 0, span, 1, 1 << 20, 1, 1 << 20)
+    found = bench.run("loads_1", bench.map(256), bench.out, *arguments)
     bytes_read = found[:, :, 2].sum(axis=1) * BOX_BYTES
     yield measure("memory rate", "all SMs read", bytes_read / found[:, :, 1].max(axis=1), "bytes/ns")
 
@@ -488,7 +498,8 @@ def _turns(bench: Bench) -> Iterator[Measure]:
     """From an arrival till the one that waits for it goes on, and arrives itself."""
     rounds = bench.fewer(64)
     for name, told, ctas, block in (
-        ("warps", "another warp", 1, 64), ("told", "another CTA, release.cta", 2, 32),
+        ("warps", "another warp", 1, 64), ("spinning", "another warp, by test_wait", 1, 64),
+        ("told", "another CTA, release.cta", 2, 32),
         ("released", "another CTA, release.cluster", 2, 32),
     ):  # fmt: skip
         found = bench.run(f"turns_{name}", bench.out, rounds, grid=ctas, block=block)[:, :, 0]
@@ -536,21 +547,12 @@ def _many_stores(bench: Bench, rows: int, columns: int, buffers: int, ctas: int,
 
 def strips(bench: Bench) -> Iterator[Measure]:
     """A strip of 64 rows of an epilogue, step by step."""
-    cast, matrices, words, fence, syncs, store = (1 << bit for bit in range(6))
-    for steps, told in (
-        (cast, "cast"), (matrices, "stmatrix"), (words, "st.shared.u32"), (cast | matrices, "cast, stmatrix"),
-        (cast | matrices | fence, "cast, stmatrix, fence"),
-        (cast | matrices | fence | syncs, "cast, stmatrix, fence, two bar.sync"),
-        (cast | matrices | fence | syncs | store, "cast, stmatrix, fence, two bar.sync, TMA store"),
-        (cast | words | fence | syncs | store, "cast, st.shared.u32, fence, two bar.sync, TMA store"),
-    ):  # fmt: skip
-        for columns, groups, buffers in itertools.product(COLUMNS, (1, 2), (1, 2) if steps & store else (1,)):
-            count, shape = bench.fewer(16), {"block": 128 * groups}
-            found = bench.run(
-                f"strips_{columns}", bench.map(64, columns), bench.out, count, steps, buffers, **shape
-            )[:, :, :groups].max(axis=2)  # fmt: skip
-            where = f"{columns} columns, {groups} warpgroups" + f", {buffers} buffers" * bool(steps & store)
-            yield measure("strip", f"{told}: {where}", found / count, "cycles each")
+    for name, (told, steps) in enumerate(STEPS.items()):
+        for columns, groups, buffers in itertools.product(COLUMNS, (1, 2), (1, 2) if "STORE" in steps else (1,)):
+            count, kernel = bench.fewer(16), f"strips_{columns}_{name}_{buffers}"
+            found = bench.run(kernel, bench.map(64, columns), bench.out, count, block=128 * groups)
+            where = f"{columns} columns, {groups} warpgroups" + f", {buffers} buffers" * ("STORE" in steps)
+            yield measure("strip", f"{told}: {where}", found[:, :, :groups].max(axis=2) / count, "cycles each")
 
 
 # --- launches

@@ -11,7 +11,7 @@ struct alignas(64) Map {
 template <int N>
 struct Mma;
 
-constexpr int SLOTS = 8, WARPGROUP = 128, ROW_BYTES = 128, BOX_BYTES = 16384, STAGES = 8;
+constexpr int SLOTS = 8, WARPGROUP = 128, ROW_BYTES = 128, BOX_BYTES = 32768, STAGES = 6, FEWER_STAGES = 4;
 constexpr int A_BYTES = 64 * ROW_BYTES, B_BYTES = 256 * ROW_BYTES, OPERAND_BYTES = 2 * A_BYTES + B_BYTES;
 constexpr int MOST_TRIES = 1 << 20;
 
@@ -99,6 +99,19 @@ __device__ __forceinline__ bool is_over_for_cluster(u32 barrier, int parity) {
 __device__ __forceinline__ void wait(u32 barrier, int parity) {
     for (int tries = 0; !is_over(barrier, parity); ++tries)
         if (tries == MOST_TRIES) __trap();  // a failure that is told, and not a hang
+}
+
+// Asks again and again, where `wait` lets the warp be put to sleep.
+__device__ __forceinline__ void spin(u32 barrier, int parity) {
+    u32 over = 0;
+    for (int tries = 0; !over; ++tries) {
+        asm volatile(
+            "{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+            : "=r"(over)
+            : "r"(barrier), "r"(parity)
+            : "memory");
+        if (tries == MOST_TRIES) __trap();
+    }
 }
 
 __device__ __forceinline__ void wait_for_cluster(u32 barrier, int parity) {
@@ -222,12 +235,12 @@ __device__ __forceinline__ void products(u64* out, const char* data, int tiles) 
 template <int N>
 __device__ __forceinline__ void products_with_loads(const Map& map, u64* out, const char* data, int tiles, int stages,
                                                     int rows, int pace, int span) {
-    u32 ring = shared_address(dynamic) + OPERAND_BYTES, full = ring + STAGES * BOX_BYTES;
-    volatile int* finished = (volatile int*)(dynamic + OPERAND_BYTES + STAGES * BOX_BYTES + 8 * STAGES);
+    u32 ring = shared_address(dynamic) + OPERAND_BYTES, full = ring + FEWER_STAGES * BOX_BYTES;
+    volatile int* finished = (volatile int*)(dynamic + OPERAND_BYTES + FEWER_STAGES * (BOX_BYTES + 8));
     int group = threadIdx.x / WARPGROUP, groups = blockDim.x / WARPGROUP;
     u64* mine = out + blockIdx.x * SLOTS;
     if (threadIdx.x == 0) {
-        for (int stage = 0; stage < STAGES; ++stage) start_barrier(full + 8 * stage, 1);
+        for (int stage = 0; stage < FEWER_STAGES; ++stage) start_barrier(full + 8 * stage, 1);
         barriers_started();
         *finished = 0;
     }
@@ -249,24 +262,28 @@ __device__ __forceinline__ void products_with_loads(const Map& map, u64* out, co
         }
     } else if (threadIdx.x % 32 == 0 && stages > 0) {
         u64 waited = 0, sent = 0, due = cycles();
-        int first = sm_id() * span, issued = 0, arrived = 0;
-        while (true) {
-            if (issued - arrived == stages) {
-                wait(full + 8 * (arrived % stages), arrived / stages & 1);
+        int first = sm_id() * span, arrived = 0, stage = 0, parity = 1, offset = 0;
+#pragma unroll 1
+        for (int issued = 0; *finished != groups; ++issued) {
+            if (issued >= stages) {
+                wait(full + 8 * stage, parity);
                 ++arrived;
                 waited += cycles() - sent;
             }
-            if (*finished == groups) break;
             while (cycles() < due) {
             }
             due += pace;
-            u32 stage = issued % stages;
             sent = cycles();
             expect(full + 8 * stage, rows * ROW_BYTES);
-            load_box(ring + stage * BOX_BYTES, map, first + issued * rows % span, full + 8 * stage);
-            ++issued;
+            load_box(ring + stage * BOX_BYTES, map, first + offset, full + 8 * stage);
+            offset = offset + rows < span ? offset + rows : 0;
+            if (++stage == stages) stage = 0, parity ^= 1;
         }
-        for (; arrived < issued; ++arrived) wait(full + 8 * (arrived % stages), arrived / stages & 1);
+        for (int left = 0; left < stages; ++left) {
+            wait(full + 8 * stage, parity);
+            ++arrived;
+            if (++stage == stages) stage = 0, parity ^= 1;
+        }
         mine[3] = arrived;
         mine[4] = waited;
     }
@@ -327,6 +344,25 @@ __device__ __forceinline__ void loads(const Map& map, u64* out, int boxes, int s
         mine[3] = sm;
     }
     sync_all<CTAS>();
+}
+
+// One box at a time, of rows that follow each other. out: cycles from the issue until a thread that spins sees it, of
+// the first ones and of the last `boxes`, together.
+extern "C" __global__ void load_once(const __grid_constant__ Map map, u64* out, int boxes, int rows, int limit) {
+    u32 ring = shared_address(dynamic), full = ring + STAGES * BOX_BYTES;
+    if (threadIdx.x != 0 || sm_id() >= limit) return;
+    start_barrier(full, 1);
+    barriers_started();
+    u64 together = 0;
+    for (int i = 0; i < boxes + 2; ++i) {
+        u64 start = cycles();
+        expect(full, rows * ROW_BYTES);
+        load_box(ring, map, (sm_id() * (boxes + 2) + i) * rows, full);
+        spin(full, i & 1);
+        if (i >= 2) together += cycles() - start;
+    }
+    out[blockIdx.x * SLOTS] = together;
+    out[blockIdx.x * SLOTS + 1] = boxes;
 }
 
 // A chain of plain loads past the L1. out: cycles.
@@ -393,45 +429,49 @@ extern "C" __global__ void issues(const __grid_constant__ Map map, u64* out, int
         u64 start = cycles();
         expect(full, 8 * rows * ROW_BYTES);
 #pragma unroll
-        for (int i = 0; i < 8; ++i) load_box(ring + i * BOX_BYTES, map, (round * 8 + i) * rows, full);
+        for (int i = 0; i < 8; ++i) load_box(ring + i % STAGES * BOX_BYTES, map, (round * 8 + i) * rows, full);
         out[0] = cycles() - start;
         wait(full, round & 1);
         out[1] = cycles() - start;
     }
 }
 
-enum Reach { WARPS, TOLD, RELEASED };  // of one CTA; of two, told that something was read; of two, with a release
+// Of one CTA; the same, and spinning; of two, told that something was read; of two, with a release.
+enum Reach { WARPS, SPINNING, TOLD, RELEASED };
 
 // Two take turns, each with an arrival at the other's barrier. out: cycles of so many rounds, two arrivals each.
 template <Reach REACH>
 __device__ __forceinline__ void turns(u64* out, int rounds) {
+    constexpr bool ALONE = REACH == WARPS || REACH == SPINNING;
     u32 barriers = shared_address(dynamic);
-    int rank = cluster_rank(), player = REACH == WARPS ? threadIdx.x / 32 : rank;
+    int rank = cluster_rank(), player = ALONE ? threadIdx.x / 32 : rank;
     if (threadIdx.x == 0) {
         for (int which = 0; which < 2; ++which) start_barrier(barriers + 8 * which, 1);
         barriers_started();
     }
-    sync_all<REACH == WARPS ? 1 : 2>();
-    if (threadIdx.x == (REACH == WARPS ? 32 * player : 0)) {
+    sync_all<ALONE ? 1 : 2>();
+    if (threadIdx.x == (ALONE ? 32 * player : 0)) {
         u32 own = barriers + 8 * player, other = barriers + 8 * (1 - player);
-        if (REACH != WARPS) other = in_cta(other, 1 - rank);
+        if (!ALONE) other = in_cta(other, 1 - rank);
         u64 start = cycles();
         for (int round = 0; round < rounds; ++round) {
             for (int turn = 0; turn < 2; ++turn) {
                 if (turn == player) {
-                    if (REACH == WARPS) arrive(other);
+                    if (ALONE) arrive(other);
                     if (REACH == TOLD) arrive_there(other);
                     if (REACH == RELEASED) release_there(other);
                 } else if (REACH == RELEASED) {
                     wait_for_cluster(own, round & 1);
+                } else if (REACH == SPINNING) {
+                    spin(own, round & 1);
                 } else {
                     wait(own, round & 1);
                 }
             }
         }
-        out[blockIdx.x * SLOTS + (REACH == WARPS ? player : 0)] = cycles() - start;
+        out[blockIdx.x * SLOTS + (ALONE ? player : 0)] = cycles() - start;
     }
-    sync_all<REACH == WARPS ? 1 : 2>();
+    sync_all<ALONE ? 1 : 2>();
 }
 
 // out: cycles of 32 of them.
@@ -565,8 +605,8 @@ __device__ __forceinline__ u32 pair(float low, float high) {
 
 // Strips of 64 rows of each warpgroup, from the registers of a product to memory, in the steps that are asked for.
 // out: cycles of `count` strips, of each warpgroup.
-template <int COLUMNS>
-__device__ __forceinline__ void strips(const Map& map, u64* out, int count, int steps, int buffers) {
+template <int COLUMNS, int STEPS, int BUFFERS>
+__device__ __forceinline__ void strips(const Map& map, u64* out, int count) {
     constexpr int PITCH = COLUMNS * 2, STRIP_BYTES = 64 * PITCH, CHUNKS = PITCH / 16 < 8 ? PITCH / 16 : 8;
     int group = threadIdx.x / WARPGROUP, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
     float values[COLUMNS / 2];
@@ -577,39 +617,40 @@ __device__ __forceinline__ void strips(const Map& map, u64* out, int count, int 
     for (int round = 0; round < 2; ++round) {
         __syncthreads();
         u64 start = cycles();
+#pragma unroll 2
         for (int strip = 0; strip < count; ++strip) {
-            if (steps & STORE && threadIdx.x % WARPGROUP == 0) {
-                if (buffers == 2)
+            if (STEPS & STORE && threadIdx.x % WARPGROUP == 0) {
+                if (BUFFERS == 2)
                     stores_read<1>();
                 else
                     stores_read<0>();
             }
-            if (steps & SYNCS) sync_warpgroup(group);
-            u32 place = base + strip % buffers * STRIP_BYTES;
+            if (STEPS & SYNCS) sync_warpgroup(group);
+            u32 place = base + strip % BUFFERS * STRIP_BYTES;
 #pragma unroll
             for (int column = 0; column < COLUMNS; column += 16) {
                 u32 packed[4];
                 for (int i = 0; i < 4; ++i) {
                     float low = values[column / 2 + 2 * i], high = values[column / 2 + 2 * i + 1];
-                    packed[i] = steps & CAST ? pair(low, high) : __float_as_uint(low);
+                    packed[i] = STEPS & CAST ? pair(low, high) : __float_as_uint(low);
                 }
-                if (steps & MATRICES) {
+                if (STEPS & MATRICES) {
                     u32 offset = (warp * 16 + lane % 16) * PITCH + column * 2 + lane / 16 * 16;
                     offset ^= (offset >> 7 & (CHUNKS - 1)) << 4;
                     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(place + offset),
                                  "r"(packed[0]), "r"(packed[1]), "r"(packed[2]), "r"(packed[3])
                                  : "memory");
                 }
-                if (steps & WORDS)
+                if (STEPS & WORDS)
                     for (int i = 0; i < 4; ++i) {
                         u32 offset = (warp * 16 + lane / 4 + i % 2 * 8) * PITCH + column * 2 + i / 2 * 16 + lane % 4 * 4;
                         offset ^= (offset >> 7 & (CHUNKS - 1)) << 4;
                         asm volatile("st.shared.u32 [%0], %1;" ::"r"(place + offset), "r"(packed[i]) : "memory");
                     }
             }
-            if (steps & FENCE) fence_proxy();
-            if (steps & SYNCS) sync_warpgroup(group);
-            if (steps & STORE && threadIdx.x % WARPGROUP == 0) {
+            if (STEPS & FENCE) fence_proxy();
+            if (STEPS & SYNCS) sync_warpgroup(group);
+            if (STEPS & STORE && threadIdx.x % WARPGROUP == 0) {
                 store_box(map, ((blockIdx.x * 2 + group) * count + strip) * 64, place);
                 commit_stores();
             }

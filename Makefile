@@ -12,7 +12,7 @@ demo: $(VENV)/.installed
 	$(RUN) examples/matmul_v1.py
 
 # A worker for each core. Each begins with a stretch of the files, so that neighbours share what they compiled, and who
-# is done takes from the others' ends. A file alone is quicker without: pytest tests/test_cli.py
+# is done takes from the others' ends. A file alone is quicker without: pytest tests/cli/test_cli.py
 # Every process may keep what it compiled: those that the tests start would each compile the package again.
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.installed-dev

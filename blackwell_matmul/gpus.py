@@ -203,6 +203,16 @@ def gpu_named(text: str) -> Gpu:
     return found
 
 
+def lacking(who: object, feature: str) -> str:
+    """That a GPU or a target does not have the instructions of a feature, and which GPUs do: words of a sentence."""
+    *others, last = (gpu.name for gpu in GPUS.values() if feature in gpu.features)
+    have = f"{', '.join(others)} and {last} have" if others else f"{last} has"
+    return f"{who} has no {_AS_WRITTEN.get(feature, feature)} instructions; {have} them"
+
+
+_AS_WRITTEN = {"tma": "TMA"}
+
+
 def detect() -> tuple[DetectedGpu, ...]:
     """The GPUs of this machine, as the driver reports them; none where there is none, or no driver."""
     from blackwell_matmul.detect import detect as detected

@@ -20,12 +20,12 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -188,16 +188,16 @@ def with_places(page: str) -> str:
 
 def on_terminal(arguments: str) -> str:
     """What a command prints on a terminal that is as wide as an output may be, without colours."""
-    command = [sys.executable, "-m", "blackwell_matmul", *shlex.split(arguments)]
+    from blackwell_matmul import cli
+
     terminal = {"TERM": "xterm", "FORCE_COLOR": "1", "COLUMNS": str(WIDTH)}
-    terminal |= {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
-    with tempfile.TemporaryDirectory() as folder:
+    printed = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), mock.patch.dict(os.environ, terminal):
         for name in re.findall(r"\b\w+\.py\b", arguments):
             shutil.copy(ROOT / "examples" / name, folder)
-        done = subprocess.run(
-            command, cwd=folder, env=os.environ | terminal, capture_output=True, encoding="utf-8", timeout=300
-        )
-    lines = neutral(re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)).splitlines()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+            cli.main(shlex.split(arguments))
+    lines = neutral(re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue())).splitlines()
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 

@@ -97,7 +97,6 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
     """Everything from hidet's passes to the cubin."""
     from blackwell_matmul.compiler.host_code import launch_plan
     from blackwell_matmul.compiler.source import device_source, lower
-    from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
 
     missing = shared_bytes_missing(program)
     if missing:
@@ -105,12 +104,11 @@ def _compiled(program: Program, bound: Bound, key: str, marks: Marks | None) -> 
         raise CompileError(
             f"{program.name} uses {missing} bytes of shared memory beyond the {asked} that its launch asks for."
         )
-    with quick_hidet_visits():
-        lowered = lower(program)
-        source = device_source(lowered, program, _entry(bound))
-        early = program.early_start and marks is None  # the kernel before it may be zeroing the buffer, or writing it
-        early_start = _early_start(bound) if early else 0
-        plan = launch_plan(lowered.module, program, source.kernel, early_start, _defaults(program, bound))
+    lowered = lower(program)
+    source = device_source(lowered, program, _entry(bound))
+    early = program.early_start and marks is None  # the kernel before it may be zeroing the buffer, or writing it
+    early_start = _early_start(bound) if early else 0
+    plan = launch_plan(lowered.module, program, source.kernel, early_start, _defaults(program, bound))
     made = nvrtc.compile_source(source.numbered, program.target, program.name)
     return Bundle(
         name=program.name, target=program.target, source=source.text, ptx=made.ptx, cubin=made.cubin, plan=plan,

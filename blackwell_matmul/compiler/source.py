@@ -29,6 +29,7 @@ from blackwell_matmul.compiler import lone_cta, marks, tilus_faults
 from blackwell_matmul.compiler.divided_once import divided_once
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import tilus_compat
+from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.recording import declared_vars, instructions, walk
 from blackwell_matmul.frontend.tilus_arithmetic import sound_arithmetic
@@ -120,6 +121,7 @@ def lower(program: Program) -> LoweredModule:
                 tilus_compat.declared_copies(),
                 sound_arithmetic(),
                 divided_once(),
+                quick_hidet_visits(),
             ):
                 return LoweredModule(optimize_ir_module(_marked(program, locations), Path()), tuple(locations))
         except Exception as error:
@@ -131,7 +133,7 @@ def lower(program: Program) -> LoweredModule:
 def device_source(lowered: LoweredModule, program: Program, entry: Location | None = None) -> DeviceSource:
     """The device functions as text. entry: the line of the script's `__call__`."""
     codegen = DeviceCodegen(program)
-    with tilus_compat.target(program.target):
+    with tilus_compat.target(program.target), quick_hidet_visits():
         text = str(codegen(lowered.module))
     placed = list(_placed(text, lowered.locations, entry))
     assert codegen.kernel is not None

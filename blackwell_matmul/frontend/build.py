@@ -85,6 +85,7 @@ class _Build:
     def run(self) -> Program:
         from blackwell_matmul.frontend import reasons
         from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
+        from blackwell_matmul.frontend.loop_ranges import python_ranges
         from blackwell_matmul.frontend.operand_majors import any_major
         from blackwell_matmul.frontend.quick_visits import quick_visits
 
@@ -105,6 +106,7 @@ class _Build:
                     quick_visits(),
                     quick_hidet_visits(),
                     any_major(),
+                    python_ranges(),
                     tilus_compat.observe_rewrites(self.recorder),
                 ):
                     return self._program()

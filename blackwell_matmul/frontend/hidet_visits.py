@@ -14,7 +14,7 @@ from tilus.hidet.ir.functors.expr_functor import ExprFunctor
 from tilus.hidet.ir.functors.module_functor import ModuleFunctor
 from tilus.hidet.ir.functors.stmt_functor import StmtFunctor, StmtRewriter
 from tilus.hidet.ir.functors.type_functor import TypeFunctor
-from tilus.hidet.ir.stmt import Stmt
+from tilus.hidet.ir.stmt import SeqStmt, Stmt
 from tilus.utils import py
 
 from blackwell_matmul.frontend.tilus_compat import lock
@@ -24,6 +24,7 @@ _BY_CLASS = tuple(
 )
 """Those that ask for the class of a node, and nothing else, before they call a method."""
 
+_OF_STATEMENTS = frozenset(name for name in dir(StmtFunctor) if name.startswith("visit_") and name.endswith("Stmt"))
 _PYTHON = frozenset({str, bool, int, float, complex, type(None)})
 _BY_ADDRESS = frozenset({list, dict})
 _methods: dict[tuple[type, type], str | None] = {}
@@ -53,15 +54,23 @@ def _visit_of(visit: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         if method is None:
             return visit(self, node)
         memo = self.memo
-        if memo is None:
-            return getattr(self, method)(node)
         key = id(node) if kind in _BY_ADDRESS else node
-        if key in memo:
+        if memo is not None and key in memo:
             return memo[key]
-        made = self.memo[key] = getattr(self, method)(node)
+        made = getattr(self, method)(node)
+        if method in _OF_STATEMENTS and getattr(self, "_prologues", None):
+            made = _after_prologue(self, made)
+        if memo is not None:
+            self.memo[key] = made
         return made
 
     return quick_visit
+
+
+def _after_prologue(rewriter: StmtRewriter, made: Stmt) -> Stmt:
+    """As `StmtRewriter.visit_dispatch` ends: behind the statements that were to come before it."""
+    prologue, rewriter._prologues = rewriter._prologues, []
+    return SeqStmt([*prologue, *(made.seq if isinstance(made, SeqStmt) else [made])])
 
 
 class _Told:
@@ -75,8 +84,8 @@ def _method(functor: type, node: Any) -> str | None:
     """The name of the method for nodes of this class; None where it takes more than the class to tell."""
     for cls in functor.__mro__:
         dispatch = cls.__dict__.get("visit_dispatch")
-        if cls is StmtRewriter and not isinstance(node, Stmt):
-            continue  # it leaves to others what is no statement
+        if cls is StmtRewriter:
+            continue  # it asks StmtFunctor, which comes after it, and leaves to others what is no statement
         if dispatch is not None and dispatch not in _BY_CLASS:
             return None
         name = NotImplemented if dispatch is None else dispatch(_Told(), node)

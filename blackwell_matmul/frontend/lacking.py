@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from blackwell_matmul import gpus
 from blackwell_matmul.gpus import GPUS
 
 OF_FEATURE = {"Wgmma": "wgmma", "Tcgen05": "tcgen05"}
@@ -10,9 +11,8 @@ OF_FEATURE = {"Wgmma": "wgmma", "Tcgen05": "tcgen05"}
 
 def lacking(instruction: str, target: str) -> str:
     """Who has what a GPU lacks, or that tilus has no code for it."""
-    feature = next((name for begin, name in OF_FEATURE.items() if instruction.startswith(begin)), "")
-    have = [gpu.name for gpu in GPUS.values() if feature in gpu.features]
-    if not have or any(GPUS[name].arch == target for name in have):
+    feature = next((name for begin, name in OF_FEATURE.items() if instruction.startswith(begin)), None)
+    gpu = next((gpu for gpu in GPUS.values() if gpu.arch == target), None)
+    if feature is None or (gpu is not None and feature in gpu.features):
         return f"tilus has no code for {instruction} on this target"
-    who = next((str(gpu) for gpu in GPUS.values() if gpu.arch == target), target)
-    return f"{who} has no {feature} instructions; {', '.join(have[:-1])} and {have[-1]} have them"
+    return gpus.lacking(gpu or target, feature)

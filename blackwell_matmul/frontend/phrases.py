@@ -90,6 +90,10 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
     ),
     (r"For loop iterable must be a one of .*", "a for loop goes over range(...) or self.range(...) alone"),
     (
+        r"Found the following variables with empty scalar sets.*",
+        "a loop of it never runs, whatever the arguments are, and tilus does not compile such a loop; leave it out",
+    ),
+    (
         r'.*do not support calling python builtin function "(\w+)"',
         r"Python's \1 does not work on values of a kernel; compute it in __init__, or from self's own operations",
     ),

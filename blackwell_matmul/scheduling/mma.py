@@ -33,7 +33,6 @@ class Tcgen05(MmaSpec):
     rows = 128
     shape = f"tcgen05.mma with M = {rows} or {2 * rows}"
     step_n = 16
-    lacking = "tcgen05 instructions and no tensor memory; B200 and GB200 have them"
     dtypes = tuple(DTYPES)
     one_swizzle = True
     workspace_bytes = 4
@@ -87,7 +86,6 @@ class Wgmma(MmaSpec):
     name = instruction = shape = gpu_feature = "wgmma"
     rows = 64
     step_n = 8
-    lacking = "wgmma instructions; H100 and H200 have them"
     fma_per_cycle = 2048
     least_rows = rows
     few_rows = (16, 32)
@@ -150,7 +148,6 @@ class MmaSync(MmaSpec):
     warps_m, warps_n = 4, 2
     step_n = 8
     gpu_feature = "tma"
-    lacking = "TMA; GPUs from sm_90 on have it"
     fma_per_cycle = 512
 
     def wrong_rows(self, tile: TileConfig) -> str | None:

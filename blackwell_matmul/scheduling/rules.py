@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import GPUS, Gpu
+from blackwell_matmul.gpus import GPUS, Gpu, lacking
 from blackwell_matmul.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import LADDERS
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
@@ -39,7 +39,7 @@ def _rungs_for(arch: str) -> str:
 def why_no_mma(mma: MmaSpec, gpu: Gpu) -> str | None:
     """Why this GPU cannot run a kernel that multiplies so."""
     if mma.gpu_feature not in gpu.features:
-        return f"{gpu} has no {mma.lacking}{_rungs_for(gpu.arch)}."
+        return f"{lacking(gpu, mma.gpu_feature)}{_rungs_for(gpu.arch)}."
     return None
 
 

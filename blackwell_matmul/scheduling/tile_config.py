@@ -61,9 +61,6 @@ class MmaSpec(ABC):
     gpu_feature: ClassVar[str]
     """What a GPU must have (`gpus.FEATURES`)."""
 
-    lacking: ClassVar[str]
-    """What a GPU without it has not, and which ones have it."""
-
     workspace_bytes: ClassVar[int] = 0
     """Of shared memory, behind everything else."""
 

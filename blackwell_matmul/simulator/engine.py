@@ -168,7 +168,7 @@ class Engine:
 
     def expect_tx(self, barrier: Mbarrier, count_bytes: int, location: Location | None) -> None:
         barrier.expect_tx(count_bytes, location)
-        self.tell.announced(barrier, count_bytes)
+        self.tell.announced(barrier, count_bytes, location)
         self.tell.counted(barrier)
 
     def complete_tx(self, barrier: Mbarrier, count_bytes: int, location: Location | None) -> None:

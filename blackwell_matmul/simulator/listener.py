@@ -107,8 +107,8 @@ class Listener:
     def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str, count_bytes: int) -> None:
         """Lanes are about to arrive. scope: of the release, "" if it is relaxed. count_bytes: announced with it."""
 
-    def announced(self, barrier: Mbarrier, count_bytes: int) -> None:
-        """expect-tx."""
+    def announced(self, barrier: Mbarrier, count_bytes: int, location: Location | None) -> None:
+        """expect-tx, on this line."""
 
     def delivered(self, barrier: Mbarrier, count_bytes: int) -> None:
         """complete-tx."""

@@ -13,6 +13,7 @@ from blackwell_matmul.simulator.machine.cta import Cluster, Cta
 from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.order.announcements import Announcements
 from blackwell_matmul.simulator.order.deadlock import deadlock
 from blackwell_matmul.simulator.trace.tracer import Tracer
 
@@ -40,14 +41,15 @@ class Simulation:
         """Run these CTAs together until all have returned or cannot go on. grants: of the cluster that they are. log:
         hears of it, and the CTAs are left open. main: what their warps run."""
         tracer = self.tracer if self.tracer is not None and self.tracer.position in positions else None
-        extra = [each for each in (tracer, log) if each is not None]
+        announced = Announcements()
+        extra = [each for each in (announced, tracer, log) if each is not None]
         engine = Engine(self.policy, self.seed, (*self.checks(), *self.listeners, *extra))
         self.grid.findings.told = engine.tell.found
         clusters = self.clusters(positions, engine, grants)
         ctas = [cta for cluster in clusters for cta in cluster.ctas]
         stuck = engine.run([warp for cta in ctas for warp in cta.warps], main or self.lowered.main)
         for cluster in clusters:
-            self._end(engine, cluster, [agent for agent in stuck if agent.warp.cta.cluster is cluster])
+            self._end(engine, cluster, [agent for agent in stuck if agent.warp.cta.cluster is cluster], announced)
         engine.tell.closed()
         engine.close()
         self.grid.findings.told = nobody
@@ -67,11 +69,11 @@ class Simulation:
             engine.tell.started(cta)
         return list(found.values())
 
-    def _end(self, engine: Engine, cluster: Cluster, stuck: list[Agent]) -> None:
+    def _end(self, engine: Engine, cluster: Cluster, stuck: list[Agent], announced: Announcements) -> None:
         """Its warps have returned, or these wait for ever."""
         if stuck:
             left = [op for cta in cluster.ctas for op in engine.in_flight(cta) if not op.done]
-            self.grid.findings.add(deadlock(self.lowered.program, cluster, stuck, left))
+            self.grid.findings.add(deadlock(self.lowered.program, cluster, stuck, left, announced))
             for cta in cluster.ctas:
                 engine.abandon(cta)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def plain(text: str) -> list[str]:
     body = re.sub(r"/\*.*?\*/|//[^\n]*|__cluster_dims__\(1, 1, 1\)|__restrict__", "", body, flags=re.DOTALL)
     lines = [" ".join(line.split()) for line in body.splitlines()]
     return [line for line in lines if line and not line.startswith('asm volatile ("tcgen05.fence')]
+
+
+def as_tilus_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all passes, and with hidet's own visits."""
+    monkeypatch.setattr(source, "UNNEEDED_PASSES", frozenset())
+    monkeypatch.setattr(source, "quick_hidet_visits", contextlib.nullcontext)
 
 
 @pytest.mark.parametrize("name", RUNGS)
@@ -60,7 +67,7 @@ def test_passes_left_out_change_no_code(
     """For the rungs, `test_marks_change_no_code` says the same: there, tilus runs all of its passes."""
     program = script_program(script, *arguments, **schedule)
     ours = source_of(program).text
-    monkeypatch.setattr(source, "UNNEEDED_PASSES", frozenset())
+    as_tilus_does(monkeypatch)
     assert device_source(lower(program), program).text == ours
 
 
@@ -70,7 +77,7 @@ def test_passes_left_out_change_no_schedule(block_n: int, stages: int, monkeypat
     pins = {"block_n": block_n, "stages": stages}
     program = build(bind(rung("v2"), matmul_arguments(), schedule=pins, target="sm_100a"), "sm_100a")
     ours = source_of(program).text
-    monkeypatch.setattr(source, "UNNEEDED_PASSES", frozenset())
+    as_tilus_does(monkeypatch)
     assert device_source(lower(program), program).text == ours
 
 

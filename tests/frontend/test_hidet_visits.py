@@ -10,7 +10,7 @@ from tilus.hidet.ir.expr import Add, Constant, Var
 from tilus.hidet.ir.functors import IRRewriter
 from tilus.hidet.ir.functors.base_functor import BaseFunctor
 from tilus.hidet.ir.functors.expr_functor import ExprFunctor
-from tilus.hidet.ir.stmt import EvaluateStmt, SeqStmt
+from tilus.hidet.ir.stmt import BreakStmt, EvaluateStmt, SeqStmt
 from tilus.utils import py
 
 from blackwell_matmul.frontend import hidet_visits
@@ -74,6 +74,23 @@ def test_a_functor_with_a_way_of_its_own_keeps_it() -> None:
     with quick_hidet_visits():
         own = Own()
         assert [own.visit(X + 1), own.visit(X)] == ["own", "var"]
+
+
+def test_statements_that_are_to_come_before_one_do() -> None:
+    class Before(IRRewriter):
+        def visit_Var(self, node: Var) -> Var:
+            self.append_prologue_stmt(BreakStmt())
+            return node
+
+    def kinds(node: Any) -> Any:
+        return [kinds(each) for each in node.seq] if isinstance(node, SeqStmt) else type(node).__name__
+
+    statements = EvaluateStmt(X), SeqStmt([EvaluateStmt(X + 1), BreakStmt(), EvaluateStmt(X)])
+    for memo in (True, False):
+        theirs = [kinds(Before(memo).visit(each)) for each in statements]
+        with quick_hidet_visits():
+            assert [kinds(Before(memo).visit(each)) for each in statements] == theirs
+        assert theirs[0] == ["BreakStmt", "EvaluateStmt"]
 
 
 def test_what_is_compared_by_value_is_as_before() -> None:

@@ -287,4 +287,4 @@ def test_each_reason_is_one_sentence() -> None:
 
 def test_a_gpu_without_the_multiplier_names_those_that_have_it() -> None:
     assert "H100 and H200 have them" in why_not(GOOD["h1"], ODD, B200)[0]
-    assert "B200 and GB200 have them" in why_not(GOOD["v1"], ODD, H200)[0]
+    assert "B200, GB200 and B300 have them" in why_not(GOOD["v1"], ODD, H200)[0]

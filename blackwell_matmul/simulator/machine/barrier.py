@@ -18,13 +18,11 @@ class Mbarrier:
 
     expected: arrivals a phase needs. pending: arrivals it still lacks. tx_bytes: signed tx-count.
     A phase completes when both are zero; the next one then starts with `expected` pending arrivals.
-    announced: the bytes that this phase has been told to wait for, by the line that did.
     initialise: makes it, and its neighbours, in another CTA.
     """
 
     __slots__ = (
         "address",
-        "announced",
         "cta",
         "expected",
         "initialise",
@@ -49,7 +47,6 @@ class Mbarrier:
         self.expected = self.pending = expected
         self.phase = 0
         self.tx_bytes = 0
-        self.announced: dict[Location | None, int] = {}
 
     def __str__(self) -> str:
         return f"{self.name}{self.cta.among_others}"
@@ -100,7 +97,6 @@ class Mbarrier:
 
     def expect_tx(self, count_bytes: int, location: Location | None) -> None:
         """expect-tx: the phase also waits for that many bytes."""
-        self.announced[location] = self.announced.get(location, 0) + count_bytes
         self._add_tx(count_bytes, location)
 
     def complete_tx(self, count_bytes: int, location: Location | None) -> Iterator[int]:
@@ -118,7 +114,6 @@ class Mbarrier:
         if self.pending == 0 and self.tx_bytes == 0:
             self.phase += 1
             self.pending = self.expected
-            self.announced.clear()
             yield self.phase - 1
 
     def passed(self, parity: int) -> bool:

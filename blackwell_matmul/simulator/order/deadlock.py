@@ -18,6 +18,7 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of, ma
 from blackwell_matmul.simulator.machine.cta import Cluster, Cta, Warp, spell
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
+from blackwell_matmul.simulator.order.announcements import Announcements
 
 BARRIER_OPERANDS = ("barrier", "mbarrier")
 """The attribute of tilus's instructions that holds the address of an mbarrier."""
@@ -171,9 +172,14 @@ def signallers(program: Program) -> list[Signaller]:
 
 
 def deadlock(
-    program: Program, cluster: Cluster, stuck: Sequence[Agent], in_flight: Sequence[AsyncOperation]
+    program: Program,
+    cluster: Cluster,
+    stuck: Sequence[Agent],
+    in_flight: Sequence[AsyncOperation],
+    announced: Announcements,
 ) -> Finding:
-    """These warps of the cluster wait for ever. in_flight: its operations that have not completed."""
+    """These warps of the cluster wait for ever. in_flight: its operations that have not completed. announced: has
+    heard the run."""
     stuck = sorted(stuck, key=_likely_cause)
     first, cta = stuck[0].wait, stuck[0].warp.cta
     assert first is not None
@@ -182,7 +188,7 @@ def deadlock(
     for each in [barrier for cta in cluster.ctas for barrier in barriers_of(cta)]:
         if each.tx_bytes < 0 and each is not first.barrier:
             text += f"; {each} has got {-each.tx_bytes} bytes that nobody announced"
-    notes = _notes(program, stuck)
+    notes = _notes(program, stuck, announced)
     return Finding("deadlock", Severity.ERROR, text, cta.position, first.location, made, fatal=True, notes=notes)
 
 
@@ -222,12 +228,12 @@ def _unannounced(op: AsyncOperation) -> str:
 Waits = Mapping[Warp, Agent]
 
 
-def _notes(program: Program, stuck: Sequence[Agent]) -> tuple[str, ...]:
+def _notes(program: Program, stuck: Sequence[Agent], announced: Announcements) -> tuple[str, ...]:
     """For each barrier that is waited for, who could have ended the wait; then the cycle."""
     found = signallers(program)
     waits = {agent.warp: agent for agent in stuck}
     barriers = dict.fromkeys(a.wait.barrier for a in stuck if a.wait is not None and a.wait.barrier is not None)
-    notes = [note for barrier in barriers for note in _barrier_notes(barrier, found, waits)]
+    notes = [note for barrier in barriers for note in _barrier_notes(barrier, found, waits, announced)]
     cycle = _cycle(found, waits)
     return (*notes, *([_spell_cycle(cycle, waits)] if cycle else []))
 
@@ -240,10 +246,10 @@ def lacking(barrier: Mbarrier) -> list[str]:
     return kinds
 
 
-def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits) -> Iterator[str]:
+def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits, announced: Announcements) -> Iterator[str]:
     kinds = lacking(barrier)
     if barrier.tx_bytes:  # either side of the count may be the wrong one
-        yield _balance(barrier)
+        yield announced.balance(barrier)
         kinds = [kind for kind in kinds if kind == "arrive"] + ["expect_tx", "complete_tx"]
     for kind in kinds:
         groups: dict[tuple[str, tuple[Warp, ...]], list[str]] = {}
@@ -255,14 +261,6 @@ def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits) -> I
         what = f"{WHAT[kind]} {barrier}"
         yield f"{what} come from {'; '.join(come)}" if come else f"no line of the kernel makes {what}"
         yield from (each.misses(barrier) for each in found if kind in each.kinds and each.leaves_out(barrier))
-
-
-def _balance(barrier: Mbarrier) -> str:
-    """The bytes that were announced, line by line, and those that came."""
-    lines = [f"{count_bytes} bytes are announced at {line}" for line, count_bytes in barrier.announced.items()]
-    came = sum(barrier.announced.values()) - barrier.tx_bytes
-    announced = ", ".join(lines) or "no bytes are announced"
-    return f"in phase {barrier.phase} of {barrier}, {announced}, and {came} have come"
 
 
 def _whereabouts(warps: Sequence[Warp], waits: Waits) -> str:

@@ -75,7 +75,7 @@ class CycleRecorder(Listener):
         if op.barrier is not None:
             self.tellers[op.barrier.name] = op.name
 
-    def announced(self, barrier: Mbarrier, count_bytes: int) -> None:
+    def announced(self, barrier: Mbarrier, count_bytes: int, location: Location | None) -> None:
         self.concerned[barrier].append(barrier.cta.engine.time)
 
     def counted(self, barrier: Mbarrier) -> None:

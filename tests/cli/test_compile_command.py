@@ -12,6 +12,8 @@ from blackwell_matmul import cli
 from blackwell_matmul.compiler import Bundle, sass
 from blackwell_matmul.errors import UnsupportedError
 
+pytest.importorskip("cuda.bindings.nvrtc")
+
 SCRIPT = """
 import torch, tilus
 from tilus import float32, int32

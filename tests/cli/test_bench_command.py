@@ -17,7 +17,7 @@ from blackwell_matmul.harness.bench import bench_machine, request, session
 from blackwell_matmul.harness.bench.results import Book, Machine, Row
 from blackwell_matmul.problem import Problem
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 WGMMA = f"{ROOT}/blackwell_matmul/studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul"
 Command = Callable[..., tuple[int, str, str]]
 

@@ -208,7 +208,7 @@ class Schedule:
     """
 
     block_m: int | None = knob(16, 32, 64, 128, 256)
-    block_n: int | None = knob(64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
+    block_n: int | None = knob(16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
     block_k: int | None = knob(16, 32, 64, 128)
     e_block_n: int | None = knob(16, 32, 64, feature="tma")
     stages: int | None = knob(2, 3, 4, 6, 8, 12, feature="ring", after="e_block_n")

@@ -10,7 +10,7 @@ from blackwell_matmul.scheduling.tile_config import WARPGROUP
 
 class FewRows(tilus.Class):
     """Parts of `rows` rows, as [tile, part, row, column]. Of each tile one part is loaded; the others are zeros once
-    `clear` has been called, by one warpgroup, and stay so.
+    `clear` has been called, by the warpgroup that multiplies, and stay so.
     """
 
     def __init__(self, s_tiles: SharedTensor, count: int, rows: int, columns: int):
@@ -28,4 +28,5 @@ class FewRows(tilus.Class):
         for tile in range(self.count):
             for part in self.range(1, self.number, 1, unroll="all"):
                 self.store_shared(self.parts[tile, part], r_zeros)
-        self.fence.proxy_async(space="shared")  # wgmma reads through the async proxy
+        self.fence.proxy_async(space="shared")  # wgmma reads through the async proxy, and of all four warps' zeros
+        self.sync()

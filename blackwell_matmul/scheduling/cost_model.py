@@ -48,11 +48,11 @@ ROW_BYTES = 128
 SUM_BYTES = 4
 """Of fp32."""
 
-RELEASE_CYCLES = 900
+RELEASE_CYCLES = 1800
 """That an arrival takes which releases what was written to the other CTAs of a cluster, and their wait for it: on an
 H200 some 700 and 1200, with marks (h200_timeline.json)."""
 
-ZERO_ROW_CYCLES = 5
+ZERO_ROW_CYCLES = 2
 """On an H200, with M = 1 and 5120x2880, a tile of 64x80 took 14.3 us and one of 16x80 11.5, with 48 such rows fewer for
 each of 23 k-tiles."""
 

@@ -11,7 +11,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
-    SPACE_COLUMNS_STEP,
+    SPACE_COLUMNS,
     SPACE_ROW_ELEMENTS,
     WARP,
     WARPGROUP,
@@ -50,7 +50,7 @@ class Tcgen05(MmaSpec):
         rows = self.rows * (2 if "pairs" in features else 1)
         most = SPACE_ROW_ELEMENTS * (2 if "tma" in features else 1)
         fits = row.get("block_m", rows) == rows and row.get("block_k", 0) <= most
-        return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0 and fits
+        return row.get("block_n", SPACE_COLUMNS[0]) in SPACE_COLUMNS and fits
 
     def registers(self, tile: TileConfig) -> int:
         return 0
@@ -116,13 +116,16 @@ class Wgmma(MmaSpec):
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
         """With warps that only multiply any width is worth a try: 3584 columns are 32 tiles of 112, which fill an H200
-        with four rows of them."""
-        if "consumers" in row:
-            rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "forms" in features else 1)
-            few = row.get("block_m") in self.few_rows and row["consumers"] == 1 and "split_k" in features
-            alone = few and row.get("cluster_m", 1) == 1 and row.get("block_k", 0) >= SPACE_ROW_ELEMENTS
-            return (row.get("block_m", rows) == rows or alone) and row.get("block_k", 0) <= most
-        return super().in_space(row, features)
+        with four rows of them. Few rows, and few columns, are for CTAs that are alone."""
+        if "consumers" not in row:
+            return super().in_space(row, features)
+        rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "forms" in features else 1)
+        whole = row.get("block_m", rows) == rows
+        if whole and row.get("block_n", SPACE_COLUMNS[0]) >= SPACE_COLUMNS[0]:
+            return row.get("block_k", 0) <= most
+        alone = row["consumers"] == row.get("cluster_m", 1) == 1 and "split_k" in features
+        few = whole or row.get("block_m") in self.few_rows
+        return alone and few and SPACE_ROW_ELEMENTS <= row.get("block_k", 0) <= most
 
     def registers(self, tile: TileConfig) -> int:
         return tile.mma_m * tile.block_n // (WARPGROUP * tile.consumers)

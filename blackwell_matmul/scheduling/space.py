@@ -20,7 +20,7 @@ from blackwell_matmul.problem import INT32_MAX, KNOBS, Problem, Schedule, as_pin
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, fits, require, why_no_mma, why_not
-from blackwell_matmul.scheduling.tile_config import SPACE_LEAST_ROWS, ceil_div
+from blackwell_matmul.scheduling.tile_config import SPACE_COLUMNS, SPACE_LEAST_ROWS, ceil_div
 from blackwell_matmul.validation import integer, plain_text, shown
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType({name: knob.values for name, knob in KNOBS.items()})
@@ -68,11 +68,11 @@ def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | No
 
 def _fills_its_cluster(row: Mapping[str, int]) -> bool:
     """Whether strips fill the tile, there is one for each CTA that computes it, and the order of the tiles is one that
-    tells: not where they are few, or in one row."""
+    tells: not where they are few, or small."""
     strips, rest = divmod(row.get("block_n", 0), row.get("e_block_n", 1))
     split_k, last_order = row.get("split_k", 1), SPACE["group_m"][-1]
-    in_rows = split_k == 1 and row.get("block_m", SPACE_LEAST_ROWS) >= SPACE_LEAST_ROWS
-    one_order = in_rows or row.get("group_m", last_order) == last_order
+    large = row.get("block_m", SPACE_LEAST_ROWS) >= SPACE_LEAST_ROWS and row.get("block_n", 0) >= SPACE_COLUMNS[0]
+    one_order = (split_k == 1 and large) or row.get("group_m", last_order) == last_order
     return not rest and strips >= split_k and split_k * row.get("cluster_m", 1) <= MAX_CLUSTER_CTAS and one_order
 
 

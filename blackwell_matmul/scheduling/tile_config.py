@@ -27,8 +27,8 @@ MBARRIER_BYTES = 8
 SWIZZLE_BYTES = (128, 64, 32, 16)
 """How long a row can be for TMA to spread it over the banks; 16 is no swizzle (PTX ISA, "Swizzling Modes")."""
 
-SPACE_COLUMNS_STEP = 32
-"""Of block_n, in the space."""
+SPACE_COLUMNS = range(64, 257, 32)
+"""block_n, in the space."""
 
 SPACE_ROW_ELEMENTS = 64
 """The most of block_k, in the space: TMA swizzles 128 bytes of a row, which are twice as many elements of 8 bits."""
@@ -83,7 +83,7 @@ class MmaSpec(ABC):
             SPACE_LEAST_ROWS <= row.get("block_m", SPACE_ROWS) <= SPACE_ROWS
             and row.get("block_k", 0) <= SPACE_ROW_ELEMENTS
         )
-        return row.get("block_n", 0) % SPACE_COLUMNS_STEP == 0 and small
+        return row.get("block_n", SPACE_COLUMNS[0]) in SPACE_COLUMNS and small
 
     @abstractmethod
     def registers(self, tile: TileConfig) -> int:

@@ -71,6 +71,8 @@ def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cl
         {"block_n": 128, "e_block_n": 64, "stages": 2, "group_m": 1},
         {"split_k": 8, "block_n": 128, "block_k": 16},
         {"sm_count": 7, "group_m": 1},  # of which one has no cluster
+        {"block_m": 16, "block_n": 48, "block_k": 64},
+        {"block_m": 32, "block_n": 16, "block_k": 64, "split_k": 1, "sm_count": 9},
     ],
     ids=str,
 )
@@ -88,18 +90,13 @@ def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> 
 RACE, WEAK, DEADLOCK, OVERRUN = "data-race", "relaxed-wait", "deadlock", "phase-overrun"
 START, EXIT, WRITTEN = "mbarrier-not-initialised", "exit-before-peer", "overwritten-in-flight"
 WAIT = 'self.mbarrier.wait(self.given[which], phase=turn, scope="cluster")'
-TO = "target_rank=self.share + other * self.cluster_m"
+TO = "target_rank=rank"
+ITSELF = "self.mbarrier.arrive(self.given[which])"
 GIVER = "(rank + other * self.cluster_m)"
 STORE, LOAD = "[turn, self.blockIdx.x, which", "[turn, giver, which"
 LAST = "(self.part + 1) // self.split_k - first_k"
 COUNT = "counts=[self.split_k for"
-TELL = (
-    "                with self.single_thread(0):\n"
-    "                    for other in range(self.split_k):\n"
-    "                        self.mbarrier.arrive_and_expect_tx_remote(\n"
-    f"                            self.given[which], transaction_bytes=0, {TO}\n"
-    "                        )\n"
-)
+TELL = SOURCE[SOURCE.index("                with self.single_thread(0):\n") : SOURCE.index("                # Who has passed")]
 LATE = ("                self.sync()\n" + TELL, TELL + "                self.sync()\n")
 """The arrival, before the sync instead of after it."""
 
@@ -125,8 +122,9 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
     "one CTA is told nothing": (
         DEADLOCK,
         "of self.given",
-        (("for other in range(self.split_k)", "for other in range(1)", 0),),
+        (("in range(1, self.split_k, 1)", "in range(2, self.split_k, 1)", 0),),
     ),
+    "not told to itself": (DEADLOCK, "lacks 1 of 2 arrival(s)", ((ITSELF, DROP, 0),)),
     "told to itself": (RACE, "the missing arrive", ((TO, "target_rank=self.cluster.blockRank", 0),)),
     "told to another row": (DEADLOCK, "of self.given", ((TO, "target_rank=other * self.cluster_m", 0),)),
     "from another row": (RACE, "g_parts", ((GIVER, "(rank + other)", 0),)),

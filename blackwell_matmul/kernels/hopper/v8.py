@@ -115,8 +115,6 @@ class HopperMatmulV8(FinishingScript):
         # Of a tile of few rows only those are loaded, and the others are zeros. A is K-major there.
         if self.block_m < MMA_ROWS:
             few = FewRows(s_a, self.stages, self.block_m, self.block_k)
-            with self.warp_group(0, 4):
-                few.clear()
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
         # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
@@ -161,6 +159,8 @@ class HopperMatmulV8(FinishingScript):
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
         self.s_a, self.s_b, self.s_c = s_a, s_b, s_c
         with self.warp_group(0, 4):
+            if self.block_m < MMA_ROWS:
+                few.clear()  # while the first k-tiles are on their way
             self.consume(0, ring, tiles, count, k_tiles)
         if self.consumers == 2:
             with self.warp_group(4, 4):
@@ -210,9 +210,12 @@ class HopperMatmulV8(FinishingScript):
                         self.store_global(self.g_parts, r_strips[0, strip], offsets=offsets, dims=[4, 5])
                 self.sync()
                 with self.single_thread(0):
-                    for other in range(self.split_k):
+                    # It releases nothing to itself, which would take as long as to another one.
+                    self.mbarrier.arrive(self.given[which])
+                    for other in range(1, self.split_k, 1):
+                        rank = (self.cluster.blockRank + other * self.cluster_m) % self.cluster_ctas
                         self.mbarrier.arrive_and_expect_tx_remote(
-                            self.given[which], transaction_bytes=0, target_rank=self.share + other * self.cluster_m
+                            self.given[which], transaction_bytes=0, target_rank=rank
                         )
                 # Who has passed this has also read what it was given of the tile before: that place is free again.
                 self.mbarrier.wait(self.given[which], phase=turn, scope="cluster")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from blackwell_matmul.cli import options
+from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Json, checked, known_gpu
 from blackwell_matmul.cli.output import finish
 from blackwell_matmul.cli.views import terminal
@@ -29,6 +30,8 @@ EXAMPLES = """Examples:
 - `blackwell-matmul bench`
 - `blackwell-matmul bench --suite llm --baselines --out results/`
 - `blackwell-matmul bench --size 4096 4096 4096 --rungs v2,my_kernel.py:MyMatmul --dtype bf16`
+- `blackwell-matmul bench --size 4096 4096 4096 --layout nn --epilogue bias,gelu --dtype bf16`
+- `blackwell-matmul bench --size 8192 8192 8192 --dtype e4m3 --epilogue scaled_rows`
 - `blackwell-matmul bench --compile-only --target H200 --out results/`
 - `blackwell-matmul bench --draw results/`
 - `blackwell-matmul bench --suite torch-compile --quick --out results/`
@@ -36,12 +39,16 @@ EXAMPLES = """Examples:
 Suites: ladder (squares, every rung), llm (layers of language models), odd (tails), stress (thousands of repetitions,
 each compared). The folder gets results.json, which a second run goes on with, and a chart where matplotlib is there.
 
+With --layout, --epilogue, --batch and the like every problem is such a product, and cuBLAS stands for torch's own
+operations: cuBLAS, and torch's kernels for what it leaves.
+
 Studies: torch-compile (what torch.compile makes of the matmuls of models, which switches help), triton-tma (large TMA
 configurations of Triton against small ones), bandwidth (copies with TMA and without). The folder gets STUDY.json, which
 a second run goes on with; --quick takes the few trials that say most.
 """
 
 
+@takes_form
 def bench(
     suite: Annotated[
         str,
@@ -58,7 +65,9 @@ def bench(
         str,
         typer.Option(metavar="RUNG,...", help="Rungs, or scripts (my_kernel.py:MyMatmul); all that this GPU has."),
     ] = "",
-    dtype: Annotated[str, typer.Option(metavar="fp16,bf16", help="Element types.", show_default="the suite's")] = "",
+    dtype: Annotated[
+        str, typer.Option(metavar="fp16,...", help="Element types: fp16, bf16, e4m3, e5m2.", show_default="the suite's")
+    ] = "",
     baselines: Annotated[
         bool, typer.Option("--baselines", metavar="", help="Add Triton's persistent matmul and torch.compile.")
     ] = False,
@@ -84,6 +93,7 @@ def bench(
         bool, typer.Option("--quick", metavar="", help="Of a study, the few trials that say most.")
     ] = False,
     as_json: Json = False,
+    form: FormWords = NO_FORM,
 ) -> None:
     """Check the kernels on this machine's GPU, then time them against cuBLAS, all in turn.
 
@@ -105,6 +115,7 @@ def bench(
     request = Request(
         suite, sizes, options.words_of(rungs), options.words_of(dtype), baselines, *counts, limit_s, Path(out),
         None if bundles is None else Path(bundles), again, _winners if tuned and not compile_only else None,
+        form.form, form.batches,
     )  # fmt: skip
     importlib.import_module("torch")  # what is wrong with the request is said first; then, once, that torch is missing
     if compile_only:

@@ -88,19 +88,22 @@ def _number(name: str, text: str | None) -> float:
 
 
 def takes_form(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with `FORM_OPTIONS`, which it gets as one argument, `form`."""
+    """The command with `FORM_OPTIONS`, which it gets as one argument, `form`. Where it has its own --out, C's type is
+    --out-dtype."""
+    signature = inspect.signature(command, eval_str=True)  # typer reads `Annotated` here alone
+    own = [each.replace(kind=Parameter.KEYWORD_ONLY) for name, each in signature.parameters.items() if name != "form"]
+    names = {name: f"{name}_dtype" if name in signature.parameters else name for name in FORM_OPTIONS}
 
     @functools.wraps(command)
     def called(**given: Any) -> None:
-        form = FormWords(**{name: given.pop(name) for name in FORM_OPTIONS})
+        form = FormWords(**{name: given.pop(said) for name, said in names.items()})
         command(**given, form=form)
 
-    signature = inspect.signature(command, eval_str=True)  # typer reads `Annotated` here alone
-    own = [each.replace(kind=Parameter.KEYWORD_ONLY) for name, each in signature.parameters.items() if name != "form"]
     added = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=FORM_OPTIONS[name]) for name in FORM_OPTIONS
+        Parameter(said, Parameter.KEYWORD_ONLY, default=None, annotation=FORM_OPTIONS[name])
+        for name, said in names.items()
     ]
     called.__signature__ = signature.replace(parameters=own + added)  # type: ignore[attr-defined]
     kept = {name: value for name, value in command.__annotations__.items() if name != "form"}
-    called.__annotations__ = {**kept, **FORM_OPTIONS}
+    called.__annotations__ = {**kept, **{said: FORM_OPTIONS[name] for name, said in names.items()}}
     return called

@@ -26,9 +26,10 @@ def finished(
     bias, residual, scale_a, scale_b = tensors
     if scale_a is not None and scale_b is not None:
         z = z * scale_a.reshape(-1, 1) * scale_b.reshape(1, -1)
-    z = z * alpha
+    if alpha != 1:
+        z = z * alpha
     if residual is not None and beta != 0:
-        z = z + beta * residual
+        z = torch.add(z, residual, alpha=beta)
     if bias is not None:
         z = z + bias
     made: Tensor = ACTIVATED[activation](z)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from blackwell_matmul import detect
+from blackwell_matmul.form import Epilogue, Form
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine, request, session
 from blackwell_matmul.harness.bench.results import Book, Machine, Row
@@ -80,6 +81,23 @@ def test_options_make_the_plan(command: Command, h200) -> None:
     assert (plan.settings.rounds, plan.limit_s, plan.repetitions) == (7, 33, 0)
 
 
+def test_a_form_is_of_every_problem_and_its_rungs_take_part(command: Command, h200, monkeypatch) -> None:
+    monkeypatch.setattr(bench_machine, "LADDERS", {"sm_90a": ("h8", "h2")})
+    gelu = Form("m", "k", out="fp32", epilogue=Epilogue(bias=True, activation="gelu"))
+    words = ("--layout", "nn", "--epilogue", "bias,gelu", "--out-dtype", "fp32")
+    code, out, _ = command("--size", "64", "96", "128", *words, "--batch", "3", "--dtype", "bf16", "--out", "o")
+    command("--suite", "odd", "--epilogue", "bias,gelu", "--dtype", "bf16")
+    command("--size", "64", "64", "64", "--dtype", "e4m3", "--epilogue", "scaled_rows")
+    one, odd, small = h200
+    assert code == 0 and [each.name for each in one.contenders] == ["cublas", "h8"]
+    assert [case.problem for case in one.cases] == [Problem(64, 96, 128, "bf16", gelu, 3)]
+    assert "3 x 64x96x128 bf16, a_major=m, out=fp32, bias gelu" in out and Path("o/results.json").is_file()
+    assert {case.band for case in odd.cases} == {"odd, bias gelu"} and len(odd.cases) == 24
+    assert [case.problem.dtype for case in small.cases] == ["e4m3"]
+    again = Book(Path("o"), "size", Machine("H200", "sm_90a", 132, 989))
+    assert [row.problem for row in again] == [one.cases[0].problem] * 2
+
+
 def test_stress_repeats_and_is_not_timed_and_llm_takes_the_best(command: Command, h200) -> None:
     command("--suite", "stress", "--repetitions", "12")
     command("--suite", "llm")
@@ -125,7 +143,13 @@ def test_a_gpu_without_rungs_is_named_unless_somebody_brings_one(command: Comman
         ),
         (["--suite", "size"], "suite is 'size'; the suites are"),
         (["--size", "8", "8", "8", "--suite", "x"], "suite is 'x'; the suites are"),
-        (["--dtype", "fp8"], "dtype is 'fp8'; it must be one of fp16, bf16."),
+        (["--dtype", "fp8"], "dtype is 'fp8'; it must be one of fp16, bf16, e4m3, e5m2."),
+        (["--epilogue", "tanh"], "epilogue names 'tanh'; the words are bias, residual"),
+        (["--out-dtype", "fp8"], "--out is 'fp8'; it must be one of fp16, bf16, fp32."),
+        (["--batch", "0"], "--batch is 0; it must be an integer from 1"),
+        (["--batch", "2", "--baselines"], "--baselines are plain products of 16 bits; leave it out"),
+        (["--dtype", "e4m3", "--baselines"], "--baselines are plain products of 16 bits; leave it out"),
+        (["--layout", "nn"], "no rung for H200 (sm_90a) computes anything but plain products; v7 and h8 do"),
         (["--rounds", "0"], "--rounds is 0; it must be from 1 to 100000."),
         (["--limit", "x"], "--limit is 'x'; it must be an integer."),
         (["--size", "0", "1", "1"], "m is 0; it must be an integer from 1"),

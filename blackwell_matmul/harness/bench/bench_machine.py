@@ -11,7 +11,7 @@ from blackwell_matmul.detect import require_gpu
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.harness.bench.results import Machine
-from blackwell_matmul.kernels import LADDERS
+from blackwell_matmul.kernels import LADDERS, rung
 
 PACKAGES = (*("blackwell-matmul", "tilus", "torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cublas"),)
 SETTINGS = ("driver_version", "clocks.max.sm", "power.limit")
@@ -41,6 +41,14 @@ def ladder(gpu: Gpu) -> tuple[str, ...]:
             "your own, my_kernel.py:MyMatmul."
         )
     return LADDERS[gpu.arch][::-1]
+
+
+def of_forms(gpu: Gpu) -> tuple[str, ...]:
+    """Those of them that compute more than plain products."""
+    found = tuple(name for name in ladder(gpu) if "forms" in rung(name).features)
+    if not found:
+        raise UnsupportedError(f"no rung for {gpu} computes anything but plain products; v7 and h8 do, on other GPUs.")
+    return found
 
 
 def machine_of(gpu: Gpu) -> Machine:

@@ -80,7 +80,8 @@ def named(name: str) -> Contender:
 def make_call(contender: Contender, problem: Problem, bundle: Mapping[str, Any] | None) -> Call:
     """What calls it on this problem's operands. bundle: where a kernel's bundle is, as `bundles` tells."""
     if contender.kind == "cublas":
-        return _cublas if problem.is_plain else _finished_by_torch(problem)
+        wide = problem.element_bytes > 1  # torch.mm takes no 8 bits
+        return _cublas if problem.is_plain and wide else _finished_by_torch(problem)
     if contender.kind == "function":
         return _function(contender.source)
     if bundle is None:
@@ -121,24 +122,31 @@ def _cublas(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
 
 
 def _finished_by_torch(problem: Problem) -> Call:
-    """cuBLAS for the product, with scales and bias where it takes them, and torch's own kernels for the rest."""
+    """cuBLAS for the product, with what torch lets it do at once: scales, a bias, or a residual; torch's own kernels
+    for the rest."""
+    import torch
     from torch.nn.functional import linear
 
     from blackwell_matmul.ops.finished import finished
 
     how = problem.form.epilogue
-    at_once = problem.batches == 1 and problem.element_bytes > 1 and not problem.form.out
-    added = at_once and how.bias and not how.residual and how.scale == "none" and how.alpha == 1
+    at_once = problem.element_bytes > 1 and not problem.form.out and how.scale == "none"
+    with_bias = at_once and how.bias and not how.residual and how.alpha == 1 and problem.batches == 1
+    with_residual = torch.addmm if problem.batches == 1 else torch.baddbmm
 
     def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, *rest: Any) -> torch.Tensor:
-        bias, residual, *scales = (None if isinstance(each, int) else each for each in rest[:4])
-        if added:
+        given = (None if isinstance(each, int) else each for each in (*rest, 0, 0, 0, 0)[:4])
+        bias, residual, *scales = given
+        alpha = how.alpha
+        if with_bias:
             z, bias = linear(a, b, bias), None
+        elif at_once and residual is not None:
+            z, residual, alpha = with_residual(residual, a, b.mT, beta=how.beta, alpha=alpha), None, 1.0
         elif a.element_size() == 1:
             z, scales = _scaled(a, b, scales, c.dtype), [None, None]
         else:
             z = a @ b.mT
-        return finished(z, (bias, residual, *scales), how.activation, how.alpha, how.beta).to(c.dtype)
+        return finished(z, (bias, residual, *scales), how.activation, alpha, how.beta).to(c.dtype)
 
     return call
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.gpus import Gpu, gpu_named
 from blackwell_matmul.harness.bench import bench_machine, contenders, session, suites
 from blackwell_matmul.harness.bench.bundles import Index
@@ -33,7 +34,8 @@ Extra = Callable[[Sequence[str], Sequence[BenchCase], Gpu], Iterable[Contender]]
 @dataclass(frozen=True)
 class Request:
     """The options of `bench`. rungs: names, scripts as "file.py:Script", or baselines; none: the GPU's ladder.
-    extra: gives more contenders for these rungs, problems and GPU, such as rungs with a tuned schedule."""
+    extra: gives more contenders for these rungs, problems and GPU, such as rungs with a tuned schedule. form, batches:
+    of every problem."""
 
     suite: str = "ladder"
     size: tuple[int, int, int] | None = None
@@ -47,12 +49,18 @@ class Request:
     bundles: Path | None = None
     again: bool = False
     extra: Extra | None = None
+    form: Form = PLAIN
+    batches: int = 1
 
     def __post_init__(self) -> None:
         _require("--rounds", self.rounds, 1, 100_000)
         _require("--repetitions", self.repetitions, 1, 10_000_000)
         _require("--limit", self.limit_s, 1, 86_400)
-        suites.cases(self._suite, self.dtypes, self.size)
+        known = all(case.problem.is_plain and case.problem.element_bytes > 1 for case in self._cases)
+        if self.baselines and not known:
+            raise InputError(
+                "--baselines are plain products of 16 bits; leave it out, or what makes the product another one."
+            )
         for rung in self.rungs:
             contenders.named(rung)
 
@@ -60,10 +68,14 @@ class Request:
     def _suite(self) -> str:
         return self.suite if self.size is None else suites.OF_SIZE
 
+    @property
+    def _cases(self) -> tuple[BenchCase, ...]:
+        return suites.cases(self._suite, self.dtypes, self.size, self.form, self.batches)
+
     def plan(self, gpu: Gpu) -> Plan:
         """For a GPU: cuBLAS, the kernels bottom first, the baselines."""
         stress = self._suite == "stress"
-        cases = suites.cases(self._suite, self.dtypes, self.size)
+        cases = self._cases
         return Plan(
             contenders=tuple(dict.fromkeys(self._contenders(gpu, cases))),
             cases=cases,
@@ -81,7 +93,9 @@ class Request:
         yield from contenders.baselines() if self.baselines else ()
 
     def _ladder(self, gpu: Gpu) -> Sequence[str]:
-        rungs = bench_machine.ladder(gpu)
+        """The rungs that can compute it."""
+        plain = self.form == PLAIN and self.batches == 1
+        rungs = bench_machine.ladder(gpu) if plain else bench_machine.of_forms(gpu)
         return rungs[-1:] if self._suite in BEST_ALONE else rungs
 
     def index(self, gpu: Gpu) -> Index:

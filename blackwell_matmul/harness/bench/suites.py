@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.problem import SIXTEEN_BITS, Problem
+from blackwell_matmul.form import PLAIN, Form
+from blackwell_matmul.problem import DTYPES, Problem
 from blackwell_matmul.validation import shown
 
 
@@ -92,13 +93,29 @@ OF_SIZE = "size"
 """What the problems of --size go under."""
 
 
-def cases(suite: str, dtypes: Sequence[str] = (), size: tuple[int, int, int] | None = None) -> tuple[BenchCase, ...]:
-    """The problems of a suite, or one problem in each type; InputError for a suite or a type that there is not."""
+def cases(
+    suite: str,
+    dtypes: Sequence[str] = (),
+    size: tuple[int, int, int] | None = None,
+    form: Form = PLAIN,
+    batches: int = 1,
+) -> tuple[BenchCase, ...]:
+    """The problems of a suite, or one problem in each type, each in a form and so many times; InputError for a suite or
+    a type that there is not."""
     if suite not in SUITES and suite != OF_SIZE:
         raise InputError(f"suite is {shown(suite)}; the suites are {', '.join(SUITES)}.")
     for dtype in dtypes:
-        if dtype not in SIXTEEN_BITS:
-            raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(SIXTEEN_BITS)}.")
+        if dtype not in DTYPES:
+            raise InputError(f"dtype is {shown(dtype)}; it must be one of {', '.join(DTYPES)}.")
     if size is not None:
-        return tuple(BenchCase(Problem(*size, dtype)) for dtype in dtypes or ("fp16",))
-    return tuple(case for dtype in dtypes or SUITES[suite] for case in _MAKERS[suite](dtype))
+        made = [BenchCase(Problem(*size, dtype)) for dtype in dtypes or ("fp16",)]
+    else:
+        made = [case for dtype in dtypes or SUITES[suite] for case in _MAKERS[suite](dtype)]
+    return tuple(_formed(case, form, batches) for case in made)
+
+
+def _formed(case: BenchCase, form: Form, batches: int) -> BenchCase:
+    """In a band of its own, unless it is plain."""
+    problem = replace(case.problem, form=form, batches=batches)
+    said = [f"{batches} batches"] * (batches > 1) + [str(form)] * (form != PLAIN)
+    return BenchCase(problem, ", ".join([case.band] * bool(case.band) + said))

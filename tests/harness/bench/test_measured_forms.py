@@ -54,6 +54,12 @@ def test_torchs_own_is_the_same_product(problem: Problem) -> None:
     torch.testing.assert_close(made.float(), exact, rtol=0.02, atol=0.02)
 
 
+def test_torchs_own_of_8_bits_has_scales_of_one() -> None:
+    a, b = Cpu().operands(FORMS[3], seed=2)
+    made: Any = contenders.make_call(contenders.cublas(), FORMS[3], None)(a, b, Cpu().poisoned(FORMS[3]).c)
+    torch.testing.assert_close(made, (a.float() @ b.float().mT).bfloat16())
+
+
 @pytest.mark.parametrize(("rung", "gpu"), [("v7", "B200"), ("h8", "H200")])
 @pytest.mark.parametrize("form", [PLAIN, Form("m", "n", epilogue=Epilogue(bias=True, activation="relu"))], ids=str)
 def test_it_is_compiled_loaded_and_checked(

@@ -11,7 +11,7 @@ import typer
 
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Json, checked, known_gpu
+from blackwell_matmul.cli.options import Json, checked, flag, known_gpu
 from blackwell_matmul.cli.output import finish
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.bench_view import book_lines, compiled_lines
@@ -48,50 +48,57 @@ a second run goes on with; --quick takes the few trials that say most.
 """
 
 
+Suite = Annotated[
+    str,
+    typer.Option(
+        "--suite",
+        metavar="SUITE",
+        help="ladder, llm, odd or stress; or a study: torch-compile, triton-tma or bandwidth.",
+    ),
+]
+OneSize = Annotated[
+    tuple[str, str, str] | None, typer.Option(metavar="M N K", help="One problem, in place of a suite.")
+]
+Rungs = Annotated[
+    str, typer.Option(metavar="RUNG,...", help="Rungs, or scripts (my_kernel.py:MyMatmul); all that this GPU has.")
+]
+Dtypes = Annotated[
+    str, typer.Option(metavar="fp16,...", help="Element types: fp16, bf16, e4m3, e5m2.", show_default="the suite's")
+]
+Baselines = Annotated[bool, flag("--baselines", "Add Triton's persistent matmul and torch.compile.")]
+Tuned = Annotated[bool, flag("--tuned", "Add each rung with the schedule that tune has found.")]
+Rounds = Annotated[str, typer.Option(metavar="INTEGER", help="Rounds that count.")]
+Repetitions = Annotated[str, typer.Option(metavar="INTEGER", help="Of the stress suite.")]
+Limit = Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a kernel may be silent.")]
+Out = Annotated[str, typer.Option(metavar="FOLDER", help="Where results.json goes.")]
+Bundles = Annotated[str | None, typer.Option(metavar="FOLDER", help="Compiled kernels.", show_default="OUT/bundles")]
+Again = Annotated[bool, flag("--again", "Measure anew what is there already.")]
+CompileOnly = Annotated[bool, flag("--compile-only", "Fill the folder of compiled kernels; needs no GPU.")]
+ForGpu = Annotated[
+    str, typer.Option(metavar="GPU", help="Of --compile-only: H200, or sm_90a.", callback=checked(known_gpu))
+]
+Draw = Annotated[str | None, typer.Option(metavar="FOLDER", help="Draw what is there, and measure nothing.")]
+Quick = Annotated[bool, flag("--quick", "Of a study, the few trials that say most.")]
+
+
 @takes_form
 def bench(
-    suite: Annotated[
-        str,
-        typer.Option(
-            "--suite",
-            metavar="SUITE",
-            help="ladder, llm, odd or stress; or a study: torch-compile, triton-tma or bandwidth.",
-        ),
-    ] = "ladder",
-    size: Annotated[
-        tuple[str, str, str] | None, typer.Option(metavar="M N K", help="One problem, in place of a suite.")
-    ] = None,
-    rungs: Annotated[
-        str,
-        typer.Option(metavar="RUNG,...", help="Rungs, or scripts (my_kernel.py:MyMatmul); all that this GPU has."),
-    ] = "",
-    dtype: Annotated[
-        str, typer.Option(metavar="fp16,...", help="Element types: fp16, bf16, e4m3, e5m2.", show_default="the suite's")
-    ] = "",
-    baselines: Annotated[
-        bool, typer.Option("--baselines", metavar="", help="Add Triton's persistent matmul and torch.compile.")
-    ] = False,
-    tuned: Annotated[
-        bool, typer.Option("--tuned", metavar="", help="Add each rung with the schedule that tune has found.")
-    ] = False,
-    rounds: Annotated[str, typer.Option(metavar="INTEGER", help="Rounds that count.")] = "15",
-    repetitions: Annotated[str, typer.Option(metavar="INTEGER", help="Of the stress suite.")] = "5000",
-    limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a kernel may be silent.")] = "90",
-    out: Annotated[str, typer.Option(metavar="FOLDER", help="Where results.json goes.")] = "bench_results",
-    bundles: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Compiled kernels.", show_default="OUT/bundles")
-    ] = None,
-    again: Annotated[bool, typer.Option("--again", metavar="", help="Measure anew what is there already.")] = False,
-    compile_only: Annotated[
-        bool, typer.Option("--compile-only", metavar="", help="Fill the folder of compiled kernels; needs no GPU.")
-    ] = False,
-    target: Annotated[
-        str, typer.Option(metavar="GPU", help="Of --compile-only: H200, or sm_90a.", callback=checked(known_gpu))
-    ] = "sm_100a",
-    draw: Annotated[str | None, typer.Option(metavar="FOLDER", help="Draw what is there, and measure nothing.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", metavar="", help="Of a study, the few trials that say most.")
-    ] = False,
+    suite: Suite = "ladder",
+    size: OneSize = None,
+    rungs: Rungs = "",
+    dtype: Dtypes = "",
+    baselines: Baselines = False,
+    tuned: Tuned = False,
+    rounds: Rounds = "15",
+    repetitions: Repetitions = "5000",
+    limit: Limit = "90",
+    out: Out = "bench_results",
+    bundles: Bundles = None,
+    again: Again = False,
+    compile_only: CompileOnly = False,
+    target: ForGpu = "sm_100a",
+    draw: Draw = None,
+    quick: Quick = False,
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:

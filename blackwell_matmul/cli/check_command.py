@@ -41,7 +41,7 @@ def check(
     ] = "0",
     strict: Annotated[
         bool,
-        typer.Option("--strict", metavar="", help="Count what works on today's hardware and nothing guarantees, too."),
+        options.flag("--strict", "Count what works on today's hardware and nothing guarantees, too."),
     ] = False,
     target: Target = None,
     workers: Workers = None,

@@ -10,7 +10,7 @@ import typer
 
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
-from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, checked
+from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, checked, flag
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.errors import InputError
@@ -40,31 +40,32 @@ def _folder(name: str) -> str:
     return name
 
 
+Output = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="FOLDER", help="Write the bundle.", callback=checked(_folder))
+]
+Sass = Annotated[bool, flag("--sass", "Show the machine instructions that matter.")]
+Check = Annotated[bool, flag("--check", "Execute the code on the CPU, on few rows, and judge it.")]
+Records = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RECORDS",
+        help="Let each warp write when its instructions begin and end, up to so many.",
+        show_default="none",
+    ),
+]
+
+
 @takes_form
 def compile(
     kernel: Kernel,
-    output: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Write the bundle.", callback=checked(_folder)),
-    ] = None,
+    output: Output = None,
     size: Size = None,
     dtype: Dtype = None,
     schedule: Pins = "",
     target: Target = None,
-    sass: Annotated[
-        bool, typer.Option("--sass", metavar="", help="Show the machine instructions that matter.")
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", metavar="", help="Execute the code on the CPU, on few rows, and judge it.")
-    ] = False,
-    timeline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RECORDS",
-            help="Let each warp write when its instructions begin and end, up to so many.",
-            show_default="none",
-        ),
-    ] = None,
+    sass: Sass = False,
+    check: Check = False,
+    timeline: Records = None,
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:

@@ -71,6 +71,11 @@ def known_timed_gpu(name: str) -> str:
     return timed_gpu(name)
 
 
+def flag(name: str, text: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, metavar="", help=text)
+
+
 TimedGpu = Annotated[
     str | None,
     typer.Option(
@@ -94,7 +99,7 @@ Size = Annotated[
     tuple[str, str, str] | None,
     typer.Option(metavar="M N K", help="C[M, N] = A[M, K] @ B[N, K].T, in elements.", show_default="1024 1024 1024"),
 ]
-Json = Annotated[bool, typer.Option("--json", metavar="", help="Print the result as one JSON object.")]
+Json = Annotated[bool, flag("--json", "Print the result as one JSON object.")]
 
 Kernel = Annotated[
     str,

@@ -44,9 +44,7 @@ def run(
     target: Target = None,
     policy: Policy = "adversarial",
     workers: Workers = None,
-    emulate: Annotated[
-        bool, typer.Option("--emulate", metavar="", help="Execute the compiled code instead of the script.")
-    ] = False,
+    emulate: Annotated[bool, options.flag("--emulate", "Execute the compiled code instead of the script.")] = False,
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:

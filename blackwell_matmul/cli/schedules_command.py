@@ -42,9 +42,7 @@ def schedules(
         str | None,
         typer.Option(metavar="GPU", help="The GPU as the compiler calls it, such as sm_100a; in place of --gpu."),
     ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", metavar="", help="Give each rejected schedule a row of its own.")
-    ] = False,
+    every: Annotated[bool, options.flag("--all", "Give each rejected schedule a row of its own.")] = False,
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:

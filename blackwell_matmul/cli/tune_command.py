@@ -41,49 +41,59 @@ class Predicting(TypedDict):
     rows: Path | None
 
 
+Tuned = Annotated[
+    str,
+    typer.Argument(
+        metavar="KERNEL", help="A rung, or a script: my_kernel.py:MyMatmul.", callback=checked(known_kernel)
+    ),
+]
+OtherGpu = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Predict for this GPU, and measure nothing.",
+        show_default="measure on this machine's",
+        callback=checked(known_timed_gpu),
+    ),
+]
+Budget = Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")]
+Predicted = Annotated[
+    str, typer.Option(metavar="INTEGER", help="How many candidates are predicted, where the GPU has figures.")
+]
+Measured = Annotated[
+    str | None,
+    typer.Option(
+        metavar="INTEGER",
+        help="How many candidates are measured at most.",
+        show_default="8, or 16 where nothing is predicted",
+    ),
+]
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="EXECUTOR",
+        help="Who predicts: processes:4, dask, dask:ADDRESS or package.module:EXECUTOR.",
+        show_default="a process a core",
+        callback=checked(known_executor),
+    ),
+]
+Rows = Annotated[str, typer.Option(metavar="FILE", help="Keep what is predicted; several runs may share it.")]
+Limit = Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a candidate may be silent.")]
+
+
 @takes_form
 def tune(
-    kernel: Annotated[
-        str,
-        typer.Argument(
-            metavar="KERNEL", help="A rung, or a script: my_kernel.py:MyMatmul.", callback=checked(known_kernel)
-        ),
-    ],
+    kernel: Tuned,
     size: Size = None,
     dtype: Dtype = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Predict for this GPU, and measure nothing.",
-            show_default="measure on this machine's",
-            callback=checked(known_timed_gpu),
-        ),
-    ] = None,
-    budget: Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")] = "120",
-    predict: Annotated[
-        str, typer.Option(metavar="INTEGER", help="How many candidates are predicted, where the GPU has figures.")
-    ] = "40",
-    top: Annotated[
-        str | None,
-        typer.Option(
-            metavar="INTEGER",
-            help="How many candidates are measured at most.",
-            show_default="8, or 16 where nothing is predicted",
-        ),
-    ] = None,
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            "--executor",
-            metavar="EXECUTOR",
-            help="Who predicts: processes:4, dask, dask:ADDRESS or package.module:EXECUTOR.",
-            show_default="a process a core",
-            callback=checked(known_executor),
-        ),
-    ] = None,
-    rows: Annotated[str, typer.Option(metavar="FILE", help="Keep what is predicted; several runs may share it.")] = "",
-    limit: Annotated[str, typer.Option(metavar="SECONDS", help="The longest that a candidate may be silent.")] = "30",
+    gpu: OtherGpu = None,
+    budget: Budget = "120",
+    predict: Predicted = "40",
+    top: Measured = None,
+    executor: Executor = None,
+    rows: Rows = "",
+    limit: Limit = "30",
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from blackwell_matmul.frontend.program import Program
@@ -73,6 +73,7 @@ class Report(OneLine):
             "ok": self.ok,
             "seconds": self.seconds,
             "findings": [finding.as_dict() for finding in self.findings],
+            "disagreements": list(self.disagreements),
             "coverage": self.coverage.as_dict(),
         }
 
@@ -85,6 +86,7 @@ class Report(OneLine):
             yield from of_finding(finding, self.orders, replay or (lambda seed: f"seed={seed}"), told)
         yield Paragraph("")
         yield _verdict(self)
+        yield from _listed("tensors", self.disagreements)
         yield from _coverage(self.coverage)
 
     def __str__(self) -> str:
@@ -122,13 +124,16 @@ def _verdict(report: Report) -> Paragraph:
 
 
 def _coverage(covered: Coverage) -> Iterator[Paragraph]:
-    for label, items in (
-        ("exact", [", ".join(covered.exact)] if covered.exact else []),
-        ("approximated", [f"{', '.join(names)}: {what}" for what, names in covered.approximated.items()]),
-        ("not covered", list(covered.not_covered)),
-    ):
-        for i, item in enumerate(items):
-            yield Paragraph(f"{label + ':' if i == 0 else '':<14}{item}", "dim", 2, 14)
+    approximated = [f"{', '.join(names)}: {what}" for what, names in covered.approximated.items()]
+    yield from _listed("exact", [", ".join(covered.exact)] if covered.exact else [], "dim")
+    yield from _listed("approximated", approximated, "dim")
+    yield from _listed("not covered", covered.not_covered, "dim")
+
+
+def _listed(label: str, items: Sequence[str], role: str = "text") -> Iterator[Paragraph]:
+    """The label before the first of them."""
+    for i, item in enumerate(items):
+        yield Paragraph(f"{label + ':' if i == 0 else '':<14}{item}", role, 2, 14)
 
 
 def _count(number: int, noun: str) -> str:

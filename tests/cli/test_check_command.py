@@ -65,13 +65,22 @@ def test_strict_turns_what_nothing_guarantees_into_findings(command: Command, tm
     assert code == 1 and "unguaranteed in-flight-at-exit" in out and "1 unguaranteed (counted: strict)" in out
 
 
+def test_a_tensor_of_another_shape_than_its_view_is_told(command: Command, tmp_path: Path) -> None:
+    file = written(tmp_path, SCALE.replace("torch.randn(32, 64)", "torch.randn(64, 32)"))
+    shape = "x_ptr has shape [64, 32]; the kernel takes it as [32, 64]"
+    code, out, _ = command(file)
+    assert code == 0 and f"\n  tensors:      {shape}\n" in out
+    assert json.loads(command(file, "--json")[1])["disagreements"] == [shape, shape.replace("x_ptr", "y_ptr")]
+    assert "tensors:" not in command("v7", "--size", "64", "64", "64", "--layout", "nn")[1]
+
+
 def test_json_is_one_object_on_one_line(command: Command, scale: str) -> None:
     code, out, err = command(scale, "--schedule", "wait=false", "--json")
     record = json.loads(out)
     assert code == 1 and err == "" and out.count("\n") == 1
     assert list(record) == [
         *("kernel", "rung", "target", "schedule", "grid", "orders", "seed", "strict", "ok", "seconds", "findings"),
-        "coverage",
+        *("disagreements", "coverage"),
     ]
     assert record["findings"][0]["missing"] == "wait" and record["ok"] is False
 

@@ -18,7 +18,7 @@ from tilus.drivers import optimize_ir_module
 from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
 
 from blackwell_matmul import kernels
-from blackwell_matmul.compiler import Bundle, cache, compile
+from blackwell_matmul.compiler import Bundle, cache, compile, source
 from blackwell_matmul.compiler.source import DeviceSource, device_source, lower
 from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first, target
 from blackwell_matmul.frontend.bind import pointee
@@ -48,6 +48,7 @@ def rung_program(name: str) -> Program:
 def rung_bundle(name: str, **pins: int) -> Bundle:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(cache.CACHE_VARIABLE, CACHE_OF_THE_RUN)
+        patch.setattr(source, "lower", lowered)
         return compile(rung(name)(**pins), *matmul_arguments())
 
 

@@ -13,9 +13,9 @@ from blackwell_matmul.ops.operand_checks import in_forward_mode
 PLAIN_TYPES = (Tensor, Parameter)
 
 
-def is_direct(tensors: Iterable[Tensor | None]) -> bool:
-    """Plain tensors, no gradient, and nobody who listens to torch's operations; no tensor with its sign reversed, or of
-    zeros without memory, which torch writes out for an operation."""
+def is_direct(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -> bool:
+    """Plain dense tensors, no gradient, and nobody who listens to torch's operations; no tensor with its sign reversed,
+    or of zeros without memory, which torch writes out for an operation."""
     if torch.compiler.is_compiling() or in_forward_mode():
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
@@ -23,12 +23,10 @@ def is_direct(tensors: Iterable[Tensor | None]) -> bool:
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     recorded = torch.is_grad_enabled()
-    for each in tensors:
-        if each is None:
-            continue
+    for each in (*needed, *(other for other in optional if other is not None)):
         if type(each) not in PLAIN_TYPES or (recorded and each.requires_grad):
             return False
-        if each.is_neg() or each._is_zerotensor():
+        if each.is_neg() or each._is_zerotensor() or each.layout is not torch.strided or each.is_nested:
             return False
     return True
 

@@ -52,10 +52,10 @@ def grouped_matmul(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
-    check_tensors(x=x, w=w, offs=offs)
     check_simulate(simulate)
     if is_direct((x, w, offs)):
         return run(x, w, offs, simulate)
+    check_tensors(x=x, w=w, offs=offs)
     check_fakes((x, w, offs))
     check_derivatives("grouped_matmul", (x, w, offs))
     made: Tensor = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)

@@ -1,4 +1,4 @@
-"""When a call goes straight to its kernel: where nobody but the kernel has to know of it."""
+"""When a call does without torch's dispatch: where nobody but the kernel, and autograd, has to know of it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from blackwell_matmul.ops.operand_checks import in_forward_mode
 PLAIN_TYPES = (Tensor, Parameter)
 
 
-def is_direct(tensors: Iterable[Tensor | None]) -> bool:
-    """Plain tensors, no gradient, and nobody who listens to torch's operations; no tensor with its sign reversed, or of
-    zeros without memory, which torch writes out for an operation."""
+def is_plain(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -> bool:
+    """Plain dense tensors, and nobody who listens to torch's operations; no tensor with its sign reversed, or of zeros
+    without memory, which torch writes out for an operation."""
     if torch.compiler.is_compiling() or in_forward_mode():
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    recorded = torch.is_grad_enabled()
-    for each in tensors:
-        if each is None:
-            continue
-        if type(each) not in PLAIN_TYPES or (recorded and each.requires_grad):
+    for each in (*needed, *(other for other in optional if other is not None)):
+        if type(each) not in PLAIN_TYPES or each.layout is not torch.strided or each.is_nested:
             return False
         if each.is_neg() or each._is_zerotensor():
             return False

@@ -7,24 +7,17 @@ read where it is (`placing.py`).
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.ops.casting import autocast
-from blackwell_matmul.ops.direct import is_direct, wants_gradient
+from blackwell_matmul.ops.direct import is_plain, wants_gradient
+from blackwell_matmul.ops.eager import product
 from blackwell_matmul.ops.finished import ACTIVATED
-from blackwell_matmul.ops.launching import Tensors
-from blackwell_matmul.ops.library import run
 from blackwell_matmul.ops.operand_checks import (
     check_activation,
-    check_derivatives,
-    check_fakes,
     check_optional,
     check_out,
-    check_simulate,
     check_tensors,
     plain_number,
 )
@@ -35,15 +28,17 @@ def matmul(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
-    check_tensors(a=a, b=b)
+    plain = is_plain((a, b))
+    if not plain:
+        check_tensors(a=a, b=b)
     if a.dim() < 2 or b.dim() < 2:
         raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; both must have two dimensions or more.")
     if a.dim() == b.dim() == 2:
-        return _call(a, b, simulate=simulate)
+        return product(a, b, plain=plain, simulate=simulate)
     if b.dim() == 2:
-        return _call(a.flatten(0, -2), b, simulate=simulate).unflatten(0, a.shape[:-1])
+        return product(a.flatten(0, -2), b, plain=plain, simulate=simulate).unflatten(0, a.shape[:-1])
     batch = _broadcast(a, b)
-    made = _call(_flat(a, batch), _flat(b, batch), simulate=simulate)
+    made = product(_flat(a, batch), _flat(b, batch), plain=plain, simulate=simulate)
     return made.reshape(*batch, *made.shape[-2:])
 
 
@@ -79,8 +74,10 @@ def linear(
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
-    check_tensors(x=x, w=w)
-    check_optional(bias=bias, residual=residual)
+    plain = is_plain((x, w), (bias, residual))
+    if not plain:
+        check_tensors(x=x, w=w)
+        check_optional(bias=bias, residual=residual)
     if w.dim() != 2 or x.dim() < 1 or x.shape[-1] != w.shape[1]:
         raise InputError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; they must be (.., k) and (n, k).")
     check_activation(activation, w.shape[0])
@@ -90,8 +87,9 @@ def linear(
     late = activation != "none" and wants_gradient((x, w, bias, residual))
     inside = "none" if late else activation
     kept = None if residual is None else _rows(residual)
-    made = _call(
-        _rows(x), w.T, (bias, kept, None, None), activation=inside, beta=plain_number("beta", beta), simulate=simulate
+    factor = plain_number("beta", beta)
+    made = product(
+        _rows(x), w.T, (bias, kept, None, None), plain=plain, simulate=simulate, activation=inside, beta=factor
     )
     made = made if x.dim() == 2 else made.reshape(*outer, made.shape[-1])
     return ACTIVATED[activation](made) if late else made
@@ -104,19 +102,23 @@ def _rows(x: Tensor) -> Tensor:
 
 def bmm(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
     """a[batch, m, k] @ b[batch, k, n], as torch.bmm."""
-    check_tensors(a=a, b=b)
+    plain = is_plain((a, b))
+    if not plain:
+        check_tensors(a=a, b=b)
     if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0]:
         raise InputError(
             f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; bmm takes (batch, m, k) and (batch, k, n)."
         )
-    return _call(a, b, simulate=simulate)
+    return product(a, b, plain=plain, simulate=simulate)
 
 
 def baddbmm(
     residual: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: float = 1.0, simulate: bool = False
 ) -> Tensor:
     """beta * residual + alpha * (a[batch, m, k] @ b[batch, k, n]), as torch.baddbmm; residual is broadcast."""
-    check_tensors(residual=residual, a=a, b=b)
+    plain = is_plain((residual, a, b))
+    if not plain:
+        check_tensors(residual=residual, a=a, b=b)
     if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0]:
         raise InputError(
             f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; baddbmm takes (batch, m, k) and (batch, k, n)."
@@ -127,7 +129,7 @@ def baddbmm(
     except RuntimeError:
         raise InputError(f"residual has shape {tuple(residual.shape)}; it must broadcast to {shape}.") from None
     factors = {"beta": plain_number("beta", beta), "alpha": plain_number("alpha", alpha)}
-    return _call(a, b, (None, whole, None, None), simulate=simulate, **factors)
+    return product(a, b, (None, whole, None, None), plain=plain, simulate=simulate, **factors)
 
 
 def scaled_mm(
@@ -149,28 +151,10 @@ def scaled_mm(
 
     There are no gradients.
     """
-    check_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
-    check_optional(bias=bias)
+    plain = is_plain((a, b, scale_a, scale_b), (bias,))
+    if not plain:
+        check_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
+        check_optional(bias=bias)
     if out_dtype is not None:
         check_out(out_dtype)
-    return _call(a, b, (bias, None, scale_a, scale_b), out_dtype=out_dtype, simulate=simulate)
-
-
-# --- the call
-
-
-def _call(a: Tensor, b: Tensor, tensors: Tensors = (None,) * 4, *, simulate: bool, **rest: Any) -> Tensor:
-    """Straight to the kernel, or as torch's operation."""
-    check_simulate(simulate)
-    if torch._C._is_any_autocast_enabled() and tensors[2] is None:  # torch._scaled_mm is not cast, either
-        a, b, tensors = autocast(a, b, tensors)
-    if is_direct((a, b, *tensors)):
-        return run(a, b, tensors, simulate=simulate, **rest)
-    check_fakes((a, b, *tensors))
-    check_derivatives("matmul", (a, b, *tensors))
-    if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
-        from blackwell_matmul.ops.sharding import register
-
-        register()
-    made: Tensor = torch.ops.blackwell_matmul.matmul.default(a, b, *tensors, simulate=simulate, **rest)
-    return made
+    return product(a, b, (bias, None, scale_a, scale_b), plain=plain, simulate=simulate, out_dtype=out_dtype)

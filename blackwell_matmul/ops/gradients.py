@@ -26,14 +26,17 @@ def gradients(
     alpha: float = 1.0,
     beta: float = 1.0,
     simulate: bool = False,
+    matmul: Callable[..., Tensor] | None = None,
     **_: Any,
 ) -> tuple[Tensor | None, ...]:
-    """Of a, b, the bias and the residual; the scales have none. What an activation was applied to is computed once
-    more: who trains is better off without it in the kernel, as `linear` does."""
+    """Of a, b, the bias and the residual; the scales have none. matmul: multiplies; None: torch's operation.
+
+    What an activation was applied to is computed once more: who trains is better off without it in the kernel, as
+    `linear` does."""
     bias, residual, scale_a, _scale_b = tensors
     if scale_a is not None:
         raise UnsupportedError("A product with scales has no gradients; multiply 16-bit tensors where you train.")
-    matmul = torch.ops.blackwell_matmul.matmul
+    matmul = matmul or torch.ops.blackwell_matmul.matmul
     dz = grad.to(a.dtype)
     if activation != "none":
         z = matmul(a, b, bias, residual, alpha=alpha, beta=beta, simulate=simulate)
@@ -41,8 +44,8 @@ def gradients(
     multiply = functools.partial(matmul, alpha=alpha, simulate=simulate)
     of_a = _like(_laid_as(a, dz, b.mT, multiply), a) if needs[0] else None
     of_b = _of_b(dz, a, b, multiply) if needs[1] else None
-    of_bias = dz.flatten(0, -2).sum(0) if bias is not None and needs[2] else None
-    of_residual = dz * beta if residual is not None and needs[3] else None
+    of_bias = dz.flatten(0, -2).sum(0) if needs[2] else None
+    of_residual = (dz if beta == 1 else dz * beta) if needs[3] else None
     return of_a, of_b, of_bias, of_residual, None, None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,7 @@ from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.group_calls import why_no_rows
-from blackwell_matmul.ops.direct import is_direct
+from blackwell_matmul.ops.direct import is_plain, wants_gradient
 from blackwell_matmul.ops.launching import Copy, Launches, gpu_of, kind_of
 from blackwell_matmul.ops.library import setup_context
 from blackwell_matmul.ops.operand_checks import (
@@ -52,14 +53,36 @@ def grouped_matmul(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
-    check_tensors(x=x, w=w, offs=offs)
     check_simulate(simulate)
-    if is_direct((x, w, offs)):
-        return run(x, w, offs, simulate)
+    if is_plain((x, w, offs)):
+        return _plain(x, w, offs, simulate=simulate)
+    check_tensors(x=x, w=w, offs=offs)
     check_fakes((x, w, offs))
     check_derivatives("grouped_matmul", (x, w, offs))
     made: Tensor = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)
     return made
+
+
+def _plain(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool) -> Tensor:
+    """Without torch's dispatch, as `eager.product` has it."""
+    if not wants_gradient((x, w)):
+        return run(x, w, offs, simulate)
+    made: Tensor = ProductOfGroups.apply(x, w, offs, simulate)
+    return made
+
+
+class ProductOfGroups(torch.autograd.Function):
+    """`grouped_matmul`, called eagerly."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, offs: Tensor, simulate: bool) -> Tensor:
+        ctx.rest = {"simulate": simulate}
+        ctx.save_for_backward(x, w, offs)
+        return run(x, w, offs, simulate)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *_gradients(ctx, grad, grouped_matmul), None
 
 
 def _check_ends(offs: Tensor, rows: int) -> None:
@@ -161,9 +184,13 @@ def _fake(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tens
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    return _gradients(ctx, grad, torch.ops.blackwell_matmul.grouped_matmul)
+
+
+def _gradients(ctx: Any, grad: Tensor, operation: Callable[..., Tensor]) -> tuple[Tensor | None, ...]:
     """Of a product the gradient of w is one of sums, and of sums that of x and of w are products."""
     x, w, offs = ctx.saved_tensors
-    multiply = functools.partial(torch.ops.blackwell_matmul.grouped_matmul, **ctx.rest)
+    multiply = functools.partial(operation, **ctx.rest)
     of_x = of_w = None
     if ctx.needs_input_grad[0]:
         of_x = multiply(grad, w.mT, offs) if w.dim() == 3 else multiply(w, grad.mT, offs).mT

@@ -30,6 +30,9 @@ Copy = Callable[[Tensor], Tensor]
 Tensors = Sequence[Tensor | None]
 """Bias, residual, scale_a and scale_b; None: there is no such."""
 
+ALONE: Tensors = (None,) * 4
+"""A product without any of them."""
+
 
 KEPT_LAUNCHES = 8192
 _launches: Recent[tuple[object, ...], Prepared] = Recent(KEPT_LAUNCHES)

@@ -119,7 +119,8 @@ def setup_context(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: Any, o
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     a, b, *tensors = ctx.saved_tensors
-    return gradients(grad, a, b, tensors, ctx.needs_input_grad, **ctx.rest)
+    needs = (*ctx.needs_input_grad, *[False] * len(TENSORS))  # tensors that were left out are not in it
+    return gradients(grad, a, b, tensors, needs, **ctx.rest)
 
 
 _library.impl("matmul", _eager, "CompositeExplicitAutograd")

@@ -31,7 +31,7 @@ def check_optional(**tensors: object) -> None:
 def _check_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
-    if value.is_nested or value.layout is not torch.strided:
+    if value.layout is not torch.strided or value.is_nested:
         kind = "is nested" if value.is_nested else f"has layout {value.layout}"
         raise InputError(f"{name} {kind}; it must be a dense tensor.")
 
@@ -107,6 +107,8 @@ def _check_scales(given: Mapping[str, Tensor], of_c: tuple[int, ...]) -> None:
 
 
 def check_activation(activation: object, columns: int) -> None:
+    if type(activation) is str and activation == "none":
+        return
     if plain_text(activation) not in ACTIVATIONS:
         raise InputError(f"activation is {shown(activation)}; it must be one of {', '.join(ACTIVATIONS)}.")
     if activation == "swiglu" and columns % 2:
@@ -155,6 +157,8 @@ def check_simulate(value: object) -> None:
 
 
 def plain_number(name: str, value: object) -> float:
+    if type(value) is float:
+        return value
     found = number(value)
     if found is None:
         raise InputError(f"{name} is {shown(value)}; it must be a number.")

@@ -15,13 +15,10 @@ from torch import Tensor
 
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.ops.exchanges import gather_and_consume, produce_and_scatter
-from blackwell_matmul.ops.launching import Tensors, gpu_of
+from blackwell_matmul.ops.launching import ALONE, gpu_of
 from blackwell_matmul.ops.library import checked, run
 from blackwell_matmul.ops.operand_checks import check_tensors
 from blackwell_matmul.validation import integer, plain_text, shown
-
-ALONE: Tensors = (None,) * 4
-"""A product without bias, residual and scales."""
 
 REDUCTIONS = ("sum", "avg")
 

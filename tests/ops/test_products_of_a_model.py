@@ -4,7 +4,17 @@ import pytest
 import torch
 from torch.nn import functional
 
-from blackwell_matmul import InputError, UnsupportedError, baddbmm, bmm, copies, linear, matmul, scaled_mm
+from blackwell_matmul import (
+    InputError,
+    UnsupportedError,
+    baddbmm,
+    bmm,
+    copies,
+    grouped_matmul,
+    linear,
+    matmul,
+    scaled_mm,
+)
 from blackwell_matmul.ops.finished import ACTIVATED
 
 HALVES = [torch.float16, torch.bfloat16]
@@ -131,6 +141,22 @@ def test_scaled_mm_of_two_types(types, rowwise):
     assert len(said) == 2 and "(512 bytes): the other one has another type of 8 bits" in said[0]
     with pytest.raises(InputError, match="both must be alike"):
         matmul(a.half(), w.T.bfloat16(), simulate=True)
+
+
+@pytest.mark.parametrize("absent", [None, "x", torch.eye(4).to_sparse(), torch.nested.nested_tensor([torch.ones(2)])])
+def test_what_is_no_dense_tensor_gets_one_sentence_also_without_gradients(absent):
+    whole, one = torch.eye(4).half(), torch.ones(())
+    offs = torch.tensor([4], dtype=torch.int32)
+    for call, name in (
+        (lambda: matmul(absent, whole), "a"),
+        (lambda: linear(whole, absent), "w"),
+        (lambda: bmm(whole[None], absent), "b"),
+        (lambda: baddbmm(absent, whole[None], whole[None]), "residual"),
+        (lambda: scaled_mm(whole.to(torch.float8_e5m2), whole.to(torch.float8_e5m2), one, absent), "scale_b"),
+        (lambda: grouped_matmul(whole, absent, offs), "w"),
+    ):
+        with torch.no_grad(), pytest.raises(InputError, match=f"^{name} .*; it must be a (dense )?tensor"):
+            call()
 
 
 def test_what_beta_leaves_out_may_be_anything():

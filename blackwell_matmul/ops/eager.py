@@ -1,0 +1,73 @@
+"""The way of a product to its kernel: straight, by autograd alone, or as torch's operation.
+
+torch's way from an operation of a library to its kernel and back takes some 100 us of CPU, longer than many a kernel.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blackwell_matmul.ops.casting import autocast
+from blackwell_matmul.ops.direct import is_plain, wants_gradient
+from blackwell_matmul.ops.gradients import gradients
+from blackwell_matmul.ops.launching import ALONE, Tensors
+from blackwell_matmul.ops.library import run
+from blackwell_matmul.ops.operand_checks import check_derivatives, check_fakes, check_simulate
+
+
+def product(a: Tensor, b: Tensor, tensors: Tensors = ALONE, *, plain: bool, simulate: bool, **rest: Any) -> Tensor:
+    """As `library.run`, with gradients. plain: `is_plain` of what these are views of."""
+    check_simulate(simulate)
+    if torch._C._is_any_autocast_enabled() and tensors[2] is None:  # torch._scaled_mm is not cast, either
+        a, b, tensors = autocast(a, b, tensors)
+    if plain and not wants_gradient((a, b, *tensors)):
+        return run(a, b, tensors, simulate=simulate, **rest)
+    if plain and tensors[2] is None:
+        made: Tensor = ProductOfTwo.apply(a, b, *tensors[:2], {"simulate": simulate, **rest})
+        return made
+    return _operation(a, b, tensors, simulate=simulate, **rest)
+
+
+def _operation(a: Tensor, b: Tensor, tensors: Tensors, **rest: Any) -> Tensor:
+    """Torch's, of which everybody hears who listens."""
+    check_fakes((a, b, *tensors))
+    check_derivatives("matmul", (a, b, *tensors))
+    if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
+        from blackwell_matmul.ops.sharding import register
+
+        register()
+    made: Tensor = torch.ops.blackwell_matmul.matmul.default(a, b, *tensors, **rest)
+    return made
+
+
+class ProductOfTwo(torch.autograd.Function):
+    """Of a, b, a bias and a residual, called eagerly. The last two are kept where an activation follows them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, rest: dict[str, Any]
+    ) -> Tensor:
+        ctx.rest = rest
+        kept = (None, None) if rest.get("activation", "none") == "none" else (bias, residual)
+        ctx.save_for_backward(a, b, *kept)
+        return run(a, b, (bias, residual, None, None), **rest)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        a, b, bias, residual = ctx.saved_tensors
+        tensors = (bias, residual, None, None)
+        of_a, of_b, of_bias, of_residual, *_ = gradients(
+            grad, a, b, tensors, ctx.needs_input_grad, matmul=_product_again, **ctx.rest
+        )
+        return of_a, of_b, of_bias, of_residual, None
+
+
+def _product_again(
+    a: Tensor, b: Tensor, bias: Tensor | None = None, residual: Tensor | None = None, **rest: Any
+) -> Tensor:
+    """Of a gradient, which may have gradients in turn."""
+    tensors = (bias, residual, None, None)
+    return product(a, b, tensors, plain=is_plain((a, b), (bias, residual)), **rest)

@@ -38,9 +38,16 @@ def order_of(wanted: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...] 
     return tuple(map(dims.index, wanted)) if sorted(wanted) == sorted(dims) else None
 
 
+@functools.cache
+def ranks(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The place of each among them."""
+    return tuple(map(sorted(axes).index, axes))
+
+
 class Patch:
-    """A rectangle of constant memory: the spans of each dimension of `image`, seen in the order of `axes`. alone: it is
-    not put together with its neighbours, and its product is rounded by itself."""
+    """A rectangle of constant memory: the spans of each dimension of `image`, seen in the order of `axes`; of a
+    dimension that is not among these it has one place. alone: it is not put together with its neighbours, and its
+    product is rounded by itself."""
 
     __slots__ = ("alone", "axes", "image", "spans")
 
@@ -48,8 +55,9 @@ class Patch:
         self.image, self.spans, self.axes, self.alone = image, spans, axes, alone
 
     def values(self) -> np.ndarray:
-        part = self.image[tuple([slice(lo, hi) for lo, hi in self.spans])]
-        return part.transpose(self.axes)
+        spans = enumerate(self.spans)
+        part = self.image[tuple([slice(lo, hi) if dim in self.axes else lo for dim, (lo, hi) in spans])]
+        return part.transpose(ranks(self.axes))
 
     def moved(self, distance: tuple[int, ...]) -> Patch:
         """The rectangle that lies so far from this one."""

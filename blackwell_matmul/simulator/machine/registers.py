@@ -136,8 +136,11 @@ class WarpLayout:
             split, axes = self._strided
             block = tile[tuple(slice(lo, hi) for lo, hi in self.box)]
             return np.array(block.reshape(split).transpose(axes), order="C").reshape(WARP, self.local_size)
+        held = tile.reshape(-1).take(self.flat) if tile.flags.c_contiguous else tile[self.coords]
+        if self.lanes == WARP:
+            return held
         out = np.zeros((WARP, self.local_size), tile.dtype)
-        out[self.lane : self.lane + self.lanes] = tile[self.coords]
+        out[self.lane : self.lane + self.lanes] = held
         return out
 
     def store(self, tile: np.ndarray, registers: np.ndarray) -> None:
@@ -155,29 +158,36 @@ class WarpLayout:
         active = registers[self.lane : self.lane + self.lanes]
         out[self.coords] = active if self.coords else active[0, 0]
 
-    def block(self, box: Sequence[tuple[int, int]]) -> Gather:
-        """Gives a rectangle of the tile from the warp's registers, with a value for what the warp does not hold."""
+    @functools.cached_property
+    def lines(self) -> tuple[np.ndarray, ...]:
+        """Of each dimension, the indices at which the warp holds something."""
+        return tuple(map(np.unique, self.coords))
+
+    def block(self, lines: Sequence[np.ndarray]) -> Gather:
+        """Gives the elements at these indices of each dimension from the warp's registers, with a value for what the
+        warp does not hold."""
         slots = np.full(self.shape, -1)
         self.place(np.arange(WARP * self.local_size).reshape(WARP, -1), slots)
-        slots = slots[tuple(slice(lo, hi) for lo, hi in box)].copy()
+        slots = slots[np.ix_(*lines)]
         missing = slots < 0
         if not missing.any():
-            return lambda registers, value: registers.reshape(-1)[slots]
-        return lambda registers, value: np.where(missing, registers.dtype.type(value), registers.reshape(-1)[slots])
+            return lambda registers, value: registers.take(slots)
+        return lambda registers, value: np.where(missing, registers.dtype.type(value), registers.take(slots))
 
     def registers(self, block: np.ndarray) -> np.ndarray:
-        """`load` of a tile of which the warp's box is given alone."""
+        """`load` of a tile of which what is at the warp's `lines` is given alone."""
+        held = block.reshape(-1).take(self._on_lines)
         if self.lanes == WARP:
-            return block.reshape(-1)[self._in_box]
+            return held
         out = np.zeros((WARP, self.local_size), block.dtype)
-        out[self.lane : self.lane + self.lanes] = block.reshape(-1)[self._in_box]
+        out[self.lane : self.lane + self.lanes] = held
         return out
 
     @functools.cached_property
-    def _in_box(self) -> np.ndarray:
-        """Which element of the box, in row-major order, each register holds."""
-        inside = tuple(c - lo for c, (lo, _) in zip(self.coords, self.box, strict=True))
-        return np.ravel_multi_index(inside, tuple(hi - lo for lo, hi in self.box))
+    def _on_lines(self) -> np.ndarray:
+        """Which element of its lines, in row-major order, each register holds."""
+        inside = tuple(map(np.searchsorted, self.lines, self.coords))
+        return np.ravel_multi_index(inside, tuple(map(len, self.lines)))
 
 
 def _merge(extents: Sequence[int], axes: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -80,8 +80,9 @@ def copy_async(inst: Any, context: LoweringContext) -> Any:
 
 
 @functools.cache
-def _axes(rank: int) -> tuple[int, ...]:
-    return tuple(range(rank))
+def _axes(extents: tuple[int, ...]) -> tuple[int, ...]:
+    """The dimensions that a tile has."""
+    return tuple(dim for dim, extent in enumerate(extents) if extent)
 
 
 def copy_in(target: View, region: Region, box: Any, source: GlobalView, place: Placement, item: Any) -> bool:
@@ -103,9 +104,9 @@ def copy_in(target: View, region: Region, box: Any, source: GlobalView, place: P
 
 def _patch(source: GlobalView, place: Placement) -> Patch | None:
     """The tile as a rectangle of memory that is constant and was converted once; None when it is not one."""
-    if source.image is None or 0 in place.extents:
+    if source.image is None:
         return None
-    return Patch(source.image, place.box, _axes(len(place.box)))
+    return Patch(source.image, place.box, _axes(tuple(place.extents)))
 
 
 def read_source(warp: Warp, regions: dict[str, Region], source: GlobalView, place: Placement) -> None:

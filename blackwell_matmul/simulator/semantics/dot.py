@@ -57,8 +57,9 @@ def dot(inst: Any, context: LoweringContext) -> Any:
 
 def _held(left: WarpLayout, right: WarpLayout, acc: WarpLayout, out: WarpLayout) -> Sequence[Gather]:
     """From a warp's registers, the rows of a, the columns of b and the part of c that its part of d takes."""
-    m, n = out.box
-    return left.block((m, (0, left.shape[1]))), right.block(((0, right.shape[0]), n)), acc.block((m, n))
+    rows, columns = out.lines
+    k = np.arange(left.shape[1])
+    return left.block((rows, k)), right.block((k, columns)), acc.block((rows, columns))
 
 
 def _columns(inst: Any) -> list[slice | np.ndarray]:

@@ -14,7 +14,7 @@ from tensor_core_scripts import Product
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.simulator.machine import global_memory
 from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage, TensorStorage, tiling
-from blackwell_matmul.simulator.machine.memory import View
+from blackwell_matmul.simulator.machine.memory import Box, View
 from blackwell_matmul.simulator.order.across_ctas import tiles
 from blackwell_matmul.simulator.types import element_by_name
 
@@ -27,7 +27,7 @@ def numbers(rows: int, columns: int, seed: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).integers(-4, 5, (rows, columns))).half()
 
 
-@pytest.mark.parametrize("name", ["v0", "v1", "v2"])
+@pytest.mark.parametrize("name", ["v0", "v1", "v2", "v7", "h8"])
 @pytest.mark.parametrize(("m", "n", "k"), [(256, 256, 192), (129, 136, 200)])
 def test_a_rung_computes_the_same(name: str, m: int, n: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = numbers(m, k, 0), numbers(n, k, 1)
@@ -36,11 +36,11 @@ def test_a_rung_computes_the_same(name: str, m: int, n: int, k: int, monkeypatch
         monkeypatch.setattr(global_memory, "IMAGE_PAYS_ELEMENTS", pays)
         for order in ORDERS:
             c = torch.full((m, n), float("nan"), dtype=torch.float16)
-            run = run_in(order, rung(name), m, n, k, a, b, c)
+            run = run_in(order, rung(name), m, n, k, a, b, c, target=rung(name).target)
             assert not run.findings and torch.equal(c, want), (pays, order)
 
 
-@pytest.mark.parametrize("name", ["v0", "v1", "v2"])
+@pytest.mark.parametrize("name", ["v0", "v1", "v2", "v7", "h8"])
 def test_each_order_gives_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(global_memory, "IMAGE_PAYS_ELEMENTS", ALWAYS)
     m, n, k = 256, 200, 328
@@ -49,7 +49,7 @@ def test_each_order_gives_the_same_bits(name: str, monkeypatch: pytest.MonkeyPat
     results = []
     for order in ORDERS:
         results.append(torch.full((m, n), float("nan"), dtype=torch.float16))
-        run_in(order, rung(name), m, n, k, a, b, results[-1])
+        run_in(order, rung(name), m, n, k, a, b, results[-1], target=rung(name).target)
     assert all(torch.equal(c, results[0]) for c in results)
 
 
@@ -85,10 +85,16 @@ def views(storage: SharedStorage) -> list[View]:
     return [*stages, *quarters, *odd, *halves, stages[0].permute((1, 0)), stages[1].reshape((4, 16))]
 
 
+def some_patch(images: np.ndarray, spans: Box, which: int) -> Patch:
+    """Of one of two images, of which the first is also seen by itself."""
+    batch = which % 2
+    return Patch(images[0], spans, (0, 1)) if which == 2 else Patch(images, ((batch, batch + 1), *spans), (1, 2))
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_histories(seed: int) -> None:
     random = np.random.default_rng(seed)
-    image = random.integers(-4, 5, (32, 64)).astype(np.float32)
+    images = random.integers(-4, 5, (2, 32, 64)).astype(np.float32)
     storage = SharedStorage("s", HALF, np.zeros((2, 8, 8), np.float32))
     memory = TensorStorage(FLOAT, np.zeros((16, 16), np.float32))
     plain, cells = np.zeros((2, 8, 8), np.float32), np.zeros((16, 16), np.float32)
@@ -100,7 +106,7 @@ def test_histories(seed: int) -> None:
         if action == "hold" and view.index is None:
             rows, columns = (int(random.integers(2)) * 8, int(random.integers(6)) * 8)
             spans = ((rows, rows + view.shape[0]), (columns, columns + view.shape[1]))
-            patch = Patch(image, spans, (0, 1))
+            patch = some_patch(images, spans, int(random.integers(3)))
             storage.hold(view.region(box).box, view, box, patch)
             data[...] = patch.values()
         elif action == "write":
@@ -146,6 +152,19 @@ def test_neighbours_become_one_product() -> None:
         assert len(memory.products) == 1 and not memory.data.any()
     memory.flush(box)
     np.testing.assert_array_equal(memory.data, image[:8] @ image[8:].T)
+
+
+def test_a_tile_of_one_of_several_matrices() -> None:
+    images = np.random.default_rng(0).integers(-4, 5, (2, 16, 64)).astype(np.float32)
+    first, other = (Patch(images, ((batch, batch + 1), (0, 8), (0, 32)), (1, 2)) for batch in (0, 1))
+    beside = Patch(images, ((1, 2), (0, 8), (32, 64)), (1, 2))
+    np.testing.assert_array_equal(other.values(), images[1, :8, :32])
+    np.testing.assert_array_equal(other.seen((1, 0)).values(), images[1, :8, :32].T)
+    np.testing.assert_array_equal(first.moved((1, 8, 16)).values(), images[1, 8:, 16:48])
+    np.testing.assert_array_equal(other.part([(2, 4), (8, 24)]).values(), images[1, 2:4, 8:24])
+    whole = other.then(beside, 1)
+    assert first.then(beside, 1) is None and whole is not None
+    np.testing.assert_array_equal(whole.values(), images[1, :8])
 
 
 def test_pieces_of_a_tile() -> None:

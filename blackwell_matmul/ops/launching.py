@@ -21,6 +21,7 @@ from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
+from blackwell_matmul.runtime.load import Loaded
 from blackwell_matmul.runtime.recent import Recent
 from blackwell_matmul.runtime.script_calls import ScriptCalls
 
@@ -40,26 +41,34 @@ _launches: Recent[tuple[object, ...], Prepared] = Recent(KEPT_LAUNCHES)
 
 
 class Launches:
-    """One kernel on tensors of one kind each, of which only the addresses change: what was packed for some is found
-    again by them. device: the index of a GPU, or below 0, where the kernel is simulated.
+    """One kernel on tensors of one kind each, of which only the addresses change, and a C that is new: the first ones
+    are checked, and what was packed for some is found again by them. device: the index of a GPU, or below 0, where the
+    kernel is simulated.
     """
 
     def __init__(self, kernel: Any, device: int) -> None:
         self._kernel, self._device = kernel, device
-        self._prepare = ScriptCalls(kernel).prepare if device >= 0 else None
+        self._calls = ScriptCalls(kernel) if device >= 0 else None
+        self._code: tuple[Loaded, tuple[int, ...]] | None = None
 
     def __call__(self, tensors: Iterable[Tensor], arguments: Callable[[], Sequence[object]]) -> None:
         """arguments: makes those of the kernel's call, where it needs more of the tensors than their addresses."""
-        if self._prepare is None:
+        if self._calls is None:
             self._kernel(*arguments())
             return
         stream = torch_cuda.current_stream(self._device)
         key = (self, stream, *[each.data_ptr() for each in tensors])
         found = _launches.get(key)
         if found is None:
-            found = self._prepare(arguments(), self._device, stream)
+            found = self._packed(self._calls, arguments(), stream)
             _launches.put(key, found)
         found()
+
+    def _packed(self, calls: ScriptCalls, arguments: Sequence[object], stream: int) -> Prepared:
+        if self._code is None:
+            self._code = calls.code(arguments, self._device)
+        loaded, places = self._code
+        return loaded.prepare([arguments[place] for place in places], self._device, stream)
 
 
 @dataclass(frozen=True, eq=False)

@@ -55,13 +55,13 @@ class ScriptCalls:
 
     def prepare(self, arguments: Sequence[object], device: int, stream: int) -> Prepared:
         """The launch for all arguments of a call, in order, checked and packed."""
-        if self._check is not None:
-            self._check(*arguments)
-        loaded, places = self._choose(arguments, device)
+        loaded, places = self.code(arguments, device)
         return loaded.prepare([arguments[place] for place in places], device, stream)
 
-    def _choose(self, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
-        """The compiled kernel for arguments of this kind, and which of them it takes."""
+    def code(self, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
+        """The compiled kernel for all arguments of a call, which are checked, and which of them it takes."""
+        if self._check is not None:
+            self._check(*arguments)
         key = _kind(arguments, device)
         found = None if key is None else self._chosen.get(key)
         if found is None:

@@ -233,31 +233,33 @@ def test_matmul_reaches_the_gpu(b200, compiled, on_gpu):
 
 
 def test_a_product_is_packed_once_for_each_set_of_addresses(b200, compiled, on_gpu):
-    """And the kernel has null in the places of what the call is without."""
+    """Tensors of one kind are checked once. And the kernel has null in the places of what the call is without."""
     from blackwell_matmul.ops.launching import planned
 
     a, w = on_gpu(torch.zeros(64, 128, dtype=torch.float16)), on_gpu(torch.zeros(256, 128, dtype=torch.float16))
     biases = [on_gpu(torch.zeros(256, dtype=torch.float16)) for _ in range(2)]
     plan = planned(a, w.T, (biases[0], None, None, None), gpus.GPUS["B200"], torch.float16, "none", 1.0, 1.0)
-    packed, prepare = [], plan.launches._prepare
+    packed, pack, checked = [], plan.launches._packed, []
 
-    def counted(arguments, device, stream):
-        packed.append((arguments, device, stream))
-        return prepare(arguments, device, stream)
+    def counted(calls, arguments, stream):
+        packed.append((arguments, stream))
+        return pack(calls, arguments, stream)
 
-    plan.launches._prepare = counted
+    plan.launches._packed = counted
+    check = plan.launches._calls._check
+    plan.launches._calls._check = lambda *arguments: checked.append(arguments) or check(*arguments)
     kept = [plan(a, w.T, (bias, None, None, None)) for bias in biases]
     places = {c.data_ptr() for c in kept}
     del kept[0]
     for _ in range(8):
         places.add(plan(a, w.T, (biases[0], None, None, None)).data_ptr())
     assert len(b200.calls("cuLaunchKernelEx")) == 10
-    seen = [(arguments[5].data_ptr(), arguments[6].data_ptr()) for arguments, _, _ in packed]
-    assert len(seen) == len(set(seen)) and {c for c, _ in seen} == places
-    for arguments, device, stream in packed:
+    seen = [(arguments[5].data_ptr(), arguments[6].data_ptr()) for arguments, _ in packed]
+    assert len(seen) == len(set(seen)) > len(checked) == 1 and {c for c, _ in seen} == places
+    for arguments, stream in packed:
         assert arguments[:3] == (64, 256, 128) and arguments[7:] == (0, 0, 0, 1)
         assert arguments[3] is a and arguments[4].data_ptr() == w.data_ptr() and arguments[4].shape == (256, 128)
-        assert (device, stream) == (0, 0x51)
+        assert stream == 0x51
 
 
 def test_grouped_products_reach_the_gpu(b200, compiled, on_gpu):

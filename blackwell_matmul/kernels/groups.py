@@ -12,7 +12,6 @@ from blackwell_matmul.form import Form
 from blackwell_matmul.kernels.group_calls import (
     check_knobs,
     check_product,
-    check_shares,
     check_sums,
     chosen,
     form_of_product,
@@ -58,9 +57,7 @@ class GroupedScript(MatmulScript):
             raise InputError(reason)
         form, rows, columns = cls.form_and_extents(*args)
         told = {"dtype": cls.type_named(DTYPE_OF_TORCH[str(args[4].dtype)]), "form": form}
-        knobs = {**chosen(cls.sizes, gpu, rows, columns), **pins}
-        check_shares(form, knobs)
-        return {**knobs, **told}
+        return {**chosen(cls.sizes, gpu, rows, columns), **pins, **told}
 
     def take_form(self, form: Form):
         """Of `__init__`: what the methods here use."""

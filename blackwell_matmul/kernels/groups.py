@@ -166,9 +166,11 @@ class GroupSumsScript(GroupedScript):
         """Zeros in all rows of a tile but the first `left`, eight rows at a time: then a swizzle begins anew."""
         rows, columns = s_tile.shape
         s_eights = self.reshape_shared(s_tile, [rows // 8, 8, columns])
-        for eight in range(left // 8, rows // 8, 1):
-            kept: int32 = left - eight * 8
-            r_rows = self.load_shared(s_eights[eight])
+        r_zeros = self.register_tensor(dtype=self.dtype, shape=[8, columns], init=0.0)
+        kept: int32 = left % 8
+        if kept > 0:
+            r_rows = self.load_shared(s_eights[left // 8])
             r_kept = self.register_tensor(dtype=boolean, shape=[8, 1], init=lambda row, column: row < kept)
-            r_zero = self.register_tensor(dtype=self.dtype, shape=[1, 1], init=0.0)
-            self.store_shared(s_eights[eight], self.where(r_kept, r_rows, r_zero))
+            self.store_shared(s_eights[left // 8], self.where(r_kept, r_rows, r_zeros))
+        for eight in range((left + 7) // 8, rows // 8, 1):
+            self.store_shared(s_eights[eight], r_zeros)

@@ -24,9 +24,7 @@ from blackwell_matmul.kernels.hopper.grouped import HopperGroupedMatmul
 
 SCHEDULES: Mapping[str, Mapping[str, int]] = {
     "chosen": {},
-    "pairs": {"cluster_m": 2},
     "128 columns": {"block_n": 128},
-    "128 columns, pairs": {"block_n": 128, "cluster_m": 2},
     "64 rows": {"block_m": 64},
     "3 stages": {"stages": 3},
     "128 CTAs": {"sm_count": 128},

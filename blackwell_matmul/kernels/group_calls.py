@@ -21,12 +21,9 @@ from blackwell_matmul.kernels.matmul import (
     check_same,
 )
 from blackwell_matmul.problem import INT32_MAX, positive
-from blackwell_matmul.scheduling.rules import SPAN_BYTES
 from blackwell_matmul.validation import integer, shown
 
 MOST_SMS = 2**16
-SPAN = SPAN_BYTES // 2
-"""In elements of 16 bits."""
 
 Sizes = Mapping[str, tuple[int, ...]]
 """What a schedule can be made of, by knob, smallest first; shared memory holds the largest of all."""
@@ -125,22 +122,11 @@ def check_knobs(sizes: Sizes, pins: Mapping[str, object]) -> None:
         raise InputError(f"sm_count is {shown(pins['sm_count'])}; it must be an integer from 1 to {MOST_SMS}.")
 
 
-def check_shares(form: Form, knobs: Mapping[str, Any]) -> None:
-    """Of w, where CTAs share it: one that is contiguous along n lies in shared memory in spans of 64 columns."""
-    columns = knobs["block_n"] // knobs.get("cluster_m", 1)
-    if form.b_major == "n" and columns % SPAN:
-        raise InputError(
-            f"block_n is {knobs['block_n']}: w is contiguous along n, in spans of {SPAN}, and each of "
-            f"{knobs['cluster_m']} CTAs loads {columns} columns; block_n={SPAN * knobs['cluster_m']} works."
-        )
-
-
 def chosen(sizes: Sizes, gpu: Gpu, rows: int, columns: int) -> dict[str, int]:
-    """The largest tiles, or smaller ones that hold as many rows or columns; CTAs that share none."""
+    """The largest tiles, or smaller ones that hold as many rows or columns."""
     largest = {name: values[-1] for name, values in sizes.items()}
     extents = {"block_m": rows, "block_n": columns}
     fit = {
         name: min((size for size in sizes[name] if size >= extents[name]), default=largest[name]) for name in extents
     }
-    alone = {"cluster_m": 1} if "cluster_m" in sizes else {}
-    return {**largest, **fit, **alone, "sm_count": gpu.sm_count}
+    return {**largest, **fit, "sm_count": gpu.sm_count}

@@ -12,7 +12,6 @@ from blackwell_matmul.form import Form
 from blackwell_matmul.kernels.group_calls import (
     check_knobs,
     check_product,
-    check_shares,
     check_sums,
     chosen,
     form_of_product,
@@ -58,9 +57,7 @@ class GroupedScript(MatmulScript):
             raise InputError(reason)
         form, rows, columns = cls.form_and_extents(*args)
         told = {"dtype": cls.type_named(DTYPE_OF_TORCH[str(args[4].dtype)]), "form": form}
-        knobs = {**chosen(cls.sizes, gpu, rows, columns), **pins}
-        check_shares(form, knobs)
-        return {**knobs, **told}
+        return {**chosen(cls.sizes, gpu, rows, columns), **pins, **told}
 
     def take_form(self, form: Form):
         """Of `__init__`: what the methods here use."""
@@ -169,9 +166,11 @@ class GroupSumsScript(GroupedScript):
         """Zeros in all rows of a tile but the first `left`, eight rows at a time: then a swizzle begins anew."""
         rows, columns = s_tile.shape
         s_eights = self.reshape_shared(s_tile, [rows // 8, 8, columns])
-        for eight in range(left // 8, rows // 8, 1):
-            kept: int32 = left - eight * 8
-            r_rows = self.load_shared(s_eights[eight])
+        r_zeros = self.register_tensor(dtype=self.dtype, shape=[8, columns], init=0.0)
+        kept: int32 = left % 8
+        if kept > 0:
+            r_rows = self.load_shared(s_eights[left // 8])
             r_kept = self.register_tensor(dtype=boolean, shape=[8, 1], init=lambda row, column: row < kept)
-            r_zero = self.register_tensor(dtype=self.dtype, shape=[1, 1], init=0.0)
-            self.store_shared(s_eights[eight], self.where(r_kept, r_rows, r_zero))
+            self.store_shared(s_eights[left // 8], self.where(r_kept, r_rows, r_zeros))
+        for eight in range((left + 7) // 8, rows // 8, 1):
+            self.store_shared(s_eights[eight], r_zeros)

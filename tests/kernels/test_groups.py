@@ -30,8 +30,8 @@ FEW = {"sm_count": 3, "block_n": 64, "stages": 2}
 HOPPERS = {
     "alone": {},
     "two warpgroups": {"block_m": 128},
-    "pairs": {"sm_count": 4, "block_n": 128, "cluster_m": 2},
-    "pairs of two": {"sm_count": 4, "block_m": 128, "block_n": 128, "cluster_m": 2},
+    "128 columns": {"block_n": 128},
+    "three stages": {"block_m": 128, "block_n": 128, "stages": 3},
 }
 """Schedules of HopperGroupedMatmul, beside `FEW`."""
 
@@ -111,12 +111,6 @@ def test_every_schedule_of_hopper(pins, w_rows, ends):
     report = check(HopperGroupedMatmul(**{**FEW, **pins}), *args, orders=2, strict=True)
     assert report.ok, report
     assert_as_good(args[-1], exact, torchs)
-
-
-def test_columns_that_two_ctas_cannot_share_are_refused():
-    args, _, _ = of_product(ENDS["ragged"])
-    with pytest.raises(InputError, match="block_n is 64: w is contiguous along n, in spans of 64, and each of 2 CTAs"):
-        simulate(HopperGroupedMatmul(block_n=64, cluster_m=2), *args)
 
 
 @pytest.mark.parametrize("kernel", PRODUCTS)

@@ -1,11 +1,11 @@
 """A product for each group of rows, as the experts of a mixture multiply: one launch, however the rows are divided.
 
-From V6: CTAs that stay, in clusters that share the columns of w; one warp that loads, warpgroups that multiply. A tile
-belongs to one group: it begins at any row of it, as TMA can, and what it has beyond the group's end is computed and not
-stored. TMA stores the strips of a warpgroup whose rows are all the group's; the others are stored from registers.
+From V5: CTAs that stay, one warp that loads, warpgroups that multiply. A tile belongs to one group: it begins at any
+row of it, as TMA can, and what it has beyond the group's end is computed and not stored. TMA stores the strips of a
+warpgroup whose rows are all the group's; the others are stored from registers.
 """
 
-from tilus import DataType, RegisterTensor, float32, int32, uint16, void_p
+from tilus import DataType, RegisterTensor, float32, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.form import Form
@@ -24,7 +24,6 @@ class HopperGroupedMatmul(GroupedScript):
     mma = "wgmma"
     sizes = {
         "block_m": (64, 128), "block_n": (64, 128, 256), "block_k": (64,), "e_block_n": (64,), "stages": (2, 3, 4),
-        "cluster_m": (1, 2),
     }  # fmt: skip
 
     def __init__(
@@ -35,7 +34,6 @@ class HopperGroupedMatmul(GroupedScript):
         block_k: int,
         e_block_n: int,
         stages: int,
-        cluster_m: int,
         sm_count: int,
         form: Form,
     ):
@@ -47,9 +45,7 @@ class HopperGroupedMatmul(GroupedScript):
         self.block_k = block_k
         self.e_block_n = e_block_n
         self.stages = stages
-        self.cluster_m = cluster_m
-        self.clusters = max(1, sm_count // cluster_m)
-        self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share w
+        self.sm_count = sm_count
         self.consumers = block_m // MMA_ROWS
         self.in_flight = Wgmma.in_flight(block_n, self.consumers)
         self.strips = block_n // e_block_n
@@ -68,44 +64,37 @@ class HopperGroupedMatmul(GroupedScript):
         offs_ptr: void_p,
         c_ptr: void_p,
     ):
-        # The grid: a CTA for an SM, in clusters, but no more than there can be tiles: each group, and the rows after
-        # the last one, have a tile that is not full at most. `consumers` warpgroups multiply; one more warp loads.
+        # The grid: a CTA for an SM, but no more than there can be tiles: each group, and the rows after the last one,
+        # have a tile that is not full at most. `consumers` warpgroups multiply; one more warp loads.
         tiles_n = cdiv(n, self.block_n)
-        rows = self.cluster_m * self.block_m
-        count = (m // rows + groups + 1) * tiles_n
-        self.attrs.blocks = (count if count < self.clusters else self.clusters) * self.cluster_m
-        self.attrs.cluster_blocks = self.cluster_m
+        count = (m // self.block_m + groups + 1) * tiles_n
+        self.attrs.blocks = count if count < self.sm_count else self.sm_count
         self.attrs.warps = 4 * self.consumers + 1
-        self.share = self.cluster.blockRank  # of w, and which of the cluster's tiles
 
         g_x, w = self.open_operands(m, n, k, groups, x_ptr, w_ptr)
         g_offs = self.global_view(offs_ptr, dtype=int32, shape=[groups])
-        walk = Groups(g_offs, groups, m, rows, tiles_n)
+        walk = Groups(g_offs, groups, m, self.block_m, tiles_n)
 
         # On-chip memory: shared memory for `stages` k-tiles of x and w and, for each warpgroup, up to two strips of C.
-        share_n = self.block_n // self.cluster_m
         s_x = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
         s_w = self.shared_tensor(dtype=self.dtype, shape=lines(self.w_k, [self.stages], self.block_n, self.block_k))
         s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])
         s_x_rows = self.reshape_shared(s_x, [self.stages, self.consumers, MMA_ROWS, self.block_k])
-        s_w_shares = self.reshape_shared(s_w, lines(self.w_k, [self.stages], [self.cluster_m, share_n], self.block_k))
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
-        # of each warpgroup that reads it.
-        ring = Ring(self.stages, empties=self.cluster_m * self.consumers)
-        self.cluster.sync()  # every warp of every CTA sees the initialised barriers
+        # of each warpgroup.
+        ring = Ring(self.stages, empties=self.consumers)
+        self.sync()  # every warp sees the initialised barriers
 
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            mask: uint16 = self.sharers
-            tile: int32 = self.blockIdx.x // self.cluster_m
+            tile: int32 = self.blockIdx.x
             while True:
                 found = walk.find(tile)
                 if not found:
                     break
-                first_row, column = walk.place(tile)
-                row: int32 = first_row + self.share * self.block_m
+                row, column = walk.place(tile)
                 # What lies outside of x and w arrives as zeros, which add nothing.
                 k_begin, k_end = walk.depth(k, self.block_k)
                 for offset_k in range(k_begin, k_end, self.block_k):
@@ -115,15 +104,9 @@ class HopperGroupedMatmul(GroupedScript):
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
                     self.tma.global_to_shared(src=g_x, dst=s_x[stage], offsets=[row, offset_k], mbarrier=full)
-                    # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
-                    part = s_w_shares[stage, self.share] if self.w_k else s_w_shares[stage, :, self.share]
-                    w.multicast(part, walk.group, column * self.block_n + self.share * share_n, offset_k, full, mask)
+                    w.load(s_w[stage], walk.group, column * self.block_n, offset_k, full)
                     ring.advance()
-                tile += self.gridDim.x // self.cluster_m
-            # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
-            for _ in range(self.stages):
-                ring.wait_empty()
-                ring.advance()
+                tile += self.gridDim.x
 
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
         self.s_x, self.s_w, self.s_c = s_x_rows, s_w, s_c
@@ -138,13 +121,13 @@ class HopperGroupedMatmul(GroupedScript):
         """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
-        tile: int32 = self.blockIdx.x // self.cluster_m
+        tile: int32 = self.blockIdx.x
         while True:
             found = walk.find(tile)
             if not found:
                 break
             first_row, column = walk.place(tile)
-            row: int32 = first_row + self.share * self.block_m + which * MMA_ROWS
+            row: int32 = first_row + which * MMA_ROWS
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             k_begin, k_end = walk.depth(k, self.block_k)
             for offset_k in range(k_begin, k_end, self.block_k):
@@ -175,7 +158,7 @@ class HopperGroupedMatmul(GroupedScript):
                 # A view of the rows up to the group's end: what is beyond is another group's, and not stored.
                 g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[walk.end, n])
                 self.store_global(g_c, r_acc.to(self.dtype), offsets=[row, column * self.block_n], dims=[0, 1])
-            tile += self.gridDim.x // self.cluster_m
+            tile += self.gridDim.x
 
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():
@@ -204,9 +187,7 @@ class HopperGroupedMatmul(GroupedScript):
                 self.tma.commit_group()
 
     def release(self, empty: RegisterTensor):
-        """Tell the CTAs that write into a stage that this warpgroup has read it."""
-        # One wgmma is of all four warps: what one of them has waited for has been read by all. What is told is that
-        # reads are over, and waiting for their group has made sure of that: hence the scope.
+        """Tell the warp that loads that this warpgroup has read a stage."""
+        # One wgmma is of all four warps: what one of them has waited for has been read by all.
         with self.single_thread(0):
-            for sharer in range(self.cluster_m):
-                self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=sharer, scope="cta")
+            self.mbarrier.arrive(empty)

@@ -4,9 +4,8 @@ and the one beside the other on a B200. No GPU needed.
     python bench/choice.py predict                    # an hour on two cores; goes on where it was broken off
     python bench/choice.py score --before 2da2206     # with the cost model of an earlier commit beside it
 
-Measured are results/h200_tiles_h6.json, all of whose tiles are predicted, and results/h200_tiles_h6_short.json (short
-groups, an earlier kernel), where the FIRST of each problem in the order of `predicted_cycles` are. On a B200 nobody has
-measured: there a seeded sample of schedules of each rung is predicted.
+Measured are results/h200_tiles_h7.json, all of whose tiles are predicted. On a B200 nobody has measured: there a seeded
+sample of schedules of each rung is predicted.
 
 The figures of both models are of other measurements (gpu_figures.py); but whoever chose among the sources knew these
 rows.
@@ -46,8 +45,7 @@ from blackwell_matmul.trials.scripts import ExecutorOption, RowsOption, rows_of,
 
 RESULTS = Path(__file__).parent / "results"
 PREDICTED = RESULTS / "choice_predicted.json"
-WHOLE, SHORT = "h200_tiles_h6", "h200_tiles_h6_short"
-FIRST = 12
+MEASURED = "h200_tiles_h7"
 LEAST = 5
 """Schedules of a problem that counts."""
 
@@ -94,10 +92,7 @@ def measured(source: str) -> dict[str, dict[str, float]]:
 
 def rows() -> Iterator[Row]:
     """All that are predicted."""
-    yield from (Row(WHOLE, problem, each) for problem, times in measured(WHOLE).items() for each in times)
-    for problem, times in measured(SHORT).items():
-        every = [Row(SHORT, problem, each) for each in times]
-        yield from sorted(every, key=lambda row: predicted_cycles(row.tile()))[:FIRST]
+    yield from (Row(MEASURED, problem, each) for problem, times in measured(MEASURED).items() for each in times)
     yield from sample()
 
 
@@ -212,13 +207,11 @@ def older(revision: str) -> Callable[[TileConfig], float]:
 @app.command("score")
 def score_all(before: str = "") -> None:
     """Print the tables, and write them."""
-    known, found = read(), {}
-    for source in (WHOLE, SHORT):
-        times = measured(source)
-        found[f"{source}: predicted_cycles"] = score(times, closed_form(source, predicted_cycles))
-        found[f"{source}: predict"] = score(times, of_model(known, source))
-        if before:
-            found[f"{source}: predicted_cycles at {before}"] = score(times, closed_form(source, older(before)))
+    known, found, times = read(), {}, measured(MEASURED)
+    found["predicted_cycles"] = score(times, closed_form(MEASURED, predicted_cycles))
+    found["predict"] = score(times, of_model(known, MEASURED))
+    if before:
+        found[f"predicted_cycles at {before}"] = score(times, closed_form(MEASURED, older(before)))
     between = [beside(known, name) for name in RUNGS]
     shown(found, between)
     command = f"python bench/choice.py score{' --before ' * bool(before)}{before}"
@@ -226,7 +219,7 @@ def score_all(before: str = "") -> None:
         "command": command,
         "measured": {name: each._asdict() for name, each in found.items()},
         "b200": between,
-        "chosen": {source: chosen(source) for source in (WHOLE, SHORT)},
+        "chosen": chosen(MEASURED),
     }
     (RESULTS / "choice.json").write_text(json.dumps(record, indent=1) + "\n")
 

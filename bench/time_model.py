@@ -9,8 +9,9 @@ predicted at one schedule each, fixed before the first comparison: 128x256x64 wi
 five. The rungs of this repository are predicted beside them, at the same schedules. The figures of the model come from
 microbenchmarks (gpu_figures.py), none from these kernels; but whoever chose among the sources had seen these totals.
 
-The H200's times are those of results/h200_ladder.json, results/h200_tiles_h6.json and, of G0 on mma.sync,
-results/h200_odd.json, of 50 us and more.
+The H200's times are those of results/h200_ladder.json, results/h200_tiles_h7.json and, of G0 on mma.sync,
+results/h200_odd.json, of 50 us and more. Its figures, too, are of microbenchmarks (calibrate/hopper.py), but the clock,
+which is cuBLAS's; which of them count was seen on a third of these tiles.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import statistics
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -151,20 +152,22 @@ def write(name: str, words: str, record: dict[str, object]) -> None:
 # --- an H200
 
 LEAST_US = 50
-GROUPS = ("ladder", "tiles", "split k", "mma.sync")
+GROUPS = ("ladder", "tiles", "split k", "chosen", "mma.sync")
 RENAMED = {"h4": "h5", "h5": "h6", "h6": "h7"}
 """Rungs by the names that they had when they were measured."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """A rung, a problem and a schedule that were measured, in us. group: what it is one of."""
+    """A rung, a problem and a schedule that were measured, in us. group: what it is one of; cublas_us: the same
+    problem by cuBLAS, where it took turns with this."""
 
     group: str
     rung: str
     problem: str
     schedule: str
     us: float
+    cublas_us: float | None = None
 
 
 def of_bench(group: str, name: str, kind: str) -> Iterator[Timed]:
@@ -179,16 +182,20 @@ def of_bench(group: str, name: str, kind: str) -> Iterator[Timed]:
 
 
 def measured() -> Iterator[Timed]:
-    """Of the ladder all; of the tiles of one rung all, but of those whose CTAs share a tile's k some."""
+    """Of the ladder, of the tiles of one rung, and of those that it chooses."""
     yield from of_bench("ladder", "h200_ladder", "h")
     yield from of_bench("mma.sync", "h200_odd", "g")
-    shared = itertools.count()
-    for problem, tiles in json.loads((RESULTS / "h200_tiles_h6.json").read_text())["us"].items():
+    for each in of_tiles("h200_tiles_h7"):
+        yield replace(each, group="tiles" if "split_k=1" in each.schedule else "split k")
+    yield from of_tiles("h200_chosen")
+
+
+def of_tiles(name: str) -> Iterator[Timed]:
+    """What bench/tiles.py has measured."""
+    for problem, tiles in json.loads((RESULTS / f"{name}.json").read_text())["us"].items():
         for schedule, us in tiles.items():
-            if schedule != "cublas" and "split_k=1" in schedule:
-                yield Timed("tiles", "h7", problem, schedule, us)
-            elif schedule != "cublas" and us >= LEAST_US and next(shared) % 6 == 0:
-                yield Timed("split k", "h7", problem, schedule, us)
+            if schedule != "cublas":
+                yield Timed("chosen", "h7", problem, schedule, us, tiles.get("cublas"))
 
 
 def h200() -> None:
@@ -202,9 +209,24 @@ def h200() -> None:
             rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
     groups = {group: grouped([row for row in rows if row["group"] == group]) for group in GROUPS}
     groups["without split k"] = grouped([row for row in rows if row["group"] in ("ladder", "tiles")])
-    for group, numbers in groups.items():
-        print(group, numbers)
-    write("time_model_h200", "h200", {"gpu": "H200", "groups": groups, "rows": rows})
+    sizes = by_rows([row for row in rows if row["group"] == "chosen"])
+    for name, numbers in (*groups.items(), *sizes.items()):
+        print(name, numbers)
+    write("time_model_h200", "h200", {"gpu": "H200", "groups": groups, "chosen by M": sizes, "rows": rows})
+
+
+def by_rows(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """For each M what cuBLAS takes of the time that was measured, and what is predicted of it, in the geometric
+    mean."""
+    found: dict[str, dict[str, float]] = {}
+    for m in sorted({int(row["problem"].split("x")[0]) for row in rows}):
+        mine = [row for row in rows if row["problem"].startswith(f"{m}x")]
+        cublas, predicted = (
+            round(statistics.geometric_mean(row[name] / row["us"] for row in mine), 4)
+            for name in ("cublas_us", "predicted_us")
+        )
+        found[str(m)] = {"problems": len(mine), "cublas": cublas, "predicted": predicted}
+    return found
 
 
 def grouped(rows: list[dict[str, Any]]) -> dict[str, float]:

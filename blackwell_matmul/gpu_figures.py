@@ -11,6 +11,7 @@ Sources, by the letters used below (the tables are in bench/calibrate/tables/):
 - QRC: ademeure/QuickRunCUDA, B300.
 - FV: revollllt/flash-vla, H100 SXM unit probes. HP: HPMLL/NVIDIA-Hopper-Benchmark, H800 PCIe.
 - AO, AZ, ROOF: pytorch/ao pull request 4002; Azure/AI-benchmarking-guide; RealZST/llm-infra-notes.
+- HM: bench/calibrate/hopper.py on an H200, tables/h200_micro.csv.
 - D: NVIDIA's data sheet. AK: markdewing/AI_kernels, latency, RTX 5090. CC: chipsandcheese.com, "Blackwell: Nvidia's
   Massive GPU", RTX PRO 6000 (the same die with 188 SMs). QU: Dao-AILab/quack, benchmarks on an RTX 5090. IMP: kekzl/imp
   pull request 606, RTX 5090 at 2.85 GHz.
@@ -67,8 +68,7 @@ class TimeFigures:
     clock_ghz: without load; clock_fall_ghz: less, with the tensor cores busy all the time.
     mma_latency_cycles: from the issue of a tcgen05.mma till a warp sees it, less the interval; pair_latency_cycles: of
     one for a CTA pair; chain_cycles: once in a chain of them; commit_gap_cycles: between two chains.
-    wgmma_latency_cycles: the same of a wgmma; wgmma_interval: cycles a
-    column, of 64 rows; wgmma_odd: so much longer, and as for the next multiple of 32 columns, with any other number.
+    wgmma_latency_cycles: the same of a wgmma; wgmma_interval: cycles a column, of 64 rows.
     mma_sync_interval: cycles of an SM for an mma.sync.m16n8k16 with fp32 sums; mma_sync_latency_cycles: till its
     result is there.
     None: the GPU has no such thing, or nobody has published it.
@@ -77,15 +77,17 @@ class TimeFigures:
     fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: of one SM, at once;
     port_bytes_per_cycle: of one SM, however few others load.
     near_l2_bytes: what repeated use finds in the L2. memory_bytes_per_ns: what kernels reach.
-    wait_cycles, arrive_cycles, expect_cycles, issue_cycles: of mbarrier.wait (also from its phase's end till the warp
-    goes on), mbarrier.arrive, arrive.expect_tx, and of what one lane issues. remote_cycles: to an mbarrier of the
-    other CTA. sync_cycles, sync_warp_cycles: bar.sync, and for each warp in it. cluster_sync_cycles: barrier.cluster.
+    wait_cycles, arrive_cycles, expect_cycles, issue_cycles: of mbarrier.wait, mbarrier.arrive, arrive.expect_tx, and of
+    what one lane issues. wake_cycles: from the end of a phase till a warp that stands there goes on. remote_cycles: to
+    an mbarrier of the other CTA; release_cycles: with a release of what was stored, besides. sync_cycles,
+    sync_warp_cycles: bar.sync, and for each warp in it. cluster_sync_cycles: barrier.cluster.
     strip_load_cycles: tcgen05.ld of up to 64 columns; half_load_cycles: of 128, in one piece.
     cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; stage_cycles, stage_value_cycles:
-    st.shared, likewise. fence_cycles: fence.proxy.async. store_cycles, store_kib_cycles: a TMA store until its source
-    is free; drain_kib_cycles: until it has left, behind a buffer of store_buffer_kib. line_bytes: of a row that threads
-    store at once by themselves, a line a cycle. query_cycles: of an answer of cluster launch control, which takes
-    cancel_ns. alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait. dealloc_cycles.
+    st.shared, likewise. unstage_cycles: ld.shared. fence_cycles: fence.proxy.async. store_cycles, store_kib_cycles: a
+    TMA store until its source is free; drain_kib_cycles: until it has left, behind a buffer of store_buffer_kib.
+    line_bytes: of a row that threads store at once by themselves, a line a cycle. query_cycles: of an answer of cluster
+    launch control, which takes cancel_ns. alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait.
+    dealloc_cycles.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
     cluster_share: of the SMs, what clusters of more than two CTAs fill, since each lies in one GPC.
     """
@@ -98,7 +100,6 @@ class TimeFigures:
     commit_gap_cycles: GpuFigure
     wgmma_latency_cycles: GpuFigure | None
     wgmma_interval: GpuFigure | None
-    wgmma_odd: GpuFigure | None
     mma_sync_interval: GpuFigure | None
     mma_sync_latency_cycles: GpuFigure | None
     tma_row_cycles: GpuFigure
@@ -113,10 +114,12 @@ class TimeFigures:
     near_l2_bytes: GpuFigure
     memory_bytes_per_ns: GpuFigure
     wait_cycles: GpuFigure
+    wake_cycles: GpuFigure
     arrive_cycles: GpuFigure
     expect_cycles: GpuFigure
     issue_cycles: GpuFigure
     remote_cycles: GpuFigure
+    release_cycles: GpuFigure | None
     sync_cycles: GpuFigure
     sync_warp_cycles: GpuFigure
     cluster_sync_cycles: GpuFigure
@@ -126,6 +129,7 @@ class TimeFigures:
     cast_value_cycles: GpuFigure
     stage_cycles: GpuFigure
     stage_value_cycles: GpuFigure
+    unstage_cycles: GpuFigure
     fence_cycles: GpuFigure
     store_cycles: GpuFigure
     store_kib_cycles: GpuFigure
@@ -156,7 +160,6 @@ _B200 = TimeFigures(
     commit_gap_cycles=_d(6, "SA: 518 for 512 cycles, main loop of one CTA that the tensor core bounds"),
     wgmma_latency_cycles=None,
     wgmma_interval=None,
-    wgmma_odd=None,
     mma_sync_interval=None,
     mma_sync_latency_cycles=None,
     tma_row_cycles=_m(1.04, "META: 397 + 1.04 a line; SA's main loops have 1.02 to 1.08"),
@@ -171,10 +174,12 @@ _B200 = TimeFigures(
     near_l2_bytes=_d(63e6, "half of the L2, as both dies keep what they use; SA: the step is between 50 and 67 MB"),
     memory_bytes_per_ns=_m(7200, "SA: TMA reads, 64 KiB in flight an SM"),
     wait_cycles=_m(30, "META"),
+    wake_cycles=_m(30, "META"),
     arrive_cycles=_m(27, "QRC"),
     expect_cycles=_m(20, "META"),
     issue_cycles=_m(30, "META: a TMA or MMA operation, in the warp that issues it"),
     remote_cycles=_d(200, "QRC: 207 for a load from the other CTA's shared memory"),
+    release_cycles=None,
     sync_cycles=_m(22, "QRC: 22 + 2 W"),
     sync_warp_cycles=_m(2, "QRC: 22 + 2 W"),
     cluster_sync_cycles=_m(375, "QRC: 370 to 380"),
@@ -184,6 +189,7 @@ _B200 = TimeFigures(
     cast_value_cycles=_d(0.76, "META: 20 for a strip of 16 columns, 105 for 128"),
     stage_cycles=_d(36, "META: 45 for a strip of 16 columns, 105 for 128"),
     stage_value_cycles=_d(0.54, "META: 45 for a strip of 16 columns, 105 for 128"),
+    unstage_cycles=_d(36, "META: st.shared, as if loads took as long"),
     fence_cycles=_m(179, "QRC: the full fence"),
     store_cycles=_m(130, "META"),
     store_kib_cycles=_d(8, "META: the rows that TMA reads"),
@@ -203,25 +209,43 @@ _B200 = TimeFigures(
 
 _H200 = dataclasses.replace(
     _B200,
-    clock_ghz=_m(1.98, "ROOF, AZ: the driver's boost clock"),
+    clock_ghz=_m(1.98, "HM: no load"),
     clock_fall_ghz=_d(
         0.737, "cuBLAS at 4096 and 8192, 700 W: 1.32 GHz by cycles and µs, 89 % busy (h200_counters.json)"
     ),
     mma_latency_cycles=None,
     pair_latency_cycles=None,
-    wgmma_latency_cycles=_d(46, "FV, H100: 79 cycles for one in flight with N = 64, whose interval is 33"),
-    wgmma_interval=_m(0.506, "FV, H100: 129.3 cycles with N = 256, 65.0 with N = 128"),
-    wgmma_odd=_d(1.1, "a tile of 128x112 took 128 us and one of 128x128 107 us, 512x3584x18944 (h200_tiles_h6.json)"),
+    wgmma_latency_cycles=_m(57, "HM: k-tiles that are waited for, N = 128; 53 with 64, 69 with 256"),
+    wgmma_interval=_m(0.5, "HM: any multiple of 8 columns from 64 on; with A in registers from 32 on"),
     mma_sync_interval=_d(1.565, "FV, H100: 6.26 cycles for each of four warps, 63 % of the peak"),
     mma_sync_latency_cycles=_m(25, "FV, H100"),
-    l2_ns=_d(270, "HP: 266 to 281 ns for a load from the far half; a tile lies in both"),
-    memory_ns=_m(560, "HP"),
+    l2_ns=_m(148, "HM: a chain of loads, 293 cycles"),
+    memory_ns=_m(339, "HM: the same, 671 cycles"),
     near_l2_bytes=_d(30e6, "half of the L2, as both halves keep what their SMs use"),
-    l2_bytes_per_ns=_d(
-        11100, "60 bytes a cycle and SM, at 1.4 GHz: SA has 58 for a B200; the clock is h200_counters.json's under load"
-    ),
-    port_bytes_per_cycle=_a(64, "as an SM of earlier GPUs; 60 with all of them loading"),
-    memory_bytes_per_ns=_m(4300, "AZ, ROOF: 4.0 to 4.5 TB/s"),
+    l2_bytes_per_ns=_m(8900, "HM: 34 bytes a cycle into each of 132 SMs, and 41 at the clock that wgmma leaves them"),
+    port_bytes_per_cycle=_m(93.5, "HM: up to 32 SMs, each with six boxes of 32 KiB in flight; it may be more"),
+    memory_bytes_per_ns=_m(4700, "HM: TMA reads, 4.63 and 4.74 TB/s in two runs"),
+    wait_cycles=_m(46, "HM: try_wait of what is over"),
+    wake_cycles=_d(124, "HM: the same, and half of the 156 cycles in steps of which a warp that waits sees an end"),
+    arrive_cycles=_m(5, "HM"),
+    expect_cycles=_m(5, "HM"),
+    issue_cycles=_d(30, "META, as a B200's; HM: 47 for a TMA load by a thread in a branch of its own, none for wgmma"),
+    remote_cycles=_d(146, "HM: 270 till the other CTA goes on, its waking included"),
+    release_cycles=_d(332, "HM: 665 for two, of which one waits for the other"),
+    fill_bytes_per_cycle=_a(64, "as an SM of earlier GPUs"),
+    sync_cycles=_m(25, "HM: 33 for 4 warps, 50 for 12"),
+    sync_warp_cycles=_m(2, "HM"),
+    cluster_sync_cycles=_m(427, "HM: 384 threads; 351 with 128"),
+    cast_cycles=_d(0, "HM: with stmatrix 6 + 2.16 a value, and 7 + 1.84 without"),
+    cast_value_cycles=_d(0.32, "HM: with stmatrix 6 + 2.16 a value, and 7 + 1.84 without"),
+    stage_cycles=_m(7, "HM: stmatrix, 22 for a strip of 16 columns, 66 for 64"),
+    stage_value_cycles=_m(1.84, "HM: stmatrix, 22 for a strip of 16 columns, 66 for 64"),
+    fence_cycles=_d(27, "HM: in strips of 16 to 64 columns, 16 to 41"),
+    store_cycles=_m(64, "HM: 64 + 32 a KiB"),
+    store_kib_cycles=_m(32, "HM: 64 + 32 a KiB"),
+    drain_kib_cycles=_m(57, "HM: all SMs; one alone 32"),
+    launch_ns=_m(158, "HM: 313 cycles"),
+    ramp_ns=_d(1080, "HM: kernels of 5.05 us in a graph take 6.13"),
     cluster_share=_m(10 / 11, "cuOccupancyMaxActiveClusters: 30 clusters of four CTAs or 15 of eight, on 132 SMs"),
 )
 

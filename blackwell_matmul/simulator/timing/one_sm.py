@@ -25,14 +25,15 @@ from blackwell_matmul.simulator.timing.work import work_of
 
 @dataclass(frozen=True)
 class SmTime:
-    """cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the first SM, which loads
-    moved_bytes. waited: how many of its CTAs had to wait for tensor memory, or for the right to allocate it; working:
-    how many had some at once, at most. stood: for which part of their time the warps that issue
-    products stood at each wait. events: how much there was to simulate."""
+    """cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the first SM, into which
+    moved_bytes come, of which it asks for asked_bytes itself. waited: how many of its CTAs had to wait for tensor
+    memory, or for the right to allocate it; working: how many had some at once, at most. stood: for which part of their
+    time the warps that issue products stood at each wait. events: how much there was to simulate."""
 
     cycles: float
     busy_cycles: Mapping[str, float]
     moved_bytes: float
+    asked_bytes: float
     waited: int
     working: int
     stood: Mapping[Stand, float]
@@ -46,8 +47,9 @@ class SmTime:
 
         busy = {name: longer(mine, shorter.busy_cycles[name]) for name, mine in self.busy_cycles.items()}
         waited = round(longer(self.waited, shorter.waited))
-        moved = longer(self.moved_bytes, shorter.moved_bytes)
-        return SmTime(longer(self.cycles, shorter.cycles), busy, moved, waited, self.working, self.stood, self.events)
+        moved, asked = longer(self.moved_bytes, shorter.moved_bytes), longer(self.asked_bytes, shorter.asked_bytes)
+        cycles = longer(self.cycles, shorter.cycles)
+        return SmTime(cycles, busy, moved, asked, waited, self.working, self.stood, self.events)
 
 
 def timed_main(lowered: Lowered, conditions: Conditions) -> Main:
@@ -113,7 +115,8 @@ class OneSm:
         busy |= {"L2": first.incoming.moved / first.incoming.rate, "stores": first.drain.busy + first.lines.busy}
         self.engine.close()
         stood = {stand: cycles / self.engine.lived for stand, cycles in self.engine.stood.items()}
-        return SmTime(end, busy, first.incoming.moved, first.lock.waited, first.lock.most, stood, self.engine.events)
+        moved, lock = (first.incoming.moved, first.asked_bytes), first.lock
+        return SmTime(end, busy, *moved, lock.waited, lock.most, stood, self.engine.events)
 
     def _require_end(self) -> None:
         """A kernel that waits for ever, or comes to a stop, has no time."""

@@ -91,12 +91,13 @@ class Prediction(OneLine):
 
 
 class Strain(NamedTuple):
-    """Of the whole GPU: for which part of the time its tensor cores and its memory are busy, and what the SMs load;
-    first a guess."""
+    """Of the whole GPU: for which part of the time its tensor cores and its memory are busy, and the bytes that come
+    into its SMs, and that these ask for; first a guess."""
 
     tensor: float = 0.8
     memory: float = 0.3
     moved: float = 1e15
+    asked: float = 1e15
 
 
 class TimedLaunch:
@@ -140,19 +141,20 @@ class TimedLaunch:
         return OneSm(self.simulation, conditions, mine, self.slots, self.gpu.tensor_memory_columns).run()
 
     def conditions(self, ghz: float, load: Strain, moving: Traffic) -> Conditions:
-        """What misses the L2 takes its time, and all of it takes what the memory behind it needs."""
+        """What misses the L2 takes its time, and keeps it for as long as the memory behind it needs."""
         figures, active = self.figures, self.side * self.size
-        if not moving.from_memory:
-            return Conditions(figures, ghz, figures.l2_ns, figures.l2_bytes_per_ns / active)
-        rate = min(figures.l2_bytes_per_ns, figures.memory_bytes_per_ns * load.moved / moving.from_memory)
-        return Conditions(figures, ghz, figures.memory_ns + figures.queue_ns * min(load.memory, 1), rate / active)
+        hits = max(0.0, load.asked * moving.distinct - moving.from_memory)
+        needed_ns = moving.from_memory / figures.memory_bytes_per_ns + hits / figures.l2_bytes_per_ns
+        latency = figures.memory_ns + figures.queue_ns * min(load.memory, 1) if moving.from_memory else figures.l2_ns
+        rate = load.moved / needed_ns if needed_ns else figures.l2_bytes_per_ns
+        return Conditions(figures, ghz, latency, rate / active)
 
     def load(self, took: SmTime, moving: Traffic, ghz: float) -> Strain:
         """What a time leads to."""
         every = self.full * self.side * self.size
         tensor = took.busy_cycles["tensor core"] / took.cycles * every / self.gpu.sm_count
         memory = moving.total / (took.cycles / ghz * self.figures.memory_bytes_per_ns)
-        return Strain(tensor, memory, took.moved_bytes * every)
+        return Strain(tensor, memory, took.moved_bytes * every, took.asked_bytes * every)
 
 
 def predict_script(

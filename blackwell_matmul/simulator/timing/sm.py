@@ -36,7 +36,8 @@ class Conditions:
 
 
 class Sm:
-    """One SM."""
+    """One SM. asked_bytes: of the L2; what a multicast of another one brings is not among them. written: when the
+    stores of its threads are in the L2."""
 
     def __init__(self, conditions: Conditions, tensor_memory_columns: int) -> None:
         self.conditions, self.figures = conditions, conditions.figures
@@ -46,10 +47,11 @@ class Sm:
         self.drain = Pipe()
         self.lines = Pipe()
         self.port = Pipe()
-        rate = min(conditions.bytes_per_ns / conditions.ghz, self.figures.port_bytes_per_cycle)
-        self.incoming = Bucket(rate, self.figures.burst_bytes)
+        self.incoming = Bucket(conditions.bytes_per_ns / conditions.ghz, self.figures.burst_bytes)
         self.shared = Pipe()
         self.lock = TensorMemoryLock(tensor_memory_columns)
+        self.asked_bytes = 0.0
+        self.written = 0.0
 
     @property
     def pipes(self) -> dict[str, Pipe]:
@@ -85,6 +87,7 @@ class Sm:
 
     def load(self, time: float, rows: int, count_bytes: int) -> float:
         """A TMA load of so many rows of up to 128 bytes."""
+        self.asked_bytes += count_bytes
         took = rows * self.figures.tma_row_cycles
         issued = self.tma.start(time, took)
         return max(issued + took + self._trip, self.arrive(issued, count_bytes))
@@ -92,7 +95,9 @@ class Sm:
     def arrive(self, time: float, count_bytes: int) -> float:
         """What a TMA load brings. Multicast brings as much into each SM as a load of its own would: SA has 13.7 TB/s
         of it, and 14.6 without, where four share."""
-        return self.incoming.take(time, count_bytes) + self._trip
+        took = count_bytes / self.figures.port_bytes_per_cycle
+        given = self.incoming.take(time, count_bytes)
+        return self.port.start(max(time, given - took) + self._trip, took) + took
 
     @property
     def _trip(self) -> float:
@@ -100,6 +105,7 @@ class Sm:
 
     def copy(self, time: float, count_bytes: int) -> float:
         """cp.async of a warp."""
+        self.asked_bytes += count_bytes
         there = self.incoming.take(time, count_bytes) + self.conditions.cycles(self.conditions.latency_ns)
         took = count_bytes / self.figures.fill_bytes_per_cycle
         return self.fill.start(there, took) + took
@@ -115,7 +121,9 @@ class Sm:
     def store_lines(self, time: float, count_bytes: int) -> float:
         """Stores of a warp's own."""
         took = count_bytes / self.figures.line_bytes
-        return self.lines.start(time, took) + took
+        end = self.lines.start(time, took) + took
+        self.written = end + self.conditions.cycles(self.figures.l2_ns)
+        return end
 
     def load_lines(self, now: float, time: float, count_bytes: int) -> float:
         """Loads of a warp's own, from the L2. It waits for them and is ahead of the others then, who are served

@@ -35,6 +35,7 @@ from blackwell_matmul.simulator.timing.work import (
     Multiply,
     MultiplySync,
     ReadShared,
+    Release,
     Relinquish,
     Service,
     WarpgroupMultiply,
@@ -128,6 +129,8 @@ class TimedEngine(Engine):
                 self._multiplies(agent)
             return  # it starts now, and its warp goes on later
         since = agent.time
+        if isinstance(work, Release):
+            agent.time = max(agent.time, self._sm(warp.cta).written)
         agent.time += work.cycles
         if isinstance(work, MoveLines):
             self.serving = work.instruction
@@ -255,7 +258,7 @@ class TimedEngine(Engine):
 
     def _complete(self, op: AsyncOperation) -> None:
         work = self.works.pop(op, None)
-        self.waking = 0.0 if isinstance(work, Commit) else self.figures.wait_cycles
+        self.waking = 0.0 if isinstance(work, Commit) else self.figures.wake_cycles
         if op.barrier is not None:
             self.tellers[_base_name(op.barrier)] = op.name
         super()._complete(op)
@@ -294,7 +297,7 @@ class TimedEngine(Engine):
         self.at(agent.time + away, partial(self._told, tell))
 
     def _told(self, tell: Callable[[], None]) -> None:
-        self.waking = self.figures.wait_cycles
+        self.waking = self.figures.wake_cycles
         tell()
         self.waking = 0.0
 

@@ -1,13 +1,14 @@
-"""What a launch takes from memory, by the order of its tiles.
+"""What a launch takes from memory and from the L2, by the order of its tiles.
 
 The clusters that run side by side are a wave. They go along k together, so that a tile which several of them load comes
 from memory once; and from wave to wave the L2 keeps what it has room for. Where a cluster begins, its scan says
 (`Lowered.scan`), which is left at its second tile of a tensor: two that begin at the same tile are taken to load the
-same ones.
+same ones. What two neighbours load, the L2 gives once.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -24,16 +25,21 @@ from blackwell_matmul.simulator.replay.alike import ScannedCta, ScannedWarp
 Tile = tuple[int, tuple[int, ...]]
 """The number of a tensor, and where in it."""
 
+NEIGHBOURS = 2
+"""SMs with one way to the L2, which get CTAs that follow each other."""
+
 MOST = 4096
 """Clusters that are looked at; the others are taken to be like these."""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of a launch. from_memory: read there; written: to it."""
+    """Bytes of a launch. from_memory: read there; written: to it. distinct: of what neighbours ask the L2 for, the part
+    that it gives; the rest is the same."""
 
     from_memory: float
     written: float
+    distinct: float = 1.0
 
     @property
     def total(self) -> float:
@@ -43,13 +49,13 @@ class Traffic:
 def traffic(lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]], side: int, near_bytes: float) -> Traffic:
     """side: how many clusters run side by side. near_bytes: what the L2 keeps."""
     constant, written = _arguments(lowered, grid)
-    if constant <= near_bytes:
-        return Traffic(0, written)
     try:
-        loaded = _loaded(lowered, grid, clusters, side, near_bytes)
+        one = _by_one(lowered, grid, clusters[0])
+        distinct = _distinct(lowered, grid, clusters[:side], one)
+        loaded = 0.0 if constant <= near_bytes else _loaded(lowered, grid, clusters, side, near_bytes, one)
     except Unrepeatable:
-        loaded = 0
-    return Traffic(max(constant, loaded), written)
+        loaded, distinct = 0.0, 1.0
+    return Traffic(0 if constant <= near_bytes else max(constant, loaded), written, distinct)
 
 
 def _arguments(lowered: Lowered, grid: Grid) -> tuple[float, float]:
@@ -59,14 +65,22 @@ def _arguments(lowered: Lowered, grid: Grid) -> tuple[float, float]:
     return sum(size for write, size in every if not write), sum(size for write, size in every if write)
 
 
-def _loaded(lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]], side: int, near_bytes: float) -> float:
+def _distinct(lowered: Lowered, grid: Grid, wave: Sequence[list[Position]], one: ByOne) -> float:
+    """The first wave stands for all."""
+    ctas = [tiles for cluster in wave for tiles in _begins(lowered, grid, cluster, one)]
+    pairs = [set[Tile]().union(*ctas[at : at + NEIGHBOURS]) for at in range(0, len(ctas), NEIGHBOURS)]
+    every, given = (sum(_sum(tiles, one.sizes) for tiles in each) for each in (ctas, pairs))
+    return given / every if every else 1.0
+
+
+def _loaded(
+    lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]], side: int, near_bytes: float, one: ByOne
+) -> float:
     """By all waves. What the one before took is still there, if all of it found room."""
-    if lowered.scan is None:
-        raise Unrepeatable
-    one = _by_one(lowered, grid, clusters[0])
     some, found, before = clusters[:MOST], 0.0, set[Tile]()
     for at in range(0, len(some), side):
-        tiles = {tile for cluster in some[at : at + side] for tile in _begins(lowered, grid, cluster, one)}
+        wave = (tiles for cluster in some[at : at + side] for tiles in _begins(lowered, grid, cluster, one))
+        tiles = set[Tile]().union(*wave)
         whole = _sum(tiles, one.sizes)
         found += whole if whole > near_bytes else _sum(tiles - before, one.sizes)
         before = tiles
@@ -114,10 +128,12 @@ def _scanned(
             yield index, places
 
 
-def _begins(lowered: Lowered, grid: Grid, cluster: list[Position], loaded: ByOne) -> Iterator[Tile]:
-    """The first tile of each tensor that each warp loads."""
-    for _, places in _scanned(lowered, grid, cluster, loaded.warps, _First):
-        yield from ((source, tuple(places[source])) for source in loaded.sizes if places[source])
+def _begins(lowered: Lowered, grid: Grid, cluster: list[Position], loaded: ByOne) -> Iterator[set[Tile]]:
+    """The first tile of each tensor that each warp loads, by CTA."""
+    found = _scanned(lowered, grid, cluster, loaded.warps, _First)
+    for _ in cluster:
+        warps = itertools.islice(found, len(loaded.warps))
+        yield {(source, tuple(places[source])) for _, places in warps for source in loaded.sizes if places[source]}
 
 
 class ByOne(NamedTuple):
@@ -129,6 +145,8 @@ class ByOne(NamedTuple):
 
 def _by_one(lowered: Lowered, grid: Grid, cluster: list[Position]) -> ByOne:
     """What a cluster does; the others are taken to do the same."""
+    if lowered.scan is None:
+        raise Unrepeatable
     tiles = _tile_bytes(lowered)
     found = [*_scanned(lowered, grid, cluster, range(lowered.num_warps), _Counted)]
     counts = {source: [places[source][0] for _, places in found if places[source]] for source in tiles}

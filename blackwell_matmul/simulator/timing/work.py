@@ -137,6 +137,11 @@ class MoveLines(Work):
 
 
 @dataclass(frozen=True)
+class Release(Work):
+    """An arrival that releases to other CTAs what threads have stored."""
+
+
+@dataclass(frozen=True)
 class ReadShared(Work):
     """Loads from shared memory by each thread of a warp."""
 
@@ -219,17 +224,20 @@ def _multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work
     )  # fmt: skip
 
 
-WGMMA_COLUMNS = 32
-"""What wgmma computes at its best are multiples of so many columns."""
+WGMMA_ROWS = 64
+
+
+def wgmma_interval_of(columns: int, figures: TimeFigures) -> float:
+    """Cycles from one wgmma of 64 rows to the next: its products, or the way of A and B from shared memory. What TMA
+    writes there meanwhile costs it nothing (bench/calibrate/tables/h200_micro.csv)."""
+    assert figures.wgmma_interval is not None
+    read = MMA_ROW_BYTES * (WGMMA_ROWS + columns)
+    return max(figures.wgmma_interval * columns, read / SHARED_BYTES_PER_CYCLE)
 
 
 def _warpgroup_multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     a, _, d = inst.inputs
-    assert figures.wgmma_interval is not None and figures.wgmma_odd is not None
-    rows, columns = int(d.shape[0]), int(d.shape[1])
-    whole = math.ceil(columns / WGMMA_COLUMNS) * WGMMA_COLUMNS
-    cost = columns if whole == columns else whole * figures.wgmma_odd
-    interval = figures.wgmma_interval * cost * rows / 64
+    interval = wgmma_interval_of(int(d.shape[1]), figures) * int(d.shape[0]) / WGMMA_ROWS
     steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
     return WarpgroupMultiply(instruction, figures.issue_cycles, at_once=True, interval=interval, steps=steps)
 
@@ -282,7 +290,7 @@ def _stage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 def _unstage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     """Registers of several warps that hold the same are read by each."""
     values = inst.output.layout.local_size
-    return ReadShared(instruction, figures.stage_cycles, values * WARP * int(inst.output.dtype.nbits) / 8)
+    return ReadShared(instruction, figures.unstage_cycles, values * WARP * int(inst.output.dtype.nbits) / 8)
 
 
 def _store_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -291,6 +299,12 @@ def _store_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> W
 
 def _load_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     return MoveLines(instruction, count_bytes=_bytes(inst.output) // len(instruction.group.warps), returns=True)
+
+
+def _arrive_there(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    if inst.scope == "cluster" and inst.sem != "relaxed" and figures.release_cycles is not None:
+        return Release(instruction, figures.expect_cycles + figures.release_cycles)
+    return Work(instruction, figures.expect_cycles)
 
 
 def _takes(name: str) -> Any:
@@ -333,8 +347,8 @@ _MAKERS: dict[str, Any] = {
     "WaitBarrierInst": _takes("wait_cycles"),
     "ArriveBarrierInst": _takes("arrive_cycles"),
     "ArriveExpectTxBarrierInst": _takes("expect_cycles"),
-    "ArriveExpectTxMulticastBarrierInst": _takes("expect_cycles"),
-    "ArriveExpectTxRemoteBarrierInst": _takes("expect_cycles"),
+    "ArriveExpectTxMulticastBarrierInst": _arrive_there,
+    "ArriveExpectTxRemoteBarrierInst": _arrive_there,
     "FenceProxyAsync": _takes("fence_cycles"),
     "CopyAsyncTensorCommitGroupInst": lambda inst, instruction, _: Work(instruction),
 }

@@ -1,13 +1,14 @@
-"""The tensor core of the model beside SemiAnalysis's tables of tcgen05.mma (bench/calibrate/tables)."""
+"""The tensor core of the model beside tables of tcgen05.mma and of wgmma (bench/calibrate/tables)."""
 
 import csv
+import re
 from pathlib import Path
 
 import pytest
 
 from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
-from blackwell_matmul.simulator.timing.work import interval_of
+from blackwell_matmul.simulator.timing.work import interval_of, wgmma_interval_of
 
 TABLES = Path(__file__).parents[3] / "bench" / "calibrate" / "tables"
 
@@ -88,7 +89,24 @@ def test_warps_that_wait_for_what_they_load_do_not_keep_others_out():
 def test_an_sm_of_a_hopper_gets_no_more_than_its_port_lets_through():
     alone = Sm(Conditions(figures_of("H200"), ghz=1.5, latency_ns=500, bytes_per_ns=11100), 0)
     every = [alone.load(0, 128, 16384) for _ in range(8)]
-    assert every[-1] - every[-2] == pytest.approx(16384 / 64)
+    assert every[-1] - every[-2] == pytest.approx(16384 / 93.5)
+
+
+def wgmma_rows():
+    """(columns, warpgroups, cycles) of a wgmma with A in shared memory, one behind the other."""
+    with (TABLES / "h200_micro.csv").open() as file:
+        file.readline()
+        for row in csv.DictReader(file):
+            found = re.fullmatch(r"n=(\d+) warpgroups=(\d) a=shared", row["parameters"])
+            if found and row["what"] == "wgmma interval":
+                yield int(found[1]), int(found[2]), float(row["value"])
+
+
+def test_the_interval_of_wgmma_is_the_measured_one_at_any_width():
+    rows = list(wgmma_rows())
+    assert len(rows) >= 30
+    for columns, _, measured in rows:
+        assert wgmma_interval_of(columns, figures_of("H200")) == pytest.approx(measured, rel=0.01)
 
 
 def test_multicast_brings_each_sm_as_much_as_a_load_of_its_own():

@@ -1,5 +1,6 @@
 """What comes from memory, by the order of the tiles."""
 
+import pytest
 import torch
 
 from blackwell_matmul import BlackwellMatmulV3, BlackwellMatmulV4
@@ -19,6 +20,7 @@ def loaded(script, near_bytes, side=16, **pins):
     simulation = new_simulation(bound, lowered, "timed", 0, checks=False)
     found = traffic(lowered, simulation.grid, clusters(simulation.grid), side, near_bytes)
     assert found.written == M * N * 2
+    assert found.distinct == pytest.approx(0.75)  # neighbours have a tile of A or of B in common
     return found.from_memory
 
 

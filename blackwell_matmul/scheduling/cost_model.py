@@ -27,19 +27,19 @@ NEIGHBOURS = 2
 TB/s of what two of them share, without multicast, and 13.7 with it (SemiAnalysis, microbench-blackwell); HopperMatmulV5
 takes 1.05 GB out of an H200's L2 for the 1.61 that it loads at 4096, and 1.18 with pairs (h200_counters.json)."""
 
-OUT_OF_STEP = 0.2
+OUT_OF_STEP = 0.3
 """Of what neighbours share without a cluster, what comes twice all the same: tiles of 64x128 of 128x8192x8192 take 47.8
 us, and in clusters 39.1 (h200_tiles_h7.json)."""
 
-NEIGHBOURS_PART = 1 / 50
-"""Of what the memory gives, the most that goes this way: 86 of an H200's 4300 bytes/ns (its times say 86 to 92, and the
+NEIGHBOURS_PART = 1 / 55
+"""Of what the memory gives, the most that goes this way: 84 of an H200's 4630 bytes/ns (its times say 86 to 92, and the
 choice is best here). 68 CTAs with 64x2112x7168 take 15.5 us, as some are neighbours, and 60 take 12.8, as none are
 (h200_tiles_h7.json)."""
 
 KIB = 1024
 NORM = 4
-"""Of the bounds of a k-tile, which takes longer than the longest of them: where two are equal, 19 %. With 3 to 5 the
-choice on an H200 loses 1.4 to 1.8 %, and 2.9 where the longest counts alone (h200_tiles_h7.json)."""
+"""Of the bounds of a k-tile, which takes longer than the longest of them: where two are equal, 19 %. With 4 to 8 the
+choice on an H200 loses 1.1 to 1.3 % (h200_tiles_h7.json, h200_tiles_few.json, h200_chosen.json)."""
 
 
 ROW_BYTES = 128
@@ -48,13 +48,13 @@ ROW_BYTES = 128
 SUM_BYTES = 4
 """Of fp32."""
 
-RELEASE_CYCLES = 1800
+RELEASE_CYCLES = 1500
 """That an arrival takes which releases what was written to the other CTAs of a cluster, and their wait for it: on an
-H200 some 700 and 1200, with marks (h200_timeline.json)."""
+H200 some 1100 to 1600 for 2 to 8 KiB (bench/calibrate/tables/h200_micro.csv, "exchange: heard")."""
 
-ZERO_ROW_CYCLES = 2
-"""On an H200, with M = 1 and 5120x2880, a tile of 64x80 took 14.3 us and one of 16x80 11.5, with 48 such rows fewer for
-each of 23 k-tiles."""
+ZERO_ROW_CYCLES = 0.5
+"""Where the memory bounds a k-tile; elsewhere up to 5: on an H200, with M = 1 and 5120x2880, a tile of 64x80 took 14.3
+us and one of 16x80 11.5, with 48 such rows fewer for each of 23 k-tiles."""
 
 SHARED_BYTES = 128
 """That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""

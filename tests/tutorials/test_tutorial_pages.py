@@ -48,10 +48,7 @@ BROKEN = {
         "mbarrier-not-initialised": "==> missing sync: self.cluster.sync() before line N",
         "dealloc-in-flight": "the missing sync: self.cluster.sync() between that and line N",
     },
-    "v7.md": {
-        "read-before-complete": "==> missing wait: tcgen05.wait_load by the same warp",
-        "missing-proxy-fence": '==> missing fence: fence.proxy_async(space="global") after line N by warp 3',
-    },
+    "v7.md": {"read-before-complete": "==> missing wait: tcgen05.wait_load by the same warp"},
 }
 """By page, what check must say in "Break it": the code, and what is missing; whichever line N is."""
 

@@ -11,7 +11,7 @@ Sources, by the letters used below (the tables are in bench/calibrate/tables/):
 - QRC: ademeure/QuickRunCUDA, B300.
 - FV: revollllt/flash-vla, H100 SXM unit probes. HP: HPMLL/NVIDIA-Hopper-Benchmark, H800 PCIe.
 - AO, AZ, ROOF: pytorch/ao pull request 4002; Azure/AI-benchmarking-guide; RealZST/llm-infra-notes.
-- HM: bench/calibrate/hopper.py on an H200, tables/h200_micro.csv.
+- HM: bench/calibrate/hopper_micro.py on an H200, tables/h200_micro.csv.
 - D: NVIDIA's data sheet. AK: markdewing/AI_kernels, latency, RTX 5090. CC: chipsandcheese.com, "Blackwell: Nvidia's
   Massive GPU", RTX PRO 6000 (the same die with 188 SMs). QU: Dao-AILab/quack, benchmarks on an RTX 5090. IMP: kekzl/imp
   pull request 606, RTX 5090 at 2.85 GHz.

@@ -1,4 +1,4 @@
-"""`bench/calibrate/hopper.py` from its kernels to its table, with the emulator in the GPU's place."""
+"""`bench/calibrate/hopper_micro.py` from its kernels to its table, with the emulator in the GPU's place."""
 
 import csv
 from pathlib import Path
@@ -12,9 +12,9 @@ FOLDER = Path(__file__).resolve().parents[2] / "bench" / "calibrate"
 @pytest.fixture
 def calibration(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
-    import hopper
+    import hopper_micro
 
-    return hopper
+    return hopper_micro
 
 
 def table(path):

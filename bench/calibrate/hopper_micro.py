@@ -1,7 +1,7 @@
 """Microbenchmarks of an H100 or H200, as a table that `blackwell_matmul/gpu_figures.py` cites.
 
-    python bench/calibrate/hopper.py bench/calibrate/tables/h200_micro.csv
-    python bench/calibrate/hopper.py OUT --emulate   # anywhere: the same kernels, small, on the CPU; no times
+    python bench/calibrate/hopper_micro.py bench/calibrate/tables/h200_micro.csv
+    python bench/calibrate/hopper_micro.py OUT --emulate   # anywhere: the same kernels, small, on the CPU; no times
 
 Each row is a median over launches and SMs after a first launch that does not count; spread is from the 10th to the
 90th percentile. It takes about a minute on a GPU. What failed is left out and told at the end: the others still run, in

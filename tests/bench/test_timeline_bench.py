@@ -28,7 +28,9 @@ def test_the_whole_way_on_a_cpu(timeline_bench, tmp_path, capsys):
     assert row["correct"] and row["same_with_marks"] and row["size"] == [256, 512, 256]
     assert row["time_us"]["without_marks"] is None and row["time_us"]["predicted"] > 1
     (issued,) = [each for each in row["lines"] if each["name"] == "wgmma.mma_async"]
-    tiles, warps, ctas = 256 // row["schedule"]["block_k"], 4 * row["schedule"]["consumers"], 32
+    schedule = row["schedule"]
+    tiles, warps = 256 // schedule["block_k"], 4 * schedule["consumers"]
+    ctas = 256 // schedule["block_m"] * (512 // schedule["block_n"])
     assert (issued["measured"]["count"], issued["predicted"]["count"]) == (tiles * warps * ctas, tiles * warps)
     assert "self.wgmma.mma(" in issued["source"] and 0 < issued["measured"]["median"] <= issued["measured"]["p90"]
     assert {each.suffix for each in (tmp_path / "out").iterdir()} == {".json", ".html"}

@@ -23,6 +23,10 @@ from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, t
 from blackwell_matmul.simulator.timing.work import work_of
 
 
+MOST_OF_ONE_SM = 2_000_000
+"""Of one run, some ten seconds; a persistent kernel at 16384x16384x16384 has 0.8 million."""
+
+
 @dataclass(frozen=True)
 class SmTime:
     """cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the first SM, into which
@@ -106,7 +110,7 @@ class OneSm:
             self._launch(engine.now + conditions.cycles(conditions.figures.launch_ns))
 
     def run(self) -> SmTime:
-        while self.engine.turn():
+        while self.engine.events < MOST_OF_ONE_SM and self.engine.turn():
             pass
         self._require_end()
         first = self.sms[0]
@@ -119,8 +123,13 @@ class OneSm:
         return SmTime(end, busy, *moved, lock.waited, lock.most, stood, self.engine.events)
 
     def _require_end(self) -> None:
-        """A kernel that waits for ever, or comes to a stop, has no time."""
+        """A kernel that waits for ever, or comes to a stop, has no time; one that does too much, none in ours."""
         program, findings = self.simulation.lowered.program, list(self.simulation.grid.findings)
+        if self.engine.events >= MOST_OF_ONE_SM:
+            raise SimulationError(
+                f"{program.name} has no predicted time: one SM's share of this launch is more than {MOST_OF_ONE_SM:,} "
+                "events; choose a smaller size, above all a smaller k."
+            )
         if findings:
             raise SimulationError(f"{program.name} has no time: {findings[0]}; check says more.")
         if self.engine.agents:

@@ -4,10 +4,12 @@ import pytest
 import torch
 from timing_scripts import TwoMultiply
 
+from blackwell_matmul.errors import SimulationError
 from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.simulate import new_simulation, prepare
 from blackwell_matmul.simulator.teams import clusters
+from blackwell_matmul.simulator.timing import one_sm
 from blackwell_matmul.simulator.timing.one_sm import OneSm
 from blackwell_matmul.simulator.timing.sm import Conditions
 
@@ -32,6 +34,12 @@ def test_one_cta_takes_the_sum_of_its_parts():
     load = 20 + (128 + 256) * 1.04 + 104 + 400 * 1.5 + 30
     product = 3 * 128 + 136 + 128 + 12
     assert run().cycles == pytest.approx(before + load + product + sync + 30)
+
+
+def test_a_share_that_would_take_minutes_is_refused_in_a_sentence(monkeypatch):
+    monkeypatch.setattr(one_sm, "MOST_OF_ONE_SM", 50)
+    with pytest.raises(SimulationError, match=r"no predicted time: .* is more than 50 events; choose a smaller size"):
+        run(products=100)
 
 
 def test_a_product_that_is_waited_for_shows_its_latency():

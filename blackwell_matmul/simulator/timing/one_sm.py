@@ -22,7 +22,6 @@ from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
 from blackwell_matmul.simulator.timing.work import work_of
 
-
 MOST_OF_ONE_SM = 2_000_000
 """Of one run, some ten seconds; a persistent kernel at 16384x16384x16384 has 0.8 million."""
 

@@ -109,8 +109,7 @@ class OneSm:
             self._launch(engine.now + conditions.cycles(conditions.figures.launch_ns))
 
     def run(self) -> SmTime:
-        while self.engine.events < MOST_OF_ONE_SM and self.engine.turn():
-            pass
+        self.engine.go_on(MOST_OF_ONE_SM)
         self._require_end()
         first = self.sms[0]
         end = max([self.ended, *(sm.drain.free for sm in self.sms), *(sm.lines.free for sm in self.sms)])

@@ -31,14 +31,8 @@ from blackwell_matmul.simulator.timing.work import (
     Allocate,
     Commit,
     Free,
-    MoveLines,
-    Multiply,
     MultiplySync,
-    ReadShared,
-    Release,
-    Relinquish,
     Service,
-    WarpgroupMultiply,
     Work,
 )
 
@@ -67,7 +61,7 @@ class TimedAgent(Agent):
 class TimedEngine(Engine):
     """Runs clusters on the SMs, the CTA of rank i on the i-th. now: the cycle. left: is called with a cluster when all
     of its warps have returned. lived: for how long the warps ran, together, that issue products, from the first one
-    on; stood: for how long at which wait."""
+    on."""
 
     def __init__(self, sms: Sequence[Sm], listeners: Iterable[Listener], left: Callable[[Cluster], None]) -> None:
         super().__init__("timed", 0, listeners)
@@ -77,9 +71,9 @@ class TimedEngine(Engine):
         self.ends: dict[AsyncOperation, tuple[float, float]] = {}
         self.works: dict[AsyncOperation, Service] = {}
         self.standing: dict[Any, list[TimedAgent]] = {}  # by what they wait for; None: they ask again at each event
-        self.stood: dict[Stand, float] = defaultdict(float)
+        self._stood: dict[tuple[Instruction, Mbarrier | str], float] = defaultdict(float)
         self.lived = 0.0
-        self.tellers: dict[str, str] = {}  # by the name of mbarriers, the operation that tells them
+        self.tellers: dict[Mbarrier, str] = {}  # the operation that tells them
         self.current: TimedAgent | None = None  # who runs
         self.waking = 0.0  # from the end of a phase until a warp goes on
         self.serving: AsyncOperation | Instruction | None = None
@@ -93,7 +87,7 @@ class TimedEngine(Engine):
     # the clock
 
     def at(self, time: float, do: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (max(time, self.now), next(self._numbers), do))
+        heapq.heappush(self._events, (time if time > self.now else self.now, next(self._numbers), do))
 
     def begin(self, cluster: Cluster, main: Callable[[Warp], Iterator[Blocked]], time: float) -> None:
         """The warps of a cluster start at this cycle."""
@@ -102,16 +96,15 @@ class TimedEngine(Engine):
                 agent = self.agents[warp] = TimedAgent(warp, main(warp), time)
                 self.at(time, partial(self._resume, agent))
 
-    def turn(self) -> bool:
-        """Let the next thing happen; False: there is none."""
-        if not self._events:
-            return False
-        self.now, _, do = heapq.heappop(self._events)
-        self.events += 1
-        do()
-        if None in self.standing:
-            self._ask_again(None)
-        return True
+    def go_on(self, most: int) -> None:
+        """Let one thing happen after the other, until there is none, or there were so many."""
+        events, standing = self._events, self.standing
+        while events and self.events < most:
+            self.now, _, do = heapq.heappop(events)
+            self.events += 1
+            do()
+            if None in standing:
+                self._ask_again(None)
 
     @property
     def time(self) -> float:
@@ -122,42 +115,25 @@ class TimedEngine(Engine):
 
     def executes(self, warp: Warp, work: Work) -> None:
         """The warp that runs comes to this instruction."""
-        agent = self.agents[warp]
+        agent = self.current
+        assert agent is not None
         agent.work = work
+        if work.multiplies and not agent.multiplies:
+            agent.multiplies, agent.began = True, agent.time
         if isinstance(work, Service):
-            if isinstance(work, (Multiply, WarpgroupMultiply)):
-                self._multiplies(agent)
             return  # it starts now, and its warp goes on later
-        since = agent.time
-        if isinstance(work, Release):
-            agent.time = max(agent.time, self._sm(warp.cta).written)
-        agent.time += work.cycles
-        if isinstance(work, MoveLines):
-            self.serving = work.instruction
-            sm = self._sm(warp.cta)
-            if work.returns:
-                agent.time = sm.load_lines(self.now, agent.time, work.count_bytes)
-            else:
-                agent.time = sm.store_lines(agent.time, work.count_bytes)
-        elif isinstance(work, ReadShared):
-            agent.time = self._sm(warp.cta).read_shared(agent.time, work.count_bytes)
-        elif isinstance(work, MultiplySync):
-            self._multiplies(agent)
-            self.serving = work.instruction
-            agent.time = self._sm(warp.cta).multiply_sync(agent.time, work.tensor_cycles)
-        elif isinstance(work, (Free, Relinquish)) and warp.index == work.instruction.group.warps.start:
+        since, self.serving = agent.time, work.instruction
+        agent.time = work.keeps(self._sm(warp.cta), self.now, since)
+        if work.gives_back and warp.index == work.instruction.group.warps.start:
             self.at(agent.time, partial(self._gives_back, warp.cta, work))
         self.tell.took(warp, work.instruction, since, agent.time)
 
-    def _multiplies(self, agent: TimedAgent) -> None:
-        if not agent.multiplies:
-            agent.multiplies, agent.began = True, agent.time
-
     def executed(self, warp: Warp, work: Service) -> None:
         """It has issued it."""
-        agent = self.agents[warp]
-        self.tell.took(warp, work.instruction, agent.time, agent.time + work.cycles)
-        agent.time += work.cycles
+        agent = self.current
+        assert agent is not None
+        since, agent.time = agent.time, agent.time + work.cycles
+        self.tell.took(warp, work.instruction, since, agent.time)
 
     def _works(self, part: str, number: int, start: float, end: float) -> None:
         assert self.serving is not None
@@ -198,15 +174,22 @@ class TimedEngine(Engine):
         assert wait is not None
         if wait.ready():
             self.tell.stood(agent.warp, wait.location, _awaited(agent), agent.since, agent.time)
-            if agent.multiplies:
-                self.stood[self._stand(wait)] += agent.time - agent.since
+            if agent.multiplies and agent.work is not None:
+                self._stood[agent.work.instruction, wait.barrier or ""] += agent.time - agent.since
             self.at(agent.time, partial(self._resume, agent))
         else:
             self.standing.setdefault(wait.source, []).append(agent)
 
-    def _stand(self, wait: Blocked) -> Stand:
-        barrier = "" if wait.barrier is None else _base_name(wait.barrier)
-        return Stand(wait.location, barrier, self.tellers.get(barrier, ""))
+    @property
+    def stood(self) -> dict[Stand, float]:
+        """For how long the warps that issue products stood, together, at which wait."""
+        found: dict[Stand, float] = defaultdict(float)
+        tellers = {_base_name(barrier): name for barrier, name in self.tellers.items()}
+        for (instruction, what), cycles in self._stood.items():
+            barrier = "" if isinstance(what, str) else _base_name(what)
+            teller = what if isinstance(what, str) else tellers.get(barrier, "")
+            found[Stand(instruction.location, barrier, teller)] += cycles
+        return found
 
     def _ask_again(self, source: Any) -> None:
         """Whoever stands there asks again."""
@@ -260,7 +243,7 @@ class TimedEngine(Engine):
         work = self.works.pop(op, None)
         self.waking = 0.0 if isinstance(work, Commit) else self.figures.wake_cycles
         if op.barrier is not None:
-            self.tellers[_base_name(op.barrier)] = op.name
+            self.tellers[op.barrier] = op.name
         super()._complete(op)
         self.waking = 0.0
 
@@ -269,7 +252,7 @@ class TimedEngine(Engine):
         free, end = self.ends.get(op, (0.0, 0.0))
         over = max(agent.time, free if reads else end)
         if agent.multiplies:
-            self.stood[Stand(instruction.location, "", op.name)] += over - agent.time
+            self._stood[instruction, op.name] += over - agent.time
         self.tell.stood(warp, instruction.location, op.name, agent.time, over)
         agent.time = agent.since = over
         super().wait_for(op, warp, instruction, reads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, TimeFigures
@@ -18,10 +18,17 @@ MMA_ROW_BYTES = 32
 
 @dataclass(frozen=True)
 class Work:
-    """An instruction that keeps its warp for so many cycles, and nobody else."""
+    """An instruction that keeps its warp for so many cycles, and nobody else. multiplies: it issues products, of the
+    tensor core. gives_back: tensor memory, or the right to it."""
 
     instruction: Instruction
     cycles: float = 0.0
+    multiplies: ClassVar[bool] = False
+    gives_back: ClassVar[bool] = False
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        """Until when it keeps a warp that comes to it at this time, ahead of the cycle that all have come to."""
+        return time + self.cycles
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,7 @@ class Multiply(Service):
     steps: int = 1
     columns: float = 0.0
     pair: bool = False
+    multiplies: ClassVar[bool] = True
 
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
         end = sm.multiply(time, self.interval, self.steps, self.columns, self.pair)
@@ -66,6 +74,7 @@ class WarpgroupMultiply(Service):
 
     interval: float = 0.0
     steps: int = 1
+    multiplies: ClassVar[bool] = True
 
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
         end = sm.multiply_registers(time, self.interval, self.steps)
@@ -135,10 +144,18 @@ class MoveLines(Work):
     count_bytes: int = 0
     returns: bool = False
 
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        if self.returns:
+            return sm.load_lines(now, time + self.cycles, self.count_bytes)
+        return sm.store_lines(time + self.cycles, self.count_bytes)
+
 
 @dataclass(frozen=True)
 class Release(Work):
     """An arrival that releases to other CTAs what threads have stored."""
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        return max(time, sm.written) + self.cycles
 
 
 @dataclass(frozen=True)
@@ -147,12 +164,19 @@ class ReadShared(Work):
 
     count_bytes: float = 0.0
 
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        return sm.read_shared(time + self.cycles, self.count_bytes)
+
 
 @dataclass(frozen=True)
 class MultiplySync(Work):
     """mma.sync: takes so long of the tensor cores, and keeps its warp till its last result is there."""
 
     tensor_cycles: float = 0.0
+    multiplies: ClassVar[bool] = True
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        return sm.multiply_sync(time + self.cycles, self.tensor_cycles)
 
 
 @dataclass(frozen=True)
@@ -167,11 +191,14 @@ class Free(Work):
     """tcgen05.dealloc."""
 
     columns: int = 0
+    gives_back: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Relinquish(Work):
     """tcgen05.relinquish_alloc_permit."""
+
+    gives_back: ClassVar[bool] = True
 
 
 def work_of(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:

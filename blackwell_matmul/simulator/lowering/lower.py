@@ -21,15 +21,16 @@ from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.arithmetic import Told, Undefined
 from blackwell_matmul.simulator.description import Again, Description, Instruction
 from blackwell_matmul.simulator.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
+from blackwell_matmul.simulator.lowering.deferrable import deferrable
 from blackwell_matmul.simulator.lowering.scan import SCAN_NAMESPACE
 from blackwell_matmul.simulator.lowering.unwritten import Unwritten
 from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES, mapped
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics import description_of
+from blackwell_matmul.simulator.semantics.accumulators import ordinary_use
 from blackwell_matmul.simulator.semantics.cluster import require_rank
 from blackwell_matmul.simulator.semantics.context import LoweringContext, Moved, report_undefined
-from blackwell_matmul.simulator.semantics.wgmma import ordinary_use
 from blackwell_matmul.simulator.types import Element, element
 
 _OF_GRID = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}
@@ -126,7 +127,8 @@ class Lowering:
         self.items: dict[int, str] = {}  # by tensor of one element that is known as a number: that, as Python
         self.foreseen: set[int] = set()  # tensors that are tuples of numbers, which `scan` knows too
         self.address_tensors, self.assigned = address_tensors(program)
-        self.used_later = _used_later(program)
+        self.deferrable = deferrable(program)
+        self.used_later = _used_later(program) | self.deferrable.accumulators
         self.unwritten = Unwritten(program, self.constant)
         self.instructions: list[tuple[Any, Description]] = []
         self.sources: dict[int, Source] = {}  # the global tensors with tiles at a place
@@ -193,6 +195,9 @@ class Lowering:
             self.tensors[id(tensor)] = f"t{len(self.tensors)}"
             self.keep.append(tensor)
         return self.tensors[id(tensor)]
+
+    def is_deferrable(self, tensor: Any) -> bool:
+        return id(tensor) in self.deferrable.tensors
 
     def source_of(self, tensor: Any, rank: int, multiple: int) -> int:
         known = self.sources.get(id(tensor), Source(len(self.sources), rank, 1))
@@ -417,7 +422,8 @@ class Lowering:
 
     def _watch_registers(self, inst: Any, context: LoweringContext) -> None:
         """Registers that an asynchronous operation fills or adds to may be used only after its wait."""
-        if context.description.registers_later:
+        handed_on = any(map(self.is_deferrable, (*inst.inputs, inst.output)))
+        if context.description.registers_later or handed_on:
             return
         in_place = inst.output is None and context.description.writes_registers
         for i, tensor in enumerate(inst.inputs):
@@ -426,7 +432,7 @@ class Lowering:
 
     def _watch(self, tensor: Any, context: LoweringContext, write: bool) -> None:
         use = self.constant(ordinary_use(context, context.name(tensor, "the registers"), write))
-        self.emit(f"if w.filling or w.warpgroup: {use}(w, {self.value_of(tensor)})", "")
+        self.emit(f"if w.filling or w.warpgroup or w.sums: {use}(w, {self.value_of(tensor)})", "")
 
     def _follow_unwritten(self, inst: Any, context: LoweringContext, function: Callable[..., Any]) -> None:
         """Registers that nothing has written are carried along, and found where something depends on them."""

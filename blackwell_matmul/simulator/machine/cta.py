@@ -10,6 +10,7 @@ import numpy as np
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Code, Finding, Severity, Stop
+from blackwell_matmul.simulator.machine.deferred import Latest
 from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.machine.memory import Storage
@@ -35,11 +36,12 @@ class Warp:
 
     groups: by instruction family, its asynchronous operations that it can wait for (operation.py). filling: by id,
     registers that an operation may still be filling or reading; held, so that the id stays their own. warpgroup: what
-    it knows of its warpgroup's mma (semantics/wgmma.py). tensor_core: the pipe of the mma and cp that its elected lane
-    issues. returned: it has come to the end of the program.
+    it knows of its warpgroup's mma (semantics/wgmma.py). sums: by the id of the registers, what is still to be added
+    to them (semantics/accumulators.py). tensor_core: the pipe of the mma and cp that its elected lane issues. returned:
+    it has come to the end of the program.
     """
 
-    __slots__ = ("cta", "filling", "groups", "index", "returned", "tensor_core", "warpgroup")
+    __slots__ = ("cta", "filling", "groups", "index", "returned", "sums", "tensor_core", "warpgroup")
 
     def __init__(self, cta: Cta, index: int) -> None:
         self.cta, self.index = cta, index
@@ -48,6 +50,7 @@ class Warp:
         self.groups: dict[str, Any] = {}
         self.filling: dict[int, np.ndarray] = {}
         self.warpgroup: Any = None
+        self.sums: dict[int, Any] = {}
 
     def __str__(self) -> str:
         return f"warp {self.index} of CTA {self.cta.position}"
@@ -57,6 +60,7 @@ class Warp:
         self.groups.clear()
         self.filling.clear()
         self.warpgroup = None
+        self.sums.clear()
 
 
 @dataclass(eq=False)
@@ -76,7 +80,8 @@ class Cluster:
 class Cta:
     """One thread block: its warps, its shared memory, tensor memory and barriers. rank: its number in its cluster.
 
-    engine: who runs it. barriers: by address, of `Mbarrier`. meetings: of its warps, those that are not over.
+    engine: who runs it. barriers: by address, of `Mbarrier`. meetings: of its warps, those that are not over. latest:
+    the product that one of its accumulators was given last.
     """
 
     def __init__(self, grid: Grid, position: Position, cluster: Cluster, engine: Any) -> None:
@@ -91,6 +96,7 @@ class Cta:
         self.meetings: dict[Any, Rendezvous] = {}
         self.tensor_memory = tensor_memory()
         self.columns = Columns()
+        self.latest = Latest()
         self.stopped = False
 
     def move(self, position: Position) -> None:

@@ -12,6 +12,7 @@ the products of a kernel without races alike, and gives the same bits.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -44,10 +45,16 @@ def ranks(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(sorted(axes).index, axes))
 
 
+def _clipped(lo: int, hi: int, limit: int) -> tuple[int, int]:
+    """The part of a span that lies in [0, limit); nothing, at one of the span's ends, when there is none."""
+    begin = min(max(lo, 0), hi)
+    return begin, max(min(hi, limit), begin)
+
+
 class Patch:
     """A rectangle of constant memory: the spans of each dimension of `image`, seen in the order of `axes`; of a
-    dimension that is not among these it has one place. alone: it is not put together with its neighbours, and its
-    product is rounded by itself."""
+    dimension that is not among these it has one place. What lies outside of the image is zero. alone: it is not put
+    together with its neighbours, and its product is rounded by itself."""
 
     __slots__ = ("alone", "axes", "image", "spans")
 
@@ -55,9 +62,13 @@ class Patch:
         self.image, self.spans, self.axes, self.alone = image, spans, axes, alone
 
     def values(self) -> np.ndarray:
-        spans = enumerate(self.spans)
-        part = self.image[tuple([slice(lo, hi) if dim in self.axes else lo for dim, (lo, hi) in spans])]
-        return part.transpose(ranks(self.axes))
+        inside = [_clipped(lo, hi, limit) for (lo, hi), limit in zip(self.spans, self.image.shape, strict=True)]
+        part = self.image[tuple([slice(lo, hi) if dim in self.axes else lo for dim, (lo, hi) in enumerate(inside)])]
+        part = part.transpose(ranks(self.axes))
+        if all(map(operator.eq, inside, self.spans)):
+            return part
+        pads = [(inside[axis][0] - self.spans[axis][0], self.spans[axis][1] - inside[axis][1]) for axis in self.axes]
+        return np.pad(part, pads)
 
     def moved(self, distance: tuple[int, ...]) -> Patch:
         """The rectangle that lies so far from this one."""
@@ -74,6 +85,9 @@ class Patch:
     def seen(self, order: tuple[int, ...]) -> Patch:
         """Its dimensions in another order."""
         return Patch(self.image, self.spans, tuple([self.axes[i] for i in order]), self.alone)
+
+    def same(self, other: Patch) -> bool:
+        return self.image is other.image and self.spans == other.spans and self.axes == other.axes
 
     def then(self, other: Patch, dim: int) -> Patch | None:
         """Both as one, when `other` is the next one along `dim`."""
@@ -227,9 +241,21 @@ class Product:
         else:
             np.matmul(self.a.values(), self.b.values(), out=self.cells)
 
-    def parts(self) -> tuple[np.ndarray]:
-        self.perform()
-        return (self.cells,)
+
+class Latest:
+    """The product that was computed last: warps that each hold a part of one tile ask for the same one."""
+
+    __slots__ = ("product",)
+
+    def __init__(self) -> None:
+        self.product: Product | None = None
+
+    def of(self, wanted: Product) -> np.ndarray:
+        known = self.product
+        if known is None or not (known.a.same(wanted.a) and known.b.same(wanted.b)):
+            wanted.perform()
+            self.product = known = wanted
+        return known.cells
 
 
 class Sum:
@@ -241,10 +267,10 @@ class Sum:
     of each term once its operands are read, and of the sum before the registers get it.
     """
 
-    __slots__ = ("at_once", "layouts", "narrow", "parts", "performed", "product", "shape", "total")
+    __slots__ = ("at_once", "latest", "layouts", "narrow", "parts", "performed", "product", "shape", "total")
 
-    def __init__(self, layouts: Mapping[int, WarpLayout], parts: dict[int, np.ndarray]) -> None:
-        self.layouts, self.parts = layouts, parts
+    def __init__(self, layouts: Mapping[int, WarpLayout], parts: dict[int, np.ndarray], latest: Latest) -> None:
+        self.layouts, self.parts, self.latest = layouts, parts, latest
         self.shape = layouts[min(parts)].shape
         self.at_once = any(registers.base is not None for registers in parts.values())
         self.narrow = any(registers.itemsize < 4 for registers in parts.values())
@@ -260,7 +286,7 @@ class Sum:
 
     def take(self, term: Product | Values) -> None:
         self.perform()
-        parts = term.parts() if isinstance(term, Product) else term()
+        parts = (self.latest.of(term),) if isinstance(term, Product) else term()
         self.performed(Term(self, term))
         for values in parts:
             if self.narrow:

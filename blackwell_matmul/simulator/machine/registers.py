@@ -166,13 +166,22 @@ class WarpLayout:
     def block(self, lines: Sequence[np.ndarray]) -> Gather:
         """Gives the elements at these indices of each dimension from the warp's registers, with a value for what the
         warp does not hold."""
-        slots = np.full(self.shape, -1)
-        self.place(np.arange(WARP * self.local_size).reshape(WARP, -1), slots)
-        slots = slots[np.ix_(*lines)]
+        slots = self._slots(lines)
         missing = slots < 0
         if not missing.any():
             return lambda registers, value: registers.take(slots)
         return lambda registers, value: np.where(missing, registers.dtype.type(value), registers.take(slots))
+
+    def holds(self, lines: Sequence[Sequence[int] | np.ndarray]) -> bool:
+        """All elements at these indices of each dimension."""
+        return bool((self._slots(lines) >= 0).all())
+
+    def _slots(self, lines: Sequence[Sequence[int] | np.ndarray]) -> np.ndarray:
+        """Which register, lane by lane, holds each of these elements; -1: none."""
+        slots = np.full(self.shape, -1)
+        self.place(np.arange(WARP * self.local_size).reshape(WARP, -1), slots)
+        found: np.ndarray = slots[np.ix_(*lines)]
+        return found
 
     def registers(self, block: np.ndarray) -> np.ndarray:
         """`load` of a tile of which what is at the warp's `lines` is given alone."""

@@ -15,7 +15,8 @@ from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.knowledge import Operation
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
-from blackwell_matmul.simulator.semantics.wgmma import UNCOMMITTED, Mma, root_of
+from blackwell_matmul.simulator.semantics.accumulators import root_of
+from blackwell_matmul.simulator.semantics.wgmma import UNCOMMITTED, Mma
 
 FENCE: Final = "missing-wgmma-fence"
 

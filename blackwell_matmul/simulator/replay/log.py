@@ -202,6 +202,10 @@ class ReplayLog(Listener):
         if moved is not None:
             call.place = self._see(args[moved.view], moved, (warp.cta.rank, warp.index))
         result = function(warp, *args)
+        if any(isinstance(each, (Patch, Sum)) for each in (result, *args)):
+            self.usable &= not isinstance(result, np.ndarray)
+            self.current = None
+            return result
         if isinstance(result, np.ndarray):
             call.out = next(self.numbers)
             self.results[id(result)] = weakref.ref(result), call.out
@@ -409,7 +413,7 @@ class Replayed:
         """What takes the place of this sum."""
         if id(total) not in self.sums:
             parts: Any = {warp: self.registers[number] for warp, number in zip(total.parts, numbers, strict=True)}
-            self.sums[id(total)] = Sum(total.layouts, parts)
+            self.sums[id(total)] = Sum(total.layouts, parts, total.latest)
         return self.sums[id(total)]
 
     def issue(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:

@@ -49,6 +49,8 @@ class Names(Protocol):
 
     def source_of(self, tensor: Any, rank: int, multiple: int) -> int: ...
 
+    def is_deferrable(self, tensor: Any) -> bool: ...
+
 
 class Moved(NamedTuple):
     """Which arguments of a call say where it touches a global tensor: view and offsets. source: the tensor's number
@@ -137,6 +139,10 @@ class LoweringContext:
 
     def name(self, tensor: Any, fallback: str = "tensor") -> str:
         return self.program.name_of(tensor) or fallback
+
+    def deferrable(self, tensor: Any) -> bool:
+        """Whether what it holds may be handed on as a `Patch`, or as a `Sum`."""
+        return self._names.is_deferrable(tensor)
 
     def layouts(self, tensor: Any) -> Mapping[int, WarpLayout]:
         """For each warp of the group, its part of the tensor's register layout."""

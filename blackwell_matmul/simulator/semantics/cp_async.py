@@ -89,16 +89,16 @@ def copy_in(target: View, region: Region, box: Any, source: GlobalView, place: P
     """Copy the part of a tile that exists, and zeros for the rest (cp.async's ignore-src; TMA's out-of-bound fill).
     True: the copy was put off."""
     storage, patch = target.storage, _patch(source, place)
-    if not (place.inside and place.whole):
+    if place.inside and patch is not None and isinstance(storage, SharedStorage) and target.index is None:
+        storage.hold(region.box, target, box, patch)
+        return True
+    if place.whole:
+        target.write(_block(source, place, item), box)
+    else:
         tile = np.zeros([hi - lo for lo, hi in box], item.image)
         if place.inside:
             tile[place.tile] = _block(source, place, item)
         target.write(tile, box)
-    elif patch is not None and isinstance(storage, SharedStorage) and target.index is None:
-        storage.hold(region.box, target, box, patch)
-        return True
-    else:
-        target.write(_block(source, place, item), box)
     return False
 
 
@@ -106,7 +106,7 @@ def _patch(source: GlobalView, place: Placement) -> Patch | None:
     """The tile as a rectangle of memory that is constant and was converted once; None when it is not one."""
     if source.image is None:
         return None
-    return Patch(source.image, place.box, _axes(tuple(place.extents)))
+    return Patch(source.image, place.reach, _axes(tuple(place.extents)))
 
 
 def read_source(warp: Warp, regions: dict[str, Region], source: GlobalView, place: Placement) -> None:

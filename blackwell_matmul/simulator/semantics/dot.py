@@ -8,14 +8,16 @@ PTX ISA, "mma"): here it is a float32 sum.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from blackwell_matmul.simulator.description import Access, Again, Effect, Space, describe
 from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.deferred import Patch, Sum
 from blackwell_matmul.simulator.machine.registers import WARP, Gather, WarpLayout, coordinates
+from blackwell_matmul.simulator.semantics.accumulators import settle, sum_of
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.types import Element, element
 
@@ -44,8 +46,14 @@ def dot(inst: Any, context: LoweringContext) -> Any:
     wide = np.float32 if item.is_float else np.float64  # of integers exact below 2**53
     parts = _columns(inst) if total_item.is_float else [slice(None)]
     held = functools.cache(lambda w: _held(left[w], right[w], acc[w], out[w]))
+    later = context.deferrable(inst.output)
 
-    def run(warp: Warp, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> np.ndarray:
+    def run(warp: Warp, x: Any, y: Any, z: np.ndarray) -> np.ndarray | Sum:
+        if later:
+            if isinstance(x, Patch) and isinstance(y, Patch):
+                return _put_off(warp, acc, x, y, z)
+            settle(warp.cta, warp.index, z)
+            x, y = _loaded(left[warp.index], x), _loaded(right[warp.index], y)
         of_a, of_b, of_c = held(warp.index)
         rows, columns, total = of_a(x.astype(wide), np.nan), of_b(y.astype(wide), np.nan), of_c(z, 0)
         for part in parts:
@@ -53,6 +61,16 @@ def dot(inst: Any, context: LoweringContext) -> Any:
         return out[warp.index].registers(total)
 
     return run
+
+
+def _put_off(warp: Warp, layouts: Mapping[int, WarpLayout], a: Patch, b: Patch, registers: np.ndarray) -> Sum:
+    total = sum_of(warp.cta, {warp.index: registers}, layouts)
+    total.defer(a, b)
+    return total
+
+
+def _loaded(layout: WarpLayout, x: np.ndarray | Patch) -> np.ndarray:
+    return layout.load(x.values()) if isinstance(x, Patch) else x
 
 
 def _held(left: WarpLayout, right: WarpLayout, acc: WarpLayout, out: WarpLayout) -> Sequence[Gather]:

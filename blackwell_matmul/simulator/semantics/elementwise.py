@@ -13,6 +13,7 @@ from blackwell_matmul.simulator.arithmetic import Undefined, conversion
 from blackwell_matmul.simulator.description import Access, Again, Effect, Space, describe
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.deferred import Patch, Sum
 from blackwell_matmul.simulator.machine.registers import WARP, broadcast_index, local_index, numbers, pick, spread
 from blackwell_matmul.simulator.semantics.context import LoweringContext, poisoned, report_undefined
 from blackwell_matmul.simulator.types import convert, element, from_bits, to_bits
@@ -54,8 +55,9 @@ def allocate_register(inst: Any, context: LoweringContext) -> Any:
 def assign(inst: Any, context: LoweringContext) -> Any:
     use_all(context, inst.inputs)
 
-    def run(warp: Warp, dst: np.ndarray, src: np.ndarray) -> None:
-        dst[...] = src
+    def run(warp: Warp, dst: np.ndarray, src: np.ndarray | Sum) -> None:
+        if not isinstance(src, Sum):  # else it is dst's, and given to it when somebody looks
+            dst[...] = src
 
     return run
 
@@ -196,7 +198,9 @@ def repeat_interleave(inst: Any, context: LoweringContext) -> Any:
 def rename(inst: Any, context: LoweringContext) -> Any:
     """The registers stay; only their names change."""
     context.use(inst.inputs[0])
-    return lambda warp, x: x.copy()
+    if not context.deferrable(inst.output):
+        return lambda warp, x: x.copy()
+    return lambda warp, x: x.seen((1, 0)) if isinstance(x, Patch) else x.copy()
 
 
 @describe("ViewInst", name="view", shares=True, **_FACTS)

@@ -9,6 +9,7 @@ import numpy as np
 from blackwell_matmul.simulator.description import LANES_TOGETHER, Access, Again, Effect, Space, describe
 from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.deferred import Patch
 from blackwell_matmul.simulator.machine.memory import Region, View
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
 from blackwell_matmul.simulator.semantics.context import LoweringContext
@@ -27,10 +28,14 @@ from blackwell_matmul.simulator.types import element, from_image, to_image
 def load_shared(inst: Any, context: LoweringContext) -> Any:
     layouts, check, item = context.layouts(inst.output), context.touch("src"), element(inst.output.dtype)
     context.use(inst.inputs[0])
+    later = context.deferrable(inst.output)
 
-    def run(warp: Warp, view: View) -> np.ndarray:
+    def run(warp: Warp, view: View) -> np.ndarray | Patch:
         layout = layouts[warp.index]
         check(warp, view.part(layout))
+        patch = view.storage.patch(view) if later else None
+        if patch is not None:
+            return patch
         view.storage.fill()
         return from_image(view.storage.read(layout.load(view.data)), item)
 

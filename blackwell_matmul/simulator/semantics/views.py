@@ -291,7 +291,7 @@ class Placement:
     ) -> None:
         self.offsets, self.extents = offsets, _extents(dims, shape, len(offsets))
         self.inside = self.whole = True
-        self.box: Box = tuple([(o, o + (e or 1)) for o, e in zip(offsets, self.extents, strict=True)])
+        self.box: Box = self.reach
         for (lo, hi), limit in zip(self.box, view.declared, strict=True):
             if lo < 0 or hi > limit:
                 self._clip(view.declared)
@@ -301,6 +301,11 @@ class Placement:
         inside = [(max(lo, 0), min(hi, limit)) for (lo, hi), limit in zip(self.box, limits, strict=True)]
         self.whole, self.inside = False, all(lo < hi for lo, hi in inside)
         self.box = tuple([(lo, max(lo, hi)) for lo, hi in inside])
+
+    @property
+    def reach(self) -> Box:
+        """All of it, in the view's coordinates."""
+        return tuple([(o, o + (e or 1)) for o, e in zip(self.offsets, self.extents, strict=True)])
 
     @property
     def picks(self) -> tuple[Any, ...]:

@@ -17,11 +17,12 @@ import numpy as np
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.simulator.description import Access, Again, Effect, Proxy, Space, Wait, When, describe
 from blackwell_matmul.simulator.engine import Blocked
-from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp
+from blackwell_matmul.simulator.machine.cta import Rendezvous, Warp
 from blackwell_matmul.simulator.machine.deferred import Sum
 from blackwell_matmul.simulator.machine.memory import Region, View
 from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_of
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
+from blackwell_matmul.simulator.semantics.accumulators import sum_of
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.tcgen05 import products
 from blackwell_matmul.simulator.types import Element, element
@@ -59,14 +60,12 @@ class Mma(AsyncOperation):
 
 
 class Warpgroup:
-    """What a warp knows of its warpgroup's mma. issued: how many it has. sums: by accumulator, what is still to be
-    added."""
+    """What a warp knows of its warpgroup's mma. issued: how many it has."""
 
-    __slots__ = ("issued", "sums")
+    __slots__ = ("issued",)
 
     def __init__(self) -> None:
         self.issued = 0
-        self.sums: dict[int, Sum] = {}
 
 
 def warpgroup_of(warp: Warp) -> Warpgroup:
@@ -76,36 +75,7 @@ def warpgroup_of(warp: Warp) -> Warpgroup:
     return found
 
 
-def root_of(registers: np.ndarray) -> np.ndarray:
-    """The array that owns the registers, of which a view shows a part."""
-    return registers if registers.base is None else registers.base
-
-
 # values
-
-
-def sum_of(cta: Cta, parts: dict[int, np.ndarray], layouts: Mapping[int, WarpLayout]) -> Sum:
-    """The sum for this accumulator."""
-    first = min(parts)
-    known = warpgroup_of(cta.warps[first]).sums.get(id(parts[first]))
-    if known is not None and all(known.parts.get(warp) is each for warp, each in parts.items()):
-        return known
-    made = Sum(layouts, dict(parts))
-    made.performed = cta.engine.tell.performed
-    if not made.at_once:
-        for warp, registers in parts.items():
-            settle(cta, warp, registers)
-            warpgroup_of(cta.warps[warp]).sums[id(registers)] = made
-    return made
-
-
-def settle(cta: Cta, warp: int, registers: np.ndarray) -> None:
-    """The registers are about to be used: add what is still to be added, for all warps of the warpgroup."""
-    found = warpgroup_of(cta.warps[warp]).sums.get(id(registers))
-    if found is not None:
-        for other, part in found.parts.items():
-            warpgroup_of(cta.warps[other]).sums.pop(id(part), None)
-        found.flush()
 
 
 def multiply_add(left: View, right: View, total: Sum, items: tuple[Element, Element], deferrable: bool) -> bool:
@@ -233,22 +203,6 @@ def _take_part(
     op.meeting.brought[warp.index] = registers
     engine.tell.joined(op, warp, context.instruction, regions)
     return op
-
-
-# registers
-
-
-def ordinary_use(context: LoweringContext, name: str, write: bool) -> Callable[[Warp, np.ndarray], None]:
-    """What an instruction calls before it reads, or overwrites, registers that an asynchronous operation may be using
-    (PTX ISA, "wgmma.wait_group", "tcgen05.wait": without the wait that covers it, undefined)."""
-
-    def use(warp: Warp, registers: np.ndarray) -> None:
-        root = root_of(registers)
-        warp.cta.engine.tell.used(warp, context.instruction, root, name, write)
-        if warp.warpgroup is not None:
-            settle(warp.cta, warp.index, root)
-
-    return use
 
 
 # fence, commit, wait

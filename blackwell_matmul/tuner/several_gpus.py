@@ -116,7 +116,7 @@ class SeveralGpus:
                 if not share.lost:
                     self.found.take(share.gpu, share.rows())
                     finalists += _first(share.rows())
-        self._give_up(left)
+        self._fail(left, NO_GPU_LEFT)
         self._compare(finalists)
         return self.found
 
@@ -149,9 +149,6 @@ class SeveralGpus:
             RuntimeWarning,
             stacklevel=2,
         )
-
-    def _give_up(self, left: Sequence[Contender]) -> None:
-        self._fail(left, NO_GPU_LEFT)
 
     def _fail(self, contenders: Iterable[Contender], reason: str) -> None:
         case = self._plan.cases[0]

@@ -111,6 +111,13 @@ def require_gpu() -> None:
         )
 
 
+def alone(index: int) -> dict[str, str]:
+    """The environment variable with which a process sees this GPU and no other."""
+    from blackwell_matmul import driver
+
+    return {"CUDA_VISIBLE_DEVICES": driver.device_uuid(index)}
+
+
 def _gpu(index: int) -> DetectedGpu:
     from blackwell_matmul import driver
 

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import importlib
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -142,6 +143,12 @@ def device_handle(device: int) -> Any:
 def device_name(device: int) -> str:
     name: bytes = call("cuDeviceGetName", f"read the name of GPU {device}", 128, device_handle(device))
     return name.split(b"\0")[0].decode(errors="replace")
+
+
+def device_uuid(device: int) -> str:
+    """As CUDA_VISIBLE_DEVICES takes it, whatever that says in this process."""
+    found = call("cuDeviceGetUuid", f"read the UUID of GPU {device}", device_handle(device))
+    return f"GPU-{uuid.UUID(bytes=found.bytes)}"
 
 
 @functools.cache

@@ -17,19 +17,22 @@ from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_execu
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tune_view import ranking_lines, tuning_lines
+from blackwell_matmul.errors import InputError
 from blackwell_matmul.problem import Problem
 
 EXAMPLES = """Examples:
 
 - `blackwell-matmul tune v2 --size 4096 4096 4096`
 - `blackwell-matmul tune v2 --size 128 8192 8192 --dtype bf16 --budget 60 --top 4`
+- `blackwell-matmul tune h8 --size 4096 4096 4096 --top 32 --gpus 0,1,2,3`
 - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200`
 - `blackwell-matmul tune v5 --size 4096 4096 4096 --gpu B200 --executor dask:tcp://HOST:8786 --rows v5.jsonl`
 - `blackwell-matmul tune h8 --size 4096 11008 4096 --layout nn --epilogue bias,gelu`
 - `blackwell-matmul tune my_kernel.py:MyMatmul`
 
 A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A script
-of your own says its candidates with tilus.autotune. With --gpu nothing is measured or kept, and no GPU is needed: the
+of your own says its candidates with tilus.autotune. Several GPUs of one kind measure side by side, and the best of each
+are measured again on one. With --gpu nothing is measured or kept, and no GPU is needed: the
 schedules are listed in the order of their predicted time. `schedules` lists them with what each takes of an SM.
 """
 
@@ -41,6 +44,15 @@ class Predicting(TypedDict):
     rows: Path | None
 
 
+MeasuringGpus = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus",
+        metavar="INDEX,...",
+        help="The GPUs that measure, as torch numbers them.",
+        show_default="all of the first one's kind",
+    ),
+]
 Tuned = Annotated[
     str,
     typer.Argument(
@@ -94,6 +106,7 @@ def tune(
     executor: Executor = None,
     rows: Rows = "",
     limit: Limit = "30",
+    gpus: MeasuringGpus = None,
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
@@ -107,7 +120,10 @@ def tune(
     budget_s, most = options.integer("--budget", budget), options.integer("--predict", predict)
     first, limit_s = None if top is None else options.integer("--top", top), options.integer("--limit", limit)
     by: Predicting = {"executor": executor or "", "rows": Path(rows) if rows else None}
+    measuring = None if gpus is None else [options.integer("--gpus", word) for word in options.words_of(gpus)]
     if gpu is not None:
+        if measuring is not None:
+            raise InputError("--gpu predicts and --gpus says who measures; give one of the two.")
         _rank(kernel, problem, gpu, most, by, as_json)
         return
     detect.require_gpu()  # before torch and tilus are loaded
@@ -115,7 +131,7 @@ def tune(
         from blackwell_matmul.tuner import tuning
 
         asked = partial(tuning.tune, kernel, problem, budget_s=budget_s, top=first, predict=most, limit_s=limit_s)
-        found = asked(progress=tell, **by)
+        found = asked(progress=tell, gpus=measuring, **by)
     finish(as_json, lambda: named(kernel, found.as_dict()), lambda: tuning_lines(found), bool(found.winner))
 
 

@@ -1,5 +1,5 @@
 """`tune`: rank the candidates, compile the first, check each in a child process of its own, time those that are right,
-all in turn.
+all in turn; on several GPUs each does so with a share, and the first of each share meet again on one (`several_gpus`).
 
 What hangs, crashes or is wrong costs one candidate and is told with its reason. The winner is kept where calls find it.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.bench import bench_machine, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender, cublas
+from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu, measuring_gpus
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, Row
 from blackwell_matmul.harness.bench.session import Plan
@@ -31,6 +32,7 @@ from blackwell_matmul.runtime import winners
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
 from blackwell_matmul.tuner.predicting_trials import Predictors
 from blackwell_matmul.tuner.ranking import MOST, Ranked, first, ordered
+from blackwell_matmul.tuner.several_gpus import Measured, SeveralGpus
 from blackwell_matmul.validation import number, shown
 
 BUDGET_S = 120.0
@@ -49,7 +51,8 @@ Status = Literal["timed", "wrong", "refused", "failed", "not tried"]
 @dataclass(frozen=True)
 class CandidateTrial:
     """One candidate. median_us, spread_percent, percent_of_cublas: None unless it was timed; reason: why not.
-    predicted_us: before that; None where it was not."""
+    predicted_us: before that; None where it was not. gpu: which one has timed it, where several did; compared: in one
+    session with the winner, as all are on one GPU."""
 
     schedule: Pins
     status: Status
@@ -58,13 +61,22 @@ class CandidateTrial:
     spread_percent: float | None = None
     percent_of_cublas: float | None = None
     predicted_us: float | None = None
+    gpu: int | None = None
+    compared: bool = True
+
+    @property
+    def order(self) -> tuple[bool, bool, float]:
+        """Times of two sessions are not compared: behind those of the last one it is by percentages of cuBLAS."""
+        by = self.median_us if self.compared else -(self.percent_of_cublas or 0.0)
+        return self.median_us is None, not self.compared, by or 0.0
 
 
 @dataclass(frozen=True)
 class Tuning:
     """What `tune` found. trials: best first, then those that were not timed. refused: how many schedules cannot run, by
     reason. left_out: how many could and were not among the first `top`; predicted: those of them whose time was
-    predicted. stored_in: the file; None where none is."""
+    predicted. gpus: which of this machine measured, the one that the winner was found on first; lost: which did not to
+    the end, and why. stored_in: the file; None where none is."""
 
     kernel: str
     problem: Problem
@@ -75,11 +87,14 @@ class Tuning:
     predicted: tuple[Ranked, ...]
     cublas_us: float | None
     seconds: float
+    gpus: tuple[int, ...] = (0,)
+    lost: Mapping[int, str] = field(default_factory=dict)
     stored_in: str | None = None
 
     @property
     def winner(self) -> CandidateTrial | None:
-        return self.trials[0] if self.trials and self.trials[0].status == "timed" else None
+        first = self.trials[0] if self.trials else None
+        return first if first and first.status == "timed" and first.compared else None
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "problem": self.problem.as_dict()}
@@ -96,28 +111,32 @@ def tune(
     progress: Callable[[str], None] | None = None,
     executor: str = "",
     rows: Path | None = None,
+    gpus: Sequence[int] | None = None,
 ) -> Tuning:
     """Find the fastest schedule of a rung ("v2", or "file.py:Script") for a problem on this machine's GPU, and keep it.
 
     predict: how many candidates are predicted first, where the GPU has figures; those of the shortest predicted time
     are measured. top: how many these are at most; None is TOP, or TOP_UNPREDICTED where nothing is predicted.
     budget_s: about how long it may take; what has been checked after most of it is timed. limit_s: the longest that a
-    candidate may be silent. executor, rows: who predicts and which file keeps it, as for `rank`. Raises InputError for
-    what is no kernel or cannot run, UnsupportedError where there is no GPU.
+    candidate may be silent. executor, rows: who predicts and which file keeps it, as for `rank`. gpus: who measures, by
+    index; None is all of the first one's kind. Raises InputError for what is no kernel or cannot run and for GPUs that
+    there are not, UnsupportedError where there is no GPU; warns of a GPU that is lost.
     """
     _require("budget", budget_s, 1, 86_400)
     _require("top", TOP if top is None else top, 1, 100_000)
     _require("predict", predict, 0, 100_000)
     _require("limit", limit_s, 1, 86_400)
-    kernel, gpu = find(rung), bench_machine.gpu_at_hand()
+    kernel, measuring = find(rung), measuring_gpus(gpus)
+    gpu = bench_machine.gpu_at_hand(measuring[0].index)
     found, start, tell = candidates(kernel, problem, gpu), time.monotonic(), progress or (lambda what: None)
     with keeping(lambda: "no winner is kept"), tempfile.TemporaryDirectory() as folder:
         until_s, by = start + PREDICT_SHARE * budget_s, Predictors(executor, rows)
         ranked = ordered(kernel, problem, gpu, found, predict, until_s, tell, by)
         tried = first(ranked, top or _top(ranked), found.ordered[0])
-        book = _measure(kernel, problem, gpu, tried, Path(folder), (start, budget_s, limit_s), tell)
-    made = _tuning(kernel, problem, gpu, found, ranked, tried, book, time.monotonic() - start)
-    return _kept(made, kernel, problem, gpu)
+        seconds = start, budget_s, limit_s
+        measured = _measure(kernel, problem, gpu, measuring, tried, Path(folder), seconds, tell)
+    made = _tuning(kernel, problem, gpu, found, ranked, tried, measured, time.monotonic() - start)
+    return _kept(_on(measuring, measured, made), kernel, problem, gpu)
 
 
 def _top(ranked: Sequence[Ranked]) -> int:
@@ -132,22 +151,38 @@ def _measure(
     kernel: UserKernel,
     problem: Problem,
     gpu: Gpu,
+    measuring: Sequence[MeasuringGpu],
     tried: Sequence[Ranked],
     folder: Path,
     seconds: tuple[float, float, float],
     tell: Callable[[str], None],
-) -> Book:
+) -> Measured:
     """The candidates and cuBLAS through the same steps as in `bench`. seconds: the start, the budget and the limit."""
     start, budget_s, limit_s = seconds
     contenders = (cublas(), *(contender_of(kernel, each.schedule) for each in tried))
     plan = Plan(contenders, (BenchCase(problem),), SETTINGS, DEVICE, limit_s)
     book, index = Book(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
     session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s)
-    with Workers(limit_s) as workers:
+    until_s = start + CHECK_SHARE * budget_s
+    if len(measuring) > 1:
+        measured = SeveralGpus(measuring, _compiled(plan, index, problem), index, book, folder, tell).measure(until_s)
+        return replace(measured, rows={**_by_name(book), **measured.rows})
+    with Workers(limit_s, environment=measuring[0].environment) as workers:
         ready = _compiled(plan, index, problem)
-        session.check_missing(ready, book, index, workers, tell, start + CHECK_SHARE * budget_s)
+        session.check_missing(ready, book, index, workers, tell, until_s)
         session.time_missing(ready, book, index, workers, tell)
-    return book
+    return Measured(_by_name(book))
+
+
+def _by_name(book: Book) -> dict[str, Row]:
+    return {row.contender: row for row in book}
+
+
+def _on(measuring: Sequence[MeasuringGpu], measured: Measured, made: Tuning) -> Tuning:
+    """The same, with the GPUs that measured: the one of the last session first."""
+    indices = [gpu.index for gpu in measuring if gpu.index not in measured.lost]
+    where = measured.gpu_of.get(cublas().name)
+    return replace(made, gpus=tuple(sorted(indices, key=lambda index: index != where)), lost=measured.lost)
 
 
 DEVICE = "cuda"
@@ -166,12 +201,12 @@ def _tuning(
     found: Candidates,
     ranked: Sequence[Ranked],
     tried: Sequence[Ranked],
-    book: Book,
+    measured: Measured,
     seconds: float,
 ) -> Tuning:
-    trials = [_trial(each, book.get(contender_of(kernel, each.schedule).name, problem)) for each in tried]
-    trials.sort(key=lambda trial: (trial.median_us is None, trial.median_us))
-    reference = book.get(cublas().name, problem)
+    trials = [_trial(each, contender_of(kernel, each.schedule).name, measured) for each in tried]
+    trials.sort(key=lambda trial: trial.order)
+    reference = measured.rows.get(cublas().name)
     cublas_us = reference.timing.median_us if reference and reference.timing else None
     others = [row for row in ranked if row not in tried]
     predicted = tuple(row for row in others if row.predicted_us is not None)
@@ -179,8 +214,10 @@ def _tuning(
     return Tuning(kernel.name, problem, gpu.name, *told, cublas_us, seconds)
 
 
-def _trial(each: Ranked, row: Row | None) -> CandidateTrial:
-    made = partial(CandidateTrial, each.schedule, predicted_us=each.predicted_us)
+def _trial(each: Ranked, name: str, measured: Measured) -> CandidateTrial:
+    row, gpu = measured.rows.get(name), measured.gpu_of.get(name)
+    compared = gpu is None or name in measured.last
+    made = partial(CandidateTrial, each.schedule, predicted_us=each.predicted_us, gpu=gpu, compared=compared)
     if row is None:
         return made("not tried", "the budget was spent.")
     if row.status != "correct":
@@ -200,7 +237,7 @@ def _kept(made: Tuning, kernel: UserKernel, problem: Problem, gpu: Gpu) -> Tunin
         "taken": time.strftime("%Y-%m-%d %H:%M"),
     }
     file = winners.keep(kernel.script_cls, problem, gpu, record)
-    return Tuning(**{**vars(made), "stored_in": None if file is None else str(file)})
+    return replace(made, stored_in=None if file is None else str(file))
 
 
 def _require(name: str, value: object, low: int, high: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,15 +13,18 @@ import pytest
 import torch
 
 from blackwell_matmul import detect, simulate
+from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.cli.views.tune_view import tuning_lines
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine, contenders, session
+from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners as kept_winners
-from blackwell_matmul.tuner import rank, stored, tune, tuning
+from blackwell_matmul.tuner import rank, several_gpus, stored, tune, tuning
 from blackwell_matmul.tuner.candidates import spelled
 from blackwell_matmul.tuner.predicting_trials import PredictionTrial
 from blackwell_matmul.tuner.tuned_contenders import winners
@@ -39,7 +43,8 @@ def no_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", str(tmp_path))
     kept_winners._read.cache_clear()
     monkeypatch.setattr(detect, "require_gpu", lambda: None)
-    monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda: H200)
+    monkeypatch.setattr(detect, "detect", tuple)
+    monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda index=0: H200)
     monkeypatch.setattr(tuning, "DEVICE", "cpu")
     monkeypatch.setattr(tuning, "SETTINGS", Settings(rounds=3, warmup_s=0.0))
     monkeypatch.setattr(tuning, "contender_of", stand_in)
@@ -69,7 +74,7 @@ class Instant:
 
     predicted_us = ()
 
-    def __init__(self, limit_s, ahead=None):
+    def __init__(self, limit_s, ahead=None, environment=None):
         pass
 
     def __enter__(self):
@@ -145,6 +150,51 @@ def test_bench_takes_winners_as_contenders_of_their_own_problem():
     assert [(each.name, case.problem) for each, case in plan.pairs()] == [
         ("cublas", PROBLEM), ("cublas", other), ("v1 tuned", PROBLEM)
     ]  # fmt: skip
+
+
+# --- several GPUs
+
+
+@pytest.fixture
+def two_gpus(monkeypatch, instant):
+    """GPUs that are as fast as each other and always right."""
+    seen = tuple(MeasuringGpu(index, {"CUDA_VISIBLE_DEVICES": f"GPU-{index}"}) for index in (0, 1))
+    monkeypatch.setattr(tuning, "measuring_gpus", lambda asked: seen if asked is None else (seen[asked[0]],))
+    monkeypatch.setattr(several_gpus, "Workers", Instant)
+    monkeypatch.setattr(several_gpus, "FINALISTS", 1)
+
+
+def test_gpus_share_the_candidates_and_the_record_says_which(two_gpus):
+    found = tune(FAULTY, PROBLEM, top=4, predict=0)
+    assert found.winner.compared and found.gpus == (0, 1) and not found.lost
+    assert [trial.compared for trial in found.trials] == [True, True, False, False]
+    assert {trial.gpu for trial in found.trials[:2]} == {0} and found.trials[2].median_us is not None
+    kept = json.loads(Path(found.stored_in).read_text())["tuning"]
+    assert kept["gpus"] == [0, 1] and [trial["compared"] for trial in kept["trials"]].count(True) == 2
+
+
+def test_one_gpu_of_several_is_the_only_one_that_its_processes_see(two_gpus, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        Instant, "__init__", lambda self, limit_s, ahead=None, environment=None: given.append(environment)
+    )
+    found = tune(FAULTY, PROBLEM, top=2, predict=0, gpus=[1])
+    assert {"CUDA_VISIBLE_DEVICES": "GPU-1"} in given and found.gpus == (1,)
+    assert {(trial.gpu, trial.compared) for trial in found.trials} == {(None, True)}
+
+
+def test_times_of_two_sessions_are_in_two_groups(two_gpus, command):
+    code, out, _ = command(FAULTY, "--size", "33", "40", "24", "--top", "4", "--predict", "0")
+    assert code == 0 and "FaultyMatmul 33x40x24 fp16 on H200, measured by GPUs 0, 1" in out
+    assert "Compared on GPU 0; a GPU in brackets has timed a share before, beside cuBLAS." in out
+    cells = [line.split()[0] for line in out.splitlines() if "block_n" in line and "Winner" not in line]
+    assert sorted(cells[:2] + cells[2:]) == cells[2:] + cells[:2] and set(cells[2:]) == {"(0)", "(1)"}
+
+
+def test_lost_gpus_are_told(two_gpus):
+    found = dataclasses.replace(tune(FAULTY, PROBLEM, top=4, predict=0), gpus=(1,), lost={0: "no sign of life."})
+    text = terminal.rendered(tuning_lines(found))
+    assert "measured by GPU 1" in text and "GPU 0: left out, no sign of life." in text
 
 
 # --- the command
@@ -234,7 +284,7 @@ def test_nothing_right_is_exit_code_1(instant, command, monkeypatch):
 
 
 def test_without_a_gpu_a_sentence(command, monkeypatch):
-    def refuse():
+    def refuse(index=0):
         raise UnsupportedError("measuring takes a GPU.")
 
     monkeypatch.setattr(bench_machine, "gpu_at_hand", refuse)
@@ -256,6 +306,10 @@ def test_without_a_gpu_nothing_slow_is_loaded():
         (["v9"], "rung is 'v9'"),
         (["v1", "--gpu", "B200", "--executor", "slurm"], "executor is 'slurm'; it must be"),
         ([FAULTY, "--budget", "soon"], "--budget is 'soon'"),
+        (["v1", "--gpu", "B200", "--gpus", "0"], "give one of the two"),
+        (["v1", "--gpus", "0,one"], "--gpus is 'one'"),
+        (["v1", "--gpus", "0,0"], "it must be numbers of GPUs, each once"),
+        (["v1", "--gpus", ""], "it must be numbers of GPUs, each once"),
         (["v1", "--gpu", "GB10"], "times on a GB10 cannot be predicted"),
         (["v1", "--gpu", "H200"], "H200 (sm_90a) has no tcgen05"),
     ],

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (*numbers("time", "spread", "of cuBLAS", "predicted"), Column("schedule", long="wraps"))
 PREDICTED_COLUMNS = (*numbers("predicted", "slower"), Column("schedule", long="wraps"))
+GPU = Column("GPU")
 SHOWN, LEFT_OUT = 16, 6
 """Of those that are predicted: without a GPU, and of those that were not measured."""
 
@@ -28,10 +29,15 @@ SHOWN, LEFT_OUT = 16, 6
 def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    yield Text(f"{tuning.kernel} {tuning.problem} on {tuning.gpu}, measured", style="bold")
+    yield Text(f"{tuning.kernel} {tuning.problem} on {tuning.gpu}, measured{_by_whom(tuning)}", style="bold")
     timed = [trial for trial in tuning.trials if trial.status == "timed"]
     if timed:
-        yield table(COLUMNS, (_row(trial, trial is timed[0]) for trial in timed))
+        several = any(trial.gpu is not None for trial in timed)
+        yield table((GPU, *COLUMNS) if several else COLUMNS, (_row(trial, trial is tuning.winner) for trial in timed))
+    if not all(trial.compared for trial in timed):
+        yield Text(f"Compared on GPU {tuning.gpus[0]}; a GPU in brackets has timed a share before, beside cuBLAS.")
+    for gpu, reason in tuning.lost.items():
+        yield Text.assemble(f"  GPU {gpu}: ", (printable(f"left out, {reason}"), "bold red"))
     for trial in tuning.trials:
         if trial.status != "timed":
             told = trial.reason if trial.reason.startswith(trial.status) else f"{trial.status}: {trial.reason}"
@@ -43,12 +49,21 @@ def tuning_lines(tuning: Tuning) -> Iterator[RenderableType]:
     yield Text(_kept(tuning), style="" if tuning.winner else "bold red")
 
 
+def _by_whom(tuning: Tuning) -> str:
+    """Nothing where there is one GPU only."""
+    if len(tuning.gpus) + len(tuning.lost) == 1:
+        return ""
+    which = ", ".join(map(str, sorted(tuning.gpus)))
+    return f" by GPUs {which}" if len(tuning.gpus) > 1 else f" by GPU {which or 'none'}"
+
+
 def _row(trial: CandidateTrial, best: bool) -> TableRow:
     assert trial.median_us is not None
     percent = "" if trial.percent_of_cublas is None else f"{trial.percent_of_cublas:.1f}%"
     predicted = "" if trial.predicted_us is None else duration(trial.predicted_us)
     cells = duration(trial.median_us), f"{trial.spread_percent:.1f}%", percent, predicted, _spelled(trial)
-    return TableRow(cells, "bold green" if best else "")
+    gpu = () if trial.gpu is None else (str(trial.gpu) if trial.compared else f"({trial.gpu})",)
+    return TableRow((*gpu, *cells), "bold green" if best else "")
 
 
 def _counts(tuning: Tuning) -> Iterator[str]:

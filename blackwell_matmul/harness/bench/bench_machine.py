@@ -18,8 +18,8 @@ SETTINGS = ("driver_version", "clocks.max.sm", "power.limit")
 UNKNOWN = "unknown"
 
 
-def gpu_at_hand() -> Gpu:
-    """The first GPU that the driver names; UnsupportedError, with what works instead, where there is none."""
+def gpu_at_hand(index: int = 0) -> Gpu:
+    """The GPU of this index in the driver's order; UnsupportedError, with what works instead, where there is none."""
     require_gpu()
     import torch
 
@@ -30,7 +30,7 @@ def gpu_at_hand() -> Gpu:
         )
     from blackwell_matmul.runtime.device import gpu_at
 
-    return gpu_at(0)
+    return gpu_at(index)
 
 
 def ladder(gpu: Gpu) -> tuple[str, ...]:

@@ -176,7 +176,9 @@ def _until_hung(ends: Generator[Ended], cases: Sequence[BenchCase]) -> Iterator[
     """A contender that hangs once costs the time limit once: what is left of its problems is not tried."""
     hung = ""
     for case in cases:
-        ended = Ended(failed=hung) if hung else next(ends)
+        ended = Ended(failed=hung) if hung else next(ends, None)
+        if ended is None:  # the workers are over
+            return
         yield case, ended
         if ended.hung:
             hung = f"not tried, since it hung on {case.problem}"
@@ -216,20 +218,26 @@ def _reason(ended: Ended) -> str:
 
 
 def time_missing(plan: Plan, book: Book, bundles: Index, workers: Workers, tell: Tell) -> None:
-    """Each problem with everybody who was right on it. One of them without a time has all of them timed again.
+    """Each problem with everybody who was right on it. One of them without a time has all of them timed again."""
+    while time_pass(plan, book, bundles, workers, tell):
+        pass
 
-    Who breaks a session off is left out of the next try, and who hangs out of all that follow.
-    """
-    while sessions := list(_sessions(plan, book)):
-        ends = workers.run([_measure_task(*session, bundles, plan) for session in sessions])
-        for (case, able), ended in zip(sessions, ends):
-            tell(f"timed {case.problem}: {', '.join(contender.name for contender in able)}")
-            _keep(ended, case, able, plan, book)
-            book.save()
-            if ended.hung:
-                _leave_out(ended.at, case, plan, book)
-                break
-        ends.close()
+
+def time_pass(plan: Plan, book: Book, bundles: Index, workers: Workers, tell: Tell) -> bool:
+    """Once what lacks a time; whether anything did. Who breaks a session off is left out of the next pass, and who
+    hangs out of all that follow."""
+    sessions, tried = list(_sessions(plan, book)), False
+    ends = workers.run([_measure_task(*session, bundles, plan) for session in sessions])
+    for (case, able), ended in zip(sessions, ends):
+        tried = True
+        tell(f"timed {case.problem}: {', '.join(contender.name for contender in able)}")
+        _keep(ended, case, able, plan, book)
+        book.save()
+        if ended.hung:
+            _leave_out(ended.at, case, plan, book)
+            break
+    ends.close()
+    return tried
 
 
 def _leave_out(name: str, hung_on: BenchCase, plan: Plan, book: Book) -> None:

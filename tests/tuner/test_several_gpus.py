@@ -1,0 +1,264 @@
+"""Candidates shared out over GPUs: who measures what, a GPU that dies or hangs, and what decides at the end."""
+
+from __future__ import annotations
+
+import math
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from blackwell_matmul.harness.bench import contenders
+from blackwell_matmul.harness.bench.bundles import Index
+from blackwell_matmul.harness.bench.contenders import CUBLAS
+from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
+from blackwell_matmul.harness.bench.protocol import Settings
+from blackwell_matmul.harness.bench.results import Book, Machine
+from blackwell_matmul.harness.bench.session import Plan
+from blackwell_matmul.harness.bench.suites import BenchCase
+from blackwell_matmul.harness.bench.workers import Ended
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.tuner import several_gpus
+from blackwell_matmul.tuner.several_gpus import SeveralGpus
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKES = ROOT / "tests" / "harness" / "bench" / "fake_contenders.py"
+PROBLEM = Problem(33, 40, 24)
+ALL = tuple("abcdefgh")
+TIMES_US = {CUBLAS: 10.0, **{name: 20.0 + number for number, name in enumerate(ALL)}}
+"""h is the slowest and a the fastest, on every GPU."""
+
+
+class Gpus:
+    """Workers of GPUs that are none. factors: of the times, by GPU. dies_at: a GPU and what it dies at, by the word of
+    a task and a name in it. crashes: who always fails, without harm to a GPU. poison: whose turn kills a GPU."""
+
+    def __init__(self) -> None:
+        self.factors, self.dies_at, self.hangs = {0: 1.0}, {}, False
+        self.crashes, self.poison, self.dead = set(), set(), set()
+        self.log: list[tuple[int, str, tuple[str, ...]]] = []
+
+    def __call__(self, limit_s, ahead=None, environment=None):
+        return FakeWorkers(self, int(environment["CUDA_VISIBLE_DEVICES"]))
+
+    def did(self, gpu: int, what: str) -> list[tuple[str, ...]]:
+        return [names for at, did, names in self.log if (at, did) == (gpu, what)]
+
+    def end_of(self, gpu: int, task) -> Ended:
+        parts = task.get("contenders") or [{"contender": task["contender"]}]
+        names = tuple(part["contender"]["name"] for part in parts)
+        self.log.append((gpu, task["do"], names))
+        what, who = self.dies_at.get(gpu, ("", ""))
+        if (what == task["do"] and who in names) or self.poison & set(names):
+            self.dead.add(gpu)
+        bad = sorted(self.crashes & set(names))
+        if gpu in self.dead or bad:
+            return Ended(failed="no sign of life for 30 s", at=names[0] if not bad else bad[0], hung=self.hangs)
+        return Ended(result=CHECKED if task["do"] == "check" else timed(names, self.factors.get(gpu, 1.0)))
+
+
+class FakeWorkers:
+    def __init__(self, gpus: Gpus, index: int) -> None:
+        self._gpus, self._index = gpus, index
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def run(self, tasks, step=None):
+        yield from (self._gpus.end_of(self._index, task) for task in tasks)
+
+
+CHECKED = {"ok": True, "message": "correct: exact.", "error": 0.0, "cublas_error": 0.0}
+
+
+def timed(names, factor):
+    def record(name):
+        us = TIMES_US[name] * factor
+        return {"median_us": us, "q1_us": us, "q3_us": us, "least_us": us, "rounds": 3, "launched_by": "calls"}
+
+    about = {"warmup": {"seconds": 0.0, "rounds": 0, "settled": True}, "telemetry": {}, "sets": 1}
+    return {"timings": {name: record(name) for name in names}, **about}
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    made = Gpus()
+    monkeypatch.setattr(several_gpus, "Workers", made)
+    return made
+
+
+def plan_of(names) -> Plan:
+    made = (contenders.function(name, f"{FAKES}:right") for name in names)
+    return Plan((contenders.cublas(), *made), (BenchCase(PROBLEM),), Settings(rounds=3, warmup_s=0.0), "cpu", 3.0)
+
+
+def measured(folder, count, names=ALL, until_s=math.inf):
+    seen = [MeasuringGpu(index, {"CUDA_VISIBLE_DEVICES": str(index)}) for index in range(count)]
+    like = Book(folder, "tune", Machine("a GPU", "sm_90a", 1, None))
+    index = Index(folder / "bundles", "sm_90a")
+    return SeveralGpus(seen, plan_of(names), index, like, folder, tell).measure(until_s)
+
+
+def tell(what: str) -> None:
+    """Nobody listens."""
+
+
+def winner(found) -> str:
+    rows = (found.rows[name] for name in found.last if found.rows[name].timing)
+    return min(rows, key=lambda row: row.timing.median_us).contender
+
+
+@pytest.fixture
+def quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def test_each_candidate_is_measured_on_one_gpu_and_the_first_of_each_again_on_one(gpus, tmp_path, quiet):
+    gpus.factors = {0: 1.3, 1: 1.0}  # every time of GPU 1 is shorter than those of GPU 0
+    found = measured(tmp_path, 2)
+    checked = [sorted(name for (name,) in gpus.did(index, "check")) for index in (0, 1)]
+    assert checked == [["a", "c", CUBLAS, "e", "g"], ["b", CUBLAS, "d", "f", "h"]]
+    assert gpus.did(1, "measure") == [(CUBLAS, "b", "d", "f", "h")]
+    assert gpus.did(0, "measure") == [(CUBLAS, "a", "c", "e", "g"), (CUBLAS, "a", "b", "c", "d", "e", "f")]
+    assert found.last == set("abcdef") and winner(found) == "a" and not found.lost
+    assert {name: found.gpu_of[name] for name in "bgh"} == {"b": 0, "g": 0, "h": 1}
+    assert found.rows["b"].timing.median_us == 21.0 * 1.3 and found.rows["h"].timing.median_us == 27.0
+
+
+def test_more_gpus_than_candidates(gpus, tmp_path, quiet):
+    found = measured(tmp_path, 4, "ab")
+    assert {gpu for gpu, _, _ in gpus.log} == {0, 1} and winner(found) == "a"
+
+
+def test_a_candidate_that_fails_costs_no_gpu(gpus, tmp_path, quiet):
+    gpus.crashes = {"a"}
+    found = measured(tmp_path, 2)
+    assert found.rows["a"].status == "failed" and not found.lost and winner(found) == "b"
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+@pytest.mark.parametrize("dies_at", [("check", CUBLAS), ("check", "e"), ("measure", "e")])
+def test_the_others_take_over_what_a_lost_gpu_had(gpus, tmp_path, dies_at, hangs):
+    gpus.dies_at, gpus.hangs = {1: dies_at}, hangs
+    with pytest.warns(RuntimeWarning, match="GPU 1 is left out from here on, and the others take its share over: "):
+        found = measured(tmp_path, 3)
+    assert {name for name in found.rows if name != CUBLAS} == set(ALL)
+    assert all(row.timing for row in found.rows.values()) and winner(found) == "a"
+    assert set(found.lost) == {1} and 1 not in found.gpu_of.values()
+    dead = [entry for entry in gpus.log if entry[0] == 1]
+    assert len(dead) - dead.index(next(e for e in dead if e[1] == dies_at[0] and dies_at[1] in e[2])) == 2
+
+
+def test_the_last_session_goes_to_another_gpu_where_its_own_is_lost(gpus, tmp_path):
+    gpus.dies_at = {0: ("measure", "b")}  # which GPU 1 has had
+    with pytest.warns(RuntimeWarning, match="GPU 0 is left out"):
+        found = measured(tmp_path, 2)
+    assert found.gpu_of[winner(found)] == 1 and winner(found) == "a"
+
+
+def test_whose_turn_loses_two_gpus_gets_no_third(gpus, tmp_path):
+    gpus.poison = {"a"}
+    with pytest.warns(RuntimeWarning):
+        found = measured(tmp_path, 4)
+    assert len(found.lost) == 2 and winner(found) == "b"
+    assert found.rows["a"].reason.startswith("two GPUs were lost at its turn")
+
+
+def test_without_any_gpu_left_nobody_wins_and_each_says_why(gpus, tmp_path):
+    gpus.dies_at = {0: ("check", "c"), 1: ("check", "d")}
+    with pytest.warns(RuntimeWarning) as told:
+        found = measured(tmp_path, 2)
+    assert len(told) == 2 and "no other one is left" in str(told[-1].message)
+    assert not found.last and {found.rows[name].reason for name in ALL} == {several_gpus.NO_GPU_LEFT}
+    gpus.dead, gpus.dies_at = set(), {0: ("measure", "b"), 1: ("measure", "a")}
+    with pytest.warns(RuntimeWarning) as told:
+        found = measured(tmp_path, 2)
+    assert len(told) == 2 and "no other one is left" in str(told[-1].message)
+    assert not found.last and {found.rows[name].untimed for name in "abcdef"} == {several_gpus.NO_GPU_LEFT}
+
+
+def test_a_budget_that_is_spent_checks_nothing(gpus, tmp_path, quiet):
+    found = measured(tmp_path, 2, until_s=0.0)
+    assert not found.rows and not gpus.log
+
+
+# --- in real children
+
+
+def test_children_see_their_gpu_alone_and_one_that_starts_no_process_is_lost(tmp_path):
+    """PYTHONHOME stands in for what lets no process start."""
+    told = tmp_path / "told.py"
+    told.write_text(
+        "import os\n"
+        "def make():\n"
+        "    def call(a, b, c):\n"
+        f"        open({str(tmp_path / 'seen')!r}, 'a').write(os.environ['CUDA_VISIBLE_DEVICES'])\n"
+        "        c.copy_(a @ b.T)\n"
+        "    return call\n"
+    )
+    plan = plan_of(())
+    made = [contenders.function(name, f"{told}:make") for name in "ab"]
+    plan = Plan((*plan.contenders, *made), plan.cases, plan.settings, "cpu", 60.0)
+    seen = [
+        MeasuringGpu(0, {"CUDA_VISIBLE_DEVICES": "5"}),
+        MeasuringGpu(1, {"CUDA_VISIBLE_DEVICES": "6", "PYTHONHOME": "/nowhere"}),
+    ]
+    like, index = Book(tmp_path, "tune", Machine("a GPU", "sm_90a", 1, None)), Index(tmp_path / "bundles", "sm_90a")
+    with pytest.warns(RuntimeWarning, match="GPU 1 is left out.* the others take its share over"):
+        found = SeveralGpus(seen, plan, index, like, tmp_path, lambda what: None).measure(math.inf)
+    assert found.last == {"a", "b"} and set((tmp_path / "seen").read_text()) == {"5"}
+
+
+INTERRUPTED = """
+import sys
+sys.path[:0] = [{here!r}]
+from pathlib import Path
+import test_several_gpus as tests
+from blackwell_matmul.interrupts import answered
+
+def plan_of(names):
+    made = tuple(tests.contenders.function(name, f"{{tests.FAKES}}:hangs") for name in names)
+    return tests.Plan(made, (tests.BenchCase(tests.PROBLEM),), tests.Settings(), "cpu", 600.0)
+
+tests.plan_of, tests.tell = plan_of, lambda what: print(what, flush=True)
+with answered(lambda: None, last=True):
+    try:
+        tests.measured(Path({folder!r}), 2, "ab")
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+def all_gone(pids, until_s):
+    """By then. Where a process had no orderly end, its children end by themselves, soon after it."""
+    while left := [pid for pid in pids if Path(f"/proc/{pid}/stat").exists()]:
+        if time.monotonic() > until_s:
+            return not left
+        time.sleep(0.05)
+    return True
+
+
+def test_ctrl_c_ends_the_children_of_all_gpus(tmp_path):
+    code = INTERRUPTED.format(here=str(Path(__file__).parent), folder=str(tmp_path))
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    waiting = {"GPU 0: checking a on 1 problems\n", "GPU 1: checking b on 1 problems\n"}
+    while waiting:
+        waiting.discard(line := process.stdout.readline())
+        assert line
+    theirs = [
+        int(pid) for file in Path(f"/proc/{process.pid}/task").glob("*/children") for pid in file.read_text().split()
+    ]
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130 and time.monotonic() - start < 10
+    assert len(theirs) >= 2 and all_gone(theirs, time.monotonic() + 20)
+    process.stdout.close()

@@ -37,6 +37,9 @@ class HasKnobs(Protocol):
 Rung = type[HasKnobs] | Sequence[str]
 """A rung's class, or the names of knobs."""
 
+Row = Mapping[str, int]
+"""Values of knobs, of all or some of them."""
+
 
 def knobs_of(features: Sequence[str], mma: str) -> tuple[str, ...]:
     """The knobs of a rung with these features."""
@@ -60,10 +63,29 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 
 @cache
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
-    rows = (dict(zip(knobs, values)) for values in itertools.product(*(SPACE[name] for name in knobs)))
-    spec, made_of = MMA_SPECS[mma], features or features_of(knobs)
-    possible = (row for row in rows if spec.in_space(row, made_of) and _fills_its_cluster(row))
-    return tuple(dict.fromkeys(Schedule(**row, mma=mma, features=features) for row in possible))
+    """Knobs are turned a few at a time: of the 322,560 combinations that H7's have, most are left out before they are
+    made."""
+    spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
+    rest = [name for name in names if name not in (*_ASKED_BY_MMA, *_ASKED_BY_CLUSTER)]
+    rows = [row for row in _with_each(_ASKED_BY_MMA, names, [{}]) if spec.in_space(row, made_of)]
+    rows = [row for row in _with_each(_ASKED_BY_CLUSTER, names, rows) if _fills_its_cluster(row)]
+    rows = sorted(_with_each(rest, names, rows), key=lambda row: [row[name] for name in names])
+    blank = Schedule(**{name: SPACE[name][0] for name in names}, mma=mma, features=features)
+    return tuple(blank.with_known(row) for row in rows)
+
+
+_ASKED_BY_MMA = ("block_m", "block_n", "block_k", "consumers", "cluster_m")
+"""What `MmaSpec.in_space` asks for."""
+
+_ASKED_BY_CLUSTER = ("e_block_n", "group_m", "split_k")
+"""What `_fills_its_cluster` asks for besides."""
+
+
+def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row]) -> Iterator[Row]:
+    """Each row with each combination of values of those knobs that are turned."""
+    names = [name for name in knobs if name in turned]
+    combinations = [dict(zip(names, values)) for values in itertools.product(*(SPACE[name] for name in names))]
+    return ({**row, **values} for row in rows for values in combinations)
 
 
 def _fills_its_cluster(row: Mapping[str, int]) -> bool:

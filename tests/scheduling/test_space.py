@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -57,8 +58,19 @@ def test_a_projection_has_only_tiles_that_its_mma_computes() -> None:
     assert all(schedule.block_n % schedule.e_block_n == 0 for schedule in projection(rung("v1")))
 
 
+@pytest.mark.parametrize("name", ["v1", "v7", "h2", "h4", "g0"])
+def test_a_projection_is_all_combinations_that_the_rules_leave_in_the_order_of_the_knobs(name: str) -> None:
+    cls = rung(name)
+    rows = (dict(zip(cls.knobs, values)) for values in itertools.product(*(space.SPACE[knob] for knob in cls.knobs)))
+    left = [row for row in rows if MMA_SPECS[cls.mma].in_space(row, cls.features) and space._fills_its_cluster(row)]
+    expected = [Schedule(**row, mma=cls.mma, features=cls.features) for row in left]
+    assert list(projection(cls)) == expected
+    assert [each.kernel_features for each in projection(cls)] == [each.kernel_features for each in expected]
+
+
 def test_a_projection_takes_knob_names() -> None:
     assert projection(("block_n", "block_m")) == projection(("block_n", "block_m", "block_n"))
+    assert projection(("e_block_n",)) == ()  # no tile has strips
     with pytest.raises(InputError, match="knob 'warps' is not in the space"):
         projection(("warps",))
 

@@ -70,14 +70,19 @@ OtherGpu = Annotated[
 ]
 Budget = Annotated[str, typer.Option(metavar="SECONDS", help="About how long it may take.")]
 Predicted = Annotated[
-    str, typer.Option(metavar="INTEGER", help="How many candidates are predicted, where the GPU has figures.")
+    str | None,
+    typer.Option(
+        metavar="INTEGER",
+        help="How many candidates are predicted, where the GPU has figures.",
+        show_default="40; none of a rung that a Hopper measures",
+    ),
 ]
 Measured = Annotated[
     str | None,
     typer.Option(
         metavar="INTEGER",
         help="How many candidates are measured at most.",
-        show_default="8, or 16 where nothing is predicted",
+        show_default="8, or 16 in an order by rule of thumb",
     ),
 ]
 Executor = Annotated[
@@ -101,7 +106,7 @@ def tune(
     dtype: Dtype = None,
     gpu: OtherGpu = None,
     budget: Budget = "120",
-    predict: Predicted = "40",
+    predict: Predicted = None,
     top: Measured = None,
     executor: Executor = None,
     rows: Rows = "",
@@ -110,14 +115,17 @@ def tune(
     as_json: Json = False,
     form: FormWords = NO_FORM,
 ) -> None:
-    """Predict the schedules of a kernel, measure the best on this machine's GPU, and keep the fastest.
+    """Rank the schedules of a kernel, measure the best on this machine's GPU, and keep the fastest.
 
     A candidate that hangs, crashes or is wrong is reported and never chosen.
 
     Exit code 0: there is a winner, or an order. 1: there is none. 2: could not run.
     """
     problem = options.problem_of(options.sizes_of(size), dtype, form.form, form.batches)
-    budget_s, most = options.integer("--budget", budget), options.integer("--predict", predict)
+    budget_s, most = (
+        options.integer("--budget", budget),
+        None if predict is None else options.integer("--predict", predict),
+    )
     first, limit_s = None if top is None else options.integer("--top", top), options.integer("--limit", limit)
     by: Predicting = {"executor": executor or "", "rows": Path(rows) if rows else None}
     measuring = None if gpus is None else [options.integer("--gpus", word) for word in options.words_of(gpus)]
@@ -135,10 +143,11 @@ def tune(
     finish(as_json, lambda: named(kernel, found.as_dict()), lambda: tuning_lines(found), bool(found.winner))
 
 
-def _rank(kernel: str, problem: Problem, gpu: str, most: int, by: Predicting, as_json: bool) -> None:
+def _rank(kernel: str, problem: Problem, gpu: str, most: int | None, by: Predicting, as_json: bool) -> None:
     """For a GPU that need not be here."""
     with terminal.telling(quiet=as_json) as tell, redirect_stdout(sys.stderr):
         from blackwell_matmul.tuner import ranking
 
-        found = ranking.rank(kernel, problem, gpu, most=most, progress=tell, **by)
+        asked = ranking.MOST if most is None else most
+        found = ranking.rank(kernel, problem, gpu, most=asked, progress=tell, **by)
     finish(as_json, lambda: named(kernel, found.as_dict()), lambda: ranking_lines(found), bool(found.predicted))

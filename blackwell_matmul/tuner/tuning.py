@@ -29,7 +29,7 @@ from blackwell_matmul.harness.user_kernel import UserKernel, find
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners
-from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
+from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, is_rung, spelled
 from blackwell_matmul.tuner.predicting_trials import Predictors
 from blackwell_matmul.tuner.ranking import MOST, Ranked, first, ordered
 from blackwell_matmul.tuner.several_gpus import Measured, SeveralGpus
@@ -37,13 +37,20 @@ from blackwell_matmul.validation import number, shown
 
 BUDGET_S = 120.0
 TOP, TOP_UNPREDICTED = 8, 16
-"""How many candidates are measured, where the others are predicted to be slower and where nothing is predicted. Of
-tiles on an H200 the fastest was always among the first five (docs/time.md); a rung has knobs besides."""
+"""How many candidates are measured, where the order of the others is known and where it is a rule of thumb. Of tiles
+on an H200 the fastest was always among the first five (docs/time.md); a rung has knobs besides."""
+
+FITTED_ARCH = "sm_90a"
+"""There the order of a rung's candidates was fitted to times of an H200, and is better than what the model of time
+makes of it (`bench/choice.py`), which costs half a minute."""
 
 LIMIT_S = 30.0
 SETTINGS = Settings(rounds=20, group_us=5_000.0, warmup_s=3.0)
 PREDICT_SHARE, COMPILE_SHARE, CHECK_SHARE = 0.3, 0.5, 0.8
 """Of the budget: when nothing more is predicted, compiled, and checked; the rest is for timing."""
+
+LEAST_CHECK_S = 10.0
+"""For checks, however long compiling took: a short budget finds something, too."""
 
 Status = Literal["timed", "wrong", "refused", "failed", "not tried"]
 
@@ -106,7 +113,7 @@ def tune(
     *,
     budget_s: float = BUDGET_S,
     top: int | None = None,
-    predict: int = MOST,
+    predict: int | None = None,
     limit_s: float = LIMIT_S,
     progress: Callable[[str], None] | None = None,
     executor: str = "",
@@ -116,7 +123,8 @@ def tune(
     """Find the fastest schedule of a rung ("v2", or "file.py:Script") for a problem on this machine's GPU, and keep it.
 
     predict: how many candidates are predicted first, where the GPU has figures; those of the shortest predicted time
-    are measured. top: how many these are at most; None is TOP, or TOP_UNPREDICTED where nothing is predicted.
+    are measured. None is MOST; for a rung on a Hopper none, since the order is as good there. top: how many these are
+    at most; None is TOP, or TOP_UNPREDICTED where that order is a rule of thumb.
     budget_s: about how long it may take; what has been checked after most of it is timed. limit_s: the longest that a
     candidate may be silent. executor, rows: who predicts and which file keeps it, as for `rank`. gpus: who measures, by
     index; None is all of the first one's kind. Raises InputError for what is no kernel or cannot run and for GPUs that
@@ -124,23 +132,25 @@ def tune(
     """
     _require("budget", budget_s, 1, 86_400)
     _require("top", TOP if top is None else top, 1, 100_000)
-    _require("predict", predict, 0, 100_000)
+    _require("predict", MOST if predict is None else predict, 0, 100_000)
     _require("limit", limit_s, 1, 86_400)
     kernel, measuring = find(rung), measuring_gpus(gpus)
     gpu = bench_machine.gpu_at_hand(measuring[0].index)
     found, start, tell = candidates(kernel, problem, gpu), time.monotonic(), progress or (lambda what: None)
     with keeping(lambda: "no winner is kept"), tempfile.TemporaryDirectory() as folder:
         until_s, by = start + PREDICT_SHARE * budget_s, Predictors(executor, rows)
-        ranked = ordered(kernel, problem, gpu, found, predict, until_s, tell, by)
-        tried = first(ranked, top or _top(ranked), found.ordered[0])
+        fitted = gpu.arch == FITTED_ARCH and is_rung(kernel)
+        most = (0 if fitted else MOST) if predict is None else predict
+        ranked = ordered(kernel, problem, gpu, found, most, until_s, tell, by)
+        tried = first(ranked, top or _top(ranked, fitted), found.ordered[0])
         seconds = start, budget_s, limit_s
         measured = _measure(kernel, problem, gpu, measuring, tried, Path(folder), seconds, tell)
     made = _tuning(kernel, problem, gpu, found, ranked, tried, measured, time.monotonic() - start)
     return _kept(_on(measuring, measured, made), kernel, problem, gpu)
 
 
-def _top(ranked: Sequence[Ranked]) -> int:
-    return TOP if any(row.predicted_us is not None for row in ranked) else TOP_UNPREDICTED
+def _top(ranked: Sequence[Ranked], fitted: bool) -> int:
+    return TOP if fitted or any(row.predicted_us is not None for row in ranked) else TOP_UNPREDICTED
 
 
 def contender_of(kernel: UserKernel, pins: Pins) -> Contender:
@@ -162,13 +172,15 @@ def _measure(
     contenders = (cublas(), *(contender_of(kernel, each.schedule) for each in tried))
     plan = Plan(contenders, (BenchCase(problem),), SETTINGS, DEVICE, limit_s)
     book, index = Book(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
-    session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s)
-    until_s = start + CHECK_SHARE * budget_s
-    if len(measuring) > 1:
-        measured = SeveralGpus(measuring, _compiled(plan, index, problem), index, book, folder, tell).measure(until_s)
-        return replace(measured, rows={**_by_name(book), **measured.rows})
     with Workers(limit_s, environment=measuring[0].environment) as workers:
+        if len(measuring) == 1:
+            workers.prepare()  # it imports while others compile
+        session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s)
+        until_s = max(start + CHECK_SHARE * budget_s, time.monotonic() + LEAST_CHECK_S)
         ready = _compiled(plan, index, problem)
+        if len(measuring) > 1:
+            measured = SeveralGpus(measuring, ready, index, book, folder, tell).measure(until_s)
+            return replace(measured, rows={**_by_name(book), **measured.rows})
         session.check_missing(ready, book, index, workers, tell, until_s)
         session.time_missing(ready, book, index, workers, tell)
     return Measured(_by_name(book))

@@ -83,6 +83,9 @@ class Instant:
     def __exit__(self, *error):
         pass
 
+    def prepare(self):
+        pass
+
     def run(self, tasks, step=None):
         from blackwell_matmul.harness.bench.workers import Ended
 
@@ -128,10 +131,28 @@ def test_several_tiles_are_among_the_best(instant, monkeypatch):
 
 
 def test_a_budget_that_is_spent_leaves_the_rest_untried(instant, monkeypatch):
+    monkeypatch.setattr(tuning, "LEAST_CHECK_S", 0.0)
     monkeypatch.setattr(tuning, "CHECK_SHARE", 0.0)
     found = tune(FAULTY, PROBLEM, budget_s=1)
     assert {trial.status for trial in found.trials} == {"not tried"}
     assert found.winner is None and found.stored_in is None
+
+
+def test_a_short_budget_finds_something(instant, monkeypatch):
+    monkeypatch.setattr(tuning, "CHECK_SHARE", 0.0)
+    assert tune(FAULTY, PROBLEM, budget_s=1).winner is not None
+
+
+def test_a_rung_on_a_hopper_is_measured_in_the_order_that_was_fitted_there(instant, monkeypatch):
+    monkeypatch.setattr(
+        tuning, "contender_of", lambda kernel, pins: contenders.function(f"h7 {spelled(pins)}", f"{FAKES}:right")
+    )
+    found = tune("h7", Problem(256, 512, 512, "bf16"))
+    assert len(found.trials) == tuning.TOP and not found.predicted
+    monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda index=0: GPUS["B200"])
+    monkeypatch.setattr(Instant, "predicted_us", [("block_m", 20.0)])
+    found = tune("v5", Problem(256, 512, 512, "bf16"))
+    assert len(found.trials) == tuning.TOP and all(trial.predicted_us == 20.0 for trial in found.trials)
 
 
 @pytest.mark.parametrize("option", [{"budget_s": 0}, {"budget_s": "x"}, {"top": 0}, {"limit_s": None}])
@@ -277,6 +298,7 @@ def test_json_is_one_object(instant, command):
 
 
 def test_nothing_right_is_exit_code_1(instant, command, monkeypatch):
+    monkeypatch.setattr(tuning, "LEAST_CHECK_S", 0.0)
     monkeypatch.setattr(tuning, "CHECK_SHARE", 0.0)
     code, out, _ = command(FAULTY)
     assert code == 1 and "No candidate is right and has a time, so nothing is kept." in out

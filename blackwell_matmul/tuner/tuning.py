@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,9 @@ LIMIT_S = 30.0
 SETTINGS = Settings(rounds=20, group_us=5_000.0, warmup_s=3.0)
 PREDICT_SHARE, COMPILE_SHARE, CHECK_SHARE = 0.3, 0.5, 0.8
 """Of the budget: when nothing more is predicted, compiled, and checked; the rest is for timing."""
+
+CHECKERS, MOST_AT_ONCE_BYTES = 4, 1 << 30
+"""How many candidates are checked at once, each with matrices of float64; one, where these are larger."""
 
 LEAST_CHECK_S = 10.0
 """For checks, however long compiling took: a short budget finds something, too."""
@@ -135,16 +139,19 @@ def tune(
     _require("predict", MOST if predict is None else predict, 0, 100_000)
     _require("limit", limit_s, 1, 86_400)
     kernel, measuring = find(rung), measuring_gpus(gpus)
-    gpu = bench_machine.gpu_at_hand(measuring[0].index)
-    found, start, tell = candidates(kernel, problem, gpu), time.monotonic(), progress or (lambda what: None)
-    with keeping(lambda: "no winner is kept"), tempfile.TemporaryDirectory() as folder:
+    gpu, start, tell = bench_machine.gpu_at_hand(measuring[0].index), time.monotonic(), progress or (lambda what: None)
+    with ExitStack() as stack:
+        stack.enter_context(keeping(lambda: "no winner is kept"))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        compilers = stack.enter_context(session.crew_of(top or TOP, limit_s))  # they import meanwhile
+        found = candidates(kernel, problem, gpu)
         until_s, by = start + PREDICT_SHARE * budget_s, Predictors(executor, rows)
         fitted = gpu.arch == FITTED_ARCH and is_rung(kernel)
         most = (0 if fitted else MOST) if predict is None else predict
         ranked = ordered(kernel, problem, gpu, found, most, until_s, tell, by)
         tried = first(ranked, top or _top(ranked, fitted), found.ordered[0])
         seconds = start, budget_s, limit_s
-        measured = _measure(kernel, problem, gpu, measuring, tried, Path(folder), seconds, tell)
+        measured = _measure(kernel, problem, gpu, measuring, tried, folder, seconds, compilers, tell)
     made = _tuning(kernel, problem, gpu, found, ranked, tried, measured, time.monotonic() - start)
     return _kept(_on(measuring, measured, made), kernel, problem, gpu)
 
@@ -165,6 +172,7 @@ def _measure(
     tried: Sequence[Ranked],
     folder: Path,
     seconds: tuple[float, float, float],
+    compilers: Sequence[Workers],
     tell: Callable[[str], None],
 ) -> Measured:
     """The candidates and cuBLAS through the same steps as in `bench`. seconds: the start, the budget and the limit."""
@@ -172,18 +180,21 @@ def _measure(
     contenders = (cublas(), *(contender_of(kernel, each.schedule) for each in tried))
     plan = Plan(contenders, (BenchCase(problem),), SETTINGS, DEVICE, limit_s)
     book, index = Book(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
-    with Workers(limit_s, environment=measuring[0].environment) as workers:
-        if len(measuring) == 1:
-            workers.prepare()  # it imports while others compile
-        session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s)
+    with session.crew_of(1 + _checkers(problem), limit_s, measuring[0].environment) as crew:
+        session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s, compilers)
         until_s = max(start + CHECK_SHARE * budget_s, time.monotonic() + LEAST_CHECK_S)
         ready = _compiled(plan, index, problem)
         if len(measuring) > 1:
             measured = SeveralGpus(measuring, ready, index, book, folder, tell).measure(until_s)
             return replace(measured, rows={**_by_name(book), **measured.rows})
-        session.check_missing(ready, book, index, workers, tell, until_s)
-        session.time_missing(ready, book, index, workers, tell)
+        session.check_side_by_side(ready, book, index, crew[1:] or crew, tell, until_s)
+        session.time_missing(ready, book, index, crew[0], tell)
     return Measured(_by_name(book))
+
+
+def _checkers(problem: Problem) -> int:
+    m, n, k = problem.m, problem.n, problem.k
+    return CHECKERS if 8 * problem.batches * (m * n + m * k + n * k) <= MOST_AT_ONCE_BYTES else 1
 
 
 def _by_name(book: Book) -> dict[str, Row]:

@@ -12,7 +12,7 @@ import queue
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -82,10 +82,16 @@ def forget_old(plan: Plan, book: Book) -> None:
 
 
 def compile_missing(
-    plan: Plan, book: Book | None, bundles: Index, gpu: Gpu, tell: Tell, until_s: float = math.inf
+    plan: Plan,
+    book: Book | None,
+    bundles: Index,
+    gpu: Gpu,
+    tell: Tell,
+    until_s: float = math.inf,
+    crew: Sequence[Workers] = (),
 ) -> list[str]:
-    """On all cores. A kernel that is refused gets a row; the reasons are returned as well. until_s: on the clock of
-    time.monotonic; what has not begun by then is left."""
+    """On all cores, or by a crew. A kernel that is refused gets a row; the reasons are returned as well. until_s: on
+    the clock of time.monotonic; what has not begun by then is left."""
     missing = [
         (contender, case)
         for contender, case in _kernels(plan)
@@ -93,7 +99,8 @@ def compile_missing(
     ]
     reasons, done = [], 0
     task = _compile_task(bundles.folder, gpu)
-    for (contender, case), ended in on_all_cores(missing, task, plan.limit_s, until_s):
+    ends = shared_out(crew, missing, task, until_s) if crew else on_all_cores(missing, task, plan.limit_s, until_s)
+    for (contender, case), ended in ends:
         done += 1
         what = "compiled" if ended.result is not None else "refused"
         tell(f"{what} {done} of {len(missing)}: {contender.name} {case.problem}")
@@ -134,29 +141,71 @@ def on_all_cores(
     items: Sequence[T], task: Callable[[T], Task], limit_s: float, until_s: float
 ) -> Iterator[tuple[T, Ended]]:
     """Each core has a child and a share; each end is reported as it comes."""
-    cores = min(len(items), os.cpu_count() or 1, MOST_COMPILERS)
-    if not cores:
-        return
+    if items:
+        with crew_of(len(items), limit_s) as crew:
+            yield from shared_out(crew, items, task, until_s)
+
+
+@contextmanager
+def crew_of(count: int, limit_s: float, environment: Mapping[str, str] | None = None) -> Generator[tuple[Workers, ...]]:
+    """So many, or as many as there are cores; the first child of each imports from here on."""
+    with ExitStack() as stack:
+        cores = max(1, min(count, os.cpu_count() or 1, MOST_COMPILERS))
+        crew = [stack.enter_context(Workers(limit_s, ahead=0, environment=environment)) for _ in range(cores)]
+        for workers in crew:
+            workers.prepare()
+        yield tuple(crew)
+
+
+def shared_out(
+    crew: Sequence[Workers], items: Sequence[T], task: Callable[[T], Task], until_s: float
+) -> Iterator[tuple[T, Ended]]:
+    """Each of the crew has a share; each end is reported as it comes."""
     ended: queue.SimpleQueue[tuple[T, Ended] | None] = queue.SimpleQueue()
 
-    def work(crew: Workers, share: Sequence[T]) -> None:
-        ends = crew.run([task(item) for item in share])
+    def work(workers: Workers, share: Sequence[T]) -> None:
+        ends = workers.run([task(item) for item in share])
         try:
             for each in zip(takewhile(lambda item: time.monotonic() < until_s, share), ends):
                 ended.put(each)
         finally:
             ended.put(None)
 
-    with ThreadPoolExecutor(cores) as threads, ExitStack() as stack:  # the crews end first, also of broken off shares
-        crews = [stack.enter_context(Workers(limit_s, ahead=0)) for _ in range(cores)]
-        shares = [threads.submit(work, crew, items[first::cores]) for first, crew in enumerate(crews)]
+    with ThreadPoolExecutor(len(crew)) as threads, _ended_if_broken_off(crew):  # before the threads are waited for
+        shares = [threads.submit(work, workers, items[first :: len(crew)]) for first, workers in enumerate(crew)]
         for _ in shares:
             yield from iter(ended.get, None)
         for share in shares:
             share.result()
 
 
+@contextmanager
+def _ended_if_broken_off(crew: Sequence[Workers]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        for workers in crew:
+            workers.end()
+        raise
+
+
 # --- check
+
+
+def check_side_by_side(
+    plan: Plan, book: Book, bundles: Index, crew: Sequence[Workers], tell: Tell, until_s: float = math.inf
+) -> None:
+    """As `check_missing`, several at a time; those of a share have a child together, until it breaks off."""
+    missing = [(who, case) for who, case in plan.pairs() if book.get(who.name, case.problem) is None]
+    tell(f"checking {len(missing)}, {len(crew)} at a time")
+
+    def task(pair: Pair) -> Task:
+        return _task("check", *pair, bundles, plan)
+
+    for (contender, case), ended in shared_out(crew, missing, task, until_s):
+        tell(f"checked {contender.name} {case.problem}")
+        book.put(_row(contender, case, ended, bundles))
+        book.save()
 
 
 def check_missing(

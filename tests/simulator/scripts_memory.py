@@ -249,3 +249,15 @@ class ItemsAgain(tilus.Script):
             there: int32 = g_x[31].item()
             self.store_global(g_y, self.register_tensor(dtype=int32, shape=[1], init=0) + (here + there), offsets=[i])
             self.sync()
+
+
+class WideTiles(tilus.Script):
+    """Y = X, in tiles of 8x64, of which each of four warps has two rows."""
+
+    def __call__(self, m: int32, n: int32, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = (m + 7) // 8, (n + 63) // 64
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=int32, shape=[m, n])
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[m, n])
+        offsets = [self.blockIdx.x * 8, self.blockIdx.y * 64]
+        self.store_global(g_y, self.load_global(g_x, offsets=offsets, shape=[8, 64]), offsets=offsets)

@@ -131,12 +131,14 @@ class WarpLayout:
         return _merge(extents, axes) if bits == 0 or np.array_equal(rebuilt, position) else None
 
     def load(self, tile: np.ndarray) -> np.ndarray:
-        """The warp's registers (32, local size), taken from a tile of the layout's shape."""
+        """The warp's registers (32, local size), taken from a tile of the layout's shape, or its first part, with the
+        warp's box in it."""
         if self._strided is not None and self.lanes == WARP:
             split, axes = self._strided
             block = tile[tuple(slice(lo, hi) for lo, hi in self.box)]
             return np.array(block.reshape(split).transpose(axes), order="C").reshape(WARP, self.local_size)
-        held = tile.reshape(-1).take(self.flat) if tile.flags.c_contiguous else tile[self.coords]
+        whole = tile.shape == self.shape and tile.flags.c_contiguous  # `flat` counts in the layout's shape
+        held = tile.reshape(-1).take(self.flat) if whole else tile[self.coords]
         if self.lanes == WARP:
             return held
         out = np.zeros((WARP, self.local_size), tile.dtype)

@@ -17,6 +17,7 @@ from scripts_memory import (
     ThroughShared,
     TooLarge,
     Uninitialised,
+    WideTiles,
 )
 from tilus import bfloat16, float8_e4m3, float8_e5m2, float16, float32, int8, int32, int64
 
@@ -39,6 +40,15 @@ def test_tiles_and_edges(dtype, m: int, n: int) -> None:
     y = torch.zeros_like(x)
     clean(Copy2D(dtype), m, n, n, 1, x, y)
     assert torch.equal(x.view(torch.uint8), y.view(torch.uint8))
+
+
+@pytest.mark.parametrize(("m", "n"), [(37, 61), (8, 64), (5, 7)])
+def test_warps_that_hold_parts_of_rows(m: int, n: int) -> None:
+    """A warp's registers come from the first columns of a tile alone, whose rows are longer than those."""
+    x = torch.arange(m * n, dtype=torch.int32).reshape(m, n)
+    y = torch.zeros_like(x)
+    clean(WideTiles(), m, n, x, y)
+    assert torch.equal(x, y)
 
 
 @pytest.mark.parametrize(("row", "column"), [(80, 1), (1, 37), (130, 2), (0, 1), (1, 0)])

@@ -28,6 +28,9 @@ TRANSPOSED_BITS = 16
 SPAN_BYTES = (128, 64, 32)
 """Rows that TMA swizzles and the tensor core reads, widest first."""
 
+TMA_ALIGNMENT_BYTES = 128
+"""Of a box in shared memory (PTX ISA, "cp.async.bulk.tensor")."""
+
 
 @contextmanager
 def any_major() -> Iterator[None]:
@@ -199,7 +202,8 @@ def spans(layout: Any, nbits: int) -> tuple[int, ...]:
             parts = np.split(grid, grid.shape[-1] // width, axis=-1)
             starts = tuple(int(part.min()) for part in parts)
             alike = all(np.array_equal(part - start, parts[0]) for part, start in zip(parts, starts, strict=True))
-            if alike and np.ptp(parts[0]) == parts[0].size - 1:  # each in one piece
+            aligned = all(start * nbits % (8 * TMA_ALIGNMENT_BYTES) == 0 for start in starts)
+            if alike and aligned and np.ptp(parts[0]) == parts[0].size - 1:  # each in one piece
                 return starts
     return (0,)
 

@@ -1,9 +1,11 @@
 """C = A @ B.T for A and B that are declared as memory has them, by tcgen05 or wgmma."""
 
-from tilus import float16, float32, int32, uint32
+import tilus
+import torch
+from tilus import float16, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul import Script
+from blackwell_matmul import Script, compile
 
 
 class Product(Script):
@@ -68,3 +70,29 @@ class Product(Script):
             self.tcgen05.dealloc(t_acc)
         else:
             self.store_global(g_c, r_acc.to(float16), offsets=[row, column])
+
+
+class NarrowRow(tilus.Script):
+    """Y = X, 16 numbers by one TMA load."""
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        s_x = self.shared_tensor(dtype=int32, shape=[16])
+        g_x = self.global_view(x_ptr, dtype=int32, shape=[16])
+        arrived = self.mbarrier.alloc(counts=1)
+        self.sync()
+        with self.single_warp():
+            with self.single_thread():
+                self.mbarrier.arrive_and_expect_tx(arrived, transaction_bytes=s_x.nbytes)
+            self.tma.global_to_shared(src=g_x, dst=s_x, offsets=[0], mbarrier=arrived)
+        self.mbarrier.wait(arrived, phase=0)
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[16])
+        self.store_global(g_y, self.load_shared(s_x), offsets=[0])
+
+
+def test_a_row_is_not_cut_where_tma_cannot_begin():
+    """Boxes begin at multiples of 128 bytes; 64 bytes in two boxes of 32 were a misaligned address on an H200."""
+    x, y = torch.arange(16, dtype=torch.int32), torch.zeros(16, dtype=torch.int32)
+    made = compile(NarrowRow(), x, y, target="sm_90a")
+    assert made.ptx.count("cp.async.bulk.tensor.1d.shared") == 1

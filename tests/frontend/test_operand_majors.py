@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("tilus")
 
-from majors_script import Product
+from majors_script import NarrowRow, Product
 
 from blackwell_matmul import CompileError, compile, emulate, simulate
 from blackwell_matmul.frontend import operand_majors
@@ -77,3 +77,10 @@ def test_a_stride_that_is_a_product_is_kept() -> None:
     with strides_that_are_products():
         assert strides() == ["(m * 136)", "136", "1", "0"]
     assert strides()[0] == "0"
+
+
+def test_a_row_is_not_cut_where_tma_cannot_begin():
+    """Boxes begin at multiples of 128 bytes; 64 bytes in two boxes of 32 were a misaligned address on an H200."""
+    x, y = torch.arange(16, dtype=torch.int32), torch.zeros(16, dtype=torch.int32)
+    made = compile(NarrowRow(), x, y, target="sm_90a")
+    assert made.ptx.count("cp.async.bulk.tensor.1d.shared") == 1

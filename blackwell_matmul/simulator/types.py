@@ -118,6 +118,18 @@ def flushed(values: np.ndarray) -> np.ndarray:
 
 
 _SMALLEST_NORMAL = np.float32(2.0**-126)
+
+
+def fetched_as_tf32(values: np.ndarray) -> np.ndarray:
+    """What TMA makes of float32 whose tensor map says TFLOAT32: 10 bits of mantissa, to nearest, ties to even, with
+    denormals kept, what is too large infinite, and one NaN for all (measured on an H200; no document says it)."""
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    even = bits >> np.uint32(13) & np.uint32(1)
+    rounded = ((bits + np.uint32(0x0FFF) + even) & np.uint32(0xFFFFE000)).view(np.float32)
+    return np.where(np.isfinite(values), rounded, np.where(np.isnan(values), _NAN_OF_TF32, values))
+
+
+_NAN_OF_TF32 = np.array(0x7FFFE000, np.uint32).view(np.float32)
 _NAN: dict[Any, tuple[Any, int]] = {
     np.dtype(np.float64): (np.uint64, 0x7FFFFFFFE0000000),
     np.dtype(np.float32): (np.uint32, 0x7FFFFFFF),

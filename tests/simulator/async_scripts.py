@@ -5,7 +5,7 @@ tilus reads the source of a script with `inspect` and refuses postponed annotati
 """
 
 import tilus
-from tilus import float16, float32, int32, uint32, void_p
+from tilus import DataType, float16, float32, int32, uint32, void_p
 from tilus.ir.layout.ops.shared_ops import shared_row_major
 from tilus.ir.layout.shared_layout import Swizzle
 
@@ -79,7 +79,7 @@ class TmaLoad(tilus.Script):
     """One box of x by TMA; y is the box. Ranks 1 to 5.
 
     wait: wait for the barrier. phase: the parity waited for. more_bytes: added to the bytes expected. count: the
-    barrier's. late_expect: the bytes are announced after the copy was issued. arrive: announce at all.
+    barrier's. late_expect: the bytes are announced after the copy was issued. arrive: announce at all. dtype: of x, y.
     """
 
     def __init__(
@@ -94,6 +94,7 @@ class TmaLoad(tilus.Script):
         count: int = 1,
         late_expect: bool = False,
         arrive: bool = True,
+        dtype: DataType = float32,
     ):
         super().__init__()
         self.shape = shape
@@ -106,13 +107,14 @@ class TmaLoad(tilus.Script):
         self.count = count
         self.late_expect = late_expect
         self.arrive = arrive
+        self.dtype = dtype
 
     def __call__(self, x_ptr: void_p, y_ptr: void_p):
         self.attrs.blocks = 1
         self.attrs.warps = 1
-        g_x = self.global_view(x_ptr, dtype=float32, shape=self.shape)
-        g_y = self.global_view(y_ptr, dtype=float32, shape=self.box)
-        s_x = self.shared_tensor(dtype=float32, shape=self.box)
+        g_x = self.global_view(x_ptr, dtype=self.dtype, shape=self.shape)
+        g_y = self.global_view(y_ptr, dtype=self.dtype, shape=self.box)
+        s_x = self.shared_tensor(dtype=self.dtype, shape=self.box)
         full = self.mbarrier.alloc(counts=self.count)
         self.sync()
         if self.arrive and not self.late_expect:

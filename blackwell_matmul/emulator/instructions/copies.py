@@ -293,8 +293,18 @@ def _fetched(cta: CtaState, found: tensor_map.Map, box: tensor_map.Box) -> Array
         memory = cta.cluster.grid.memory.at(int(places[0]), "copies a box from")
         low, high = int(places.min()), int(places.max()) + box.piece_bytes
         memory.bytes(low, high - low, "copies a box from")
-        words[inside, : box.piece_bytes] = memory.data[(places - memory.base)[:, None] + np.arange(box.piece_bytes)]
+        pieces = memory.data[(places - memory.base)[:, None] + np.arange(box.piece_bytes)]
+        words[inside, : box.piece_bytes] = _to_nearest_tf32(pieces) if found.type == "tf32" else pieces
     return words
+
+
+def _to_nearest_tf32(pieces: Array) -> Array:
+    """What a load through a map of TFLOAT32 leaves of each float, as an H200 does it: cvt.rn.tf32.f32, and one NaN."""
+    bits = pieces.view(np.uint32)
+    even = bits >> np.uint32(13) & np.uint32(1)
+    nearest = (bits + np.uint32(0x0FFF) + even) & np.uint32(0xFFFFE000)
+    special = np.where(bits & np.uint32(0x007FFFFF), np.uint32(0x7FFFE000), bits)
+    return np.where(bits & np.uint32(0x7F800000) == 0x7F800000, special, nearest).view(np.uint8)
 
 
 def _nan(type: str) -> bytes:

@@ -85,21 +85,29 @@ def _axes(extents: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(dim for dim, extent in enumerate(extents) if extent)
 
 
-def copy_in(target: View, region: Region, box: Any, source: GlobalView, place: Placement, item: Any) -> bool:
+def copy_in(
+    target: View,
+    region: Region,
+    box: Any,
+    source: GlobalView,
+    place: Placement,
+    item: Any,
+    rounds: Rounds | None = None,
+) -> bool:
     """Copy the part of a tile that exists, and zeros for the rest (cp.async's ignore-src; TMA's out-of-bound fill).
-    True: the copy was put off."""
-    storage, patch = target.storage, _patch(source, place)
+    rounds: what becomes of the values on the way. True: the copy was put off."""
+    storage, patch = target.storage, None if rounds else _patch(source, place)
     if place.inside and patch is not None and isinstance(storage, SharedStorage) and target.index is None:
         storage.hold(region.box, target, box, patch)
         return True
-    if place.whole:
-        target.write(_block(source, place, item), box)
-    else:
-        tile = np.zeros([hi - lo for lo, hi in box], item.image)
-        if place.inside:
-            tile[place.tile] = _block(source, place, item)
-        target.write(tile, box)
+    tile = _block(source, place, item) if place.whole else np.zeros([hi - lo for lo, hi in box], item.image)
+    if place.inside and not place.whole:
+        tile[place.tile] = _block(source, place, item)
+    target.write(rounds(tile) if rounds else tile, box)
     return False
+
+
+Rounds = Callable[[np.ndarray], np.ndarray]
 
 
 def _patch(source: GlobalView, place: Placement) -> Patch | None:

@@ -41,7 +41,7 @@ from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.cp_async import copy_in, read_source
 from blackwell_matmul.simulator.semantics.pairs import peer_of
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_write
-from blackwell_matmul.simulator.types import element, from_image
+from blackwell_matmul.simulator.types import element, fetched_as_tf32, from_image
 
 _FAMILY = "bulk"
 _REMEDY = "tma.wait_group by the thread that issued the store"
@@ -192,6 +192,7 @@ def _load(inst: Any, context: LoweringContext) -> Any:
     mapped, first = "Tensor" in type(inst).__name__, context.group.warps.start
     one_thread = Instruction(context.description, ThreadGroup(context.group.begin, 1), location)
     require = _requirements(dst, dims, context, store=False) if mapped else functools.partial(_require_linear, context)
+    rounds = fetched_as_tf32 if mapped and item.name == "tfloat32" else None
     context.use(dst)
     context.use(src)
     context.place(src, inst.offsets, dims, shape, step_of(item.nbits) if mapped else 1)
@@ -224,7 +225,7 @@ def _load(inst: Any, context: LoweringContext) -> Any:
         read_source(warp, regions, source, place)
 
         def complete() -> bool:
-            return copy_in(target, regions["dst"], box, source, place, item)
+            return copy_in(target, regions["dst"], box, source, place, item, rounds)
 
         context.launch(
             warp, regions, complete, agent="TMA", barrier=barrier, count_bytes=box_bytes, cta=cta

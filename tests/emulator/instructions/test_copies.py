@@ -202,6 +202,15 @@ def test_a_box_is_clipped_and_counts_whole(corner: tuple[int, int], swizzle: str
     assert out.tolist() == wanted.reshape(-1).tolist()
 
 
+def test_a_load_rounds_to_tf32() -> None:
+    """To nearest, ties to even; what is too large is infinite, and all NaN are one."""
+    given = [0x3F801000, 0x3F803000, 0x00001001, 0x7F7FEFFF, 0xFF7FF000, 0xFF800000, 0x7F800001, 0xFFC00000] * 8
+    kept = [0x3F800000, 0x3F804000, 0x00002000, 0x7F7FE000, 0xFF800000, 0xFF800000, 0x7FFFE000, 0x7FFFE000] * 8
+    array, out = np.array(given, np.uint32).reshape(4, 16), np.zeros(64, np.uint32)
+    tensor(LOAD.format(0, 0) + HALF + OUT, array, out, dtype="TFLOAT32", box=(16, 4))
+    assert out.tolist() == kept
+
+
 def test_a_box_is_stored_where_it_is_inside() -> None:
     array = np.zeros((10, 32), np.uint16)
     fill = (

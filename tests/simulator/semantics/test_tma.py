@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tilus
 from async_scripts import LinearCopy, StoreThenReload, StripStore, TmaLoad, TmaPart, TmaStore
 from orders import ORDERS, codes, faulty, finding, line_of, lines, never_ok, run_in, silent
 from tilus.ir.layout.ops.shared_ops import shared_row_major
@@ -57,6 +58,23 @@ def test_a_load_fills_with_zeros_what_lies_outside(shape: list[int], box: list[i
     inside, part = overlap(shape, box, offsets)
     expected[part] = x[inside]
     silent(TmaLoad(shape, box, offsets), (x, y), y, expected)
+
+
+TF32 = {  # bits of a float, and what a load through a map of TFLOAT32 leaves of them
+    0x3F801000: 0x3F800000, 0x3F801001: 0x3F802000, 0x3F803000: 0x3F804000, 0xBF80FFFF: 0xBF810000,
+    0x00000001: 0x00000000, 0x00001001: 0x00002000, 0x007FFFFF: 0x00800000, 0x80000001: 0x80000000,
+    0x7F7FEFFF: 0x7F7FE000, 0x7F7FF000: 0x7F800000, 0xFF7FFFFF: 0xFF800000, 0x7F800000: 0x7F800000,
+    0xFF800000: 0xFF800000, 0x7F800001: 0x7FFFE000, 0xFFC00000: 0x7FFFE000, 0x7FFFFFFF: 0x7FFFE000,
+}  # fmt: skip
+
+
+def test_a_load_rounds_to_tf32() -> None:
+    x, y = (np.array(list(bits), np.uint32).view(np.float32) for bits in (TF32, TF32.values()))
+    out = np.empty_like(y)
+    for order in ORDERS:
+        out.fill(99)
+        assert not run_in(order, TmaLoad([16], [16], [0], dtype=tilus.tfloat32), x, out).findings
+        assert out.view(np.uint32).tolist() == y.view(np.uint32).tolist()
 
 
 @pytest.mark.parametrize("shape, box, offsets", BOXES)

@@ -20,9 +20,15 @@ Row = tuple[Placement, list[Placement | None]]
 """C, then a, b, bias, residual, scale_a and scale_b."""
 
 
-@functools.cache
+@torch.compiler.assume_constant_result
 def register() -> None:
-    """Once: for `torch.ops.blackwell_matmul.matmul`, of DTensors.
+    """Once. torch.compile calls it, and does not trace it: there is nothing to compile, and traces of it break off."""
+    _registered()
+
+
+@functools.cache
+def _registered() -> None:
+    """For `torch.ops.blackwell_matmul.matmul`, of DTensors.
 
     torch finds a strategy again by what it takes to decide it: of keywords, the integers alone. The shape of C depends
     on the activation, too, and there is no public way to say so (torch 2.13, register_sharding).

@@ -124,6 +124,9 @@ def tensor_parallel(world: int) -> None:
     close(out, expected)
     for mine, theirs in zip(grads, wanted, strict=True):
         close(mine, theirs)
+    ours.zero_grad()
+    again, compiled = trained(torch.compile(ours, backend="aot_eager", fullgraph=True), x)
+    assert torch.equal(again, out) and all(map(torch.equal, compiled, grads))
 
 
 def fully_sharded(world: int) -> None:

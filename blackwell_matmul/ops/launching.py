@@ -87,15 +87,25 @@ class ProductPlan:
     columns: int
     out: torch.dtype
 
-    def __call__(self, a: Tensor, b: Tensor, tensors: Tensors) -> Tensor:
+    def __call__(self, a: Tensor, b: Tensor, tensors: Tensors, into: Tensor | None = None) -> Tensor:
+        """C, in `into` where the kernel can write there."""
         left = a if self.copy_a is None else self.copy_a(a)
         right = b if self.copy_b is None else self.copy_b(b.mT).mT
-        c = whole = a.new_empty(self.shape, dtype=self.out)
+        c = whole = a.new_empty(self.shape, dtype=self.out) if into is None or not self._writes(into) else into
         if self.shape[-1] != self.columns:
             c = whole[..., : self.columns]
         extras = [each.contiguous() for each in tensors if each is not None]
         self.launches((left, right, c, *extras), lambda: self._arguments(left, right.mT, c, tensors, iter(extras)))
         return c if whole is c else c.contiguous()
+
+    def _writes(self, into: Tensor) -> bool:
+        """Whether it is what C would be, were it new."""
+        return (
+            into.shape == self.shape
+            and into.dtype == self.out
+            and into.is_contiguous()
+            and not into.data_ptr() % ALIGNMENT_BYTES
+        )
 
     def _arguments(
         self, left: Tensor, right: Tensor, c: Tensor, tensors: Tensors, extras: Iterator[Tensor]

@@ -53,8 +53,10 @@ def run(
     beta: float = 1.0,
     out_dtype: torch.dtype | None = None,
     simulate: bool = False,
+    into: Tensor | None = None,
 ) -> Tensor:
-    """Without gradients. What was checked and planned for a call is found again by all that it depends on."""
+    """Without gradients. What was checked and planned for a call is found again by all that it depends on. into: where
+    C goes, if a kernel can write there; else it is in new memory."""
     how = (activation, alpha, beta, out_dtype, simulate)
     key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], *how)
     known = _plans.get(key)
@@ -65,7 +67,7 @@ def run(
         a, b = a.detach(), b.detach()
         tensors = [None if each is None else each.detach() for each in tensors]
     if isinstance(known, ProductPlan):
-        return known(a, b, tensors)
+        return known(a, b, tensors, into)
     return _without_kernel(a, known, tensors, activation, alpha, beta)
 
 

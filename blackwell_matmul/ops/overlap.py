@@ -161,7 +161,7 @@ class _Way:
 
         def consume(rows: Tensor, rank: int) -> None:
             for b, place in zip(bs, places, strict=True):
-                place[rank].copy_(run(rows, b, ALONE, simulate=self.simulate))
+                self._multiply(rows, b, place[rank])
 
         gather_and_consume(part, consume, whole, self.group, keep)
         return whole, products
@@ -172,11 +172,17 @@ class _Way:
         received = parts[0].new_empty((self.world * parts[0].shape[0], b.shape[1]))
 
         def produce(rank: int, place: Tensor) -> None:
-            place.copy_(run(parts[rank], b, ALONE, simulate=self.simulate))
+            self._multiply(parts[rank], b, place)
 
         produce_and_scatter(produce, received, self.group)
         stacked = received.unflatten(0, (self.world, -1))
         return stacked.mean(0) if mean else stacked.sum(0)
+
+    def _multiply(self, rows: Tensor, b: Tensor, place: Tensor) -> None:
+        """The kernel writes into place, but for what TMA cannot address."""
+        made = run(rows, b, ALONE, simulate=self.simulate, into=place)
+        if made is not place:
+            place.copy_(made)
 
 
 class _GatherAndMultiply(torch.autograd.Function):

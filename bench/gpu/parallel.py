@@ -1,9 +1,9 @@
-"""Products on several GPUs, beside torch's own: a tensor-parallel MLP, and rows that travel meanwhile.
+"""Products on several GPUs, beside torch's own: an MLP that is tensor-parallel or fully sharded, and rows that travel.
 
     torchrun --nproc-per-node 4 bench/gpu/parallel.py --out bench/results/parallel.json
 
-Each case has calls on the same tensors, which are timed in turn. With --simulate it runs the same code on a CPU, by
-gloo, at a small size, and gives no times.
+Each case has calls on the same tensors, which are timed in turn; an MLP is trained for some steps before, and its
+losses are told. With --simulate it runs the same code on a CPU, by gloo, at a small size, and gives no times.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import json
 import os
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,21 +22,28 @@ import torch
 import torch.distributed as dist
 import typer
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import init_device_mesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import blackwell_matmul as ours
 
 ROUNDS = 30
+STEPS, RATE = 5, 4.0
+"""Of stochastic gradient descent."""
+LIMIT = timedelta(minutes=2)
+"""For one rank to wait for another."""
+
 Calls = dict[str, Callable[[], Tensor]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """Calls that compute the same; the first is ours."""
+    """Calls that compute the same; the first is ours. models: what some of them train."""
 
     name: str
     calls: Calls
+    models: dict[str, nn.Module] = field(default_factory=dict)
 
 
 class Layer(nn.Linear):
@@ -51,10 +59,18 @@ class Layer(nn.Linear):
 
 def mlp(size: int, own: Callable[..., Tensor] | None, **where: Any) -> nn.Sequential:
     torch.manual_seed(0)
-    made = nn.Sequential(Layer(size, 4 * size, own, **where), nn.GELU(), Layer(4 * size, size, own, **where))
-    mesh = init_device_mesh(where["device"].type, (dist.get_world_size(),))
-    parallelize_module(made, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-    return made
+    return nn.Sequential(Layer(size, 4 * size, own, **where), nn.GELU(), Layer(4 * size, size, own, **where))
+
+
+def tensor_parallel(model: nn.Module, kind: str) -> None:
+    mesh = init_device_mesh(kind, (dist.get_world_size(),))
+    parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+
+def fully_sharded(model: nn.Module, kind: str) -> None:
+    mesh = init_device_mesh(kind, (dist.get_world_size(),))
+    for each in (model[0], model[2], model):
+        fully_shard(each, mesh=mesh)
 
 
 def loss_after_backward(model: nn.Module, x: Tensor) -> Tensor:
@@ -64,23 +80,44 @@ def loss_after_backward(model: nn.Module, x: Tensor) -> Tensor:
     return loss.detach()
 
 
-def cases(size: int, device: torch.device) -> list[Case]:
+def losses(call: Callable[[], Tensor], model: nn.Module) -> list[float]:
+    """Before each of some steps."""
+    descent, found = torch.optim.SGD(model.parameters(), RATE), []
+    for _ in range(STEPS):
+        found.append(float(call()))
+        descent.step()
+    return found
+
+
+def cases(size: int, device: torch.device) -> Iterator[Case]:
     """size: 8192 on GPUs, a small one in the simulator; the operands of the others are by rank."""
     more = {"simulate": True} if device.type == "cpu" else {}
     where = {"device": device, "dtype": torch.bfloat16}
-    models = {
-        "ours": mlp(size, lambda x, w: ours.linear(x, w, **more), **where),
-        "torch": mlp(size, None, **where),
-    }
-    x = torch.randn(size, size, **where)
-    losses: Calls = {name: lambda model=model: loss_after_backward(model, x) for name, model in models.items()}
+    yield _trained("tensor-parallel MLP with backward", tensor_parallel, size, more, where)
+    if device.type == "cuda":  # what inductor makes for a CPU takes a compiler
+        yield _trained("tensor-parallel MLP with backward, compiled", tensor_parallel, size, more, where, torch.compile)
+    yield _trained("fully sharded MLP with backward", fully_sharded, size, more, where)
     torch.manual_seed(dist.get_rank())
     shard, a, b = (torch.randn(rows, size, **where) for rows in (size // dist.get_world_size(), size, size))
-    return [
-        Case("MLP with backward", losses),
-        Case("all_gather_matmul", _gathers(shard, b.T, more)),
-        Case("matmul_reduce_scatter", _scatters(a, b.T, more)),
-    ]
+    yield Case("all_gather_matmul", _gathers(shard, b.T, more))
+    yield Case("matmul_reduce_scatter", _scatters(a, b.T, more))
+
+
+def _trained(
+    name: str,
+    shard: Callable[[nn.Module, str], None],
+    size: int,
+    more: dict[str, Any],
+    where: dict[str, Any],
+    compiled: Callable[[nn.Module], Any] = lambda model: model,
+) -> Case:
+    models = {"ours": mlp(size, lambda x, w: ours.linear(x, w, **more), **where), "torch": mlp(size, None, **where)}
+    x = torch.randn(size, size, **where)
+    for model in models.values():
+        shard(model, where["device"].type)
+    called = {name: compiled(model) for name, model in models.items()}
+    calls: Calls = {name: lambda model=model: loss_after_backward(model, x) for name, model in called.items()}
+    return Case(name, calls, models)
 
 
 def _gathers(shard: Tensor, b: Tensor, more: dict[str, Any]) -> Calls:
@@ -112,10 +149,11 @@ def _scatters(a: Tensor, b: Tensor, more: dict[str, Any]) -> Calls:
 
 
 def compared(case: Case, timed: bool) -> dict[str, Any]:
-    """The largest difference from ours, in parts of the largest value, on this rank; medians in us."""
+    """Losses; the largest difference from ours, in parts of the largest value, on this rank; medians in us."""
+    trained = {f"{name}_losses": losses(case.calls[name], model) for name, model in case.models.items()}
     found = {name: call().float() for name, call in case.calls.items()}
     mine = found.pop("ours")
-    row: dict[str, Any] = {"case": case.name}
+    row: dict[str, Any] = {"case": case.name, **trained}
     row |= {f"{name}_difference": float((x - mine).abs().max() / x.abs().max()) for name, x in found.items()}
     return {**row, **(_times(case.calls) if timed else {})}
 
@@ -149,17 +187,21 @@ def main(
     device = torch.device("cpu") if simulate else torch.device("cuda", local)
     if not simulate:
         torch.cuda.set_device(device)
-    dist.init_process_group("gloo" if simulate else "nccl")
-    rows, world = [compared(case, not simulate) for case in cases(size, device)], dist.get_world_size()
-    if dist.get_rank() == 0:
-        what = f"--size {size}" + (" --simulate" if simulate else "")
-        about = {
-            "command": f"torchrun --nproc-per-node {world} bench/gpu/parallel.py {what} --out {out}",
-            "gpu": None if simulate else torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "processes": world,
-        }
-        out.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    dist.init_process_group("gloo" if simulate else "nccl", timeout=LIMIT)
+    world, what = dist.get_world_size(), f"--size {size}" + (" --simulate" if simulate else "")
+    rows: list[dict[str, Any]] = []
+    record = {
+        "command": f"torchrun --nproc-per-node {world} bench/gpu/parallel.py {what} --out {out}",
+        "gpu": None if simulate else torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "processes": world,
+        "rows": rows,
+    }
+    for case in cases(size, device):
+        rows.append(compared(case, not simulate))
+        if dist.get_rank() == 0:
+            print(rows[-1], flush=True)
+            out.write_text(json.dumps(record, indent=1) + "\n")
     dist.destroy_process_group()
 
 

@@ -96,6 +96,7 @@ class _Build:
                     tilus_compat.restore_scopes(),
                     tilus_compat.wgmma_fragments(),
                     tilus_compat.widest_wgmma(),
+                    tilus_compat.wgmma_descriptors(),
                     tilus_compat.tcgen05_mma(),
                     tilus_compat.workspace_bytes(),
                     sound_arithmetic(),

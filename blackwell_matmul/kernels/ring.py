@@ -25,7 +25,8 @@ class Ring(tilus.Class):
 
     def empty(self, back: int = 0) -> RegisterTensor:
         """The barrier of this stage, or of the one before it."""
-        return self.empty_barriers[(self.stage + self.stages - 1) % self.stages if back else self.stage]
+        stage = (self.stages if self.stage == 0 else self.stage) - 1 if back else self.stage
+        return self.empty_barriers[stage]
 
     def wait_full(self):
         self.mbarrier.wait(self.full(), phase=self.phase, scope=self.scope)
@@ -35,5 +36,6 @@ class Ring(tilus.Class):
         self.mbarrier.wait(self.empty(), phase=self.phase ^ 1, scope=self.scope)
 
     def advance(self):
-        self.stage = (self.stage + 1) % self.stages
+        # No %: unless it is by a power of two, it takes longer than the wgmma of a small tile.
+        self.stage = 0 if self.stage == self.stages - 1 else self.stage + 1
         self.phase = self.phase ^ (self.stage == 0)  # each lap is one phase of every barrier

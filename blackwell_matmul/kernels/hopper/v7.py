@@ -3,9 +3,10 @@
 New against V6: with few tiles, `split_k` CTAs compute one together, each its part of K. In the epilogue each finishes
 its share of the strips of C: it gives the sums that it has of the others' strips away, through a workspace in global
 memory that stays in the L2, and adds to its own what the others give. A cluster runs at once, so they can wait for each
-other; and always in the same order, so that C is the same, bit for bit, every time. A warpgroup that multiplies alone
-leaves the products of a k-tile to the tensor cores while it goes on, and of a tile of 16 or 32 rows only those are
-loaded.
+other; and always in the same order, so that C is the same, bit for bit, every time. CTAs that share nothing come in
+clusters of two all the same: those of a cluster are neighbours, and what two neighbours load at about the same time
+comes out of the L2 once. A warpgroup that multiplies alone leaves the products of a k-tile to the tensor cores while it
+goes on, and of a tile of 16 or 32 rows only those are loaded.
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void_p
@@ -17,6 +18,9 @@ from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
+
+NEIGHBOURS = 2
+"""SMs that have one way to the L2."""
 
 
 class HopperMatmulV7(MatmulScript):
@@ -53,8 +57,9 @@ class HopperMatmulV7(MatmulScript):
         self.cluster_m = cluster_m
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
         self.split_k = split_k
-        self.cluster_ctas = cluster_m * split_k
-        self.clusters = max(1, sm_count // self.cluster_ctas)
+        self.team_ctas = cluster_m * split_k  # that compute together
+        self.cluster_ctas = max(NEIGHBOURS, self.team_ctas)
+        self.teams = max(1, sm_count // self.cluster_ctas * (self.cluster_ctas // self.team_ctas))
         self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
         self.in_flight = Wgmma.in_flight(block_n, consumers)
         self.strips = block_n // e_block_n
@@ -67,8 +72,8 @@ class HopperMatmulV7(MatmulScript):
         # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
         # the tile each; one more warp loads.
         count = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
-        rounds = (count - 1) // self.clusters + 1  # one without tiles, too
-        self.attrs.blocks = cdiv(count, rounds) * self.cluster_ctas
+        rounds = (count - 1) // self.teams + 1  # one without tiles, too
+        self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
         self.attrs.warps = 4 * self.consumers + 1
         self.share = self.cluster.blockRank % self.cluster_m  # of B, and which of the cluster's tiles
@@ -81,7 +86,7 @@ class HopperMatmulV7(MatmulScript):
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
         g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
         if self.split_k > 1:  # the sums that CTAs give each other, in two places that take turns
-            shape = [2, self.clusters * self.cluster_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
+            shape = [2, self.teams * self.team_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
@@ -106,10 +111,10 @@ class HopperMatmulV7(MatmulScript):
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            mask: uint16 = self.sharers << (self.part * self.cluster_m)
+            mask: uint16 = self.sharers << (self.cluster.blockRank - self.share)
             offset_k: int32 = first_k * self.block_k
             step_k: int32 = self.block_k
-            tile: int32 = self.blockIdx.x // self.cluster_ctas
+            tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
                 row, column = tiles.place(tile)
                 offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
@@ -123,19 +128,21 @@ class HopperMatmulV7(MatmulScript):
                     self.tma.global_to_shared(
                         src=g_a, dst=few.parts[stage, 0], offsets=[offset_m, offset_k], mbarrier=full
                     )
-                    # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
-                    self.tma.global_to_shared(
-                        src=g_b,
-                        dst=s_b_shares[stage, self.share],
-                        offsets=[offset_n + self.share * share_n, offset_k],
-                        mbarrier=full,
-                        multicast_mask=mask,
-                    )
+                    if self.cluster_m == 1:
+                        self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full)
+                    else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
+                        self.tma.global_to_shared(
+                            src=g_b,
+                            dst=s_b_shares[stage, self.share],
+                            offsets=[offset_n + self.share * share_n, offset_k],
+                            mbarrier=full,
+                            multicast_mask=mask,
+                        )
                     ring.advance()
                     offset_k += step_k
                 step_k = -step_k  # the next tile begins with the k-tile that this one ended with
                 offset_k += step_k
-                tile += self.gridDim.x // self.cluster_ctas
+                tile += self.gridDim.x // self.team_ctas
             # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
             for _ in range(self.stages):
                 ring.wait_empty()
@@ -156,7 +163,7 @@ class HopperMatmulV7(MatmulScript):
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
         turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
-        tile: int32 = self.blockIdx.x // self.cluster_ctas
+        tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
             row, column = tiles.place(tile)
             offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
@@ -231,7 +238,7 @@ class HopperMatmulV7(MatmulScript):
                         self.tma.shared_to_global(self.s_c_stored[which, buffer, 0], self.g_c, offsets=offsets)
                         self.tma.commit_group()
             turn ^= 1
-            tile += self.gridDim.x // self.cluster_ctas
+            tile += self.gridDim.x // self.team_ctas
 
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():
@@ -244,7 +251,9 @@ class HopperMatmulV7(MatmulScript):
         # has made sure of that: an arrival that releases to the whole cluster would wait again, and take a quarter of
         # the kernel's time.
         with self.single_thread(0):
-            for sharer in range(self.cluster_m):
-                self.mbarrier.arrive_and_expect_tx_remote(
-                    empty, transaction_bytes=0, target_rank=self.part * self.cluster_m + sharer, scope="cta"
-                )
+            if self.cluster_m == 1:
+                self.mbarrier.arrive(empty)
+            else:
+                for sharer in range(self.cluster_m):
+                    rank = self.cluster.blockRank - self.share + sharer
+                    self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=rank, scope="cta")

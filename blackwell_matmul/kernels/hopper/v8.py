@@ -17,6 +17,9 @@ from blackwell_matmul.kernels.tiles import GroupedTiles
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, pair_layout, strip_layout
 
+NEIGHBOURS = 2
+"""SMs that have one way to the L2."""
+
 
 class HopperMatmulV8(FinishingScript):
     """C[m, n] = epilogue(A[m, k] @ B[n, k].T), for each batch; lines of A, B and C are multiples of 16 bytes apart, as
@@ -54,8 +57,9 @@ class HopperMatmulV8(FinishingScript):
         self.cluster_m = cluster_m
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
         self.split_k = split_k
-        self.cluster_ctas = cluster_m * split_k
-        self.clusters = max(1, sm_count // self.cluster_ctas)
+        self.team_ctas = cluster_m * split_k  # that compute together
+        self.cluster_ctas = max(NEIGHBOURS, self.team_ctas)
+        self.teams = max(1, sm_count // self.cluster_ctas * (self.cluster_ctas // self.team_ctas))
         self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
         self.in_flight = Wgmma.in_flight(block_n, consumers)
         self.strips = block_n // e_block_n
@@ -84,8 +88,8 @@ class HopperMatmulV8(FinishingScript):
         # the tile each; one more warp loads.
         self.of_a_batch: int32 = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
         count = batches * self.of_a_batch
-        rounds = (count - 1) // self.clusters + 1  # one without tiles, too
-        self.attrs.blocks = cdiv(count, rounds) * self.cluster_ctas
+        rounds = (count - 1) // self.teams + 1  # one without tiles, too
+        self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
         self.attrs.warps = 4 * self.consumers + 1
         self.share = self.cluster.blockRank % self.cluster_m  # of B, and which of the cluster's tiles
@@ -97,7 +101,7 @@ class HopperMatmulV8(FinishingScript):
         self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
         if self.split_k > 1:  # the sums that CTAs give each other, in two places that take turns
-            shape = [2, self.clusters * self.cluster_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
+            shape = [2, self.teams * self.team_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
@@ -125,10 +129,10 @@ class HopperMatmulV8(FinishingScript):
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            mask: uint16 = self.sharers << (self.part * self.cluster_m)
+            mask: uint16 = self.sharers << (self.cluster.blockRank - self.share)
             offset_k: int32 = first_k * self.block_k
             step_k: int32 = self.block_k
-            tile: int32 = self.blockIdx.x // self.cluster_ctas
+            tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
                 batch: int32 = tile // self.of_a_batch
                 row, column = tiles.place(tile % self.of_a_batch)
@@ -143,14 +147,16 @@ class HopperMatmulV8(FinishingScript):
                     for part in self.range(0, self.consumers, 1, unroll="all"):
                         dst = few.parts[stage, 0] if self.block_m < MMA_ROWS else s_a[stage, part]
                         self.a.load(dst, batch, offset_m + part * MMA_ROWS, offset_k, full)
-                    # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
-                    share = s_b_shares[stage, self.share] if self.b_k else s_b_shares[stage, :, self.share]
-                    self.b.multicast(share, batch, offset_n + self.share * share_n, offset_k, full, mask)
+                    if self.cluster_m == 1:
+                        self.b.load(s_b[stage], batch, offset_n, offset_k, full)
+                    else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
+                        share = s_b_shares[stage, self.share] if self.b_k else s_b_shares[stage, :, self.share]
+                        self.b.multicast(share, batch, offset_n + self.share * share_n, offset_k, full, mask)
                     ring.advance()
                     offset_k += step_k
                 step_k = -step_k  # the next tile begins with the k-tile that this one ended with
                 offset_k += step_k
-                tile += self.gridDim.x // self.cluster_ctas
+                tile += self.gridDim.x // self.team_ctas
             # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
             for _ in range(self.stages):
                 ring.wait_empty()
@@ -171,7 +177,7 @@ class HopperMatmulV8(FinishingScript):
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
         turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
-        tile: int32 = self.blockIdx.x // self.cluster_ctas
+        tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
             batch: int32 = tile // self.of_a_batch
             row, column = tiles.place(tile % self.of_a_batch)
@@ -253,7 +259,7 @@ class HopperMatmulV8(FinishingScript):
                         )
                         self.tma.commit_group()
             turn ^= 1
-            tile += self.gridDim.x // self.cluster_ctas
+            tile += self.gridDim.x // self.team_ctas
 
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():
@@ -266,7 +272,9 @@ class HopperMatmulV8(FinishingScript):
         # has made sure of that: an arrival that releases to the whole cluster would wait again, and take a quarter of
         # the kernel's time.
         with self.single_thread(0):
-            for sharer in range(self.cluster_m):
-                self.mbarrier.arrive_and_expect_tx_remote(
-                    empty, transaction_bytes=0, target_rank=self.part * self.cluster_m + sharer, scope="cta"
-                )
+            if self.cluster_m == 1:
+                self.mbarrier.arrive(empty)
+            else:
+                for sharer in range(self.cluster_m):
+                    rank = self.cluster.blockRank - self.share + sharer
+                    self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=rank, scope="cta")

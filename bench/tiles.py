@@ -2,6 +2,7 @@
 
     python bench/tiles.py compile build/tiles                      # anywhere, by any --executor; needs no GPU
     python bench/tiles.py compile build/chosen --best 0            # the chosen schedules alone
+    python bench/tiles.py compile build/weak --plan bench/plans/weak.json  # schedules that a file names, by problem
     python bench/tiles.py measure build/tiles --out tiles.json     # on the GPU; goes on where it was broken off
     python bench/tiles.py summary tiles.json                       # what the choice loses
 
@@ -20,7 +21,7 @@ import math
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,6 +62,9 @@ SETTINGS = Settings(rounds=5, group_us=4_000, warmup_s=0.3)
 LONG = Settings(rounds=3, group_us=40_000, warmup_s=0.3)
 
 PLAN = "problems.json"
+Plan = dict[str, list[str]]
+"""Schedules by problem."""
+
 Tile = tuple[str, str, int, int, Path]
 """Rung, schedule, n and k, and where it goes."""
 
@@ -89,17 +93,36 @@ def schedules(rung: str, problem: Problem, best: int) -> list[str]:
 
 
 @app.command("compile")
-def compile_all(folder: Path, rung: str = "h7", best: int = BEST, executor: ExecutorOption = PROCESSES) -> None:
-    """What `schedules` has for each problem; m is no constant. The workers share the folder."""
+def compile_all(
+    folder: Path,
+    rung: str = "h7",
+    best: int = BEST,
+    plan: Annotated[Path | None, typer.Option(help="JSON: schedules by problem.")] = None,
+    executor: ExecutorOption = PROCESSES,
+) -> None:
+    """What `schedules` has for each problem, or a file names; m is no constant. The workers share the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    plan = {str(problem): schedules(rung, problem, best) for problem in track(list(problems()), "choosing")}
-    weights = {str(problem): (problem.n, problem.k) for problem in problems()}
-    kernels = dict.fromkeys((*weights[problem], text) for problem, texts in plan.items() for text in texts)
+    taken = read_plan(plan) if plan else planned(rung, best)
+    kernels = dict.fromkeys((each.n, each.k, text) for each, texts in named_problems(taken) for text in texts)
     jobs = [(rung, text, n, k, folder.resolve() / place(n, k, text)) for n, k, text in kernels]
     made = run(Job("tiles", jobs, compile_one, named), folder / "compiled.jsonl", executor)
     if lost := died(made):
         raise UnsupportedError(f"{lost[0]['rung']} with {lost[0]['schedule']} ends the process that compiles it.")
-    (folder / PLAN).write_text(json.dumps(plan, indent=1), encoding="utf-8")
+    (folder / PLAN).write_text(json.dumps(taken, indent=1), encoding="utf-8")
+
+
+def planned(rung: str, best: int) -> Plan:
+    return {str(problem): schedules(rung, problem, best) for problem in track(list(problems()), "choosing")}
+
+
+def read_plan(file: Path) -> Plan:
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def named_problems(plan: Plan) -> Iterator[tuple[Problem, list[str]]]:
+    for name, texts in plan.items():
+        size, dtype = name.split()
+        yield Problem(*map(int, size.split("x")), dtype), texts
 
 
 def place(n: int, k: int, schedule: str) -> str:
@@ -116,7 +139,8 @@ def compile_one(job: Tile) -> dict[str, Any]:
     schedule, m = Schedule.parse(text), 128
     tensors = (torch.empty(shape, dtype=torch.bfloat16) for shape in ((m, k), (n, k), (m, n)))
     cls = rung_named(rung)
-    compiler.compile(cls(**schedule.as_dict()), m, n, k, *tensors, target=cls.target).save(folder)
+    bundle = compiler.compile(cls(**schedule.as_dict()), m, n, k, *tensors, target=cls.target)
+    replace(bundle, source="", ptx="").save(folder)  # what runs, and no more: hundreds of them travel
     return {}
 
 
@@ -127,10 +151,10 @@ def measure_all(
     """On this machine's GPU, with what `compile` made."""
     end, record = time.monotonic() + limit, read(out)
     record["machine"] = asdict(bench_machine.machine_of(bench_machine.gpu_at_hand()))
-    device, plan = Cuda(), json.loads((folder / PLAN).read_text(encoding="utf-8"))
-    for problem in problems():
+    device = Cuda()
+    for problem, texts in named_problems(read_plan(folder / PLAN)):
         if str(problem) not in record["us"] and time.monotonic() < end:
-            record["us"][str(problem)] = times = measured(folder, problem, plan[str(problem)], device)
+            record["us"][str(problem)] = times = measured(folder, problem, texts, device)
             print(
                 problem,
                 *(f"{name}: {us:.1f}" for name, us in sorted(times.items(), key=lambda item: item[1])[:4]),

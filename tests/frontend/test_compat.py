@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from blackwell_matmul.frontend import bind, build, import_tilus, target, target_
 from blackwell_matmul.frontend.tilus_compat import (
     signed_bounds,
     tcgen05_mma,
+    wgmma_descriptors,
     wgmma_fragments,
     widest_wgmma,
     workspace_bytes,
@@ -156,6 +158,23 @@ def test_a_tile_is_multiplied_by_the_widest_wgmma() -> None:
         assert [width(n) for n in (96, 160, 192, 224, 256, 320)] == [96, 160, 192, 224, 256, 160]
         assert width(24, int8, int8, int32) == 8
     assert width(224) == 32
+
+
+def test_the_steps_of_a_descriptor_of_wgmma_are_additions() -> None:
+    """PTX ISA, "Matrix Descriptor Format": the same descriptor, for the first and the last bytes of shared memory."""
+    from tilus.backends.emitters.cuda.wgmma import SharedMatrixDescriptor
+    from tilus.hidet.ir.dtypes import int32
+    from tilus.hidet.ir.expr import Call, Var
+    from tilus.hidet.ir.tools import collect
+
+    step = SharedMatrixDescriptor(Var("address", int32) + 96, lbo=4096, sbo=1024, base_offset=0, swizzle_mode=1)
+    assert len(collect(step.encoded(), Call)) == 1
+    with wgmma_descriptors():
+        encoded = step.encoded()
+    assert not collect(encoded, Call)
+    for first in (0, 2**18 - 1024):
+        value = eval(str(encoded), {"uint64": int, "uint32": int, "cast": lambda _, value: value, "address": first})
+        assert SharedMatrixDescriptor.decode(value) == replace(step, addr=first + 96)
 
 
 def test_a_tile_is_multiplied_by_the_widest_tcgen05_mma() -> None:

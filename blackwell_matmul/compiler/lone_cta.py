@@ -1,11 +1,11 @@
 """A kernel whose cluster is one CTA: what goes to the CTAs of the cluster stays at home.
 
-A script with clusters of any size, such as HopperMatmulV6, tells every CTA of a cluster that a stage is empty, and
-loads into all of them. Where the cluster is one CTA, the way through the shared memory of a cluster leads back to where
-it began, and takes longer. Loads and arrivals of the CTA's own mean the same; with them HopperMatmulV6 is as fast with
-cluster_m = 1 as HopperMatmulV5, on an H200 from 2048 up (bench/results/h200_ladder.json). Nothing that orders anything
-changes: the same threads tell the same barriers the same, with the same semantics and scope, and `Program.lone_cta`
-says when it is so.
+A script with clusters of any size tells every CTA of a cluster that a stage is empty, and loads into all of them. Where
+the cluster is one CTA, the way through the shared memory of a cluster leads back to where it began, and takes longer.
+Loads and arrivals of the CTA's own mean the same: with them HopperMatmulV6, whose clusters were of one CTA then, was as
+fast as HopperMatmulV5, on an H200 from 2048 up (bench/results/h200_ladder.json). Nothing that orders anything changes:
+the same threads tell the same barriers the same, with the same semantics and scope, and `Program.lone_cta` says when it
+is so.
 """
 
 from __future__ import annotations

@@ -2,16 +2,21 @@
 
 New against V5: a cluster of `cluster_m` CTAs computes tiles that lie above each other and need the same tile of B. Each
 loads its share of it, and TMA writes that into the shared memory of all of them (multicast), so that less has to come
-from L2. So a stage is only empty when the consumers of every CTA have said so.
+from L2. So a stage is only empty when the consumers of every CTA have said so. CTAs that share nothing come in clusters
+of two all the same: those of a cluster are neighbours, and what two neighbours load at about the same time comes out of
+the L2 once.
 """
 
-from tilus import DataType, float32, int32, void_p
+from tilus import DataType, RegisterTensor, float32, int32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
+
+NEIGHBOURS = 2
+"""SMs that have one way to the L2."""
 
 
 class HopperMatmulV6(MatmulScript):
@@ -44,8 +49,9 @@ class HopperMatmulV6(MatmulScript):
         self.consumers = consumers
         self.cluster_m = cluster_m
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
-        self.cluster_ctas = cluster_m
-        self.clusters = max(1, sm_count // self.cluster_ctas)
+        self.team_ctas = cluster_m  # that share B
+        self.cluster_ctas = max(NEIGHBOURS, self.team_ctas)
+        self.teams = max(1, sm_count // self.cluster_ctas * (self.cluster_ctas // self.team_ctas))
         self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
         self.strips = block_n // e_block_n
         self.buffers = min(2, self.strips)
@@ -57,11 +63,11 @@ class HopperMatmulV6(MatmulScript):
         # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
         # the tile each; one more warp loads.
         count = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
-        rounds = (count - 1) // self.clusters + 1  # one without tiles, too
-        self.attrs.blocks = cdiv(count, rounds) * self.cluster_ctas
+        rounds = (count - 1) // self.teams + 1  # one without tiles, too
+        self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
         self.attrs.warps = 4 * self.consumers + 1
-        self.share = self.cluster.blockRank  # of B, and which of the cluster's tiles
+        self.share = self.cluster.blockRank % self.cluster_m  # of B, and which of the cluster's tiles
         k_tiles = cdiv(k, self.block_k)
         tiles = GroupedTiles(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
 
@@ -87,7 +93,7 @@ class HopperMatmulV6(MatmulScript):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
             offset_k: int32 = 0
             step_k: int32 = self.block_k
-            tile: int32 = self.blockIdx.x // self.cluster_ctas
+            tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
                 row, column = tiles.place(tile)
                 offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
@@ -99,19 +105,21 @@ class HopperMatmulV6(MatmulScript):
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
                     self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full)
-                    # Into every CTA at the same place, and each CTA's barrier counts the bytes that it gets.
-                    self.tma.global_to_shared(
-                        src=g_b,
-                        dst=s_b_shares[stage, self.share],
-                        offsets=[offset_n + self.share * share_n, offset_k],
-                        mbarrier=full,
-                        multicast_mask=self.sharers,
-                    )
+                    if self.cluster_m == 1:
+                        self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full)
+                    else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
+                        self.tma.global_to_shared(
+                            src=g_b,
+                            dst=s_b_shares[stage, self.share],
+                            offsets=[offset_n + self.share * share_n, offset_k],
+                            mbarrier=full,
+                            multicast_mask=self.sharers,
+                        )
                     ring.advance()
                     offset_k += step_k
                 step_k = -step_k  # the next tile begins with the k-tile that this one ended with
                 offset_k += step_k
-                tile += self.gridDim.x // self.cluster_ctas
+                tile += self.gridDim.x // self.team_ctas
             # No CTA may exit while another one still signals its barriers. Once all its stages are empty, none does.
             for _ in range(self.stages):
                 ring.wait_empty()
@@ -129,7 +137,7 @@ class HopperMatmulV6(MatmulScript):
         """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
-        tile: int32 = self.blockIdx.x // self.cluster_ctas
+        tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
             row, column = tiles.place(tile)
             offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
@@ -144,14 +152,7 @@ class HopperMatmulV6(MatmulScript):
                 self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
                 self.wgmma.commit_group()
                 self.wgmma.wait_group(0)
-                # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA of the
-                # cluster writes into this stage, so every one is told. What is told is that reads are over, and waiting
-                # for their group has made sure of that: an arrival that releases to the whole cluster would wait again,
-                # and take a quarter of the kernel's time.
-                with self.single_warp(0):
-                    self.mbarrier.arrive_and_expect_tx_multicast(
-                        ring.empty(), transaction_bytes=0, multicast_mask=self.sharers, scope="cta"
-                    )
+                self.release(ring.empty())
                 ring.advance()
 
             # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time.
@@ -175,8 +176,23 @@ class HopperMatmulV6(MatmulScript):
                     offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
                     self.tma.shared_to_global(self.s_c[which, strip % self.buffers], self.g_c, offsets=offsets)
                     self.tma.commit_group()
-            tile += self.gridDim.x // self.cluster_ctas
+            tile += self.gridDim.x // self.team_ctas
 
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():
             self.tma.wait_group(n=0, read=True)
+
+    def release(self, empty: RegisterTensor):
+        """Tell the CTAs that write into a stage that this warpgroup has read it."""
+        # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA that shares B
+        # writes into this stage, so every one is told. What is told is that reads are over, and waiting for their group
+        # has made sure of that: an arrival that releases to the whole cluster would wait again, and take a quarter of
+        # the kernel's time.
+        with self.single_warp(0):
+            if self.cluster_m == 1:
+                with self.single_thread():
+                    self.mbarrier.arrive(empty)
+            else:
+                self.mbarrier.arrive_and_expect_tx_multicast(
+                    empty, transaction_bytes=0, multicast_mask=self.sharers, scope="cta"
+                )

@@ -3,10 +3,9 @@
 New against V6: with few tiles, `split_k` CTAs compute one together, each its part of K. In the epilogue each finishes
 its share of the strips of C: it gives the sums that it has of the others' strips away, through a workspace in global
 memory that stays in the L2, and adds to its own what the others give. A cluster runs at once, so they can wait for each
-other; and always in the same order, so that C is the same, bit for bit, every time. CTAs that share nothing come in
-clusters of two all the same: those of a cluster are neighbours, and what two neighbours load at about the same time
-comes out of the L2 once. A warpgroup that multiplies alone leaves the products of a k-tile to the tensor cores while it
-goes on, and of a tile of 16 or 32 rows only those are loaded.
+other; and always in the same order, so that C is the same, bit for bit, every time. A warpgroup that multiplies alone
+leaves the products of a k-tile to the tensor cores while it goes on, and of a tile of 16 or 32 rows only those are
+loaded.
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void_p

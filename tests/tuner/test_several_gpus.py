@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 import warnings
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.harness.bench import contenders
+from blackwell_matmul.harness.bench import contenders, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import CUBLAS
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
@@ -23,6 +24,7 @@ from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Ended
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.tuner import several_gpus
+from blackwell_matmul.tuner.measuring_crews import measuring_crews
 from blackwell_matmul.tuner.several_gpus import SeveralGpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +44,7 @@ class Gpus:
         self.crashes, self.poison, self.dead = set(), set(), set()
         self.log: list[tuple[int, str, tuple[str, ...]]] = []
 
-    def __call__(self, limit_s, ahead=None, environment=None):
+    def __call__(self, limit_s, ahead=None, environment=None, keep=False):
         return FakeWorkers(self, int(environment["CUDA_VISIBLE_DEVICES"]))
 
     def did(self, gpu: int, what: str) -> list[tuple[str, ...]]:
@@ -63,16 +65,22 @@ class Gpus:
 
 class FakeWorkers:
     def __init__(self, gpus: Gpus, index: int) -> None:
-        self._gpus, self._index = gpus, index
+        self._gpus, self._index, self._over = gpus, index, False
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
+        self.end()
+
+    def prepare(self):
         pass
 
+    def end(self):
+        self._over = True
+
     def run(self, tasks, step=None):
-        yield from (self._gpus.end_of(self._index, task) for task in tasks)
+        yield from (self._gpus.end_of(self._index, task) for task in takewhile(lambda task: not self._over, tasks))
 
 
 CHECKED = {"ok": True, "message": "correct: exact.", "error": 0.0, "cublas_error": 0.0}
@@ -90,7 +98,7 @@ def timed(names, factor):
 @pytest.fixture
 def gpus(monkeypatch):
     made = Gpus()
-    monkeypatch.setattr(several_gpus, "Workers", made)
+    monkeypatch.setattr(session, "Workers", made)
     return made
 
 
@@ -99,11 +107,12 @@ def plan_of(names) -> Plan:
     return Plan((contenders.cublas(), *made), (BenchCase(PROBLEM),), Settings(rounds=3, warmup_s=0.0), "cpu", 3.0)
 
 
-def measured(folder, count, names=ALL, until_s=math.inf):
+def measured(folder, count, names=ALL, until_s=math.inf, checkers=1):
     seen = [MeasuringGpu(index, {"CUDA_VISIBLE_DEVICES": str(index)}) for index in range(count)]
     like = Book(folder, "tune", Machine("a GPU", "sm_90a", 1, None))
     index = Index(folder / "bundles", "sm_90a")
-    return SeveralGpus(seen, plan_of(names), index, like, folder, tell).measure(until_s)
+    with measuring_crews(seen, checkers, 3.0) as crews:
+        return SeveralGpus(crews, plan_of(names), index, like, folder, tell).measure(until_s)
 
 
 def tell(what: str) -> None:
@@ -213,8 +222,11 @@ def test_children_see_their_gpu_alone_and_one_that_starts_no_process_is_lost(tmp
         MeasuringGpu(1, {"CUDA_VISIBLE_DEVICES": "6", "PYTHONHOME": "/nowhere"}),
     ]
     like, index = Book(tmp_path, "tune", Machine("a GPU", "sm_90a", 1, None)), Index(tmp_path / "bundles", "sm_90a")
-    with pytest.warns(RuntimeWarning, match="GPU 1 is left out.* the others take its share over"):
-        found = SeveralGpus(seen, plan, index, like, tmp_path, lambda what: None).measure(math.inf)
+    with (
+        pytest.warns(RuntimeWarning, match="GPU 1 is left out.* the others take its share over"),
+        measuring_crews(seen, 1, plan.limit_s) as crews,
+    ):
+        found = SeveralGpus(crews, plan, index, like, tmp_path, tell).measure(math.inf)
     assert found.last == {"a", "b"} and set((tmp_path / "seen").read_text()) == {"5"}
 
 
@@ -250,7 +262,7 @@ def all_gone(pids, until_s):
 def test_ctrl_c_ends_the_children_of_all_gpus(tmp_path):
     code = INTERRUPTED.format(here=str(Path(__file__).parent), folder=str(tmp_path))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    waiting = {"GPU 0: checking a on 1 problems\n", "GPU 1: checking b on 1 problems\n"}
+    waiting = {f"GPU {index}: checked cublas {PROBLEM}\n" for index in (0, 1)}  # and now another, which hangs
     while waiting:
         waiting.discard(line := process.stdout.readline())
         assert line

@@ -27,7 +27,7 @@ from blackwell_matmul.harness.bench.session import Plan, Tell
 from blackwell_matmul.tuner.measuring_crews import Crew
 
 LEAST_SHARE = 8
-"""Fewer take longer than all of them on one GPU, since the first of each share are timed twice."""
+"""With fewer candidates each, several GPUs win nothing: every one has its cuBLAS, and the first are timed twice."""
 
 FINALISTS = 3
 """Of each share. Which of two is faster can differ between GPUs of one kind where they are within a percent or two."""

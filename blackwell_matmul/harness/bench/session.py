@@ -101,17 +101,18 @@ def compile_missing(
     reasons, done = [], 0
     task = _compile_task(bundles.folder, gpu)
     ends = shared_out(crew, missing, task, until_s) if crew else on_all_cores(missing, task, plan.limit_s, until_s)
-    for (contender, case), ended in ends:
-        done += 1
-        what = "compiled" if ended.result is not None else "refused"
-        tell(f"{what} {done} of {len(missing)}: {contender.name} {case.problem}")
-        if ended.result is not None:
-            bundles.add(contender, case.problem, ended.result)
-            bundles.save()
-            continue
-        reasons.append(f"{contender.name} {case.problem}: {_reason(ended)}")
-        if book is not None:
-            book.put(_row(contender, case, ended))
+    with closing(ends):
+        for (contender, case), ended in ends:
+            done += 1
+            what = "compiled" if ended.result is not None else "refused"
+            tell(f"{what} {done} of {len(missing)}: {contender.name} {case.problem}")
+            if ended.result is not None:
+                bundles.add(contender, case.problem, ended.result)
+                bundles.save()
+                continue
+            reasons.append(f"{contender.name} {case.problem}: {_reason(ended)}")
+            if book is not None:
+                book.put(_row(contender, case, ended))
     return reasons
 
 
@@ -140,7 +141,7 @@ def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Pair], Task]:
 
 def on_all_cores(
     items: Sequence[T], task: Callable[[T], Task], limit_s: float, until_s: float
-) -> Iterator[tuple[T, Ended]]:
+) -> Generator[tuple[T, Ended]]:
     """Each core has a child and a share; each end is reported as it comes."""
     if items:
         with crew_of(len(items), limit_s) as crew:
@@ -170,7 +171,7 @@ def shared_out(
     crew: Sequence[Workers], items: Sequence[T], task: Callable[[T], Task], until_s: float
 ) -> Generator[tuple[T, Ended]]:
     """Each of the crew has a share; each end is reported as it comes. Nobody goes on after a failure before the caller
-    has seen to it."""
+    has seen to it, so close this where it may not come to its end."""
     ended: queue.SimpleQueue[tuple[T, Ended, threading.Semaphore] | None] = queue.SimpleQueue()
     seen_to = [threading.Semaphore(0) for _ in crew]
 

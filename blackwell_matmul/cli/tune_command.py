@@ -32,8 +32,9 @@ EXAMPLES = """Examples:
 
 A call that pins no schedule uses the winner from then on, for this n and k and an m of this size, on this GPU. A script
 of your own says its candidates with tilus.autotune. Several GPUs of one kind measure side by side, and the best of each
-are measured again on one. With --gpu nothing is measured or kept, and no GPU is needed: the
-schedules are listed in the order of their predicted time. `schedules` lists them with what each takes of an SM.
+are measured again on one. That takes time, too: with fewer than 8 candidates for each, fewer GPUs measure (--top takes
+more candidates). With --gpu nothing is measured or kept, and no GPU is needed: the schedules are listed in the order of
+their predicted time. `schedules` lists them with what each takes of an SM.
 """
 
 
@@ -49,7 +50,7 @@ MeasuringGpus = Annotated[
     typer.Option(
         "--gpus",
         metavar="INDEX,...",
-        help="The GPUs that measure, as torch numbers them.",
+        help="The GPUs that measure, as torch numbers them, if there are 8 candidates for each.",
         show_default="all of the first one's kind",
     ),
 ]

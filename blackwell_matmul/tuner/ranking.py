@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -129,9 +130,10 @@ def _predicted(
     def task(number: int) -> Task:
         return {**about, "schedule": spelled(asked[number])}
 
-    for number, ended in session.on_all_cores(range(len(asked)), task, LIMIT_S, until_s):
-        told[number] = ended
-        tell(f"predicted {len(told)} of {len(asked)}: {spelled(asked[number])}")
+    with closing(session.on_all_cores(range(len(asked)), task, LIMIT_S, until_s)) as ends:
+        for number, ended in ends:
+            told[number] = ended
+            tell(f"predicted {len(told)} of {len(asked)}: {spelled(asked[number])}")
     return told
 
 

@@ -1,8 +1,10 @@
 """Candidates on several GPUs of one kind, side by side.
 
-Each GPU checks and times a share of them, in processes that see this GPU alone. GPUs of one kind differ by percents, so
-times are compared within a share only; the first of each share are timed again, all on one GPU, and that decides. A GPU
-is lost where cuBLAS fails on it as well, after something else has failed; the others take its share over.
+Each GPU checks and times a share of them, as one GPU does all of them, in processes that see this GPU alone. GPUs of
+one kind differ by percents, so times are compared within a share only; the first of each share are timed again, all on
+one GPU, in the process that has timed a share there, and that decides. A GPU is lost where cuBLAS fails on it as well,
+after something else has failed; the others take its share over, and check it one by one, to know at whose turn another
+one is lost.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,14 +21,26 @@ from blackwell_matmul.harness.bench import session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import CUBLAS, Contender, cublas
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
+from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, Row
 from blackwell_matmul.harness.bench.session import Plan, Tell
-from blackwell_matmul.harness.bench.workers import Workers
+from blackwell_matmul.tuner.measuring_crews import Crew
+
+LEAST_SHARE = 8
+"""With fewer candidates each, several GPUs win nothing: every one has its cuBLAS, and the first are timed twice."""
 
 FINALISTS = 3
 """Of each share. Which of two is faster can differ between GPUs of one kind where they are within a percent or two."""
 
+HEAT = 0.5
+"""Of the rounds, to find the first of a share; their order is found with all."""
+
 NO_GPU_LEFT = "no GPU was left for it."
+
+
+def worth_it(gpus: tuple[MeasuringGpu, ...], candidates: int) -> tuple[MeasuringGpu, ...]:
+    """As many as have a share that is worth it, or one."""
+    return gpus[: max(1, candidates // LEAST_SHARE)]
 
 
 @dataclass
@@ -47,38 +60,43 @@ class Measured:
 
 
 class Share:
-    """What one GPU checks and times, on the one problem of a plan. lost: why the GPU no longer serves; at: whose turn
-    it was."""
+    """What one GPU checks and times, on the one problem of a plan. lost: why the GPU no longer serves; at: who failed
+    then, and under_way: whose turn it may have been besides."""
 
-    def __init__(self, gpu: MeasuringGpu, plan: Plan, book: Book, index: Index, tell: Tell) -> None:
-        self.gpu, self.plan, self.book, self._index = gpu, plan, book, index
-        self._tell: Tell = lambda what: tell(f"GPU {gpu.index}: {what}")
-        self.workers = Workers(plan.limit_s, ahead=1, environment=gpu.environment)
-        self.lost, self.at = "", ""
+    def __init__(self, crew: Crew, plan: Plan, book: Book, index: Index, tell: Tell) -> None:
+        self.crew, self.plan, self.book, self._index = crew, plan, book, index
+        self._tell: Tell = lambda what: tell(f"GPU {crew.gpu.index}: {what}")
+        self.lost, self.at, self.under_way = "", "", frozenset[str]()
 
     def run(self, until_s: float) -> None:
         """Check until then, on the clock of time.monotonic, and time those that are right."""
-        for contender in self.plan.contenders:
-            row = self._checked(contender, until_s)
-            if row is not None and row.status == "failed" and not self._serves(contender.name):
-                return
-        self.time()
+        crew = self.crew.checkers
+        session.check_side_by_side(self.plan, self.book, self._index, crew, self._tell, until_s, self._goes_on)
+        if not self.lost:
+            self.time()
 
     def time(self) -> None:
         broken = self._broken_off()
-        while session.time_pass(self.plan, self.book, self._index, self.workers, self._tell):
+        while session.time_pass(self.plan, self.book, self._index, self.crew.timer, self._tell):
             new, broken = self._broken_off() - broken, self._broken_off()
             if new and not self._serves(min(new)):
                 return
 
+    def _goes_on(self, row: Row) -> bool:
+        """The timer looks after a GPU while the others check on it."""
+        if row.status != "failed" or self._serves(row.contender):
+            return True
+        self.under_way = self._unfinished()
+        return False
+
+    def _unfinished(self) -> frozenset[str]:
+        """What each checker is at."""
+        shares = session.dealt(self.plan.contenders, len(self.crew.checkers))
+        left = (next((each.name for each in share if self._row(each) is None), None) for share in shares)
+        return frozenset(filter(None, left))
+
     def rows(self) -> list[Row]:
         return [row for each in self.plan.contenders if (row := self._row(each)) is not None]
-
-    def _checked(self, contender: Contender, until_s: float = math.inf) -> Row | None:
-        """None where time was over before."""
-        alone = replace(self.plan, contenders=(contender,))
-        session.check_missing(alone, self.book, self._index, self.workers, self._tell, until_s)
-        return self._row(contender)
 
     def _row(self, contender: Contender) -> Row | None:
         return self.book.get(contender.name, self.plan.cases[0].problem)
@@ -88,19 +106,21 @@ class Share:
 
     def _serves(self, at: str) -> bool:
         """Whether cuBLAS runs here after something has failed, which may have been the GPU."""
-        row = self._checked(replace(cublas(), name=f"{CUBLAS} after {at}"))
+        again = replace(cublas(), name=f"{CUBLAS} after {at}")
+        alone = replace(self.plan, contenders=(again,))
+        session.check_missing(alone, self.book, self._index, self.crew.timer, self._tell)
+        row = self._row(again)
         if row is not None and row.status == "failed":
             self.lost, self.at = row.reason, at
         return not self.lost
 
 
 class SeveralGpus:
-    """They measure a plan of one problem. like: a book of this machine; folder: for what is kept meanwhile."""
+    """They measure a plan of one problem, each with a crew. like: a book of this machine; folder: for what is kept
+    meanwhile."""
 
-    def __init__(
-        self, gpus: Sequence[MeasuringGpu], plan: Plan, index: Index, like: Book, folder: Path, tell: Tell
-    ) -> None:
-        self._serving, self._plan, self._index, self._tell = list(gpus), plan, index, tell
+    def __init__(self, crews: Iterable[Crew], plan: Plan, index: Index, like: Book, folder: Path, tell: Tell) -> None:
+        self._serving, self._plan, self._index, self._tell = list(crews), plan, index, tell
         self._like, self._folder = like, folder
         self._blamed: set[str] = set()
         self.found = Measured()
@@ -114,7 +134,7 @@ class SeveralGpus:
             left = [each for share in shares if share.lost for each in self._to_take_over(share)]
             for share in shares:
                 if not share.lost:
-                    self.found.take(share.gpu, share.rows())
+                    self.found.take(share.crew.gpu, share.rows())
                     finalists += _first(share.rows())
         self._fail(left, NO_GPU_LEFT)
         self._compare(finalists)
@@ -122,29 +142,31 @@ class SeveralGpus:
 
     def _dealt(self, left: Sequence[Contender]) -> list[Share]:
         """By turns: each gets some of those that are predicted to be fast."""
-        serving = self._serving[: len(left)]
-        return [self._share(gpu, left[first :: len(serving)]) for first, gpu in enumerate(serving)]
+        serving, settings = self._serving[: len(left)], self._plan.settings
+        heat = replace(settings, rounds=math.ceil(HEAT * settings.rounds))
+        return [self._share(*each, heat) for each in zip(serving, session.dealt(left, len(serving)))]
 
-    def _share(self, gpu: MeasuringGpu, candidates: Sequence[Contender]) -> Share:
-        plan = replace(self._plan, contenders=(cublas(), *candidates))
+    def _share(self, crew: Crew, candidates: Sequence[Contender], settings: Settings) -> Share:
+        plan = replace(self._plan, contenders=(cublas(), *candidates), settings=settings)
         book = Book(Path(tempfile.mkdtemp(dir=self._folder)), self._like.suite, self._like.machine)
-        return Share(gpu, plan, book, self._index, self._tell)
+        return Share(crew.one_by_one() if self.found.lost else crew, plan, book, self._index, self._tell)
 
     def _to_take_over(self, share: Share) -> list[Contender]:
         """What a lost GPU has left. At whose turn a second GPU is lost gets no third one."""
         self._lose(share)
         mine = list(share.plan.contenders[1:])
         guilty = [each for each in mine if each.name == share.at and each.name in self._blamed]
-        self._blamed.add(share.at)
+        self._blamed |= {share.at, *share.under_way}
         self._fail(guilty, f"two GPUs were lost at its turn; the second one: {share.lost}")
         return [each for each in mine if each not in guilty]
 
     def _lose(self, share: Share) -> None:
-        self._serving.remove(share.gpu)
-        self.found.lost[share.gpu.index] = share.lost
+        gpu = share.crew.gpu
+        self._serving = [crew for crew in self._serving if crew.gpu != gpu]
+        self.found.lost[gpu.index] = share.lost
         then = "the others take its share over" if self._serving else "no other one is left"
         warnings.warn(
-            f"GPU {share.gpu.index} is left out from here on, and {then}: at the turn of {share.at} something failed, "
+            f"GPU {gpu.index} is left out from here on, and {then}: at the turn of {share.at} something failed, "
             f"and then cuBLAS, too: {share.lost}",
             RuntimeWarning,
             stacklevel=2,
@@ -160,13 +182,12 @@ class SeveralGpus:
         names = {row.contender for row in finalists}
         able = [each for each in self._plan.contenders if each.name in names]
         while able and self._serving:
-            share = self._share(self._serving[0], able)
+            share = self._share(self._serving[0], able, self._plan.settings)
             for name in (CUBLAS, *names):
                 share.book.put(replace(self.found.rows[name], timing=None, session="", cublas_us=None))
-            with share.workers:
-                share.time()
+            share.time()
             if not share.lost:
-                self.found.take(share.gpu, share.rows())
+                self.found.take(share.crew.gpu, share.rows())
                 self.found.last = frozenset(names)
                 return
             self._lose(share)
@@ -175,9 +196,8 @@ class SeveralGpus:
 
 
 def _side_by_side(shares: Sequence[Share], until_s: float) -> None:
-    with ThreadPoolExecutor(len(shares)) as threads, ExitStack() as stack:  # the children end first, also at Ctrl-C
-        for share in shares:
-            stack.enter_context(share.workers)
+    everyone = [workers for share in shares for workers in share.crew.everyone]
+    with ThreadPoolExecutor(len(shares)) as threads, session.ended_if_broken_off(everyone):
         list(threads.map(lambda share: share.run(until_s), shares))
 
 

@@ -31,9 +31,10 @@ from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, is_rung, spelled
+from blackwell_matmul.tuner.measuring_crews import measuring_crews
 from blackwell_matmul.tuner.predicting_trials import Predictors
 from blackwell_matmul.tuner.ranking import MOST, Ranked, first, ordered
-from blackwell_matmul.tuner.several_gpus import Measured, SeveralGpus
+from blackwell_matmul.tuner.several_gpus import Measured, SeveralGpus, worth_it
 from blackwell_matmul.validation import number, shown
 
 BUDGET_S = 120.0
@@ -51,7 +52,7 @@ PREDICT_SHARE, COMPILE_SHARE, CHECK_SHARE = 0.3, 0.5, 0.8
 """Of the budget: when nothing more is predicted, compiled, and checked; the rest is for timing."""
 
 CHECKERS, MOST_AT_ONCE_BYTES = 4, 1 << 30
-"""How many candidates are checked at once, each with matrices of float64; one, where these are larger."""
+"""How many candidates a GPU checks at once, each with matrices of float64; one, where these are larger."""
 
 LEAST_CHECK_S = 10.0
 """For checks, however long compiling took: a short budget finds something, too."""
@@ -131,8 +132,9 @@ def tune(
     at most; None is TOP, or TOP_UNPREDICTED where that order is a rule of thumb.
     budget_s: about how long it may take; what has been checked after most of it is timed. limit_s: the longest that a
     candidate may be silent. executor, rows: who predicts and which file keeps it, as for `rank`. gpus: who measures, by
-    index; None is all of the first one's kind. Raises InputError for what is no kernel or cannot run and for GPUs that
-    there are not, UnsupportedError where there is no GPU; warns of a GPU that is lost.
+    index; None is all of the first one's kind. Where these would have fewer than LEAST_SHARE candidates each, fewer of
+    them measure. Raises InputError for what is no kernel or cannot run and for GPUs that there are not,
+    UnsupportedError where there is no GPU; warns of a GPU that is lost.
     """
     _require("budget", budget_s, 1, 86_400)
     _require("top", TOP if top is None else top, 1, 100_000)
@@ -150,6 +152,7 @@ def tune(
         most = (0 if fitted else MOST) if predict is None else predict
         ranked = ordered(kernel, problem, gpu, found, most, until_s, tell, by)
         tried = first(ranked, top or _top(ranked, fitted), found.ordered[0])
+        measuring = worth_it(measuring, len(tried))
         seconds = start, budget_s, limit_s
         measured = _measure(kernel, problem, gpu, measuring, tried, folder, seconds, compilers, tell)
     made = _tuning(kernel, problem, gpu, found, ranked, tried, measured, time.monotonic() - start)
@@ -180,15 +183,16 @@ def _measure(
     contenders = (cublas(), *(contender_of(kernel, each.schedule) for each in tried))
     plan = Plan(contenders, (BenchCase(problem),), SETTINGS, DEVICE, limit_s)
     book, index = Book(folder, "tune", bench_machine.machine_of(gpu)), Index(folder / "bundles", gpu.arch)
-    with session.crew_of(1 + _checkers(problem), limit_s, measuring[0].environment) as crew:
+    with measuring_crews(measuring, _checkers(problem), limit_s) as crews:
         session.compile_missing(plan, book, index, gpu, tell, start + COMPILE_SHARE * budget_s, compilers)
         until_s = max(start + CHECK_SHARE * budget_s, time.monotonic() + LEAST_CHECK_S)
         ready = _compiled(plan, index, problem)
-        if len(measuring) > 1:
-            measured = SeveralGpus(measuring, ready, index, book, folder, tell).measure(until_s)
+        if len(crews) > 1:
+            measured = SeveralGpus(crews, ready, index, book, folder, tell).measure(until_s)
             return replace(measured, rows={**_by_name(book), **measured.rows})
-        session.check_side_by_side(ready, book, index, crew[1:] or crew, tell, until_s)
-        session.time_missing(ready, book, index, crew[0], tell)
+        (crew,) = crews
+        session.check_side_by_side(ready, book, index, crew.checkers, tell, until_s)
+        session.time_missing(ready, book, index, crew.timer, tell)
     return Measured(_by_name(book))
 
 

@@ -6,13 +6,15 @@ import math
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.harness.bench import contenders
+from blackwell_matmul.harness.bench import contenders, session, workers
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import CUBLAS
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
@@ -23,6 +25,7 @@ from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Ended
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.tuner import several_gpus
+from blackwell_matmul.tuner.measuring_crews import measuring_crews
 from blackwell_matmul.tuner.several_gpus import SeveralGpus
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,8 +44,9 @@ class Gpus:
         self.factors, self.dies_at, self.hangs = {0: 1.0}, {}, False
         self.crashes, self.poison, self.dead = set(), set(), set()
         self.log: list[tuple[int, str, tuple[str, ...]]] = []
+        self.rounds: list[int] = []
 
-    def __call__(self, limit_s, ahead=None, environment=None):
+    def __call__(self, limit_s, ahead=None, environment=None, keep=False):
         return FakeWorkers(self, int(environment["CUDA_VISIBLE_DEVICES"]))
 
     def did(self, gpu: int, what: str) -> list[tuple[str, ...]]:
@@ -52,6 +56,7 @@ class Gpus:
         parts = task.get("contenders") or [{"contender": task["contender"]}]
         names = tuple(part["contender"]["name"] for part in parts)
         self.log.append((gpu, task["do"], names))
+        self.rounds += [task["settings"]["rounds"]] if task["do"] == "measure" else []
         what, who = self.dies_at.get(gpu, ("", ""))
         if (what == task["do"] and who in names) or self.poison & set(names):
             self.dead.add(gpu)
@@ -63,16 +68,22 @@ class Gpus:
 
 class FakeWorkers:
     def __init__(self, gpus: Gpus, index: int) -> None:
-        self._gpus, self._index = gpus, index
+        self._gpus, self._index, self._over = gpus, index, False
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
+        self.end()
+
+    def prepare(self):
         pass
 
+    def end(self):
+        self._over = True
+
     def run(self, tasks, step=None):
-        yield from (self._gpus.end_of(self._index, task) for task in tasks)
+        yield from (self._gpus.end_of(self._index, task) for task in takewhile(lambda task: not self._over, tasks))
 
 
 CHECKED = {"ok": True, "message": "correct: exact.", "error": 0.0, "cublas_error": 0.0}
@@ -90,7 +101,7 @@ def timed(names, factor):
 @pytest.fixture
 def gpus(monkeypatch):
     made = Gpus()
-    monkeypatch.setattr(several_gpus, "Workers", made)
+    monkeypatch.setattr(session, "Workers", made)
     return made
 
 
@@ -99,11 +110,15 @@ def plan_of(names) -> Plan:
     return Plan((contenders.cublas(), *made), (BenchCase(PROBLEM),), Settings(rounds=3, warmup_s=0.0), "cpu", 3.0)
 
 
-def measured(folder, count, names=ALL, until_s=math.inf):
-    seen = [MeasuringGpu(index, {"CUDA_VISIBLE_DEVICES": str(index)}) for index in range(count)]
+def seen(count):
+    return [MeasuringGpu(index, {"CUDA_VISIBLE_DEVICES": str(index)}) for index in range(count)]
+
+
+def measured(folder, count, names=ALL, until_s=math.inf, checkers=1, limit_s=3.0):
     like = Book(folder, "tune", Machine("a GPU", "sm_90a", 1, None))
     index = Index(folder / "bundles", "sm_90a")
-    return SeveralGpus(seen, plan_of(names), index, like, folder, tell).measure(until_s)
+    with measuring_crews(seen(count), checkers, limit_s) as crews:
+        return SeveralGpus(crews, plan_of(names), index, like, folder, tell).measure(until_s)
 
 
 def tell(what: str) -> None:
@@ -132,6 +147,7 @@ def test_each_candidate_is_measured_on_one_gpu_and_the_first_of_each_again_on_on
     assert found.last == set("abcdef") and winner(found) == "a" and not found.lost
     assert {name: found.gpu_of[name] for name in "bgh"} == {"b": 0, "g": 0, "h": 1}
     assert found.rows["b"].timing.median_us == 21.0 * 1.3 and found.rows["h"].timing.median_us == 27.0
+    assert gpus.rounds == [2, 2, 3]  # half of them, and all
 
 
 def test_more_gpus_than_candidates(gpus, tmp_path, quiet):
@@ -173,6 +189,30 @@ def test_whose_turn_loses_two_gpus_gets_no_third(gpus, tmp_path):
     assert found.rows["a"].reason.startswith("two GPUs were lost at its turn")
 
 
+def test_of_several_that_were_under_way_the_one_that_loses_another_gpu_gets_no_third(gpus, tmp_path, many_cores):
+    """GPU 0 dies of a, and e fails of it first."""
+    dead, blamed = threading.Event(), threading.Event()
+
+    def end_of(gpu, task, usual=gpus.end_of):
+        name = task.get("contender", {}).get("name", "")
+        if gpu == 0 and name == "a":
+            gpus.dead.add(0)
+            dead.set()
+            blamed.wait(20)
+        elif (gpu, name) == (0, "e"):
+            dead.wait(20)
+        elif name == f"{CUBLAS} after e":
+            blamed.set()
+        return usual(gpu, task)
+
+    gpus.poison, gpus.end_of = {"a"}, end_of
+    with pytest.warns(RuntimeWarning) as told:
+        found = measured(tmp_path, 4, checkers=4)
+    assert [str(each.message).split(" something")[0][-1] for each in told] == ["e", "a"]
+    assert len(found.lost) == 2 and winner(found) == "b" and found.rows["e"].timing
+    assert found.rows["a"].reason.startswith("two GPUs were lost at its turn")
+
+
 def test_without_any_gpu_left_nobody_wins_and_each_says_why(gpus, tmp_path):
     gpus.dies_at = {0: ("check", "c"), 1: ("check", "d")}
     with pytest.warns(RuntimeWarning) as told:
@@ -191,7 +231,56 @@ def test_a_budget_that_is_spent_checks_nothing(gpus, tmp_path, quiet):
     assert not found.rows and not gpus.log
 
 
+@pytest.mark.parametrize(("cores", "checkers"), [(32, 4), (8, 3), (4, 1), (1, 1)])
+def test_all_gpus_together_check_as_many_at_once_as_there_are_cores_for(gpus, monkeypatch, cores, checkers):
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    with measuring_crews(seen(2), 4, 3.0) as crews:
+        assert [len(crew.checkers) for crew in crews] == [checkers, checkers]
+
+
+@pytest.fixture
+def many_cores(monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 32)
+
+
 # --- in real children
+
+
+LIGHT = """
+import json, os, sys, time
+from pathlib import Path
+here, gpu = Path({folder!r}), os.environ["CUDA_VISIBLE_DEVICES"]
+
+def done(task):
+    names = [part["contender"]["name"] for part in task.get("contenders", [task])]
+    (here / f"{{task['do']}} {{gpu}} {{os.getpid()}} {{'-'.join(names)}}").touch()
+    while task["do"] == "check" and len({{path.name.split()[2] for path in here.glob("check *")}}) < {at_once}:
+        time.sleep(0.01)
+    return {checked!r} if task["do"] == "check" else {{**{timed!r}, "timings": {{
+        name: {{**{timed!r}["timings"]["a"], "median_us": 1.0 + number}} for number, name in enumerate(names)
+    }}}}
+
+(here / f"start {{gpu}} {{os.getpid()}}").touch()
+for line in sys.stdin:
+    for task in json.loads(line):
+        print("blackwell-matmul: " + json.dumps({{"result": done(task)}}), flush=True)
+"""
+"""A child that loads nothing. Its checks end when so many children have begun one."""
+
+
+def test_each_gpu_has_its_processes_once_and_they_check_at_the_same_time(tmp_path, monkeypatch, many_cores):
+    code = LIGHT.format(folder=str(tmp_path), at_once=8, checked=CHECKED, timed=timed("a", 1.0))
+    monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-S", "-c", code))
+    found = measured(tmp_path, 2, tuple("abcdefghijklmnop"), checkers=4, limit_s=60.0)
+    assert len(found.rows) == 17 and all(row.timing for row in found.rows.values())
+    for gpu, sessions in (("0", 2), ("1", 1)):
+        started, checked, timing = (pids(tmp_path, f"{what} {gpu} *") for what in ("start", "check", "measure"))
+        assert (len(started), len(set(checked)), len(checked)) == (5, 4, 9)
+        assert len(timing) == sessions and len(set(timing)) == 1 and set(started) == {*checked, *timing}
+
+
+def pids(folder, pattern) -> list[str]:
+    return [path.name.split()[2] for path in folder.glob(pattern)]
 
 
 def test_children_see_their_gpu_alone_and_one_that_starts_no_process_is_lost(tmp_path):
@@ -208,13 +297,16 @@ def test_children_see_their_gpu_alone_and_one_that_starts_no_process_is_lost(tmp
     plan = plan_of(())
     made = [contenders.function(name, f"{told}:make") for name in "ab"]
     plan = Plan((*plan.contenders, *made), plan.cases, plan.settings, "cpu", 60.0)
-    seen = [
+    two = [
         MeasuringGpu(0, {"CUDA_VISIBLE_DEVICES": "5"}),
         MeasuringGpu(1, {"CUDA_VISIBLE_DEVICES": "6", "PYTHONHOME": "/nowhere"}),
     ]
     like, index = Book(tmp_path, "tune", Machine("a GPU", "sm_90a", 1, None)), Index(tmp_path / "bundles", "sm_90a")
-    with pytest.warns(RuntimeWarning, match="GPU 1 is left out.* the others take its share over"):
-        found = SeveralGpus(seen, plan, index, like, tmp_path, lambda what: None).measure(math.inf)
+    with (
+        pytest.warns(RuntimeWarning, match="GPU 1 is left out.* the others take its share over"),
+        measuring_crews(two, 1, plan.limit_s) as crews,
+    ):
+        found = SeveralGpus(crews, plan, index, like, tmp_path, tell).measure(math.inf)
     assert found.last == {"a", "b"} and set((tmp_path / "seen").read_text()) == {"5"}
 
 
@@ -250,7 +342,7 @@ def all_gone(pids, until_s):
 def test_ctrl_c_ends_the_children_of_all_gpus(tmp_path):
     code = INTERRUPTED.format(here=str(Path(__file__).parent), folder=str(tmp_path))
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
-    waiting = {"GPU 0: checking a on 1 problems\n", "GPU 1: checking b on 1 problems\n"}
+    waiting = {f"GPU {index}: checked cublas {PROBLEM}\n" for index in (0, 1)}  # and now another, which hangs
     while waiting:
         waiting.discard(line := process.stdout.readline())
         assert line

@@ -74,7 +74,7 @@ class Instant:
 
     predicted_us = ()
 
-    def __init__(self, limit_s, ahead=None, environment=None):
+    def __init__(self, limit_s, ahead=None, environment=None, keep=False):
         pass
 
     def __enter__(self):
@@ -181,7 +181,7 @@ def two_gpus(monkeypatch, instant):
     """GPUs that are as fast as each other and always right."""
     seen = tuple(MeasuringGpu(index, {"CUDA_VISIBLE_DEVICES": f"GPU-{index}"}) for index in (0, 1))
     monkeypatch.setattr(tuning, "measuring_gpus", lambda asked: seen if asked is None else (seen[asked[0]],))
-    monkeypatch.setattr(several_gpus, "Workers", Instant)
+    monkeypatch.setattr(several_gpus, "LEAST_SHARE", 2)
     monkeypatch.setattr(several_gpus, "FINALISTS", 1)
 
 
@@ -194,10 +194,20 @@ def test_gpus_share_the_candidates_and_the_record_says_which(two_gpus):
     assert kept["gpus"] == [0, 1] and [trial["compared"] for trial in kept["trials"]].count(True) == 2
 
 
+def test_where_shares_would_be_small_one_gpu_measures(two_gpus, monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        Instant, "__init__", lambda self, limit_s, ahead=None, environment=None, keep=False: given.append(environment)
+    )
+    found = tune(FAULTY, PROBLEM, top=3, predict=0)
+    assert found.gpus == (0,) and {(trial.gpu, trial.compared) for trial in found.trials} == {(None, True)}
+    assert {"CUDA_VISIBLE_DEVICES": "GPU-0"} in given and {"CUDA_VISIBLE_DEVICES": "GPU-1"} not in given
+
+
 def test_one_gpu_of_several_is_the_only_one_that_its_processes_see(two_gpus, monkeypatch):
     given = []
     monkeypatch.setattr(
-        Instant, "__init__", lambda self, limit_s, ahead=None, environment=None: given.append(environment)
+        Instant, "__init__", lambda self, limit_s, ahead=None, environment=None, keep=False: given.append(environment)
     )
     found = tune(FAULTY, PROBLEM, top=2, predict=0, gpus=[1])
     assert {"CUDA_VISIBLE_DEVICES": "GPU-1"} in given and found.gpus == (1,)

@@ -1,4 +1,4 @@
-"""A child process of a measurement: reads tasks as one line of JSON, does them, and says each step and result.
+"""A child process of a measurement: reads tasks, a line of JSON for several, does them, and says each step and result.
 
 Its arguments are the modules that the tasks need, imported before there is work.
 """
@@ -30,12 +30,16 @@ def main() -> None:
     for module in sys.argv[1:]:
         with suppress(Exception):  # whose task it is says why
             import_module(module)
-    for task in given.get():
-        ended, broken = _ended(task, lambda what: _say(out, {"step": what}))
-        _say(out, ended)
-        if broken:
-            break
+    while all(_done(task, out) for task in given.get()):
+        pass
     os._exit(0)  # a GPU that hangs would hold up an orderly end
+
+
+def _done(task: Mapping[str, Any], out: TextIO) -> bool:
+    """Whether this process can go on."""
+    ended, broken = _ended(task, lambda what: _say(out, {"step": what}))
+    _say(out, ended)
+    return not broken
 
 
 def _ended(task: Mapping[str, Any], step: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
@@ -85,10 +89,8 @@ def _say(pipe: TextIO, message: Mapping[str, Any]) -> None:
 
 def _listen(given: queue.SimpleQueue[list[dict[str, Any]]]) -> None:
     """Pass on the tasks. A parent that was killed cannot end its children; their stdin ends with it, at any time."""
-    line = sys.stdin.readline()
-    if line:
+    for line in sys.stdin:
         given.put(json.loads(line))
-        sys.stdin.read()
     if hasattr(os, "getsid") and os.getsid(0) == os.getpid():
         os.killpg(0, signal.SIGKILL)  # with the processes that a compiler has started here
     os._exit(1)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import os
 import queue
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
@@ -100,17 +101,18 @@ def compile_missing(
     reasons, done = [], 0
     task = _compile_task(bundles.folder, gpu)
     ends = shared_out(crew, missing, task, until_s) if crew else on_all_cores(missing, task, plan.limit_s, until_s)
-    for (contender, case), ended in ends:
-        done += 1
-        what = "compiled" if ended.result is not None else "refused"
-        tell(f"{what} {done} of {len(missing)}: {contender.name} {case.problem}")
-        if ended.result is not None:
-            bundles.add(contender, case.problem, ended.result)
-            bundles.save()
-            continue
-        reasons.append(f"{contender.name} {case.problem}: {_reason(ended)}")
-        if book is not None:
-            book.put(_row(contender, case, ended))
+    with closing(ends):
+        for (contender, case), ended in ends:
+            done += 1
+            what = "compiled" if ended.result is not None else "refused"
+            tell(f"{what} {done} of {len(missing)}: {contender.name} {case.problem}")
+            if ended.result is not None:
+                bundles.add(contender, case.problem, ended.result)
+                bundles.save()
+                continue
+            reasons.append(f"{contender.name} {case.problem}: {_reason(ended)}")
+            if book is not None:
+                book.put(_row(contender, case, ended))
     return reasons
 
 
@@ -139,7 +141,7 @@ def _compile_task(folder: Path, gpu: Gpu) -> Callable[[Pair], Task]:
 
 def on_all_cores(
     items: Sequence[T], task: Callable[[T], Task], limit_s: float, until_s: float
-) -> Iterator[tuple[T, Ended]]:
+) -> Generator[tuple[T, Ended]]:
     """Each core has a child and a share; each end is reported as it comes."""
     if items:
         with crew_of(len(items), limit_s) as crew:
@@ -147,40 +149,63 @@ def on_all_cores(
 
 
 @contextmanager
-def crew_of(count: int, limit_s: float, environment: Mapping[str, str] | None = None) -> Generator[tuple[Workers, ...]]:
+def crew_of(
+    count: int, limit_s: float, environment: Mapping[str, str] | None = None, keep: bool = False
+) -> Generator[tuple[Workers, ...]]:
     """So many, or as many as there are cores; the first child of each imports from here on."""
     with ExitStack() as stack:
         cores = max(1, min(count, os.cpu_count() or 1, MOST_COMPILERS))
-        crew = [stack.enter_context(Workers(limit_s, ahead=0, environment=environment)) for _ in range(cores)]
+        made = (Workers(limit_s, ahead=0, environment=environment, keep=keep) for _ in range(cores))
+        crew = [stack.enter_context(workers) for workers in made]
         for workers in crew:
             workers.prepare()
         yield tuple(crew)
 
 
+def dealt(items: Sequence[T], count: int) -> list[Sequence[T]]:
+    """By turns."""
+    return [items[first::count] for first in range(count)]
+
+
 def shared_out(
     crew: Sequence[Workers], items: Sequence[T], task: Callable[[T], Task], until_s: float
-) -> Iterator[tuple[T, Ended]]:
-    """Each of the crew has a share; each end is reported as it comes."""
-    ended: queue.SimpleQueue[tuple[T, Ended] | None] = queue.SimpleQueue()
+) -> Generator[tuple[T, Ended]]:
+    """Each of the crew has a share; each end is reported as it comes. Nobody goes on after a failure before the caller
+    has seen to it, so close this where it may not come to its end."""
+    ended: queue.SimpleQueue[tuple[T, Ended, threading.Semaphore] | None] = queue.SimpleQueue()
+    seen_to = [threading.Semaphore(0) for _ in crew]
 
-    def work(workers: Workers, share: Sequence[T]) -> None:
-        ends = workers.run([task(item) for item in share])
+    def work(workers: Workers, share: Sequence[T], seen: threading.Semaphore) -> None:
         try:
-            for each in zip(takewhile(lambda item: time.monotonic() < until_s, share), ends):
-                ended.put(each)
+            with closing(workers.run([task(item) for item in share])) as ends:
+                for item, end in zip(takewhile(lambda item: time.monotonic() < until_s, share), ends):
+                    ended.put((item, end, seen))
+                    seen.acquire()
         finally:
             ended.put(None)
 
-    with ThreadPoolExecutor(len(crew)) as threads, _ended_if_broken_off(crew):  # before the threads are waited for
-        shares = [threads.submit(work, workers, items[first :: len(crew)]) for first, workers in enumerate(crew)]
+    with ThreadPoolExecutor(len(crew)) as threads, _all_released(seen_to), ended_if_broken_off(crew):
+        shares = [threads.submit(work, *each) for each in zip(crew, dealt(items, len(crew)), seen_to)]
         for _ in shares:
-            yield from iter(ended.get, None)
+            for item, end, seen in iter(ended.get, None):
+                yield item, end
+                seen.release()
         for share in shares:
             share.result()
 
 
 @contextmanager
-def _ended_if_broken_off(crew: Sequence[Workers]) -> Iterator[None]:
+def _all_released(semaphores: Sequence[threading.Semaphore]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for each in semaphores:
+            each.release()
+
+
+@contextmanager
+def ended_if_broken_off(crew: Sequence[Workers]) -> Iterator[None]:
+    """Before the threads that wait for them are waited for."""
     try:
         yield
     except BaseException:
@@ -193,19 +218,30 @@ def _ended_if_broken_off(crew: Sequence[Workers]) -> Iterator[None]:
 
 
 def check_side_by_side(
-    plan: Plan, book: Book, bundles: Index, crew: Sequence[Workers], tell: Tell, until_s: float = math.inf
+    plan: Plan,
+    book: Book,
+    bundles: Index,
+    crew: Sequence[Workers],
+    tell: Tell,
+    until_s: float = math.inf,
+    goes_on: Callable[[Row], bool] = lambda row: True,
 ) -> None:
-    """As `check_missing`, several at a time; those of a share have a child together, until it breaks off."""
+    """As `check_missing`, several at a time; those of a share have a child together, until it breaks off. goes_on: is
+    asked after each."""
     missing = [(who, case) for who, case in plan.pairs() if book.get(who.name, case.problem) is None]
     tell(f"checking {len(missing)}, {len(crew)} at a time")
 
     def task(pair: Pair) -> Task:
         return _task("check", *pair, bundles, plan)
 
-    for (contender, case), ended in shared_out(crew, missing, task, until_s):
-        tell(f"checked {contender.name} {case.problem}")
-        book.put(_row(contender, case, ended, bundles))
-        book.save()
+    with closing(shared_out(crew, missing, task, until_s)) as ends:
+        for (contender, case), ended in ends:
+            tell(f"checked {contender.name} {case.problem}")
+            row = _row(contender, case, ended, bundles)
+            book.put(row)
+            book.save()
+            if not goes_on(row):
+                break
 
 
 def check_missing(

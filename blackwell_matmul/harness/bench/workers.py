@@ -2,7 +2,7 @@
 
 A child does its tasks one after the other and tells of each step. One that is silent for too long, or dies, ends; the
 task it was at gets the reason, and a new child goes on with the rest. The next child is there already, with its
-imports done.
+imports done; or a child that has done its tasks is kept, and goes on with those of the next run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Ended:
 class Workers:
     """Children, one at a time. limit_s: the longest that one may be silent. ahead: how many more import meanwhile.
     environment: variables that they start with, besides this process's. module: what they import before there is
-    work."""
+    work. keep: a child that has done its tasks does those of the next run as well."""
 
     def __init__(
         self,
@@ -58,8 +58,9 @@ class Workers:
         ahead: int | None = None,
         environment: Mapping[str, str] | None = None,
         module: str = TASKS,
+        keep: bool = False,
     ) -> None:
-        self.limit_s, self._module = limit_s, module
+        self.limit_s, self._module, self._keep = limit_s, module, keep
         self._environment = {**os.environ, **(environment or {})}
         self._ahead = max(1, min(MOST_AHEAD, (os.cpu_count() or 1) // 2)) if ahead is None else ahead
         self._spares: list[_Child] = []
@@ -82,14 +83,15 @@ class Workers:
 
     def run(self, tasks: Sequence[Task], step: Callable[[str], None] | None = None) -> Generator[Ended]:
         """One `Ended` for each task, in order. step: is told what a child is about to do."""
-        done = 0
+        done, idle = 0, False
         while done < len(tasks) and (child := self._take()):
             try:
                 for ended in child.work(tasks[done:], self.limit_s, step or (lambda what: None)):
                     done += 1
+                    idle = done == len(tasks) and not ended.failed
                     yield ended
             finally:
-                child.end()
+                self._leave(child, idle)
 
     def prepare(self) -> None:
         """Have a child ready, with its imports under way."""
@@ -108,6 +110,14 @@ class Workers:
             self._at_work = self._spares.pop(0)
             return self._at_work
 
+    def _leave(self, child: _Child, idle: bool) -> None:
+        with self._lock:
+            kept = self._keep and idle and not self._over
+            if kept:
+                self._spares.insert(0, child)
+        if not kept:
+            child.end()
+
 
 class _Child:
     """A process that imports what it needs and then waits for its tasks. It ends when its stdin is closed."""
@@ -119,7 +129,7 @@ class _Child:
             text=True, errors="replace", start_new_session=True, env=environment,
         )  # fmt: skip
         self._said: queue.Queue[str | None] = queue.Queue()
-        self._lock, self._ended = threading.Lock(), False
+        self._lock, self._ended, self._started = threading.Lock(), False, False
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -131,8 +141,9 @@ class _Child:
     def work(self, tasks: Sequence[Task], limit_s: float, step: Callable[[str], None]) -> Iterator[Ended]:
         """The tasks' ends, up to the one at which the child broke off."""
         self._send(tasks)
-        for number in range(len(tasks)):
-            ended = self._next_end(limit_s, step, START_LIMIT_S if number == 0 else limit_s)
+        for _ in tasks:
+            ended = self._next_end(limit_s, step, limit_s if self._started else START_LIMIT_S)
+            self._started = True
             yield ended
             if ended.failed:  # the child has left, or has to
                 return

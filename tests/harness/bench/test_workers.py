@@ -36,6 +36,35 @@ def test_one_child_goes_on_until_it_breaks_and_another_takes_over():
     assert steps == ["right", "leaves", "chatty", "nothing"]
 
 
+WHICH = """
+import os
+
+def which(step):
+    return {"pid": os.getpid()}
+
+def broken(step):
+    raise RuntimeError("no more")
+"""
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_child_that_has_done_its_tasks_is_kept_where_that_is_asked_for(tmp_path, keep):
+    (tmp_path / "light.py").write_text(WHICH)
+    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    with Workers(20.0, ahead=0, environment={"PYTHONPATH": path}, module="light", keep=keep) as pool:
+
+        def pids(*names):
+            return [(ended.result or {}).get("pid") for ended in pool.run([{"do": f"light:{name}"} for name in names])]
+
+        (first, again), (second,) = pids("which", "which"), pids("which")
+        assert first == again and (first == second) == keep
+        assert (pids("broken"), pids("which") == [second]) == ([None], False)
+        next(unfinished := pool.run([{"do": "light:which"}] * 2))
+        unfinished.close()
+        assert len({*pids("which"), second, first}) == 3 - keep
+    assert pids("which") == []
+
+
 def test_a_child_leaves_when_its_parent_is_killed():
     code = (
         f"import sys, time; sys.path[:0] = [{str(FAKES.parent)!r}]; from test_workers import check\n"

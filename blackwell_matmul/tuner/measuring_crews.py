@@ -1,0 +1,45 @@
+"""The processes that measure on a GPU: several check, one times; they import from when the crew is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from blackwell_matmul.harness.bench import session
+from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
+from blackwell_matmul.harness.bench.workers import Workers
+
+
+@dataclass(frozen=True)
+class Crew:
+    """timer: its process is kept from one session to the next. checkers: as many check at once."""
+
+    gpu: MeasuringGpu
+    timer: Workers
+    checkers: tuple[Workers, ...]
+
+    @property
+    def everyone(self) -> tuple[Workers, ...]:
+        return self.timer, *self.checkers
+
+    def one_by_one(self) -> Crew:
+        return replace(self, checkers=self.checkers[:1])
+
+
+@contextmanager
+def measuring_crews(gpus: Sequence[MeasuringGpu], checkers: int, limit_s: float) -> Generator[list[Crew]]:
+    """One for each GPU, with so many checkers, or as many as all of them have cores for."""
+    with ExitStack() as stack:
+        most = (os.cpu_count() or 1) // len(gpus) - 1
+        yield [stack.enter_context(_crew(gpu, max(1, min(checkers, most)), limit_s)) for gpu in gpus]
+
+
+@contextmanager
+def _crew(gpu: MeasuringGpu, checkers: int, limit_s: float) -> Generator[Crew]:
+    with (
+        session.crew_of(1, limit_s, gpu.environment, keep=True) as (timer,),
+        session.crew_of(checkers, limit_s, gpu.environment) as crew,
+    ):
+        yield Crew(gpu, timer, crew)

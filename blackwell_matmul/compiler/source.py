@@ -29,6 +29,7 @@ from blackwell_matmul.compiler import lone_cta, marks, tilus_faults
 from blackwell_matmul.compiler.divided_once import divided_once
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import tilus_compat
+from blackwell_matmul.frontend.hidet_rules import quick_rules
 from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.recording import declared_vars, instructions, walk
@@ -120,6 +121,7 @@ def lower(program: Program) -> LoweredModule:
                 tilus_compat.hidet_by_name(),
                 tilus_compat.declared_copies(),
                 sound_arithmetic(),
+                quick_rules(),
                 divided_once(),
                 quick_hidet_visits(),
             ):

@@ -77,8 +77,12 @@ _HEADERS = (
     ("require_complex", "#include <tilus/cuda/complex.h>\n"),
 )
 
-UNNEEDED_PASSES = frozenset({("RuleBasedSimplifyPass", 0), ("HoistLoopInvariantsPass", 0)})
-"""Passes of hidet that change no source text, as tests show: the first runs again later, the second is NVVM's work."""
+UNNEEDED_PASSES = frozenset(
+    (name, 0)
+    for name in ("RuleBasedSimplifyPass", "HoistLoopInvariantsPass", "InlineFunctionPass", "InstantiateSymbolsPass")
+)
+"""Passes of hidet that change no source text, as tests show: the first runs again later, the second is NVVM's work, and
+tilus makes neither functions that a kernel could inline nor symbols."""
 
 _MARK = "//@"
 

@@ -29,6 +29,7 @@ from blackwell_matmul.compiler import lone_cta, marks, tilus_faults
 from blackwell_matmul.compiler.divided_once import divided_once
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import tilus_compat
+from blackwell_matmul.frontend.hidet_rules import quick_rules
 from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.recording import declared_vars, instructions, walk
@@ -76,8 +77,12 @@ _HEADERS = (
     ("require_complex", "#include <tilus/cuda/complex.h>\n"),
 )
 
-UNNEEDED_PASSES = frozenset({("RuleBasedSimplifyPass", 0), ("HoistLoopInvariantsPass", 0)})
-"""Passes of hidet that change no source text, as tests show: the first runs again later, the second is NVVM's work."""
+UNNEEDED_PASSES = frozenset(
+    (name, 0)
+    for name in ("RuleBasedSimplifyPass", "HoistLoopInvariantsPass", "InlineFunctionPass", "InstantiateSymbolsPass")
+)
+"""Passes of hidet that change no source text, as tests show: the first runs again later, the second is NVVM's work, and
+tilus makes neither functions that a kernel could inline nor symbols."""
 
 _MARK = "//@"
 
@@ -120,6 +125,7 @@ def lower(program: Program) -> LoweredModule:
                 tilus_compat.hidet_by_name(),
                 tilus_compat.declared_copies(),
                 sound_arithmetic(),
+                quick_rules(),
                 divided_once(),
                 quick_hidet_visits(),
             ):

@@ -84,6 +84,7 @@ class _Build:
 
     def run(self) -> Program:
         from blackwell_matmul.frontend import reasons
+        from blackwell_matmul.frontend.hidet_rules import quick_rules
         from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
         from blackwell_matmul.frontend.loop_ranges import python_ranges
         from blackwell_matmul.frontend.operand_majors import any_major
@@ -97,9 +98,11 @@ class _Build:
                     tilus_compat.wgmma_fragments(),
                     tilus_compat.widest_wgmma(),
                     tilus_compat.wgmma_descriptors(),
+                    tilus_compat.one_wgmma(),
                     tilus_compat.tcgen05_mma(),
                     tilus_compat.workspace_bytes(),
                     sound_arithmetic(),
+                    quick_rules(),
                     tilus_compat.signed_bounds(),
                     tilus_compat.boxes_of_full_rank(),
                     tilus_compat.strides_that_are_products(),

@@ -34,12 +34,13 @@ _methods: dict[tuple[type, type], str | None] = {}
 def quick_hidet_visits() -> Iterator[None]:
     """Inside the block, hidet's passes visit as this module says."""
     with lock:
-        before = BaseFunctor.visit, py._is_immutable
+        before = BaseFunctor.visit, py._is_immutable, py.same_list.__code__
         BaseFunctor.visit, py._is_immutable = _visit_of(BaseFunctor.visit), _is_immutable
+        py.same_list.__code__ = _same_list.__code__  # its name is in each of hidet's modules
         try:
             yield
         finally:
-            BaseFunctor.visit, py._is_immutable = before
+            BaseFunctor.visit, py._is_immutable, py.same_list.__code__ = before
 
 
 def _visit_of(visit: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -100,3 +101,15 @@ def _is_immutable(value: Any) -> bool:
     if kind is Constant:
         return not value.type.is_tensor()
     return issubclass(kind, (int, float, str, tuple))
+
+
+def _same_list(lhs: Any, rhs: Any, use_equal: bool = False) -> bool:
+    """`tilus.utils.py.same_list`, which compares by value also what is one object, as nearly all is."""
+    if len(lhs) != len(rhs):
+        return False
+    for left, right in zip(lhs, rhs):
+        if left is right:
+            continue
+        if not (use_equal or (_is_immutable(left) and _is_immutable(right))) or left != right:
+            return False
+    return True

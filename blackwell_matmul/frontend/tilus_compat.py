@@ -299,6 +299,40 @@ def _widest(n: int, most: int, step: int) -> int:
     return max((each for each in range(step, most + 1, step) if n % each == 0), default=0)
 
 
+@contextmanager
+def one_wgmma() -> Iterator[None]:
+    """Make of a wgmma with a new N the function that is called.
+
+    `wgmma_async` makes all 48 variants of it, signs and orders, by a transpiler of their Python, which takes longer
+    than the kernel around it. Those of tilus itself are made first: it would make all, and does not make one twice.
+    Removable when `wgmma_async` makes the one that it calls.
+    """
+    made: Any = importlib.import_module("tilus.hidet.ir.primitives.cuda.wgmma")
+    called: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma")
+    with lock:
+        multiply, product = called.wgmma_async, made.product
+
+        def one(*args: Any, trans_a: int, trans_b: int) -> Any:
+            found = None
+            for bits in dict.fromkeys([(0, 0), (trans_a, trans_b)]):
+                made.product = functools.partial(_variant, (1, 1, 1, *bits))
+                found = multiply(*args, trans_a=bits[0], trans_b=bits[1])
+            return found
+
+        called.wgmma_async = one
+        try:
+            yield
+        finally:
+            called.wgmma_async, made.product = multiply, product
+
+
+def _variant(wanted: Sequence[int], *choices: Sequence[int | None]) -> list[tuple[int | None, ...]]:
+    """Of all combinations the wanted one, where A lies in shared memory; none of those where it does not."""
+    if len(choices) != len(wanted):
+        return []
+    return [tuple(value if value in choice else choice[0] for value, choice in zip(wanted, choices))]
+
+
 TCGEN05_N = 256, 16
 """The most, and the step: PTX ISA, "tcgen05.mma: Matrix Shape", M = 128 and 256."""
 

@@ -194,16 +194,29 @@ def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...
 
 def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:
     """The schedules with the pinned values; a knob or a value that does not exist is refused by name."""
-    knobs = _knobs(rung)
+    knobs, kind, wanted = _knobs(rung), _kind(rung), {}
     for name, value in pins.items():
         if name not in knobs:
             raise InputError(f"{_label(rung)} has no knob {shown(name)}; its knobs are {', '.join(knobs)}.")
-        offered = sorted({getattr(schedule, name) for schedule in projection(rung)})
-        if integer(value, 1, INT32_MAX) not in offered:
+        offered = _offered(name, knobs, *kind)
+        wanted[name] = integer(value, 1, INT32_MAX)
+        if wanted[name] not in offered:
             can = ", ".join(map(str, offered))
             raise InputError(f"{name} = {shown(value)} is outside of the space; {name} can be {can}.")
-    found = [schedule for schedule in projection(rung) if schedule.matches(pins)]
+    found = list(_with_values(tuple(wanted.items()), knobs, *kind))
     return found or _in_another_order(rung, pins) or [_pinned(rung, pins)]
+
+
+@cache
+def _offered(name: str, *space: Any) -> tuple[int, ...]:
+    """The values of a knob in a projection."""
+    return tuple(sorted({getattr(schedule, name) for schedule in _projection(*space)}))
+
+
+@lru_cache(CHOICES_KEPT)
+def _with_values(wanted: tuple[tuple[str, int | None], ...], *space: Any) -> tuple[Schedule, ...]:
+    """Those of a projection: a choice and what is built of it ask for the same ones."""
+    return tuple(each for each in _projection(*space) if all(getattr(each, name) == value for name, value in wanted))
 
 
 def _in_another_order(rung: Rung, pins: Mapping[str, Any]) -> list[Schedule]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import ClassVar
 
 from blackwell_matmul.gpus import Gpu
@@ -174,7 +175,7 @@ class TileConfig:
         """What the accumulator takes; 0 where registers hold it."""
         return self.mma.tensor_memory_columns(self)
 
-    @property
+    @cached_property
     def ctas(self) -> int:
         """Tiles of C and their parts, or, where a CTA computes many, what would be a CTA each; in whole clusters."""
         tiles_m = round_up(ceil_div(self.problem.m, self.block_m), self.cluster_m)
@@ -225,6 +226,7 @@ class TileConfig:
         return end + self.mma.workspace_bytes
 
 
+@cache
 def _alignment_bytes(row_bytes: int) -> int:
     """A swizzle repeats after eight rows of its length, and a tile starts where the pattern starts."""
     swizzle = next((size for size in SWIZZLE_BYTES if row_bytes % size == 0), 0)
@@ -236,4 +238,4 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def round_up(value: int, step: int) -> int:
-    return ceil_div(value, step) * step
+    return -(-value // step) * step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -121,6 +122,19 @@ def test_missing_headers_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 # --- what a bundle says
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_nothing_is_collected_while_it_compiles(on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(compiling, "build_first", lambda *_: seen.append(gc.isenabled()) or 1 // 0)
+    (gc.enable if on else gc.disable)()
+    try:
+        with pytest.raises(ZeroDivisionError):
+            compile(rung("v0"), *matmul_arguments())
+        assert (seen, gc.isenabled()) == ([False], on)
+    finally:
+        gc.enable()
 
 
 def test_serves() -> None:

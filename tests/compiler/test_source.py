@@ -33,9 +33,10 @@ def plain(text: str) -> list[str]:
 
 
 def as_tilus_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With all passes, and with hidet's own visits."""
+    """With all passes, and with hidet's own visits and rules."""
     monkeypatch.setattr(source, "UNNEEDED_PASSES", frozenset())
-    monkeypatch.setattr(source, "quick_hidet_visits", contextlib.nullcontext)
+    for each in ("quick_hidet_visits", "quick_rules"):
+        monkeypatch.setattr(source, each, contextlib.nullcontext)
 
 
 @pytest.mark.parametrize("name", RUNGS)

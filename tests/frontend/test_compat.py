@@ -23,6 +23,7 @@ from blackwell_matmul.compiler.plan import c_div, c_mod
 from blackwell_matmul.errors import CompileError, InputError
 from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names, tilus_compat
 from blackwell_matmul.frontend.tilus_compat import (
+    one_wgmma,
     signed_bounds,
     tcgen05_mma,
     wgmma_descriptors,
@@ -175,6 +176,34 @@ def test_the_steps_of_a_descriptor_of_wgmma_are_additions() -> None:
     for first in (0, 2**18 - 1024):
         value = eval(str(encoded), {"uint64": int, "uint32": int, "cast": lambda _, value: value, "address": first})
         assert SharedMatrixDescriptor.decode(value) == replace(step, addr=first + 96)
+
+
+def test_of_a_new_wgmma_what_is_called_is_made() -> None:
+    """And what tilus itself would call, which makes all 48 where it does not find that."""
+    from tilus.backends.emitters.cuda import wgmma as emitters
+    from tilus.hidet.ir.dtypes import uint64
+    from tilus.hidet.ir.expr import Var
+    from tilus.hidet.ir.primitives.cuda.wgmma import WgmmaConfig
+    from tilus.hidet.ir.primitives.func import registered_primitive_functions
+    from tilus.hidet.ir.type import data_type
+
+    before, multiply = set(registered_primitive_functions()), emitters.wgmma_async
+    tensors = Var("a", uint64), Var("c", ~data_type("float32")), Var("b", uint64)
+
+    def called(n: int, kind: str, k: int, trans_a: int, trans_b: int) -> tuple[str, set[str]]:
+        config = WgmmaConfig.get(64, n, k, kind, kind, "f32")
+        with one_wgmma():
+            name = emitters.wgmma_async(config, *tensors, trans_a=trans_a, trans_b=trans_b).func_var.name
+        return name, set(registered_primitive_functions()) - before
+
+    for n, kind, k, bits in ((248, "bf16", 16, (0, 1)), (248, "tf32", 8, (0, 0))):
+        before = set(registered_primitive_functions())
+        name, made = called(n, kind, k, *bits)
+        assert name in made and len(made) == 1 + any(bits)
+        assert emitters.wgmma_async is multiply
+        config = WgmmaConfig.get(64, n, k, kind, kind, "f32")
+        alone = multiply(config, *tensors, trans_a=0, trans_b=0)
+        assert set(registered_primitive_functions()) - before == made and alone.func_var.name in made
 
 
 def test_a_tile_is_multiplied_by_the_widest_tcgen05_mma() -> None:

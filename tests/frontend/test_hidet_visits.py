@@ -98,9 +98,20 @@ def test_what_is_compared_by_value_is_as_before() -> None:
     assert [hidet_visits._is_immutable(each) for each in values] == [py._is_immutable(each) for each in values]
 
 
+def test_lists_are_the_same_as_before() -> None:
+    one, other = Constant(1, int32), Constant(1, int32)
+    lists: tuple[list[Any], ...] = ([], [X], [X + 1], [one], [other], [1], [1.0], [X, one], [X, other], [[X]])
+    pairs: list[tuple[Any, ...]] = [(left, right) for left in lists for right in (*lists, tuple(lists[1]))]
+    pairs += [([1, [2]], right, True) for right in ([1, [2]], [1.0, [2]], [1, [3]])]
+    theirs = [py.same_list(*each) for each in pairs]
+    with quick_hidet_visits():
+        assert [py.same_list(*each) for each in pairs] == theirs
+    assert {True, False} == set(theirs)
+
+
 def test_all_is_as_before_after_the_block() -> None:
-    before = BaseFunctor.visit, py._is_immutable
+    before = BaseFunctor.visit, py._is_immutable, py.same_list.__code__
     with pytest.raises(ZeroDivisionError), quick_hidet_visits():
-        assert (BaseFunctor.visit, py._is_immutable) != before
+        assert (BaseFunctor.visit, py._is_immutable, py.same_list.__code__) != before
         raise ZeroDivisionError
-    assert (BaseFunctor.visit, py._is_immutable) == before
+    assert (BaseFunctor.visit, py._is_immutable, py.same_list.__code__) == before

@@ -155,10 +155,11 @@ def _supply(tile: TileConfig) -> Supply:
 
 def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:
     """Bytes/ns: all that the memory gives, or as much as the CTAs can take. The last ones are done when those are that
-    have a neighbour, and with few CTAs none has, in a cluster or not."""
+    have a neighbour, and with few CTAs none has, in a cluster or not. Near both bounds it is less, as measured where
+    tiles can be split."""
     sharing = NEIGHBOURS if tile.ctas * NEIGHBOURS > tile.gpu.sm_count else 1
-    ways = tile.ctas / sharing
-    return figures.memory_bytes_per_ns / _with_each_other(1, 1 / (ways * NEIGHBOURS_PART))
+    bounds = 1, 1 / (tile.ctas / sharing * NEIGHBOURS_PART)
+    return figures.memory_bytes_per_ns / (_with_each_other(*bounds) if "split_k" in tile.features else max(bounds))
 
 
 def _again(tile: TileConfig) -> float:

@@ -28,19 +28,23 @@ TB/s of what two of them share, without multicast, and 13.7 with it (SemiAnalysi
 takes 1.05 GB out of an H200's L2 for the 1.61 that it loads at 4096, and 1.18 with pairs (h200_counters.json)."""
 
 OUT_OF_STEP = 0.3
-"""Of what neighbours share without a cluster, what comes twice all the same: tiles of 64x128 of 128x8192x8192 take 47.8
-us, and in clusters 39.1 (h200_tiles_h7.json)."""
-
-NEIGHBOURS_PART = 1 / 55
-"""Of what the memory gives, the most that goes this way: 84 of an H200's 4630 bytes/ns (its times say 86 to 92, and the
-choice is best here). 68 CTAs with 64x2112x7168 take 15.5 us, as some are neighbours, and 60 take 12.8, as none are
+"""Of what neighbours share without a cluster, what comes twice all the same: tiles of 64x128 of 128x8192x8192 took 47.8
+us, and in clusters 39.1. Kernels that split tiles come in clusters of two always, and it is 38.6 and 39.3
 (h200_tiles_h7.json)."""
+
+PART_OF_A = 0.6
+"""Of a tile of A, what the L2 notices where all CTAs come in clusters: it is wanted for as many columns of tiles as
+there are, at about the same time. Tiles of 128x64 of 512x2112x7168 take some 425 cycles a k-tile, which is 20480 bytes
+with all of A, of which an SM gets 34 a cycle (h200_tiles_h7.json)."""
+
+NEIGHBOURS_PART = 1 / 58
+"""Of what the memory gives, the most that goes this way: 81 of an H200's 4700 bytes/ns. With 64x2112x7168, 76 CTAs
+take 14.1 us, as some are neighbours, and 60 take 12.4, as none are (h200_tiles_h7.json)."""
 
 KIB = 1024
 NORM = 4
-"""Of the bounds of a k-tile, which takes longer than the longest of them: where two are equal, 19 %. With 4 to 8 the
-choice on an H200 loses 1.1 to 1.3 % (h200_tiles_h7.json, h200_tiles_few.json, h200_chosen.json)."""
-
+"""Of the bounds of a k-tile, or of a rate: it takes longer than the longest of them, where two are equal 19 %. With 3
+to 8 the choice on an H200 loses 0.8 to 1.1 % (h200_tiles_h7.json)."""
 
 ROW_BYTES = 128
 """What TMA moves at a time, and asks the L2 for; a shorter row takes as long."""
@@ -48,13 +52,14 @@ ROW_BYTES = 128
 SUM_BYTES = 4
 """Of fp32."""
 
-RELEASE_CYCLES = 1500
+RELEASE_CYCLES = 1000
 """That an arrival takes which releases what was written to the other CTAs of a cluster, and their wait for it: on an
-H200 some 1100 to 1600 for 2 to 8 KiB (bench/calibrate/tables/h200_micro.csv, "exchange: heard")."""
+H200 some 1100 to 1600 for 2 to 8 KiB (bench/calibrate/tables/h200_micro.csv, "exchange: heard"), and the choice is best
+a little below (h200_tiles_h7.json)."""
 
-ZERO_ROW_CYCLES = 0.5
-"""Where the memory bounds a k-tile; elsewhere up to 5: on an H200, with M = 1 and 5120x2880, a tile of 64x80 took 14.3
-us and one of 16x80 11.5, with 48 such rows fewer for each of 23 k-tiles."""
+ZERO_ROW_CYCLES = 1.5
+"""Where the memory bounds a k-tile; elsewhere up to 5: on an H200, with M = 1 and 5120x2880, a tile of 64x80 takes 14.3
+us and one of 16x80 9.4, with 48 such rows fewer for each of 45 k-tiles (h200_tiles_h7.json)."""
 
 SHARED_BYTES = 128
 """That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""
@@ -150,16 +155,20 @@ def _supply(tile: TileConfig) -> Supply:
 
 def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:
     """Bytes/ns: all that the memory gives, or as much as the CTAs can take. The last ones are done when those are that
-    have a neighbour, and with few CTAs none has."""
+    have a neighbour, and with few CTAs none has, in a cluster or not. Near both bounds it is less, as measured where
+    tiles can be split."""
     sharing = NEIGHBOURS if tile.ctas * NEIGHBOURS > tile.gpu.sm_count else 1
-    return figures.memory_bytes_per_ns * min(1, tile.ctas / sharing * NEIGHBOURS_PART)
+    bounds = 1, 1 / (tile.ctas / sharing * NEIGHBOURS_PART)
+    return figures.memory_bytes_per_ns / (_with_each_other(*bounds) if "split_k" in tile.features else max(bounds))
 
 
 def _again(tile: TileConfig) -> float:
     """Bytes of B that the L2 gets once more, each time from its other half or from memory, as rows of tiles are in no
-    step: those of split tiles, whose clusters lie anywhere; neighbours without a cluster now and then."""
+    step: those of split tiles, whose clusters lie anywhere; neighbours without a cluster now and then, and where tiles
+    can be split all have one."""
     rows = ceil_div(tile.problem.m, tile.block_m)
-    more = rows / tile.cluster_m - 1 if tile.split_k > 1 else OUT_OF_STEP * (min(rows, NEIGHBOURS) / tile.cluster_m - 1)
+    out_of_step = 0 if "split_k" in tile.features else OUT_OF_STEP
+    more = rows / tile.cluster_m - 1 if tile.split_k > 1 else out_of_step * (min(rows, NEIGHBOURS) / tile.cluster_m - 1)
     return max(0, more) * tile.problem.n * tile.problem.k * tile.problem.element_bytes
 
 
@@ -169,15 +178,16 @@ def _from_l2(tile: TileConfig) -> float:
 
 
 def _loaded_rows(tile: TileConfig) -> float:
-    """Of A and B, by one CTA for each k-tile, as far as the L2 notices: once for two neighbours what they share. Those
-    of one cluster share B, by multicast; CTAs that follow each other share it, too, unless they are parts of a tile,
-    or share A, where there is one row of tiles."""
+    """Of A and B, by one CTA for each k-tile, as far as the L2 notices: once for two neighbours what they share, and
+    part of an A that many want. Those of one cluster share B, by multicast; CTAs that follow each other share it, too,
+    unless they are parts of a tile, or share A, where there is one row of tiles."""
     rows = ceil_div(tile.problem.m, tile.block_m)
+    rows_of_a = tile.cta_m * (PART_OF_A if "split_k" in tile.features else 1)
     if tile.split_k > 1 or tile.cluster_m > 1:
-        return tile.cta_m + tile.cta_n / min(tile.cluster_m, rows)
+        return rows_of_a + tile.cta_n / min(tile.cluster_m, rows)
     if tile.pair > 1:
         return tile.cta_m + tile.cta_n
-    return tile.cta_m + tile.cta_n / NEIGHBOURS if rows > 1 else tile.cta_m / NEIGHBOURS + tile.cta_n
+    return rows_of_a + tile.cta_n / NEIGHBOURS if rows > 1 else tile.cta_m / NEIGHBOURS + tile.cta_n
 
 
 def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
@@ -246,8 +256,9 @@ def _into_shared_memory(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
-    """What follows one upon another, however few CTAs there are: where warps specialise, the products of a warpgroup;
-    where they do not, these are waited for; and without a ring the loads, too."""
+    """What follows one upon another, however few CTAs there are: where warps specialise, the products of a warpgroup,
+    which issues the next ones while they are in flight; where they do not, these are waited for; and without a ring the
+    loads, too."""
     figures = supply.figures
     issue = figures.wait_cycles + figures.expect_cycles + 2 * figures.issue_cycles
     issues = 0 if tile.mma.name == "tcgen05" else tile.row_bytes / MMA_K_BYTES * figures.issue_cycles
@@ -261,7 +272,7 @@ def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
         return max(whole / tile.stages, issues + seen + issue + _sync(tile, figures))
     own, in_flight = issue, tile.mma.products_in_flight(tile)
     if tile.mma.name != "tcgen05":
-        own = issues + seen + figures.arrive_cycles - (_latency(tile, figures) if in_flight else 0)
+        own = seen + figures.arrive_cycles + (-_latency(tile, figures) if in_flight else issues)
     return max(whole / max(1, tile.stages - in_flight), own, products + figures.commit_gap_cycles)
 
 

@@ -141,10 +141,10 @@ def test_a_cluster_of_one_row_of_tiles_spares_nothing(name: str) -> None:
 
 
 def test_few_neighbours_are_worse_than_none_and_than_many() -> None:
-    """An H200 takes 12.8 us for it with 60 CTAs of 144 columns, 15.5 with 68 of 128, and 12.9 with 108 of 80."""
+    """An H200 takes 12.4 us for it with 60 CTAs of 144 columns, 14.1 with 76 of 112, and 12.2 with 108 of 80."""
     knobs = {**PERSISTENT, "block_m": 64, "e_block_n": 16, "consumers": 1, "cluster_m": 1, "split_k": 4, "stages": 8}
-    none, few, many = (h200("h7", (64, 2112, 7168), **{**knobs, "block_n": n}) for n in (144, 128, 80))
-    assert (none.ctas, few.ctas, many.ctas) == (60, 68, 108)
+    none, few, many = (h200("h7", (64, 2112, 7168), **{**knobs, "block_n": n}) for n in (144, 112, 80))
+    assert (none.ctas, few.ctas, many.ctas) == (60, 76, 108)
     assert predicted_cycles(few) > 1.1 * max(predicted_cycles(none), predicted_cycles(many))
 
 
@@ -294,8 +294,8 @@ def test_the_order_is_that_of_the_model_of_time(gpu: str, name: str, sizes: tupl
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="nothing was measured")
 def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
-    """`python bench/tiles.py summary bench/results/h200_tiles_h7.json`: the choice, which was measured of every
-    problem, takes 1.5 % longer in the geometric mean."""
+    """`python bench/choice.py score`: the choice, which was measured of 120 of 125 problems, takes 0.8 % longer in the
+    geometric mean, and 7.8 % at most."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))["us"]
     lost = []
     for text, times in measured.items():
@@ -304,5 +304,5 @@ def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
         if chosen in times:
             lost.append(times[chosen] / min(us for name, us in times.items() if name != "cublas"))
     assert len(lost) > 0.9 * len(measured)
-    assert math.prod(lost) ** (1 / len(lost)) < 1.02
-    assert max(lost) < 1.11
+    assert math.prod(lost) ** (1 / len(lost)) < 1.01
+    assert max(lost) < 1.08

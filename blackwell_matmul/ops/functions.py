@@ -7,6 +7,8 @@ read where it is (`placing.py`).
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -19,6 +21,7 @@ from blackwell_matmul.ops.operand_checks import (
     check_optional,
     check_out,
     check_tensors,
+    known,
     plain_number,
 )
 
@@ -51,7 +54,7 @@ def _broadcast(a: Tensor, b: Tensor) -> torch.Size:
 
 def _flat(x: Tensor, batch: torch.Size) -> Tensor:
     """[batches, rows, columns], or the one matrix that all batches share."""
-    if x.shape[:-2].numel() == 1:
+    if known(math.prod(x.shape[:-2]) == 1):
         return x.reshape(x.shape[-2:])
     return x.expand(*batch, *x.shape[-2:]).flatten(0, -3)
 
@@ -97,7 +100,7 @@ def linear(
 
 def _rows(x: Tensor) -> Tensor:
     """x[.., columns] as one matrix."""
-    return x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    return x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def bmm(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:

@@ -47,7 +47,9 @@ def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:
             elsewhere = f"; {other} takes it" if x.dtype in (*BYTES, *HALVES) else ""
             raise InputError(f"{name} is {x.dtype}; it must be {' or '.join(map(str, able))}{elsewhere}.")
     if a.shape[-1] != b.shape[-2]:
-        raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; a has as many columns as b has rows.")
+        raise InputError(
+            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; a must have as many columns as b has rows."
+        )
     if a.dim() == b.dim() == 3 and a.shape[0] != b.shape[0] and 1 not in (a.shape[0], b.shape[0]):
         raise InputError(f"a has {a.shape[0]} batches and b {b.shape[0]}; both must have as many, or one of them one.")
     if (a.dtype != b.dtype and not scaled) or a.device != b.device:
@@ -58,11 +60,13 @@ def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
     """Of the result of `grouped_matmul`; InputError for what is no grouped product."""
     if x.dim() != 2 or w.dim() not in (2, 3) or offs.dim() != 1:
         raise InputError(
-            f"x, w and offs have shapes {tuple(x.shape)}, {tuple(w.shape)} and {tuple(offs.shape)}; they must be "
-            "(m, k), (groups, k, n) and (groups,), or (k, m), (m, n) and (groups,)."
+            f"{_shapes_of_groups(x, w, offs)}; they must be (m, k), (groups, k, n) and (groups,), or (k, m), (m, n) "
+            "and (groups,), or (groups, m, k), (k, n) and (groups,); bmm takes batches."
         )
     if x.shape[1] != w.shape[-2]:
-        raise InputError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; x has as many columns as w has rows.")
+        raise InputError(
+            f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; x must have as many columns as w has rows."
+        )
     if w.dim() == 3 and known(w.shape[0] != offs.shape[0]):
         raise InputError(f"w has {w.shape[0]} groups and offs {offs.shape[0]} ends; each group has one.")
     if not x.device == w.device == offs.device:
@@ -70,6 +74,16 @@ def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
     check_types(x, w, offs)
     outer = (x.shape[0],) if w.dim() == 3 else (offs.shape[0], x.shape[0])
     return *outer, w.shape[-1]
+
+
+def check_columns(x: Tensor, w: Tensor, offs: Tensor) -> None:
+    """Of x[groups, m, k] and w[k, n] whose columns are in groups; the rest is checked once they are turned."""
+    if x.shape[2] != w.shape[0] or offs.dim() != 1 or known(x.shape[0] != offs.shape[0]):
+        raise InputError(f"{_shapes_of_groups(x, w, offs)}; they must be (groups, m, k), (k, n) and (groups,).")
+
+
+def _shapes_of_groups(x: Tensor, w: Tensor, offs: Tensor) -> str:
+    return f"x, w and offs have shapes {tuple(x.shape)}, {tuple(w.shape)} and {tuple(offs.shape)}"
 
 
 def known(fact: bool | torch.SymBool) -> bool:

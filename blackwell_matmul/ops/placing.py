@@ -4,6 +4,7 @@
 |---|---|
 | contiguous along k or along its rows; its lines begin at multiples of 16 bytes | read as it is |
 | any other | one copy, contiguous along k, its rows padded to a multiple of 16 bytes |
+| expanded over batches | the one matrix |
 | several dimensions of batches, whose matrices do not lie at one distance | a copy before that |
 | e4m3 beside e5m2, or e5m2 beside e4m3 | the same in bfloat16: no kernel multiplies one by the other |
 
@@ -52,7 +53,7 @@ def _of_product(a: Tensor, b: Tensor) -> list[tuple[Tensor, str]]:
     flat_a, flat_b = (a, b) if scaled or min(a.dim(), b.dim()) < 2 else flattened(a, b)
     check_operands(flat_a, flat_b, scaled=scaled)
     folded = [(x, "" if flat.data_ptr() == x.data_ptr() else FOLDED) for x, flat in ((a, flat_a), (b, flat_b))]
-    return [*folded, (flat_a, why_copied(flat_a, flat_b)), (flat_b, why_copied(flat_b.mT, flat_a))]
+    return [*folded, (lone(flat_a), why_copied(flat_a, flat_b)), (lone(flat_b), why_copied(flat_b.mT, flat_a))]
 
 
 def flattened(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,15 +98,23 @@ def _sentence(name: str, x: Tensor, reason: str) -> str:
     return f"{what} is copied ({nbytes} bytes): {reason}."
 
 
+def lone(x: Tensor) -> Tensor:
+    """The one matrix that an expanded tensor has for all batches, as a batch; any other as it is."""
+    return x[:1] if x.dim() == 3 and x.stride(0) == 0 else x
+
+
 def why_copied(x: Tensor, other: Tensor) -> str:
     """Of an operand [.., rows, k] of a product that is not grouped; "" where it is read as it is."""
-    return MIXED if x.dtype != other.dtype else why_unreadable(x)
+    return MIXED if x.dtype != other.dtype else why_unreadable(lone(x))
 
 
 def copying(x: Tensor, other: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """What makes the copy of such an operand; None where it is read as it is."""
+    """What makes what is read of such an operand; None where it is read as it is."""
     reason = why_copied(x, other)
-    return widened if reason == MIXED else k_major if reason else None
+    copy = widened if reason == MIXED else k_major if reason else None
+    if lone(x) is x:
+        return copy
+    return lone if copy is None else lambda x: copy(lone(x))
 
 
 def k_major(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -15,8 +15,8 @@ PLAIN_TYPES = (Tensor, Parameter)
 
 def is_plain(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -> bool:
     """Plain dense tensors, and nobody who listens to torch's operations; no tensor with its sign reversed, or of zeros
-    without memory, which torch writes out for an operation."""
-    if torch.compiler.is_compiling() or in_forward_mode():
+    without memory, which torch writes out for an operation; none that is a shape alone."""
+    if torch.compiler.is_compiling() or in_forward_mode() or torch._C._get_tracing_state() is not None:
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return False
@@ -25,7 +25,7 @@ def is_plain(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -
     for each in (*needed, *(other for other in optional if other is not None)):
         if type(each) not in PLAIN_TYPES or each.layout is not torch.strided or each.is_nested:
             return False
-        if each.is_neg() or each._is_zerotensor():
+        if each.is_neg() or each._is_zerotensor() or each.is_meta:
             return False
     return True
 

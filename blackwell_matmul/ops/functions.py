@@ -7,6 +7,8 @@ read where it is (`placing.py`).
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,7 @@ from blackwell_matmul.ops.operand_checks import (
     check_tensors,
     plain_number,
 )
+from blackwell_matmul.ops.placing import flattened
 
 
 def matmul(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
@@ -35,25 +38,9 @@ def matmul(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
         raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; both must have two dimensions or more.")
     if a.dim() == b.dim() == 2:
         return product(a, b, plain=plain, simulate=simulate)
-    if b.dim() == 2:
-        return product(a.flatten(0, -2), b, plain=plain, simulate=simulate).unflatten(0, a.shape[:-1])
-    batch = _broadcast(a, b)
-    made = product(_flat(a, batch), _flat(b, batch), plain=plain, simulate=simulate)
-    return made.reshape(*batch, *made.shape[-2:])
-
-
-def _broadcast(a: Tensor, b: Tensor) -> torch.Size:
-    try:
-        return torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except RuntimeError:
-        raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; their batches differ.") from None
-
-
-def _flat(x: Tensor, batch: torch.Size) -> Tensor:
-    """[batches, rows, columns], or the one matrix that all batches share."""
-    if x.shape[:-2].numel() == 1:
-        return x.reshape(x.shape[-2:])
-    return x.expand(*batch, *x.shape[-2:]).flatten(0, -3)
+    made = product(*flattened(a, b), plain=plain, simulate=simulate)
+    outer = a.shape[:-1] if b.dim() == 2 else (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2])
+    return made.reshape(*outer, b.shape[-1])
 
 
 def linear(
@@ -97,7 +84,7 @@ def linear(
 
 def _rows(x: Tensor) -> Tensor:
     """x[.., columns] as one matrix."""
-    return x if x.dim() == 2 else x.reshape(x.shape[:-1].numel(), x.shape[-1])
+    return x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def bmm(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:

@@ -14,8 +14,11 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.nn import functional
 
+from blackwell_matmul.errors import InputError
 from blackwell_matmul.kernels.matmul import HALVES
 from blackwell_matmul.ops.functions import linear
+from blackwell_matmul.ops.operand_checks import check_simulate
+from blackwell_matmul.validation import shown
 
 LINEAR = (functional.linear, torch._C._nn.linear)
 GELU = (functional.gelu, torch._C._nn.gelu)
@@ -29,6 +32,9 @@ def fused_linear(backend: str | Backend = "inductor", *, simulate: bool = False)
 
     simulate: CPU tensors too, in the simulator.
     """
+    check_simulate(simulate)
+    if not (isinstance(backend, str) or callable(backend)):
+        raise InputError(f"backend is {shown(backend)}; it must be a name of torch.compile, or a function.")
 
     def compiled(graph: GraphModule, inputs: list[torch.Tensor]) -> Any:
         from torch._dynamo.backends.registry import lookup_backend

@@ -23,6 +23,7 @@ from blackwell_matmul.ops.direct import is_plain, wants_gradient
 from blackwell_matmul.ops.launching import Copy, Launches, SmPin, carveout, gpu_of, kind_of, sm_pin
 from blackwell_matmul.ops.library import setup_context
 from blackwell_matmul.ops.operand_checks import (
+    check_columns,
     check_derivatives,
     check_fakes,
     check_simulate,
@@ -49,14 +50,20 @@ def grouped_matmul(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False
     the rows of each group end, the ends ascending; a group may be empty. Rows after the last end are zeros.
 
     With a w of two dimensions the sums are grouped: x[k, rows of group g] @ w[rows of group g, n] is [g, k, n]; that of
-    an empty group is zeros.
+    an empty group is zeros. With an x of three dimensions the columns of w are grouped: x[g, m, k] @ w[k, columns of
+    group g] is [m, n].
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
     check_simulate(simulate)
-    if is_plain((x, w, offs)):
+    plain = is_plain((x, w, offs))
+    if not plain:
+        check_tensors(x=x, w=w, offs=offs)
+    if x.dim() == 3 and w.dim() == 2:
+        check_columns(x, w, offs)
+        return grouped_matmul(w.mT, x.mT, offs, simulate=simulate).mT
+    if plain:
         return _plain(x, w, offs, simulate=simulate)
-    check_tensors(x=x, w=w, offs=offs)
     check_fakes((x, w, offs))
     check_derivatives("grouped_matmul", (x, w, offs))
     made: Tensor = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)

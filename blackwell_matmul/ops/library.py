@@ -10,7 +10,7 @@ from torch import Tensor
 from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.ops.gradients import gradients
 from blackwell_matmul.ops.launching import ProductPlan, Tensors, carveout, gpu_of, kind_of, planned
-from blackwell_matmul.ops.operand_checks import check_extras, check_operands, check_out
+from blackwell_matmul.ops.operand_checks import check_extras, check_operands, check_out, known
 from blackwell_matmul.runtime.recent import Recent
 
 SCHEMA = (
@@ -29,7 +29,7 @@ def shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
     if a.dim() == b.dim() == 2:
         return a.shape[0], b.shape[1]
     batches = [x.shape[0] for x in (a, b) if x.dim() == 3]
-    return (batches[0] if batches[0] != 1 else batches[-1]), a.shape[-2], b.shape[-1]
+    return (batches[-1] if known(batches[0] == 1) else batches[0]), a.shape[-2], b.shape[-1]
 
 
 def checked(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -47,7 +47,9 @@ def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:
             elsewhere = f"; {other} takes it" if x.dtype in (*BYTES, *HALVES) else ""
             raise InputError(f"{name} is {x.dtype}; it must be {' or '.join(map(str, able))}{elsewhere}.")
     if a.shape[-1] != b.shape[-2]:
-        raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; a has as many columns as b has rows.")
+        raise InputError(
+            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; a must have as many columns as b has rows."
+        )
     if a.dim() == b.dim() == 3 and a.shape[0] != b.shape[0] and 1 not in (a.shape[0], b.shape[0]):
         raise InputError(f"a has {a.shape[0]} batches and b {b.shape[0]}; both must have as many, or one of them one.")
     if (a.dtype != b.dtype and not scaled) or a.device != b.device:
@@ -58,18 +60,43 @@ def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
     """Of the result of `grouped_matmul`; InputError for what is no grouped product."""
     if x.dim() != 2 or w.dim() not in (2, 3) or offs.dim() != 1:
         raise InputError(
-            f"x, w and offs have shapes {tuple(x.shape)}, {tuple(w.shape)} and {tuple(offs.shape)}; they must be "
-            "(m, k), (groups, k, n) and (groups,), or (k, m), (m, n) and (groups,)."
+            f"{_shapes_of_groups(x, w, offs)}; they must be (m, k), (groups, k, n) and (groups,), or (k, m), (m, n) "
+            "and (groups,), or (groups, m, k), (k, n) and (groups,); bmm takes batches."
         )
     if x.shape[1] != w.shape[-2]:
-        raise InputError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; x has as many columns as w has rows.")
-    if w.dim() == 3 and w.shape[0] != offs.shape[0]:
+        raise InputError(
+            f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; x must have as many columns as w has rows."
+        )
+    if w.dim() == 3 and known(w.shape[0] != offs.shape[0]):
         raise InputError(f"w has {w.shape[0]} groups and offs {offs.shape[0]} ends; each group has one.")
     if not x.device == w.device == offs.device:
         raise InputError(f"x is on {x.device}, w on {w.device} and offs on {offs.device}; all must be on one device.")
     check_types(x, w, offs)
     outer = (x.shape[0],) if w.dim() == 3 else (offs.shape[0], x.shape[0])
     return *outer, w.shape[-1]
+
+
+def check_columns(x: Tensor, w: Tensor, offs: Tensor) -> None:
+    """Of x[groups, m, k] and w[k, n] whose columns are in groups; the rest is checked once they are turned."""
+    if x.shape[2] != w.shape[0] or offs.dim() != 1 or known(x.shape[0] != offs.shape[0]):
+        raise InputError(f"{_shapes_of_groups(x, w, offs)}; they must be (groups, m, k), (k, n) and (groups,).")
+
+
+def _shapes_of_groups(x: Tensor, w: Tensor, offs: Tensor) -> str:
+    return f"x, w and offs have shapes {tuple(x.shape)}, {tuple(w.shape)} and {tuple(offs.shape)}"
+
+
+def known(fact: bool | torch.SymBool) -> bool:
+    """Whether it is true of sizes that are known. Of those that torch.compile will know, it is asked when they are."""
+    if not isinstance(fact, torch.SymBool):
+        return bool(fact)
+    from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+    return guard_or_false(fact)
+
+
+def differ(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    return len(shape) != len(wanted) or any(known(size != other) for size, other in zip(shape, wanted, strict=True))
 
 
 def check_extras(
@@ -81,15 +108,15 @@ def check_extras(
 ) -> None:
     """of_c: the shape of the product, before the activation."""
     given = {name: x for name, x in tensors.items() if x is not None}
-    wanted = {"bias": [of_c[-1:]], "residual": [of_c]}
+    wanted = {"bias": of_c[-1:], "residual": of_c}
     for name, x in given.items():
         if x.device != device:
             raise InputError(f"{name} is on {x.device} and a on {device}; both must be on one.")
         scale = name.startswith("scale")
         if x.dtype != (torch.float32 if scale else out):
             raise InputError(f"{name} is {x.dtype}; it must be {torch.float32 if scale else out}.")
-        if not scale and tuple(x.shape) not in wanted[name]:
-            raise InputError(f"{name} has shape {tuple(x.shape)}; it must be {wanted[name][0]}.")
+        if not scale and differ(x.shape, wanted[name]):
+            raise InputError(f"{name} has shape {tuple(x.shape)}; it must be {wanted[name]}.")
     _check_scales(given, of_c)
     check_activation(activation, of_c[-1])
 
@@ -99,11 +126,15 @@ def _check_scales(given: Mapping[str, Tensor], of_c: tuple[int, ...]) -> None:
     m, n = of_c[-2:]
     one = [(), (1,), (1, 1)]
     able = [(one, one), ([(m, 1), (m,)], [(1, n), (n,)])]
-    if shapes and not any(len(shapes) == 2 and shapes[0] in of_a and shapes[1] in of_b for of_a, of_b in able):
+    if shapes and not (len(shapes) == 2 and any(all(map(_is_one_of, shapes, each)) for each in able)):
         raise InputError(
             f"the scales have shapes {' and '.join(map(str, shapes))}; they must be one number each, or (m, 1) and "
             f"(1, n) = {(m, 1)} and {(1, n)}."
         )
+
+
+def _is_one_of(shape: Sequence[int], able: Iterable[Sequence[int]]) -> bool:
+    return not all(differ(shape, each) for each in able)
 
 
 def check_activation(activation: object, columns: int) -> None:

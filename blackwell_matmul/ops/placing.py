@@ -4,6 +4,8 @@
 |---|---|
 | contiguous along k or along its rows; its lines begin at multiples of 16 bytes | read as it is |
 | any other | one copy, contiguous along k, its rows padded to a multiple of 16 bytes |
+| expanded over batches | the one matrix |
+| several dimensions of batches, whose matrices do not lie at one distance | a copy before that |
 | e4m3 beside e5m2, or e5m2 beside e4m3 | the same in bfloat16: no kernel multiplies one by the other |
 
 `b` is given as torch gives it, with shape (k, n): a row-major one is contiguous along n, and `w.T` of a weight w[n, k]
@@ -12,18 +14,28 @@ along k. A slice of a larger tensor has its lines further apart.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from blackwell_matmul.errors import InputError
 from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.group_calls import why_no_rows
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
-from blackwell_matmul.ops.operand_checks import check_operands, check_optional, check_tensors, grouped_shape
+from blackwell_matmul.ops.operand_checks import (
+    check_columns,
+    check_operands,
+    check_optional,
+    check_tensors,
+    grouped_shape,
+    known,
+)
 
+FOLDED = "its batches do not lie at one distance from each other"
 MIXED = "the other one has another type of 8 bits, and both are multiplied in 16"
-"""Why it is copied."""
+"""Why one is copied."""
 
 
 def copies(a: Tensor, b: Tensor, offs: Tensor | None = None) -> list[str]:
@@ -31,17 +43,49 @@ def copies(a: Tensor, b: Tensor, offs: Tensor | None = None) -> list[str]:
     kernel, one sentence each; empty if it reads both as they are."""
     check_tensors(a=a, b=b)
     check_optional(offs=offs)
-    if offs is not None:
-        grouped_shape(a, b, offs)
-        sides = [(a, why_no_rows(a)), (b, why_unreadable(b.mT))] if b.dim() == 3 else _of_sums(a, b)
-    else:
-        check_operands(a, b, scaled=a.element_size() == 1)
-        sides = [(a, why_copied(a, b)), (b, why_copied(b.mT, a))]
-    return [_sentence(name, x, reason) for name, (x, reason) in zip("ab", sides, strict=True) if reason]
+    sides = _of_product(a, b) if offs is None else _of_groups(a, b, offs)
+    return [_sentence("ab"[which % 2], x, reason) for which, (x, reason) in enumerate(sides) if reason]
 
 
-def _of_sums(a: Tensor, b: Tensor) -> list[tuple[Tensor, str]]:
-    """A group is rows of b, and columns of a."""
+def _of_product(a: Tensor, b: Tensor) -> list[tuple[Tensor, str]]:
+    """Of a and b as they are given, and then as they are multiplied."""
+    scaled = a.element_size() == 1
+    flat_a, flat_b = (a, b) if scaled or min(a.dim(), b.dim()) < 2 else flattened(a, b)
+    check_operands(flat_a, flat_b, scaled=scaled)
+    folded = [(x, "" if flat.data_ptr() == x.data_ptr() else FOLDED) for x, flat in ((a, flat_a), (b, flat_b))]
+    return [*folded, (lone(flat_a), why_copied(flat_a, flat_b)), (lone(flat_b), why_copied(flat_b.mT, flat_a))]
+
+
+def flattened(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """a[.., m, k] and b[.., k, n] as `matmul` multiplies them: a matrix or one batch of them each."""
+    if b.dim() == 2:
+        return (a if a.dim() == 2 else a.flatten(0, -2)), b
+    batch = _broadcast(a, b)
+    return _flat(a, batch), _flat(b, batch)
+
+
+def _broadcast(a: Tensor, b: Tensor) -> torch.Size:
+    try:
+        return torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except RuntimeError:
+        raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; their batches differ.") from None
+
+
+def _flat(x: Tensor, batch: torch.Size) -> Tensor:
+    """[batches, rows, columns], or the one matrix that all batches share."""
+    if known(math.prod(x.shape[:-2]) == 1):
+        return x.reshape(x.shape[-2:])
+    return x.expand(*batch, *x.shape[-2:]).flatten(0, -3)
+
+
+def _of_groups(a: Tensor, b: Tensor, offs: Tensor) -> list[tuple[Tensor, str]]:
+    """In sums a group is rows of b, and columns of a."""
+    if a.dim() == 3 and b.dim() == 2:
+        check_columns(a, b, offs)
+        return [(a, why_unreadable(a)), (b, why_no_rows(b.mT))]
+    grouped_shape(a, b, offs)
+    if b.dim() == 3:
+        return [(a, why_no_rows(a)), (b, why_unreadable(b.mT))]
     return [(a, why_no_rows(a.mT)), (b, why_no_rows(b))]
 
 
@@ -49,20 +93,28 @@ def _sentence(name: str, x: Tensor, reason: str) -> str:
     """x: [.., m, k] or [.., k, n]."""
     lines, k = (x.shape[-2], x.shape[-1]) if name == "a" else (x.shape[-1], x.shape[-2])
     item = 2 if reason == MIXED else x.element_size()
-    nbytes = x.shape[:-2].numel() * lines * padded(k, item) * item
+    nbytes = math.prod(x.shape[:-2]) * lines * padded(k, item) * item
     what = f"{name} with shape {tuple(x.shape)} and strides {x.stride()}"
     return f"{what} is copied ({nbytes} bytes): {reason}."
 
 
+def lone(x: Tensor) -> Tensor:
+    """The one matrix that an expanded tensor has for all batches, as a batch; any other as it is."""
+    return x[:1] if x.dim() == 3 and x.stride(0) == 0 else x
+
+
 def why_copied(x: Tensor, other: Tensor) -> str:
     """Of an operand [.., rows, k] of a product that is not grouped; "" where it is read as it is."""
-    return MIXED if x.dtype != other.dtype else why_unreadable(x)
+    return MIXED if x.dtype != other.dtype else why_unreadable(lone(x))
 
 
 def copying(x: Tensor, other: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """What makes the copy of such an operand; None where it is read as it is."""
+    """What makes what is read of such an operand; None where it is read as it is."""
     reason = why_copied(x, other)
-    return widened if reason == MIXED else k_major if reason else None
+    copy = widened if reason == MIXED else k_major if reason else None
+    if lone(x) is x:
+        return copy
+    return lone if copy is None else lambda x: copy(lone(x))
 
 
 def k_major(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -91,6 +92,36 @@ def test_every_form_is_right_in_two_orders_and_as_compiled(rung: Any, gpu: Any, 
         case.c.fill_(float("nan"))
         emulate(bundle, *values)
         case.assert_right()
+
+
+BINS = (-14, -6, -5, -4, -3, -2, -1, -0.25, 0.25, 1, 2, 4, 14)
+TORCHS: dict[str, Any] = {  # as torch has it on a GPU, in the type of z; and what it approximates
+    "gelu": (lambda z: z * 0.5 * (1 + torch.erf(z * 0.5**0.5)), lambda z: z * torch.special.ndtr(z)),
+    "gelu_tanh": 2 * (lambda z: torch.nn.functional.gelu(z, approximate="tanh"),),
+    "silu": 2 * (torch.nn.functional.silu,),
+}
+
+
+@pytest.mark.parametrize("activation", TORCHS)
+@pytest.mark.parametrize("out", [torch.float16, torch.bfloat16, torch.float32])
+def test_activations_are_as_good_as_torchs_from_tail_to_tail(out: torch.dtype, activation: str) -> None:
+    """Of a bias. In each part of the axis: at most twice the error of torch in fp32 and of half a step of the sum."""
+    n, dtype = 512, torch.float16 if out == torch.float16 else torch.bfloat16
+    a, b, c = torch.zeros(1, 16, dtype=dtype), torch.zeros(n, 16, dtype=dtype), torch.empty(1, n, dtype=out)
+    z = torch.linspace(-14, 14, n).to(out)
+    arguments = (1, n, 16, a, b, c, z)
+    kernel = HopperMatmulV8(form=Epilogue(activation=activation))
+    torchs, exactly = TORCHS[activation]
+    exact, half_step = exactly(z.double()), z.double() * 2**-24
+    allowed = (torchs(z.float()).to(out).double() - exact).abs() + (exactly(z.double() + half_step) - exact).abs()
+    assert simulate(kernel, *arguments, target="sm_90a").ok
+    simulated = c.clone()
+    if out == torch.float32 or (out == torch.float16 and activation == "gelu"):  # each code once
+        emulate(compile(kernel, *arguments, target="sm_90a"), 1, a, b, c.fill_(torch.nan), z)
+    for low, high in pairwise(BINS):
+        part = (z >= low) & (z < high)
+        for found in (simulated, c):
+            assert (found[0].double() - exact).abs()[part].max() <= 2 * allowed[part].max(), (low, high)
 
 
 @pytest.mark.parametrize(("rung", "gpu"), RUNGS)

@@ -110,6 +110,19 @@ def test_copies_are_told():
         placing.copies("x", w)
 
 
+def test_copies_of_several_dimensions_of_batches_are_told():
+    """The heads of a projection lie at two distances: those of a row, and those of the next sequence."""
+    heads = matrix(2 * 24, 64).view(2, 24, 4, 16).transpose(1, 2)
+    assert placing.copies(heads[0], heads[0].mT) == placing.copies(heads.contiguous(), heads.contiguous().mT) == []
+    first, second = placing.copies(heads, heads.mT)
+    assert first.startswith("a with shape (2, 4, 24, 16)") and second.startswith("b with shape (2, 4, 16, 24)")
+    assert "(6144 bytes): its batches do not lie at one distance from each other" in first
+    assert placing.copies(matrix(48, 16).view(2, 24, 16), matrix(16, 8)) == []
+    assert len(placing.copies(matrix(48, 16).view(2, 24, 16).transpose(0, 1), matrix(16, 8))) == 1
+    with pytest.raises(InputError, match="their batches differ"):
+        placing.copies(heads, heads[:, :3].mT)
+
+
 @pytest.fixture
 def unplanned(monkeypatch):
     """Nothing planned before, and nothing of this test afterwards."""
@@ -249,7 +262,7 @@ def test_cpu_tensors_are_simulated_only_when_asked():
 @pytest.mark.parametrize(
     "a, b, reason",
     [
-        (matrix(4, 4), matrix(5, 4), r"a has shape \(4, 4\) and b \(5, 4\); a has as many columns as b has rows"),
+        (matrix(4, 4), matrix(5, 4), r"a has shape \(4, 4\) and b \(5, 4\); a must have as many columns as b has rows"),
         (matrix(4, 4)[0], matrix(4, 4), r"a has shape \(4,\) and b \(4, 4\); both must have two dimensions or more"),
         (matrix(4, 4).expand(2, 4, 4), matrix(4, 4).expand(3, 4, 4), "their batches differ"),
         (matrix(4, 4).float(), matrix(4, 4).float(), "a is torch.float32; it must be torch.float16 or torch.bfloat16"),

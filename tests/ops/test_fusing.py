@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from blackwell_matmul import fused_linear
+from blackwell_matmul import InputError, fused_linear
 from blackwell_matmul.ops import fusing
 
 
@@ -59,3 +59,9 @@ def test_what_somebody_else_reads_or_no_kernel_takes_is_left(fused):
         compiled = torch.compile(function, backend=fused_linear("aot_eager", simulate=True))
         torch.testing.assert_close(compiled(*args), function(*args))
     assert fused == [0, 0]
+
+
+def test_what_is_no_backend_is_refused():
+    for wrong, name in (({"backend": 3}, "backend"), ({"simulate": 1}, "simulate")):
+        with pytest.raises(InputError, match=f"{name} is .; it must be"):
+            fused_linear(**wrong)

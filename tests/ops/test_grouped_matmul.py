@@ -72,6 +72,23 @@ def test_every_shape(m, n, k):
     assert_by_group(randn(k, m), randn(m, n, seed=1), offs)
 
 
+def test_columns_by_group():
+    """As torch's fourth form; the last columns are of no group, and zeros."""
+    x, w = randn(4, 24, 40), randn(60, 40, seed=1).T
+    left, right = x.clone().requires_grad_(), w.clone().requires_grad_()
+    ours = grouped_matmul(left, right, OFFS, simulate=True)
+    assert_as_good(ours.mT, by_group(w.mT, x.mT, OFFS), by_group(w.mT.double(), x.mT.double(), OFFS))
+    seed = randn(24, 60, seed=2)
+    ours.backward(seed)
+    assert_as_good(left.grad.mT, by_group(w, seed.mT, OFFS), by_group(w.double(), seed.mT.double(), OFFS))
+    assert_as_good(right.grad.mT, by_group(seed.mT, x, OFFS), by_group(seed.mT.double(), x.double(), OFFS))
+    assert copies(x, w, OFFS) == [] and len(copies(x, w.contiguous(), OFFS)) == 1
+    with pytest.raises(
+        InputError, match=r"\(4, 24, 40\), \(40, 60\) and \(3,\); they must be \(groups, m, k\), \(k, n\)"
+    ):
+        grouped_matmul(x, w, OFFS[:3], simulate=True)
+
+
 def test_copies_are_told():
     x, w, y = randn(64, 40), randn(4, 24, 40, seed=1), randn(64, 24, seed=2)
     assert copies(x, w.mT, OFFS) == copies(x, w.mT.contiguous(), OFFS) == copies(x.T, y, OFFS) == []
@@ -208,7 +225,7 @@ def test_torch_compile_takes_it_whole(dynamic):
         ({"simulate": "yes"}, "simulate is 'yes'; it must be True or False"),
         ({"x": randn(20, 16, 1)}, r"x, w and offs have shapes \(20, 16, 1\), \(4, 16, 8\) and \(4,\); they must be"),
         ({"offs": torch.tensor(3)}, r"they must be \(m, k\), \(groups, k, n\) and \(groups,\), or \(k, m\), \(m, n\)"),
-        ({"x": randn(20, 17)}, r"x has shape \(20, 17\) and w \(4, 16, 8\); x has as many columns as w has rows"),
+        ({"x": randn(20, 17)}, r"x has shape \(20, 17\) and w \(4, 16, 8\); x must have as many columns as w has rows"),
         ({"offs": ends(1, 2, 3)}, "w has 4 groups and offs 3 ends; each group has one"),
         ({"offs": torch.tensor([1, 2, 3, 4])}, r"offs is torch.int64; it must be torch.int32, as offs.int\(\) is"),
         ({"x": randn(20, 16).float()}, "x is torch.float32; it must be torch.float16 or torch.bfloat16"),

@@ -84,6 +84,17 @@ def test_batches_broadcast_as_torchs_do():
         assert_as_good(matmul(left, right, simulate=True), left @ right, exact)
 
 
+@pytest.mark.parametrize("both", [False, True])
+def test_what_is_expanded_over_batches_is_read_once(both):
+    a, b = randn(1, 24, 16).expand(3, 24, 16), randn(1 if both else 3, 16, 8, seed=1).expand(3, 16, 8)
+    assert copies(a, b) == []
+    assert_as_good(bmm(a, b, simulate=True), torch.bmm(a, b), a.double() @ b.double())
+    a, b = a[..., 1:], b[:, 1:]
+    (said,) = copies(a, b)
+    assert "(768 bytes)" in said
+    assert_as_good(bmm(a, b, simulate=True), torch.bmm(a, b), a.double() @ b.double())
+
+
 @pytest.mark.parametrize(
     "a, b",
     [

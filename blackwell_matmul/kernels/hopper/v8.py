@@ -238,6 +238,9 @@ class HopperMatmulV8(FinishingScript):
                             r_sum += self.load_global(
                                 self.g_parts, offsets=offsets, shape=[MMA_ROWS, self.e_block_n], dims=[4, 5]
                             )
+                    # What the epilogue reads comes while a buffer gets free.
+                    at_m, at_n = offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n
+                    r_c = self.finish(r_sum, batch, at_m, at_n)
                     # Two buffers take turns: this one is free when at most the other is still read. Only the thread
                     # that issued the stores knows ("cp.async.bulk.wait_group"): the sync tells the others.
                     with self.single_warp():
@@ -246,8 +249,6 @@ class HopperMatmulV8(FinishingScript):
                     # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
                     # all meet.
                     buffer = strip // self.split_k % self.buffers
-                    at_m, at_n = offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n
-                    r_c = self.finish(r_sum, batch, at_m, at_n)
                     self.store_shared(self.s_c[which, buffer], r_c.to(self.c_dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()

@@ -7,40 +7,46 @@ from collections.abc import Callable, Hashable
 
 
 class Pipe:
-    """Serves one after the other. busy: for how long it has. tell: is called with the cycles of each."""
+    """Serves one after the other. busy: for how long it has. tell: is called with the cycles of each, and whether it
+    waited for the one before it."""
 
     __slots__ = ("busy", "free", "tell")
 
     def __init__(self) -> None:
         self.free = self.busy = 0.0
-        self.tell: Callable[[float, float], None] = _nobody
+        self.tell: Callable[[float, float, bool], None] = _nobody
 
     def start(self, time: float, cycles: float) -> float:
         """When one that comes at this time, and takes so long, begins."""
-        begin = max(time, self.free)
+        waited, begin = self.free > time, max(time, self.free)
         self.free = begin + cycles
         self.busy += cycles
-        self.tell(begin, self.free)
+        self.tell(begin, self.free, waited)
         return begin
 
 
-def _nobody(start: float, end: float) -> None:
+def _nobody(start: float, end: float, waited: bool) -> None:
     pass
 
 
 class Bucket:
-    """A rate, in bytes a cycle, that bursts of so many bytes may exceed."""
+    """A rate, in bytes a cycle, that bursts of so many bytes may exceed. tell: as of a `Pipe`, but a burst may end
+    before it comes."""
 
-    __slots__ = ("burst", "free", "moved", "rate")
+    __slots__ = ("burst", "free", "moved", "rate", "tell")
 
     def __init__(self, rate: float, burst: float) -> None:
         self.rate, self.burst = rate, burst
         self.free = self.moved = 0.0
+        self.tell: Callable[[float, float, bool], None] = _nobody
 
     def take(self, time: float, count_bytes: float) -> float:
         """When that many bytes are through."""
-        self.free = max(self.free, time - self.burst / self.rate) + count_bytes / self.rate
+        full = time - self.burst / self.rate
+        waited, begin = self.free > full, max(self.free, full)
+        self.free = begin + count_bytes / self.rate
         self.moved += count_bytes
+        self.tell(begin, self.free, waited)
         return max(time, self.free)
 
 

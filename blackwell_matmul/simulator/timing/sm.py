@@ -61,6 +61,11 @@ class Sm:
             "loads and stores": self.lines,
         }  # fmt: skip
 
+    @property
+    def ways(self) -> dict[str, Pipe | Bucket]:
+        """Into it, which keep only who comes while they are full."""
+        return {"L2": self.incoming, "port": self.port}
+
     # tensor core
 
     def multiply(self, time: float, interval: float, steps: int, columns: float, pair: bool) -> float:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from blackwell_matmul.errors import SimulationError
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import Engine
 from blackwell_matmul.simulator.lowering.lower import Lowered, Main
 from blackwell_matmul.simulator.machine.cta import Cluster
@@ -21,7 +23,7 @@ from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, Step, along
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
-from blackwell_matmul.simulator.timing.work import work_of
+from blackwell_matmul.simulator.timing.work import freed, work_of
 
 MOST_OF_ONE_SM = 2_000_000
 """Of one run, some ten seconds; a persistent kernel at 16384x16384x16384 has 0.8 million."""
@@ -59,10 +61,24 @@ class SmTime:
         return SmTime(cycles, busy, moved, asked, waited, self.working, self.stood, path, self.events)
 
 
-def timed_main(lowered: Lowered, conditions: Conditions) -> Main:
+class Change(NamedTuple):
+    """What if. free: instructions on these lines cost nothing. slots: so many more CTAs find room. passed_on: each CTA
+    gives up the right to allocate tensor memory."""
+
+    free: frozenset[tuple[Location | None, str]] = frozenset()
+    slots: int = 0
+    passed_on: bool = False
+
+
+AS_IT_IS = Change()
+
+
+def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_IS) -> Main:
     """The program, which tells the engine of each instruction."""
     calls, mine = lowered.calls, lowered.main.__globals__
     works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
+    free = {name for name, (_, inst) in calls.items() if (inst.location, inst.name) in change.free}
+    works |= {name: freed(works[name]) for name in free}
     return lowered.main_of({name: timed(mine[name], work) for name, work in works.items()})
 
 
@@ -83,16 +99,22 @@ class OneSm:
     """clusters: its own, in launch order. slots: how many fit at once."""
 
     def __init__(
-        self, simulation: Simulation, conditions: Conditions, clusters: list[list[Position]], slots: int, columns: int
+        self,
+        simulation: Simulation,
+        conditions: Conditions,
+        clusters: list[list[Position]],
+        slots: int,
+        columns: int,
+        change: Change = AS_IT_IS,
     ) -> None:
         lowered = simulation.lowered
         size = math.prod(lowered.cluster)
-        self.simulation, self.conditions, self.main = simulation, conditions, timed_main(lowered, conditions)
-        self.sms = [Sm(conditions, columns) for _ in range(size)]
+        self.simulation, self.conditions, self.main = simulation, conditions, timed_main(lowered, conditions, change)
+        self.sms = [Sm(conditions, columns, change.passed_on) for _ in range(size)]
         self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
         self.coming = clusters[::-1]
         self.ended, self.last_step = 0.0, Step(LAUNCH, 0.0, None)
-        for _ in range(min(slots, len(clusters))):
+        for _ in range(min(slots + change.slots, len(clusters))):
             self._launch(conditions.cycles(conditions.figures.ramp_ns))
 
     def _launch(self, time: float) -> None:

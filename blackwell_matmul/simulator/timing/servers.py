@@ -53,10 +53,11 @@ class Bucket:
 class TensorMemoryLock:
     """Columns of tensor memory, and the right to allocate them (PTX ISA, "tcgen05.alloc",
     "tcgen05.relinquish_alloc_permit"): a CTA that has allocated keeps it until it gives it up or exits, and another
-    one of the SM waits, though columns are free. waited: how many have; most: that had columns at once."""
+    one of the SM waits, though columns are free. passed_on: as if each gave it up at once. waited: how many have; most:
+    that had columns at once."""
 
-    def __init__(self, columns: int) -> None:
-        self.left = columns
+    def __init__(self, columns: int, passed_on: bool = False) -> None:
+        self.left, self.passed_on = columns, passed_on
         self.waited = self.most = 0
         self.holder: Hashable = None
         self.held: dict[Hashable, int] = {}
@@ -90,7 +91,7 @@ class TensorMemoryLock:
         return self.holder in (None, owner) and columns <= self.left
 
     def _grant(self, owner: Hashable, columns: int, granted: Callable[[bool], None], again: bool) -> None:
-        self.holder = owner
+        self.holder = None if self.passed_on else owner
         self.left -= columns
         self.waited += again
         self.held[owner] = self.held.get(owner, 0) + columns

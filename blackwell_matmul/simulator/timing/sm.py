@@ -39,7 +39,7 @@ class Sm:
     """One SM. asked_bytes: of the L2; what a multicast of another one brings is not among them. written: when the
     stores of its threads are in the L2."""
 
-    def __init__(self, conditions: Conditions, tensor_memory_columns: int) -> None:
+    def __init__(self, conditions: Conditions, tensor_memory_columns: int, passed_on: bool = False) -> None:
         self.conditions, self.figures = conditions, conditions.figures
         self.tensor = Pipe()
         self.tma = Pipe()
@@ -49,7 +49,7 @@ class Sm:
         self.port = Pipe()
         self.incoming = Bucket(conditions.bytes_per_ns / conditions.ghz, self.figures.burst_bytes)
         self.shared = Pipe()
-        self.lock = TensorMemoryLock(tensor_memory_columns)
+        self.lock = TensorMemoryLock(tensor_memory_columns, passed_on)
         self.asked_bytes = 0.0
         self.written = 0.0
 

@@ -366,6 +366,8 @@ class TimedEngine(Engine):
         return Step(cause_of(EXECUTES, work.instruction), over, last.step)
 
     def _meeting_cycles(self, work: Work | None, warps: int, ctas: int) -> float:
+        if work is not None and work.free:
+            return 0.0
         if work is not None and work.instruction.name == "cluster.sync":
             return self.figures.cluster_sync_cycles if ctas > 1 else self._sync_cycles(warps)
         if isinstance(work, Service):  # the warps of a warpgroup, which start one together

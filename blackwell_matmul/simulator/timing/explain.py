@@ -33,7 +33,7 @@ SHARE = 0.05
 MOST_PARTS = 4
 """That are taken away, one by one, the longest of them; each costs a run."""
 
-MOST_GAINS = 3
+MOST_GAINS = 4
 """That are told."""
 
 TURNED_CYCLES = 300
@@ -69,9 +69,9 @@ class Run:
 
 
 def explain(run: Run) -> tuple[str, ...]:
-    """What holds it first; then what would be gained, the most first; last who waits for tensor memory."""
-    gains = sorted(_gains(run), key=lambda each: -each[0])[:MOST_GAINS]
-    return (*_waits(run), *(sentence for _, sentence in gains), *_permit(run))
+    """What holds it; then what would be gained, the most first."""
+    gains = sorted((*_gains(run), *_permit(run)), key=lambda each: -each[0])[:MOST_GAINS]
+    return (*_waits(run), *(sentence for _, sentence in gains))
 
 
 def _waits(run: Run) -> Iterator[str]:
@@ -107,7 +107,7 @@ Gain = tuple[float, str]
 def _gains(run: Run) -> Iterator[Gain]:
     """What would be saved, of all cycles, and by what."""
     lines = [each.location for _, each in run.lowered.calls.values() if each.name in PRODUCTS and each.location]
-    found = [each for each in what_if.parts(run.took, lines) if each.group != what_if.PRODUCTS]
+    found = [each for each in what_if.parts(run.took, lines) if each.group in TAKEN_AWAY]
     for part in [each for each in found if each.cycles > SHARE * run.took.cycles][:MOST_PARTS]:
         gain = run.gain(what_if.without(part, run.conditions))
         if gain > SHARE:
@@ -130,11 +130,14 @@ def _told(run: Run, part: Part, gain: float) -> str:
 REMEDIES = {
     what_if.THREADS: "if this were done while the tensor core multiplies, by other warps, or took no time: {gain}",
     what_if.RESULTS: "each end of a product is waited for; seen at once, or with the next one issued before: {gain}",
-    what_if.FENCES: "what threads have not written needs none; without: {gain}",
+    what_if.FENCES: "needed where threads have written shared memory, and not where TMA has; without: {gain}",
     what_if.MEETINGS: "the warps wait for each other; without: {gain}",
     what_if.ISSUES: "one warp issues and waits for so much; with fewer and larger operations, at best: {gain}",
     what_if.STARTS: "launches of CTAs and what each begins with; with CTAs that stay, at best: {gain}",
 }
+
+
+TAKEN_AWAY = (what_if.LOADS, *REMEDIES)
 
 
 def _named(part: Part) -> str:
@@ -261,12 +264,12 @@ def _room(run: Run) -> Iterator[Gain]:
 # --- tensor memory
 
 
-def _permit(run: Run) -> Iterator[str]:
+def _permit(run: Run) -> Iterator[Gain]:
     """PTX ISA, "tcgen05.relinquish_alloc_permit"."""
     names: Iterable[str] = {instruction.name for _, instruction in run.lowered.calls.values()}
     if run.took.waited and run.took.working == 1 < run.resident and RELINQUISH not in names:
         gain = run.gain(Supposed(run.conditions, Change(passed_on=True)))
-        yield (
+        yield gain, (
             f"an SM has room for {run.resident} CTAs and one works at a time: it keeps the right to allocate tensor memory,"
             f" and {run.took.waited} others waited for it; {RELINQUISH} after the allocation lets them work side by side:"
             f" {gain:.0%} fewer cycles."

@@ -74,7 +74,7 @@ class StageWatch(Listener):
         return stage
 
     def completed(self, op: AsyncOperation, put_off: bool) -> None:
-        now = op.cta.engine.time
+        now = op.cta.engine.ended(op)
         if op in self._loads:
             self._loads.pop(op).full = now
         for stage in self._read.pop(op, ()):

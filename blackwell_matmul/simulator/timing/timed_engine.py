@@ -121,6 +121,10 @@ class TimedEngine(Engine):
         """The cycle of what listeners are told."""
         return self.now if self.current is None else self.current.time
 
+    def ended(self, op: AsyncOperation) -> float:
+        """When an operation is over that a listener is told is, which may be ahead of now."""
+        return max(self.time, self.ends.get(op, (0.0, 0.0))[1])
+
     # warps
 
     def executes(self, warp: Warp, work: Work) -> None:

@@ -18,6 +18,7 @@ from blackwell_matmul.simulator.timing.sm import Conditions
 
 LOADS, PRODUCTS, RESULTS = "loads", "products", "results of products"
 THREADS, FENCES, MEETINGS, ISSUES, STARTS = "threads", "fences", "meetings", "issues", "starts"
+WAKING = "waking"  # what every wait costs, and goes with it
 
 LOAD_PARTS = frozenset({"L2", "port", "TMA loads", "cp.async"})
 ISSUED = ("mbarrier.", "cp.async", "tcgen05.mma", "tcgen05.commit", "tcgen05.wait", "wgmma", "clusterlaunchcontrol")
@@ -36,7 +37,7 @@ def group_of(cause: Cause) -> str:
     if kind == TRIP:
         return _of_trip(name)
     if cause == WAKES:
-        return ISSUES
+        return WAKING
     return _of_executed(name) if kind == EXECUTES else THREADS
 
 
@@ -134,7 +135,7 @@ RESULT_FIGURES = (
     "mma_latency_cycles", "pair_latency_cycles", "chain_cycles", "commit_gap_cycles", "wgmma_latency_cycles",
     "mma_sync_latency_cycles",
 )  # fmt: skip
-ISSUE_FIGURES = ("wait_cycles", "wake_cycles", "arrive_cycles", "expect_cycles", "issue_cycles", "query_cycles")
+ISSUE_FIGURES = ("wait_cycles", "arrive_cycles", "expect_cycles", "issue_cycles", "query_cycles")
 START_FIGURES = (
     "launch_ns", "start_cycles", "ramp_ns", "alloc_cycles", "alloc_again_cycles", "dealloc_cycles",
 )  # fmt: skip

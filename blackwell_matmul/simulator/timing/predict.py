@@ -23,11 +23,12 @@ from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_named
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import clusters
-from blackwell_matmul.simulator.timing.explain import BUSY, Run, explain
+from blackwell_matmul.simulator.timing.explain import explain
 from blackwell_matmul.simulator.timing.occupancy import resident
 from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, OneSm, SmTime
 from blackwell_matmul.simulator.timing.sm import Conditions
 from blackwell_matmul.simulator.timing.traffic import Traffic, traffic
+from blackwell_matmul.simulator.timing.what_if import BUSY, Run
 from blackwell_matmul.simulator.trace.recorder import CycleRecorder
 from blackwell_matmul.simulator.trace.timeline import Timeline
 
@@ -108,7 +109,8 @@ class TimedLaunch:
         self.simulation, self.gpu, self.figures = simulation, gpu, figures
         self.clusters = clusters(simulation.grid)
         self.size = math.prod(simulation.lowered.cluster)
-        self.side = min(figures.clusters_at_once(gpu.sm_count, self.size), len(self.clusters))
+        self.places = figures.clusters_at_once(gpu.sm_count, self.size)
+        self.side = min(self.places, len(self.clusters))
         self.slots = resident(simulation.lowered.program, gpu)
         self.turns = math.ceil(len(self.clusters) / self.side)
         self.full = len(self.clusters) / (self.side * self.turns)  # of the turns of all SMs
@@ -261,7 +263,7 @@ def _run(launch: TimedLaunch, found: Settled) -> Run:
 
     return Run(
         launch.simulation.lowered, launch.gpu, found.took, found.conditions, again, watch, launch.slots, launch.turns,
-        launch.side, len(launch.clusters),
+        launch.side, launch.places, len(launch.clusters),
     )  # fmt: skip
 
 

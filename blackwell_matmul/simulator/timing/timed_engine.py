@@ -222,10 +222,9 @@ class TimedEngine(Engine):
     def stood(self) -> dict[Stand, float]:
         """For how long the warps that issue products stood, together, at which wait."""
         found: dict[Stand, float] = defaultdict(float)
-        tellers = {_base_name(barrier): name for barrier, name in self.tellers.items()}
         for (instruction, what), cycles in self._stood.items():
             barrier = "" if isinstance(what, str) else _base_name(what)
-            teller = what if isinstance(what, str) else tellers.get(barrier, "")
+            teller = what if isinstance(what, str) else self.tellers.get(what, "")
             found[Stand(instruction.location, barrier, teller)] += cycles
         return found
 
@@ -268,9 +267,9 @@ class TimedEngine(Engine):
         else:
             end = self._served_once(op, work, sm)
             step = self._trip(op, end)
-        self.ends[op] = self.now, end
-        self.steps[op] = step
-        self.works[op] = work
+        self.ends[op], self.works[op] = (self.now, end), work
+        if step is not None:
+            self.steps[op] = step
         self.at(end, partial(self._complete, op), step)
 
     def _covered(self, op: AsyncOperation) -> Step | None:

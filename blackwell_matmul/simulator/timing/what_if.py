@@ -7,19 +7,30 @@ else holds the launch then; so each part that is long enough to matter is taken 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.gpu_figures import GpuFigure, TimeFigures
+from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.simulator.listener import Listener
+from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, SmTime
 from blackwell_matmul.simulator.timing.path import EXECUTES, LAUNCH, TRIP, WAKES, Cause
 from blackwell_matmul.simulator.timing.sm import Conditions
+
+BUSY = 0.8
+"""Of the time, from which on a part is what holds the others."""
+
+SHARE = 0.05
+"""Of the time, from which on a wait, or a gain, is worth a sentence."""
 
 LOADS, PRODUCTS, RESULTS = "loads", "products", "results of products"
 THREADS, FENCES, MEETINGS, ISSUES, STARTS = "threads", "fences", "meetings", "issues", "starts"
 WAKING = "waking"  # what every wait costs, and goes with it
 
+MULTIPLY = ("tcgen05.mma", "wgmma.mma_async", "dot")
 LOAD_PARTS = frozenset({"L2", "port", "TMA loads", "cp.async"})
 ISSUED = ("mbarrier.", "cp.async", "tcgen05.mma", "tcgen05.commit", "tcgen05.wait", "wgmma", "clusterlaunchcontrol")
 STARTED = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish", "mbarrier.init")
@@ -42,7 +53,7 @@ def group_of(cause: Cause) -> str:
 
 
 def _of_trip(name: str) -> str:
-    if name.startswith(("tcgen05.mma", "wgmma", "dot")):
+    if name in MULTIPLY:
         return RESULTS
     if name.startswith("clusterlaunchcontrol"):
         return ISSUES
@@ -110,6 +121,34 @@ class Supposed(NamedTuple):
 
     conditions: Conditions
     change: Change = AS_IT_IS
+
+
+@dataclass(frozen=True)
+class Run:
+    """A launch that was run. again: runs it with a change; watch: runs some of it, telling a listener. resident: CTAs
+    that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
+    in turns."""
+
+    lowered: Lowered
+    gpu: Gpu
+    took: SmTime
+    conditions: Conditions
+    again: Callable[[Conditions, Change], SmTime]
+    watch: Callable[[Listener], SmTime]
+    resident: int
+    turns: int
+    side: int
+    places: int
+    clusters: int
+
+    @property
+    def used(self) -> float:
+        """Of the time, for how much the tensor core multiplies."""
+        return self.took.busy_cycles["tensor core"] / self.took.cycles
+
+    def gain(self, supposed: Supposed) -> float:
+        """Of the cycles, what would be saved."""
+        return 1 - self.again(*supposed).cycles / self.took.cycles
 
 
 def loads_sooner(conditions: Conditions) -> Supposed:

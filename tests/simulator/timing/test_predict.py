@@ -44,7 +44,7 @@ def test_predictions_of_hopper_rungs_are_those_of_today(rung):
     [("v0", "where it waits for its cp.async."), ("v1", "for tma_barrier, which cp.async.bulk.tensor (load) tells.")],
 )
 def test_what_holds_a_kernel_is_said_with_its_line(rung, held):
-    (sentence,) = predict(rung, 4096, 4096, 4096).explanation
+    sentence, *_ = predict(rung, 4096, 4096, 4096).explanation
     assert f"of its own at {rung}.py:" in sentence
     assert sentence.endswith(held)
 
@@ -78,7 +78,7 @@ def test_the_published_ladder_is_predicted_as_promised():
     assert record["order_right"]
     by_name = {each["name"]: each for each in record["samples"]}
     assert by_name["v1"]["predicted"] > 1.03 * by_name["v0"]["predicted"]
-    assert all("relinquish_alloc_permit" in by_name[name]["explanation"][-1] for name in ("v0", "v1"))
+    assert all("relinquish_alloc_permit" in " ".join(by_name[name]["explanation"]) for name in ("v0", "v1"))
     assert {name: each["own"] for name, each in by_name.items()} == pytest.approx(TODAY, rel=0.001)
 
 

@@ -44,8 +44,8 @@ def rate(run: Run) -> Iterator[Gain]:
                 gain,
                 (
                     f"each {instruction.name} of {rows} x {columns} ({line_of(instruction.location)}) takes"
-                    f" {best[1] / best[0]:.1f} times as long as at the full rate, which larger tiles have: {gain:.0%} fewer"
-                    " cycles."
+                    f" {best[1] / best[0]:.1f} times as long as at the full rate, which larger tiles have:"
+                    f" {gain:.0%} fewer cycles."
                 ),
             )
             return

@@ -123,10 +123,11 @@ class Sm:
         free = time + figures.store_cycles + kib * figures.store_kib_cycles
         return max(free, left - figures.store_buffer_kib * figures.drain_kib_cycles), left
 
-    def store_lines(self, time: float, count_bytes: int) -> float:
-        """Stores of a warp's own."""
+    def store_lines(self, now: float, time: float, count_bytes: int) -> float:
+        """Stores of a warp's own, which may be ahead of the others: their turn is by the cycle that all have come to,
+        lest one that stores many times keeps them from storing meanwhile."""
         took = count_bytes / self.figures.line_bytes
-        end = self.lines.start(time, took) + took
+        end = max(time, self.lines.start(now, took)) + took
         self.written = end + self.conditions.cycles(self.figures.l2_ns)
         return end
 

@@ -148,7 +148,7 @@ class MoveLines(Work):
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         if self.returns:
             return sm.load_lines(now, time + self.cycles, self.count_bytes)
-        return sm.store_lines(time + self.cycles, self.count_bytes)
+        return sm.store_lines(now, time + self.cycles, self.count_bytes)
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,15 @@ class Pipe:
         self.free = self.busy = 0.0
         self.tell: Callable[[float, float, bool], None] = _nobody
 
-    def start(self, time: float, cycles: float) -> float:
-        """When one that comes at this time, and takes so long, begins."""
-        waited, begin = self.free > time, max(time, self.free)
+    def start(self, time: float, cycles: float, ahead: float = 0.0) -> float:
+        """When one that comes at this time, and takes so long, begins. ahead: the time of a warp that has its turn now
+        and needs it no sooner than then; others may have theirs meanwhile."""
+        begin = max(time, self.free)
         self.free = begin + cycles
         self.busy += cycles
-        self.tell(begin, self.free, waited)
-        return begin
+        start = max(begin, ahead)
+        self.tell(start, start + cycles, begin > time and begin >= ahead)
+        return start
 
 
 def _nobody(start: float, end: float, waited: bool) -> None:

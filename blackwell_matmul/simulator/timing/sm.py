@@ -127,7 +127,7 @@ class Sm:
         """Stores of a warp's own, which may be ahead of the others: their turn is by the cycle that all have come to,
         lest one that stores many times keeps them from storing meanwhile."""
         took = count_bytes / self.figures.line_bytes
-        end = max(time, self.lines.start(now, took)) + took
+        end = self.lines.start(now, took, ahead=time) + took
         self.written = end + self.conditions.cycles(self.figures.l2_ns)
         return end
 
@@ -135,8 +135,7 @@ class Sm:
         """Loads of a warp's own, from the L2. It waits for them and is ahead of the others then, who are served
         meanwhile: their turn is by the cycle that all have come to."""
         took = count_bytes / self.figures.line_bytes
-        served = self.lines.start(now, took) + took
-        return max(time + took, served) + self.conditions.cycles(self.figures.l2_ns)
+        return self.lines.start(now, took, ahead=time) + took + self.conditions.cycles(self.figures.l2_ns)
 
     def read_shared(self, time: float, count_bytes: float) -> float:
         """By threads."""

@@ -83,6 +83,7 @@ class TimedEngine(Engine):
         self.service: Step | None = None  # as far as what is served has come
         self.steps: dict[AsyncOperation, Step] = {}  # with which they end
         self.last: dict[tuple[str, int], Step] = {}  # of each part
+        self.told_until: dict[tuple[str, int], float] = {}  # likewise, what listeners have heard of
         for number, sm in enumerate(sms):
             for part, pipe in sm.pipes.items():
                 pipe.tell = partial(self._works, part, number)
@@ -156,9 +157,13 @@ class TimedEngine(Engine):
             agent.step = Step(cause_of(EXECUTES, work.instruction), agent.time, before)
 
     def _works(self, part: str, number: int, start: float, end: float, waited: bool) -> None:
-        """A part of an SM that serves one after the other."""
+        """A part of an SM that serves one after the other; of warps that were ahead of each other, listeners hear what does
+        not overlap."""
         assert self.serving is not None
-        self.tell.served(part, number, self.serving, start, end)
+        told = self.told_until.get((part, number), 0.0)
+        if end > told:
+            self.tell.served(part, number, self.serving, max(start, told), end)
+            self.told_until[part, number] = end
         if not waited and self.service is not None and start > self.service.end:
             self.service = Step(cause_of(TRIP, self.serving), start, self.service)
         self.service = self._after(part, number, end, waited)

@@ -157,8 +157,8 @@ class TimedEngine(Engine):
             agent.step = Step(cause_of(EXECUTES, work.instruction), agent.time, before)
 
     def _works(self, part: str, number: int, start: float, end: float, waited: bool) -> None:
-        """A part of an SM that serves one after the other; of warps that were ahead of each other, listeners hear what does
-        not overlap."""
+        """A part of an SM that serves one after the other; where warps were ahead of each other, listeners hear of what
+        does not overlap."""
         assert self.serving is not None
         told = self.told_until.get((part, number), 0.0)
         if end > told:

@@ -102,8 +102,8 @@ class Compared:
 def compared(folder: Path, sample: Sample) -> Compared:
     kernel, cycles = f"{folder / f'matmul_{sample.name}.py'}:BlackwellMatmul{sample.name.upper()}", sample.cycles / 1e6
     free = predict(kernel, *SIZE, schedule=sample.schedule)
-    pinned = predict(kernel, *SIZE, schedule=sample.schedule, ghz=sample.ghz)
-    own, chosen = (predict(sample.name, *SIZE, schedule=schedule) for schedule in (sample.own, None))
+    pinned = predict(kernel, *SIZE, schedule=sample.schedule, ghz=sample.ghz, explained=False)
+    own, chosen = (predict(sample.name, *SIZE, schedule=each, explained=False) for each in (sample.own, None))
     mine, there = free.cycles / 1e6, pinned.cycles / 1e6
     numbers = (cycles, mine, mine / cycles - 1, free.ghz, there, there / cycles - 1, free.memory_gb)
     rounded = [round(number, 4) for number in numbers]
@@ -205,7 +205,9 @@ def h200() -> None:
         if each.us >= LEAST_US:
             size, dtype = each.problem.split()
             m, n, k = map(int, size.split("x"))
-            took = predict(each.rung, m, n, k, dtype=dtype, schedule=each.schedule, target="H200").time_us
+            took = predict(
+                each.rung, m, n, k, dtype=dtype, schedule=each.schedule, target="H200", explained=False
+            ).time_us
             rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
     groups = {group: grouped([row for row in rows if row["group"] == group]) for group in GROUPS}
     groups["without split k"] = grouped([row for row in rows if row["group"] in ("ladder", "tiles")])

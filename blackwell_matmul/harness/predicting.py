@@ -35,17 +35,19 @@ def predict(
     gpu: Target = None,
     form: FormOf = None,
     ghz: float | None = None,
+    explained: bool = True,
 ) -> Prediction:
     """How long a call of this size, or with these arguments, would take: predicted, not measured.
 
     kernel, m, n, k, tensors, dtype, schedule, form: as for `run_matmul`, and any other kernel does as well. target: the
     GPU, by name or as the compiler calls it (None: one that the kernel is for); gpu: the same; those with figures are
     in `gpu_figures.TIME_FIGURES`. ghz: the SMs' clock, where it is known; None is the one that the load leaves.
+    explained: with what holds it and what would be gained, which takes about as long again.
 
     Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
     """
     clock, device = None if ghz is None else _plain_ghz(ghz), _device(target, gpu)
-    return predict_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form), device, clock)
+    return predict_call(resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form), device, clock, explained)
 
 
 def trace(
@@ -82,7 +84,7 @@ def _plain_ghz(value: object) -> float:
     return found
 
 
-def predict_call(call: KernelCall, named: str | None, ghz: float | None = None) -> Prediction:
+def predict_call(call: KernelCall, named: str | None, ghz: float | None = None, explained: bool = True) -> Prediction:
     """named: the GPU; None is the one that stands for the target that the kernel's class names."""
     from blackwell_matmul.simulator.timing.predict import predict_script
 
@@ -90,7 +92,7 @@ def predict_call(call: KernelCall, named: str | None, ghz: float | None = None) 
     problem = call.problem
     products = None if problem is None else float(problem.flops)
     with call.loaded():
-        return predict_script(call.script, call.arguments, gpu, _pins(call, gpu) or None, ghz, products)
+        return predict_script(call.script, call.arguments, gpu, _pins(call, gpu) or None, ghz, products, explained)
 
 
 def trace_call(call: KernelCall, named: str | None) -> Timeline:

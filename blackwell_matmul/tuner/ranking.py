@@ -142,7 +142,8 @@ def predicted_us(
 ) -> dict[str, float]:  # a task of a child
     """Of one candidate."""
     step(schedule)
-    return {"us": predict(source, Problem.from_dict(problem), schedule=schedule, target=gpu).time_us}
+    found = predict(source, Problem.from_dict(problem), schedule=schedule, target=gpu, explained=False)
+    return {"us": found.time_us}
 
 
 def _ranked(pins: Pins, ended: Ended | None) -> Ranked:

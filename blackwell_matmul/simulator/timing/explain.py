@@ -1,55 +1,90 @@
-"""What a colleague would say of a predicted time, in a few sentences; each can be tried."""
+"""What a colleague would say of a predicted time, in a few sentences; each can be tried.
+
+Each names lines and what would be gained, which is what the model says of the same launch without that part
+(`what_if.py`), at the same clock.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
-from blackwell_matmul.simulator.lowering.lower import Lowered
-from blackwell_matmul.simulator.timing.one_sm import SmTime
+from blackwell_matmul.simulator.timing import what_if
+from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of, whole
+from blackwell_matmul.simulator.timing.explain_loads import told_of_loads
 from blackwell_matmul.simulator.timing.timed_engine import Stand
+from blackwell_matmul.simulator.timing.what_if import BUSY, MULTIPLY, SHARE, Part, Run
 
-BUSY = 0.8
-"""Of the time, from which on a part is what holds the others."""
+MOST_PARTS = 4
+"""That are taken away, one by one, the longest of them; each costs a run."""
 
-SHARE = 0.05
-"""Of the time, from which on a wait is worth a sentence."""
-
-RELINQUISH = "tcgen05.relinquish_alloc_permit"
-
-
-def explain(lowered: Lowered, took: SmTime, resident: int) -> tuple[str, ...]:
-    """took: the time of an SM that holds so many CTAs at once."""
-    return (*_waits(took), *_permit(lowered, took, resident))
+MOST_GAINS = 4
+"""That are told."""
 
 
-def _waits(took: SmTime) -> Iterator[str]:
+def explain(run: Run) -> tuple[str, ...]:
+    """What holds it; then what would be gained, the most first."""
+    gains = sorted(_gains(run), key=lambda each: -each[0])[:MOST_GAINS]
+    return (*_waits(run), *(sentence for _, sentence in gains))
+
+
+def _waits(run: Run) -> Iterator[str]:
     """Where the warps that issue the products stand longest, if the tensor core has time left."""
-    if not took.stood:
-        return
-    stand, share = max(took.stood.items(), key=lambda each: each[1])
-    used = took.busy_cycles["tensor core"] / took.cycles
-    if used < BUSY and share > SHARE:
-        yield (
-            f"the tensor core multiplies for {used:.0%} of the time; the warp that tells it to stands for {share:.0%}"
-            f" of its own at {_place(stand)}."
-        )
+    used, stood = run.used, run.took.stood
+    if used >= BUSY:
+        yield f"the tensor core multiplies for {used:.0%} of the time."
+    elif stood:
+        stand, share = max(stood.items(), key=lambda each: each[1])
+        if share > SHARE:
+            yield (
+                f"the tensor core multiplies for {used:.0%} of the time; the warp that tells it to stands for"
+                f" {share:.0%} of its own at {_place(stand)}."
+            )
 
 
 def _place(stand: Stand) -> str:
     line = stand.location
-    where = "a wait" if line is None else f"{os.path.basename(line.file)}:{line.line}"
+    where = "a wait" if line is None else line_of(line)
     if not stand.barrier:
         return f"{where}, where it waits for its {stand.teller}" if stand.teller else where
     told = f", which {stand.teller} tells" if stand.teller else ""
     return f"{where}, where it waits for {stand.barrier}{told}"
 
 
-def _permit(lowered: Lowered, took: SmTime, resident: int) -> Iterator[str]:
-    """PTX ISA, "tcgen05.relinquish_alloc_permit"."""
-    names = {instruction.name for _, instruction in lowered.calls.values()}
-    if took.waited and took.working == 1 < resident and RELINQUISH not in names:
-        yield (
-            f"an SM has room for {resident} CTAs and one works at a time: it keeps the right to allocate tensor memory,"
-            f" and {took.waited} others waited for it; {RELINQUISH} after the allocation lets them work side by side."
-        )
+def _gains(run: Run) -> Iterator[Gain]:
+    """What would be saved, of all cycles, and by what."""
+    lines = [each.location for _, each in run.lowered.calls.values() if each.name in MULTIPLY and each.location]
+    found = [each for each in what_if.parts(run.took, lines) if each.group in TAKEN_AWAY]
+    for part in [each for each in found if each.cycles > SHARE * run.took.cycles][:MOST_PARTS]:
+        gain = run.gain(what_if.without(part, run.conditions))
+        if gain > SHARE:
+            yield gain, _told(run, part, gain)
+    yield from whole(run)
+
+
+def _told(run: Run, part: Part, gain: float) -> str:
+    if part.group == what_if.LOADS:
+        return told_of_loads(run, gain)
+    remedy = REMEDIES[part.group]
+    return f"{_named(part)}: {remedy.format(gain=f'{gain:.0%} fewer cycles')}."
+
+
+REMEDIES = {
+    what_if.THREADS: "if this took no time, or other warps did it while the tensor core multiplies: {gain}",
+    what_if.RESULTS: "the end of each product is waited for; if the next one were issued before: {gain}",
+    what_if.FENCES: "needed where threads have written shared memory, not where TMA has; without: {gain}",
+    what_if.MEETINGS: "warps wait for each other; without: {gain}",
+    what_if.ISSUES: "what one warp has to issue; in warps of their own, or fewer and larger, at best: {gain}",
+    what_if.STARTS: "the launch, and what each CTA begins with; with none of it: {gain}",
+}
+
+
+TAKEN_AWAY = (what_if.LOADS, *REMEDIES)
+
+
+def _named(part: Part) -> str:
+    """Its longest lines, in the order of the text."""
+    most = [at for at, cycles in part.lines().items() if cycles >= 0.1 * part.cycles][:4]
+    names: dict[str, list[str]] = {}
+    for name, location in sorted(most, key=lambda each: (each[1].file, each[1].line)):
+        names.setdefault(name, []).append(line_of(location))
+    return ", ".join(f"{name} ({', '.join(lines)})" for name, lines in names.items()) or part.group

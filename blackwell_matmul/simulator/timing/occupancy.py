@@ -25,13 +25,18 @@ MAX_CTAS = 32
 
 def resident(program: Program, gpu: Gpu) -> int:
     """At least one: that the program can run, others have seen to."""
+    return max(1, min(limits(program, gpu).values()))
+
+
+def limits(program: Program, gpu: Gpu) -> dict[str, int]:
+    """For how many CTAs there is room, by what they need."""
     threads = WARP * int(program.tile.metadata.num_warps)
-    limits = (
-        gpu.shared_memory_per_sm_bytes // (program.dynamic_shared_bytes + RESERVED_BYTES),
-        gpu.max_threads_per_sm // threads,
-        REGISTERS // (threads * _registers(program, gpu)),
-    )
-    return max(1, min(MAX_CTAS, *limits))
+    return {
+        "shared memory": gpu.shared_memory_per_sm_bytes // (program.dynamic_shared_bytes + RESERVED_BYTES),
+        "threads": gpu.max_threads_per_sm // threads,
+        "registers": REGISTERS // (threads * _registers(program, gpu)),
+        "most CTAs": MAX_CTAS,
+    }
 
 
 def _registers(program: Program, gpu: Gpu) -> int:

@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from blackwell_matmul.errors import SimulationError
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.engine import Engine
 from blackwell_matmul.simulator.lowering.lower import Lowered, Main
 from blackwell_matmul.simulator.machine.cta import Cluster
 from blackwell_matmul.simulator.machine.grants import Grants, Response
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulation import Simulation
+from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, Step, along
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
-from blackwell_matmul.simulator.timing.work import work_of
+from blackwell_matmul.simulator.timing.work import freed, work_of
 
 MOST_OF_ONE_SM = 2_000_000
 """Of one run, some ten seconds; a persistent kernel at 16384x16384x16384 has 0.8 million."""
@@ -31,7 +34,8 @@ class SmTime:
     """cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the first SM, into which
     moved_bytes come, of which it asks for asked_bytes itself. waited: how many of its CTAs had to wait for tensor
     memory, or for the right to allocate it; working: how many had some at once, at most. stood: for which part of their
-    time the warps that issue products stood at each wait. events: how much there was to simulate."""
+    time the warps that issue products stood at each wait. path: for how many cycles each cause is on the way from the
+    launch to the last store. events: how much there was to simulate."""
 
     cycles: float
     busy_cycles: Mapping[str, float]
@@ -40,6 +44,7 @@ class SmTime:
     waited: int
     working: int
     stood: Mapping[Stand, float]
+    path: Mapping[Cause, float]
     events: int
 
     def extended(self, shorter: SmTime, times: float) -> SmTime:
@@ -52,13 +57,28 @@ class SmTime:
         waited = round(longer(self.waited, shorter.waited))
         moved, asked = longer(self.moved_bytes, shorter.moved_bytes), longer(self.asked_bytes, shorter.asked_bytes)
         cycles = longer(self.cycles, shorter.cycles)
-        return SmTime(cycles, busy, moved, asked, waited, self.working, self.stood, self.events)
+        path = {cause: longer(mine, shorter.path.get(cause, 0.0)) for cause, mine in self.path.items()}
+        return SmTime(cycles, busy, moved, asked, waited, self.working, self.stood, path, self.events)
 
 
-def timed_main(lowered: Lowered, conditions: Conditions) -> Main:
+class Change(NamedTuple):
+    """What if. free: instructions on these lines cost nothing. slots: so many more CTAs find room. passed_on: each CTA
+    gives up the right to allocate tensor memory."""
+
+    free: frozenset[tuple[Location | None, str]] = frozenset()
+    slots: int = 0
+    passed_on: bool = False
+
+
+AS_IT_IS = Change()
+
+
+def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_IS) -> Main:
     """The program, which tells the engine of each instruction."""
     calls, mine = lowered.calls, lowered.main.__globals__
     works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
+    free = {name for name, (_, inst) in calls.items() if (inst.location, inst.name) in change.free}
+    works |= {name: freed(works[name]) for name in free}
     return lowered.main_of({name: timed(mine[name], work) for name, work in works.items()})
 
 
@@ -79,16 +99,22 @@ class OneSm:
     """clusters: its own, in launch order. slots: how many fit at once."""
 
     def __init__(
-        self, simulation: Simulation, conditions: Conditions, clusters: list[list[Position]], slots: int, columns: int
+        self,
+        simulation: Simulation,
+        conditions: Conditions,
+        clusters: list[list[Position]],
+        slots: int,
+        columns: int,
+        change: Change = AS_IT_IS,
     ) -> None:
         lowered = simulation.lowered
         size = math.prod(lowered.cluster)
-        self.simulation, self.conditions, self.main = simulation, conditions, timed_main(lowered, conditions)
-        self.sms = [Sm(conditions, columns) for _ in range(size)]
+        self.simulation, self.conditions, self.main = simulation, conditions, timed_main(lowered, conditions, change)
+        self.sms = [Sm(conditions, columns, change.passed_on) for _ in range(size)]
         self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
         self.coming = clusters[::-1]
-        self.ended = 0.0
-        for _ in range(min(slots, len(clusters))):
+        self.ended, self.last_step = 0.0, Step(LAUNCH, 0.0, None)
+        for _ in range(min(slots + change.slots, len(clusters))):
             self._launch(conditions.cycles(conditions.figures.ramp_ns))
 
     def _launch(self, time: float) -> None:
@@ -101,7 +127,7 @@ class OneSm:
 
     def _left(self, cluster: Cluster) -> None:
         engine, conditions = self.engine, self.conditions
-        self.ended = engine.now
+        self.ended, self.last_step = engine.now, engine.step or self.last_step
         for cta in list(cluster.ctas):
             engine.abandon(cta)
             cta.close()
@@ -116,9 +142,10 @@ class OneSm:
         busy = {"tensor core": first.tensor.busy, "TMA loads": first.tma.busy, "cp.async": first.fill.busy}
         busy |= {"L2": first.incoming.moved / first.incoming.rate, "stores": first.drain.busy + first.lines.busy}
         self.engine.close()
+        path = along(self.last_step if end <= self.ended else Step(DRAIN, end, self.last_step))
         stood = {stand: cycles / self.engine.lived for stand, cycles in self.engine.stood.items()}
         moved, lock = (first.incoming.moved, first.asked_bytes), first.lock
-        return SmTime(end, busy, *moved, lock.waited, lock.most, stood, self.engine.events)
+        return SmTime(end, busy, *moved, lock.waited, lock.most, stood, path, self.engine.events)
 
     def _require_end(self) -> None:
         """A kernel that waits for ever, or comes to a stop, has no time; one that does too much, none in ours."""

@@ -18,15 +18,17 @@ from blackwell_matmul.gpu_figures import TimeFigures, figures_of
 from blackwell_matmul.gpus import GPUS, Gpu, by_name
 from blackwell_matmul.one_line import OneLine, spelled_out
 from blackwell_matmul.problem import Schedule
+from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_named
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import clusters
-from blackwell_matmul.simulator.timing.explain import BUSY, explain
+from blackwell_matmul.simulator.timing.explain import explain
 from blackwell_matmul.simulator.timing.occupancy import resident
-from blackwell_matmul.simulator.timing.one_sm import OneSm, SmTime
+from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, OneSm, SmTime
 from blackwell_matmul.simulator.timing.sm import Conditions
 from blackwell_matmul.simulator.timing.traffic import Traffic, traffic
+from blackwell_matmul.simulator.timing.what_if import BUSY, Run
 from blackwell_matmul.simulator.trace.recorder import CycleRecorder
 from blackwell_matmul.simulator.trace.timeline import Timeline
 
@@ -107,7 +109,8 @@ class TimedLaunch:
         self.simulation, self.gpu, self.figures = simulation, gpu, figures
         self.clusters = clusters(simulation.grid)
         self.size = math.prod(simulation.lowered.cluster)
-        self.side = min(figures.clusters_at_once(gpu.sm_count, self.size), len(self.clusters))
+        self.places = figures.clusters_at_once(gpu.sm_count, self.size)
+        self.side = min(self.places, len(self.clusters))
         self.slots = resident(simulation.lowered.program, gpu)
         self.turns = math.ceil(len(self.clusters) / self.side)
         self.full = len(self.clusters) / (self.side * self.turns)  # of the turns of all SMs
@@ -121,13 +124,13 @@ class TimedLaunch:
             self._traffic[working] = traffic(lowered, grid, self.clusters, side, near)
         return self._traffic[working]
 
-    def at(self, conditions: Conditions) -> SmTime:
+    def at(self, conditions: Conditions, change: Change = AS_IT_IS) -> SmTime:
         """One SM's turns; where there are many, some of them in full and the others by what these take more than
         fewer."""
         some = FEW_TURNS * self.slots
         if self.turns <= 2 * some or (self.events and self.events * self.turns / some < MOST_EVENTS):
-            return self.run(conditions, self.turns)
-        short, long = self.run(conditions, some), self.run(conditions, 2 * some)
+            return self.run(conditions, self.turns, change)
+        short, long = self.run(conditions, some, change), self.run(conditions, 2 * some, change)
         self.events = short.events
         return long.extended(short, (self.turns - 2 * some) / some)
 
@@ -136,9 +139,9 @@ class TimedLaunch:
         some = FEW_TURNS * self.slots
         return self.turns if self.turns <= 2 * some else some
 
-    def run(self, conditions: Conditions, turns: int) -> SmTime:
+    def run(self, conditions: Conditions, turns: int, change: Change = AS_IT_IS) -> SmTime:
         mine: list[list[Position]] = self.clusters[:: self.side][:turns]
-        return OneSm(self.simulation, conditions, mine, self.slots, self.gpu.tensor_memory_columns).run()
+        return OneSm(self.simulation, conditions, mine, self.slots, self.gpu.tensor_memory_columns, change).run()
 
     def conditions(self, ghz: float, load: Strain, moving: Traffic) -> Conditions:
         """What misses the L2 takes its time, and keeps it for as long as the memory behind it needs."""
@@ -164,14 +167,15 @@ def predict_script(
     schedule: Mapping[str, object] | Schedule | None = None,
     ghz: float | None = None,
     products: float | None = None,
+    explained: bool = True,
 ) -> Prediction:
     """args: as for `simulate`; their values do not matter. ghz: the clock, where it is known. products: what TFLOPS
-    count.
+    count. explained: with its explanation, which takes about as long again.
 
     Raises InputError for a GPU without figures, and what `simulate` raises.
     """
     with _launch(script, args, gpu, schedule) as (launch, knobs):
-        return _prediction(launch, settled(launch, ghz), knobs, products)
+        return _prediction(launch, settled(launch, ghz), knobs, products, explained)
 
 
 def record_script(
@@ -235,7 +239,7 @@ def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
 
 
 def _prediction(
-    launch: TimedLaunch, found: Settled, schedule: Mapping[str, object], products: float | None
+    launch: TimedLaunch, found: Settled, schedule: Mapping[str, object], products: float | None, explained: bool
 ) -> Prediction:
     took, ghz, load, moving, _ = found
     lowered, time_us = launch.simulation.lowered, took.cycles / ghz / 1e3
@@ -243,7 +247,23 @@ def _prediction(
         lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,
         load.memory, _bound(took, load), took.busy_cycles, launch.slots, took.working or launch.slots,
         None if products is None else products / time_us / 1e6,
-        (*explain(lowered, took, launch.slots), *_reservation(launch)),
+        (*(explain(_run(launch, found)) if explained else ()), *_reservation(launch)),
+    )  # fmt: skip
+
+
+def _run(launch: TimedLaunch, found: Settled) -> Run:
+    def again(conditions: Conditions, change: Change) -> SmTime:
+        return launch.at(conditions, change)
+
+    def watch(listener: Listener) -> SmTime:
+        launch.simulation.listeners = (listener,)
+        took = launch.run(found.conditions, launch.shown())
+        launch.simulation.listeners = ()
+        return took
+
+    return Run(
+        launch.simulation.lowered, launch.gpu, found.took, found.conditions, again, watch, launch.slots, launch.turns,
+        launch.side, launch.places, len(launch.clusters),
     )  # fmt: skip
 
 

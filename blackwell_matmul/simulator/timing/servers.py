@@ -7,50 +7,59 @@ from collections.abc import Callable, Hashable
 
 
 class Pipe:
-    """Serves one after the other. busy: for how long it has. tell: is called with the cycles of each."""
+    """Serves one after the other. busy: for how long it has. tell: is called with the cycles of each, and whether it
+    waited for the one before it."""
 
     __slots__ = ("busy", "free", "tell")
 
     def __init__(self) -> None:
         self.free = self.busy = 0.0
-        self.tell: Callable[[float, float], None] = _nobody
+        self.tell: Callable[[float, float, bool], None] = _nobody
 
-    def start(self, time: float, cycles: float) -> float:
-        """When one that comes at this time, and takes so long, begins."""
+    def start(self, time: float, cycles: float, ahead: float = 0.0) -> float:
+        """When one that comes at this time, and takes so long, begins. ahead: the time of a warp that has its turn now
+        and needs it no sooner than then; others may have theirs meanwhile."""
         begin = max(time, self.free)
         self.free = begin + cycles
         self.busy += cycles
-        self.tell(begin, self.free)
-        return begin
+        start = max(begin, ahead)
+        self.tell(start, start + cycles, begin > time and begin >= ahead)
+        return start
 
 
-def _nobody(start: float, end: float) -> None:
+def _nobody(start: float, end: float, waited: bool) -> None:
     pass
 
 
 class Bucket:
-    """A rate, in bytes a cycle, that bursts of so many bytes may exceed."""
+    """A rate, in bytes a cycle, that bursts of so many bytes may exceed. tell: as of a `Pipe`, but a burst may end
+    before it comes."""
 
-    __slots__ = ("burst", "free", "moved", "rate")
+    __slots__ = ("burst", "free", "moved", "rate", "tell")
 
     def __init__(self, rate: float, burst: float) -> None:
         self.rate, self.burst = rate, burst
         self.free = self.moved = 0.0
+        self.tell: Callable[[float, float, bool], None] = _nobody
 
     def take(self, time: float, count_bytes: float) -> float:
         """When that many bytes are through."""
-        self.free = max(self.free, time - self.burst / self.rate) + count_bytes / self.rate
+        full = time - self.burst / self.rate
+        waited, begin = self.free > full, max(self.free, full)
+        self.free = begin + count_bytes / self.rate
         self.moved += count_bytes
+        self.tell(begin, self.free, waited)
         return max(time, self.free)
 
 
 class TensorMemoryLock:
     """Columns of tensor memory, and the right to allocate them (PTX ISA, "tcgen05.alloc",
     "tcgen05.relinquish_alloc_permit"): a CTA that has allocated keeps it until it gives it up or exits, and another
-    one of the SM waits, though columns are free. waited: how many have; most: that had columns at once."""
+    one of the SM waits, though columns are free. passed_on: as if each gave it up at once. waited: how many have; most:
+    that had columns at once."""
 
-    def __init__(self, columns: int) -> None:
-        self.left = columns
+    def __init__(self, columns: int, passed_on: bool = False) -> None:
+        self.left, self.passed_on = columns, passed_on
         self.waited = self.most = 0
         self.holder: Hashable = None
         self.held: dict[Hashable, int] = {}
@@ -84,7 +93,7 @@ class TensorMemoryLock:
         return self.holder in (None, owner) and columns <= self.left
 
     def _grant(self, owner: Hashable, columns: int, granted: Callable[[bool], None], again: bool) -> None:
-        self.holder = owner
+        self.holder = None if self.passed_on else owner
         self.left -= columns
         self.waited += again
         self.held[owner] = self.held.get(owner, 0) + columns

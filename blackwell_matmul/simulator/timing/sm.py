@@ -39,7 +39,7 @@ class Sm:
     """One SM. asked_bytes: of the L2; what a multicast of another one brings is not among them. written: when the
     stores of its threads are in the L2."""
 
-    def __init__(self, conditions: Conditions, tensor_memory_columns: int) -> None:
+    def __init__(self, conditions: Conditions, tensor_memory_columns: int, passed_on: bool = False) -> None:
         self.conditions, self.figures = conditions, conditions.figures
         self.tensor = Pipe()
         self.tma = Pipe()
@@ -49,7 +49,7 @@ class Sm:
         self.port = Pipe()
         self.incoming = Bucket(conditions.bytes_per_ns / conditions.ghz, self.figures.burst_bytes)
         self.shared = Pipe()
-        self.lock = TensorMemoryLock(tensor_memory_columns)
+        self.lock = TensorMemoryLock(tensor_memory_columns, passed_on)
         self.asked_bytes = 0.0
         self.written = 0.0
 
@@ -60,6 +60,11 @@ class Sm:
             "TMA loads": self.tma, "cp.async": self.fill, "tensor core": self.tensor, "TMA stores": self.drain,
             "loads and stores": self.lines,
         }  # fmt: skip
+
+    @property
+    def ways(self) -> dict[str, Pipe | Bucket]:
+        """Into it, which keep only who comes while they are full."""
+        return {"L2": self.incoming, "port": self.port}
 
     # tensor core
 
@@ -118,10 +123,11 @@ class Sm:
         free = time + figures.store_cycles + kib * figures.store_kib_cycles
         return max(free, left - figures.store_buffer_kib * figures.drain_kib_cycles), left
 
-    def store_lines(self, time: float, count_bytes: int) -> float:
-        """Stores of a warp's own."""
+    def store_lines(self, now: float, time: float, count_bytes: int) -> float:
+        """Stores of a warp's own, which may be ahead of the others: their turn is by the cycle that all have come to,
+        lest one that stores many times keeps them from storing meanwhile."""
         took = count_bytes / self.figures.line_bytes
-        end = self.lines.start(time, took) + took
+        end = self.lines.start(now, took, ahead=time) + took
         self.written = end + self.conditions.cycles(self.figures.l2_ns)
         return end
 
@@ -129,8 +135,7 @@ class Sm:
         """Loads of a warp's own, from the L2. It waits for them and is ahead of the others then, who are served
         meanwhile: their turn is by the cycle that all have come to."""
         took = count_bytes / self.figures.line_bytes
-        served = self.lines.start(now, took) + took
-        return max(time + took, served) + self.conditions.cycles(self.figures.l2_ns)
+        return self.lines.start(now, took, ahead=time) + took + self.conditions.cycles(self.figures.l2_ns)
 
     def read_shared(self, time: float, count_bytes: float) -> float:
         """By threads."""

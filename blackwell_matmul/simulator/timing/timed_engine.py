@@ -26,6 +26,7 @@ from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cluster, Cta, Rendezvous, Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.timing.path import EXECUTES, LAUNCH, TRIP, WAKES, Step, cause_of
 from blackwell_matmul.simulator.timing.sm import Sm
 from blackwell_matmul.simulator.timing.work import (
     Allocate,
@@ -47,13 +48,14 @@ class Stand(NamedTuple):
 
 class TimedAgent(Agent):
     """A warp with its own cycle. work: of its instruction. since: when it came to its wait. multiplies: it issues
-    products."""
+    products. step: what it did last."""
 
-    __slots__ = ("began", "multiplies", "since", "time", "work")
+    __slots__ = ("began", "multiplies", "since", "step", "time", "work")
 
-    def __init__(self, warp: Warp, steps: Iterator[Blocked], time: float) -> None:
+    def __init__(self, warp: Warp, steps: Iterator[Blocked], time: float, before: Step | None) -> None:
         super().__init__(warp, steps)
         self.time = self.since = self.began = time
+        self.step = Step(LAUNCH, time, before)
         self.work: Work | None = None
         self.multiplies = False
 
@@ -77,30 +79,39 @@ class TimedEngine(Engine):
         self.current: TimedAgent | None = None  # who runs
         self.waking = 0.0  # from the end of a phase until a warp goes on
         self.serving: AsyncOperation | Instruction | None = None
+        self.step: Step | None = None  # what has led to this event
+        self.service: Step | None = None  # as far as what is served has come
+        self.steps: dict[AsyncOperation, Step] = {}  # with which they end
+        self.last: dict[tuple[str, int], Step] = {}  # of each part
+        self.told_until: dict[tuple[str, int], float] = {}  # likewise, what listeners have heard of
         for number, sm in enumerate(sms):
             for part, pipe in sm.pipes.items():
                 pipe.tell = partial(self._works, part, number)
-        self._served: tuple[float, Warp, Work, float] | None = None  # the last operation
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
+            for part, server in sm.ways.items():
+                server.tell = partial(self._passes, part, number)
+        self._served: tuple[float, Warp, Work, float, Step | None] | None = None  # the last operation
+        self._events: list[tuple[float, int, Callable[[], None], Step | None]] = []
         self._numbers = itertools.count()
 
     # the clock
 
-    def at(self, time: float, do: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (time if time > self.now else self.now, next(self._numbers), do))
+    def at(self, time: float, do: Callable[[], None], step: Step | None = None) -> None:
+        """step: what has led to it; else it is what happens now."""
+        step = step or (self.step if self.current is None else self.current.step)
+        heapq.heappush(self._events, (time if time > self.now else self.now, next(self._numbers), do, step))
 
     def begin(self, cluster: Cluster, main: Callable[[Warp], Iterator[Blocked]], time: float) -> None:
         """The warps of a cluster start at this cycle."""
         for cta in cluster.ctas:
             for warp in cta.warps:
-                agent = self.agents[warp] = TimedAgent(warp, main(warp), time)
-                self.at(time, partial(self._resume, agent))
+                agent = self.agents[warp] = TimedAgent(warp, main(warp), time, self.step)
+                self.at(time, partial(self._resume, agent), agent.step)
 
     def go_on(self, most: int) -> None:
         """Let one thing happen after the other, until there is none, or there were so many."""
         events, standing = self._events, self.standing
         while events and self.events < most:
-            self.now, _, do = heapq.heappop(events)
+            self.now, _, do, self.step = heapq.heappop(events)
             self.events += 1
             do()
             if None in standing:
@@ -110,6 +121,10 @@ class TimedEngine(Engine):
     def time(self) -> float:
         """The cycle of what listeners are told."""
         return self.now if self.current is None else self.current.time
+
+    def ended(self, op: AsyncOperation) -> float:
+        """When an operation is over that a listener is told is, which may be ahead of now."""
+        return max(self.time, self.ends.get(op, (0.0, 0.0))[1])
 
     # warps
 
@@ -122,8 +137,9 @@ class TimedEngine(Engine):
             agent.multiplies, agent.began = True, agent.time
         if isinstance(work, Service):
             return  # it starts now, and its warp goes on later
-        since, self.serving = agent.time, work.instruction
+        since, self.serving, self.service = agent.time, work.instruction, agent.step
         agent.time = work.keeps(self._sm(warp.cta), self.now, since)
+        self._goes_on(agent, work, since, self.service)
         if work.gives_back and warp.index == work.instruction.group.warps.start:
             self.at(agent.time, partial(self._gives_back, warp.cta, work))
         self.tell.took(warp, work.instruction, since, agent.time)
@@ -133,11 +149,36 @@ class TimedEngine(Engine):
         agent = self.current
         assert agent is not None
         since, agent.time = agent.time, agent.time + work.cycles
+        self._goes_on(agent, work, since, agent.step)
         self.tell.took(warp, work.instruction, since, agent.time)
 
-    def _works(self, part: str, number: int, start: float, end: float) -> None:
+    def _goes_on(self, agent: TimedAgent, work: Work, since: float, before: Step | None) -> None:
+        if agent.time > since:
+            agent.step = Step(cause_of(EXECUTES, work.instruction), agent.time, before)
+
+    def _works(self, part: str, number: int, start: float, end: float, waited: bool) -> None:
+        """A part of an SM that serves one after the other; where warps were ahead of each other, listeners hear of what
+        does not overlap."""
         assert self.serving is not None
-        self.tell.served(part, number, self.serving, start, end)
+        told = self.told_until.get((part, number), 0.0)
+        if end > told:
+            self.tell.served(part, number, self.serving, max(start, told), end)
+            self.told_until[part, number] = end
+        if not waited and self.service is not None and start > self.service.end:
+            self.service = Step(cause_of(TRIP, self.serving), start, self.service)
+        self.service = self._after(part, number, end, waited)
+
+    def _passes(self, part: str, number: int, start: float, end: float, waited: bool) -> None:
+        """A way that only keeps who comes while it is full."""
+        step = self._after(part, number, end, waited)
+        if self.service is not None and (part == "L2" or waited) and end > self.service.end:
+            self.service = step
+
+    def _after(self, part: str, number: int, end: float, waited: bool) -> Step:
+        assert self.serving is not None
+        before = self.last.get((part, number)) if waited else None
+        step = self.last[part, number] = Step(cause_of(part, self.serving), end, before or self.service)
+        return step
 
     def _gives_back(self, cta: Cta, work: Work) -> None:
         lock = self._sm(cta).lock
@@ -156,7 +197,7 @@ class TimedEngine(Engine):
         if agent.warp.cta.stopped:
             return
         agent.since = agent.time
-        self.at(agent.time, partial(self._asks if blocked else self._returns, agent))
+        self.at(agent.time, partial(self._asks if blocked else self._returns, agent), agent.step)
 
     def _returns(self, agent: TimedAgent) -> None:
         cluster = agent.warp.cta.cluster
@@ -176,7 +217,9 @@ class TimedEngine(Engine):
             self.tell.stood(agent.warp, wait.location, _awaited(agent), agent.since, agent.time)
             if agent.multiplies and agent.work is not None:
                 self._stood[agent.work.instruction, wait.barrier or ""] += agent.time - agent.since
-            self.at(agent.time, partial(self._resume, agent))
+            if self.step is not agent.step and agent.time > agent.since and self.step is not None:
+                agent.step = Step(WAKES, agent.time, self.step)
+            self.at(agent.time, partial(self._resume, agent), agent.step)
         else:
             self.standing.setdefault(wait.source, []).append(agent)
 
@@ -184,10 +227,9 @@ class TimedEngine(Engine):
     def stood(self) -> dict[Stand, float]:
         """For how long the warps that issue products stood, together, at which wait."""
         found: dict[Stand, float] = defaultdict(float)
-        tellers = {_base_name(barrier): name for barrier, name in self.tellers.items()}
         for (instruction, what), cycles in self._stood.items():
             barrier = "" if isinstance(what, str) else _base_name(what)
-            teller = what if isinstance(what, str) else tellers.get(barrier, "")
+            teller = what if isinstance(what, str) else self.tellers.get(what, "")
             found[Stand(instruction.location, barrier, teller)] += cycles
         return found
 
@@ -207,8 +249,9 @@ class TimedEngine(Engine):
         if work.skips:
             op.complete, op.read_phase = _nothing, None
         if work.at_once:
-            self.serving = op
+            self.serving, self.service = op, agent.step
             self.ends[op] = work.serve(self._sm(op.cta), self._latest(op, agent.time))
+            self.steps[op] = self._trip(op, self.ends[op][1])
         else:
             self.queue[op] = None
             self.at(agent.time, partial(self._serve, op, work))
@@ -221,22 +264,34 @@ class TimedEngine(Engine):
         return max(time, *(self.agents[op.cta.warps[index]].time for index in meeting.brought))
 
     def _serve(self, op: AsyncOperation, work: Service) -> None:
-        sm, self.serving = self._sm(op.cta), op
+        sm, self.serving, self.service = self._sm(op.cta), op, self.step
         if isinstance(work, Commit):
             sm.end_chain()
-            end = max([self.now, *(self.ends[each][1] for each in op.covers if each in self.ends)])
+            step = self._covered(op)
+            end = self.now if step is None else max(self.now, step.end)
         else:
             end = self._served_once(op, work, sm)
-        self.ends[op] = self.now, end
-        self.works[op] = work
-        self.at(end, partial(self._complete, op))
+            step = self._trip(op, end)
+        self.ends[op], self.works[op] = (self.now, end), work
+        if step is not None:
+            self.steps[op] = step
+        self.at(end, partial(self._complete, op), step)
+
+    def _covered(self, op: AsyncOperation) -> Step | None:
+        """Of what a commit is for, what is over last, if it is not yet."""
+        steps = [self.steps[each] for each in op.covers if each in self.steps]
+        return max((step for step in steps if step.end > self.now), key=lambda step: step.end, default=self.step)
+
+    def _trip(self, op: AsyncOperation, end: float) -> Step:
+        """What an operation takes after all parts have served it."""
+        return Step(cause_of(TRIP, op), end, self.service)
 
     def _served_once(self, op: AsyncOperation, work: Service, sm: Sm) -> float:
         """Of a multicast, each copy is an operation: the SM that asks for them serves one, and all arrive."""
         copy = self.now, op.warp, work
         if self._served is None or self._served[:3] != copy:
-            self._served = *copy, work.serve(self._sm(op.warp.cta), self.now)[1]
-        end = self._served[3]
+            self._served = *copy, work.serve(self._sm(op.warp.cta), self.now)[1], self.service
+        end, self.service = self._served[3:]
         return end if op.cta is op.warp.cta else work.arrive(sm, self.now, end)
 
     def _complete(self, op: AsyncOperation) -> None:
@@ -254,12 +309,15 @@ class TimedEngine(Engine):
         if agent.multiplies:
             self._stood[instruction, op.name] += over - agent.time
         self.tell.stood(warp, instruction.location, op.name, agent.time, over)
+        if over > agent.time:
+            agent.step = Step(cause_of(TRIP, op), over, agent.step) if reads else self.steps[op]
         agent.time = agent.since = over
         super().wait_for(op, warp, instruction, reads)
 
     def settle(self, op: AsyncOperation) -> None:
         for each in (*op.covers, op):
             self.ends.pop(each, None)
+            self.steps.pop(each, None)
         super().settle(op)
 
     # mbarriers
@@ -301,13 +359,23 @@ class TimedEngine(Engine):
             self._opens(meeting)
             return
         warps = [each if isinstance(each, Warp) else every[0].warps[each] for each in meeting.brought]
-        latest = max(self.agents[warp].time for warp in warps if warp in self.agents)
+        last = max((self.agents[warp] for warp in warps if warp in self.agents), key=lambda each: each.time)
+        latest = last.time
         if isinstance(agent.work, Allocate) and not isinstance(next(iter(meeting.brought)), Warp):
-            self.at(latest, partial(self._allocates, every[0], agent.work, meeting))
+            self.at(latest, partial(self._allocates, every[0], agent.work, meeting), last.step)
         else:
-            self.at(latest + self._meeting_cycles(agent.work, len(warps), len(every)), partial(self._opens, meeting))
+            over = latest + self._meeting_cycles(agent.work, len(warps), len(every))
+            self.at(over, partial(self._opens, meeting), self._met(last, agent.work, over))
+
+    def _met(self, last: TimedAgent, work: Work | None, over: float) -> Step:
+        """Who came last has led to it."""
+        if work is None or over <= last.time:
+            return last.step
+        return Step(cause_of(EXECUTES, work.instruction), over, last.step)
 
     def _meeting_cycles(self, work: Work | None, warps: int, ctas: int) -> float:
+        if work is not None and work.free:
+            return 0.0
         if work is not None and work.instruction.name == "cluster.sync":
             return self.figures.cluster_sync_cycles if ctas > 1 else self._sync_cycles(warps)
         if isinstance(work, Service):  # the warps of a warpgroup, which start one together
@@ -320,7 +388,8 @@ class TimedEngine(Engine):
     def _allocates(self, cta: Cta, work: Allocate, meeting: Rendezvous) -> None:
         def granted(again: bool) -> None:
             took = self.figures.alloc_again_cycles if again else self.figures.alloc_cycles
-            self.at(self.now + took, partial(self._opens, meeting))
+            over = self.now + took
+            self.at(over, partial(self._opens, meeting), Step(cause_of(EXECUTES, work.instruction), over, self.step))
 
         self._sm(cta).lock.request(cta, work.columns, granted)
 

@@ -19,12 +19,13 @@ MMA_ROW_BYTES = 32
 @dataclass(frozen=True)
 class Work:
     """An instruction that keeps its warp for so many cycles, and nobody else. multiplies: it issues products, of the
-    tensor core. gives_back: tensor memory, or the right to it."""
+    tensor core. gives_back: tensor memory, or the right to it. free: it is taken to cost nothing."""
 
     instruction: Instruction
     cycles: float = 0.0
     multiplies: ClassVar[bool] = False
     gives_back: ClassVar[bool] = False
+    free: ClassVar[bool] = False
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         """Until when it keeps a warp that comes to it at this time, ahead of the cycle that all have come to."""
@@ -147,7 +148,7 @@ class MoveLines(Work):
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         if self.returns:
             return sm.load_lines(now, time + self.cycles, self.count_bytes)
-        return sm.store_lines(time + self.cycles, self.count_bytes)
+        return sm.store_lines(now, time + self.cycles, self.count_bytes)
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,32 @@ class Relinquish(Work):
     """tcgen05.relinquish_alloc_permit."""
 
     gives_back: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Freed(Work):
+    """What would cost nothing."""
+
+    free: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class FreedService(Service):
+    """An operation that would be over at once."""
+
+    free: ClassVar[bool] = True
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        return time, time
+
+
+def freed(work: Work) -> Work:
+    """The same instruction, if it cost nothing; what multiplies, and what has to do with tensor memory, is as it is."""
+    if work.multiplies or work.gives_back or isinstance(work, (Allocate, Commit)):
+        return work
+    if isinstance(work, Service):
+        return FreedService(work.instruction, skips=work.skips, at_once=work.at_once)
+    return Freed(work.instruction)
 
 
 def work_of(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:

@@ -70,12 +70,13 @@ nav output{{color:var(--faint)}}nav b{{margin-left:auto}}
 button,select{{font:inherit;color:var(--text);background:var(--page);border:1px solid var(--rule);border-radius:6px;
 padding:4px 9px;min-height:30px;max-width:100%}}
 section{{max-height:34vh;overflow:auto;background:var(--band)}}
-table{{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}}
+table{{border-collapse:separate;border-spacing:0;width:100%;font-variant-numeric:tabular-nums}}
 th,td{{text-align:left;padding:3px 14px;border-top:1px solid var(--rule);vertical-align:top}}
-th{{position:sticky;top:0;background:var(--band);color:var(--faint);font-weight:normal}}
+th{{position:sticky;top:0;background:var(--band);color:var(--faint);font-weight:normal;white-space:nowrap}}
 td:first-child,th:first-child{{white-space:nowrap}}tr.now td{{background:var(--page);font-weight:600}}
 td small{{margin-left:.6em;white-space:nowrap;color:var(--faint);font-weight:normal}}tr{{scroll-margin-top:28px}}
-@media(max-width:640px){{th,td{{padding:3px 5px}}td small{{display:block;margin:0}}section{{max-height:38vh}}
+@media(max-width:640px){{th,td{{padding:3px 5px}}th{{white-space:normal}}tr{{scroll-margin-top:46px}}
+td small{{display:block;margin:0}}section{{max-height:38vh}}
 body{{font-size:12px}}td:first-child{{white-space:normal;overflow-wrap:anywhere;min-width:60px}}
 header p+p{{display:flex;flex-wrap:wrap}}.keys{{display:none}}}}
 </style></head><body>

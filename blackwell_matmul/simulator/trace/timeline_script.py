@@ -48,8 +48,10 @@ function drawBand(number, y) {
 
 function text(words, at, y, room, colour) {
   pen.fillStyle = colour;
-  while (words.length > 1 && pen.measureText(words).width > room) words = words.slice(0, -2) + "…";
-  if (words.length > 2) pen.fillText(words, at, y + ROW / 2 + 1);
+  const index = words.endsWith("]") ? words.slice(words.lastIndexOf("[")) : "";
+  let head = words.slice(0, words.length - index.length), cut = "";
+  while (head && pen.measureText(head + cut + index).width > room) [head, cut] = [head.slice(0, -1), "…"];
+  if (head.length > 1) pen.fillText(head + cut + index, at, y + ROW / 2 + 1);
 }
 
 function drawAxis(lines) {
@@ -61,7 +63,8 @@ function drawAxis(lines) {
     pen.fillStyle = ink.rule;
     pen.fillRect(x(at), AXIS - 6, 1, lines ? canvas.clientHeight : 6);
     pen.fillStyle = ink.faint;
-    if (!lines) pen.fillText(fmt(at), x(at) + 4, AXIS / 2);
+    const fits = x(at) + 4 + pen.measureText(fmt(at)).width <= canvas.clientWidth;
+    if (!lines && fits) pen.fillText(fmt(at), x(at) + 4, AXIS / 2);
   }
   if (!lines) text("cycles", NAMES, 2, LEFT, ink.faint);
 }
@@ -228,7 +231,7 @@ function panel() {
     cell(row, some(b[BYTES]));
     cell(row, who.length ? warps : "", lines.join(", "));
     cell(row, delta(own[at - 1], b), `cycle ${fmt(b[CYCLE])}`);
-    if (b[CYCLE] === moment) row.classList.add("now");
+    if (at > 0 && b[CYCLE] === moment) row.classList.add("now");
     return row;
   }));
   (document.querySelector("tr.chosen") || document.querySelector("tr.now"))?.scrollIntoView({block: "nearest"});

@@ -86,6 +86,14 @@ def test_warps_that_wait_for_what_they_load_do_not_keep_others_out():
     assert sm.load_lines(0, 0, 4096) == pytest.approx(4 * 256 + trip)
 
 
+def test_a_warp_that_stores_ahead_of_the_others_leaves_them_the_way_until_then():
+    sm = new_sm()
+    ends = [sm.store_lines(0, 1_000 * turn, 512) for turn in range(8)]
+    assert ends == [1_000 * turn + 32 for turn in range(8)]
+    assert sm.store_lines(0, 0, 512) == 9 * 32
+    assert sm.lines.busy == 9 * 32
+
+
 def test_an_sm_of_a_hopper_gets_no_more_than_its_port_lets_through():
     alone = Sm(Conditions(figures_of("H200"), ghz=1.5, latency_ns=500, bytes_per_ns=11100), 0)
     every = [alone.load(0, 128, 16384) for _ in range(8)]

@@ -1,0 +1,205 @@
+"""Kernels of the same design as those of another published ladder (`public_ladder.py`), written anew in tilus."""
+
+import tilus
+from tilus import bfloat16, float32, int32, uint32, void_p
+from tilus.utils import cdiv
+
+from blackwell_matmul.kernels.ring import Ring
+
+STRIP = 8
+"""Columns of C that a thread loads from tensor memory and stores at once: 16 bytes."""
+
+
+class Serial(tilus.Script):
+    """Each k-tile is loaded, waited for, multiplied and waited for; with two stages the next one is on its way."""
+
+    def __init__(self, block_n: int = 256, block_k: int = 256, stages: int = 1):
+        super().__init__()
+        self.block_n, self.block_k, self.stages = block_n, block_k, stages
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        self.attrs.blocks = cdiv(m, 128) * cdiv(n, self.block_n)
+        self.attrs.warps = 4
+        columns = cdiv(n, self.block_n)
+        offset_m: int32 = self.blockIdx.x // columns * 128
+        offset_n: int32 = self.blockIdx.x % columns * self.block_n
+        g_a = self.global_view(a_ptr, dtype=bfloat16, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=bfloat16, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=bfloat16, shape=[m, n])
+        s_a = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 128, self.block_k])
+        s_b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, self.block_n, self.block_k])
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[128, self.block_n])
+        full = self.mbarrier.alloc(counts=[1 for _ in range(self.stages)])
+        done = self.mbarrier.alloc(counts=1)
+        self.sync()
+        tile_bytes = (128 + self.block_n) * self.block_k * 2
+        ahead = self.stages - 1
+        with self.single_warp(0):
+            for i in range(ahead):
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(full[i], transaction_bytes=tile_bytes)
+                first_k = i * self.block_k
+                self.tma.global_to_shared(src=g_a, dst=s_a[i], offsets=[offset_m, first_k], mbarrier=full[i])
+                self.tma.global_to_shared(src=g_b, dst=s_b[i], offsets=[offset_n, first_k], mbarrier=full[i])
+        stage: int32 = 0
+        full_phase: uint32 = 0
+        done_phase: uint32 = 0
+        for offset_k in range(0, k, self.block_k):
+            next_k: int32 = offset_k + ahead * self.block_k
+            if next_k < k:
+                with self.single_warp(0):
+                    into: int32 = (stage + ahead) % self.stages
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(full[into], transaction_bytes=tile_bytes)
+                    self.tma.global_to_shared(src=g_a, dst=s_a[into], offsets=[offset_m, next_k], mbarrier=full[into])
+                    self.tma.global_to_shared(src=g_b, dst=s_b[into], offsets=[offset_n, next_k], mbarrier=full[into])
+            self.mbarrier.wait(full[stage], phase=full_phase)
+            with self.single_warp(0):
+                self.tcgen05.mma(s_a[stage], s_b[stage].transpose(), t_acc, enable_input_d=offset_k != 0)
+                self.tcgen05.commit(mbarrier=done)
+            self.mbarrier.wait(done, phase=done_phase)
+            self.sync()  # the published kernel has none: a warp two phases behind would wait for the wrong parity
+            done_phase ^= 1
+            stage = (stage + 1) % self.stages
+            full_phase ^= stage == 0
+        for strip_n in range(0, self.block_n, STRIP):
+            r_strip = self.tcgen05.load(self.tcgen05.slice(t_acc, [0, strip_n], [0, 1], [128, STRIP]))
+            self.tcgen05.wait_load()
+            self.store_global(g_c, r_strip.to(bfloat16), offsets=[offset_m, offset_n + strip_n])
+        self.sync()
+        self.tcgen05.dealloc(t_acc)
+
+
+class Specialised(tilus.Script):
+    """A warp loads and another one multiplies, round a ring of stages."""
+
+    def __init__(self, block_n: int = 128, block_k: int = 64, stages: int = 7):
+        super().__init__()
+        self.block_n, self.block_k, self.stages = block_n, block_k, stages
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        self.attrs.blocks = cdiv(m, 128) * cdiv(n, self.block_n)
+        self.attrs.warps = 4
+        columns = cdiv(n, self.block_n)
+        offset_m: int32 = self.blockIdx.x // columns * 128
+        offset_n: int32 = self.blockIdx.x % columns * self.block_n
+        g_a = self.global_view(a_ptr, dtype=bfloat16, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=bfloat16, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=bfloat16, shape=[m, n])
+        s_a = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 128, self.block_k])
+        s_b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, self.block_n, self.block_k])
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[128, self.block_n])
+        ring = Ring(self.stages)
+        complete = self.mbarrier.alloc(counts=1)
+        self.sync()
+        with self.single_warp(0):
+            for offset_k in range(0, k, self.block_k):
+                ring.wait_empty()
+                with self.single_thread():
+                    self.mbarrier.arrive_and_expect_tx(
+                        ring.full(), transaction_bytes=(128 + self.block_n) * self.block_k * 2
+                    )
+                stage = ring.stage
+                self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=ring.full())
+                self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=ring.full())
+                ring.advance()
+        with self.single_warp(1):
+            for offset_k in range(0, k, self.block_k):
+                ring.wait_full()
+                stage = ring.stage
+                self.tcgen05.mma(s_a[stage], s_b[stage].transpose(), t_acc, enable_input_d=offset_k != 0)
+                self.tcgen05.commit(mbarrier=ring.empty())
+                ring.advance()
+            self.tcgen05.commit(mbarrier=complete)
+        self.sync()
+        self.mbarrier.wait(complete, phase=0)
+        for strip_n in range(0, self.block_n, STRIP):
+            r_strip = self.tcgen05.load(self.tcgen05.slice(t_acc, [0, strip_n], [0, 1], [128, STRIP]))
+            self.tcgen05.wait_load()
+            self.store_global(g_c, r_strip.to(bfloat16), offsets=[offset_m, offset_n + strip_n])
+        self.sync()
+        self.tcgen05.dealloc(t_acc)
+
+
+class Pairs(tilus.Script):
+    """Two CTAs compute a tile of 256 rows together. ctas: 0, or how many stay and go through the tiles, with a second
+    accumulator and four more warps that store."""
+
+    def __init__(self, block_n: int = 256, block_k: int = 64, stages: int = 7, ctas: int = 0):
+        super().__init__()
+        self.block_n, self.block_k, self.stages, self.ctas = block_n, block_k, stages, ctas
+        self.half_n = block_n // 2
+        self.accumulators = 2 if ctas else 1
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        tiles: int32 = cdiv(m, 256) * cdiv(n, self.block_n)
+        self.attrs.blocks = self.ctas if self.ctas else 2 * cdiv(m, 256) * cdiv(n, self.block_n)
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 6
+        rank = self.cluster.blockRank
+        columns = cdiv(n, self.block_n)
+        g_a = self.global_view(a_ptr, dtype=bfloat16, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=bfloat16, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=bfloat16, shape=[m, n])
+        s_a = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 128, self.block_k])
+        s_b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, self.half_n, self.block_k])
+        ring = Ring(self.stages)
+        sums = Ring(self.accumulators, empties=2 * 128, scope="cluster")
+        self.cluster.sync()
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[self.accumulators, 128, self.block_n], cta_group=2)
+        self.sync()
+        first: int32 = self.blockIdx.x // 2
+        step: int32 = self.gridDim.x // 2
+        with self.single_warp(4):
+            for tile in range(first, tiles, step):
+                offset_m: int32 = tile // columns * 256 + rank * 128
+                offset_n: int32 = tile % columns * self.block_n + rank * self.half_n
+                for offset_k in range(0, k, self.block_k):
+                    ring.wait_empty()
+                    full = ring.full()
+                    if rank == 0:
+                        with self.single_thread():
+                            self.mbarrier.arrive_and_expect_tx(
+                                full, transaction_bytes=(256 + self.block_n) * self.block_k * 2
+                            )
+                    else:
+                        full = self.cluster.map_shared_addr(full, target_rank=0)
+                    stage = ring.stage
+                    self.tma.global_to_shared(
+                        src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full, cta_group=2
+                    )
+                    self.tma.global_to_shared(
+                        src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full, cta_group=2
+                    )
+                    ring.advance()
+        with self.single_warp(5):
+            if rank == 0:
+                for _ in range(first, tiles, step):
+                    sums.wait_empty()
+                    for offset_k in range(0, k, self.block_k):
+                        ring.wait_full()
+                        stage = ring.stage
+                        self.tcgen05.mma(
+                            s_a[stage], s_b[stage].transpose(), t_acc[sums.stage], enable_input_d=offset_k != 0,
+                            cta_group=2,
+                        )  # fmt: skip
+                        self.tcgen05.commit(mbarrier=ring.empty(), cta_group=2, multicast_mask=0b11)
+                        ring.advance()
+                    self.tcgen05.commit(mbarrier=sums.full(), cta_group=2, multicast_mask=0b11)
+                    sums.advance()
+        with self.warp_group(0, 4):
+            for tile in range(first, tiles, step):
+                offset_m: int32 = tile // columns * 256 + rank * 128
+                offset_n: int32 = tile % columns * self.block_n
+                sums.wait_full()
+                for strip_n in range(0, self.block_n, STRIP):
+                    t_strip = self.tcgen05.slice(t_acc[sums.stage], [0, strip_n], [0, 1], [128, STRIP])
+                    r_strip = self.tcgen05.load(t_strip)
+                    self.tcgen05.wait_load()
+                    self.store_global(g_c, r_strip.to(bfloat16), offsets=[offset_m, offset_n + strip_n])
+                self.mbarrier.arrive_and_expect_tx_remote(
+                    sums.empty(), transaction_bytes=0, target_rank=0, sem="release", scope="cluster"
+                )
+                sums.advance()
+        self.cluster.sync()
+        self.tcgen05.dealloc(t_acc)

@@ -1,0 +1,93 @@
+"""A listener that follows the stages of shared memory: from the issue of a load to the end of the products that read
+it, and to the next load."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.listener import Listener
+from blackwell_matmul.simulator.machine.barrier import Mbarrier
+from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.memory import Box, Region, Storage, meet
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
+
+Place = tuple[Storage, Box]
+
+
+@dataclass
+class Stage:
+    """Cycles of its last lap. filled: issue of the load; full: its end; read: of the last product that reads it."""
+
+    filled: float
+    full: float = 0.0
+    read: float = 0.0
+
+
+class StageWatch(Listener):
+    """Of the first SM, of laps that are over. arriving: from the issue of a load till it is there; held: from then to
+    the end of the last product that reads it; idle: from then to the next load; each the sum of all laps. names: of the
+    mbarriers that loads tell, one for each stage."""
+
+    def __init__(self) -> None:
+        self.laps, self.arriving, self.held, self.idle = 0, 0.0, 0.0, 0.0
+        self.names: set[str] = set()
+        self.phases = self.bytes = 0
+        self._stages: dict[Place, Stage] = {}
+        self._read: dict[AsyncOperation, list[Stage]] = {}
+        self._loads: dict[AsyncOperation, Stage] = {}
+
+    @property
+    def stages(self) -> int:
+        return len(self.names)
+
+    @property
+    def stage_bytes(self) -> float:
+        return self.bytes / max(1, self.phases)
+
+    @property
+    def lap(self) -> tuple[float, float, float]:
+        """arriving, held and idle of one lap."""
+        laps = max(1, self.laps)
+        return self.arriving / laps, self.held / laps, self.idle / laps
+
+    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        if op.cta.rank:
+            return
+        now, into = warp.cta.engine.time, regions.get("dst")
+        if op.barrier is not None and into is not None and "src" in regions:
+            self.names.add(op.barrier.name)
+            self._loads[op] = self._filled((into.storage, into.box), now)
+        elif "a" in regions:
+            places = [(each.storage, each.box) for each in regions.values()]
+            self._read[op] = [stage for place, stage in self._stages.items() if _reads(places, place)]
+
+    def _filled(self, place: Place, now: float) -> Stage:
+        last = self._stages.get(place)
+        if last is not None and last.read > last.full:
+            self.laps += 1
+            self.arriving += last.full - last.filled
+            self.held += last.read - last.full
+            self.idle += now - last.read
+        stage = self._stages[place] = Stage(now)
+        return stage
+
+    def completed(self, op: AsyncOperation, put_off: bool) -> None:
+        now = op.cta.engine.ended(op)
+        if op in self._loads:
+            self._loads.pop(op).full = now
+        for stage in self._read.pop(op, ()):
+            stage.read = now
+
+    def delivered(self, barrier: Mbarrier, count_bytes: int) -> None:
+        if barrier.name in self.names and not barrier.cta.rank:
+            self.bytes += count_bytes
+
+    def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
+        if barrier.name in self.names and not barrier.cta.rank:
+            self.phases += 1
+
+
+def _reads(places: list[Place], loaded: Place) -> bool:
+    return any(storage is loaded[0] and meet(box, loaded[1]) for storage, box in places)

@@ -1,0 +1,130 @@
+"""What `explain` says of kernels that do one thing badly, and what they take without it."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from blackwell_matmul import predict
+
+SCRIPTS = Path(__file__).parent / "explained_scripts.py"
+
+
+@cache
+def predicted(name, size, **schedule):
+    return predict(f"{SCRIPTS}:{name}", *size, gpu="H200" if name == "Hopper" else "B200", schedule=schedule or None)
+
+
+def told(prediction, pattern):
+    """The sentence that says so, and what it promises, of all cycles."""
+    sentences = [each for each in prediction.explanation if re.search(pattern, each)]
+    assert len(sentences) == 1, prediction.explanation
+    promised = re.search(r"(\d+)% fewer cycles", sentences[0])
+    return sentences[0], int(promised[1]) / 100
+
+
+def saved(before, after):
+    return 1 - after.cycles / before.cycles
+
+
+def schedule(**schedule):
+    return schedule
+
+
+WIDE, SMALL = (4096, 4096, 2048), (2048, 2048, 2048)
+DEEP = (2304, 2048, 8192)
+"""144 tiles of 128 x 256, whose operands the L2 of a B200 does not keep."""
+
+CASES = {
+    "the right to allocate": (
+        "Blackwell", WIDE, schedule(stages=2, keeps=True), schedule(stages=2), "relinquish_alloc_permit", 0.04,
+    ),
+    "room for one more CTA": (
+        "Blackwell", WIDE, schedule(stages=2, unused=70), schedule(stages=2), "1 CTA at once, by its shared", 0.04,
+    ),
+    "few stages": (
+        "Blackwell", DEEP, schedule(stages=3), schedule(stages=4), "3 stages cannot hide that.*has room for 4", 0.07,
+    ),
+    "a wait for each product": (
+        "Blackwell", DEEP, schedule(waits=True), schedule(), r"^tcgen05.mma .*: the end of each product is", 0.04,
+    ),
+    "small boxes": (
+        "Blackwell", DEEP, schedule(boxes=16), schedule(), r"^cp.async.bulk.tensor \(load\) .*: what one warp", 0.04,
+    ),
+    "short rows": (
+        "Blackwell", DEEP, schedule(block_k=16, stages=8), schedule(), "at the rate of TMA, which is busy", 0.1,
+    ),
+    "small tiles": (
+        "Blackwell", DEEP, schedule(block_n=32, stages=6), schedule(block_n=64, stages=6), "128 x 32 .* 2.5 t", 0.12,
+    ),
+    "small boxes on a Hopper": (
+        "Hopper", SMALL, schedule(block_n=128, boxes=16), schedule(block_n=128), "what one warp has to issue", 0.12,
+    ),
+    "short rows on a Hopper": (
+        "Hopper", SMALL, schedule(block_n=128, block_k=16, stages=8), schedule(block_n=128), "the rate of TMA", 0.12,
+    ),
+    "narrow tiles on a Hopper": (
+        "Hopper", SMALL, schedule(block_n=64), schedule(), "at the rate of the L2, which is busy", 0.06,
+    ),
+}  # fmt: skip
+"""A kernel, with and without what is bad; what is said of it; and how far the promise may be from what it takes."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_promised_is_saved_by_the_change(case):
+    name, size, bad, good, pattern, apart = CASES[case]
+    before, after = (predicted(name, size, **each) for each in (bad, good))
+    _, promised = told(before, pattern)
+    assert saved(before, after) == pytest.approx(promised, abs=apart)
+    assert not any(re.search(pattern, each) for each in after.explanation)
+
+
+def test_a_needless_fence_is_named_with_its_line():
+    bad, good = (predicted("Blackwell", DEEP, stages=2, fences=fences) for fences in (True, False))
+    sentence, promised = told(bad, "^fence.proxy.async")
+    line = next(
+        number for number, text in enumerate(SCRIPTS.read_text().splitlines(), 1) if "fence.proxy_async" in text
+    )
+    assert sentence.startswith(f"fence.proxy.async (explained_scripts.py:{line}): needed where threads have written")
+    assert saved(bad, good) == pytest.approx(promised, abs=0.02)
+
+
+def test_a_stage_that_is_given_back_late_is_told_apart_from_too_few():
+    late, in_time = (predicted("Blackwell", DEEP, stages=3, late=late) for late in (True, False))
+    sentence, _ = told(late, "stages cannot hide that")
+    share = int(re.search(r"given back late: for (\d+)% of each lap", sentence)[1]) / 100
+    assert saved(late, in_time) == pytest.approx(share, abs=0.08)
+    assert not any("given back late" in each for each in in_time.explanation)
+
+
+def test_an_epilogue_that_nothing_hides_is_worth_what_hiding_it_saves():
+    size = (8192, 8192, 1024)
+    sentence, promised = told(predicted("Blackwell", size), "^tcgen05.ld")
+    hidden = predict("v5", *size, schedule="block_m=128,block_n=256,block_k=64,stages=4,e_block_n=16")
+    assert "cp.async.bulk.tensor (store)" in sentence and "while the tensor core multiplies" in sentence
+    assert saved(predicted("Blackwell", size), hidden) == pytest.approx(promised, abs=0.08)
+
+
+def test_a_last_turn_with_little_to_do_is_told():
+    one_more, even = (predicted("Blackwell", (128 * ctas, 256, 2048)) for ctas in (149, 148))
+    sentence, promised = told(one_more, "turns of 148")
+    assert sentence.startswith("149 CTAs take 2 turns of 148, the last of which has 1:")
+    assert saved(one_more, even) == pytest.approx(promised, abs=0.05)
+    assert not any("turns of" in each for each in even.explanation)
+
+
+def test_few_ctas_are_told():
+    assert any(
+        each.startswith("8 CTAs run where 148 could") for each in predicted("Blackwell", (512, 512, 2048)).explanation
+    )
+
+
+def test_of_a_kernel_that_the_tensor_core_holds_nothing_is_promised():
+    assert predicted("Hopper", (2048, 2048, 16384)).explanation == ("the tensor core multiplies for 98% of the time.",)
+
+
+def test_the_operation_that_tells_a_barrier_is_that_of_this_one_of_an_array():
+    """V1 of tilus has both in one array; here each stage's is told by TMA, and a commit tells those beside them."""
+    (first, *_) = predicted("Blackwell", DEEP, stages=3).explanation
+    assert first.endswith("where it waits for full, which cp.async.bulk.tensor (load) tells.")

@@ -178,7 +178,7 @@ def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
 def _takes(name: str, problem: Problem, gpu: Gpu) -> bool:
     from blackwell_matmul.scheduling import rules, space
 
-    return any(not rules.why_not(schedule, problem, gpu) for schedule in space.projection(rung(name)))
+    return any(rules.can_run(schedule, problem, gpu) for schedule in space.projection(rung(name)))
 
 
 @functools.cache

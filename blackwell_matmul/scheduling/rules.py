@@ -326,6 +326,14 @@ def why_not(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
     return [missing] if missing else broken(RULES + STRICTER_RULES, schedule, problem, gpu)
 
 
+def can_run(schedule: Schedule, problem: Problem, gpu: Gpu) -> bool:
+    """Whether `why_not` has no reason; after the first one it looks for no other."""
+    if _missing(schedule):
+        return False
+    tile = tile_config(schedule, problem, gpu)
+    return all(rule(tile) is None for rule in RULES + STRICTER_RULES)
+
+
 def require(**arguments: tuple[object, type]) -> None:
     """Raise InputError for an argument that is not of its type."""
     for name, (value, wanted) in arguments.items():

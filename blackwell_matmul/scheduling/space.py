@@ -140,6 +140,8 @@ class _Found:
 
 @lru_cache(CHOICES_KEPT)
 def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | None:
+    if why_no_mma(MMA_SPECS[found.schedules[0].mma], gpu):
+        return None  # whichever it is
     able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in _kinds(found))
     by_preference = sorted(able, key=lambda schedule: preference(schedule, problem, gpu))
     return next((schedule for schedule in by_preference if not why_not(schedule, problem, gpu)), None)

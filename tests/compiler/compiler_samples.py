@@ -16,10 +16,12 @@ import pytest
 import torch
 from tilus.drivers import optimize_ir_module
 from tilus.hidet.backend.codegen import UpdatedCUDACodeGen
+from tilus.hidet.ir.func import Function
+from tilus.hidet.ir.stmt import SeqStmt
 
 from blackwell_matmul import kernels
 from blackwell_matmul.compiler import Bundle, cache, compile, source
-from blackwell_matmul.compiler.source import DeviceSource, device_source, lower
+from blackwell_matmul.compiler.source import KERNEL, DeviceSource, device_source, lower
 from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first, target
 from blackwell_matmul.frontend.bind import pointee
 from blackwell_matmul.kernels import rung
@@ -65,8 +67,24 @@ def source_of(program: Program) -> DeviceSource:
 @functools.cache
 def tilus_source(program: Program) -> str:
     """What tilus itself writes for a program, for the host and the device."""
+    return _written(program, program.lowered)
+
+
+def tilus_host_source(program: Program) -> str:
+    """The same with a kernel that does nothing, where how it is called follows from its attributes alone."""
+    functions = {name: _emptied(each) for name, each in program.lowered.functions.items()}
+    return _written(program, program.lowered.copy().reset_funcs(functions, program.lowered.global_vars))
+
+
+def _emptied(function: Function) -> Function:
+    if function.kind != KERNEL:
+        return function
+    return Function(function.name, function.params, SeqStmt([]), function.ret_type, function.kind, function.attrs)
+
+
+def _written(program: Program, module: Any) -> str:
     with target(program.target):
-        return str(UpdatedCUDACodeGen()(optimize_ir_module(program.lowered, Path())))
+        return str(UpdatedCUDACodeGen()(optimize_ir_module(module, Path())))
 
 
 def _filled(script: type, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from compiler_samples import (
     EVERY_RUNG,
+    RUNGS,
     lowered,
     rung_bundle,
     rung_program,
     sass,
     script_program,
     source_of,
+    tilus_host_source,
     tilus_source,
 )
 
@@ -36,9 +38,8 @@ COMPILER = shutil.which("g++") or shutil.which("c++")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler, such as g++")
 
 
-def host_code(program: Program) -> str:
-    """The functions for the host that tilus's own generator writes, for `fake_driver.h`."""
-    text = tilus_source(program)
+def host_code(text: str) -> str:
+    """The functions for the host in what tilus's own generator writes, for `fake_driver.h`."""
     functions = re.split(r"\n(?=static |DLL |TVM_FFI_DLL)", text)
     kept = [each for each in functions if each.startswith(("DLL ", "static __forceinline__ "))]
     (kernel,) = set(re.findall(r"(\w+)<<<", text))
@@ -46,10 +47,10 @@ def host_code(program: Program) -> str:
     return f'static const char *{kernel} = "{kernel}";\n' + launch.sub(rf"fake_launch({kernel}, \1)(", "\n".join(kept))
 
 
-def built(program: Program, folder: Path) -> Callable[..., list[str]]:
+def built(program: Program, folder: Path, written: Callable[[Program], str] = tilus_source) -> Callable[..., list[str]]:
     """tilus's host code as a function of the arguments, which gives the calls it makes."""
     source, library = folder / "host.cpp", folder / f"{program.name}.so"
-    source.write_text('#include "fake_driver.h"\n' + host_code(program))
+    source.write_text('#include "fake_driver.h"\n' + host_code(written(program)))
     options = ["-std=c++17", "-w", "-shared", "-fPIC", f"-I{HERE}", f"-I{nvrtc._cuda_headers()}"]
     subprocess.run([str(COMPILER), *options, str(source), "-o", str(library)], check=True)
     loaded = ctypes.CDLL(str(library))
@@ -109,7 +110,10 @@ def ordered(calls: list[str]) -> list[str]:
 
 
 def compare(program: Program, folder: Path, sizes: Sequence[int] = SIZES, **fixed: int) -> None:
-    plan, call = plan_of(program), built(program, folder)
+    compare_calls(plan_of(program), built(program, folder), sizes, **fixed)
+
+
+def compare_calls(plan: LaunchPlan, call: Callable[..., list[str]], sizes: Sequence[int] = SIZES, **fixed: int) -> None:
     for size in sizes:
         given = {"m": size, "batches": 3, **fixed}
         values = [given.get(each.name, 0x10000 * (place + 1)) for place, each in enumerate(plan.parameters)]
@@ -123,7 +127,14 @@ def compare(program: Program, folder: Path, sizes: Sequence[int] = SIZES, **fixe
 
 @pytest.mark.parametrize("name", EVERY_RUNG)
 def test_rungs(name: str, tmp_path: Path) -> None:
-    compare(rung_program(name), tmp_path)
+    compare_calls(rung_bundle(name).plan, built(rung_program(name), tmp_path, tilus_host_source))
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_host_code_is_the_same_around_an_empty_kernel(name: str) -> None:
+    """A division that tilus makes fast adds arguments (see below), which no rung's plan has."""
+    program = rung_program(name)
+    assert host_code(tilus_host_source(program)) == host_code(tilus_source(program))
 
 
 def test_workspaces(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import socket
 
 import pytest
@@ -20,6 +21,8 @@ ALSO = [
     f"overlap_work.{name}"
     for name in ("gradients_of_gathers", "gradients_of_scatters", "what_does_not_fit", "the_bench")
 ]
+IMPORTED = ("torch.distributed.fsdp", "torch.distributed.tensor.parallel", "overlap_work")
+"""Here once, and not again in each of the processes."""
 
 
 def free_port() -> int:
@@ -37,4 +40,6 @@ def free_port() -> int:
     ],
 )
 def test_products_in_a_group(world: int, names: list[str]) -> None:
+    for name in IMPORTED:
+        importlib.import_module(name)
     processes.start_processes(run, (world, free_port(), names), world, start_method="fork")

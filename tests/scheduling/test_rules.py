@@ -20,7 +20,7 @@ from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling.mma import tile_config
-from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, why_not
+from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, can_run, why_not
 from blackwell_matmul.scheduling.space import projection
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
@@ -219,6 +219,15 @@ def test_a_good_schedule_outside_of_the_space_has_none(name: str, change: dict[s
     assert why_not(schedule, ODD, gpu) == []
     program = generate(name, schedule, ODD, gpu.arch)
     assert program.dynamic_shared_bytes == tile_config(schedule, ODD, gpu).shared_bytes
+
+
+@pytest.mark.parametrize("name", RUNGS)
+def test_a_schedule_can_run_exactly_when_it_has_no_reason(name: str) -> None:
+    listed = projection(rung(name))
+    drawn = random.Random(name).sample(listed, min(100, len(listed)))
+    for gpu in (GPU_OF[name], GPUS["RTX 5090"]):
+        assert all(can_run(each, ODD, gpu) == (not why_not(each, ODD, gpu)) for each in drawn)
+    assert not can_run(Schedule(None, 128, 64), ODD, GPU_OF[name])
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=str)

@@ -141,9 +141,10 @@ def _supply(tile: TileConfig) -> Supply:
     figures = nearest_figures(tile.gpu)
     ghz = figures.clock_ghz * 1.0
     loaded_ghz = ghz - figures.clock_fall_ghz * USUAL_LOAD
-    at_work = min(tile.gpu.sm_count, tile.ctas)
+    ctas = tile.ctas
+    at_work = min(tile.gpu.sm_count, ctas)
     needed_ns = _from_memory(tile, figures) / _memory_rate(tile, figures) + _again(tile) / figures.l2_bytes_per_ns
-    products_ns = tile.k_tiles * _products(tile) * tile.ctas / tile.gpu.sm_count / loaded_ghz
+    products_ns = tile.k_tiles * _products(tile) * ctas / tile.gpu.sm_count / loaded_ghz
     weight = (tile.problem.m + tile.problem.n) * tile.problem.k * tile.problem.element_bytes
     latency = figures.l2_ns * 1.0
     if weight > figures.near_l2_bytes:
@@ -157,8 +158,9 @@ def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:
     """Bytes/ns: all that the memory gives, or as much as the CTAs can take. The last ones are done when those are that
     have a neighbour, and with few CTAs none has, in a cluster or not. Near both bounds it is less, as measured where
     tiles can be split."""
-    sharing = NEIGHBOURS if tile.ctas * NEIGHBOURS > tile.gpu.sm_count else 1
-    bounds = 1, 1 / (tile.ctas / sharing * NEIGHBOURS_PART)
+    ctas = tile.ctas
+    sharing = NEIGHBOURS if ctas * NEIGHBOURS > tile.gpu.sm_count else 1
+    bounds = 1, sharing / (ctas * NEIGHBOURS_PART)
     return figures.memory_bytes_per_ns / (_with_each_other(*bounds) if "split_k" in tile.features else max(bounds))
 
 
@@ -218,11 +220,11 @@ def _products(tile: TileConfig) -> float:
 
 def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:
     """Of each of the CTAs that share an SM."""
-    figures, rows = supply.figures, _loaded_rows(tile)
-    own = max(_products(tile) * supply.products, _shared(tile), _into_shared_memory(tile, figures))
+    figures, rows, products = supply.figures, _loaded_rows(tile), _products(tile)
+    own = max(products * supply.products, _shared(tile), _into_shared_memory(tile, figures))
     from_l2 = rows * (max(tile.row_bytes, ROW_BYTES) if "tma" in tile.features else tile.row_bytes) / supply.incoming
     from_memory = rows * tile.row_bytes / supply.from_memory
-    chained = max(together * own, _chain(tile, supply, _products(tile)))
+    chained = max(together * own, _chain(tile, supply, products))
     k_tile = _with_each_other(chained, together * from_l2, together * from_memory)
     one_way = figures.remote_cycles / 2 if tile.cluster_m > 1 else 0
     return k_tile + one_way / tile.stages + _zeros(tile)
@@ -237,7 +239,7 @@ def _zeros(tile: TileConfig) -> float:
 def _with_each_other(*bounds: float) -> float:
     """The longest, and more where others are nearly as long: what is late for one keeps the next waiting."""
     most = max(bounds)
-    return most * sum((bound / most) ** NORM for bound in bounds) ** (1 / NORM)
+    return most * sum([(bound / most) ** NORM for bound in bounds]) ** (1 / NORM)
 
 
 def _shared(tile: TileConfig) -> float:

@@ -135,7 +135,7 @@ def test_what_is_read_as_it_is_is_not_copied(monkeypatch, unplanned):
     monkeypatch.setattr(
         launching,
         "_kernel",
-        lambda name, form: lambda m, n, k, a, b, c, *rest: seen.append((a.data_ptr(), b.data_ptr())),
+        lambda name, form, pin: lambda m, n, k, a, b, c, *rest: seen.append((a.data_ptr(), b.data_ptr())),
     )
     matmul(a, w.T, simulate=True)
     qkv, rows = matrix(40, 192), matrix(64, 72)
@@ -202,7 +202,7 @@ def test_only_the_gradient_that_is_needed_is_computed(monkeypatch, unplanned):
     a, b = matrix(24, 32), matrix(32, 16, seed=1).requires_grad_()
     product, kernels = matmul(a, b, simulate=True), []
     original = launching._kernel
-    monkeypatch.setattr(launching, "_kernel", lambda name, form: kernels.append(name) or original(name, form))
+    monkeypatch.setattr(launching, "_kernel", lambda name, *more: kernels.append(name) or original(name, *more))
     product.sum().backward()
     assert a.grad is None and b.grad is not None and len(kernels) == 1
 

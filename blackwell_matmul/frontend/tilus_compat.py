@@ -264,9 +264,10 @@ def wgmma_descriptors() -> Iterator[None]:
     """Say where an operand of wgmma begins once, and add its k-steps to that.
 
     tilus encodes each descriptor anew: for every wgmma the compiler adds, shifts and masks both addresses, one after
-    the other, and with tiles of few columns that takes longer than the wgmma. Addresses in shared memory have 18 bits,
-    of which the descriptor leaves out the last four (PTX ISA, "Matrix Descriptor Format"): nothing is left to mask, and
-    no step carries. On an H200 256x2112x7168 took 24.3 us in tiles of 64x64, and 22.5 with this. Removable when
+    the other, and with tiles of few columns that takes longer than the wgmma. Shared memory has 18 bits of address, of
+    which the descriptor leaves out the last four (PTX ISA, "Matrix Descriptor Format"): no step carries. Where the
+    operand begins has to be masked all the same, as above these bits an address has the rank of its CTA in the cluster.
+    On an H200 256x2112x7168 took 24.3 us in tiles of 64x64, and 22.5 with this. Removable when
     `SharedMatrixDescriptor.encoded` adds to what is encoded.
     """
     descriptor: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma").SharedMatrixDescriptor
@@ -284,7 +285,7 @@ def _descriptor_of_step(self: Any) -> Any:
 
     base, step_bytes = _base_and_offset(self.addr)
     fixed = (self.lbo >> 4) << 16 | (self.sbo >> 4) << 32 | self.base_offset << 49 | self.swizzle_mode << 62
-    return uint64(fixed) | uint64(uint32(base >> 4) + uint32(step_bytes >> 4))
+    return uint64(fixed) | uint64((uint32(base >> 4) & uint32(0x3FFF)) + uint32(step_bytes >> 4))
 
 
 def _base_and_offset(address: Any) -> tuple[Any, int]:

@@ -173,9 +173,9 @@ def test_the_steps_of_a_descriptor_of_wgmma_are_additions() -> None:
     with wgmma_descriptors():
         encoded = step.encoded()
     assert not collect(encoded, Call)
-    for first in (0, 2**18 - 1024):
-        value = eval(str(encoded), {"uint64": int, "uint32": int, "cast": lambda _, value: value, "address": first})
-        assert SharedMatrixDescriptor.decode(value) == replace(step, addr=first + 96)
+    for first, rank in ((0, 0), (2**18 - 1024, 0), (1024, 1)):  # a cluster's second CTA is 2**24 bytes above the first
+        names = {"uint64": int, "uint32": int, "cast": lambda _, value: value, "address": first + (rank << 24)}
+        assert SharedMatrixDescriptor.decode(eval(str(encoded), names)) == replace(step, addr=first + 96)
 
 
 def test_of_a_new_wgmma_what_is_called_is_made() -> None:

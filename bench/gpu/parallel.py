@@ -181,17 +181,14 @@ def main(
     out: Annotated[Path, typer.Option(help="The JSON file to write")],
     size: Annotated[int, typer.Option()] = 8192,
     simulate: Annotated[bool, typer.Option(help="On a CPU, without times")] = False,
-    carveout: Annotated[int, typer.Option(help="SMs that products leave to NCCL's kernels")] = 0,
 ) -> None:
     """Compare, time, and write, on rank 0."""
     local = int(os.environ["LOCAL_RANK"])
     device = torch.device("cpu") if simulate else torch.device("cuda", local)
     if not simulate:
         torch.cuda.set_device(device)
-    torch._C._set_sm_carveout_experimental(carveout or None)
     dist.init_process_group("gloo" if simulate else "nccl", timeout=LIMIT)
     world, what = dist.get_world_size(), f"--size {size}" + (" --simulate" if simulate else "")
-    what += f" --carveout {carveout}" if carveout else ""
     rows: list[dict[str, Any]] = []
     record = {
         "command": f"torchrun --nproc-per-node {world} bench/gpu/parallel.py {what} --out {out}",

@@ -20,7 +20,7 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.group_calls import why_no_rows
 from blackwell_matmul.ops.direct import is_plain, wants_gradient
-from blackwell_matmul.ops.launching import Copy, Launches, SmPin, carveout, gpu_of, kind_of, sm_pin
+from blackwell_matmul.ops.launching import Copy, Launches, gpu_of, kind_of
 from blackwell_matmul.ops.library import setup_context
 from blackwell_matmul.ops.operand_checks import (
     check_columns,
@@ -101,7 +101,7 @@ def _check_ends(offs: Tensor, rows: int) -> None:
 
 def run(x: Tensor, w: Tensor, offs: Tensor, simulate: bool = False) -> Tensor:
     """Without gradients. What was checked and planned for a call is found again by all that it depends on."""
-    key = (*kind_of(x), *kind_of(w), *kind_of(offs), simulate, carveout())
+    key = (*kind_of(x), *kind_of(w), *kind_of(offs), simulate)
     known = _plans.get(key)
     if known is None:
         known = _planned(x, w, offs, simulate)
@@ -150,7 +150,7 @@ def _planned(x: Tensor, w: Tensor, offs: Tensor, simulate: bool) -> GroupedPlan 
 
 
 def _product(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) -> GroupedPlan:
-    launches = Launches(_kernel(gpu, "grouped", "GroupedMatmul", sm_pin(gpu)), x.get_device())
+    launches = Launches(_kernel(gpu, "grouped", "GroupedMatmul"), x.get_device())
     copies = (k_major if why_no_rows(x) else None), (_turned if why_unreadable(w.mT) else None)
     m, n = shape
     return GroupedPlan(launches, (m, n, x.shape[1], offs.shape[0]), *copies, shape, turns=False)
@@ -158,7 +158,7 @@ def _product(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gp
 
 def _sums(x: Tensor, w: Tensor, offs: Tensor, shape: tuple[int, ...], gpu: Gpu) -> GroupedPlan:
     """Of x[k, m], w[m, n]. Where rows of C are no multiples of 16 bytes they are written further apart, and copied."""
-    launches = Launches(_kernel(gpu, "group_sums", "GroupSums", sm_pin(gpu)), x.get_device())
+    launches = Launches(_kernel(gpu, "group_sums", "GroupSums"), x.get_device())
     copies = (_turned if why_no_rows(x.mT) else None), (k_major if why_no_rows(w) else None)
     groups, k, n = shape
     written = (groups, k, padded(n, x.element_size()))
@@ -171,7 +171,7 @@ def _turned(x: Tensor) -> Tensor:
 
 
 @functools.cache
-def _kernel(gpu: Gpu, file: str, name: str, pin: SmPin) -> Any:
+def _kernel(gpu: Gpu, file: str, name: str) -> Any:
     """One kernel object of each: it keeps what it compiled and packed."""
     if gpu.arch not in FAMILIES:
         raise UnsupportedError(
@@ -180,7 +180,7 @@ def _kernel(gpu: Gpu, file: str, name: str, pin: SmPin) -> Any:
         )
     family = FAMILIES[gpu.arch]
     module = importlib.import_module(f"blackwell_matmul.kernels.{family.lower()}.{file}")
-    return getattr(module, family + name)(**dict(pin))
+    return getattr(module, family + name)()
 
 
 # --- what torch is told

@@ -134,7 +134,7 @@ def planned(
     if alone and not batch and out == a.dtype and (name is None or (is_plain(left) and is_plain(right))):
         plain_a, plain_b = (None if is_plain(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
-        launches = Launches(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN, sm_pin(gpu)), a.get_device())
+        launches = Launches(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN), a.get_device())
         return ProductPlan(launches, (m, n, k), plain_a, plain_b, shape, n, out)
     if name is None:
         raise UnsupportedError(
@@ -143,7 +143,7 @@ def planned(
         )
     copy_a, copy_b = copying(left, right), copying(right, left)
     sizes = (m, n, k, batch[0] if batch else 1)
-    launches, columns = Launches(_kernel(name, form, sm_pin(gpu)), a.get_device()), shape[-1]
+    launches, columns = Launches(_kernel(name, form), a.get_device()), shape[-1]
     whole = (*shape[:-1], padded(columns, out.itemsize))
     return ProductPlan(launches, sizes, copy_a, copy_b, whole, columns, out)
 
@@ -188,21 +188,9 @@ def _of_forms(gpu: Gpu) -> str | None:
 
 
 @functools.cache
-def _kernel(name: str, form: Form, pin: SmPin) -> Any:
+def _kernel(name: str, form: Form) -> Any:
     """One kernel object for each rung and epilogue: it keeps what it compiled and packed."""
-    pins = dict(pin) if "persistent" in rung(name).features else {}
-    return rung(name)(**pins) if form == PLAIN else rung(name)(form=form, **pins)
-
-
-SmPin = tuple[tuple[str, int], ...]
-carveout: Callable[[], int | None] = torch._C._get_sm_carveout_experimental
-"""SMs that torch's products leave to others, such as NCCL's kernels; ours do, too."""
-
-
-def sm_pin(gpu: Gpu) -> SmPin:
-    """What a persistent kernel is pinned to, where it must leave SMs alone."""
-    left = carveout()
-    return (("sm_count", max(1, gpu.sm_count - left)),) if left else ()
+    return rung(name)() if form == PLAIN else rung(name)(form=form)
 
 
 def _ladder(gpu: Gpu) -> tuple[str, ...]:

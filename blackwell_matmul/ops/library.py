@@ -9,7 +9,7 @@ from torch import Tensor
 
 from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.ops.gradients import gradients
-from blackwell_matmul.ops.launching import ProductPlan, Tensors, carveout, gpu_of, kind_of, planned
+from blackwell_matmul.ops.launching import ProductPlan, Tensors, gpu_of, kind_of, planned
 from blackwell_matmul.ops.operand_checks import check_extras, check_operands, check_out, known
 from blackwell_matmul.runtime.recent import Recent
 
@@ -58,7 +58,7 @@ def run(
     """Without gradients. What was checked and planned for a call is found again by all that it depends on. into: where
     C goes, if a kernel can write there; else it is in new memory."""
     how = (activation, alpha, beta, out_dtype, simulate)
-    key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], *how, carveout())
+    key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], *how)
     known = _plans.get(key)
     if known is None:
         known = _planned(a, b, tensors, *how)

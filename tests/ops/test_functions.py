@@ -55,25 +55,6 @@ def test_every_shape_gives_the_product(m, n, k):
     assert_product(matmul(a, b, simulate=True), a, b)
 
 
-@pytest.fixture
-def carved_out():
-    torch._C._set_sm_carveout_experimental(100)
-    yield 100
-    torch._C._set_sm_carveout_experimental(None)
-
-
-def test_sms_that_torch_carves_out_are_left_to_others(carved_out):
-    """By persistent kernels, as an H200 has them; where CTAs take what is left to compute (CLC) nothing has to be."""
-    a, b = matrix(300, 64), matrix(64, 512, seed=1)
-    assert_product(matmul(a, b, simulate=True), a, b)
-    plan = launching.planned(a, b, launching.ALONE, gpus.GPUS["H200"], a.dtype, "none", 1.0, 1.0)
-    assert plan.launches._kernel.pins == {"sm_count": 132 - carved_out}
-    torch._C._set_sm_carveout_experimental(None)
-    plan = launching.planned(a, b, launching.ALONE, gpus.GPUS["H200"], a.dtype, "none", 1.0, 1.0)
-    assert not plan.launches._kernel.pins
-    assert_product(matmul(a, b, simulate=True), a, b)
-
-
 @pytest.mark.parametrize("m, n, k", [(0, 4, 4), (4, 0, 4), (4, 4, 0)])
 def test_empty_matrices_give_zeros(m, n, k):
     c = matmul(matrix(m, k), matrix(k, n), simulate=True)
@@ -135,7 +116,7 @@ def test_what_is_read_as_it_is_is_not_copied(monkeypatch, unplanned):
     monkeypatch.setattr(
         launching,
         "_kernel",
-        lambda name, form, pin: lambda m, n, k, a, b, c, *rest: seen.append((a.data_ptr(), b.data_ptr())),
+        lambda name, form: lambda m, n, k, a, b, c, *rest: seen.append((a.data_ptr(), b.data_ptr())),
     )
     matmul(a, w.T, simulate=True)
     qkv, rows = matrix(40, 192), matrix(64, 72)
@@ -202,7 +183,7 @@ def test_only_the_gradient_that_is_needed_is_computed(monkeypatch, unplanned):
     a, b = matrix(24, 32), matrix(32, 16, seed=1).requires_grad_()
     product, kernels = matmul(a, b, simulate=True), []
     original = launching._kernel
-    monkeypatch.setattr(launching, "_kernel", lambda name, *more: kernels.append(name) or original(name, *more))
+    monkeypatch.setattr(launching, "_kernel", lambda name, form: kernels.append(name) or original(name, form))
     product.sum().backward()
     assert a.grad is None and b.grad is not None and len(kernels) == 1
 

@@ -47,7 +47,7 @@ def test_both_views_wait_in_one_place(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "pins", "lone"), [("h5", {}, True), ("h6", {"cluster_m": 1}, True), ("h6", {"cluster_m": 2}, False)]
+    ("name", "pins", "lone"), [("h5", {}, True), ("h6", {"cluster_m": 1}, False), ("h6", {"cluster_m": 2}, False)]
 )
 def test_a_program_says_whether_a_cta_is_alone(name: str, pins: dict[str, int], lone: bool) -> None:
     assert program(name, **pins).lone_cta is lone

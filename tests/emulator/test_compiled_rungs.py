@@ -48,6 +48,20 @@ def test_a_rung_computes_what_the_simulator_computes(name: str) -> None:
     assert took.kernel == bundle.plan.kernel and took.target == bundle.target and took.instructions > 1000
 
 
+@pytest.mark.parametrize("turned", ["a", "b"])
+def test_an_operand_that_is_contiguous_along_its_rows_in_a_cluster(turned: str) -> None:
+    """A descriptor tells how far the spans of a tile are apart; an address has the rank of its CTA just there."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randint(-3, 4, (rows, 64), generator=generator).half() for rows in (256, 128))
+    a, b = (x.T.contiguous().T if name == turned else x for name, x in (("a", a), ("b", b)))
+    c = torch.full((256, 128), float("nan"), dtype=torch.float16)
+    schedule = "block_m=128,block_n=128,consumers=2,cluster_m=1,split_k=1"
+    bundle = compile("h8", 256, 128, 64, a, b, c, schedule=schedule)
+    assert "__cluster_dims__(2, 1, 1)" in bundle.source
+    emulate(bundle, 256, a, b, c)
+    assert torch.equal(c, product(a, b))
+
+
 def test_m_is_free_and_nothing_of_no_rows_runs() -> None:
     a, b, c = operands()
     bundle = compile(rung("v2"), M, N, K, a, b, c)

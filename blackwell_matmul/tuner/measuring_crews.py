@@ -13,7 +13,7 @@ from blackwell_matmul.harness.bench.workers import Workers
 
 
 @dataclass(frozen=True)
-class Crew:
+class MeasuringCrew:
     """timer: its process is kept from one session to the next. checkers: as many check at once."""
 
     gpu: MeasuringGpu
@@ -24,12 +24,12 @@ class Crew:
     def everyone(self) -> tuple[Workers, ...]:
         return self.timer, *self.checkers
 
-    def one_by_one(self) -> Crew:
+    def one_by_one(self) -> MeasuringCrew:
         return replace(self, checkers=self.checkers[:1])
 
 
 @contextmanager
-def measuring_crews(gpus: Sequence[MeasuringGpu], checkers: int, limit_s: float) -> Generator[list[Crew]]:
+def measuring_crews(gpus: Sequence[MeasuringGpu], checkers: int, limit_s: float) -> Generator[list[MeasuringCrew]]:
     """One for each GPU, with so many checkers, or as many as all of them have cores for."""
     with ExitStack() as stack:
         most = (os.cpu_count() or 1) // len(gpus) - 1
@@ -37,9 +37,9 @@ def measuring_crews(gpus: Sequence[MeasuringGpu], checkers: int, limit_s: float)
 
 
 @contextmanager
-def _crew(gpu: MeasuringGpu, checkers: int, limit_s: float) -> Generator[Crew]:
+def _crew(gpu: MeasuringGpu, checkers: int, limit_s: float) -> Generator[MeasuringCrew]:
     with (
         session.crew_of(1, limit_s, gpu.environment, keep=True) as (timer,),
         session.crew_of(checkers, limit_s, gpu.environment) as crew,
     ):
-        yield Crew(gpu, timer, crew)
+        yield MeasuringCrew(gpu, timer, crew)

@@ -24,7 +24,7 @@ from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, Row
 from blackwell_matmul.harness.bench.session import Plan, Tell
-from blackwell_matmul.tuner.measuring_crews import Crew
+from blackwell_matmul.tuner.measuring_crews import MeasuringCrew
 
 LEAST_SHARE = 8
 """With fewer candidates each, several GPUs win nothing: every one has its cuBLAS, and the first are timed twice."""
@@ -63,7 +63,7 @@ class Share:
     """What one GPU checks and times, on the one problem of a plan. lost: why the GPU no longer serves; at: who failed
     then, and under_way: whose turn it may have been besides."""
 
-    def __init__(self, crew: Crew, plan: Plan, book: Book, index: Index, tell: Tell) -> None:
+    def __init__(self, crew: MeasuringCrew, plan: Plan, book: Book, index: Index, tell: Tell) -> None:
         self.crew, self.plan, self.book, self._index = crew, plan, book, index
         self._tell: Tell = lambda what: tell(f"GPU {crew.gpu.index}: {what}")
         self.lost, self.at, self.under_way = "", "", frozenset[str]()
@@ -119,7 +119,9 @@ class SeveralGpus:
     """They measure a plan of one problem, each with a crew. like: a book of this machine; folder: for what is kept
     meanwhile."""
 
-    def __init__(self, crews: Iterable[Crew], plan: Plan, index: Index, like: Book, folder: Path, tell: Tell) -> None:
+    def __init__(
+        self, crews: Iterable[MeasuringCrew], plan: Plan, index: Index, like: Book, folder: Path, tell: Tell
+    ) -> None:
         self._serving, self._plan, self._index, self._tell = list(crews), plan, index, tell
         self._like, self._folder = like, folder
         self._blamed: set[str] = set()
@@ -146,7 +148,7 @@ class SeveralGpus:
         heat = replace(settings, rounds=math.ceil(HEAT * settings.rounds))
         return [self._share(*each, heat) for each in zip(serving, session.dealt(left, len(serving)))]
 
-    def _share(self, crew: Crew, candidates: Sequence[Contender], settings: Settings) -> Share:
+    def _share(self, crew: MeasuringCrew, candidates: Sequence[Contender], settings: Settings) -> Share:
         plan = replace(self._plan, contenders=(cublas(), *candidates), settings=settings)
         book = Book(Path(tempfile.mkdtemp(dir=self._folder)), self._like.suite, self._like.machine)
         return Share(crew.one_by_one() if self.found.lost else crew, plan, book, self._index, self._tell)

@@ -12,7 +12,7 @@ from blackwell_matmul.simulator.timing import what_if
 from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of, whole
 from blackwell_matmul.simulator.timing.explain_loads import told_of_loads
 from blackwell_matmul.simulator.timing.timed_engine import Stand
-from blackwell_matmul.simulator.timing.what_if import BUSY, MULTIPLY, SHARE, Part, Run
+from blackwell_matmul.simulator.timing.what_if import BUSY, MULTIPLY, SHARE, PathPart, PredictedRun
 
 MOST_PARTS = 4
 """That are taken away, one by one, the longest of them; each costs a run."""
@@ -21,13 +21,13 @@ MOST_GAINS = 4
 """That are told."""
 
 
-def explain(run: Run) -> tuple[str, ...]:
+def explain(run: PredictedRun) -> tuple[str, ...]:
     """What holds it; then what would be gained, the most first."""
     gains = sorted(_gains(run), key=lambda each: -each[0])[:MOST_GAINS]
     return (*_waits(run), *(sentence for _, sentence in gains))
 
 
-def _waits(run: Run) -> Iterator[str]:
+def _waits(run: PredictedRun) -> Iterator[str]:
     """Where the warps that issue the products stand longest, if the tensor core has time left."""
     used, stood = run.used, run.took.stood
     if used >= BUSY:
@@ -50,7 +50,7 @@ def _place(stand: Stand) -> str:
     return f"{where}, where it waits for {stand.barrier}{told}"
 
 
-def _gains(run: Run) -> Iterator[Gain]:
+def _gains(run: PredictedRun) -> Iterator[Gain]:
     """What would be saved, of all cycles, and by what."""
     lines = [each.location for _, each in run.lowered.calls.values() if each.name in MULTIPLY and each.location]
     found = [each for each in what_if.parts(run.took, lines) if each.group in TAKEN_AWAY]
@@ -61,7 +61,7 @@ def _gains(run: Run) -> Iterator[Gain]:
     yield from whole(run)
 
 
-def _told(run: Run, part: Part, gain: float) -> str:
+def _told(run: PredictedRun, part: PathPart, gain: float) -> str:
     if part.group == what_if.LOADS:
         return told_of_loads(run, gain)
     remedy = REMEDIES[part.group]
@@ -81,7 +81,7 @@ REMEDIES = {
 TAKEN_AWAY = (what_if.LOADS, *REMEDIES)
 
 
-def _named(part: Part) -> str:
+def _named(part: PathPart) -> str:
     """Its longest lines, in the order of the text."""
     most = [at for at, cycles in part.lines().items() if cycles >= 0.1 * part.cycles][:4]
     names: dict[str, list[str]] = {}

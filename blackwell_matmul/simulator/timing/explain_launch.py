@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.timing.occupancy import limits
 from blackwell_matmul.simulator.timing.one_sm import Change
-from blackwell_matmul.simulator.timing.what_if import BUSY, MULTIPLY, SHARE, Run, Supposed
+from blackwell_matmul.simulator.timing.what_if import BUSY, MULTIPLY, SHARE, PredictedRun, Supposed
 from blackwell_matmul.simulator.timing.work import Multiply, WarpgroupMultiply, work_of
 
 RELINQUISH = "tcgen05.relinquish_alloc_permit"
@@ -23,14 +23,14 @@ def line_of(location: Location | None) -> str:
     return "a line of tilus" if location is None else f"{os.path.basename(location.file)}:{location.line}"
 
 
-def whole(run: Run) -> Iterator[Gain]:
+def whole(run: PredictedRun) -> Iterator[Gain]:
     yield from rate(run)
     yield from turns(run)
     yield from room(run)
     yield from permit(run)
 
 
-def rate(run: Run) -> Iterator[Gain]:
+def rate(run: PredictedRun) -> Iterator[Gain]:
     """Instructions that take longer than their products."""
     for inst, instruction in run.lowered.calls.values():
         if instruction.name not in MULTIPLY:
@@ -62,7 +62,7 @@ def _best_interval(inst: object, work: object) -> tuple[float, float] | None:
     return None
 
 
-def turns(run: Run) -> Iterator[Gain]:
+def turns(run: PredictedRun) -> Iterator[Gain]:
     """SMs without work in the last turn, or in the only one."""
     side = run.places
     lost, last = 1 - run.clusters / (side * run.turns), run.clusters - side * (run.turns - 1)
@@ -82,7 +82,7 @@ def turns(run: Run) -> Iterator[Gain]:
         )
 
 
-def room(run: Run) -> Iterator[Gain]:
+def room(run: PredictedRun) -> Iterator[Gain]:
     """One more CTA on the SM."""
     if run.turns <= run.resident or run.used >= BUSY or 0 < run.took.working < run.resident:
         return
@@ -98,7 +98,7 @@ def room(run: Run) -> Iterator[Gain]:
         )
 
 
-def permit(run: Run) -> Iterator[Gain]:
+def permit(run: PredictedRun) -> Iterator[Gain]:
     """PTX ISA, "tcgen05.relinquish_alloc_permit"."""
     names = {instruction.name for _, instruction in run.lowered.calls.values()}
     if run.took.waited and run.took.working == 1 < run.resident and RELINQUISH not in names:

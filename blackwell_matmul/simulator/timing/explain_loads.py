@@ -7,7 +7,7 @@ import math
 from blackwell_matmul.simulator.timing import what_if
 from blackwell_matmul.simulator.timing.one_sm import SmTime
 from blackwell_matmul.simulator.timing.stages import StageWatch
-from blackwell_matmul.simulator.timing.what_if import Run
+from blackwell_matmul.simulator.timing.what_if import PredictedRun
 
 TURNED_CYCLES = 300
 """From the end of a product to the next load of its stage: about what it takes where nobody is late."""
@@ -19,7 +19,7 @@ LATE = 0.2
 """Of a lap of a stage, from which on it is."""
 
 
-def told_of_loads(run: Run, gain: float) -> str:
+def told_of_loads(run: PredictedRun, gain: float) -> str:
     """Too late, or too many bytes."""
     sooner = run.gain(what_if.loads_sooner(run.conditions))
     if 2 * sooner < gain:
@@ -34,7 +34,7 @@ def told_of_loads(run: Run, gain: float) -> str:
     return _too_late(run, watch, took, gain)
 
 
-def _too_much(run: Run, gain: float) -> str:
+def _too_much(run: PredictedRun, gain: float) -> str:
     busy = {name: run.took.busy_cycles[name] for name in ("L2", "TMA loads", "cp.async")}
     name = max(busy, key=lambda each: busy[each])
     share = busy[name] / run.took.cycles
@@ -56,7 +56,7 @@ WAYS = {
 """For each way of a load what it is called, and the remedy."""
 
 
-def _too_late(run: Run, watch: StageWatch, took: SmTime, gain: float) -> str:
+def _too_late(run: PredictedRun, watch: StageWatch, took: SmTime, gain: float) -> str:
     arriving, held, idle = watch.lap
     lap, each = arriving + held + idle, took.busy_cycles["tensor core"] / max(1, watch.phases)
     needed = math.ceil(lap / max(1.0, each * max(1, took.working or run.resident)))
@@ -70,7 +70,7 @@ def _too_late(run: Run, watch: StageWatch, took: SmTime, gain: float) -> str:
     return f"{told}; {_stages(run, watch, needed)}."
 
 
-def _stages(run: Run, watch: StageWatch, needed: int) -> str:
+def _stages(run: PredictedRun, watch: StageWatch, needed: int) -> str:
     left = run.gpu.shared_memory_per_block_bytes - run.lowered.program.dynamic_shared_bytes
     room = watch.stages + int(left // max(1.0, watch.stage_bytes))
     if needed <= watch.stages:

@@ -20,7 +20,7 @@ from blackwell_matmul.simulator.machine.cta import Cluster
 from blackwell_matmul.simulator.machine.grants import Grants, Response
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulation import Simulation
-from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, Step, along
+from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, PathStep, along
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
 from blackwell_matmul.simulator.timing.work import freed, work_of
@@ -113,7 +113,7 @@ class OneSm:
         self.sms = [Sm(conditions, columns, change.passed_on) for _ in range(size)]
         self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
         self.coming = clusters[::-1]
-        self.ended, self.last_step = 0.0, Step(LAUNCH, 0.0, None)
+        self.ended, self.last_step = 0.0, PathStep(LAUNCH, 0.0, None)
         for _ in range(min(slots + change.slots, len(clusters))):
             self._launch(conditions.cycles(conditions.figures.ramp_ns))
 
@@ -142,7 +142,7 @@ class OneSm:
         busy = {"tensor core": first.tensor.busy, "TMA loads": first.tma.busy, "cp.async": first.fill.busy}
         busy |= {"L2": first.incoming.moved / first.incoming.rate, "stores": first.drain.busy + first.lines.busy}
         self.engine.close()
-        path = along(self.last_step if end <= self.ended else Step(DRAIN, end, self.last_step))
+        path = along(self.last_step if end <= self.ended else PathStep(DRAIN, end, self.last_step))
         stood = {stand: cycles / self.engine.lived for stand, cycles in self.engine.stood.items()}
         moved, lock = (first.incoming.moved, first.asked_bytes), first.lock
         return SmTime(end, busy, *moved, lock.waited, lock.most, stood, path, self.engine.events)

@@ -29,19 +29,19 @@ EXECUTES, TRIP = "executes", "trip"
 WAKES, LAUNCH, DRAIN = Cause("wakes"), Cause("launch"), Cause("TMA stores")
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """before: what had to end before this could begin."""
 
     cause: Cause
     end: float
-    before: Step | None
+    before: PathStep | None
 
 
 def cause_of(kind: str, what: Instruction | AsyncOperation) -> Cause:
     return Cause(kind, what.name, what.location)
 
 
-def along(last: Step | None) -> dict[Cause, float]:
+def along(last: PathStep | None) -> dict[Cause, float]:
     """For how many cycles each cause is on the path that ends here."""
     found: dict[Cause, float] = defaultdict(float)
     while last is not None:

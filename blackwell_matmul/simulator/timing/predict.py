@@ -28,7 +28,7 @@ from blackwell_matmul.simulator.timing.occupancy import resident
 from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, OneSm, SmTime
 from blackwell_matmul.simulator.timing.sm import Conditions
 from blackwell_matmul.simulator.timing.traffic import Traffic, traffic
-from blackwell_matmul.simulator.timing.what_if import BUSY, Run
+from blackwell_matmul.simulator.timing.what_if import BUSY, PredictedRun
 from blackwell_matmul.simulator.trace.recorder import CycleRecorder
 from blackwell_matmul.simulator.trace.timeline import Timeline
 
@@ -251,7 +251,7 @@ def _prediction(
     )  # fmt: skip
 
 
-def _run(launch: TimedLaunch, found: Settled) -> Run:
+def _run(launch: TimedLaunch, found: Settled) -> PredictedRun:
     def again(conditions: Conditions, change: Change) -> SmTime:
         return launch.at(conditions, change)
 
@@ -261,7 +261,7 @@ def _run(launch: TimedLaunch, found: Settled) -> Run:
         launch.simulation.listeners = ()
         return took
 
-    return Run(
+    return PredictedRun(
         launch.simulation.lowered, launch.gpu, found.took, found.conditions, again, watch, launch.slots, launch.turns,
         launch.side, launch.places, len(launch.clusters),
     )  # fmt: skip

@@ -26,7 +26,7 @@ from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cluster, Cta, Rendezvous, Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
-from blackwell_matmul.simulator.timing.path import EXECUTES, LAUNCH, TRIP, WAKES, Step, cause_of
+from blackwell_matmul.simulator.timing.path import EXECUTES, LAUNCH, TRIP, WAKES, PathStep, cause_of
 from blackwell_matmul.simulator.timing.sm import Sm
 from blackwell_matmul.simulator.timing.work import (
     Allocate,
@@ -52,10 +52,10 @@ class TimedAgent(Agent):
 
     __slots__ = ("began", "multiplies", "since", "step", "time", "work")
 
-    def __init__(self, warp: Warp, steps: Iterator[Blocked], time: float, before: Step | None) -> None:
+    def __init__(self, warp: Warp, steps: Iterator[Blocked], time: float, before: PathStep | None) -> None:
         super().__init__(warp, steps)
         self.time = self.since = self.began = time
-        self.step = Step(LAUNCH, time, before)
+        self.step = PathStep(LAUNCH, time, before)
         self.work: Work | None = None
         self.multiplies = False
 
@@ -79,23 +79,23 @@ class TimedEngine(Engine):
         self.current: TimedAgent | None = None  # who runs
         self.waking = 0.0  # from the end of a phase until a warp goes on
         self.serving: AsyncOperation | Instruction | None = None
-        self.step: Step | None = None  # what has led to this event
-        self.service: Step | None = None  # as far as what is served has come
-        self.steps: dict[AsyncOperation, Step] = {}  # with which they end
-        self.last: dict[tuple[str, int], Step] = {}  # of each part
+        self.step: PathStep | None = None  # what has led to this event
+        self.service: PathStep | None = None  # as far as what is served has come
+        self.steps: dict[AsyncOperation, PathStep] = {}  # with which they end
+        self.last: dict[tuple[str, int], PathStep] = {}  # of each part
         self.told_until: dict[tuple[str, int], float] = {}  # likewise, what listeners have heard of
         for number, sm in enumerate(sms):
             for part, pipe in sm.pipes.items():
                 pipe.tell = partial(self._works, part, number)
             for part, server in sm.ways.items():
                 server.tell = partial(self._passes, part, number)
-        self._served: tuple[float, Warp, Work, float, Step | None] | None = None  # the last operation
-        self._events: list[tuple[float, int, Callable[[], None], Step | None]] = []
+        self._served: tuple[float, Warp, Work, float, PathStep | None] | None = None  # the last operation
+        self._events: list[tuple[float, int, Callable[[], None], PathStep | None]] = []
         self._numbers = itertools.count()
 
     # the clock
 
-    def at(self, time: float, do: Callable[[], None], step: Step | None = None) -> None:
+    def at(self, time: float, do: Callable[[], None], step: PathStep | None = None) -> None:
         """step: what has led to it; else it is what happens now."""
         step = step or (self.step if self.current is None else self.current.step)
         heapq.heappush(self._events, (time if time > self.now else self.now, next(self._numbers), do, step))
@@ -152,9 +152,9 @@ class TimedEngine(Engine):
         self._goes_on(agent, work, since, agent.step)
         self.tell.took(warp, work.instruction, since, agent.time)
 
-    def _goes_on(self, agent: TimedAgent, work: Work, since: float, before: Step | None) -> None:
+    def _goes_on(self, agent: TimedAgent, work: Work, since: float, before: PathStep | None) -> None:
         if agent.time > since:
-            agent.step = Step(cause_of(EXECUTES, work.instruction), agent.time, before)
+            agent.step = PathStep(cause_of(EXECUTES, work.instruction), agent.time, before)
 
     def _works(self, part: str, number: int, start: float, end: float, waited: bool) -> None:
         """A part of an SM that serves one after the other; where warps were ahead of each other, listeners hear of what
@@ -165,7 +165,7 @@ class TimedEngine(Engine):
             self.tell.served(part, number, self.serving, max(start, told), end)
             self.told_until[part, number] = end
         if not waited and self.service is not None and start > self.service.end:
-            self.service = Step(cause_of(TRIP, self.serving), start, self.service)
+            self.service = PathStep(cause_of(TRIP, self.serving), start, self.service)
         self.service = self._after(part, number, end, waited)
 
     def _passes(self, part: str, number: int, start: float, end: float, waited: bool) -> None:
@@ -174,10 +174,10 @@ class TimedEngine(Engine):
         if self.service is not None and (part == "L2" or waited) and end > self.service.end:
             self.service = step
 
-    def _after(self, part: str, number: int, end: float, waited: bool) -> Step:
+    def _after(self, part: str, number: int, end: float, waited: bool) -> PathStep:
         assert self.serving is not None
         before = self.last.get((part, number)) if waited else None
-        step = self.last[part, number] = Step(cause_of(part, self.serving), end, before or self.service)
+        step = self.last[part, number] = PathStep(cause_of(part, self.serving), end, before or self.service)
         return step
 
     def _gives_back(self, cta: Cta, work: Work) -> None:
@@ -218,7 +218,7 @@ class TimedEngine(Engine):
             if agent.multiplies and agent.work is not None:
                 self._stood[agent.work.instruction, wait.barrier or ""] += agent.time - agent.since
             if self.step is not agent.step and agent.time > agent.since and self.step is not None:
-                agent.step = Step(WAKES, agent.time, self.step)
+                agent.step = PathStep(WAKES, agent.time, self.step)
             self.at(agent.time, partial(self._resume, agent), agent.step)
         else:
             self.standing.setdefault(wait.source, []).append(agent)
@@ -277,14 +277,14 @@ class TimedEngine(Engine):
             self.steps[op] = step
         self.at(end, partial(self._complete, op), step)
 
-    def _covered(self, op: AsyncOperation) -> Step | None:
+    def _covered(self, op: AsyncOperation) -> PathStep | None:
         """Of what a commit is for, what is over last, if it is not yet."""
         steps = [self.steps[each] for each in op.covers if each in self.steps]
         return max((step for step in steps if step.end > self.now), key=lambda step: step.end, default=self.step)
 
-    def _trip(self, op: AsyncOperation, end: float) -> Step:
+    def _trip(self, op: AsyncOperation, end: float) -> PathStep:
         """What an operation takes after all parts have served it."""
-        return Step(cause_of(TRIP, op), end, self.service)
+        return PathStep(cause_of(TRIP, op), end, self.service)
 
     def _served_once(self, op: AsyncOperation, work: Service, sm: Sm) -> float:
         """Of a multicast, each copy is an operation: the SM that asks for them serves one, and all arrive."""
@@ -310,7 +310,7 @@ class TimedEngine(Engine):
             self._stood[instruction, op.name] += over - agent.time
         self.tell.stood(warp, instruction.location, op.name, agent.time, over)
         if over > agent.time:
-            agent.step = Step(cause_of(TRIP, op), over, agent.step) if reads else self.steps[op]
+            agent.step = PathStep(cause_of(TRIP, op), over, agent.step) if reads else self.steps[op]
         agent.time = agent.since = over
         super().wait_for(op, warp, instruction, reads)
 
@@ -367,11 +367,11 @@ class TimedEngine(Engine):
             over = latest + self._meeting_cycles(agent.work, len(warps), len(every))
             self.at(over, partial(self._opens, meeting), self._met(last, agent.work, over))
 
-    def _met(self, last: TimedAgent, work: Work | None, over: float) -> Step:
+    def _met(self, last: TimedAgent, work: Work | None, over: float) -> PathStep:
         """Who came last has led to it."""
         if work is None or over <= last.time:
             return last.step
-        return Step(cause_of(EXECUTES, work.instruction), over, last.step)
+        return PathStep(cause_of(EXECUTES, work.instruction), over, last.step)
 
     def _meeting_cycles(self, work: Work | None, warps: int, ctas: int) -> float:
         if work is not None and work.free:
@@ -389,7 +389,9 @@ class TimedEngine(Engine):
         def granted(again: bool) -> None:
             took = self.figures.alloc_again_cycles if again else self.figures.alloc_cycles
             over = self.now + took
-            self.at(over, partial(self._opens, meeting), Step(cause_of(EXECUTES, work.instruction), over, self.step))
+            self.at(
+                over, partial(self._opens, meeting), PathStep(cause_of(EXECUTES, work.instruction), over, self.step)
+            )
 
         self._sm(cta).lock.request(cta, work.columns, granted)
 

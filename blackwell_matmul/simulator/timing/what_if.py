@@ -72,7 +72,7 @@ def _of_executed(name: str) -> str:
     return ISSUES if name.startswith(ISSUED) and "store" not in name else THREADS
 
 
-class Part(NamedTuple):
+class PathPart(NamedTuple):
     """Of the path: a group, or one line. cycles: how long it is; causes: what it is made of, the longest first."""
 
     group: str
@@ -89,13 +89,13 @@ class Part(NamedTuple):
         return dict(sorted(found.items(), key=lambda each: -each[1]))
 
 
-def parts(took: SmTime, products: Sequence[Location]) -> list[Part]:
+def parts(took: SmTime, products: Sequence[Location]) -> list[PathPart]:
     """The longest first. products: the lines that multiply."""
     groups: dict[str, dict[Cause, float]] = {}
     for cause, cycles in took.path.items():
         groups.setdefault(group_of(cause), {})[cause] = cycles
     _gather(groups, products)
-    found = [Part(group, sum(causes.values()), causes) for group, causes in groups.items()]
+    found = [PathPart(group, sum(causes.values()), causes) for group, causes in groups.items()]
     return sorted(found, key=lambda each: -each.cycles)
 
 
@@ -124,7 +124,7 @@ class Supposed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Run:
+class PredictedRun:
     """A launch that was run. again: runs it with a change; watch: runs some of it, telling a listener. resident: CTAs
     that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
     in turns."""
@@ -157,7 +157,7 @@ def loads_sooner(conditions: Conditions) -> Supposed:
     return Supposed(dataclasses.replace(_figures(conditions, **changed), latency_ns=0.0))
 
 
-def without(part: Part, conditions: Conditions) -> Supposed:
+def without(part: PathPart, conditions: Conditions) -> Supposed:
     """If this part cost nothing."""
     if part.group == LOADS:
         return Supposed(_loads_at_once(conditions))

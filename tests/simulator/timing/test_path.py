@@ -3,7 +3,7 @@
 import pytest
 
 from blackwell_matmul.harness.calling import resolve_call
-from blackwell_matmul.simulator.timing.path import LAUNCH, Cause, Step, along
+from blackwell_matmul.simulator.timing.path import LAUNCH, Cause, PathStep, along
 from blackwell_matmul.simulator.timing.predict import _launch, settled
 from blackwell_matmul.simulator.timing.what_if import LOADS, MULTIPLY, PRODUCTS, parts
 
@@ -16,7 +16,7 @@ def took(kernel, gpu, size=(2048, 2048, 1024)):
 
 def test_a_step_takes_what_it_ends_later_than_what_it_waited_for():
     a, b = Cause("executes", "a"), Cause("executes", "b")
-    last = Step(a, 30.0, Step(b, 25.0, Step(a, 20.0, Step(LAUNCH, 8.0, None))))
+    last = PathStep(a, 30.0, PathStep(b, 25.0, PathStep(a, 20.0, PathStep(LAUNCH, 8.0, None))))
     assert along(last) == {a: 17.0, b: 5.0, LAUNCH: 8.0}
     assert along(None) == {}
 

@@ -13,10 +13,8 @@ from tilus.utils import cdiv
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.scheduling.cost_model import NEIGHBOURS
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
-
-NEIGHBOURS = 2
-"""SMs that have one way to the L2."""
 
 
 class HopperMatmulV6(MatmulScript):

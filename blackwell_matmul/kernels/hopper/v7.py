@@ -15,11 +15,9 @@ from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.scheduling.cost_model import NEIGHBOURS
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
-
-NEIGHBOURS = 2
-"""SMs that have one way to the L2."""
 
 
 class HopperMatmulV7(MatmulScript):

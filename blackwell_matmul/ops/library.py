@@ -59,16 +59,16 @@ def run(
     C goes, if a kernel can write there; else it is in new memory."""
     how = (activation, alpha, beta, out_dtype, simulate)
     key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], *how)
-    known = _plans.get(key)
-    if known is None:
-        known = _planned(a, b, tensors, *how)
-        _plans.put(key, known)
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _planned(a, b, tensors, *how)
+        _plans.put(key, plan)
     if simulate:
         a, b = a.detach(), b.detach()
         tensors = [None if each is None else each.detach() for each in tensors]
-    if isinstance(known, ProductPlan):
-        return known(a, b, tensors, into)
-    return _without_kernel(a, known, tensors, activation, alpha, beta)
+    if isinstance(plan, ProductPlan):
+        return plan(a, b, tensors, into)
+    return _without_kernel(a, plan, tensors, activation, alpha, beta)
 
 
 Empty = tuple[tuple[int, ...], torch.dtype]

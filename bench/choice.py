@@ -4,7 +4,7 @@ and the one beside the other on a B200. No GPU needed.
     python bench/choice.py predict                    # an hour on two cores; goes on where it was broken off
     python bench/choice.py score --before 2da2206     # with the cost model of an earlier commit beside it
 
-Measured are results/h200_tiles_h7.json; `predict` ranks its tiles, too, once they were predicted. On a B200 nobody has
+Measured are results/h200_chosen.json; `predict` ranks its tiles, too, once they were predicted. On a B200 nobody has
 measured: there a seeded sample of schedules of each rung is predicted.
 
 The figures of both models are of other measurements (gpu_figures.py); but whoever chose among the sources knew these
@@ -45,7 +45,7 @@ from blackwell_matmul.trials.scripts import ExecutorOption, RowsOption, rows_of,
 
 RESULTS = Path(__file__).parent / "results"
 PREDICTED = RESULTS / "choice_predicted.json"
-MEASURED = "h200_tiles_h7"
+MEASURED = "h200_chosen"
 LEAST = 5
 """Schedules of a problem that counts."""
 

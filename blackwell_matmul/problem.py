@@ -170,6 +170,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "pairs": "two CTAs compute a tile together, with one MMA of twice the rows",
         "clusters": "the CTAs of a cluster lie above each other and read their tile of B once, by multicast",
         "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
+        "boxes": "a k-tile can be wider than what TMA swizzles, and comes in boxes of that width",
         "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
     }
 )
@@ -211,7 +212,7 @@ class Schedule:
     block_n: int | None = knob(16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
     block_k: int | None = knob(16, 32, 64, 128)
     e_block_n: int | None = knob(16, 32, 64, feature="tma")
-    stages: int | None = knob(2, 3, 4, 6, 8, 12, feature="ring", after="e_block_n")
+    stages: int | None = knob(2, 3, 4, 5, 6, 7, 8, 9, 10, 12, feature="ring", after="e_block_n")
     consumers: int | None = knob(1, 2, feature="specialised", after="stages", mma="wgmma")
     group_m: int | None = knob(1, 4, 8, 16, feature="grouped", after="stages")
     cluster_m: int | None = knob(1, 2, feature="clusters", after="group_m")

@@ -18,9 +18,10 @@ from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, GpuFig
 from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, WARP, WARPGROUP, TileConfig, ceil_div
 
-USUAL_LOAD = 1.0
-"""Of the tensor cores where they are what a kernel waits for; at the clock that it leaves them they multiply. Whatever
-else bounds a kernel leaves power: its cycles are those of the full clock."""
+USUAL_LOAD = 0.955
+"""Of the tensor cores where they are what a kernel waits for: cuBLAS's were busy 89 % on an H200 and 97 % on a B200
+(gpu_figures.py, clock_fall_ghz); at the clock that it leaves them they multiply. Whatever else bounds a kernel leaves
+power: its cycles are those of the full clock."""
 
 NEIGHBOURS = 2
 """SMs that have one way to the L2. What both want at about the same time comes once: into the SMs of a B200 go 12.5
@@ -60,6 +61,10 @@ a little below (h200_tiles_h7.json)."""
 ZERO_ROW_CYCLES = 1.5
 """Where the memory bounds a k-tile; elsewhere up to 5: on an H200, with M = 1 and 5120x2880, a tile of 64x80 takes 14.3
 us and one of 16x80 9.4, with 48 such rows fewer for each of 45 k-tiles (h200_tiles_h7.json)."""
+
+TURN_CYCLES = 20
+"""That a k-tile takes besides, where warps go round a ring: both wait, arrive and go on once for each. Of 64x64, 16x32
+and 128x256 a k-tile of 128 columns takes as long as two of 64 less 5 to 40 (h200_tiles_h7.json)."""
 
 SHARED_BYTES = 128
 """That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""
@@ -227,7 +232,8 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:
     chained = max(together * own, _chain(tile, supply, products))
     k_tile = _with_each_other(chained, together * from_l2, together * from_memory)
     one_way = figures.remote_cycles / 2 if tile.cluster_m > 1 else 0
-    return k_tile + one_way / tile.stages + _zeros(tile)
+    turn = TURN_CYCLES if "boxes" in tile.features else 0
+    return k_tile + one_way / tile.stages + turn + _zeros(tile)
 
 
 def _zeros(tile: TileConfig) -> float:

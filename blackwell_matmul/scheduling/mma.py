@@ -99,7 +99,7 @@ class Wgmma(MmaSpec):
         product is too short for that, or of a width that takes a pause: there, on an H200, a call takes 3 to 21 % less
         with one in flight, and with the others up to 7 % more.
         """
-        return int(consumers == 1 or block_n in (64, 80, 112, 144))
+        return int(consumers == 1 or block_n in (64, 80, 96, 112, 144))
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         rows = self.rows * tile.consumers
@@ -119,7 +119,7 @@ class Wgmma(MmaSpec):
         with four rows of them. Few rows, and few columns, are for CTAs that are alone."""
         if "consumers" not in row:
             return super().in_space(row, features)
-        rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "forms" in features else 1)
+        rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "boxes" in features else 1)
         whole = row.get("block_m", rows) == rows
         if whole and row.get("block_n", SPACE_COLUMNS[0]) >= SPACE_COLUMNS[0]:
             return row.get("block_k", 0) <= most

@@ -129,7 +129,8 @@ def _box_rows_fit(tile: TileConfig) -> str | None:
 
 
 def _tile_row_is_one_swizzle(tile: TileConfig) -> str | None:
-    if "tma" not in tile.features or tile.row_bytes in SWIZZLE_BYTES:
+    in_boxes = "boxes" in tile.features and tile.row_bytes % SWIZZLE_BYTES[0] == 0
+    if "tma" not in tile.features or tile.row_bytes in SWIZZLE_BYTES or in_boxes:
         return None
     return _swizzle_reason("block_k", tile.block_k, tile.row_bytes, tile.problem.element_bytes)
 

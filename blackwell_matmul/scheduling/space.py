@@ -20,7 +20,7 @@ from blackwell_matmul.problem import INT32_MAX, KNOBS, Problem, Schedule, as_pin
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, fits, require, why_no_mma, why_not
-from blackwell_matmul.scheduling.tile_config import SPACE_COLUMNS, SPACE_LEAST_ROWS, ceil_div
+from blackwell_matmul.scheduling.tile_config import SPACE_COLUMNS, SPACE_LEAST_ROWS, SWIZZLE_BYTES, TileConfig, ceil_div
 from blackwell_matmul.validation import integer, plain_text, shown
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType({name: knob.values for name, knob in KNOBS.items()})
@@ -63,7 +63,7 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 
 @cache
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
-    """Knobs are turned a few at a time: of the 322,560 combinations that H7's have, most are left out before they are
+    """Knobs are turned a few at a time: of the 537,600 combinations that H7's have, most are left out before they are
     made."""
     spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
     rest = [name for name in names if name not in (*_ASKED_BY_MMA, *_ASKED_BY_CLUSTER)]
@@ -143,8 +143,13 @@ def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | No
     if why_no_mma(MMA_SPECS[found.schedules[0].mma], gpu):
         return None  # whichever it is
     able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in _kinds(found))
-    by_preference = sorted(able, key=lambda schedule: preference(schedule, problem, gpu))
-    return next((schedule for schedule in by_preference if not why_not(schedule, problem, gpu)), None)
+    able = sorted(able, key=lambda schedule: _is_wasteful(tile_config(schedule, problem, gpu)))
+    for _, alike in itertools.groupby(able, lambda schedule: _is_wasteful(tile_config(schedule, problem, gpu))):
+        by_preference = sorted(alike, key=lambda schedule: preference(schedule, problem, gpu))
+        first = next((schedule for schedule in by_preference if not why_not(schedule, problem, gpu)), None)
+        if first is not None:
+            return first
+    return None
 
 
 _all_but_ring_and_order = attrgetter(*(name for name in KNOBS if name not in ("stages", "group_m")))
@@ -186,12 +191,21 @@ def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...
     stages that k-tiles can fill, and last small clusters. Tiles of fewer rows than the MMA multiplies are for problems
     of so few rows: of others nobody measured them."""
     tile = tile_config(schedule, problem, gpu)
-    wasteful = tile.cta_m < tile.mma_m and problem.m > tile.block_m
+    wasteful = _is_wasteful(tile)
     largest = (
         *(tile.block_m, tile.block_n, tile.block_k, schedule.e_block_n or 0, min(tile.stages, tile.k_tiles)),
         *(-tile.stages, schedule.group_m or 0, -tile.cluster_m, -tile.split_k),
     )
     return (wasteful, round(math.log(predicted_cycles(tile)) / RESOLUTION), *(-size for size in largest))
+
+
+def _is_wasteful(tile: TileConfig) -> bool:
+    """Few rows for a problem of more; or a k-tile in several boxes. Half as many of twice the width are half as many
+    waits, but a ring has room for half as many, too. That pays where the tile is narrow, and where its products take
+    so long that two k-tiles are enough; others take up to 20 % longer on an H200 (h200_tiles_h7.json)."""
+    few_rows = tile.cta_m < tile.mma_m and tile.problem.m > tile.block_m
+    narrow, large = tile.consumers == tile.cluster_m == 1 and tile.block_n <= 80, tile.block_n == 256
+    return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not narrow and not (large and tile.consumers > 1))
 
 
 def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:

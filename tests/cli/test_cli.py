@@ -391,22 +391,22 @@ def listed(capsys):
 def test_schedules_lists_all_and_marks_the_chosen_one(listed):
     code, out = listed("v2", "--size", "4096", "4096", "4096")
     rows = [line.split() for line in out.splitlines()]
-    assert code == 0 and "275 can run" in out
-    assert "BlackwellMatmulV2  4096x4096x4096 fp16 on B200 (sm_100a): 432 schedules" in out
-    assert rows[6] == [">", "128", "256", "64", "64", "2", "512", "114820", "256", "218360"]
-    assert "and 251 more, with more predicted cycles; --all lists them" in out
+    assert code == 0 and "435 can run" in out
+    assert "BlackwellMatmulV2  4096x4096x4096 fp16 on B200 (sm_100a): 720 schedules" in out
+    assert rows[6] == [">", "128", "256", "64", "64", "2", "512", "114820", "256", "215293"]
+    assert "and 411 more, with more predicted cycles; --all lists them" in out
     assert "> chosen: block_m=128,block_n=256,block_k=64,e_block_n=64,stages=2" in out
-    assert "512 tiles of C for 148 SMs, 4 tiles at most for each; 218360 cycles predicted, and at least" in out
+    assert "512 tiles of C for 148 SMs, 4 tiles at most for each; 215293 cycles predicted, and at least" in out
     _, every = listed("v2", "--size", "4096", "4096", "4096", "--all")
     cycles = [int(line.split()[-1]) for line in every.splitlines() if re.match(r"[> ] +128 ", line)]
-    assert len(cycles) == 432 and all(this < 1.01 * after for this, after in pairwise(cycles[:275]))
+    assert len(cycles) == 720 and all(this < 1.01 * after for this, after in pairwise(cycles[:435]))
 
 
 def test_rejected_schedules_share_rows_and_reasons_and_all_gives_each_its_own(listed):
     _, out = listed("v2", "--size", "4096", "4096", "4096")
-    assert "41 cannot run" in out and "B 64..256x64 and the rest take 233604..606340 bytes and a CTA on B200" in out
+    assert "92 cannot run" in out and "B 64..256x64 and the rest take 233604..606340 bytes and a CTA on B200" in out
     rows = [line.split() for line in out.splitlines()]
-    assert ["128", "192,256", "64", "16,32,64", "6,8,12", "249988..606340", "256"] in rows
+    assert ["128", "192", "64", "16,32,64", "6..12", "249988..508036", "256"] in rows
     _, every = listed("v2", "--size", "4096", "4096", "4096", "--all")
     assert ["128", "256", "64", "32", "6", "303236", "256"] in [line.split() for line in every.splitlines()]
 
@@ -425,7 +425,7 @@ def test_schedules_as_json_has_every_row_with_its_reasons(listed):
         *("kernel", "rung", "m", "n", "k", "dtype", "gpu", "target", "count", "runnable", "chosen", "rule", "why"),
         "schedules",
     ]
-    assert (record["count"], record["runnable"], len(record["schedules"])) == (432, 275, 432)
+    assert (record["count"], record["runnable"], len(record["schedules"])) == (720, 435, 720)
     assert sum(row["chosen"] for row in record["schedules"]) == 1
     assert all(row["ok"] == (not row["reasons"]) for row in record["schedules"])
 

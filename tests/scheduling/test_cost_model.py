@@ -22,7 +22,7 @@ from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose, projection
 from blackwell_matmul.scheduling.tile_config import TileConfig
 
-MEASURED = Path(__file__).resolve().parents[2] / "bench" / "results" / "h200_tiles_h7.json"
+MEASURED = Path(__file__).resolve().parents[2] / "bench" / "results" / "h200_chosen.json"
 LARGE = (8192, 8192, 8192)
 TILE = {"block_m": 128, "block_n": 128, "block_k": 64, "e_block_n": 64}
 PERSISTENT = {**TILE, "stages": 6, "consumers": 2, "group_m": 16}
@@ -272,7 +272,7 @@ SAMPLE = [
     ("B200", "v5", (2048, 4096, 512)),
     ("B200", "v6", (4096, 2048, 512)),
     ("H200", "h3", (1024, 2048, 1024)),
-    ("H200", "h7", (512, 1024, 2048)),
+    ("H200", "h7", (512, 2048, 2048)),
 ]
 
 
@@ -295,7 +295,7 @@ def test_the_order_is_that_of_the_model_of_time(gpu: str, name: str, sizes: tupl
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="nothing was measured")
 def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
-    """`python bench/choice.py score`: the choice, which was measured of 120 of 125 problems, takes 0.8 % longer in the
+    """`python bench/choice.py score`: the choice, which was measured of all 193 problems, takes 1.0 % longer in the
     geometric mean, and 7.8 % at most. Here every other problem."""
     measured = dict(list(json.loads(MEASURED.read_text(encoding="utf-8"))["us"].items())[::2])
     lost = []

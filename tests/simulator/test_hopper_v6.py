@@ -63,6 +63,8 @@ def test_it_is_right_in_every_order(shape: tuple[int, int, int], cluster_m: int)
         {"consumers": 1, "block_m": 64, "stages": 2, "block_n": 64, "e_block_n": 32},
         {"cluster_m": 4, "sm_count": 8, "block_n": 256, "stages": 2},
         {"sm_count": 5, "group_m": 1},
+        {"block_k": 128, "stages": 2},  # a k-tile in two boxes
+        {"block_k": 128, "stages": 2, "cluster_m": 1, "block_m": 64, "consumers": 1},
     ],
 )
 def test_other_schedules(knobs: dict[str, int]) -> None:
@@ -98,7 +100,7 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
     "all shares at one place": (
         "uninitialised-read",
         "s_b",
-        (("s_b_shares[stage, self.share]", "s_b_shares[stage, 0]", 0),),
+        (("s_b_shares[box, self.share]", "s_b_shares[box, 0]", 0),),
     ),
     "bytes of its own share": (FEW, "s_b", (("self.block_n) * self.block_k", "share_n) * self.block_k", 0),)),
     "bytes of B twice": (DEADLOCK, "16384 bytes", (("self.block_n) * self", "2 * self.block_n) * self", 0),)),
@@ -163,3 +165,17 @@ def test_what_reaches_into_another_cta_has_a_consequence_though_nobody_waits_for
     assert mutation.differs_where_nobody_waits(late, fewer)
     assert not mutation.differs_where_nobody_waits(fewer, late)
     assert not mutation.differs_where_nobody_waits(mutation.kernel_steps("h6", case), late)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+def test_each_box_of_a_k_tile_is_announced(stages: int) -> None:
+    mutant = built(("self.block_n) * self.block_k", "self.block_n) * self.box_k", 0))
+    run, _ = execute(mutant, 200, 136, 264, block_k=128, stages=stages)
+    assert FEW in {finding.code for finding in run.findings}
+
+
+def test_the_boxes_of_a_k_tile_have_places_of_their_own() -> None:
+    run, good = execute(
+        built(("box = stage * self.boxes + part", "box = stage * self.boxes", 0)), 200, 136, 264, block_k=128, stages=2
+    )
+    assert run.findings and not good

@@ -126,11 +126,18 @@ def _table(
 
 
 def _row(group: Sequence[ScheduleRow], figures: Sequence[tuple[str, str]], marked: bool) -> TableRow:
-    cells = [",".join(map(str, values)) for values in _values(group).values()]
+    cells = [_listed(values) for values in _values(group).values()]
     spans = [_span(getattr(row, figure) for row in group) for _, figure in figures]
     cells += [span.replace("..", "..\n") if len(cells) > MANY_KNOBS else span for span in spans]
     return TableRow((">" if marked else "", *cells), "bold green" if marked else "")
 
+
+def _listed(values: Sequence[int]) -> str:
+    return _span(values) if len(values) > MANY_VALUES else ",".join(map(str, values))
+
+
+MANY_VALUES = 4
+"""Of a knob; more are told by the first and the last."""
 
 MANY_KNOBS = 8
 """With more, a table that fits 80 columns has room for one number in a cell."""

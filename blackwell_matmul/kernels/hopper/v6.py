@@ -4,7 +4,7 @@ New against V5: a cluster of `cluster_m` CTAs computes tiles that lie above each
 loads its share of it, and TMA writes that into the shared memory of all of them (multicast), so that less has to come
 from L2. So a stage is only empty when the consumers of every CTA have said so. CTAs that share nothing come in clusters
 of two all the same: those of a cluster are neighbours, and what two neighbours load at about the same time comes out of
-the L2 once.
+the L2 once. And a k-tile can be wider than TMA swizzles: it comes in boxes, and half as many barriers are waited for.
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, void_p
@@ -14,6 +14,7 @@ from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
 from blackwell_matmul.scheduling.cost_model import NEIGHBOURS
+from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
@@ -22,7 +23,7 @@ class HopperMatmulV6(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters")
+    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "boxes")
 
     def __init__(
         self,
@@ -42,6 +43,8 @@ class HopperMatmulV6(MatmulScript):
         self.block_m = block_m
         self.block_n = block_n
         self.block_k = block_k
+        self.box_k = min(block_k, SWIZZLE_BYTES[0] // dtype.nbytes)  # as wide as TMA swizzles
+        self.boxes = block_k // self.box_k  # of a k-tile
         self.e_block_n = e_block_n
         self.stages = stages
         self.consumers = consumers
@@ -74,12 +77,13 @@ class HopperMatmulV6(MatmulScript):
         g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
-        s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_m, self.block_k])
-        s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
+        held = self.stages * self.boxes  # of each of them
+        s_a = self.shared_tensor(dtype=self.dtype, shape=[held, self.block_m, self.box_k])
+        s_b = self.shared_tensor(dtype=self.dtype, shape=[held, self.block_n, self.box_k])
         s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])
         share_n = self.block_n // self.cluster_m
-        s_b_shares = self.reshape_shared(s_b, [self.stages, self.cluster_m, share_n, self.block_k])
-        s_a_rows = self.reshape_shared(s_a, [self.stages, self.consumers, MMA_ROWS, self.block_k])
+        s_b_shares = self.reshape_shared(s_b, [held, self.cluster_m, share_n, self.box_k])
+        s_a_rows = self.reshape_shared(s_a, [held, self.consumers, MMA_ROWS, self.box_k])
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
         # of each warpgroup of the cluster.
@@ -90,7 +94,7 @@ class HopperMatmulV6(MatmulScript):
         with self.single_warp(4 * self.consumers):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
             offset_k: int32 = 0
-            step_k: int32 = self.block_k
+            step_k: int32 = self.box_k
             tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
                 row, column = tiles.place(tile)
@@ -102,19 +106,23 @@ class HopperMatmulV6(MatmulScript):
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
-                    self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full)
-                    if self.cluster_m == 1:
-                        self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full)
-                    else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
-                        self.tma.global_to_shared(
-                            src=g_b,
-                            dst=s_b_shares[stage, self.share],
-                            offsets=[offset_n + self.share * share_n, offset_k],
-                            mbarrier=full,
-                            multicast_mask=self.sharers,
-                        )
+                    for part in self.range(0, self.boxes, 1, unroll="all"):
+                        box = stage * self.boxes + part
+                        self.tma.global_to_shared(src=g_a, dst=s_a[box], offsets=[offset_m, offset_k], mbarrier=full)
+                        if self.cluster_m == 1:
+                            self.tma.global_to_shared(
+                                src=g_b, dst=s_b[box], offsets=[offset_n, offset_k], mbarrier=full
+                            )
+                        else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
+                            self.tma.global_to_shared(
+                                src=g_b,
+                                dst=s_b_shares[box, self.share],
+                                offsets=[offset_n + self.share * share_n, offset_k],
+                                mbarrier=full,
+                                multicast_mask=self.sharers,
+                            )
+                        offset_k += step_k
                     ring.advance()
-                    offset_k += step_k
                 step_k = -step_k  # the next tile begins with the k-tile that this one ended with
                 offset_k += step_k
                 tile += self.gridDim.x // self.team_ctas
@@ -147,7 +155,9 @@ class HopperMatmulV6(MatmulScript):
                 # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
                 # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
                 self.wgmma.fence()
-                self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
+                for part in self.range(0, self.boxes, 1, unroll="all"):
+                    box = stage * self.boxes + part
+                    self.wgmma.mma(self.s_a[box, which], self.s_b[box].transpose(), r_acc)
                 self.wgmma.commit_group()
                 self.wgmma.wait_group(0)
                 self.release(ring.empty())

@@ -17,6 +17,7 @@ from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
 from blackwell_matmul.scheduling.cost_model import NEIGHBOURS
 from blackwell_matmul.scheduling.mma import Wgmma
+from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
@@ -25,7 +26,7 @@ class HopperMatmulV7(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "split_k")
+    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "split_k", "boxes")
 
     def __init__(
         self,
@@ -45,9 +46,11 @@ class HopperMatmulV7(MatmulScript):
         self.dtype = dtype
         self.block_m = block_m
         self.rows = max(block_m, MMA_ROWS)  # that are multiplied
-        self.stored = min(block_m, MMA_ROWS)  # of those of a warpgroup
+        self.stored = min(block_m, MMA_ROWS)  # of the rows of a warpgroup
         self.block_n = block_n
         self.block_k = block_k
+        self.box_k = min(block_k, SWIZZLE_BYTES[0] // dtype.nbytes)  # as wide as TMA swizzles
+        self.boxes = block_k // self.box_k  # of a k-tile
         self.e_block_n = e_block_n
         self.stages = stages
         self.consumers = consumers
@@ -87,17 +90,18 @@ class HopperMatmulV7(MatmulScript):
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
-        s_a = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.rows, self.block_k])
-        s_b = self.shared_tensor(dtype=self.dtype, shape=[self.stages, self.block_n, self.block_k])
+        held = self.stages * self.boxes  # of each of them
+        s_a = self.shared_tensor(dtype=self.dtype, shape=[held, self.rows, self.box_k])
+        s_b = self.shared_tensor(dtype=self.dtype, shape=[held, self.block_n, self.box_k])
         s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])
         share_n = self.block_n // self.cluster_m
-        s_b_shares = self.reshape_shared(s_b, [self.stages, self.cluster_m, share_n, self.block_k])
+        s_b_shares = self.reshape_shared(s_b, [held, self.cluster_m, share_n, self.box_k])
         stored = [self.consumers, self.buffers, MMA_ROWS // self.stored, self.stored, self.e_block_n]
         self.s_c_stored = self.reshape_shared(s_c, stored)
-        s_a_rows = self.reshape_shared(s_a, [self.stages, self.consumers, MMA_ROWS, self.block_k])
+        s_a_rows = self.reshape_shared(s_a, [held, self.consumers, MMA_ROWS, self.box_k])
 
         # Of a tile of few rows only those are loaded, and the others are zeros.
-        few = FewRows(s_a, self.stages, self.block_m, self.block_k)
+        few = FewRows(s_a, held, self.block_m, self.box_k)
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
         # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
@@ -110,7 +114,7 @@ class HopperMatmulV7(MatmulScript):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
             mask: uint16 = self.sharers << (self.cluster.blockRank - self.share)
             offset_k: int32 = first_k * self.block_k
-            step_k: int32 = self.block_k
+            step_k: int32 = self.box_k
             tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
                 row, column = tiles.place(tile)
@@ -122,21 +126,25 @@ class HopperMatmulV7(MatmulScript):
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
-                    self.tma.global_to_shared(
-                        src=g_a, dst=few.parts[stage, 0], offsets=[offset_m, offset_k], mbarrier=full
-                    )
-                    if self.cluster_m == 1:
-                        self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full)
-                    else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
+                    for part in self.range(0, self.boxes, 1, unroll="all"):
+                        box = stage * self.boxes + part
                         self.tma.global_to_shared(
-                            src=g_b,
-                            dst=s_b_shares[stage, self.share],
-                            offsets=[offset_n + self.share * share_n, offset_k],
-                            mbarrier=full,
-                            multicast_mask=mask,
+                            src=g_a, dst=few.parts[box, 0], offsets=[offset_m, offset_k], mbarrier=full
                         )
+                        if self.cluster_m == 1:
+                            self.tma.global_to_shared(
+                                src=g_b, dst=s_b[box], offsets=[offset_n, offset_k], mbarrier=full
+                            )
+                        else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
+                            self.tma.global_to_shared(
+                                src=g_b,
+                                dst=s_b_shares[box, self.share],
+                                offsets=[offset_n + self.share * share_n, offset_k],
+                                mbarrier=full,
+                                multicast_mask=mask,
+                            )
+                        offset_k += step_k
                     ring.advance()
-                    offset_k += step_k
                 step_k = -step_k  # the next tile begins with the k-tile that this one ended with
                 offset_k += step_k
                 tile += self.gridDim.x // self.team_ctas
@@ -172,7 +180,9 @@ class HopperMatmulV7(MatmulScript):
                 # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
                 # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
                 self.wgmma.fence()
-                self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
+                for part in self.range(0, self.boxes, 1, unroll="all"):
+                    box = stage * self.boxes + part
+                    self.wgmma.mma(self.s_a[box, which], self.s_b[box].transpose(), r_acc)
                 self.wgmma.commit_group()
                 # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that is
                 # alone leaves them idle, so that it waits for the k-tile before.

@@ -16,6 +16,7 @@ from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
 from blackwell_matmul.scheduling.cost_model import NEIGHBOURS
 from blackwell_matmul.scheduling.mma import Wgmma
+from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, pair_layout, strip_layout
 
 
@@ -25,7 +26,7 @@ class HopperMatmulV8(FinishingScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "split_k", "forms")
+    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "split_k", "boxes", "forms")
 
     def __init__(
         self,
@@ -49,6 +50,8 @@ class HopperMatmulV8(FinishingScript):
         self.stored = min(block_m, MMA_ROWS)  # of the rows of a warpgroup
         self.block_n = block_n
         self.block_k = block_k
+        self.box_k = min(block_k, SWIZZLE_BYTES[0] // dtype.nbytes)  # as wide as TMA swizzles
+        self.boxes = block_k // self.box_k  # of a k-tile
         self.e_block_n = e_block_n
         self.stages = stages
         self.consumers = consumers
@@ -104,19 +107,18 @@ class HopperMatmulV8(FinishingScript):
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
         share_n = self.block_n // self.cluster_m
-        s_a = self.shared_tensor(
-            dtype=self.dtype, shape=lines(self.a_k, [self.stages, self.consumers], MMA_ROWS, self.block_k)
-        )
-        s_b = self.shared_tensor(dtype=self.dtype, shape=lines(self.b_k, [self.stages], self.block_n, self.block_k))
+        held = self.stages * self.boxes  # of each of them
+        s_a = self.shared_tensor(dtype=self.dtype, shape=lines(self.a_k, [held, self.consumers], MMA_ROWS, self.box_k))
+        s_b = self.shared_tensor(dtype=self.dtype, shape=lines(self.b_k, [held], self.block_n, self.box_k))
         columns = self.e_block_n // self.columns_of_c
         s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.consumers, self.buffers, MMA_ROWS, columns])
         stored = [self.consumers, self.buffers, MMA_ROWS // self.stored, self.stored, columns]
         self.s_c_stored = self.reshape_shared(s_c, stored)
-        s_b_shares = self.reshape_shared(s_b, lines(self.b_k, [self.stages], [self.cluster_m, share_n], self.block_k))
+        s_b_shares = self.reshape_shared(s_b, lines(self.b_k, [held], [self.cluster_m, share_n], self.box_k))
 
         # Of a tile of few rows only those are loaded, and the others are zeros. A is K-major there.
         if self.block_m < MMA_ROWS:
-            few = FewRows(s_a, self.stages, self.block_m, self.block_k)
+            few = FewRows(s_a, held, self.block_m, self.box_k)
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
         # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
@@ -129,7 +131,7 @@ class HopperMatmulV8(FinishingScript):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
             mask: uint16 = self.sharers << (self.cluster.blockRank - self.share)
             offset_k: int32 = first_k * self.block_k
-            step_k: int32 = self.block_k
+            step_k: int32 = self.box_k
             tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
                 batch: int32 = tile // self.of_a_batch
@@ -142,16 +144,18 @@ class HopperMatmulV8(FinishingScript):
                     # Announce the bytes once: from one thread, not from 32. TMA counts whole tiles, the zeros included.
                     with self.single_thread():
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
-                    for part in self.range(0, self.consumers, 1, unroll="all"):
-                        dst = few.parts[stage, 0] if self.block_m < MMA_ROWS else s_a[stage, part]
-                        self.a.load(dst, batch, offset_m + part * MMA_ROWS, offset_k, full)
-                    if self.cluster_m == 1:
-                        self.b.load(s_b[stage], batch, offset_n, offset_k, full)
-                    else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
-                        share = s_b_shares[stage, self.share] if self.b_k else s_b_shares[stage, :, self.share]
-                        self.b.multicast(share, batch, offset_n + self.share * share_n, offset_k, full, mask)
+                    for part in self.range(0, self.boxes, 1, unroll="all"):
+                        box = stage * self.boxes + part
+                        for rows in self.range(0, self.consumers, 1, unroll="all"):
+                            dst = few.parts[box, 0] if self.block_m < MMA_ROWS else s_a[box, rows]
+                            self.a.load(dst, batch, offset_m + rows * MMA_ROWS, offset_k, full)
+                        if self.cluster_m == 1:
+                            self.b.load(s_b[box], batch, offset_n, offset_k, full)
+                        else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
+                            share = s_b_shares[box, self.share] if self.b_k else s_b_shares[box, :, self.share]
+                            self.b.multicast(share, batch, offset_n + self.share * share_n, offset_k, full, mask)
+                        offset_k += step_k
                     ring.advance()
-                    offset_k += step_k
                 step_k = -step_k  # the next tile begins with the k-tile that this one ended with
                 offset_k += step_k
                 tile += self.gridDim.x // self.team_ctas
@@ -188,9 +192,11 @@ class HopperMatmulV8(FinishingScript):
                 # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
                 # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
                 self.wgmma.fence()
-                t_a = self.s_a[stage, which] if self.a_k else self.s_a[stage, which].transpose()
-                t_b = self.s_b[stage].transpose() if self.b_k else self.s_b[stage]
-                self.wgmma.mma(t_a, t_b, r_acc)
+                for part in self.range(0, self.boxes, 1, unroll="all"):
+                    box = stage * self.boxes + part
+                    t_a = self.s_a[box, which] if self.a_k else self.s_a[box, which].transpose()
+                    t_b = self.s_b[box].transpose() if self.b_k else self.s_b[box]
+                    self.wgmma.mma(t_a, t_b, r_acc)
                 self.wgmma.commit_group()
                 # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that is
                 # alone leaves them idle, so that it waits for the k-tile before.

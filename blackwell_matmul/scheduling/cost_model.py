@@ -18,10 +18,9 @@ from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, GpuFig
 from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, WARP, WARPGROUP, TileConfig, ceil_div
 
-USUAL_LOAD = 0.955
-"""Of the tensor cores where they are what a kernel waits for: cuBLAS's were busy 89 % on an H200 and 97 % on a B200
-(gpu_figures.py, clock_fall_ghz); at the clock that it leaves them they multiply. Whatever else bounds a kernel leaves
-power: its cycles are those of the full clock."""
+USUAL_LOAD = 1.0
+"""Of the tensor cores where they are what a kernel waits for; at the clock that it leaves them they multiply. Whatever
+else bounds a kernel leaves power: its cycles are those of the full clock."""
 
 NEIGHBOURS = 2
 """SMs that have one way to the L2. What both want at about the same time comes once: into the SMs of a B200 go 12.5

@@ -143,13 +143,12 @@ def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | No
     if why_no_mma(MMA_SPECS[found.schedules[0].mma], gpu):
         return None  # whichever it is
     able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in _kinds(found))
-    able = sorted(able, key=lambda schedule: _is_wasteful(tile_config(schedule, problem, gpu)))
-    for _, alike in itertools.groupby(able, lambda schedule: _is_wasteful(tile_config(schedule, problem, gpu))):
-        by_preference = sorted(alike, key=lambda schedule: preference(schedule, problem, gpu))
-        first = next((schedule for schedule in by_preference if not why_not(schedule, problem, gpu)), None)
-        if first is not None:
-            return first
-    return None
+    by_waste: dict[bool, list[Schedule]] = {False: [], True: []}
+    for schedule in able:
+        by_waste[_is_wasteful(tile_config(schedule, problem, gpu))].append(schedule)
+    by_preference = (sorted(some, key=lambda each: preference(each, problem, gpu)) for some in by_waste.values())
+    in_turn = itertools.chain.from_iterable(by_preference)  # the wasteful ones are costly to predict, and seldom asked
+    return next((schedule for schedule in in_turn if not why_not(schedule, problem, gpu)), None)
 
 
 _all_but_ring_and_order = attrgetter(*(name for name in KNOBS if name not in ("stages", "group_m")))

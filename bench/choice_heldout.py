@@ -26,9 +26,9 @@ from blackwell_matmul.trials.scripts import script
 
 FILES = ("h200_chosen",)
 FITTED: Mapping[str, tuple[float, ...]] = {
-    "PART_OF_A": (0.5, 0.6, 0.7),
+    "PART_OF_A": (0.5, 0.6, 0.7, 0.8),
     "NEIGHBOURS_PART": (1 / 62, 1 / 58, 1 / 54),
-    "ZERO_ROW_CYCLES": (1.0, 1.5, 2.0),
+    "ZERO_ROW_CYCLES": (0.5, 1.0, 1.5, 2.0),
     "RELEASE_CYCLES": (500, 1000, 1500),
     "TURN_CYCLES": (10, 20, 30),
 }

@@ -63,7 +63,7 @@ us and one of 16x80 9.4, with 48 such rows fewer for each of 45 k-tiles (h200_ti
 
 TURN_CYCLES = 20
 """That a k-tile takes besides, where warps go round a ring: both wait, arrive and go on once for each. Of 64x64, 16x32
-and 128x256 a k-tile of 128 columns takes as long as two of 64 less 5 to 40 (h200_tiles_h7.json)."""
+and 128x256 a k-tile of 128 columns takes as long as two of 64 less 5 to 40 (h200_tiles_wide.json)."""
 
 SHARED_BYTES = 128
 """That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""

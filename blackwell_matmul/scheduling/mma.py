@@ -96,7 +96,7 @@ class Wgmma(MmaSpec):
         """K-tiles whose products a warpgroup leaves to the tensor cores while it goes on: 0 or 1.
 
         Of two warpgroups one multiplies while the other waits, and what both leave would delay both. But not where a
-        product is too short for that, or of a width that takes a pause: there, on an H200, a call takes 3 to 21 % less
+        product is too short for that, or of a width that takes a pause: there, on an H200, a call takes 1 to 21 % less
         with one in flight, and with the others up to 7 % more.
         """
         return int(consumers == 1 or block_n in (64, 80, 96, 112, 144))

@@ -201,7 +201,7 @@ def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...
 def _is_wasteful(tile: TileConfig) -> bool:
     """Few rows for a problem of more; or a k-tile in several boxes. Half as many of twice the width are half as many
     waits, but a ring has room for half as many, too. That pays where the tile is narrow, and where its products take
-    so long that two k-tiles are enough; others take up to 20 % longer on an H200 (h200_tiles_h7.json)."""
+    so long that two k-tiles are enough; others take up to 20 % longer on an H200 (h200_tiles_wide.json)."""
     few_rows = tile.cta_m < tile.mma_m and tile.problem.m > tile.block_m
     narrow, large = tile.consumers == tile.cluster_m == 1 and tile.block_n <= 80, tile.block_n == 256
     return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not narrow and not (large and tile.consumers > 1))

@@ -90,10 +90,11 @@ TILE = ("block_m", "block_n", "cluster_m", "split_k")
 
 def mixed(ranked: Sequence[T], pins: Callable[[T], Pins], cost: Callable[[T], float]) -> list[T]:
     """Best first, where each further schedule of a tile counts as a little slower than the one before."""
-    seen, costs = Counter[tuple[Any, ...]](), []
+    seen, last, costs = Counter[tuple[Any, ...]](), dict[tuple[Any, ...], float](), []
     for row in ranked:
         tile = tuple(pins(row).get(name) for name in TILE)
-        costs.append(cost(row) * (1 + REPEATED * seen[tile]))
+        last[tile] = max(last.get(tile, 0.0), cost(row) * (1 + REPEATED * seen[tile]))
+        costs.append(last[tile])
         seen[tile] += 1
     return [ranked[at] for at in sorted(range(len(ranked)), key=costs.__getitem__)]
 

@@ -90,7 +90,7 @@ class HopperMatmulV7(MatmulScript):
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
-        held = self.stages * self.boxes  # of each of them
+        held = self.stages * self.boxes  # boxes of A, and as many of B
         s_a = self.shared_tensor(dtype=self.dtype, shape=[held, self.rows, self.box_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[held, self.block_n, self.box_k])
         s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])

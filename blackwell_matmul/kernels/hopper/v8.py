@@ -107,7 +107,7 @@ class HopperMatmulV8(FinishingScript):
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
         share_n = self.block_n // self.cluster_m
-        held = self.stages * self.boxes  # of each of them
+        held = self.stages * self.boxes  # boxes of A, and as many of B
         s_a = self.shared_tensor(dtype=self.dtype, shape=lines(self.a_k, [held, self.consumers], MMA_ROWS, self.box_k))
         s_b = self.shared_tensor(dtype=self.dtype, shape=lines(self.b_k, [held], self.block_n, self.box_k))
         columns = self.e_block_n // self.columns_of_c

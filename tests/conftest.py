@@ -6,6 +6,8 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Callable
 
@@ -14,6 +16,9 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Here, in the workers and in the processes that tests start. The tensors are small; threads of torch that wait for one
 another on busy cores take twenty times as long as one."""
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell that starts the suite in the background ignores it, and what the tests start would, too."""
 
 CACHE = "BLACKWELL_MATMUL_CACHE"
 _own_cache = None if os.environ.get("PYTEST_XDIST_WORKER") else tempfile.mkdtemp(prefix="blackwell-matmul-tests-")
@@ -26,6 +31,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """The collector hardly ever looks through torch and tilus, which stay. Freezing them costs more: each simulation
     asks how much is frozen, and to count that is a walk through all of it."""
     gc.set_threshold(1_000_000, 20, 100)
+    if providers := sys.modules.get("hypothesis.internal.conjecture.providers"):
+        # it draws constants of our modules that happen to be loaded; here always the same, whatever ran before
+        vars(providers)["is_local_module_file"] = lambda path: False
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

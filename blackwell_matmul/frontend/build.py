@@ -154,7 +154,7 @@ class _Build:
         script.__init__(**self.bound.init_kwargs)
         transpiler = NamingTranspiler(self.recorder)
         function = transpiler.transpile(script, dict(self.bound.consts), dict(self.bound.divisibility))
-        function = function.with_name(to_snake_case(script_cls.__name__))
+        self.recorder.function = function = function.with_name(to_snake_case(script_cls.__name__))
         return TilusProgram.create(functions={function.name: function})
 
     def _negative(self, program: Any) -> list[Any]:

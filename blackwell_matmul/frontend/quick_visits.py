@@ -1,10 +1,11 @@
 """tilus's passes, the same visits found sooner: they are most of what a build takes.
 
-`IRFunctor.visit` asks up to forty times what a node is; here, once for each class. Layout inference rewrites the whole
+`IRFunctor.visit` asks up to forty times what a node is; here, once for each class. A pass makes each statement of an
+instruction anew, and so all that are around it; here, where it changes something. Layout inference rewrites the whole
 function for each layout that it finds; here, the instructions that hold the tensor, and the function once at the end.
-The verifier makes an expression of any two variables that it compares; here, a variable is itself. Where a method of a
-script ends, Python finds by taking the rest of its file into tokens; here, once. This module imports tilus at its top:
-import it after `import_tilus`.
+The verifier makes an expression of any two variables that it compares; here, a variable is itself. The lines of a method
+Python finds by looking for files and taking the rest of one into tokens; here, once. This module imports tilus at its
+top: import it after `import_tilus`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from tilus.hidet.ir.expr import Expr
+from tilus.hidet.ir.expr import Constant, Expr, Var
 from tilus.hidet.ir.tools.verifier import IRVerifier
-from tilus.hidet.ir.type import BaseType
+from tilus.hidet.ir.type import BaseType, DataType
 from tilus.ir import func, inst, layout, prog, stmt, tensor
-from tilus.ir.functors.functor import IRFunctor
+from tilus.ir.functors.functor import IRFunctor, IRRewriter
 from tilus.ir.layout.cuda.tcgen05 import smem
 from tilus.ir.layout.inference import inference
 from tilus.ir.tools.rewriter import SimpleRewriter
@@ -34,6 +36,7 @@ _STATEMENTS = (
     stmt.DeclareStmt, stmt.LetStmt, stmt.AssignStmt, stmt.EvaluateStmt, stmt.TensorItemPtrStmt,
     stmt.TensorItemValueStmt,
 )  # fmt: skip
+_CONSTANTS = (str, int, float, bool, type(None))
 _TENSORS = (tensor.RegisterTensor, tensor.SharedTensor, tensor.GlobalTensor, tensor.TMemoryTensor)
 _LAYOUTS = (layout.RegisterLayout, layout.SharedLayout, layout.GlobalLayout, layout.TMemoryLayout)
 _KINDS = (
@@ -48,9 +51,12 @@ def quick_visits() -> Iterator[None]:
     """Inside the block, tilus's passes visit as this module says."""
     replaced: list[tuple[Any, str, Any]] = [
         (IRFunctor, "visit", _visit_of(IRFunctor.visit)),
+        (IRRewriter, "visit_InstStmt", _statement),
+        (IRRewriter, "visit_Expr", _expression_of(IRRewriter.visit_Expr)),
         (layout_inference, "infer_layout", _infer_by_instructions(layout_inference.infer_layout)),
         (IRVerifier, "defined", _defined),
-        (inspect, "getblock", _block_of(inspect.getblock)),
+        (inspect, "getsourcefile", _source_file),
+        (inspect, "getsourcelines", _source_lines),
         (smem, "_generate_atom_grid", _atom_grid),
     ]
     with lock, ExitStack() as stack:
@@ -77,6 +83,8 @@ def _method(functor: type, kind: type) -> str | None:
 def _visit_of(visit: Any) -> Any:
     def quick_visit(self: Any, node: Any) -> Any:
         kind = node.__class__
+        if kind in _CONSTANTS:
+            return self.visit_PyConstant(node)
         method = _method(self.__class__, kind)
         if method is None:
             return visit(self, node)
@@ -87,6 +95,26 @@ def _visit_of(visit: Any) -> Any:
         return made
 
     return quick_visit
+
+
+def _statement(self: Any, statement: stmt.InstStmt) -> stmt.Stmt:
+    """`IRRewriter.visit_InstStmt`."""
+    made = self.visit(statement.inst)
+    if isinstance(made, stmt.Stmt):
+        return made
+    if made is None:
+        return stmt.SeqStmt(())
+    return statement if made is statement.inst else stmt.InstStmt(made)
+
+
+def _expression_of(visit: Any) -> Any:
+    """`IRRewriter.visit_Expr`; what stands for itself is not in the memo, where `visit` has looked."""
+
+    def quick_expression(self: Any, node: Any) -> Any:
+        itself = isinstance(node, Constant) or (isinstance(node, Var) and isinstance(node.type, DataType))
+        return node if itself else visit(self, node)
+
+    return quick_expression
 
 
 class _TensorRewriter(SimpleRewriter):
@@ -104,14 +132,20 @@ def _defined(self: Any, var: Any) -> bool:
     return var.name in self.builtin_names or any(each is var for scope in self.scopes for each in scope)
 
 
-def _block_of(getblock: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`inspect.getblock`, which follows from the lines alone."""
-    return lambda lines: list(_block(getblock, tuple(lines)))
+def _once(find: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Of each function, which is made of the same lines for as long as it lives."""
+    found: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def known(method: Any) -> Any:
+        function = getattr(method, "__func__", method)
+        if function not in found:
+            found[function] = find(function)
+        return found[function]
+
+    return known
 
 
-@functools.lru_cache(512)
-def _block(getblock: Callable[[Any], Any], lines: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(getblock(list(lines)))
+_source_file, _source_lines = _once(inspect.getsourcefile), _once(inspect.getsourcelines)
 
 
 def _infer_by_instructions(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -37,22 +37,23 @@ LONGEST_NAME = 60
 """Characters of source text that stand in for the name of a value that no name was bound to."""
 
 
-def children(node: Any) -> Iterator[Any]:
+def children(node: Any) -> Sequence[Any]:
     """The statements and the instruction directly inside a statement."""
     if isinstance(node, InstStmt):
-        yield node.inst
-    elif isinstance(node, SeqStmt):
-        yield from node.seq
-    else:
-        bodies = (getattr(node, name, None) for name in ("body", "then_body", "else_body"))
-        yield from (body for body in bodies if body is not None)
+        return (node.inst,)
+    if isinstance(node, SeqStmt):
+        return tuple(node.seq)
+    bodies = (getattr(node, name, None) for name in ("body", "then_body", "else_body"))
+    return [body for body in bodies if body is not None]
 
 
 def walk(node: Any) -> Iterator[Any]:
     """Each statement and instruction from `node` down, in program order."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+    left = [node]
+    while left:
+        node = left.pop()
+        yield node
+        left += reversed(children(node))
 
 
 def instructions(function: Function) -> list[Instruction]:
@@ -130,11 +131,11 @@ class Recorder:
             self._descend(new, old)
 
     def _descend(self, new: Any, old: Any) -> None:
-        """Make `old` the parent of `new`, and of what a pass put in the place of an instruction."""
+        """Make `old` the parent of `new`, and of what a pass put in the place of an instruction or into a new one's."""
         if new in self._parent or new in self._lines or new in self._texts:
             return
         self._parent[new] = old
-        if not isinstance(old, (Instruction, InstStmt)):
+        if not isinstance(old, (Instruction, InstStmt)) and not isinstance(new, InstStmt):
             return
         if isinstance(new, Instruction) and isinstance(old, Instruction):
             self._descend_output(new, old)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from operator import attrgetter
@@ -142,25 +143,43 @@ class _Found:
 def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | None:
     if why_no_mma(MMA_SPECS[found.schedules[0].mma], gpu):
         return None  # whichever it is
-    able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in _kinds(found))
-    by_waste: dict[bool, list[Schedule]] = {False: [], True: []}
+    kinds = _kinds(found, _Held(problem.element_bytes, problem.c_bytes, problem.form, problem), gpu)
+    able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in kinds)
+    by_waste: dict[bool, list[tuple[Schedule, TileConfig]]] = {False: [], True: []}
     for schedule in able:
-        by_waste[_is_wasteful(tile_config(schedule, problem, gpu))].append(schedule)
-    by_preference = (sorted(some, key=lambda each: preference(each, problem, gpu)) for some in by_waste.values())
+        tile = tile_config(schedule, problem, gpu)
+        by_waste[_is_wasteful(tile)].append((schedule, tile))
+    by_preference = (sorted(some, key=lambda each: _preference(*each)) for some in by_waste.values())
     in_turn = itertools.chain.from_iterable(by_preference)  # the wasteful ones are costly to predict, and seldom asked
-    return next((schedule for schedule in in_turn if not why_not(schedule, problem, gpu)), None)
+    return next((schedule for schedule, _ in in_turn if not why_not(schedule, problem, gpu)), None)
 
 
 _all_but_ring_and_order = attrgetter(*(name for name in KNOBS if name not in ("stages", "group_m")))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """What a CTA's shared memory holds of a problem, of whatever size."""
+
+    element_bytes: int
+    c_bytes: int
+    form: Hashable
+    problem: Problem = dataclasses.field(compare=False)
+
+
 @lru_cache(CHOICES_KEPT)
-def _kinds(found: _Found) -> tuple[tuple[Schedule, ...], ...]:
-    """Those that differ in stages and group_m alone together, most stages first."""
+def _kinds(found: _Found, held: _Held, gpu: Gpu) -> tuple[tuple[Schedule, ...], ...]:
+    """Those that differ in stages and group_m alone together, most stages first. Of those that shared memory has no
+    room for none runs: one of each kind is left."""
     kinds: dict[Any, list[Schedule]] = {}
     for schedule in sorted(found.schedules, key=_stages, reverse=True):
         kinds.setdefault(_all_but_ring_and_order(schedule), []).append(schedule)
-    return tuple(map(tuple, kinds.values()))
+
+    def fitting(kind: list[Schedule]) -> tuple[Schedule, ...]:
+        first = bisect_left(kind, True, key=lambda each: fits(tile_config(each, held.problem, gpu)))
+        return tuple(kind[first:] or kind[-1:])
+
+    return tuple(map(fitting, kinds.values()))
 
 
 def _stages(schedule: Schedule) -> int:
@@ -170,11 +189,11 @@ def _stages(schedule: Schedule) -> int:
 def _contenders(kind: Sequence[Schedule], problem: Problem, gpu: Gpu) -> Iterator[Schedule]:
     """Those of a kind to which none of the others is preferred for certain. Of two orders of more rows of tiles than
     there are, which are the same, the larger is. Where a CTA has its SM for itself more stages cost nothing, and are
-    preferred as long as k-tiles fill them; of those that shared memory has no room for none runs."""
+    preferred as long as k-tiles fill them."""
     tile = tile_config(kind[-1], problem, gpu)
     rows, last_order = ceil_div(problem.m, tile.block_m), max(each.group_m or 1 for each in kind)
     enough = tile.k_tiles if "persistent" in tile.features else 1
-    most = next((_stages(each) for each in kind if fits(tile_config(each, problem, gpu))), 1)
+    most = _stages(kind[0])
     for each in kind:
         order, stages = each.group_m or 1, _stages(each)
         if (order < rows or order == last_order) and (stages == most or enough <= stages < most):
@@ -189,13 +208,15 @@ def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...
     """What to sort schedules by, best first; of equals few large tiles come first, then wide strips and
     stages that k-tiles can fill, and last small clusters. Tiles of fewer rows than the MMA multiplies are for problems
     of so few rows: of others nobody measured them."""
-    tile = tile_config(schedule, problem, gpu)
-    wasteful = _is_wasteful(tile)
+    return _preference(schedule, tile_config(schedule, problem, gpu))
+
+
+def _preference(schedule: Schedule, tile: TileConfig) -> tuple[int, ...]:
     largest = (
         *(tile.block_m, tile.block_n, tile.block_k, schedule.e_block_n or 0, min(tile.stages, tile.k_tiles)),
         *(-tile.stages, schedule.group_m or 0, -tile.cluster_m, -tile.split_k),
     )
-    return (wasteful, round(math.log(predicted_cycles(tile)) / RESOLUTION), *(-size for size in largest))
+    return (_is_wasteful(tile), round(math.log(predicted_cycles(tile)) / RESOLUTION), *(-size for size in largest))
 
 
 def _is_wasteful(tile: TileConfig) -> bool:

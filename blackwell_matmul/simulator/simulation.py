@@ -64,9 +64,7 @@ class Simulation:
         for position in positions:
             x, y, z = (at // extent for at, extent in zip(position, self.grid.cluster, strict=True))
             cluster = found.setdefault((x, y, z), Cluster(self.grid.cluster, grants=grants or Grants()))
-            cta = Cta(self.grid, position, cluster, engine)
-            cta.tensor_memory.performed = engine.tell.performed
-            engine.tell.started(cta)
+            engine.tell.started(Cta(self.grid, position, cluster, engine))
         return list(found.values())
 
     def _end(self, engine: Engine, cluster: Cluster, stuck: list[Agent], announced: Announcements) -> None:

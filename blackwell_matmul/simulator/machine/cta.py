@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Code, Finding, Severity, Stop
-from blackwell_matmul.simulator.machine.deferred import Latest
+from blackwell_matmul.simulator.machine.deferred import Latest, TensorStorage
 from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.grid import Grid, Position
 from blackwell_matmul.simulator.machine.memory import Storage
@@ -94,10 +95,23 @@ class Cta:
         self.shared_bytes: np.ndarray | None = None
         self.barriers: dict[int, Any] = {}
         self.meetings: dict[Any, Rendezvous] = {}
-        self.tensor_memory = tensor_memory()
         self.columns = Columns()
         self.latest = Latest()
         self.stopped = False
+
+    @functools.cached_property
+    def tensor_memory(self) -> TensorStorage:
+        """Made when it is first used: it is large."""
+        made = tensor_memory()
+        made.performed = self.engine.tell.performed
+        return made
+
+    @property
+    def storages(self) -> Iterator[Storage]:
+        """Those that were used."""
+        if "tensor_memory" in self.__dict__:
+            yield self.tensor_memory
+        yield from self.shared.values()
 
     def move(self, position: Position) -> None:
         self.position, self.number = position, self.grid.number_of(position)
@@ -131,17 +145,16 @@ class Cta:
     def clear(self, position: Position) -> None:
         """As memory was before it ran; it goes on at another position."""
         self.move(position)
-        self.tensor_memory.clear()
         if self.shared_bytes is not None:
             self.shared_bytes.fill(0xFF)
-        for storage in self.shared.values():
+        for storage in self.storages:
             storage.clear()
         for warp in self.warps:
             warp.clear()
 
     def close(self) -> None:
         """Break the cycles through this CTA, so that its memory is free now and not when the garbage collector runs."""
-        for storage in (self.tensor_memory, *self.shared.values()):
+        for storage in self.storages:
             storage.close()
         for warp in self.warps:
             warp.clear()

@@ -564,7 +564,7 @@ def _whose(c: Conflict) -> str:
     """The CTA that the memory is of, where it is another one of the cluster."""
     peers = [cta for cta in c.warp.cta.cluster.ctas if cta is not c.warp.cta]
     storage = c.region.storage
-    mine = (cta for cta in peers if storage is cta.tensor_memory or storage in cta.shared.values())
+    mine = (cta for cta in peers if storage in cta.storages)
     return next((cta.among_others for cta in mine), "")
 
 

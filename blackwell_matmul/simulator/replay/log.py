@@ -381,7 +381,7 @@ class Replayed:
         for cta in ctas:
             cta.engine = self
             cta.columns.revive()
-            for storage in (cta.tensor_memory, *cta.shared.values()):
+            for storage in cta.storages:
                 storage.performed = self.tell.performed
 
     @property

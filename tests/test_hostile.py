@@ -213,9 +213,7 @@ def anything() -> st.SearchStrategy[Garbage]:
     no_size = st.integers().filter(lambda number: not 300 < number < 2**31)  # of a product it would be a long one
     return st.one_of(
         st.sampled_from([Garbage(value) for value in odd_values()]),
-        st.one_of(st.integers(-3, 300), no_size, st.floats(), st.text(max_size=20), st.binary(max_size=5)).map(
-            Garbage
-        ),
+        st.one_of(st.integers(-3, 300), no_size, st.floats(), st.text(max_size=20), st.binary(max_size=5)).map(Garbage),
         st.dictionaries(knobs, st.integers(-9, 300), max_size=3).map(Garbage),
     )
 

@@ -3,9 +3,9 @@
 `IRFunctor.visit` asks up to forty times what a node is; here, once for each class. A pass makes each statement of an
 instruction anew, and so all that are around it; here, where it changes something. Layout inference rewrites the whole
 function for each layout that it finds; here, the instructions that hold the tensor, and the function once at the end.
-The verifier makes an expression of any two variables that it compares; here, a variable is itself. The lines of a method
-Python finds by looking for files and taking the rest of one into tokens; here, once. This module imports tilus at its
-top: import it after `import_tilus`.
+The verifier makes an expression of any two variables that it compares; here, a variable is itself. For the lines of a
+method Python looks for files and takes the rest of one into tokens; here, once. This module imports tilus at its top:
+import it after `import_tilus`.
 """
 
 from __future__ import annotations

@@ -20,10 +20,11 @@ LATE = 0.2
 
 
 def told_of_loads(run: PredictedRun, gain: float) -> str:
-    """Too late, or too many bytes."""
-    sooner = run.gain(what_if.loads_sooner(run.conditions))
-    if 2 * sooner < gain:
-        return _too_much(run, gain)
+    """Too late, or too many bytes: if their way takes longer than all else, and is what takes the time, not how long it
+    is."""
+    way, share = _busiest(run)
+    if share > 1 - gain and 2 * run.gain(what_if.loads_sooner(run.conditions)) < gain:
+        return _too_much(run, way, share, gain)
     watch = StageWatch()
     took = run.watch(watch)
     if not watch.laps:
@@ -34,10 +35,14 @@ def told_of_loads(run: PredictedRun, gain: float) -> str:
     return _too_late(run, watch, took, gain)
 
 
-def _too_much(run: PredictedRun, gain: float) -> str:
+def _busiest(run: PredictedRun) -> tuple[str, float]:
+    """The way of loads that is busy for the longest, and for which part of the time."""
     busy = {name: run.took.busy_cycles[name] for name in ("L2", "TMA loads", "cp.async")}
     name = max(busy, key=lambda each: busy[each])
-    share = busy[name] / run.took.cycles
+    return name, busy[name] / run.took.cycles
+
+
+def _too_much(run: PredictedRun, name: str, share: float, gain: float) -> str:
     all_of_them = run.conditions.bytes_per_ns * run.side * math.prod(run.lowered.cluster)
     far = all_of_them < FAR * run.conditions.figures.l2_bytes_per_ns
     way = "memory" if name == "L2" and far else name
@@ -59,7 +64,8 @@ WAYS = {
 def _too_late(run: PredictedRun, watch: StageWatch, took: SmTime, gain: float) -> str:
     arriving, held, idle = watch.lap
     lap, each = arriving + held + idle, took.busy_cycles["tensor core"] / max(1, watch.phases)
-    needed = math.ceil(lap / max(1.0, each * max(1, took.working or run.resident)))
+    at_once = took.working or min(run.resident, run.turns)
+    needed = math.ceil(lap / max(1.0, each * max(1, at_once)))
     stages = f"{watch.stages} stage{'s' * (watch.stages > 1)}"
     told = (
         f"a load is there after {arriving:,.0f} cycles, its products are over {held:,.0f} later, and the next load"

@@ -109,13 +109,23 @@ class Blackwell(tilus.Script):
 
 
 class Hopper(tilus.Script):
-    """boxes: into which each load is cut."""
+    """As Blackwell."""
 
     target = "sm_90a"
 
-    def __init__(self, block_n: int = 256, block_k: int = 64, stages: int = 4, boxes: int = 1):
+    def __init__(
+        self,
+        block_n: int = 256,
+        block_k: int = 64,
+        stages: int = 4,
+        unused: int = 0,
+        boxes: int = 1,
+        late: bool = False,
+        fences: bool = False,
+    ):
         super().__init__()
-        self.block_n, self.block_k, self.stages, self.boxes = block_n, block_k, stages, boxes
+        self.block_n, self.block_k, self.stages, self.unused, self.boxes = block_n, block_k, stages, unused, boxes
+        self.late, self.fences = late, fences
         self.strips = block_n // 32
         self.acc_layout = accumulator_layout(64, block_n)
         self.strip_layout = strip_layout(64, block_n, 32)
@@ -131,6 +141,8 @@ class Hopper(tilus.Script):
         s_a = self.shared_tensor(dtype=float16, shape=[self.stages, 128, self.block_k])
         s_b = self.shared_tensor(dtype=float16, shape=[self.stages, self.block_n, self.block_k])
         s_c = self.shared_tensor(dtype=float16, shape=[2, 64, 32])
+        if self.unused > 0:
+            s_unused = self.shared_tensor(dtype=float16, shape=[self.unused, 512])
         rows_a = 128 // self.boxes
         rows_b = self.block_n // self.boxes
         s_a_rows = self.reshape_shared(s_a, [self.stages, self.boxes, rows_a, self.block_k])
@@ -169,14 +181,20 @@ class Hopper(tilus.Script):
         stage: int32 = 0
         phase: uint32 = 0
         r_acc = self.register_tensor(dtype=float32, shape=[64, self.block_n], init=0.0)
-        for _ in range(k_tiles):
+        for k_tile in range(k_tiles):
             self.mbarrier.wait(self.full[stage], phase=phase)
+            if self.fences:
+                self.fence.proxy_async(space="shared")
             self.wgmma.fence()
             self.wgmma.mma(self.s_a[stage, which], self.s_b[stage].transpose(), r_acc)
             self.wgmma.commit_group()
             self.wgmma.wait_group(0)
-            with self.single_thread(0):
-                self.mbarrier.arrive(self.empty[stage])
+            if not self.late:
+                with self.single_thread(0):
+                    self.mbarrier.arrive(self.empty[stage])
+            elif k_tile > 0:
+                with self.single_thread(0):
+                    self.mbarrier.arrive(self.empty[(stage + self.stages - 1) % self.stages])
             stage = (stage + 1) % self.stages
             phase ^= stage == 0
         self.annotate_layout(r_acc, self.acc_layout)

@@ -384,11 +384,17 @@ class NamingTranspiler(Transpiler):
         return self._objects.get(self.lookup("self"), "self")
 
 
+def _kind(node: Any) -> str:
+    """What a comment says of an instruction; `compiler.source` puts the script's line in its place."""
+    return type(node).__name__
+
+
 class RecordingCodegen(FunctionCodegen):
     """tilus's code generation, noting the addresses that it picks and the instructions that it emits."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.printer = _kind
         self.emitted: list[Instruction] = []
         self.shared: IdentityMap[SharedAllocation] = IdentityMap()
         self._first_barrier: IdentityMap[int] = IdentityMap()

@@ -7,7 +7,8 @@ import gc
 import os
 import signal
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 SELDOM = 100_000
@@ -17,6 +18,20 @@ def collect_seldom() -> None:
     """Before torch and tilus are imported. The garbage collector looks after every 700 new objects and walks again and
     again through what those two make and keep: a fifth of the time of their import."""
     gc.set_threshold(SELDOM)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection inside the block: it makes hundreds of thousands of objects and needs most of them to
+    its end, and would be stopped to look at all that the process has.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def end_with_children(process: subprocess.Popen[Any]) -> None:

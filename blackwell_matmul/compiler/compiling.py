@@ -5,7 +5,6 @@ once.
 from __future__ import annotations
 
 import functools
-import gc
 import importlib.metadata
 import inspect
 import json
@@ -14,10 +13,9 @@ import multiprocessing
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from typing import Any
 
 from blackwell_matmul.compiler import cache as disk
@@ -32,6 +30,7 @@ from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, imp
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.problem import Schedule
+from blackwell_matmul.processes import uncollected
 from blackwell_matmul.validation import integer, shown
 
 Pins = Mapping[str, object] | Schedule | None
@@ -64,7 +63,7 @@ def compile(
     """
     import_tilus()
     target = target_for(script, target)
-    with _uncollected():
+    with uncollected():
         bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
         marks = None
         if timeline is not None:
@@ -74,20 +73,6 @@ def compile(
         kept, left_out = _memo.setdefault(program, {}), tuple(_defaults(program, bound))
         found = kept[left_out] = kept.get(left_out) or _from_disk(program, bound, marks)
         return found
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without garbage collection inside the block: it makes hundreds of thousands of objects and needs most of them to
-    its end, and would be stopped to look at all that the process has.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _with_marks(program: Program, events: int) -> tuple[Program, Marks]:

@@ -22,6 +22,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, Protocol
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.processes import uncollected
 from blackwell_matmul.validation import plain_text, shown
 
 lock = threading.RLock()
@@ -34,7 +35,7 @@ def import_tilus() -> ModuleType:
     module = sys.modules.get("tilus")
     if module is not None and hasattr(module, "Script"):
         return module
-    with lock, _git_may_be_missing(), _cuda_bindings_may_be_missing():
+    with lock, _git_may_be_missing(), _cuda_bindings_may_be_missing(), uncollected():
         return importlib.import_module("tilus")
 
 

@@ -87,7 +87,8 @@ CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
     ("v2", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 2)),  # two CTAs of two stages: epilogues beside products
     ("v2", (2048, 2048, 64), Schedule(128, 128, 64, 64, 2)),  # one k-tile fills no ring; two CTAs an SM at once
     ("h2", (8192, 8192, 8192), Schedule(128, 192, 64, 64, 2, mma="wgmma")),  # one warpgroup holds no wider tile
-    ("h5", (8192, 8192, 8192), Schedule(128, 224, 64, 32, 4, 2, 16, mma="wgmma")),  # 18 * 224 columns are a little less
+    ("h5", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, mma="wgmma")),  # of others shared memory holds some
+    ("h7", (8192, 8192, 8192), Schedule(128, 256, 128, 64, 2, 2, 16, 1, 1, mma="wgmma")),  # half as many waits
     ("h6", (2048, 2048, 2048), Schedule(128, 256, 128, 64, 2, 2, 16, 1, mma="wgmma")),  # 128 tiles for 132 SMs
     ("h6", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 16, 1, mma="wgmma")),  # as many; measured best
     ("h6", (8192, 8192, 4096), Schedule(128, 256, 128, 64, 2, 2, 16, 1, mma="wgmma")),  # neighbours share B as it is

@@ -65,13 +65,11 @@ TURN_CYCLES = 20
 """That a k-tile takes besides, where warps go round a ring: both wait, arrive and go on once for each. Of 64x64, 16x32
 and 128x256 a k-tile of 128 columns takes as long as two of 64 less 5 to 40 (h200_tiles_wide.json)."""
 
-HELD_UP = 1.3
-"""Of what the products take: up to there shared memory only makes them wait, and they keep the clock low. At full power
-128x224, 128x192 and 128x176 are 1.5, 3.8 and 4 % slower on an H200, beside 128x256, than their products are
-(h200_chosen.json, h200_tiles_wide.json)."""
-
-AT_POWER_NS = 20_000
-"""Of products on each SM: of less the calls were timed in groups that are too short for the power limit."""
+HELD_UP = 1.05
+"""Of what the products take: up to there shared memory makes them wait, and they keep the clock low. At full power an
+H200 takes 1.5 % longer for 128x224, beside 128x256, than its products do, and 4 % for 128x176 (h200_chosen.json,
+h200_tiles_wide.json); but tiles that wait longer yet do not take longer than those of one warpgroup, which would be
+chosen for them (h100_chosen.json)."""
 
 SHARED_BYTES = 128
 """That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""
@@ -234,7 +232,7 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:
     """Of each of the CTAs that share an SM."""
     figures, rows, products = supply.figures, _loaded_rows(tile), _products(tile)
     shared, at_once = _shared(tile), products * supply.products
-    own = max(at_once, _held_up(tile, supply, products, shared), shared, _into_shared_memory(tile, figures))
+    own = max(at_once, _held_up(products, shared, supply), shared, _into_shared_memory(tile, figures))
     from_l2 = rows * (max(tile.row_bytes, ROW_BYTES) if "tma" in tile.features else tile.row_bytes) / supply.incoming
     from_memory = rows * tile.row_bytes / supply.from_memory
     chained = max(together * own, _chain(tile, supply, products))
@@ -244,11 +242,10 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:
     return k_tile + one_way / tile.stages + turn + _zeros(tile)
 
 
-def _held_up(tile: TileConfig, supply: Supply, products: float, shared: float) -> float:
+def _held_up(products: float, shared: float, supply: Supply) -> float:
     """Of products that wait for shared memory now and then, at the clock that tensor cores leave which are busy for
-    that part of the time; 0 where that does not tell. One warpgroup waits for its own products anyway."""
-    products_ns = tile.k_tiles * products * tile.ctas / tile.gpu.sm_count / supply.ghz
-    if tile.consumers == 1 or products_ns < AT_POWER_NS or not products < shared < HELD_UP * products:
+    that part of the time; 0 where that does not tell."""
+    if not products < shared < HELD_UP * products:
         return 0
     return shared * supply.ghz / (supply.ghz - supply.figures.clock_fall_ghz * products / shared)
 

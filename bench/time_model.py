@@ -3,6 +3,7 @@
     git clone --branch v0.2.0 https://github.com/NVIDIA/tilus
     python bench/time_model.py b200 tilus/examples/blackwell_matmul
     python bench/time_model.py h200
+    python bench/time_model.py h100
 
 NVIDIA/tilus publishes samples V0 to V6 with what Nsight Compute says of each at 8192x8192x8192 in fp16. They are
 predicted at one schedule each, fixed before the first comparison: 128x256x64 with the most stages; V6 256x256x64 with
@@ -21,7 +22,7 @@ import json
 import statistics
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -174,21 +175,21 @@ class Timed:
     cublas_us: float | None = None
 
 
-def of_bench(group: str, name: str, kind: str) -> Iterator[Timed]:
+def of_bench(group: str, name: str, kind: str, renamed: Mapping[str, str]) -> Iterator[Timed]:
     """What a run of `bench` has timed of the rungs whose names begin with this letter."""
     suites = json.loads((RESULTS / f"{name}.json").read_text())["suites"]
     for row in itertools.chain.from_iterable(suite["rows"] for suite in suites.values()):
         if row["contender"].startswith(kind) and row.get("timing"):
             size = "x".join(str(row["problem"][name]) for name in "mnk")
             schedule = ",".join(f"{name}={value}" for name, value in row["schedule"].items() if name != "sm_count")
-            rung = RENAMED.get(row["contender"], row["contender"])
+            rung = renamed.get(row["contender"], row["contender"])
             yield Timed(group, rung, f"{size} {row['problem']['dtype']}", schedule, row["timing"]["median_us"])
 
 
 def measured() -> Iterator[Timed]:
     """Of the ladder, of the tiles of one rung, and of those that it chooses."""
-    yield from of_bench("ladder", "h200_ladder", "h")
-    yield from of_bench("mma.sync", "h200_odd", "g")
+    yield from of_bench("ladder", "h200_ladder", "h", RENAMED)
+    yield from of_bench("mma.sync", "h200_odd", "g", RENAMED)
     for each in of_tiles("h200_tiles_h7"):
         yield replace(each, group="tiles" if "split_k=1" in each.schedule else "split k")
     yield from filter(is_chosen, of_tiles("h200_chosen"))
@@ -211,21 +212,35 @@ def of_tiles(name: str) -> Iterator[Timed]:
 
 def h200() -> None:
     """Predict each, print the errors by group, and write them."""
-    rows = []
-    for each in measured():
-        if each.us >= LEAST_US:
-            size, dtype = each.problem.split()
-            m, n, k = map(int, size.split("x"))
-            took = predict(
-                each.rung, m, n, k, dtype=dtype, schedule=each.schedule, target="H200", explained=False
-            ).time_us
-            rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
+    rows = beside(measured(), "H200")
     groups = {group: grouped([row for row in rows if row["group"] == group]) for group in GROUPS}
     groups["without split k"] = grouped([row for row in rows if row["group"] in ("ladder", "tiles")])
     sizes = by_rows([row for row in rows if row["group"] == "chosen"])
     for name, numbers in (*groups.items(), *sizes.items()):
         print(name, numbers)
     write("time_model_h200", "h200", {"gpu": "H200", "groups": groups, "chosen by M": sizes, "rows": rows})
+
+
+def h100() -> None:
+    """The same of the ladder on an H100."""
+    rows = beside(of_bench("ladder", "h100_ladder", "h", {}), "H100")
+    rungs = {rung: grouped([row for row in rows if row["rung"] == rung]) for rung in sorted({r["rung"] for r in rows})}
+    every = {"ladder": grouped(rows), **rungs}
+    for name, numbers in every.items():
+        print(name, numbers)
+    write("time_model_h100", "h100", {"gpu": "H100", "groups": every, "rows": rows})
+
+
+def beside(timed: Iterable[Timed], gpu: str) -> list[dict[str, Any]]:
+    """What is predicted of those that are long enough."""
+    rows = []
+    for each in timed:
+        if each.us >= LEAST_US:
+            size, dtype = each.problem.split()
+            m, n, k = map(int, size.split("x"))
+            took = predict(each.rung, m, n, k, dtype=dtype, schedule=each.schedule, target=gpu, explained=False).time_us
+            rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
+    return rows
 
 
 def by_rows(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
@@ -253,6 +268,7 @@ def grouped(rows: list[dict[str, Any]]) -> dict[str, float]:
 app = typer.Typer(add_completion=False, help=__doc__.splitlines()[0])
 app.command()(b200)
 app.command()(h200)
+app.command()(h100)
 
 if __name__ == "__main__":
     app()

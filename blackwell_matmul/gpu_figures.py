@@ -11,7 +11,7 @@ Sources, by the letters used below (the tables are in bench/calibrate/tables/):
 - QRC: ademeure/QuickRunCUDA, B300.
 - FV: revollllt/flash-vla, H100 SXM unit probes. HP: HPMLL/NVIDIA-Hopper-Benchmark, H800 PCIe.
 - AO, AZ, ROOF: pytorch/ao pull request 4002; Azure/AI-benchmarking-guide; RealZST/llm-infra-notes.
-- HM: bench/calibrate/hopper_micro.py on an H200, tables/h200_micro.csv.
+- HM: bench/calibrate/hopper_micro.py on an H200, tables/h200_micro.csv; H1: on an H100, tables/h100_micro.csv.
 - D: NVIDIA's data sheet. AK: markdewing/AI_kernels, latency, RTX 5090. CC: chipsandcheese.com, "Blackwell: Nvidia's
   Massive GPU", RTX PRO 6000 (the same die with 188 SMs). QU: Dao-AILab/quack, benchmarks on an RTX 5090. IMP: kekzl/imp
   pull request 606, RTX 5090 at 2.85 GHz.
@@ -77,10 +77,11 @@ class TimeFigures:
     fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: of one SM, at once;
     port_bytes_per_cycle: of one SM, however few others load.
     near_l2_bytes: what repeated use finds in the L2. memory_bytes_per_ns: what kernels reach.
-    wait_cycles, arrive_cycles, expect_cycles, issue_cycles: of mbarrier.wait, mbarrier.arrive, arrive.expect_tx, and of
-    what one lane issues. wake_cycles: from the end of a phase till a warp that stands there goes on. remote_cycles: to
-    an mbarrier of the other CTA; release_cycles: with a release of what was stored, besides. sync_cycles,
-    sync_warp_cycles: bar.sync, and for each warp in it. cluster_sync_cycles: barrier.cluster.
+    wait_cycles, arrive_cycles, expect_cycles: of mbarrier.wait, mbarrier.arrive, arrive.expect_tx. issue_cycles,
+    tma_issue_cycles: of what one lane issues, and of a TMA load. wake_cycles: from the end of a phase till a warp that
+    stands there goes on. remote_cycles: to an mbarrier of the other CTA; release_cycles: with a release of what was
+    stored, besides. sync_cycles, sync_warp_cycles: bar.sync, and for each warp in it. cluster_sync_cycles:
+    barrier.cluster.
     strip_load_cycles: tcgen05.ld of up to 64 columns; half_load_cycles: of 128, in one piece.
     cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; stage_cycles, stage_value_cycles:
     st.shared, likewise. unstage_cycles: ld.shared. fence_cycles: fence.proxy.async. store_cycles, store_kib_cycles: a
@@ -118,6 +119,7 @@ class TimeFigures:
     arrive_cycles: GpuFigure
     expect_cycles: GpuFigure
     issue_cycles: GpuFigure
+    tma_issue_cycles: GpuFigure
     remote_cycles: GpuFigure
     release_cycles: GpuFigure | None
     sync_cycles: GpuFigure
@@ -177,7 +179,8 @@ _B200 = TimeFigures(
     wake_cycles=_m(30, "META"),
     arrive_cycles=_m(27, "QRC"),
     expect_cycles=_m(20, "META"),
-    issue_cycles=_m(30, "META: a TMA or MMA operation, in the warp that issues it"),
+    issue_cycles=_m(30, "META: an MMA operation, in the warp that issues it"),
+    tma_issue_cycles=_m(30, "META: a TMA operation, likewise"),
     remote_cycles=_d(200, "QRC: 207 for a load from the other CTA's shared memory"),
     release_cycles=None,
     sync_cycles=_m(22, "QRC: 22 + 2 W"),
@@ -229,7 +232,12 @@ _H200 = dataclasses.replace(
     wake_cycles=_d(124, "HM: the same, and half of the 156 cycles in steps of which a warp that waits sees an end"),
     arrive_cycles=_m(5, "HM"),
     expect_cycles=_m(5, "HM"),
-    issue_cycles=_d(30, "META, as a B200's; HM: 47 for a TMA load by a thread in a branch of its own, none for wgmma"),
+    issue_cycles=_d(30, "META, as a B200's; HM: none for wgmma"),
+    tma_issue_cycles=_d(
+        24,
+        "32 loads of 8 rows keep a warp of an H100 for 770 to 880 cycles, waits included; HM: 47 where a thread has a"
+        " branch of its own",
+    ),
     remote_cycles=_d(146, "HM: 270 till the other CTA goes on, its waking included"),
     release_cycles=_d(332, "HM: 665 for two, of which one waits for the other"),
     fill_bytes_per_cycle=_a(64, "as an SM of earlier GPUs"),
@@ -247,6 +255,25 @@ _H200 = dataclasses.replace(
     launch_ns=_m(158, "HM: 313 cycles"),
     ramp_ns=_d(1080, "HM: kernels of 5.05 us in a graph take 6.13"),
     cluster_share=_m(10 / 11, "cuOccupancyMaxActiveClusters: 30 clusters of four CTAs or 15 of eight, on 132 SMs"),
+)
+
+
+_H100 = dataclasses.replace(
+    _H200,
+    clock_fall_ghz=_d(
+        0.734,
+        "cuBLAS at 4096 and 8192, 700 W: 1.34 and 1.29 GHz by cycles and µs, 89 and 92 % busy (h100_counters.json)",
+    ),
+    l2_ns=_m(144, "H1: a chain of loads, 285 cycles"),
+    memory_ns=_m(348, "H1: the same, 689 cycles"),
+    near_l2_bytes=_d(25e6, "half of the L2"),
+    l2_bytes_per_ns=_m(7800, "H1: 30 bytes a cycle into each of 132 SMs"),
+    port_bytes_per_cycle=_m(89, "H1: up to 16 SMs, each with six boxes of 32 KiB in flight"),
+    memory_bytes_per_ns=_m(3160, "H1: all SMs read"),
+    release_cycles=_d(652, "H1: an arrival in the other CTA is seen after 922 cycles with a release, 269 without"),
+    cluster_sync_cycles=_m(1175, "H1: 384 threads; 719 with 128"),
+    drain_kib_cycles=_m(74, "H1: all SMs; one alone 32"),
+    ramp_ns=_d(1440, "an H200's; H1: empty kernels of 132 CTAs follow each other after 1.11 us, there 0.75"),
 )
 
 
@@ -283,14 +310,10 @@ TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
         ),
         "RTX 5090": _RTX_5090,
         "H200": _H200,
-        "H100": dataclasses.replace(
-            _H200,
-            near_l2_bytes=_d(25e6, "half of the L2"),
-            memory_bytes_per_ns=_m(3050, "AZ, ROOF: 2.9 to 3.18 TB/s"),
-        ),
+        "H100": _H100,
     }
 )
-"""By the names of `GPUS`. The H100 and the B300 were compared with nothing."""
+"""By the names of `GPUS`. The B300 was compared with nothing."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {

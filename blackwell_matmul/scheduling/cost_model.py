@@ -282,7 +282,7 @@ def _chain(tile: TileConfig, supply: Supply, products: float) -> float:
     which issues the next ones while they are in flight; where they do not, these are waited for; and without a ring the
     loads, too."""
     figures = supply.figures
-    issue = figures.wait_cycles + figures.expect_cycles + 2 * figures.issue_cycles
+    issue = figures.wait_cycles + figures.expect_cycles + 2 * figures.tma_issue_cycles
     issues = 0 if tile.mma.name == "tcgen05" else tile.row_bytes / MMA_K_BYTES * figures.issue_cycles
     seen = products + _latency(tile, figures) + figures.wait_cycles
     if "tma" not in tile.features:

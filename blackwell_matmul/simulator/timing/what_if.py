@@ -174,7 +174,9 @@ RESULT_FIGURES = (
     "mma_latency_cycles", "pair_latency_cycles", "chain_cycles", "commit_gap_cycles", "wgmma_latency_cycles",
     "mma_sync_latency_cycles",
 )  # fmt: skip
-ISSUE_FIGURES = ("wait_cycles", "arrive_cycles", "expect_cycles", "issue_cycles", "query_cycles")
+ISSUE_FIGURES = (
+    "wait_cycles", "arrive_cycles", "expect_cycles", "issue_cycles", "tma_issue_cycles", "query_cycles",
+)  # fmt: skip
 START_FIGURES = (
     "launch_ns", "start_cycles", "ramp_ns", "alloc_cycles", "alloc_again_cycles", "dealloc_cycles",
 )  # fmt: skip

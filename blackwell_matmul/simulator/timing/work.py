@@ -309,7 +309,7 @@ def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     tensor, count_bytes = inst.inputs[0], _bytes(inst.inputs[0])
     row = int(tensor.shape[-1]) * int(tensor.dtype.nbits) // 8
     rows = count_bytes // row * math.ceil(row / ROW_BYTES)
-    return Load(instruction, figures.issue_cycles, rows=rows, count_bytes=count_bytes)
+    return Load(instruction, figures.tma_issue_cycles, rows=rows, count_bytes=count_bytes)
 
 
 def _copy(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:

@@ -1,0 +1,42 @@
+"""`bench/gpu/explained.py`: its cases are promised something, and its results say what came of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULT = ROOT / "bench" / "results" / "h100_explained.json"
+SILENT = {"a needless fence", "no room, narrow tiles"}
+"""Cases of which nothing is to be promised."""
+
+
+@pytest.fixture
+def explained(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "bench" / "gpu"))
+    import explained
+
+    return explained
+
+
+@pytest.mark.parametrize("name", ["small boxes", "two stages, narrower", "h1 to h2", "a needless fence"])
+def test_what_is_promised_is_what_the_result_says(explained, name):
+    case = next(each for each in explained.CASES if each.name == name)
+    row = next(each for each in json.loads(RESULT.read_text())["cases"] if each["case"] == name)
+    assert explained.promised(case.bad, case.about) == (row["told"], row["promised"])
+    assert (row["promised"] is None) == (name in SILENT)
+
+
+def test_the_result_has_each_case_with_what_was_measured(explained):
+    rows = json.loads(RESULT.read_text())["cases"]
+    assert [row["case"] for row in rows] == [case.name for case in explained.CASES]
+    for row in rows:
+        before, after = row["measured_us"]
+        assert row["measured"] == pytest.approx(1 - after / before, abs=1e-3)
+    near = [row for row in rows if row["promised"] is not None and abs(row["promised"] - row["measured"]) <= 0.1]
+    assert len(near) == 11, "docs/time.md and the changelog say of how many"
+
+
+def test_a_table_is_shown_before_anything_is_measured(explained, capsys):
+    explained.show([{"case": "narrow tiles", "promised": 0.43, "predicted": 0.41}])
+    assert "narrow tiles" in (shown := capsys.readouterr().out) and "43%" in shown and "-" in shown

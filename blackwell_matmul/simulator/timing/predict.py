@@ -18,6 +18,7 @@ from blackwell_matmul.gpu_figures import TimeFigures, figures_of
 from blackwell_matmul.gpus import GPUS, Gpu, by_name
 from blackwell_matmul.one_line import OneLine, spelled_out
 from blackwell_matmul.problem import Schedule
+from blackwell_matmul.processes import uncollected
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_named
@@ -207,7 +208,8 @@ def _launch(
     for segment in simulation.grid.memory.segments:
         segment.constant = False  # nobody reads it, so that it need not be converted
     try:
-        yield TimedLaunch(simulation, device, figures), types_named(bound.init_kwargs)
+        with uncollected():
+            yield TimedLaunch(simulation, device, figures), types_named(bound.init_kwargs)
     finally:
         simulation.grid.memory.close()
 

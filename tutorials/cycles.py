@@ -237,7 +237,7 @@ def v1_beside_v0() -> Canvas:
 @cache
 def place(name: str) -> str:
     """Where a rung stands: what is predicted of it, why, and what was published of the sample like it."""
-    mine, sample = predict(name, *SIZE, schedule=RUNGS[name].schedule), _samples()[name]
+    mine, sample = predict(name, *SIZE, schedule=RUNGS[name].schedule, explained=False), _samples()[name]
     share = mine.by_resource["tensor core"] / mine.cycles
     why = next(iter(mine.explanation), f"the tensor core multiplies for {share:.0%} of the time.")
     return (

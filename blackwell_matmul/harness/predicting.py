@@ -42,7 +42,7 @@ def predict(
     kernel, m, n, k, tensors, dtype, schedule, form: as for `run_matmul`, and any other kernel does as well. target: the
     GPU, by name or as the compiler calls it (None: one that the kernel is for); gpu: the same; those with figures are
     in `gpu_figures.TIME_FIGURES`. ghz: the SMs' clock, where it is known; None is the one that the load leaves.
-    explained: with what holds it and what would be gained, which takes about as long again.
+    explained: with what would be gained by what, besides what holds it, which takes about as long again.
 
     Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
     """

@@ -21,10 +21,10 @@ MOST_GAINS = 4
 """That are told."""
 
 
-def explain(run: PredictedRun) -> tuple[str, ...]:
-    """What holds it; then what would be gained, the most first."""
-    gains = sorted(_gains(run), key=lambda each: -each[0])[:MOST_GAINS]
-    return (*_waits(run), *(sentence for _, sentence in gains))
+def explain(run: PredictedRun, gains: bool) -> tuple[str, ...]:
+    """What holds it; then what would be gained, the most first, if that is asked for."""
+    most = sorted(_gains(run), key=lambda each: -each[0])[:MOST_GAINS] if gains else ()
+    return (*_waits(run), *(sentence for _, sentence in most))
 
 
 def _waits(run: PredictedRun) -> Iterator[str]:

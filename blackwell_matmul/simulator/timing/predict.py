@@ -171,7 +171,7 @@ def predict_script(
     explained: bool = True,
 ) -> Prediction:
     """args: as for `simulate`; their values do not matter. ghz: the clock, where it is known. products: what TFLOPS
-    count. explained: with its explanation, which takes about as long again.
+    count. explained: with what would be gained by what, which takes about as long again.
 
     Raises InputError for a GPU without figures, and what `simulate` raises.
     """
@@ -249,7 +249,7 @@ def _prediction(
         lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,
         load.memory, _bound(took, load), took.busy_cycles, launch.slots, took.working or launch.slots,
         None if products is None else products / time_us / 1e6,
-        (*(explain(_run(launch, found)) if explained else ()), *_reservation(launch)),
+        (*explain(_run(launch, found), explained), *_reservation(launch)),
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def test_predictions_of_hopper_rungs_are_those_of_today(rung):
     [("v0", "where it waits for its cp.async."), ("v1", "for tma_barrier, which cp.async.bulk.tensor (load) tells.")],
 )
 def test_what_holds_a_kernel_is_said_with_its_line(rung, held):
-    sentence, *_ = predict(rung, 4096, 4096, 4096).explanation
+    sentence, *_ = predict(rung, 4096, 4096, 4096, explained=False).explanation
     assert f"of its own at {rung}.py:" in sentence
     assert sentence.endswith(held)
 
@@ -62,7 +62,7 @@ def test_mma_sync_on_an_h200_is_predicted_as_promised():
 
 
 def test_on_an_rtx_5090_the_tensor_cores_hold_the_rung_and_what_is_assumed_is_said():
-    found, larger = (predict("g0", size, size, size, gpu="RTX 5090") for size in (2048, 4096))
+    found, larger = (predict("g0", size, size, size, gpu="RTX 5090", explained=False) for size in (2048, 4096))
     assert found.bound == larger.bound == "tensor core"
     told = f"predicted to reach {found.tflops:.0f} TFLOPS at 2048 and {larger.tflops:.0f} at 4096"
     assert told in (BENCH.parent / "docs" / "time.md").read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def test_the_microbenchmark_is_reproduced():
 
 
 def test_numbers_of_a_prediction_fit_together():
-    found = predict("v3", 4096, 4096, 4096)
+    found = predict("v3", 4096, 4096, 4096, explained=False)
     assert found.predicted
     assert found.time_us == pytest.approx(found.cycles / found.ghz / 1e3)
     assert found.tflops == pytest.approx(2 * 4096**3 / found.time_us / 1e6)
@@ -117,13 +117,15 @@ def test_numbers_of_a_prediction_fit_together():
 
 def test_ctas_that_share_an_sm_take_over_what_is_left():
     """Five of them fit, and have seven tiles together, of 16 k-tiles."""
-    found = predict("v5", 4096, 2048, 512, schedule="block_m=128,block_n=64,block_k=32,stages=3,e_block_n=16")
+    found = predict(
+        "v5", 4096, 2048, 512, schedule="block_m=128,block_n=64,block_k=32,stages=3,e_block_n=16", explained=False
+    )
     assert found.resident == 5 and found.working > 1
     assert found.by_resource["tensor core"] == pytest.approx(7 * 16 * 2 * 48)
 
 
 def test_a_small_problem_comes_from_the_l2_and_takes_less_at_a_higher_clock():
-    slow, fast = (predict("v2", 1024, 1024, 1024, ghz=ghz) for ghz in (1.2, 1.9))
+    slow, fast = (predict("v2", 1024, 1024, 1024, ghz=ghz, explained=False) for ghz in (1.2, 1.9))
     assert slow.memory_gb == pytest.approx(1024 * 1024 * 2 / 1e9)
     assert fast.time_us < slow.time_us
     assert fast.cycles > slow.cycles
@@ -131,7 +133,7 @@ def test_a_small_problem_comes_from_the_l2_and_takes_less_at_a_higher_clock():
 
 @pytest.mark.parametrize("rung", ["v0", "v3"])
 def test_turns_that_are_left_out_take_what_they_would(rung, monkeypatch):
-    call = {"m": 8192, "n": 8192, "k": 256, "schedule": "block_m=128,block_n=128"}
+    call = {"m": 8192, "n": 8192, "k": 256, "schedule": "block_m=128,block_n=128", "explained": False}
     every = predict(rung, **call)
     monkeypatch.setattr("blackwell_matmul.simulator.timing.predict.MOST_EVENTS", 0)
     assert predict(rung, **call).cycles == pytest.approx(every.cycles, rel=0.02)

@@ -133,11 +133,13 @@ def _defined(self: Any, var: Any) -> bool:
 
 
 def _once(find: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Of each function, which is made of the same lines for as long as it lives."""
+    """Of each function, which is made of the same lines for as long as it lives. Others ask, too, of frames, say."""
     found: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def known(method: Any) -> Any:
         function = getattr(method, "__func__", method)
+        if not inspect.isfunction(function):
+            return find(method)
         if function not in found:
             found[function] = find(function)
         return found[function]

@@ -11,8 +11,9 @@ five. The rungs of this repository are predicted beside them, at the same schedu
 microbenchmarks (gpu_figures.py), none from these kernels; but whoever chose among the sources had seen these totals.
 
 The H200's times are those of results/h200_ladder.json, results/h200_tiles_h7.json and, of G0 on mma.sync,
-results/h200_odd.json, of 50 us and more. Its figures, too, are of microbenchmarks (calibrate/hopper.py), but the clock,
-which is cuBLAS's; which of them count was seen on a third of these tiles.
+results/h200_odd.json, of 50 us and more; an H100's are those of results/h100_ladder.json. The figures of both are of
+microbenchmarks, too (calibrate/hopper_micro.py), but the clock, which is cuBLAS's, and what the issue of a TMA load
+takes; which of an H200's count was seen on a third of its tiles.
 """
 
 from __future__ import annotations

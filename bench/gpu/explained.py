@@ -12,13 +12,11 @@ clock that the tensor cores leave.
 from __future__ import annotations
 
 import json
-import math
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -27,12 +25,14 @@ from rich.progress import track
 from rich.table import Table
 
 from blackwell_matmul import compile, predict
-from blackwell_matmul.harness import check_matmul
+from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.harness.bench import bench_machine
-from blackwell_matmul.harness.bench.devices import Call, Cuda
+from blackwell_matmul.harness.bench.devices import Cuda
 from blackwell_matmul.harness.bench.protocol import Group, Settings, measure
+from blackwell_matmul.harness.bench.tasks import verdict_on
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import load
+from blackwell_matmul.trials.scripts import script
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "tests" / "simulator" / "timing" / "explained_scripts.py"
 HOPPER = f"{SCRIPTS}:Hopper"
@@ -122,6 +122,17 @@ def predict_all(file: Path) -> None:
     write(file, {"command": f"python bench/gpu/{Path(__file__).name} predict, then measure", "cases": rows})
 
 
+def read(file: Path) -> dict[str, Any]:
+    """What `predict` has written of these cases; InputError for anything else."""
+    try:
+        record = dict(json.loads(file.read_bytes()))
+        if [row["case"] for row in record["cases"]] == [each.name for each in CASES]:
+            return record
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise InputError(f"{file} does not have the cases of this script; its `predict` writes a file that has.")
+
+
 def write(file: Path, record: dict[str, Any]) -> None:
     text = json.dumps(record, indent=1).replace(f"{SCRIPTS.parents[3]}/", "")
     file.write_text(text + "\n", encoding="utf-8")
@@ -137,9 +148,10 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 @app.command("measure")
-def measure_all(file: Path) -> None:
-    record, device = json.loads(file.read_text(encoding="utf-8")), Cuda()
+def measure_all(file: Annotated[Path, typer.Argument(exists=True, dir_okay=False)]) -> None:
+    record = read(file)
     record["machine"] = asdict(bench_machine.machine_of(bench_machine.gpu_at_hand()))
+    device = Cuda()
     telemetry = device.telemetry()
     for each, row in zip(CASES, record["cases"], strict=True):
         row["measured_us"] = before, after = measured(each, device)
@@ -164,18 +176,11 @@ def group(variant: Variant, device: Cuda) -> Group:
     def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
         loaded(m, a, b, c)
 
-    require_right(variant, call, sets[0])
+    verdict = verdict_on(call, sets[0])
+    if not verdict.ok:
+        raise UnsupportedError(f"{variant.kernel} with {variant.schedule} is {verdict}")
     return device.group(call, sets, SETTINGS.group_us)[0]
 
 
-def require_right(variant: Variant, call: Call, operands: Sequence[torch.Tensor]) -> None:
-    a, b, c = operands
-    c.fill_(math.nan)
-    call(a, b, c)
-    verdict = check_matmul(a, b, c)
-    if not verdict.ok:
-        raise SystemExit(f"{variant.kernel} with {variant.schedule}: {verdict}")
-
-
 if __name__ == "__main__":
-    app()
+    script(app)

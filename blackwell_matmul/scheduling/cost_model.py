@@ -135,11 +135,10 @@ def _tiles_of_one_sm(tile: TileConfig, figures: TimeFigures) -> int:
 
 @cache
 def nearest_figures(gpu: Gpu) -> TimeFigures:
-    """Those of this GPU; or of one of its architecture; or else an RTX 5090's, with the memory of this one.
+    """Those of the first GPU of its architecture; or else an RTX 5090's, with the memory of this one.
     Good enough to rank schedules, and for no prediction of time. What is fitted here goes with an H200's figures: with
     its own, an H100 takes 1 % longer where the choice is another one (h100_chosen.json)."""
-    alike = (name for name in TIME_FIGURES if GPUS[name].arch == gpu.arch)
-    known = {"H100": "H200"}.get(gpu.name, gpu.name if gpu.name in TIME_FIGURES else next(alike, None))
+    known = next((name for name in TIME_FIGURES if GPUS[name].arch == gpu.arch), None)
     if known is not None:
         return TIME_FIGURES[known]
     other, theirs = figures_of("RTX 5090"), GPUS["RTX 5090"].memory_gb_per_s

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from blackwell_matmul.errors import InputError
+
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "bench" / "results" / "h100_explained.json"
 
@@ -40,3 +42,15 @@ def test_the_result_has_each_case_with_what_was_measured(explained):
 def test_a_table_is_shown_before_anything_is_measured(explained, capsys):
     explained.show([{"case": "narrow tiles", "promised": 0.43, "predicted": 0.41}])
     assert "narrow tiles" in (shown := capsys.readouterr().out) and "43%" in shown and "-" in shown
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"cases": [{"case": "another"}]}'])
+def test_a_file_of_something_else_is_refused_in_a_sentence(explained, tmp_path, text):
+    (file := tmp_path / "file.json").write_text(text)
+    with pytest.raises(InputError, match=r"does not have the cases of this script; its `predict` writes"):
+        explained.read(file)
+    assert file.read_text() == text
+
+
+def test_the_result_is_such_a_file(explained):
+    assert explained.read(RESULT)["cases"]

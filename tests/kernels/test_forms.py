@@ -47,8 +47,8 @@ class Case:
         self.arguments = (m, n, k, self.a, self.b, self.c, *self.extras, self.batches)
         problem, _ = rung.problem_of({"form": self.epilogue}, *self.arguments)
         listed = projection(rung)
-        drawn = (listed[number] for number in draw.sample(range(len(listed)), len(listed)))
-        self.pins = next(each for each in drawn if not why_not(each, problem, gpu)).as_dict()
+        able = (each for each in draw.sample(listed, len(listed)) if not why_not(each, problem, gpu))
+        self.pins = next(able).as_dict()
         self.kernel = rung(form=self.epilogue, **self.pins)
 
     def operand(self, rows: int, k: int, dtype: torch.dtype, draw: random.Random) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +15,7 @@ import torch
 from blackwell_matmul.harness.bench import bundles, protocol
 from blackwell_matmul.harness.bench.contenders import Contender, make_call
 from blackwell_matmul.harness.bench.devices import Arguments, Call, Cpu, Poisoned, called_with, device_named
-from blackwell_matmul.harness.verdict import Verdict, check_product
+from blackwell_matmul.harness.verdict import Verdict, check_matmul, check_product
 from blackwell_matmul.problem import Problem
 
 Step = Callable[[str], None]
@@ -49,6 +50,13 @@ def _checked(
     schedule = (bundle or {}).get("schedule", {})
     tiles = {f"tile_{axis}": schedule.get(f"block_{axis}", 128) for axis in "mn"}
     return check_product(problem, called_with(operands, result), **tiles), result, not poisoned.untouched_around()
+
+
+def verdict_on(call: Call, operands: Arguments) -> Verdict:
+    """On one call that writes its last operand, which held nothing that could be taken for a result."""
+    operands[-1].fill_(math.nan)
+    call(*operands)
+    return check_matmul(*operands)
 
 
 def _run(call: Call, operands: Arguments, poisoned: Poisoned) -> torch.Tensor:

@@ -98,7 +98,7 @@ class Run:
         while chunk := self._chunk():
             tasks = [{"do": task, "key": key, "gpu": self.gpu, **self._options(key)} for key in chunk]
             module = task.partition(":")[0]
-            with Workers(self.limit_s, ahead=0, environment=environment, module=module) as workers:
+            with Workers(self.limit_s, environment=environment, module=module) as workers:
                 for key, ended in zip(chunk, workers.run(tasks)):
                     self._keep(row_of(key, ended))
                     if time.monotonic() > self.until:

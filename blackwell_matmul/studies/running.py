@@ -61,7 +61,7 @@ def _children(trials: Sequence[Trial], limit_s: float, stack: ExitStack) -> Iter
     """One process for each trial; it does its imports while the trial before runs."""
     ahead: deque[Workers] = deque()
     for trial in trials:
-        workers = Workers(limit_s * trial.patience, ahead=0, environment=trial.environment, module=trial.module)
+        workers = Workers(limit_s * trial.patience, environment=trial.environment, module=trial.module)
         ahead.append(stack.enter_context(workers))
         ahead[-1].prepare()
         if len(ahead) > 1:

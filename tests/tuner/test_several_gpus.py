@@ -12,9 +12,10 @@ import warnings
 from itertools import takewhile
 from pathlib import Path
 
+import psutil
 import pytest
 
-from blackwell_matmul.harness.bench import contenders, session, workers
+from blackwell_matmul.harness.bench import contenders, nursery, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import CUBLAS
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
@@ -46,7 +47,7 @@ class Gpus:
         self.log: list[tuple[int, str, tuple[str, ...]]] = []
         self.rounds: list[int] = []
 
-    def __call__(self, limit_s, ahead=None, environment=None, keep=False):
+    def __call__(self, limit_s, environment=None, keep=False):
         return FakeWorkers(self, int(environment["CUDA_VISIBLE_DEVICES"]))
 
     def did(self, gpu: int, what: str) -> list[tuple[str, ...]]:
@@ -270,7 +271,8 @@ for line in sys.stdin:
 
 def test_each_gpu_has_its_processes_once_and_they_check_at_the_same_time(tmp_path, monkeypatch, many_cores):
     code = LIGHT.format(folder=str(tmp_path), at_once=8, checked=CHECKED, timed=timed("a", 1.0))
-    monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-S", "-c", code))
+    monkeypatch.setattr(nursery, "FORKS", False)
+    monkeypatch.setattr(nursery, "CHILD", (sys.executable, "-S", "-c", code))
     found = measured(tmp_path, 2, tuple("abcdefghijklmnop"), checkers=4, limit_s=60.0)
     assert len(found.rows) == 17 and all(row.timing for row in found.rows.values())
     for gpu, sessions in (("0", 2), ("1", 1)):
@@ -346,9 +348,7 @@ def test_ctrl_c_ends_the_children_of_all_gpus(tmp_path):
     while waiting:
         waiting.discard(line := process.stdout.readline())
         assert line
-    theirs = [
-        int(pid) for file in Path(f"/proc/{process.pid}/task").glob("*/children") for pid in file.read_text().split()
-    ]
+    theirs = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
     start = time.monotonic()
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130 and time.monotonic() - start < 10

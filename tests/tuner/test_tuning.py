@@ -74,7 +74,7 @@ class Instant:
 
     predicted_us = ()
 
-    def __init__(self, limit_s, ahead=None, environment=None, keep=False):
+    def __init__(self, limit_s, environment=None, keep=False):
         pass
 
     def __enter__(self):
@@ -197,7 +197,7 @@ def test_gpus_share_the_candidates_and_the_record_says_which(two_gpus):
 def test_where_shares_would_be_small_one_gpu_measures(two_gpus, monkeypatch):
     given = []
     monkeypatch.setattr(
-        Instant, "__init__", lambda self, limit_s, ahead=None, environment=None, keep=False: given.append(environment)
+        Instant, "__init__", lambda self, limit_s, environment=None, keep=False: given.append(environment)
     )
     found = tune(FAULTY, PROBLEM, top=3, predict=0)
     assert found.gpus == (0,) and {(trial.gpu, trial.compared) for trial in found.trials} == {(None, True)}
@@ -207,7 +207,7 @@ def test_where_shares_would_be_small_one_gpu_measures(two_gpus, monkeypatch):
 def test_one_gpu_of_several_is_the_only_one_that_its_processes_see(two_gpus, monkeypatch):
     given = []
     monkeypatch.setattr(
-        Instant, "__init__", lambda self, limit_s, ahead=None, environment=None, keep=False: given.append(environment)
+        Instant, "__init__", lambda self, limit_s, environment=None, keep=False: given.append(environment)
     )
     found = tune(FAULTY, PROBLEM, top=2, predict=0, gpus=[1])
     assert {"CUDA_VISIBLE_DEVICES": "GPU-1"} in given and found.gpus == (1,)

@@ -155,7 +155,7 @@ def crew_of(
     """So many, or as many as there are cores; the first child of each imports from here on."""
     with ExitStack() as stack:
         cores = max(1, min(count, os.cpu_count() or 1, MOST_COMPILERS))
-        made = (Workers(limit_s, ahead=0, environment=environment, keep=keep) for _ in range(cores))
+        made = (Workers(limit_s, environment=environment, keep=keep) for _ in range(cores))
         crew = [stack.enter_context(workers) for workers in made]
         for workers in crew:
             workers.prepare()

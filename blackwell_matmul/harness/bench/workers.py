@@ -1,8 +1,8 @@
 """Work in child processes, so that a kernel that hangs or crashes costs one task and never the run.
 
 A child does its tasks one after the other and tells of each step. One that is silent for too long, or dies, ends; the
-task it was at gets the reason, and a new child goes on with the rest. The next child is there already, with its
-imports done; or a child that has done its tasks is kept, and goes on with those of the next run.
+task it was at gets the reason, and a new child goes on with the rest. A child that has done its tasks may be kept, and
+goes on with those of the next run.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ import json
 import os
 import queue
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,16 +18,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from blackwell_matmul.harness.bench import nursery
 from blackwell_matmul.harness.bench.child import MARK
-from blackwell_matmul.processes import end_with_children, left_with
+from blackwell_matmul.processes import left_with
 
 Task = Mapping[str, Any]
 """Plain data: "do" names a function, of `tasks` or as "module:function", the rest are its arguments."""
 
-COMMAND = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")
 TASKS = "blackwell_matmul.harness.bench.tasks"
 
-MOST_AHEAD = 3
 START_LIMIT_S = 300.0
 """For a child's imports, which take seconds, and more where the disk is cold and the cores are busy."""
 
@@ -48,22 +44,16 @@ class Ended:
 
 
 class Workers:
-    """Children, one at a time. limit_s: the longest that one may be silent. ahead: how many more import meanwhile.
-    environment: variables that they start with, besides this process's. module: what they import before there is
-    work. keep: a child that has done its tasks does those of the next run as well."""
+    """Children, one at a time. limit_s: the longest that one may be silent. environment: variables that they start
+    with, besides this process's. module: what they import before there is work. keep: a child that has done its tasks
+    does those of the next run as well."""
 
     def __init__(
-        self,
-        limit_s: float,
-        ahead: int | None = None,
-        environment: Mapping[str, str] | None = None,
-        module: str = TASKS,
-        keep: bool = False,
+        self, limit_s: float, environment: Mapping[str, str] | None = None, module: str = TASKS, keep: bool = False
     ) -> None:
         self.limit_s, self._module, self._keep = limit_s, module, keep
         self._environment = {**os.environ, **(environment or {})}
-        self._ahead = max(1, min(MOST_AHEAD, (os.cpu_count() or 1) // 2)) if ahead is None else ahead
-        self._spares: list[_Child] = []
+        self._ready: _Child | None = None
         self._at_work: _Child | None = None
         self._lock, self._over = threading.Lock(), False
 
@@ -77,8 +67,8 @@ class Workers:
         """End the children, from any thread; `run` begins nothing more."""
         with self._lock:
             self._over = True
-            children = [*self._spares, *filter(None, (self._at_work,))]
-        for child in children:
+            children = (self._ready, self._at_work)
+        for child in filter(None, children):
             child.end()
 
     def run(self, tasks: Sequence[Task], step: Callable[[str], None] | None = None) -> Generator[Ended]:
@@ -95,26 +85,23 @@ class Workers:
 
     def prepare(self) -> None:
         """Have a child ready, with its imports under way."""
-        if not self._spares:
-            self._spares.append(self._child())
+        self._ready = self._ready or self._child()
 
     def _child(self) -> _Child:
-        return _Child((*COMMAND, self._module), self._environment)
+        return _Child(nursery.begin(self._module, self._environment))
 
     def _take(self) -> _Child | None:
         with self._lock:
             if self._over:
                 return None
-            while len(self._spares) <= self._ahead:
-                self._spares.append(self._child())
-            self._at_work = self._spares.pop(0)
+            self._at_work, self._ready = self._ready or self._child(), None
             return self._at_work
 
     def _leave(self, child: _Child, idle: bool) -> None:
         with self._lock:
             kept = self._keep and idle and not self._over
             if kept:
-                self._spares.insert(0, child)
+                self._ready = child
         if not kept:
             child.end()
 
@@ -122,20 +109,16 @@ class Workers:
 class _Child:
     """A process that imports what it needs and then waits for its tasks. It ends when its stdin is closed."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            text=True, errors="replace", start_new_session=True, env=environment,
-        )  # fmt: skip
+    def __init__(self, process: nursery.Begun) -> None:
+        self._process = process
         self._said: queue.Queue[str | None] = queue.Queue()
         self._lock, self._ended, self._started = threading.Lock(), False, False
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._said.put(line)
+        with suppress(ValueError):  # it was closed meanwhile
+            for line in self._process.stdout:
+                self._said.put(line)
         self._said.put(None)
 
     def work(self, tasks: Sequence[Task], limit_s: float, step: Callable[[str], None]) -> Iterator[Ended]:
@@ -166,31 +149,24 @@ class _Child:
                 return Ended(**said)
 
     def _send(self, tasks: Sequence[Task]) -> None:
-        assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it died already; reading tells why
             self._process.stdin.write(json.dumps(list(tasks)) + "\n")
             self._process.stdin.flush()
 
     def _why(self) -> str:
         """Why the process ended: the signal, or the last line that it wrote to stderr."""
-        code = self._process.wait()
+        code, errors = self._process.why()
         if code < 0:
             return f"its process was ended by signal {-code} ({_signal_name(-code)})"
-        self._errors.seek(0)
-        return left_with(code, self._errors.read().decode(errors="replace"))
+        return left_with(code, errors)
 
     def end(self) -> None:
-        """With all that it has started; once, since the number of a process that has ended may be another's."""
+        """With all that it has started; once."""
         with self._lock:
             if self._ended:
                 return
             self._ended = True
-        end_with_children(self._process)
-        self._process.wait()
-        for pipe in (self._process.stdin, self._errors):
-            with suppress(OSError):
-                if pipe is not None:
-                    pipe.close()
+        self._process.end()
 
 
 def _message(line: str) -> dict[str, Any]:

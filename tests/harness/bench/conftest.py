@@ -23,7 +23,7 @@ QUICK = Settings(rounds=3, warmup_s=0.0)
 class InThisProcess:
     """As `Workers`, without children: nothing may hang or die."""
 
-    def __init__(self, limit_s: float, ahead: int | None = None) -> None:
+    def __init__(self, limit_s: float) -> None:
         self.done: list[str] = []
 
     def __enter__(self):

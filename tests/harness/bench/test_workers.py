@@ -10,9 +10,10 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import psutil
 import pytest
 
-from blackwell_matmul.harness.bench import contenders, workers
+from blackwell_matmul.harness.bench import contenders, nursery, workers
 from blackwell_matmul.harness.bench.workers import Ended, Workers
 from blackwell_matmul.problem import Problem
 
@@ -26,6 +27,15 @@ def check(name: str) -> dict:
     }  # fmt: skip
 
 
+@pytest.fixture(params=[True, False], ids=["forked", "own process"])
+def begun(request, monkeypatch):
+    """Both ways in which a child begins."""
+    if request.param and not nursery.FORKS:
+        pytest.skip("forks on Linux alone")
+    monkeypatch.setattr(nursery, "FORKS", request.param)
+
+
+@pytest.mark.usefixtures("begun")
 def test_one_child_goes_on_until_it_breaks_and_another_takes_over():
     steps = []
     with Workers(limit_s=20.0) as pool:
@@ -47,11 +57,12 @@ def broken(step):
 """
 
 
+@pytest.mark.usefixtures("begun")
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_child_that_has_done_its_tasks_is_kept_where_that_is_asked_for(tmp_path, keep):
     (tmp_path / "light.py").write_text(WHICH)
     path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
-    with Workers(20.0, ahead=0, environment={"PYTHONPATH": path}, module="light", keep=keep) as pool:
+    with Workers(20.0, environment={"PYTHONPATH": path}, module="light", keep=keep) as pool:
 
         def pids(*names):
             return [(ended.result or {}).get("pid") for ended in pool.run([{"do": f"light:{name}"} for name in names])]
@@ -69,25 +80,23 @@ def test_a_child_leaves_when_its_parent_is_killed():
     code = (
         f"import sys, time; sys.path[:0] = [{str(FAKES.parent)!r}]; from test_workers import check\n"
         "from blackwell_matmul.harness.bench.workers import Workers\n"
-        "with Workers(600, ahead=0) as pool:\n"
+        "with Workers(600) as pool:\n"
         "    for _ in pool.run([check('hangs')], lambda step: print(step, flush=True)): pass\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert parent.stdout.readline() == "hangs\n"
-    (child,) = children_of(parent.pid)
+    children = [child.pid for child in psutil.Process(parent.pid).children(recursive=True)]
+    assert len(children) >= 1 + 2 * nursery.FORKS
     parent.kill()
     parent.wait()
+    leave(children)
+
+
+def leave(children: list[int]) -> None:
     deadline = time.monotonic() + 20
-    while is_there(child) and time.monotonic() < deadline:
+    while any(map(is_there, children)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not is_there(child)
-
-
-def children_of(pid: int) -> list[int]:
-    listed = Path(f"/proc/{pid}/task/{pid}/children")
-    if not listed.exists():
-        pytest.skip("needs Linux to see a process's children")
-    return [int(word) for word in listed.read_text().split()]
+    assert not [child for child in children if is_there(child)]
 
 
 def is_there(pid: int) -> bool:
@@ -98,13 +107,61 @@ def is_there(pid: int) -> bool:
 
 
 def test_why_a_process_ended_is_its_last_line(monkeypatch):
-    monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-c", "raise SystemExit('no such luck')"))
-    with Workers(limit_s=20.0, ahead=0) as pool:
-        (ended,) = pool.run([{"do": "x"}])
-    assert ended == Ended(failed="its process ended with code 1: no such luck")
+    command = (sys.executable, "-c", "raise SystemExit('no such luck')")
+    for forks in {nursery.FORKS, False}:
+        monkeypatch.setattr(nursery, "FORKS", forks)
+        monkeypatch.setattr(nursery, "TEMPLATE" if forks else "CHILD", command)
+        with Workers(limit_s=20.0, module="of no use") as pool:
+            (ended,) = pool.run([{"do": "x"}])
+        assert ended == Ended(failed="its process ended with code 1: no such luck")
+
+
+HEAVY = """
+import os, subprocess, sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+(HERE / f"imported {os.getpid()}").touch()
+
+def about(step):
+    return {"pid": os.getpid(), "gpu": os.environ.get("CUDA_VISIBLE_DEVICES"), "folder": os.getcwd()}
+
+def leaves_one(step):
+    return {"pid": subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid}
+
+def killed(step):
+    os.kill(os.getpid(), 11)
+"""
+
+
+@pytest.mark.skipif(not nursery.FORKS, reason="forks on Linux alone")
+def test_children_import_once_and_are_processes_of_their_own(tmp_path):
+    (tmp_path / "heavy.py").write_text(HEAVY)
+    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+
+    def ends(name, gpu):
+        with Workers(20.0, {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": gpu}, "heavy") as pool:
+            yield from pool.run([{"do": f"heavy:{name}"}])
+
+    first, second = (next(ends("about", gpu)).result for gpu in "01")
+    assert first["pid"] != second["pid"] and (first["gpu"], second["gpu"]) == ("0", "1")
+    assert first["folder"] == os.getcwd() and "CUDA_VISIBLE_DEVICES" not in os.environ
+    (ended,) = ends("killed", "0")
+    assert ended.failed == "its process was ended by signal 11 (SIGSEGV)"
+    (left,) = ends("leaves_one", "0")
+    leave([left.result["pid"]])
+    assert len(list(tmp_path.glob("imported *"))) == 1
+
+
+def test_a_child_that_is_not_needed_is_ended_before_its_imports_are_done(tmp_path):
+    (tmp_path / "slow.py").write_text("import time; time.sleep(600)")
+    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    start = time.monotonic()
+    with Workers(20.0, {"PYTHONPATH": path}, "slow") as pool:
+        pool.prepare()
+    assert time.monotonic() - start < 20
 
 
 def test_messages_are_told_from_what_libraries_print():
     assert workers._message("hello\n") == {}
     assert workers._message(f"blackwell-matmul: {json.dumps({'step': 'x'})}\n") == {"step": "x"}
-    assert os.path.basename(workers.COMMAND[0]) == os.path.basename(sys.executable)

@@ -1,0 +1,90 @@
+"""The process that children are forked from: it imports, and then forks whenever it is asked to, by `nursery`.
+
+Its arguments are the number of its socket and the modules. It has one thread and starts nothing on a GPU, which a fork
+would not survive. Each message has five files: what the child's environment is, its stdin, stdout and stderr, and a
+socket, on which a process between the two says that the child has begun, and with which code it has ended.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from importlib import import_module
+
+from blackwell_matmul.harness.bench import child
+from blackwell_matmul.processes import collect_seldom
+
+BEGAN = b"!"
+FILES = 5
+
+
+def main() -> None:
+    collect_seldom()
+    asked = socket.socket(fileno=int(sys.argv[1]))
+    for module in sys.argv[2:]:
+        with suppress(Exception):  # whose task it is says why
+            import_module(module)
+    gc.freeze()  # else each child would copy what the collector writes to
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those between
+    while files := socket.recv_fds(asked, 1, FILES)[1]:
+        if os.fork() == 0:
+            asked.close()
+            _between(*files)
+        for file in files:
+            os.close(file)
+    os._exit(0)
+
+
+def _between(about: int, stdin: int, stdout: int, stderr: int, status: int) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    number = os.fork()
+    if number == 0:
+        os.close(status)
+        _begin(about, stdin, stdout, stderr)
+    for file in (about, stdin, stdout, stderr):
+        os.close(file)
+    parent = socket.socket(fileno=status)
+    with suppress(OSError):
+        parent.send(BEGAN)
+    threading.Thread(target=_tell_end, args=(number, parent), daemon=True).start()
+    with suppress(OSError):
+        parent.recv(1)
+    os.kill(number, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # it had no group of its own yet
+        os.killpg(number, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(number, 0)  # what it had on a GPU is free then
+    os._exit(0)
+
+
+def _tell_end(number: int, parent: socket.socket) -> None:
+    """Without taking it from the list of processes: until its group has ended, its number must not be another's."""
+    found = os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
+    if found is not None:
+        code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        with suppress(OSError):
+            parent.send(b"%d\n" % code)
+
+
+def _begin(about: int, stdin: int, stdout: int, stderr: int) -> None:
+    os.setsid()
+    for number, file in enumerate((stdin, stdout, stderr)):
+        os.dup2(file, number)
+        os.close(file)
+    with os.fdopen(about) as text:
+        given = json.load(text)
+    os.environ.clear()
+    os.environ.update(given["environment"])
+    os.chdir(given["folder"])
+    sys.stdin, sys.argv = os.fdopen(0), sys.argv[:1]
+    child.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -26,6 +26,9 @@ FORKS = sys.platform == "linux"
 CHILD = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")
 TEMPLATE = (sys.executable, "-m", "blackwell_matmul.harness.bench.template")
 
+BY_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""For the template: tvm-ffi asks torch for a GPU when it is imported, and torch would ask CUDA, which no fork survives."""
+
 OF_A_CHILD = "CUDA_VISIBLE_DEVICES"
 """The one variable that children of a template may have different: imports do not read it."""
 
@@ -51,6 +54,12 @@ class Begun(Protocol):
 def begin(module: str, environment: Environment) -> Begun:
     """module: what is imported before there is work."""
     return _template_of(module, environment).fork(environment) if FORKS else Fresh((*CHILD, module), environment)
+
+
+def prepare(module: str) -> None:
+    """Have the imports under way from here on, for children that are needed soon."""
+    if FORKS:
+        _template_of(module, os.environ)
 
 
 class Fresh:
@@ -119,7 +128,7 @@ class Template:
         with theirs:
             self._process = subprocess.Popen(
                 (*TEMPLATE, str(theirs.fileno()), module), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=self._errors, start_new_session=True, env=environment, pass_fds=[theirs.fileno()],
+                stderr=self._errors, start_new_session=True, env={**environment, **BY_NVML}, pass_fds=[theirs.fileno()],
             )  # fmt: skip
 
     @property

@@ -12,11 +12,14 @@ from typing import Any
 
 import torch
 
+from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.harness.bench import bundles, protocol
 from blackwell_matmul.harness.bench.contenders import Contender, make_call
 from blackwell_matmul.harness.bench.devices import Arguments, Call, Cpu, Poisoned, called_with, device_named
 from blackwell_matmul.harness.verdict import Verdict, check_matmul, check_product
 from blackwell_matmul.problem import Problem
+
+import_tilus()  # not where it is needed first: children are forked from a process that has imported this
 
 Step = Callable[[str], None]
 Record = Mapping[str, Any]

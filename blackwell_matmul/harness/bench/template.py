@@ -79,11 +79,19 @@ def _begin(about: int, stdin: int, stdout: int, stderr: int) -> None:
         os.close(file)
     with os.fdopen(about) as text:
         given = json.load(text)
+    os.chdir(given["folder"])
+    if _spoilt():
+        os.execve(sys.executable, [sys.executable, "-m", child.__name__, *sys.argv[2:]], given["environment"])
     os.environ.clear()
     os.environ.update(given["environment"])
-    os.chdir(given["folder"])
     sys.stdin, sys.argv = os.fdopen(0), sys.argv[:1]
     child.main()
+
+
+def _spoilt() -> bool:
+    """Whether something that was imported has asked CUDA for what it has: then a fork can ask it no more."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda._is_in_bad_fork()
 
 
 if __name__ == "__main__":

@@ -153,6 +153,29 @@ def test_children_import_once_and_are_processes_of_their_own(tmp_path):
     assert len(list(tmp_path.glob("imported *"))) == 1
 
 
+SPOILT = """
+import os, sys, types
+from pathlib import Path
+
+(Path(__file__).parent / f"imported {os.getpid()}").touch()
+cuda = types.SimpleNamespace(_is_in_bad_fork=lambda parent=os.getpid(): os.getpid() != parent)
+sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
+
+def pid(step):
+    return {"pid": os.getpid(), "folder": os.getcwd(), "by": os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK")}
+"""
+
+
+@pytest.mark.skipif(not nursery.FORKS, reason="forks on Linux alone")
+def test_a_child_imports_itself_where_imports_have_asked_cuda(tmp_path):
+    (tmp_path / "spoilt.py").write_text(SPOILT)
+    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    with Workers(20.0, {"PYTHONPATH": path}, "spoilt") as pool:
+        (ended,) = pool.run([{"do": "spoilt:pid"}])
+    assert ended.result["folder"] == os.getcwd() and ended.result["by"] is None
+    assert (tmp_path / f"imported {ended.result['pid']}").exists() and len(list(tmp_path.glob("imported *"))) == 2
+
+
 def test_a_child_that_is_not_needed_is_ended_before_its_imports_are_done(tmp_path):
     (tmp_path / "slow.py").write_text("import time; time.sleep(600)")
     path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))

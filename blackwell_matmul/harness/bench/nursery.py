@@ -27,7 +27,7 @@ CHILD = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")
 TEMPLATE = (sys.executable, "-m", "blackwell_matmul.harness.bench.template")
 
 BY_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""For the template: tvm-ffi asks torch for a GPU when it is imported, and torch would ask CUDA, which no fork survives."""
+"""For the template: tvm-ffi asks torch for a GPU when it is imported, and no fork survives torch's asking CUDA."""
 
 OF_A_CHILD = "CUDA_VISIBLE_DEVICES"
 """The one variable that children of a template may have different: imports do not read it."""

@@ -134,6 +134,12 @@ class Wgmma(MmaSpec):
         """Each warpgroup reads its rows of A and all of B, once for each k-tile."""
         return tile.mma_m + tile.consumers * tile.block_n
 
+    def column_bytes(self, tile: TileConfig) -> int:
+        """Of each warpgroup a bias and a scale, as many of each as it has threads, or a multiple of that."""
+        epilogue = tile.problem.form.epilogue
+        element = epilogue.bias * tile.problem.c_bytes + 4 * (epilogue.scale == "rowwise")
+        return tile.consumers * round_up(tile.block_n, WARPGROUP) * element
+
     def products_in_flight(self, tile: TileConfig) -> int:
         return self.in_flight(tile.block_n, tile.consumers) if "split_k" in tile.features else 0
 

@@ -108,6 +108,10 @@ class MmaSpec(ABC):
         """Rows of a k-tile of A and B that the products read out of shared memory, where that counts besides."""
         return 0
 
+    def column_bytes(self, tile: TileConfig) -> int:
+        """Of shared memory, for what the epilogue has one of for each column."""
+        return 0
+
     def products_in_flight(self, tile: TileConfig) -> int:
         """K-tiles whose products a warp leaves unfinished when it goes on."""
         return 0
@@ -212,7 +216,7 @@ class TileConfig:
 
     @property
     def shared_bytes(self) -> int:
-        """What the launch asks for: A, B, the strips of C, the barriers, and what the MMA needs besides."""
+        """What the launch asks for: A, B, the strips of C, the barriers, and what epilogue and MMA need besides."""
         end = 0
         for rows, row_bytes in (
             (self.stages * self.mma_m, self.row_bytes),
@@ -223,7 +227,7 @@ class TileConfig:
             alignment = _alignment_bytes(row_bytes)
             end = round_up(round_up(end, alignment) + rows * row_bytes, alignment)
         end = round_up(end, ALIGNMENT_BYTES) + round_up(self.barriers * MBARRIER_BYTES, ALIGNMENT_BYTES)
-        return end + self.mma.workspace_bytes
+        return end + self.mma.column_bytes(self) + self.mma.workspace_bytes
 
 
 @cache

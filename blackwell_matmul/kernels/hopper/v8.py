@@ -178,12 +178,14 @@ class HopperMatmulV8(FinishingScript):
         """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
+        self.open_columns(self.block_n, self.e_block_n)
         turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
         tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
             batch: int32 = tile // self.of_a_batch
             row, column = tiles.place(tile % self.of_a_batch)
             offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+            self.load_columns(offset_n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for k_tile in range(k_tiles):
                 # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
@@ -208,6 +210,8 @@ class HopperMatmulV8(FinishingScript):
                 self.wgmma.wait_group(0)
                 if k_tiles > 0:
                     self.release(ring.empty(1))
+
+            self.keep_columns()
 
             # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time; of a tile that
             # several CTAs compute, each finishes every so-many-th strip. First it gives away its part of the others.

@@ -40,6 +40,7 @@ from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS, SMALL_M
 from blackwell_matmul.harness.bench.tasks import verdict_on
 from blackwell_matmul.kernels import rung as rung_named
 from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose, preference, projection
 from blackwell_matmul.trials.executors import PROCESSES
@@ -86,7 +87,7 @@ def schedules(rung: str, problem: Problem, best: int) -> list[str]:
     if not best:
         return [str(chosen)]
     able = [each for each in projection(cls) if each.block_k == BLOCK_K and not why_not(each, problem, GPU)]
-    able.sort(key=lambda each: preference(each, problem, GPU))
+    able.sort(key=lambda each: preference(each, tile_config(each, problem, GPU)))
     kinds = {(each.block_m, each.block_n, each.cluster_m, each.split_k): each for each in reversed(able)}
     others = sorted(kinds.values(), key=able.index)[:best]
     return list(dict.fromkeys(map(str, (chosen, *others))))

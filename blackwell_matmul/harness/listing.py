@@ -17,6 +17,7 @@ from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.tile_config import TileConfig
 from blackwell_matmul.validation import attribute, plain_text, shown
 
 RULE = (
@@ -70,8 +71,10 @@ class ScheduleList(OneLine):
     @property
     def ranked(self) -> tuple[ScheduleRow, ...]:
         """Those that can run, in the order of the choice: the chosen one is the first."""
-        key = space.preference
-        return tuple(sorted(self.runnable, key=lambda row: key(row.schedule, self.problem, self.gpu)))
+        return tuple(sorted(self.runnable, key=lambda row: space.preference(row.schedule, self._tile(row))))
+
+    def _tile(self, row: ScheduleRow) -> TileConfig:
+        return tile_config(row.schedule, self.problem, self.gpu)
 
     @property
     def rejected(self) -> tuple[ScheduleRow, ...]:

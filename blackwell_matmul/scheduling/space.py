@@ -149,7 +149,7 @@ def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | No
     for schedule in able:
         tile = tile_config(schedule, problem, gpu)
         by_waste[_is_wasteful(tile)].append((schedule, tile))
-    by_preference = (sorted(some, key=lambda each: _preference(*each)) for some in by_waste.values())
+    by_preference = (sorted(some, key=lambda each: preference(*each)) for some in by_waste.values())
     in_turn = itertools.chain.from_iterable(by_preference)  # the wasteful ones are costly to predict, and seldom asked
     return next((schedule for schedule, _ in in_turn if not why_not(schedule, problem, gpu)), None)
 
@@ -204,19 +204,16 @@ RESOLUTION = 0.01
 """What is nearer than this, of the whole, counts as equal: predictions are not that good."""
 
 
-def preference(schedule: Schedule, problem: Problem, gpu: Gpu) -> tuple[int, ...]:
+def preference(schedule: Schedule, tile: TileConfig, cycles: float | None = None) -> tuple[int, ...]:
     """What to sort schedules by, best first; of equals few large tiles come first, then wide strips and
     stages that k-tiles can fill, and last small clusters. Tiles of fewer rows than the MMA multiplies are for problems
-    of so few rows: of others nobody measured them."""
-    return _preference(schedule, tile_config(schedule, problem, gpu))
-
-
-def _preference(schedule: Schedule, tile: TileConfig) -> tuple[int, ...]:
+    of so few rows: of others nobody measured them. cycles: as predicted; None predicts them."""
     largest = (
         *(tile.block_m, tile.block_n, tile.block_k, schedule.e_block_n or 0, min(tile.stages, tile.k_tiles)),
         *(-tile.stages, schedule.group_m or 0, -tile.cluster_m, -tile.split_k),
     )
-    return (_is_wasteful(tile), round(math.log(predicted_cycles(tile)) / RESOLUTION), *(-size for size in largest))
+    log_cycles = math.log(predicted_cycles(tile) if cycles is None else cycles)
+    return (_is_wasteful(tile), round(log_cycles / RESOLUTION), *(-size for size in largest))
 
 
 def _is_wasteful(tile: TileConfig) -> bool:

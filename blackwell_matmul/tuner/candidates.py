@@ -22,7 +22,7 @@ from blackwell_matmul.harness.inputs import unfilled
 from blackwell_matmul.harness.kernel_call import require_form
 from blackwell_matmul.harness.user_kernel import UserKernel, importable
 from blackwell_matmul.one_line import spelled_out
-from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.problem import Problem
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import tile_config
@@ -79,9 +79,10 @@ def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
             able.append(schedule)
     if not able:
         space.choose(script_cls, problem, gpu)  # says why
-    able.sort(key=lambda schedule: space.preference(schedule, problem, gpu))
-    cycles = {each: predicted_cycles(tile_config(each, problem, gpu)) for each in able}
-    listed = mixed(able, Schedule.as_dict, cycles.__getitem__)
+    tiles = {schedule: tile_config(schedule, problem, gpu) for schedule in able}
+    cycles = {schedule: predicted_cycles(tile) for schedule, tile in tiles.items()}
+    able.sort(key=lambda each: space.preference(each, tiles[each], cycles[each]))
+    listed = mixed(able, vars, cycles.__getitem__)
     return Candidates(tuple(schedule.as_dict() for schedule in listed), dict(refused))
 
 

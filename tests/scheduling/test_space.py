@@ -117,7 +117,7 @@ def test_a_choice_is_made_once_for_each_rung_problem_gpu_and_pins(monkeypatch: p
     pins = [{}, {"block_n": 64}, {"block_n": 64, "stages": 2}]
     chosen = [choose(rung(name), problem, gpu, each) for name, problem, gpu in asked for each in pins]
     weighed: list[tuple[Problem, object]] = []
-    monkeypatch.setattr(space, "_preference", lambda schedule, tile: weighed.append((tile.problem, tile.gpu)) or (0,))
+    monkeypatch.setattr(space, "preference", lambda schedule, tile: weighed.append((tile.problem, tile.gpu)) or (0,))
     assert [choose(rung(name), problem, gpu, each) for name, problem, gpu in asked for each in pins] == chosen
     assert not weighed
     choose(rung("v2"), ODD, dataclasses.replace(B200, sm_count=1))

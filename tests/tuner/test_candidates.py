@@ -13,6 +13,7 @@ from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling import rules, space
+from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.tuner.candidates import candidates, cost, spelled
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
@@ -49,7 +50,7 @@ def test_what_a_call_would_choose_comes_first_and_soon_other_tiles():
     assert len({(schedule.block_m, schedule.block_n, schedule.cluster_m) for schedule in found[:12]}) >= 6
     same = [each for each in found if (each.block_m, each.block_n, each.cluster_m) == (128, 256, 1)]
     assert found.index(same[1]) == 4  # of the chosen tile its second: three others are less than 10 % slower
-    keys = [space.preference(schedule, LARGE, H200) for schedule in same]
+    keys = [space.preference(schedule, tile_config(schedule, LARGE, H200)) for schedule in same]
     assert keys == sorted(keys)
 
 

@@ -1,14 +1,12 @@
 """`FinishingScript`: what `Epilogue` says, done to strips of sums in registers, for rungs that end with it."""
 
 from tilus import RegisterTensor, boolean, float32, int32, void_p
-from tilus.ir.layout.ops import spatial
-from tilus.utils import cdiv
 
 from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.forms import check_call, pinned_form, problem_of
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.operands import Operand, lines, strides
-from blackwell_matmul.scheduling.tile_config import WARPGROUP
+from blackwell_matmul.kernels.per_column import PerColumn
 
 GELU_TAIL = {
     2: (-1.00012028, -1.14917707, -0.464125812, -0.0482274666, 0.0058222292, -0.000319735438),
@@ -50,7 +48,6 @@ class FinishingScript(MatmulScript):
         self.c_dtype = self.type_named(form.out) if form.out else self.type_of_c(self.dtype)
         self.gelu_tail = GELU_TAIL[self.c_dtype.nbytes]
         self.cta_group = 2 if "pairs" in self.features else 1  # CTAs that share the mbarriers of a stage
-        self.columns_kept = False
         self.columns_of_c = form.epilogue.columns_of_c
         self.a_k, self.b_k = form.a_major == "k", form.b_major == "k"
 
@@ -91,43 +88,35 @@ class FinishingScript(MatmulScript):
         """Views of what the epilogue reads. Batches lie one behind the other, and share bias and scales."""
         if self.form.epilogue.bias:
             self.g_bias = self.global_view(bias_ptr, dtype=self.c_dtype, shape=[1, n])
+            self.bias = PerColumn(self.g_bias, self.block_n, self.e_block_n, kept=False)
         if self.form.epilogue.residual:
             self.g_residual = self.global_view(residual_ptr, dtype=self.c_dtype, shape=[batches, m, n])
         if self.form.epilogue.scale == "rowwise":
             self.g_scale_a = self.global_view(scale_a_ptr, dtype=float32, shape=[m, 1])
             self.g_scale_b = self.global_view(scale_b_ptr, dtype=float32, shape=[1, n])
+            self.scale_b = PerColumn(self.g_scale_b, self.block_n, self.e_block_n, kept=False)
         if self.form.epilogue.scale == "tensor":
             self.g_scale_a = self.global_view(scale_a_ptr, dtype=float32, shape=[1, 1])
             self.g_scale_b = self.global_view(scale_b_ptr, dtype=float32, shape=[1, 1])
 
-    def open_columns(self, block_n: int, strip_n: int):
-        """Shared memory of a warpgroup for what a tile has one of for each column. It is loaded before the products: at
-        their end, each strip would wait for it. Without this, `finish` loads it when it is needed."""
-        self.columns_kept = True
-        self.padded = cdiv(block_n, WARPGROUP) * WARPGROUP
-        self.of_columns = spatial(1, WARPGROUP).local(1, self.padded // WARPGROUP)
-        shape = [self.padded // strip_n, 1, strip_n]
+    def keep_columns(self):
+        """In shared memory of a warpgroup, what a tile has one of for each column."""
         if self.form.epilogue.bias:
-            self.s_bias = self.shared_tensor(dtype=self.c_dtype, shape=shape)
+            self.bias = PerColumn(self.g_bias, self.block_n, self.e_block_n, kept=True)
         if self.form.epilogue.scale == "rowwise":
-            self.s_scale_b = self.shared_tensor(dtype=float32, shape=shape)
+            self.scale_b = PerColumn(self.g_scale_b, self.block_n, self.e_block_n, kept=True)
 
     def load_columns(self, column: int32):
-        """Of the tile whose first column this is, into registers."""
-        self.first_column = column
         if self.form.epilogue.bias:
-            self.r_bias = self.load_global(self.g_bias, offsets=[0, column], shape=[1, self.padded])
-            self.annotate_layout(self.r_bias, self.of_columns)
+            self.bias.load(column)
         if self.form.epilogue.scale == "rowwise":
-            self.r_scale_b = self.load_global(self.g_scale_b, offsets=[0, column], shape=[1, self.padded])
-            self.annotate_layout(self.r_scale_b, self.of_columns)
+            self.scale_b.load(column)
 
-    def keep_columns(self):
-        """Where all threads of the warpgroup find them."""
+    def store_columns(self):
         if self.form.epilogue.bias:
-            self.store_shared(self.reshape_shared(self.s_bias, [1, self.padded]), self.r_bias)
+            self.bias.store()
         if self.form.epilogue.scale == "rowwise":
-            self.store_shared(self.reshape_shared(self.s_scale_b, [1, self.padded]), self.r_scale_b)
+            self.scale_b.store()
         if self.form.epilogue.bias or self.form.epilogue.scale == "rowwise":
             self.sync()
 
@@ -136,10 +125,7 @@ class FinishingScript(MatmulScript):
         rows, columns = r_sum.shape
         if self.form.epilogue.scale == "rowwise":
             r_sum *= self.load_global(self.g_scale_a, offsets=[row, 0], shape=[rows, 1])
-            if self.columns_kept:
-                r_sum *= self.load_shared(self.s_scale_b[(column - self.first_column) // columns])
-            else:
-                r_sum *= self.load_global(self.g_scale_b, offsets=[0, column], shape=[1, columns])
+            r_sum *= self.scale_b.strip(column, columns)
         if self.form.epilogue.scale == "tensor":
             r_sum *= self.load_global(self.g_scale_a, offsets=[0, 0], shape=[1, 1])
             r_sum *= self.load_global(self.g_scale_b, offsets=[0, 0], shape=[1, 1])
@@ -151,10 +137,7 @@ class FinishingScript(MatmulScript):
             )
             r_sum += r_residual.to(float32) * self.form.epilogue.beta
         if self.form.epilogue.bias:
-            if self.columns_kept:
-                r_sum += self.load_shared(self.s_bias[(column - self.first_column) // columns]).to(float32)
-            else:
-                r_sum += self.load_global(self.g_bias, offsets=[0, column], shape=[1, columns]).to(float32)
+            r_sum += self.bias.strip(column, columns).to(float32)
         return self.gated(r_sum) if self.columns_of_c == 2 else self.activated(r_sum)
 
     def activated(self, r: RegisterTensor):

@@ -173,6 +173,21 @@ def _wait_nothing(self):
     pass
 
 
+@pytest.mark.parametrize("meets", [True, False])
+def test_what_is_kept_of_each_column_is_read_once_all_have_stored_it(meets: bool) -> None:
+    """Where a CTA has several tiles, too: those of the one before have been read by then."""
+
+    class Hasty(HopperMatmulV8):
+        def store_columns(self):
+            self.bias.store()
+
+    m, n, k = 64 * 150, 32, 64
+    a, b, c = torch.randn(m, k).half(), torch.randn(n, k).half(), torch.empty(m, n).half()
+    kernel = (HopperMatmulV8 if meets else Hasty)(form=Epilogue(bias=True))
+    found = check(kernel, m, n, k, a, b, c, torch.randn(n).half(), target="sm_90a").findings
+    assert {each.code for each in found} == (set() if meets else {"data-race", "uninitialised-read"})
+
+
 A, B, C = torch.randn(64, 32).half(), torch.randn(48, 32).half(), torch.empty(64, 48).half()
 
 

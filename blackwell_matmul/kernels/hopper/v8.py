@@ -178,7 +178,7 @@ class HopperMatmulV8(FinishingScript):
         """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
-        self.open_columns(self.block_n, self.e_block_n)
+        self.keep_columns()
         turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
         tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
@@ -211,7 +211,7 @@ class HopperMatmulV8(FinishingScript):
                 if k_tiles > 0:
                     self.release(ring.empty(1))
 
-            self.keep_columns()
+            self.store_columns()
 
             # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time; of a tile that
             # several CTAs compute, each finishes every so-many-th strip. First it gives away its part of the others.

@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 from torch.overrides import handle_torch_function
-
-from blackwell_matmul.ops.operand_checks import in_forward_mode
 
 PLAIN_TYPES = (Tensor, Parameter)
 
@@ -30,6 +29,10 @@ def is_plain(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -
         if each.is_neg() or each._is_zerotensor() or each.is_meta or torch._C._functorch.is_legacy_batchedtensor(each):
             return False
     return True
+
+
+def in_forward_mode() -> bool:
+    return forward_ad._current_level >= 0
 
 
 def recorded(operation: Callable[..., Tensor], *given: Any, **rest: Any) -> Tensor | None:

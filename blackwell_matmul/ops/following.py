@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from blackwell_matmul.ops.operand_checks import in_forward_mode
+from blackwell_matmul.ops.direct import in_forward_mode
 
 
 @torch.compiler.disable

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.form import ACTIVATIONS
 from blackwell_matmul.kernels.forms import OUTPUTS
 from blackwell_matmul.kernels.group_calls import check_types
 from blackwell_matmul.kernels.matmul import BYTES, HALVES
+from blackwell_matmul.ops.direct import in_forward_mode
 from blackwell_matmul.validation import number, plain_text, shown
 
 
@@ -233,10 +233,6 @@ def check_derivatives(operation: str, tensors: Iterable[Tensor | None]) -> None:
             f"{operation} has no derivatives by torch.func or in forward mode; .backward() and torch.autograd.grad "
             "have them."
         )
-
-
-def in_forward_mode() -> bool:
-    return forward_ad._current_level >= 0
 
 
 def check_simulate(value: object) -> None:

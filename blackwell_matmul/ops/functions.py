@@ -196,8 +196,8 @@ def scaled_mm(
     """
     plain = is_plain((input, mat2, scale_a, scale_b), (bias,))
     if not plain:
-        rest = {"out_dtype": out_dtype, "simulate": simulate}
-        if (node := recorded(scaled_mm, input, mat2, scale_a, scale_b, bias, **rest)) is not None:
+        rest = (bias, scale_result, out_dtype, use_fast_accum)
+        if (node := recorded(scaled_mm, input, mat2, scale_a, scale_b, *rest, simulate=simulate)) is not None:
             return node
         check_tensors(input=input, mat2=mat2, scale_a=scale_a, scale_b=scale_b)
         check_optional(bias=bias)

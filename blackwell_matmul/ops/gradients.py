@@ -11,7 +11,7 @@ from torch import Tensor
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.ops.finished import through_activation
-from blackwell_matmul.ops.operand_checks import differ, known
+from blackwell_matmul.ops.operand_checks import known
 
 Needs = Sequence[bool]
 
@@ -65,7 +65,8 @@ def _laid_as(x: Tensor, left: Tensor, right: Tensor, multiply: Callable[..., Ten
 
 
 def _like(made: Tensor, x: Tensor) -> Tensor:
-    """Summed over the batches that shared x."""
+    """Summed over the batches that shared x, also over as many as nobody knows yet."""
     if made.dim() > x.dim():
         return made.sum(0)
-    return made.sum(0, keepdim=True) if differ(made.shape, x.shape) else made
+    shared = x.dim() == 3 and known(x.shape[0] == 1) and not known(made.shape[0] == 1)
+    return made.sum(0, keepdim=True) if shared else made

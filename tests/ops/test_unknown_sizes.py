@@ -45,6 +45,12 @@ UNKNOWN = {
         EVEN,
     ),
     "rows of another": (lambda x, rows: linear(x[rows], W, residual=x[~rows][:, :24], simulate=True), EVEN),
+    "one for all batches": (
+        lambda x, rows: torch.ops.blackwell_matmul.matmul(
+            x[rows].view(-1, 4, 8), x[:1, :16].view(1, 8, 2), simulate=True
+        ),
+        EVEN,
+    ),
     "sums": (lambda x, rows: matmul(x[rows].T, x[~rows], simulate=True), EVEN),
     "columns": (lambda x, rows: linear(x.T[:, rows], x.T[:, ~rows], simulate=True), EVEN),
     "rowwise": (rowwise, ROWS),

@@ -259,7 +259,7 @@ def scale_arguments() -> dict[str, Any]:
 
 def scaled() -> dict[str, Any]:
     eights = torch.ones(16, 16).to(torch.float8_e4m3fn)
-    return {"a": eights, "b": eights.T, "scale_a": torch.ones(1), "scale_b": torch.ones(1)}
+    return {"input": eights, "mat2": eights.T, "scale_a": torch.ones(1), "scale_b": torch.ones(1)}
 
 
 @functools.cache
@@ -344,18 +344,27 @@ CALLS = {
     "form of run_matmul": Target(
         lambda form: b.run_matmul("v7", 8, 8, 8, form=form, target="sm_100a", workers=1), lambda: {"form": b.Epilogue()}
     ),
-    "matmul": Target(b.matmul, lambda: {"a": half(), "b": half(), "simulate": False}),
+    "matmul": Target(b.matmul, lambda: {"input": half(), "other": half(), "simulate": False}),
     "linear": Target(
-        b.linear, lambda: {"x": half(), "w": half(), "bias": half()[0], "activation": "gelu", "simulate": False}
+        b.linear,
+        lambda: {"input": half(), "weight": half(), "bias": half()[0], "activation": "gelu", "simulate": False},
     ),
-    "bmm": Target(b.bmm, lambda: {"a": half()[None], "b": half()[None], "simulate": False}),
+    "bmm": Target(b.bmm, lambda: {"input": half()[None], "mat2": half()[None], "simulate": False}),
     "baddbmm": Target(
         b.baddbmm,
-        lambda: {"residual": half(), "a": half()[None], "b": half()[None], "beta": 2, "alpha": 1, "simulate": False},
+        lambda: {
+            "input": half(),
+            "batch1": half()[None],
+            "batch2": half()[None],
+            "beta": 2,
+            "alpha": 1,
+            "simulate": False,
+        },
     ),
     "scaled_mm": Target(b.scaled_mm, lambda: {**scaled(), "out_dtype": torch.float16, "simulate": False}),
     "grouped_matmul": Target(
-        b.grouped_matmul, lambda: {"x": half(), "w": half()[None], "offs": torch.tensor([8]).int(), "simulate": False}
+        b.grouped_matmul,
+        lambda: {"mat_a": half(), "mat_b": half()[None], "offs": torch.tensor([8]).int(), "simulate": False},
     ),
     "copies": Target(b.copies, lambda: {"a": half(), "b": half()}),
     "fused_linear": Target(b.fused_linear, lambda: {"backend": "eager", "simulate": False}),

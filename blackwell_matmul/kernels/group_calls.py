@@ -66,11 +66,11 @@ def why_no_rows(x: Any) -> str:
     return why_unreadable(x)
 
 
-def check_types(x: Any, other: Any, offs: Any, name: str = "w") -> None:
+def check_types(x: Any, other: Any, offs: Any, first: str = "x", second: str = "w") -> None:
     """Of the operands, and of the ends of the groups."""
     if x.dtype not in HALVES:
-        raise InputError(f"x is {x.dtype}; it must be {' or '.join(map(str, HALVES))}.")
-    check_same("type", {"x": str(x.dtype), name: str(other.dtype)})
+        raise InputError(f"{first} is {x.dtype}; it must be {' or '.join(map(str, HALVES))}.")
+    check_same("type", {first: str(x.dtype), second: str(other.dtype)})
     if offs.dtype != torch.int32:
         raise InputError(f"offs is {offs.dtype}; it must be torch.int32, as offs.int() is.")
 
@@ -87,7 +87,7 @@ def _check_alike(tensors: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...
             raise InputError(f"{name} has shape {tuple(tensor.shape)}; it must be {shapes[name]}.")
     check_device(tensors)
     first, second, offs, c = tensors.values()
-    check_types(first, second, offs, list(tensors)[1])
+    check_types(first, second, offs, *list(tensors)[:2])
     check_same("type", {"x": str(first.dtype), "c": str(c.dtype)})
     if not offs.is_contiguous():
         raise InputError(f"offs has strides {tuple(offs.stride())}; offs.contiguous() works.")

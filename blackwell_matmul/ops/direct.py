@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
-
-from blackwell_matmul.ops.operand_checks import in_forward_mode
+from torch.overrides import handle_torch_function
 
 PLAIN_TYPES = (Tensor, Parameter)
 
@@ -20,14 +21,26 @@ def is_plain(needed: Iterable[Tensor], optional: Iterable[Tensor | None] = ()) -
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd._profiler_enabled():
         return False
     for each in (*needed, *(other for other in optional if other is not None)):
         if type(each) not in PLAIN_TYPES or each.layout is not torch.strided or each.is_nested:
             return False
-        if each.is_neg() or each._is_zerotensor() or each.is_meta:
+        if each.is_neg() or each._is_zerotensor() or each.is_meta or torch._C._functorch.is_legacy_batchedtensor(each):
             return False
     return True
+
+
+def in_forward_mode() -> bool:
+    return forward_ad._current_level >= 0
+
+
+def recorded(operation: Callable[..., Tensor], *given: Any, **rest: Any) -> Tensor | None:
+    """The call as torch.fx.symbolic_trace records it, where something stands for a tensor; else None."""
+    if not any(isinstance(each, torch.fx.Proxy) for each in (*given, *rest.values())):
+        return None
+    made: Tensor = handle_torch_function(operation, (*given, *rest.values()), *given, **rest)
+    return made
 
 
 def wants_gradient(tensors: Iterable[Tensor | None]) -> bool:

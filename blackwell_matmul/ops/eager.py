@@ -11,30 +11,42 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.ops.casting import autocast
+from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import is_plain, wants_gradient
 from blackwell_matmul.ops.gradients import gradients
 from blackwell_matmul.ops.launching import ALONE, Tensors
-from blackwell_matmul.ops.library import run
-from blackwell_matmul.ops.operand_checks import check_derivatives, check_fakes, check_simulate
+from blackwell_matmul.ops.library import of_bytes, run
+from blackwell_matmul.ops.operand_checks import (
+    AS_OURS,
+    Said,
+    check_derivatives,
+    check_fakes,
+    check_operands,
+    check_simulate,
+)
 
 
-def product(a: Tensor, b: Tensor, tensors: Tensors = ALONE, *, plain: bool, simulate: bool, **rest: Any) -> Tensor:
+def product(
+    a: Tensor, b: Tensor, tensors: Tensors = ALONE, *, plain: bool, simulate: bool, said: Said = AS_OURS, **rest: Any
+) -> Tensor:
     """As `library.run`, with gradients. plain: `is_plain` of what these are views of."""
     check_simulate(simulate)
     if torch._C._is_any_autocast_enabled() and tensors[2] is None:  # torch._scaled_mm is not cast, either
         a, b, tensors = autocast(a, b, tensors)
     if plain and not wants_gradient((a, b, *tensors)):
-        return run(a, b, tensors, simulate=simulate, **rest)
+        return run(a, b, tensors, simulate=simulate, said=said, **rest)
     if plain and tensors[2] is None:
-        made: Tensor = ProductOfTwo.apply(a, b, *tensors[:2], {"simulate": simulate, **rest})
+        made: Tensor = ProductOfTwo.apply(a, b, *tensors[:2], {"simulate": simulate, "said": said, **rest})
         return made
-    return _operation(a, b, tensors, simulate=simulate, **rest)
+    return _operation(a, b, tensors, said, simulate=simulate, **rest)
 
 
-def _operation(a: Tensor, b: Tensor, tensors: Tensors, **rest: Any) -> Tensor:
+def _operation(a: Tensor, b: Tensor, tensors: Tensors, said: Said, **rest: Any) -> Tensor:
     """Torch's, of which everybody hears who listens."""
     check_fakes((a, b, *tensors))
-    check_derivatives("matmul", (a, b, *tensors))
+    check_operands(a, b, scaled=of_bytes(a, tensors), said=said)
+    check_derivatives(said.operation, (a, b, *tensors))
+    tell_counters()
     if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
         from blackwell_matmul.ops.sharding import register
 

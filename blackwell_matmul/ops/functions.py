@@ -12,40 +12,56 @@ import math
 import torch
 from torch import Tensor
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.ops.direct import is_plain, wants_gradient
+from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.ops.direct import is_plain, recorded, wants_gradient
 from blackwell_matmul.ops.eager import product
 from blackwell_matmul.ops.finished import ACTIVATED
 from blackwell_matmul.ops.operand_checks import (
+    Said,
+    broadcast,
     check_activation,
     check_optional,
     check_out,
     check_tensors,
+    differ,
     plain_number,
+    unequal,
 )
 from blackwell_matmul.ops.placing import flattened
 
+MATMUL = Said("matmul", "input", "other")
+LINEAR = Said("linear", "input", "weight")
+BMM = Said("bmm", "input", "mat2")
+BADDBMM = Said("baddbmm", "batch1", "batch2", "input")
+SCALED = Said("scaled_mm", "input", "mat2")
 
-def matmul(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
-    """a[.., m, k] @ b[.., k, n] of float16 or bfloat16, accumulated in float32; batches broadcast as torch.matmul's do.
+
+def matmul(input: Tensor, other: Tensor, *, simulate: bool = False) -> Tensor:
+    """input[.., m, k] @ other[.., k, n] of float16 or bfloat16, accumulated in float32; batches broadcast as
+    torch.matmul's do.
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
-    plain = is_plain((a, b))
+    plain = is_plain((input, other))
     if not plain:
-        check_tensors(a=a, b=b)
-    if a.dim() < 2 or b.dim() < 2:
-        raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; both must have two dimensions or more.")
-    if a.dim() == b.dim() == 2:
-        return product(a, b, plain=plain, simulate=simulate)
-    made = product(*flattened(a, b), plain=plain, simulate=simulate)
-    outer = a.shape[:-1] if b.dim() == 2 else (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2])
-    return made.reshape(*outer, b.shape[-1])
+        if (node := recorded(matmul, input, other, simulate=simulate)) is not None:
+            return node
+        check_tensors(input=input, other=other)
+    if input.dim() < 2 or other.dim() < 2:
+        raise InputError(
+            f"input has shape {tuple(input.shape)} and other {tuple(other.shape)}; both must have two dimensions or "
+            "more."
+        )
+    if input.dim() == other.dim() == 2:
+        return product(input, other, plain=plain, simulate=simulate, said=MATMUL)
+    made = product(*flattened(input, other, MATMUL), plain=plain, simulate=simulate, said=MATMUL)
+    batch = input.shape[:-2] if other.dim() == 2 else broadcast(input.shape[:-2], other.shape[:-2])
+    return made.reshape(*(batch or ()), input.shape[-2], other.shape[-1])
 
 
 def linear(
-    x: Tensor,
-    w: Tensor,
+    input: Tensor,
+    weight: Tensor,
     bias: Tensor | None = None,
     activation: str = "none",
     *,
@@ -53,33 +69,63 @@ def linear(
     beta: float = 1.0,
     simulate: bool = False,
 ) -> Tensor:
-    """activation(x[.., k] @ w[n, k].T + beta * residual[.., n] + bias[n]), as one kernel.
+    """activation(input[.., k] @ weight[n, k].T + beta * residual[.., n] + bias[n]), as one kernel.
 
     activation: "none", "relu", "gelu", "gelu_tanh", "silu", or "swiglu": column j is silu(column 2j) * (column 2j + 1),
     and the result has n / 2 columns. Where a gradient is wanted, torch applies the activation, which needs what it was
-    applied to.
+    applied to, and swiglu also after a residual. A bias of another shape, which torch.nn.functional.linear broadcasts,
+    is read as a residual.
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
-    plain = is_plain((x, w), (bias, residual))
+    plain = is_plain((input, weight), (bias, residual))
     if not plain:
-        check_tensors(x=x, w=w)
+        rest = {"residual": residual, "beta": beta, "simulate": simulate}
+        if (node := recorded(linear, input, weight, bias, activation, **rest)) is not None:
+            return node
+        check_tensors(input=input, weight=weight)
         check_optional(bias=bias, residual=residual)
-    if w.dim() != 2 or x.dim() < 1 or x.shape[-1] != w.shape[1]:
-        raise InputError(f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; they must be (.., k) and (n, k).")
-    check_activation(activation, w.shape[0])
-    outer = x.shape[:-1]
-    if residual is not None and residual.shape != (*outer, w.shape[0]):
-        raise InputError(f"residual has shape {tuple(residual.shape)}; it must be {(*outer, w.shape[0])}.")
-    late = activation != "none" and wants_gradient((x, w, bias, residual))
-    inside = "none" if late else activation
-    kept = None if residual is None else _rows(residual)
-    factor = plain_number("beta", beta)
-    made = product(
-        _rows(x), w.T, (bias, kept, None, None), plain=plain, simulate=simulate, activation=inside, beta=factor
+    if weight.dim() != 2 or input.dim() < 1 or unequal(input.shape[-1], weight.shape[1]):
+        raise InputError(
+            f"input has shape {tuple(input.shape)} and weight {tuple(weight.shape)}; they must be (.., k) and (n, k)."
+        )
+    check_activation(activation, weight.shape[0])
+    outer, n, said, factor = input.shape[:-1], weight.shape[0], LINEAR, plain_number("beta", beta)
+    if residual is not None and differ(residual.shape, (*outer, n)):
+        raise InputError(f"residual has shape {tuple(residual.shape)}; it must be {(*outer, n)}.")
+    if bias is not None and (bias.dim() != 1 or unequal(bias.shape[0], n)):
+        bias, residual, factor, said = _spread(bias, residual, factor, (*outer, n))
+    late = activation != "none" and (
+        wants_gradient((input, weight, bias, residual)) or (activation == "swiglu" and residual is not None)
     )
-    made = made if x.dim() == 2 else made.reshape(*outer, made.shape[-1])
+    kept = None if residual is None else _rows(residual)
+    made = product(
+        _rows(input),
+        weight.T,
+        (bias, kept, None, None),
+        plain=plain,
+        simulate=simulate,
+        said=said,
+        activation="none" if late else activation,
+        beta=factor,
+    )
+    made = made if input.dim() == 2 else made.reshape(*outer, made.shape[-1])
     return ACTIVATED[activation](made) if late else made
+
+
+def _spread(
+    bias: Tensor, residual: Tensor | None, beta: float, shape: tuple[int, ...]
+) -> tuple[Tensor | None, Tensor | None, float, Said]:
+    """Bias and residual, beta, and their names, where a bias is not [n]: one number for all columns, or a residual."""
+    try:
+        if bias.shape[:-1].numel() == 1:
+            return bias.reshape(-1).expand(shape[-1]), residual, beta, LINEAR
+        if residual is None:
+            return None, bias.expand(shape), 1.0, LINEAR._replace(residual="bias")
+    except RuntimeError:
+        pass
+    also = "" if residual is not None else f", or broadcast to {shape}"
+    raise InputError(f"bias has shape {tuple(bias.shape)}; it must be {shape[-1:]}{also}.")
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -87,61 +133,77 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.dim() == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def bmm(a: Tensor, b: Tensor, *, simulate: bool = False) -> Tensor:
-    """a[batch, m, k] @ b[batch, k, n], as torch.bmm."""
-    plain = is_plain((a, b))
+def bmm(input: Tensor, mat2: Tensor, *, simulate: bool = False) -> Tensor:
+    """input[batch, m, k] @ mat2[batch, k, n], as torch.bmm."""
+    plain = is_plain((input, mat2))
     if not plain:
-        check_tensors(a=a, b=b)
-    if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0]:
-        raise InputError(
-            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; bmm takes (batch, m, k) and (batch, k, n)."
-        )
-    return product(a, b, plain=plain, simulate=simulate)
+        if (node := recorded(bmm, input, mat2, simulate=simulate)) is not None:
+            return node
+        check_tensors(input=input, mat2=mat2)
+    _check_batches(input, mat2, BMM)
+    return product(input, mat2, plain=plain, simulate=simulate, said=BMM)
 
 
 def baddbmm(
-    residual: Tensor, a: Tensor, b: Tensor, *, beta: float = 1.0, alpha: float = 1.0, simulate: bool = False
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1.0, alpha: float = 1.0, simulate: bool = False
 ) -> Tensor:
-    """beta * residual + alpha * (a[batch, m, k] @ b[batch, k, n]), as torch.baddbmm; residual is broadcast."""
-    plain = is_plain((residual, a, b))
+    """beta * input + alpha * (batch1[batch, m, k] @ batch2[batch, k, n]), as torch.baddbmm; input is broadcast."""
+    plain = is_plain((input, batch1, batch2))
     if not plain:
-        check_tensors(residual=residual, a=a, b=b)
-    if a.dim() != 3 or b.dim() != 3 or a.shape[0] != b.shape[0]:
-        raise InputError(
-            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; baddbmm takes (batch, m, k) and (batch, k, n)."
-        )
-    shape = (a.shape[0], a.shape[1], b.shape[2])
+        rest = {"beta": beta, "alpha": alpha, "simulate": simulate}
+        if (node := recorded(baddbmm, input, batch1, batch2, **rest)) is not None:
+            return node
+        check_tensors(input=input, batch1=batch1, batch2=batch2)
+    _check_batches(batch1, batch2, BADDBMM)
+    shape = (batch1.shape[0], batch1.shape[1], batch2.shape[2])
     try:
-        whole = residual.expand(shape)
+        whole = input.expand(shape)
     except RuntimeError:
-        raise InputError(f"residual has shape {tuple(residual.shape)}; it must broadcast to {shape}.") from None
+        raise InputError(f"input has shape {tuple(input.shape)}; it must broadcast to {shape}.") from None
     factors = {"beta": plain_number("beta", beta), "alpha": plain_number("alpha", alpha)}
-    return product(a, b, (None, whole, None, None), plain=plain, simulate=simulate, **factors)
+    tensors = (None, whole, None, None)
+    return product(batch1, batch2, tensors, plain=plain, simulate=simulate, said=BADDBMM, **factors)
+
+
+def _check_batches(a: Tensor, b: Tensor, said: Said) -> None:
+    if a.dim() != 3 or b.dim() != 3 or unequal(a.shape[0], b.shape[0]) or unequal(a.shape[2], b.shape[1]):
+        raise InputError(
+            f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; {said.operation} takes (batch, m, k) "
+            "and (batch, k, n)."
+        )
 
 
 def scaled_mm(
-    a: Tensor,
-    b: Tensor,
+    input: Tensor,
+    mat2: Tensor,
     scale_a: Tensor,
     scale_b: Tensor,
     bias: Tensor | None = None,
-    *,
+    scale_result: None = None,
     out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+    *,
     simulate: bool = False,
 ) -> Tensor:
-    """scale_a * scale_b * (a[m, k] @ b[k, n]) + bias for 8-bit floats, as torch._scaled_mm.
+    """scale_a * scale_b * (input[m, k] @ mat2[k, n]) + bias for 8-bit floats, as torch._scaled_mm.
 
-    a, b: contiguous along k, as `w.T` is; any other is copied, as `copies` says. e4m3 times e5m2 is multiplied in 16
-    bits, with copies of both. scale_a, scale_b: float32, one number
-    each, or [m, 1] and [1, n]. bias: [n], of the type of the result. out_dtype: bfloat16 where nobody says, float16 or
-    float32.
+    input, mat2: contiguous along k, as `w.T` is; any other is copied, as `copies` says. e4m3 times e5m2 is multiplied
+    in 16 bits, with copies of both. scale_a, scale_b: float32, one number each, or [m, 1] and [1, n]. bias: [n], of the
+    type of the result. scale_result: there is none, as no result has 8 bits. out_dtype: bfloat16 where nobody says,
+    float16 or float32. use_fast_accum: either way sums are float32's.
 
     There are no gradients.
     """
-    plain = is_plain((a, b, scale_a, scale_b), (bias,))
+    plain = is_plain((input, mat2, scale_a, scale_b), (bias,))
     if not plain:
-        check_tensors(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
+        rest = (bias, scale_result, out_dtype, use_fast_accum)
+        if (node := recorded(scaled_mm, input, mat2, scale_a, scale_b, *rest, simulate=simulate)) is not None:
+            return node
+        check_tensors(input=input, mat2=mat2, scale_a=scale_a, scale_b=scale_b)
         check_optional(bias=bias)
+    if scale_result is not None:
+        raise UnsupportedError("scale_result is given, and no result has 8 bits; multiply what scaled_mm returns.")
     if out_dtype is not None:
         check_out(out_dtype)
-    return product(a, b, (bias, None, scale_a, scale_b), plain=plain, simulate=simulate, out_dtype=out_dtype)
+    tensors = (bias, None, scale_a, scale_b)
+    return product(input, mat2, tensors, plain=plain, simulate=simulate, said=SCALED, out_dtype=out_dtype)

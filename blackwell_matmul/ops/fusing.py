@@ -7,10 +7,12 @@ Off unless it is asked for: what torch.compile hands on is rewritten, and then g
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.nn import functional
 
@@ -23,12 +25,21 @@ from blackwell_matmul.validation import shown
 LINEAR = (functional.linear, torch._C._nn.linear)
 GELU = (functional.gelu, torch._C._nn.gelu)
 OTHERS: Mapping[Any, str] = {torch.relu: "relu", functional.relu: "relu", functional.silu: "silu"}
-Backend = Callable[[GraphModule, list[torch.Tensor]], Any]
+MODES = (
+    torch._C._set_grad_enabled,
+    torch.amp.autocast_mode._enter_autocast,
+    torch.amp.autocast_mode._exit_autocast,
+    torch.autograd.grad_mode._enter_inference_mode,
+    torch.autograd.grad_mode._exit_inference_mode,
+)
+"""What is computed by other rules behind them."""
+Backend = Callable[..., Any]
 
 
 def fused_linear(backend: str | Backend = "inductor", *, simulate: bool = False) -> Backend:
     """What `torch.compile(backend=...)` takes: each activation of a linear layer of 16-bit tensors, that nobody else
-    reads before it, becomes `blackwell_matmul.linear`; then `backend` compiles the rest.
+    reads before it, becomes `blackwell_matmul.linear`; then `backend` compiles the rest, with torch.compile's `mode`
+    and `options`.
 
     simulate: CPU tensors too, in the simulator.
     """
@@ -36,23 +47,29 @@ def fused_linear(backend: str | Backend = "inductor", *, simulate: bool = False)
     if not (isinstance(backend, str) or callable(backend)):
         raise InputError(f"backend is {shown(backend)}; it must be a name of torch.compile, or a function.")
 
-    def compiled(graph: GraphModule, inputs: list[torch.Tensor]) -> Any:
-        from torch._dynamo.backends.registry import lookup_backend
-
+    def compiled(graph: GraphModule, inputs: list[Tensor], **how: Any) -> Any:
         fuse(graph, simulate)
-        return (lookup_backend(backend) if isinstance(backend, str) else backend)(graph, inputs)
+        return _inner(backend, **how)(graph, inputs)
 
     return compiled
 
 
+def _inner(backend: str | Backend, **how: Any) -> Callable[[GraphModule, list[Tensor]], Any]:
+    """how: of torch.compile's mode and options those that were given, as torch.compile hands them on."""
+    from torch._dynamo.backends.registry import lookup_backend
+
+    if backend == "inductor" and how:  # its own entry knows neither
+        return cast(Backend, torch._TorchCompileInductorWrapper(how.get("mode"), how.get("options"), None))
+    return functools.partial(lookup_backend(backend) if isinstance(backend, str) else backend, **how)
+
+
 def fuse(graph: GraphModule, simulate: bool = False) -> int:
-    """Rewrite a graph of torch's functions in place; how many layers became one kernel."""
+    """Rewrite a graph of torch's functions in place; how many layers became one kernel. Each is where the linear layer
+    was: its operands may be others by the time of the activation."""
     found = list(_layers(graph, simulate))
     for layer, activated, activation in found:
-        x, w, *bias = layer.args
-        given = (bias or [layer.kwargs.get("bias")])[0]
-        with graph.graph.inserting_before(activated):
-            made = graph.graph.call_function(linear, (x, w, given, activation), {"simulate": simulate})
+        with graph.graph.inserting_before(layer):
+            made = graph.graph.call_function(linear, (*_operands(layer), activation), {"simulate": simulate})
         made.meta = dict(activated.meta)
         activated.replace_all_uses_with(made)
         graph.graph.erase_node(activated)
@@ -62,26 +79,57 @@ def fuse(graph: GraphModule, simulate: bool = False) -> int:
 
 
 def _layers(graph: GraphModule, simulate: bool) -> Iterator[tuple[Node, Node, str]]:
+    if any(_derives(node) for node in graph.graph.nodes):
+        return
+    modes, region = 0, {}  # of a node: how many modes were entered or left before it
     for node in graph.graph.nodes:
-        activation = _activation(node)
-        layer = node.args[0] if activation and node.args else None
-        if isinstance(layer, Node) and layer.target in LINEAR and len(layer.users) == 1 and _ours(layer, simulate):
+        modes += node.target in MODES
+        region[node] = modes
+        activation, layer = _activation(node), _argument(node, 0, "input")
+        if not activation or not isinstance(layer, Node) or layer.target not in LINEAR:
+            continue
+        if region[layer] == modes and len(layer.users) == 1 and _ours(layer, simulate):
             yield layer, node, activation
 
 
+def _derives(node: Node) -> bool:
+    """Whether it belongs to torch.func or to forward mode, which `linear` has not."""
+    where = f"{getattr(node.target, '__module__', '')}.{getattr(node.target, '__name__', '')}"
+    return node.op == "call_function" and ("functorch" in where or "_dual" in where)
+
+
+def _argument(node: Node, place: int, name: str) -> Any:
+    return node.args[place] if len(node.args) > place else node.kwargs.get(name)
+
+
+def _operands(layer: Node) -> tuple[Any, Any, Any]:
+    return _argument(layer, 0, "input"), _argument(layer, 1, "weight"), _argument(layer, 2, "bias")
+
+
 def _activation(node: Node) -> str:
-    """By our name; "" for what is none."""
+    """By our name; "" for what is none, or changes what it is applied to."""
+    if node.op != "call_function" or _argument(node, 1, "inplace"):
+        return ""
     if node.target in GELU:
         return "gelu_tanh" if node.kwargs.get("approximate") == "tanh" else "gelu"
-    return "" if node.kwargs.get("inplace") else OTHERS.get(node.target, "")
+    return OTHERS.get(node.target, "")
 
 
 def _ours(layer: Node, simulate: bool) -> bool:
-    """Whether all its tensors are what a kernel takes."""
-    tensors = [each.meta.get("example_value") for each in layer.all_input_nodes]
-    return all(
-        isinstance(each, torch.Tensor)
-        and each.dtype in HALVES
-        and (each.is_cuda or (simulate and each.device.type == "cpu"))
-        for each in tensors
+    """Whether all its tensors are what a kernel takes, and of the usual shapes."""
+    x, w, bias = map(_example, _operands(layer))
+    given = [x, w] if bias is None else [x, w, bias]
+    return (
+        all(isinstance(each, Tensor) and _taken(each, simulate) for each in given)
+        and x.dim() > 0
+        and w.dim() == 2
+        and (bias is None or bias.shape == w.shape[:1])
     )
+
+
+def _example(operand: Any) -> Any:
+    return operand.meta.get("example_value") if isinstance(operand, Node) else operand
+
+
+def _taken(x: Tensor, simulate: bool) -> bool:
+    return x.dtype in HALVES and (x.is_cuda or (simulate and x.device.type == "cpu"))

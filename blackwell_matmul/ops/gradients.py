@@ -11,6 +11,7 @@ from torch import Tensor
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.ops.finished import through_activation
+from blackwell_matmul.ops.operand_checks import known
 
 Needs = Sequence[bool]
 
@@ -51,7 +52,7 @@ def gradients(
 
 def _of_b(dz: Tensor, a: Tensor, b: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
     """One product where B is one for all batches: their rows follow each other."""
-    if b.dim() == 2 and dz.dim() == 3 and a.dim() == 3 and a.shape[0] == dz.shape[0]:
+    if b.dim() == 2 and dz.dim() == 3 and a.dim() == 3 and known(a.shape[0] == dz.shape[0]):
         a, dz = a.flatten(0, 1), dz.flatten(0, 1)
     return _like(_laid_as(b, a.mT, dz, multiply), b)
 
@@ -59,12 +60,13 @@ def _of_b(dz: Tensor, a: Tensor, b: Tensor, multiply: Callable[..., Tensor]) -> 
 def _laid_as(x: Tensor, left: Tensor, right: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
     """left @ right, contiguous along the dimension that x is: autograd copies what the weights of a linear layer get in
     another order than theirs."""
-    turned = x.stride(-2) == 1 and x.stride(-1) != 1 and min(left.dim(), right.dim()) > 1
+    turned = known(x.stride(-2) == 1) and known(x.stride(-1) != 1)
     return multiply(right.mT, left.mT).mT if turned else multiply(left, right)
 
 
 def _like(made: Tensor, x: Tensor) -> Tensor:
-    """Summed over the batches that shared x."""
+    """Summed over the batches that shared x, also over as many as nobody knows yet."""
     if made.dim() > x.dim():
         return made.sum(0)
-    return made.sum(0, keepdim=True) if made.shape != x.shape else made
+    shared = x.dim() == 3 and known(x.shape[0] == 1) and not known(made.shape[0] == 1)
+    return made.sum(0, keepdim=True) if shared else made

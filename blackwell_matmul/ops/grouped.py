@@ -19,19 +19,25 @@ from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.group_calls import why_no_rows
-from blackwell_matmul.ops.direct import is_plain, wants_gradient
+from blackwell_matmul.ops.counting import tell_counters
+from blackwell_matmul.ops.direct import is_plain, recorded, wants_gradient
+from blackwell_matmul.ops.functions import bmm
 from blackwell_matmul.ops.launching import Copy, Launches, gpu_of, kind_of
 from blackwell_matmul.ops.library import setup_context
 from blackwell_matmul.ops.operand_checks import (
+    GROUPED,
     check_columns,
+    check_dense,
     check_derivatives,
     check_fakes,
+    check_optional,
     check_simulate,
     check_tensors,
     grouped_shape,
 )
 from blackwell_matmul.ops.placing import k_major, padded
 from blackwell_matmul.runtime.recent import Recent
+from blackwell_matmul.validation import shown
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}
 """Whose kernels run, by architecture."""
@@ -43,29 +49,68 @@ _library.define(
 )
 
 
-def grouped_matmul(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tensor:
-    """x[rows of group g, k] @ w[g, k, n] for each group g, one below the other, as torch._grouped_mm.
+def grouped_matmul(
+    mat_a: Tensor,
+    mat_b: Tensor,
+    offs: Tensor | None = None,
+    bias: None = None,
+    out_dtype: torch.dtype | None = None,
+    *,
+    simulate: bool = False,
+) -> Tensor:
+    """mat_a[rows of group g, k] @ mat_b[g, k, n] for each group g, one below the other, as torch's grouped_mm.
 
-    x: [m, k], float16 or bfloat16, its rows by group. w: [groups, k, n], also as a transposed view. offs: int32, where
-    the rows of each group end, the ends ascending; a group may be empty. Rows after the last end are zeros.
+    mat_a: [m, k], float16 or bfloat16, its rows by group. mat_b: [groups, k, n], also as a transposed view. offs:
+    int32, where the rows of each group end, the ends ascending; a group may be empty. Rows after the last end are
+    zeros.
 
-    With a w of two dimensions the sums are grouped: x[k, rows of group g] @ w[rows of group g, n] is [g, k, n]; that of
-    an empty group is zeros. With an x of three dimensions the columns of w are grouped: x[g, m, k] @ w[k, columns of
-    group g] is [m, n].
+    With a mat_b of two dimensions the sums are grouped: mat_a[k, rows of group g] @ mat_b[rows of group g, n] is
+    [g, k, n]; that of an empty group is zeros. With a mat_a of three dimensions the columns of mat_b are grouped:
+    mat_a[g, m, k] @ mat_b[k, columns of group g] is [m, n], and copied once, as the kernels write its columns. Three
+    dimensions of both are `bmm`, without offs. bias: there is none, as in torch. out_dtype: mat_a's, if any.
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
     check_simulate(simulate)
-    plain = is_plain((x, w, offs))
+    plain = is_plain((mat_a, mat_b), (offs,))
     if not plain:
-        check_tensors(x=x, w=w, offs=offs)
-    if x.dim() == 3 and w.dim() == 2:
-        check_columns(x, w, offs)
-        return grouped_matmul(w.mT, x.mT, offs, simulate=simulate).mT
+        if (node := recorded(grouped_matmul, mat_a, mat_b, offs, bias, out_dtype, simulate=simulate)) is not None:
+            return node
+        check_tensors(mat_a=mat_a, mat_b=mat_b)
+        check_optional(offs=offs)
+    if bias is not None or (out_dtype is not None and out_dtype != mat_a.dtype):
+        _refuse(bias, out_dtype, mat_a)
+    if offs is None:
+        return _batches(mat_a, mat_b, simulate)
+    if mat_a.dim() == 3 and mat_b.dim() == 2:
+        check_columns(mat_a, mat_b, offs)
+        return grouped_matmul(mat_b.mT, mat_a.mT, offs, simulate=simulate).mT.contiguous()
+    return _product_of_groups(mat_a, mat_b, offs, plain=plain, simulate=simulate)
+
+
+def _refuse(bias: object, out_dtype: object, mat_a: Tensor) -> None:
+    """As torch's kernels do."""
+    if bias is not None:
+        raise UnsupportedError("bias is given, and no grouped product adds one; add it to what grouped_matmul returns.")
+    raise UnsupportedError(f"out_dtype is {shown(out_dtype)}; it must be mat_a's, {mat_a.dtype}.")
+
+
+def _batches(mat_a: Tensor, mat_b: Tensor, simulate: bool) -> Tensor:
+    if mat_a.dim() == mat_b.dim() == 3:
+        return bmm(mat_a, mat_b, simulate=simulate)
+    raise InputError(
+        f"mat_a has shape {tuple(mat_a.shape)} and mat_b {tuple(mat_b.shape)}, without offs; both must have three "
+        "dimensions, or offs says where each group ends."
+    )
+
+
+def _product_of_groups(x: Tensor, w: Tensor, offs: Tensor, *, plain: bool, simulate: bool) -> Tensor:
+    """The rows of x by group, or sums."""
     if plain:
         return _plain(x, w, offs, simulate=simulate)
     check_fakes((x, w, offs))
     check_derivatives("grouped_matmul", (x, w, offs))
+    tell_counters()
     made: Tensor = torch.ops.blackwell_matmul.grouped_matmul.default(x, w, offs, simulate=simulate)
     return made
 
@@ -143,7 +188,7 @@ _plans: Recent[tuple[Any, ...], GroupedPlan | tuple[int, ...]] = Recent(KEPT_PLA
 
 def _planned(x: Tensor, w: Tensor, offs: Tensor, simulate: bool) -> GroupedPlan | tuple[int, ...]:
     shape = grouped_shape(x, w, offs)
-    gpu = gpu_of(x, simulate, "grouped_matmul", "x")
+    gpu = gpu_of(x, simulate, *GROUPED[:2])
     if 0 in shape or x.shape[1] == 0 or offs.shape[0] == 0:
         return shape
     return _product(x, w, offs, shape, gpu) if w.dim() == 3 else _sums(x, w, offs, shape, gpu)
@@ -187,6 +232,8 @@ def _kernel(gpu: Gpu, file: str, name: str) -> Any:
 
 
 def _fake(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tensor:
+    for name, each in (("mat_a", x), ("mat_b", w), ("offs", offs)):
+        check_dense(name, each)
     return x.new_empty(grouped_shape(x, w, offs))
 
 

@@ -35,6 +35,9 @@ ALONE: Tensors = (None,) * 4
 """A product without any of them."""
 
 
+KEPT_KERNELS = 512
+"""Of one alpha and beta each, which may be as many as there are steps of training."""
+
 KEPT_LAUNCHES = 8192
 _launches: Recent[tuple[object, ...], Prepared] = Recent(KEPT_LAUNCHES)
 """Of all plans."""
@@ -148,7 +151,7 @@ def planned(
     return ProductPlan(launches, sizes, copy_a, copy_b, whole, columns, out)
 
 
-@functools.cache
+@functools.lru_cache(KEPT_KERNELS)
 def _form(activation: str, alpha: float, beta: float) -> Form:
     epilogue = Epilogue(activation=activation, alpha=alpha, beta=beta)
     return PLAIN if epilogue == PLAIN.epilogue else Form(epilogue=epilogue)
@@ -187,7 +190,7 @@ def _of_forms(gpu: Gpu) -> str | None:
     return next((name for name in _ladder(gpu) if "forms" in rung(name).features), None)
 
 
-@functools.cache
+@functools.lru_cache(KEPT_KERNELS)
 def _kernel(name: str, form: Form) -> Any:
     """One kernel object for each rung and epilogue: it keeps what it compiled and packed."""
     return rung(name)() if form == PLAIN else rung(name)(form=form)

@@ -10,7 +10,15 @@ from torch import Tensor
 from blackwell_matmul.ops.finished import finished
 from blackwell_matmul.ops.gradients import gradients
 from blackwell_matmul.ops.launching import ProductPlan, Tensors, gpu_of, kind_of, planned
-from blackwell_matmul.ops.operand_checks import check_extras, check_operands, check_out, known
+from blackwell_matmul.ops.operand_checks import (
+    AS_OURS,
+    Said,
+    broadcast,
+    check_dense,
+    check_extras,
+    check_operands,
+    check_out,
+)
 from blackwell_matmul.runtime.recent import Recent
 
 SCHEMA = (
@@ -28,19 +36,29 @@ def shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
     """Of the product, before the activation."""
     if a.dim() == b.dim() == 2:
         return a.shape[0], b.shape[1]
-    batches = [x.shape[0] for x in (a, b) if x.dim() == 3]
-    return (batches[-1] if known(batches[0] == 1) else batches[0]), a.shape[-2], b.shape[-1]
+    batches = broadcast(a.shape[:-2], b.shape[:-2]) or ()
+    return *batches, a.shape[-2], b.shape[-1]
+
+
+def of_bytes(a: Tensor, tensors: Tensors) -> bool:
+    """Whether it is a product of 8-bit floats."""
+    return tensors[2] is not None and a.element_size() == 1
 
 
 def checked(
-    a: Tensor, b: Tensor, tensors: Tensors, activation: str = "none", out_dtype: torch.dtype | None = None
+    a: Tensor,
+    b: Tensor,
+    tensors: Tensors,
+    activation: str = "none",
+    out_dtype: torch.dtype | None = None,
+    said: Said = AS_OURS,
 ) -> tuple[tuple[int, ...], torch.dtype]:
     """The shape of the product and C's type; InputError for what is none."""
-    check_operands(a, b, scaled=tensors[2] is not None and a.element_size() == 1)
+    check_operands(a, b, scaled=of_bytes(a, tensors), said=said)
     out = out_dtype or (a.dtype if a.element_size() > 1 else torch.bfloat16)
     check_out(out)
     of_c = shape_of(a, b)
-    check_extras(of_c, out, a.device, dict(zip(TENSORS, tensors, strict=True)), activation)
+    check_extras(of_c, out, a.device, dict(zip(TENSORS, tensors, strict=True)), activation, said)
     return of_c, out
 
 
@@ -54,6 +72,7 @@ def run(
     out_dtype: torch.dtype | None = None,
     simulate: bool = False,
     into: Tensor | None = None,
+    said: Said = AS_OURS,
 ) -> Tensor:
     """Without gradients. What was checked and planned for a call is found again by all that it depends on. into: where
     C goes, if a kernel can write there; else it is in new memory."""
@@ -61,7 +80,7 @@ def run(
     key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], *how)
     plan = _plans.get(key)
     if plan is None:
-        plan = _planned(a, b, tensors, *how)
+        plan = _planned(a, b, tensors, *how, said)
         _plans.put(key, plan)
     if simulate:
         a, b = a.detach(), b.detach()
@@ -87,9 +106,10 @@ def _planned(
     beta: float,
     out_dtype: torch.dtype | None,
     simulate: bool,
+    said: Said,
 ) -> ProductPlan | Empty:
-    of_c, out = checked(a, b, tensors, activation, out_dtype)
-    plan = planned(a, b, tensors, gpu_of(a, simulate, "matmul", "a", "b"), out, activation, alpha, beta)
+    of_c, out = checked(a, b, tensors, activation, out_dtype, said)
+    plan = planned(a, b, tensors, gpu_of(a, simulate, *said[:3]), out, activation, alpha, beta)
     return plan or (of_c, out)
 
 
@@ -108,6 +128,9 @@ def _four(tensors: tuple[Tensor | None, ...]) -> Tensors:
 
 
 def _fake(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
+    for name, x in zip(("a", "b", *TENSORS), (a, b, *tensors)):
+        if x is not None:
+            check_dense(name, x)
     activation = rest.get("activation", "none")
     (*outer, columns), out = checked(a, b, _four(tensors), activation, rest.get("out_dtype"))
     return a.new_empty((*outer, columns // 2 if activation == "swiglu" else columns), dtype=out)

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.form import ACTIVATIONS
 from blackwell_matmul.kernels.forms import OUTPUTS
 from blackwell_matmul.kernels.group_calls import check_types
 from blackwell_matmul.kernels.matmul import BYTES, HALVES
+from blackwell_matmul.ops.direct import in_forward_mode
 from blackwell_matmul.validation import number, plain_text, shown
+
+
+class Said(NamedTuple):
+    """What the operation is called that a user called, and its operands."""
+
+    operation: str = "matmul"
+    a: str = "a"
+    b: str = "b"
+    residual: str = "residual"
+
+
+AS_OURS = Said()
+"""`torch.ops.blackwell_matmul.matmul`."""
+
+GROUPED = Said("grouped_matmul", "mat_a", "mat_b")
 
 
 def check_tensors(**tensors: object) -> None:
@@ -31,14 +48,19 @@ def check_optional(**tensors: object) -> None:
 def _check_tensor(name: str, value: object) -> None:
     if not isinstance(value, Tensor):
         raise InputError(f"{name} is {shown(value)}; it must be a tensor.")
-    if value.layout is not torch.strided or value.is_nested:
-        kind = "is nested" if value.is_nested else f"has layout {value.layout}"
+    if not torch.compiler.is_compiling():  # its tracer lets nobody ask, where it traces the way back of a Function
+        check_dense(name, value)
+
+
+def check_dense(name: str, x: Tensor) -> None:
+    if x.layout is not torch.strided or x.is_nested:
+        kind = "is nested" if x.is_nested else f"has layout {x.layout}"
         raise InputError(f"{name} {kind}; it must be a dense tensor.")
 
 
-def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:
+def check_operands(a: Tensor, b: Tensor, scaled: bool = False, said: Said = AS_OURS) -> None:
     """a[.., m, k] and b[.., k, n], of two or three dimensions; scaled: of 8 bits, also of two types."""
-    for name, x, shape in (("a", a, "(m, k)"), ("b", b, "(k, n)")):
+    for name, x, shape in ((said.a, a, "(m, k)"), (said.b, b, "(k, n)")):
         if x.dim() not in (2, 3):
             raise InputError(f"{name} has shape {tuple(x.shape)}; it must be a matrix {shape}, or a batch of them.")
         able = BYTES if scaled else HALVES
@@ -46,14 +68,24 @@ def check_operands(a: Tensor, b: Tensor, scaled: bool = False) -> None:
             other = "matmul" if scaled else "scaled_mm"
             elsewhere = f"; {other} takes it" if x.dtype in (*BYTES, *HALVES) else ""
             raise InputError(f"{name} is {x.dtype}; it must be {' or '.join(map(str, able))}{elsewhere}.")
-    if a.shape[-1] != b.shape[-2]:
+    check_inner(a, b, said)
+    if a.dim() == b.dim() == 3 and broadcast(a.shape[:1], b.shape[:1]) is None:
         raise InputError(
-            f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; a must have as many columns as b has rows."
+            f"{said.a} has {a.shape[0]} batches and {said.b} {b.shape[0]}; both must have as many, or one of them one."
         )
-    if a.dim() == b.dim() == 3 and a.shape[0] != b.shape[0] and 1 not in (a.shape[0], b.shape[0]):
-        raise InputError(f"a has {a.shape[0]} batches and b {b.shape[0]}; both must have as many, or one of them one.")
     if (a.dtype != b.dtype and not scaled) or a.device != b.device:
-        raise InputError(f"a is {a.dtype} on {a.device} and b is {b.dtype} on {b.device}; both must be alike.")
+        raise InputError(
+            f"{said.a} is {a.dtype} on {a.device} and {said.b} is {b.dtype} on {b.device}; both must be alike."
+        )
+
+
+def check_inner(a: Tensor, b: Tensor, said: Said = AS_OURS) -> None:
+    """a[.., m, k] and b[.., k, n], of any dimensions."""
+    if unequal(a.shape[-1], b.shape[-2]):
+        raise InputError(
+            f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; {said.a} must have as many columns as "
+            f"{said.b} has rows."
+        )
 
 
 def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
@@ -63,40 +95,68 @@ def grouped_shape(x: Tensor, w: Tensor, offs: Tensor) -> tuple[int, ...]:
             f"{_shapes_of_groups(x, w, offs)}; they must be (m, k), (groups, k, n) and (groups,), or (k, m), (m, n) "
             "and (groups,), or (groups, m, k), (k, n) and (groups,); bmm takes batches."
         )
-    if x.shape[1] != w.shape[-2]:
-        raise InputError(
-            f"x has shape {tuple(x.shape)} and w {tuple(w.shape)}; x must have as many columns as w has rows."
-        )
+    check_inner(x, w, GROUPED)
     if w.dim() == 3 and known(w.shape[0] != offs.shape[0]):
-        raise InputError(f"w has {w.shape[0]} groups and offs {offs.shape[0]} ends; each group has one.")
+        raise InputError(f"mat_b has {w.shape[0]} groups and offs {offs.shape[0]} ends; each group has one.")
     if not x.device == w.device == offs.device:
-        raise InputError(f"x is on {x.device}, w on {w.device} and offs on {offs.device}; all must be on one device.")
-    check_types(x, w, offs)
+        raise InputError(
+            f"mat_a is on {x.device}, mat_b on {w.device} and offs on {offs.device}; all must be on one device."
+        )
+    check_grouped_types(x, w, offs)
     outer = (x.shape[0],) if w.dim() == 3 else (offs.shape[0], x.shape[0])
     return *outer, w.shape[-1]
 
 
 def check_columns(x: Tensor, w: Tensor, offs: Tensor) -> None:
     """Of x[groups, m, k] and w[k, n] whose columns are in groups; the rest is checked once they are turned."""
-    if x.shape[2] != w.shape[0] or offs.dim() != 1 or known(x.shape[0] != offs.shape[0]):
+    if offs.dim() != 1 or unequal(x.shape[2], w.shape[0]) or known(x.shape[0] != offs.shape[0]):
         raise InputError(f"{_shapes_of_groups(x, w, offs)}; they must be (groups, m, k), (k, n) and (groups,).")
+    check_grouped_types(x, w, offs)
+
+
+def check_grouped_types(x: Tensor, w: Tensor, offs: Tensor) -> None:
+    if x.dtype == torch.float32:
+        raise InputError(
+            "mat_a is torch.float32; it must be torch.float16 or torch.bfloat16, as mat_a.to(torch.bfloat16) is, also "
+            "under torch.autocast, which casts no operand of grouped_matmul."
+        )
+    check_types(x, w, offs, "mat_a", "mat_b")
 
 
 def _shapes_of_groups(x: Tensor, w: Tensor, offs: Tensor) -> str:
-    return f"x, w and offs have shapes {tuple(x.shape)}, {tuple(w.shape)} and {tuple(offs.shape)}"
+    return f"mat_a, mat_b and offs have shapes {tuple(x.shape)}, {tuple(w.shape)} and {tuple(offs.shape)}"
 
 
 def known(fact: bool | torch.SymBool) -> bool:
     """Whether it is true of sizes that are known. Of those that torch.compile will know, it is asked when they are."""
-    if not isinstance(fact, torch.SymBool):
+    if not torch.compiler.is_compiling() and not isinstance(fact, torch.SymBool):  # to a tracer any fact is a bool
         return bool(fact)
     from torch.fx.experimental.symbolic_shapes import guard_or_false
 
     return guard_or_false(fact)
 
 
+def unequal(size: int, other: int) -> bool:
+    """Of two sizes. What torch.compile cannot know yet it takes to be the same, and checks it when it runs."""
+    if known(size != other):
+        return True
+    if torch.compiler.is_compiling():
+        torch._check(size == other)
+    return False
+
+
 def differ(shape: Sequence[int], wanted: Sequence[int]) -> bool:
     return len(shape) != len(wanted) or any(known(size != other) for size, other in zip(shape, wanted, strict=True))
+
+
+def broadcast(shape: Sequence[int], other: Sequence[int]) -> tuple[int, ...] | None:
+    """As torch's operations do; None where they do not. A size that nobody knows yet is not taken for a 1."""
+    made = []
+    for one, two in itertools.zip_longest(reversed(shape), reversed(other), fillvalue=1):
+        if not known(one == 1) and not known(two == 1) and unequal(one, two):
+            return None
+        made.append(two if known(one == 1) else one)
+    return tuple(reversed(made))
 
 
 def check_extras(
@@ -105,18 +165,19 @@ def check_extras(
     device: torch.device,
     tensors: Mapping[str, Tensor | None],
     activation: str,
+    said: Said = AS_OURS,
 ) -> None:
     """of_c: the shape of the product, before the activation."""
     given = {name: x for name, x in tensors.items() if x is not None}
     wanted = {"bias": of_c[-1:], "residual": of_c}
-    for name, x in given.items():
+    for key, x in given.items():
+        name, scale = (said.residual if key == "residual" else key), key.startswith("scale")
         if x.device != device:
-            raise InputError(f"{name} is on {x.device} and a on {device}; both must be on one.")
-        scale = name.startswith("scale")
+            raise InputError(f"{name} is on {x.device} and {said.a} on {device}; both must be on one.")
         if x.dtype != (torch.float32 if scale else out):
             raise InputError(f"{name} is {x.dtype}; it must be {torch.float32 if scale else out}.")
-        if not scale and differ(x.shape, wanted[name]):
-            raise InputError(f"{name} has shape {tuple(x.shape)}; it must be {wanted[name]}.")
+        if not scale and differ(x.shape, wanted[key]):
+            raise InputError(f"{name} has shape {tuple(x.shape)}; it must be {wanted[key]}.")
     _check_scales(given, of_c)
     check_activation(activation, of_c[-1])
 
@@ -161,25 +222,17 @@ def check_fakes(tensors: Iterable[Tensor | None]) -> None:
 
 def check_derivatives(operation: str, tensors: Iterable[Tensor | None]) -> None:
     """Of those kinds that torch would leave out without a word."""
-    if not torch.compiler.is_compiling() and any(_followed(each) for each in tensors if each is not None):
+    compiling = torch.compiler.is_compiling()
+    if not (compiling or in_forward_mode() or torch._C._functorch.peek_interpreter_stack() is not None):
+        return
+    from blackwell_matmul.ops.following import followed, followed_in_a_graph
+
+    asked = followed_in_a_graph if compiling else followed
+    if any(asked(each) for each in tensors if each is not None):
         raise UnsupportedError(
             f"{operation} has no derivatives by torch.func or in forward mode; .backward() and torch.autograd.grad "
             "have them."
         )
-
-
-def _followed(x: Tensor) -> bool:
-    """By torch.func's grad, vjp or jvp, also within its vmap, or by a tangent."""
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(x):
-        if functorch.is_gradtrackingtensor(x):
-            return True
-        x = functorch.get_unwrapped(x)
-    return in_forward_mode() and forward_ad.unpack_dual(x).tangent is not None
-
-
-def in_forward_mode() -> bool:
-    return forward_ad._current_level >= 0
 
 
 def check_simulate(value: object) -> None:
@@ -190,6 +243,8 @@ def check_simulate(value: object) -> None:
 def plain_number(name: str, value: object) -> float:
     if type(value) is float:
         return value
+    if isinstance(value, bool) or (isinstance(value, Tensor) and value.dim() == 0):
+        return float(value)
     found = number(value)
     if found is None:
         raise InputError(f"{name} is {shown(value)}; it must be a number.")

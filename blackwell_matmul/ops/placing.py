@@ -25,7 +25,11 @@ from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.group_calls import why_no_rows
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.operand_checks import (
+    AS_OURS,
+    Said,
+    broadcast,
     check_columns,
+    check_inner,
     check_operands,
     check_optional,
     check_tensors,
@@ -56,22 +60,18 @@ def _of_product(a: Tensor, b: Tensor) -> list[tuple[Tensor, str]]:
     return [*folded, (lone(flat_a), why_copied(flat_a, flat_b)), (lone(flat_b), why_copied(flat_b.mT, flat_a))]
 
 
-def flattened(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def flattened(a: Tensor, b: Tensor, said: Said = AS_OURS) -> tuple[Tensor, Tensor]:
     """a[.., m, k] and b[.., k, n] as `matmul` multiplies them: a matrix or one batch of them each."""
+    check_inner(a, b, said)
     if b.dim() == 2:
         return (a if a.dim() == 2 else a.flatten(0, -2)), b
-    batch = _broadcast(a, b)
+    batch = broadcast(a.shape[:-2], b.shape[:-2])
+    if batch is None:
+        raise InputError(f"{said.a} has shape {tuple(a.shape)} and {said.b} {tuple(b.shape)}; their batches differ.")
     return _flat(a, batch), _flat(b, batch)
 
 
-def _broadcast(a: Tensor, b: Tensor) -> torch.Size:
-    try:
-        return torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    except RuntimeError:
-        raise InputError(f"a has shape {tuple(a.shape)} and b {tuple(b.shape)}; their batches differ.") from None
-
-
-def _flat(x: Tensor, batch: torch.Size) -> Tensor:
+def _flat(x: Tensor, batch: tuple[int, ...]) -> Tensor:
     """[batches, rows, columns], or the one matrix that all batches share."""
     if known(math.prod(x.shape[:-2]) == 1):
         return x.reshape(x.shape[-2:])

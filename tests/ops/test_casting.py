@@ -54,13 +54,13 @@ def test_an_inner_region_without_it_takes_what_is_given():
     half = X.half()
     with torch.autocast("cpu", dtype=torch.bfloat16), torch.autocast("cpu", enabled=False):
         assert matmul(half, half.T, simulate=True).dtype == torch.float16
-        with pytest.raises(InputError, match=r"a is torch.float32; it must be torch.float16 or torch.bfloat16"):
+        with pytest.raises(InputError, match=r"input is torch.float32; it must be torch.float16 or torch.bfloat16"):
             matmul(X, W.T, simulate=True)
 
 
 def test_float64_is_not_cast_and_what_torch_leaves_is_left():
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        with pytest.raises(InputError, match=r"a is torch.float64"):
+        with pytest.raises(InputError, match=r"input is torch.float64"):
             matmul(X.double(), W.T.double(), simulate=True)
         small, one = X[:16, :32].to(torch.float8_e4m3fn), torch.ones(())
         made = scaled_mm(small, small.T, one, one, out_dtype=torch.float32, simulate=True)

@@ -72,5 +72,5 @@ def test_what_was_changed_since_is_refused_by_torch():
         w.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         made.sum().backward()
-    with pytest.raises(InputError, match="a must have as many columns as b has rows"):
+    with pytest.raises(InputError, match="input must have as many columns as other has rows"):
         matmul(x, w, simulate=True)

@@ -164,11 +164,70 @@ def in_forward_mode(multiply, a):
 def test_derivatives_that_torch_would_leave_out_are_refused(derive):
     a, b, ends = matrix(24, 32), matrix(32, 16, seed=1), torch.tensor([24]).int()
     with pytest.raises(
-        UnsupportedError, match=r"matmul has no derivatives by torch\.func or in forward mode; \.backward"
+        UnsupportedError, match=r"^matmul has no derivatives by torch\.func or in forward mode; \.backward"
     ):
         derive(lambda x: matmul(x, b, simulate=True), a)
     with pytest.raises(UnsupportedError, match="grouped_matmul has no derivatives"):
         derive(lambda x: blackwell_matmul.grouped_matmul(x, b[None], ends, simulate=True), a)
+
+
+def tangent(multiply, a):
+    with torch.autograd.forward_ad.dual_level():
+        return torch.autograd.forward_ad.unpack_dual(multiply(torch.autograd.forward_ad.make_dual(a, a))).tangent
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    "derive",
+    [
+        tangent,
+        lambda multiply, a: torch.func.jvp(multiply, (a,), (a,)),
+        lambda multiply, a: torch.func.jacfwd(multiply)(a),
+        lambda multiply, a: torch.func.grad(lambda x: multiply(x).sum())(a),
+        lambda multiply, a: torch.func.grad(lambda x: torch.func.vmap(multiply)(x[None]).sum())(a),
+        lambda multiply, a: torch.func.vmap(torch.func.grad(lambda x: multiply(x).sum()))(a[None]),
+    ],
+)
+def test_they_are_refused_in_what_is_compiled(derive, whole):
+    """Where torch has the whole graph, in torch's own error."""
+    a, b, ends = matrix(24, 32), matrix(32, 16, seed=1), torch.tensor([24]).int()
+    for name, multiply in (
+        ("bmm", lambda x: blackwell_matmul.bmm(x[None], b[None], simulate=True)),
+        ("grouped_matmul", lambda x: blackwell_matmul.grouped_matmul(x, b[None], ends, simulate=True)),
+    ):
+        torch.compiler.reset()
+        compiled = torch.compile(lambda x: derive(multiply, x), backend="aot_eager", fullgraph=whole)  # noqa: B023
+        error = torch._dynamo.exc.Unsupported if whole else UnsupportedError
+        with pytest.raises(error, match=f"{name} has no derivatives by torch.func or in forward mode"):
+            compiled(a)
+
+
+def test_the_way_back_of_a_function_is_compiled_whole():
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x @ w.T
+
+        @staticmethod
+        def backward(ctx, grad):
+            x, w = ctx.saved_tensors
+            return matmul(grad, w, simulate=True), matmul(grad.T, x, simulate=True)
+
+    x, w = matrix(24, 32).requires_grad_(), matrix(16, 32, seed=1).requires_grad_()
+    torch.compiler.reset()
+    torch.compile(lambda: Product.apply(x, w).sum(), backend="aot_eager", fullgraph=True)().backward()
+    ones = torch.ones(24, 16).half()
+    assert_product(x.grad, ones, w.detach())
+    assert_product(w.grad, ones.T, x.detach())
+
+
+def test_rows_of_a_jacobian_at_once():
+    """By torch's older vmap, whose tensors have no memory of their own."""
+    a, b = matrix(4, 8).requires_grad_(), matrix(8, 2, seed=1)
+    found = torch.autograd.functional.jacobian(lambda a: matmul(a, b, simulate=True), a, vectorize=True)
+    torch.testing.assert_close(found, torch.autograd.functional.jacobian(lambda a: a @ b, a))
 
 
 def test_what_torch_func_does_not_follow_is_multiplied():
@@ -243,14 +302,26 @@ def test_cpu_tensors_are_simulated_only_when_asked():
 @pytest.mark.parametrize(
     "a, b, reason",
     [
-        (matrix(4, 4), matrix(5, 4), r"a has shape \(4, 4\) and b \(5, 4\); a must have as many columns as b has rows"),
-        (matrix(4, 4)[0], matrix(4, 4), r"a has shape \(4,\) and b \(4, 4\); both must have two dimensions or more"),
+        (
+            matrix(4, 4),
+            matrix(5, 4),
+            r"input has shape \(4, 4\) and other \(5, 4\); input must have as many columns as other",
+        ),
+        (
+            matrix(4, 4)[0],
+            matrix(4, 4),
+            r"input has shape \(4,\) and other \(4, 4\); both must have two dimensions or more",
+        ),
         (matrix(4, 4).expand(2, 4, 4), matrix(4, 4).expand(3, 4, 4), "their batches differ"),
-        (matrix(4, 4).float(), matrix(4, 4).float(), "a is torch.float32; it must be torch.float16 or torch.bfloat16"),
+        (
+            matrix(4, 4).float(),
+            matrix(4, 4).float(),
+            "input is torch.float32; it must be torch.float16 or torch.bfloat16",
+        ),
         (matrix(4, 4).to(torch.float8_e5m2), matrix(4, 4).to(torch.float8_e5m2), "scaled_mm takes it"),
-        (matrix(4, 4), matrix(4, 4).bfloat16(), "a is torch.float16 on cpu and b is torch.bfloat16 on cpu"),
+        (matrix(4, 4), matrix(4, 4).bfloat16(), "input is torch.float16 on cpu and other is torch.bfloat16"),
         (matrix(4, 4), matrix(4, 4).to("meta"), "both must be alike"),
-        (3, matrix(4, 4), "a is 3; it must be a tensor"),
+        (3, matrix(4, 4), "input is 3; it must be a tensor"),
     ],
 )
 def test_what_does_not_fit_gets_one_sentence(a, b, reason):
@@ -273,3 +344,45 @@ def test_the_best_rung_that_takes_the_shape_is_used(n, rung):
 def test_every_ladder_names_rungs_of_known_targets():
     for arch, rungs in LADDERS.items():
         assert gpus.gpu_for_target(arch) and rungs and set(rungs) <= set(RUNGS)
+
+
+class Model(torch.nn.Module):
+    def forward(self, x, w):
+        y = blackwell_matmul.linear(x, w, activation="relu", residual=x[:, :16], simulate=True)
+        return matmul(blackwell_matmul.bmm(y[None], y.mT[None], simulate=True), y, simulate=True)
+
+
+def test_a_symbolic_trace_records_the_calls():
+    x, w = matrix(24, 32), matrix(16, 32, seed=1)
+    traced = torch.fx.symbolic_trace(Model())
+    assert blackwell_matmul.linear in {node.target for node in traced.graph.nodes}
+    assert torch.equal(traced(x, w), Model()(x, w))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_who_counts_operations_counts_these():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    x, w = matrix(24, 32).requires_grad_(), matrix(16, 32, seed=1).requires_grad_()
+    experts, ends = torch.stack([w.detach().T] * 2).requires_grad_(), torch.tensor([8, 24]).int()
+    for multiply in (
+        lambda: blackwell_matmul.linear(x, w, simulate=True),
+        lambda: blackwell_matmul.grouped_matmul(x, experts, ends, simulate=True),
+    ):
+        with FlopCounterMode(display=False) as counter:
+            made = multiply()
+            assert counter.get_total_flops() == 2 * 24 * 16 * 32
+            made.sum().backward()
+        assert counter.get_total_flops() == 3 * 2 * 24 * 16 * 32
+
+
+def test_a_profile_shows_the_operation():
+    x = matrix(24, 24)
+    with torch.profiler.profile(record_shapes=True) as profile:
+        matmul(x, x, simulate=True)
+    (found,) = [each for each in profile.events() if each.name == "blackwell_matmul::matmul"]
+    assert found.input_shapes[:2] == [[24, 24], [24, 24]]
+
+
+def test_kernels_of_many_factors_are_forgotten():
+    assert launching._form.cache_info().maxsize == launching._kernel.cache_info().maxsize == launching.KEPT_KERNELS

@@ -65,3 +65,81 @@ def test_what_is_no_backend_is_refused():
     for wrong, name in (({"backend": 3}, "backend"), ({"simulate": 1}, "simulate")):
         with pytest.raises(InputError, match=f"{name} is .; it must be"):
             fused_linear(**wrong)
+
+
+def randn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+X, W, BIAS = randn(24, 32), randn(16, 32, seed=1), randn(16, seed=2)
+
+
+def frozen(x, w):
+    with torch.no_grad():
+        z = functional.linear(x, w, BIAS)
+    return functional.gelu(z)
+
+
+def cast(x, w):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z = functional.linear(x, w, BIAS)
+    return functional.gelu(z)
+
+
+def another_bias(x, w):
+    bias = BIAS.clone()
+    z = functional.linear(x, w, bias)
+    bias.add_(1)
+    return functional.gelu(z)
+
+
+def another_x(x, w):
+    x = x.clone()
+    z = functional.linear(x, w, BIAS)
+    x.add_(1)
+    return functional.gelu(z)
+
+
+def derived(x, w):
+    return torch.func.grad(lambda w: functional.relu(functional.linear(x, w)).float().sum())(w)
+
+
+STAYS = {
+    "no_grad": (frozen, 0),
+    "autocast": (cast, 0),
+    "a bias that changes": (another_bias, 1),
+    "an x that changes": (another_x, 1),
+    "by name": (lambda x, w: functional.relu(input=functional.linear(input=x, weight=w, bias=BIAS)), 1),
+    "in place": (lambda x, w: functional.relu(functional.linear(x, w), True), 0),
+    "one number": (lambda x, w: functional.relu(functional.linear(x, w, BIAS[:1])), 0),
+    "a residual": (lambda x, w: functional.relu(functional.linear(x, w, X[:, :16])), 0),
+    "a vector": (lambda x, w: functional.relu(functional.linear(x, w[0])), 0),
+    "torch.func": (derived, 0),
+}
+
+
+@pytest.mark.parametrize("name", STAYS)
+def test_what_stands_around_a_layer_stays_there(name, fused):
+    function, count = STAYS[name]
+    torch.compiler.reset()
+    leaves = [each.clone().requires_grad_("changes" not in name) for each in (X, W)]  # torch refuses that gradient
+    found = torch.compile(function, backend=fused_linear("aot_eager", simulate=True), fullgraph=True)(*leaves)
+    torch.testing.assert_close(found, expected := function(*leaves), rtol=2e-2, atol=2e-2)
+    assert fused == [count]
+    if name != "torch.func":
+        assert found.requires_grad == expected.requires_grad
+
+
+def test_mode_and_options_reach_the_inner_backend():
+    heard = []
+
+    def inner(graph, inputs, **how):
+        heard.append(how)
+        return graph
+
+    for how in ({"mode": "max-autotune"}, {"options": {"max_autotune": True}}, {}):
+        torch.compiler.reset()
+        torch.compile(lambda x: functional.relu(x), backend=fused_linear(inner), **how)(X)
+        assert heard.pop() == how
+    made = fusing._inner("inductor", options={"max_autotune": True})
+    assert made.config == {"max_autotune": True}

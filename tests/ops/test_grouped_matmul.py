@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from blackwell_matmul import InputError, UnsupportedError, copies, gpus, grouped_matmul
+from blackwell_matmul import InputError, UnsupportedError, bmm, copies, gpus, grouped_matmul
 from blackwell_matmul.ops import grouped
 from blackwell_matmul.ops.direct import is_plain
 from blackwell_matmul.runtime.recent import Recent
@@ -82,6 +82,7 @@ def test_columns_by_group():
     x, w = randn(4, 24, 40), randn(60, 40, seed=1).T
     left, right = x.clone().requires_grad_(), w.clone().requires_grad_()
     ours = grouped_matmul(left, right, OFFS, simulate=True)
+    assert ours.is_contiguous()
     assert_as_good(ours.mT, by_group(w.mT, x.mT, OFFS), by_group(w.mT.double(), x.mT.double(), OFFS))
     seed = randn(24, 60, seed=2)
     ours.backward(seed)
@@ -221,26 +222,53 @@ def test_torch_compile_takes_it_whole(dynamic):
 @pytest.mark.parametrize(
     ("new", "reason"),
     [
-        ({"x": 3}, "x is 3; it must be a tensor"),
-        ({"x": randn(20, 16).to_sparse()}, "x has layout torch.sparse_coo; it must be a dense tensor"),
-        ({"w": nested}, "w is nested; it must be a dense tensor"),
+        ({"mat_a": 3}, "mat_a is 3; it must be a tensor"),
+        ({"mat_a": randn(20, 16).to_sparse()}, "mat_a has layout torch.sparse_coo; it must be a dense tensor"),
+        ({"mat_b": nested}, "mat_b is nested; it must be a dense tensor"),
         ({"simulate": "yes"}, "simulate is 'yes'; it must be True or False"),
-        ({"x": randn(20, 16, 1)}, r"x, w and offs have shapes \(20, 16, 1\), \(4, 16, 8\) and \(4,\); they must be"),
+        (
+            {"mat_a": randn(20, 16, 1)},
+            r"mat_a, mat_b and offs have shapes \(20, 16, 1\), \(4, 16, 8\) and \(4,\); they must be",
+        ),
         ({"offs": torch.tensor(3)}, r"they must be \(m, k\), \(groups, k, n\) and \(groups,\), or \(k, m\), \(m, n\)"),
-        ({"x": randn(20, 17)}, r"x has shape \(20, 17\) and w \(4, 16, 8\); x must have as many columns as w has rows"),
-        ({"offs": ends(1, 2, 3)}, "w has 4 groups and offs 3 ends; each group has one"),
+        (
+            {"mat_a": randn(20, 17)},
+            r"mat_a has shape \(20, 17\) and mat_b \(4, 16, 8\); mat_a must have as many columns",
+        ),
+        ({"offs": ends(1, 2, 3)}, "mat_b has 4 groups and offs 3 ends; each group has one"),
         ({"offs": torch.tensor([1, 2, 3, 4])}, r"offs is torch.int64; it must be torch.int32, as offs.int\(\) is"),
-        ({"x": randn(20, 16).float()}, "x is torch.float32; it must be torch.float16 or torch.bfloat16"),
-        ({"w": randn(4, 16, 8).half()}, "w is torch.float16 and x is torch.bfloat16; x, w must share one type"),
-        ({"w": randn(4, 16, 8).to("meta")}, "x is on cpu, w on meta and offs on cpu; all must be on one device"),
+        (
+            {"mat_a": randn(20, 16).float()},
+            r"mat_a is torch.float32; it must .* as mat_a.to\(torch.bfloat16\) is, also under torch.autocast",
+        ),
+        (
+            {"mat_b": randn(4, 16, 8).half()},
+            "mat_b is torch.float16 and mat_a is torch.bfloat16; mat_a, mat_b must share one type",
+        ),
+        (
+            {"mat_b": randn(4, 16, 8).to("meta")},
+            "mat_a is on cpu, mat_b on meta and offs on cpu; all must be on one device",
+        ),
+        ({"offs": None}, r"mat_a has shape \(20, 16\) and mat_b \(4, 16, 8\), without offs; both must have three"),
     ],
 )
 def test_what_does_not_fit_gets_one_sentence(new, reason):
     new = {name: value() if callable(value) else value for name, value in new.items()}
-    given = {"x": randn(20, 16), "w": randn(4, 16, 8), "offs": ends(1, 2, 3, 4), "simulate": True, **new}
+    given = {"mat_a": randn(20, 16), "mat_b": randn(4, 16, 8), "offs": ends(1, 2, 3, 4), "simulate": True, **new}
     with pytest.raises(InputError, match=reason) as caught:
         grouped_matmul(**given)
     assert str(caught.value).count(". ") == 0
+
+
+def test_what_torchs_takes_besides():
+    x, w = randn(4, 20, 16), randn(4, 16, 8, seed=1)
+    assert torch.equal(grouped_matmul(mat_a=x, mat_b=w, simulate=True), bmm(x, w, simulate=True))
+    rows = grouped_matmul(x[0], w, ends(5, 10, 15, 20), simulate=True)
+    named = {"offs": ends(5, 10, 15, 20), "bias": None, "out_dtype": torch.bfloat16}
+    assert torch.equal(grouped_matmul(x[0], w, **named, simulate=True), rows)
+    for wrong, reason in (({"bias": w}, "bias is given"), ({"out_dtype": torch.float32}, "out_dtype is torch.float32")):
+        with pytest.raises(UnsupportedError, match=reason):
+            grouped_matmul(x[0], w, ends(5, 10, 15, 20), **wrong, simulate=True)
 
 
 def test_cpu_tensors_are_simulated_only_when_asked():

@@ -60,6 +60,48 @@ def test_linear_adds_a_residual_and_takes_any_leading_dimensions():
     assert_as_good(linear(x[0, 0, 0], w, simulate=True), x[0, 0, 0] @ w.T, x[0, 0, 0].double() @ w.double().T)
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 24), (), (40, 24), (40, 1)])
+@pytest.mark.parametrize("activation", ["none", "gelu"])
+def test_a_bias_is_broadcast_as_torchs_is(shape, activation):
+    x, w, bias = randn(40, 64), randn(24, 64, seed=1), randn(*shape, 1, seed=2)[..., 0]
+    ours, torchs = ([each.clone().requires_grad_() for each in (x, w, bias)] for _ in range(2))
+    expected = ACTIVATED[activation](functional.linear(*torchs))
+    for made in (linear(x, w, bias, activation, simulate=True), linear(*ours, activation, simulate=True)):
+        torch.testing.assert_close(made, expected, rtol=2e-2, atol=2e-2)
+    made.sum().backward()
+    expected.sum().backward()
+    torch.testing.assert_close(ours[2].grad, torchs[2].grad, rtol=2e-2, atol=2e-2)
+
+
+def test_names_are_torchs():
+    x, w, bias, batch = randn(24, 32), randn(16, 32, seed=1), randn(16, seed=2), randn(1, 32, 16)
+    kept = randn(16, seed=3)
+    for ours, torchs, given in (
+        (linear, functional.linear, {"input": x, "weight": w, "bias": bias}),
+        (matmul, torch.matmul, {"input": x, "other": w.T}),
+        (bmm, torch.bmm, {"input": x[None], "mat2": batch}),
+        (baddbmm, torch.baddbmm, {"input": kept, "batch1": x[None], "batch2": batch, "beta": torch.tensor(0.5)}),
+        (baddbmm, torch.baddbmm, {"input": kept, "batch1": x[None], "batch2": batch, "beta": True}),
+    ):
+        torch.testing.assert_close(ours(**given, simulate=True), torchs(**given), rtol=2e-2, atol=2e-2)
+
+
+def test_scaled_mm_takes_what_torchs_takes():
+    a, w, one = randn(16, 32).to(torch.float8_e4m3fn), randn(16, 32, seed=1).to(torch.float8_e4m3fn), torch.ones(())
+    exact = scaled_mm(a, w.T, one, one, simulate=True)
+    by_name = {"input": a, "mat2": w.T, "scale_a": one, "scale_b": one, "scale_result": None, "use_fast_accum": True}
+    assert torch.equal(scaled_mm(**by_name, simulate=True), exact)
+    with pytest.raises(UnsupportedError, match="scale_result is given, and no result has 8 bits"):
+        scaled_mm(a, w.T, one, one, None, one, simulate=True)
+
+
+def test_swiglu_takes_a_residual_with_gradients_and_without():
+    x, w, kept = randn(20, 64), randn(32, 64, seed=1), randn(20, 32, seed=2)
+    alone = linear(x, w, activation="swiglu", residual=kept, simulate=True)
+    torch.testing.assert_close(alone, ACTIVATED["swiglu"](x @ w.T + kept), rtol=2e-2, atol=2e-2)
+    assert torch.equal(alone, linear(x, w, None, "swiglu", residual=kept.requires_grad_(), simulate=True))
+
+
 def test_swiglu_of_an_odd_number_of_columns():
     """17 columns of C are no multiple of 16 bytes: written further apart, and copied."""
     x, w = randn(20, 64), randn(34, 64, seed=1)
@@ -159,12 +201,12 @@ def test_what_is_no_dense_tensor_gets_one_sentence_also_without_gradients(absent
     whole, one = torch.eye(4).half(), torch.ones(())
     offs = torch.tensor([4], dtype=torch.int32)
     for call, name in (
-        (lambda: matmul(absent, whole), "a"),
-        (lambda: linear(whole, absent), "w"),
-        (lambda: bmm(whole[None], absent), "b"),
-        (lambda: baddbmm(absent, whole[None], whole[None]), "residual"),
+        (lambda: matmul(absent, whole), "input"),
+        (lambda: linear(whole, absent), "weight"),
+        (lambda: bmm(whole[None], absent), "mat2"),
+        (lambda: baddbmm(absent, whole[None], whole[None]), "input"),
         (lambda: scaled_mm(whole.to(torch.float8_e5m2), whole.to(torch.float8_e5m2), one, absent), "scale_b"),
-        (lambda: grouped_matmul(whole, absent, offs), "w"),
+        (lambda: grouped_matmul(whole, absent, offs), "mat_b"),
     ):
         with torch.no_grad(), pytest.raises(InputError, match=f"^{name} .*; it must be a (dense )?tensor"):
             call()
@@ -301,7 +343,10 @@ X, W = randn(4, 8), randn(6, 8)
 @pytest.mark.parametrize(
     "call, reason",
     [
-        (lambda: linear(X, randn(6, 9)), r"x has shape \(4, 8\) and w \(6, 9\); they must be \(.., k\) and \(n, k\)"),
+        (
+            lambda: linear(X, randn(6, 9)),
+            r"input has shape \(4, 8\) and weight \(6, 9\); they must be \(.., k\) and \(n, k\)",
+        ),
         (lambda: linear(X, W, randn(4)), r"bias has shape \(4,\); it must be \(6,\)"),
         (lambda: linear(X, W, randn(6).float()), "bias is torch.float32; it must be torch.float16"),
         (lambda: linear(X, W, activation="tanh"), "activation is 'tanh'; it must be one of none, relu, gelu"),
@@ -314,8 +359,8 @@ X, W = randn(4, 8), randn(6, 8)
         (lambda: linear(randn(2, 3, 8), W, residual=randn(6)[0]), r"residual has shape \(\); it must be \(2, 3, 6\)"),
         (lambda: linear(X, W, residual=randn(4, 6), beta="x"), "beta is 'x'; it must be a number"),
         (lambda: bmm(X, W), r"bmm takes \(batch, m, k\) and \(batch, k, n\)"),
-        (lambda: baddbmm(randn(7), X[None], W.T[None]), r"residual has shape \(7,\); it must broadcast to \(1, 4, 6\)"),
-        (lambda: scaled_mm(X.float(), W.T.float(), torch.ones(()), torch.ones(())), "a is torch.float32"),
+        (lambda: baddbmm(randn(7), X[None], W.T[None]), r"input has shape \(7,\); it must broadcast to \(1, 4, 6\)"),
+        (lambda: scaled_mm(X.float(), W.T.float(), torch.ones(()), torch.ones(())), "input is torch.float32"),
         (
             lambda: scaled_mm(*(t.to(torch.float8_e5m2) for t in (X, W.T)), torch.ones(3), torch.ones(6)),
             r"the scales have shapes \(3,\) and \(6,\); .* \(4, 1\) and \(1, 6\)",
@@ -324,11 +369,15 @@ X, W = randn(4, 8), randn(6, 8)
             lambda: scaled_mm(*(t.to(torch.float8_e5m2) for t in (X, X.T)), torch.ones(1, 4), torch.ones(4, 1)),
             r"the scales have shapes \(1, 4\) and \(4, 1\); .* \(4, 1\) and \(1, 4\)",
         ),
+        (lambda: linear("x", W), "input is 'x'; it must be a tensor"),
+        (lambda: linear(X.float(), W.float()), "input is torch.float32; it must be torch.float16 or torch.bfloat16"),
         (
-            lambda: linear(X, W, activation="swiglu", residual=randn(4, 6), simulate=True),
-            "swiglu takes no residual",
+            lambda: matmul(randn(2, 3, 4, 5), randn(2, 3, 6, 5)),
+            r"input has shape \(2, 3, 4, 5\) and other \(2, 3, 6, 5\); input must have as many columns",
         ),
-        (lambda: linear("x", W), "x is 'x'; it must be a tensor"),
+        (lambda: baddbmm(randn(7), X[None], X[None]), r"batch1 has shape \(1, 4, 8\) and batch2 \(1, 4, 8\); baddbmm"),
+        (lambda: linear(X, W, randn(4, 6), residual=randn(4, 6)), r"bias has shape \(4, 6\); it must be \(6,\)\."),
+        (lambda: linear(X, W, randn(4, 6).float()), "bias is torch.float32; it must be torch.float16"),
     ],
 )
 def test_what_is_no_product_gets_one_sentence(call, reason):
@@ -338,5 +387,11 @@ def test_what_is_no_product_gets_one_sentence(call, reason):
 
 
 def test_cpu_tensors_are_simulated_when_asked_alone():
-    with pytest.raises(UnsupportedError, match="it runs CUDA tensors, and simulates CPU tensors with simulate=True"):
-        linear(X, W)
+    one = torch.ones(())
+    for call, name in (
+        (lambda: linear(X, W), "linear"),
+        (lambda: bmm(X[None], W.T[None]), "bmm"),
+        (lambda: scaled_mm(X.to(torch.float8_e5m2), W.T.to(torch.float8_e5m2), one, one), "scaled_mm"),
+    ):
+        with pytest.raises(UnsupportedError, match=f"^{name} got tensors on cpu; it runs CUDA tensors, and simulates"):
+            call()

@@ -13,6 +13,7 @@ def randn(*shape, seed=0):
 
 X, W = randn(20, 32), randn(24, 32, seed=1)
 ROWS = torch.arange(20) % 3 > 0
+EVEN = torch.arange(20) % 2 > 0
 ONE = torch.ones(())
 
 
@@ -29,10 +30,29 @@ def rowwise(x, rows):
     return scaled_mm(kept.to(e4m3), W.to(e4m3).T, scales, torch.ones(1, 24), simulate=True)
 
 
+def halves(x, rows):
+    return x[rows].view(-1, 4, 8), x[~rows].view(-1, 8, 4)
+
+
 UNKNOWN = {
     "rows": (lambda x, rows: linear(x[rows], W, activation="gelu", residual=x[rows][:, :24], simulate=True), ROWS),
     "batches": (lambda x, rows: bmm(x[rows].view(-1, 4, 8), x[rows].view(-1, 8, 4), simulate=True), ROWS),
     "batches of batches": (lambda x, rows: matmul(x[rows].view(-1, 2, 2, 8), W[:8, :8], simulate=True), ROWS),
+    "batches of both": (lambda x, rows: matmul(x[rows].view(-1, 4, 8), x[~rows].view(-1, 8, 4), simulate=True), EVEN),
+    "two counts": (lambda x, rows: bmm(x[rows].view(-1, 4, 8), x[~rows].view(-1, 8, 4), simulate=True), EVEN),
+    "a residual": (
+        lambda x, rows: baddbmm(x[rows].view(-1, 4, 8)[..., :4], *halves(x, rows), simulate=True),
+        EVEN,
+    ),
+    "rows of another": (lambda x, rows: linear(x[rows], W, residual=x[~rows][:, :24], simulate=True), EVEN),
+    "one for all batches": (
+        lambda x, rows: torch.ops.blackwell_matmul.matmul(
+            x[rows].view(-1, 4, 8), x[:1, :16].view(1, 8, 2), simulate=True
+        ),
+        EVEN,
+    ),
+    "sums": (lambda x, rows: matmul(x[rows].T, x[~rows], simulate=True), EVEN),
+    "columns": (lambda x, rows: linear(x.T[:, rows], x.T[:, ~rows], simulate=True), EVEN),
     "rowwise": (rowwise, ROWS),
     "groups": (grouped, torch.tensor([0] * 4 + [2] * 7)),
 }
@@ -45,6 +65,12 @@ def test_one_graph_of_sizes_that_follow_from_values(operation):
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
         compiled = torch.compile(function, backend="aot_eager", fullgraph=True)
         assert torch.equal(compiled(X, which), function(X, which))
+    if operation != "rowwise":
+        x, y = X.clone().requires_grad_(), X.clone().requires_grad_()
+        with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+            compiled(x, which).float().sum().backward()
+        function(y, which).float().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad, rtol=2e-2, atol=2e-2)
 
 
 class Products(torch.nn.Module):

@@ -1,0 +1,41 @@
+"""How much a product computes, for torch.utils.flop_counter."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from blackwell_matmul.ops.library import shape_of
+
+
+def of_product(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
+    """Products and sums of a[.., m, k] @ b[.., k, n]; an epilogue has none, as torch counts."""
+    return 2 * math.prod(shape_of(a, b)) * a.shape[-1]
+
+
+def of_groups(x: Tensor, w: Tensor, *_: Any, **__: Any) -> int:
+    """Of all rows of x[m, k], or of x[k, m] in sums, as nobody reads where the groups end."""
+    return 2 * x.numel() * w.shape[-1]
+
+
+FORMULAS: Mapping[str, Callable[..., int]] = {"matmul": of_product, "grouped_matmul": of_groups}
+"""By the operation of `torch.ops.blackwell_matmul`."""
+
+
+def tell_counters() -> None:
+    """Who counts has imported torch's module, which takes Triton's time: here nobody imports it. A counter that counts
+    already has its own copy of the formulas."""
+    counter = sys.modules.get("torch.utils.flop_counter")
+    if torch.compiler.is_compiling() or counter is None or not torch._C._len_torch_dispatch_stack():
+        return
+    for name, formula in FORMULAS.items():
+        operation = getattr(torch.ops.blackwell_matmul, name)
+        if operation not in counter.flop_registry:
+            counter.register_flop_formula(operation, get_raw=True)(formula)
+        for mode in torch.utils._python_dispatch._get_current_dispatch_mode_stack():
+            getattr(getattr(mode, "counter", None), "flop_registry", {}).setdefault(operation, formula)

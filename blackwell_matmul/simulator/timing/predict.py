@@ -38,6 +38,9 @@ ROUNDS = 8
 
 AGREE = 0.001
 
+ALONE = 0.99
+"""Of what comes into the SMs, which they ask for themselves where none gets a copy of what another one asks for."""
+
 FEW_TURNS = 3
 """How often an SM is filled in the shorter of two runs; what the longer one takes more stands for turns left out."""
 
@@ -265,8 +268,16 @@ def _run(launch: TimedLaunch, found: Settled) -> PredictedRun:
 
     return PredictedRun(
         launch.simulation.lowered, launch.gpu, found.took, found.conditions, again, watch, launch.slots, launch.turns,
-        launch.side, launch.places, len(launch.clusters),
+        launch.side, launch.places, len(launch.clusters), _mostly_memory(launch.figures, found), found.load.memory,
+        found.moving.distinct < 1 or found.load.asked < ALONE * found.load.moved,
     )  # fmt: skip
+
+
+def _mostly_memory(figures: TimeFigures, found: Settled) -> bool:
+    """Whether of what is loaded memory takes more time than the L2 does."""
+    missed = found.moving.from_memory
+    hits = max(0.0, found.load.asked * found.moving.distinct - missed)
+    return missed / figures.memory_bytes_per_ns > hits / figures.l2_bytes_per_ns
 
 
 def _reservation(launch: TimedLaunch) -> Iterator[str]:

@@ -23,13 +23,23 @@ Fill = tuple[str, int]
 """The mbarrier of a stage, and its phase."""
 
 
+LONG = 100_000.0
+"""Cycles, in which any load is there."""
+
+
 class DeeperRings(TimedEngine):
-    """extra: so many stages more."""
+    """extra: so many stages more. first: the first load of each stage was issued long before."""
 
     def __init__(
-        self, sms: Sequence[Sm], listeners: Iterable[Listener], left: Callable[[Cluster], None], extra: int
+        self,
+        sms: Sequence[Sm],
+        listeners: Iterable[Listener],
+        left: Callable[[Cluster], None],
+        extra: int,
+        first: bool,
     ) -> None:
         super().__init__(sms, listeners, left)
+        self.first = first
         rings = partial(deque[tuple[Fill, float]], maxlen=extra + 1)
         self.rings: defaultdict[tuple[Warp, str], deque[tuple[Fill, float]]] = defaultdict(rings)
 
@@ -44,6 +54,8 @@ class DeeperRings(TimedEngine):
         """Since the load was issued that is so many stages before this one."""
         if op.barrier is None:
             return 0.0
+        if self.first and not op.barrier.phase:
+            return LONG
         fill, ring = (op.barrier.name, op.barrier.phase), self.rings[op.warp, base_name(op.barrier)]
         if not ring or ring[-1][0] != fill:
             ring.append((fill, self.now))

@@ -6,8 +6,9 @@ Each names lines and what would be gained, which is what the model says of the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.timing import what_if
 from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of, whole
 from blackwell_matmul.simulator.timing.explain_loads import told_of_loads
@@ -55,10 +56,11 @@ def _place(stand: Stand) -> str:
 
 def _gains(run: PredictedRun) -> Iterator[Gain]:
     """What would be saved, of all cycles, and by what."""
-    for part in _parts(run)[:MOST_PARTS]:
+    found = _parts(run)[:MOST_PARTS]
+    for part in found:
         gain = run.gain(what_if.without(part, run.conditions))
         if gain > SHARE and not _of_a_ring(run, part):
-            yield _told(run, part, gain)
+            yield _told(run, part, _serial(run, part, found, gain) if part.group == what_if.RESULTS else gain)
     yield from whole(run)
 
 
@@ -85,6 +87,23 @@ def _of_a_ring(run: PredictedRun, part: PathPart) -> bool:
     return 1 - run.again(conditions, Change(stages=MANY_STAGES)).cycles / run.deep_cycles <= SHARE
 
 
+def _serial(run: PredictedRun, results: PathPart, found: list[PathPart], gain: float) -> float:
+    """Where the warp that waits for a product then issues loads, the next product would overlap with these, too."""
+    issues = next((each for each in found if each.group == what_if.ISSUES), None)
+    if issues is None or not all(_warps(run, results.lines()) <= _warps(run, [line]) for line in _longest(issues)):
+        return gain
+    conditions, _ = what_if.without(results, run.conditions)
+    both = run.gain(what_if.without(issues, conditions))
+    return both if run.gain(what_if.without(issues, run.conditions)) > SHARE else gain
+
+
+def _warps(run: PredictedRun, lines: Iterable[tuple[str, Location]]) -> set[int]:
+    """That execute one of these."""
+    among = frozenset(lines)
+    calls = [each for _, each in run.lowered.calls.values() if (each.name, each.location) in among]
+    return {warp for each in calls for warp in each.group.warps}
+
+
 def _told(run: PredictedRun, part: PathPart, gain: float) -> Gain:
     if part.group == what_if.LOADS:
         return told_of_loads(run, gain)
@@ -108,8 +127,11 @@ TAKEN_AWAY = (what_if.LOADS, what_if.THREADS, *REMEDIES)
 
 def _named(part: PathPart) -> str:
     """Its longest lines, in the order of the text."""
-    most = [at for at, cycles in part.lines().items() if cycles >= 0.1 * part.cycles][:4]
     names: dict[str, list[str]] = {}
-    for name, location in sorted(most, key=lambda each: (each[1].file, each[1].line)):
+    for name, location in sorted(_longest(part), key=lambda each: (each[1].file, each[1].line)):
         names.setdefault(name, []).append(line_of(location))
     return ", ".join(f"{name} ({', '.join(lines)})" for name, lines in names.items()) or part.group
+
+
+def _longest(part: PathPart) -> list[tuple[str, Location]]:
+    return [at for at, cycles in part.lines().items() if cycles >= 0.1 * part.cycles][:4]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.timing.occupancy import limits, shared_bytes_of
 from blackwell_matmul.simulator.timing.one_sm import Change
+from blackwell_matmul.simulator.timing.thread_watches import StayWatch
 from blackwell_matmul.simulator.timing.what_if import BUSY, MULTIPLY, SHARE, PredictedRun, Supposed
 from blackwell_matmul.simulator.timing.work import Multiply, WarpgroupMultiply, work_of
 
@@ -73,16 +74,19 @@ def turns(run: PredictedRun) -> Iterator[Gain]:
         told = f"{run.clusters} {who} take {run.turns} turns of {side}, the last of which has {last}"
         yield lost, f"{told}: {_even(run, who)} would take up to {lost:.0%} fewer cycles."
         return
-    gain = min(lost, 1 - run.took.busy_cycles["L2"] / run.took.cycles)
+    loads = run.took.busy_cycles["L2"] / run.took.cycles / run.distinct  # if neighbours share nothing then
+    gain = min(lost, 1 - loads)
     if gain > SHARE:
         more = f"smaller tiles, or a part of k for each, fill more SMs: up to {gain:.0%} fewer cycles"
         yield gain, f"{run.clusters} {who} run where {side} could: {more}."
 
 
 def _even(run: PredictedRun, who: str) -> str:
-    """Those that go on to further tiles by the size of the grid need no more of them than run at once."""
-    if run.lowered.source.count("gridDim_") > 3 and not run.lowered.cancels:  # three are its names
-        return f"each goes on to further tiles by gridDim, and a grid of no more {who} than run at once"
+    """Where each goes on to further tiles, there need be no more of them than run at once."""
+    watch = StayWatch()
+    run.watch(watch)
+    if watch.stays and not run.lowered.cancels:
+        return f"each goes on to further tiles, so that a grid of no more {who} than run at once"
     return "tiles that come out even"
 
 

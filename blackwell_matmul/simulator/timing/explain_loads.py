@@ -8,9 +8,9 @@ from typing import NamedTuple
 from blackwell_matmul.simulator.timing import what_if
 from blackwell_matmul.simulator.timing.explain_launch import Gain
 from blackwell_matmul.simulator.timing.occupancy import resident, shared_bytes_of
-from blackwell_matmul.simulator.timing.one_sm import Change
+from blackwell_matmul.simulator.timing.one_sm import Change, SmTime
 from blackwell_matmul.simulator.timing.stages import StageWatch
-from blackwell_matmul.simulator.timing.what_if import BUSY, SHARE, PredictedRun, Supposed
+from blackwell_matmul.simulator.timing.what_if import ALONE, BUSY, SHARE, PredictedRun, Supposed
 
 TURNED_CYCLES = 300
 """From the end of a product to the next load of its stage: about what it takes where nobody is late."""
@@ -18,28 +18,39 @@ TURNED_CYCLES = 300
 LATE = 0.2
 """Of a lap of a stage, from which on it is."""
 
+A_THIRD = 1 / 3
+"""Of what loads cost: if more stages save that, they are too few; of two stages the model sees less than there is."""
+
 
 def told_of_loads(run: PredictedRun, gain: float) -> Gain:
     """Too late, or too many bytes: if their way takes longer than all else, and is what takes the time, not how long it
     is. gain: if they were there at once."""
-    way, share = _busiest(run)
-    if share > 1 - gain and 2 * run.gain(what_if.loads_sooner(run.conditions)) < gain:
-        return gain, _too_much(run, way, share, gain)
+    deep = 1 - run.deep_cycles / run.took.cycles
     watch = StageWatch()
     took = run.watch(watch)
+    if deep > A_THIRD * gain and not _is_late(watch):
+        return _too_few(run, watch, took, gain)
+    way, share = _busiest(run)
+    sooner = run.gain(what_if.loads_sooner(run.conditions))
+    if share > 1 - gain and 2 * sooner < gain:
+        return gain, _too_much(run, way, share, gain)
     if not watch.laps:
         return gain, (FIRST if watch.names else FEW).format(gain=gain)
-    lap, idle = sum(watch.lap), watch.lap[-1]
-    if idle > TURNED_CYCLES and idle > LATE * lap:
+    if _is_late(watch):
         return _late(watch, gain)
-    if 2 * (1 - run.deep_cycles / run.took.cycles) < gain:  # no ring helps: they queue, or it is the first ones
-        return gain, _too_much(run, way, share, gain) if share > BUSY else FIRST.format(gain=gain)
-    at_once = took.working or min(run.resident, run.turns)
-    each = took.busy_cycles["tensor core"] / max(1, watch.phases)
-    return _too_few(run, watch, math.ceil(lap / max(1.0, each * at_once)), at_once, gain)
+    if share > BUSY or 2 * sooner < gain:  # they queue, with any number of stages
+        return gain, _too_much(run, way, share, gain)
+    first = run.gain(Supposed(run.conditions, Change(first=True)))
+    return (first, FIRST.format(gain=first)) if first > deep else _too_few(run, watch, took, gain)
 
 
-FIRST = "until a CTA's first loads are there, nothing is multiplied; if they were there at once, {gain:.0%} fewer cycles."
+def _is_late(watch: StageWatch) -> bool:
+    return watch.lap[-1] > max(TURNED_CYCLES, LATE * sum(watch.lap))
+
+
+FIRST = (
+    "until a CTA's first loads are there, nothing is multiplied; if they were there at once, {gain:.0%} fewer cycles."
+)
 FEW = "few loads run at a time; if they were there at once, {gain:.0%} fewer cycles."
 
 
@@ -51,14 +62,15 @@ def _busiest(run: PredictedRun) -> tuple[str, float]:
 
 
 def _too_much(run: PredictedRun, name: str, share: float, gain: float) -> str:
+    busy = f"busy for {share:.0%} of the time"
     if name == "L2" and run.from_memory:
-        name, share = "memory", run.memory
+        name, busy = "memory", f"busy for {run.memory:.0%} of the time, with the L2 before it {share:.0%}"
     way, remedy = WAYS[name]
-    if name == "L2" and not run.shared:
+    if name == "L2" and run.distinct > ALONE:
         remedy = "larger tiles, or clusters that load each tile once, ask it for less"
     return (
-        f"what is loaded comes at the rate of {way}, which is busy for {share:.0%} of the time; if all came at"
-        f" once, {gain:.0%} fewer cycles: {remedy}."
+        f"what is loaded comes at the rate of {way}, which is {busy}; if all came at once, {gain:.0%} fewer cycles:"
+        f" {remedy}."
     )
 
 
@@ -87,12 +99,17 @@ def _late(watch: StageWatch, gain: float) -> Gain:
     """By who gives it back, or by who fills it, as he waits for it or not."""
     idle = watch.lap[-1]
     share = idle / sum(watch.lap)
-    late = "given back" if watch.waiting > watch.idle / 2 else "filled"
+    late, remedy = GIVEN_BACK if watch.waiting > watch.idle / 2 else FILLED
     gain = min(gain, share)
     return gain, (
-        f"{_lap(watch)}. A stage is {late} late: for {share:.0%} of each lap it is neither loaded nor read; if it were"
-        f" not, {gain:.0%} fewer cycles."
+        f"{_lap(watch)}. A stage is {late} late: for {share:.0%} of each lap it is neither loaded nor read; {remedy},"
+        f" {gain:.0%} fewer cycles."
     )
+
+
+GIVEN_BACK = "given back", "if it were given back as soon as it is read"
+FILLED = "filled", "if it were loaded as soon as it is given back"
+"""What is late, and the remedy."""
 
 
 class Deeper(NamedTuple):
@@ -103,24 +120,27 @@ class Deeper(NamedTuple):
     gain: float
 
 
-def _too_few(run: PredictedRun, watch: StageWatch, needed: int, at_once: int, gain: float) -> Gain:
-    needed = max(needed, watch.stages + 1)
+def _too_few(run: PredictedRun, watch: StageWatch, took: SmTime, gain: float) -> Gain:
+    at_once = took.working or min(run.resident, run.turns)
+    each = took.busy_cycles["tensor core"] / max(1, watch.phases) * at_once
+    needed = max(watch.stages + 1, math.ceil(sum(watch.lap) / max(1.0, each)))
     tried = [_deeper(run, watch, min(needed, _room(run, watch, ctas))) for ctas in dict.fromkeys((at_once, 1))]
     best = max(tried, key=lambda each: each.gain)
     if best.gain > SHARE:
         return best.gain, f"{_lap(watch)}: with {best.stages}, {best.gain:.0%} fewer cycles{_but(run, best, needed)}."
     costs = f"if loads were there at once, {gain:.0%} fewer cycles"
-    return gain, f"{_lap(watch)}: {costs}; {_in_vain(run, watch, best, needed)}."
+    most = max(tried, key=lambda each: each.stages)
+    return gain, f"{_lap(watch)}: {costs}; {_in_vain(run, watch, most, needed)}."
 
 
-def _in_vain(run: PredictedRun, watch: StageWatch, best: Deeper, needed: int) -> str:
+def _in_vain(run: PredictedRun, watch: StageWatch, most: Deeper, needed: int) -> str:
     """Why the stages that would do it are none that help."""
-    if best.stages == watch.stages:
+    if most.stages == watch.stages:
         return f"{_stages(needed)} would, but shared memory has no room"
-    if best.gain >= 0:
-        return f"{_stages(needed)} would, but shared memory has room for {best.stages}, which take {best.gain:.0%} fewer"
-    room = f"with {best.stages} an SM has room for {best.resident} CTA{'s' * (best.resident > 1)}"
-    return f"but {room} and not {run.resident}, and takes {-best.gain:.0%} more cycles"
+    if most.gain >= 0:
+        return f"{_stages(needed)} would, but shared memory has room for {most.stages}: {most.gain:.0%} fewer"
+    room = f"with {most.stages} an SM has room for {most.resident} CTA{'s' * (most.resident > 1)}"
+    return f"but {room} and not {run.resident}, and takes {-most.gain:.0%} more cycles"
 
 
 def _but(run: PredictedRun, best: Deeper, needed: int) -> str:

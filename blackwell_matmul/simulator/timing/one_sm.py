@@ -64,12 +64,14 @@ class SmTime:
 
 class Change(NamedTuple):
     """What if. free: instructions on these lines cost nothing. slots: so many more CTAs find room. passed_on: each CTA
-    gives up the right to allocate tensor memory. stages: so many more has each ring of loads."""
+    gives up the right to allocate tensor memory. stages: so many more has each ring of loads. first: the first load of
+    each stage is there at once."""
 
     free: frozenset[tuple[Location | None, str]] = frozenset()
     slots: int = 0
     passed_on: bool = False
     stages: int = 0
+    first: bool = False
 
 
 AS_IT_IS = Change()
@@ -114,8 +116,8 @@ class OneSm:
         self.simulation, self.conditions, self.main = simulation, conditions, timed_main(lowered, conditions, change)
         self.sms = [Sm(conditions, columns, change.passed_on) for _ in range(size)]
         self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
-        if change.stages:
-            self.engine = DeeperRings(self.sms, simulation.listeners, self._left, change.stages)
+        if change.stages or change.first:
+            self.engine = DeeperRings(self.sms, simulation.listeners, self._left, change.stages, change.first)
         self.coming = clusters[::-1]
         self.ended, self.last_step = 0.0, PathStep(LAUNCH, 0.0, None)
         for _ in range(min(slots + change.slots, len(clusters))):

@@ -38,9 +38,6 @@ ROUNDS = 8
 
 AGREE = 0.001
 
-ALONE = 0.99
-"""Of what comes into the SMs, which they ask for themselves where none gets a copy of what another one asks for."""
-
 FEW_TURNS = 3
 """How often an SM is filled in the shorter of two runs; what the longer one takes more stands for turns left out."""
 
@@ -269,7 +266,7 @@ def _run(launch: TimedLaunch, found: Settled) -> PredictedRun:
     return PredictedRun(
         launch.simulation.lowered, launch.gpu, found.took, found.conditions, again, watch, launch.slots, launch.turns,
         launch.side, launch.places, len(launch.clusters), _mostly_memory(launch.figures, found), found.load.memory,
-        found.moving.distinct < 1 or found.load.asked < ALONE * found.load.moved,
+        found.moving.distinct * found.load.asked / max(1.0, found.load.moved),
     )  # fmt: skip
 
 

@@ -85,3 +85,18 @@ class BesideWatch(Listener):
 
     def passed(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str) -> None:
         self._awaited.add((barrier.name, warp.index))
+
+
+class StayWatch(Listener):
+    """Whether a CTA multiplies after it has stored: it has more than one tile."""
+
+    def __init__(self) -> None:
+        self.stays = False
+        self._stored: set[Cta] = set()
+
+    def took(self, warp: Warp, instruction: Instruction, start: float, end: float) -> None:
+        if any((e.space, e.access) == (Space.GLOBAL, Access.WRITE) for e in instruction.description.effects):
+            self._stored.add(warp.cta)
+
+    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        self.stays |= op.name in MULTIPLY and warp.cta in self._stored

@@ -24,6 +24,9 @@ from blackwell_matmul.simulator.timing.sm import Conditions
 BUSY = 0.8
 """Of the time, from which on a part is what holds the others."""
 
+ALONE = 0.99
+"""Of what comes into the SMs, the part that the L2 gives where neighbours share nothing."""
+
 MANY_STAGES = 8
 """More than a ring has; loads come as soon as their way lets them then."""
 
@@ -133,7 +136,7 @@ class PredictedRun:
     """A launch that was run. again: runs it with a change; watch: runs some of it, telling a listener. resident: CTAs
     that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
     in turns. from_memory: of its loads more time goes to memory than to the L2; memory: for which part of the time that
-    is busy; shared: neighbours, or a cluster, load what they have in common once."""
+    is busy; distinct: of what comes into the SMs, the part that the L2 gives; the rest is the same."""
 
     lowered: Lowered
     gpu: Gpu
@@ -148,7 +151,7 @@ class PredictedRun:
     clusters: int
     from_memory: bool
     memory: float
-    shared: bool
+    distinct: float
 
     @cached_property
     def deep_cycles(self) -> float:

@@ -60,7 +60,8 @@ def _gains(run: PredictedRun) -> Iterator[Gain]:
     for part in found:
         gain = run.gain(what_if.without(part, run.conditions))
         if gain > SHARE and not _of_a_ring(run, part):
-            yield _told(run, part, _serial(run, part, found, gain) if part.group == what_if.RESULTS else gain)
+            told = _told(run, part, _serial(run, part, found, gain) if part.group == what_if.RESULTS else gain)
+            yield from [told] if told[0] > SHARE else []
     yield from whole(run)
 
 

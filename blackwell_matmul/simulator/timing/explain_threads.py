@@ -16,6 +16,7 @@ def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -
         return gain, f"{name}: {_by_others(gain, meanwhile)}."
     if len(watch.given_back) == 1:
         (place,) = watch.given_back
+        meanwhile *= 1 - 1 / watch.times(place)  # nothing is left to multiply during the last one
         return meanwhile, (
             f"{name}: other warps do this, but the tensor core waits for {place}, the one place that they give back;"
             f" with a second one it multiplies meanwhile: {meanwhile:.0%} fewer cycles."

@@ -162,7 +162,8 @@ class OneSm:
                 "events; choose a smaller size, above all a smaller k."
             )
         if findings:
-            raise SimulationError(f"{program.name} has no time: {findings[0]}; check says more.")
+            told = str(findings[0]).removeprefix(f"{findings[0].severity.value} ")
+            raise SimulationError(f"{program.name} has no time: {told}; check says more.")
         if self.engine.agents:
             warp = next(iter(self.engine.agents))
             raise SimulationError(f"{program.name} has no time: {warp} waits for ever; check says for what.")

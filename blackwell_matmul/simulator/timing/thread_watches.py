@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from blackwell_matmul.frontend.program import Location
@@ -58,7 +59,7 @@ class BesideWatch(Listener):
         self._begun: set[Cta] = set()
         self._again = False
         self._arrived: set[tuple[str, int]] = set()
-        self._awaited: set[tuple[str, int]] = set()
+        self._awaited: Counter[tuple[str, int, Cta]] = Counter()
 
     @property
     def beside(self) -> bool:
@@ -68,7 +69,11 @@ class BesideWatch(Listener):
     def given_back(self) -> set[str]:
         """Each a place that is filled while another one is read, if there are several."""
         by = {name for name, warp in self._arrived if warp in self.others}
-        return {name for name, warp in self._awaited if warp in self.multiply} & by
+        return {name for name, warp, _ in self._awaited if warp in self.multiply} & by
+
+    def times(self, place: str) -> int:
+        """How often a CTA waits for it."""
+        return max(count for (name, _, _), count in self._awaited.items() if name == place)
 
     def took(self, warp: Warp, instruction: Instruction, start: float, end: float) -> None:
         if (instruction.name, instruction.location) in self.lines:
@@ -84,7 +89,7 @@ class BesideWatch(Listener):
         self._arrived.add((barrier.name, warp.index))
 
     def passed(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str) -> None:
-        self._awaited.add((barrier.name, warp.index))
+        self._awaited[barrier.name, warp.index, warp.cta] += 1
 
 
 class StayWatch(Listener):

@@ -136,7 +136,9 @@ def _too_few(run: PredictedRun, watch: StageWatch, took: SmTime, gain: float) ->
 def _in_vain(run: PredictedRun, watch: StageWatch, most: Deeper, needed: int) -> str:
     """Why the stages that would do it are none that help."""
     if most.stages == watch.stages:
-        return f"{_stages(needed)} would, but shared memory has no room"
+        return (
+            f"{_stages(needed)} would, but shared memory has no room for another of {watch.stage_bytes / 1024:.0f} KiB"
+        )
     if most.gain >= 0:
         return f"{_stages(needed)} would, but shared memory has room for {most.stages}: {most.gain:.0%} fewer"
     room = f"with {most.stages} an SM has room for {most.resident} CTA{'s' * (most.resident > 1)}"

@@ -171,7 +171,7 @@ def predict_script(
     explained: bool = True,
 ) -> Prediction:
     """args: as for `simulate`; their values do not matter. ghz: the clock, where it is known. products: what TFLOPS
-    count. explained: with what would be gained by what, which takes about as long again.
+    count. explained: with what would be gained by what, which takes up to twice as long again.
 
     Raises InputError for a GPU without figures, and what `simulate` raises.
     """

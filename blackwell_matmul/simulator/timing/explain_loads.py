@@ -25,23 +25,28 @@ A_THIRD = 1 / 3
 def told_of_loads(run: PredictedRun, gain: float) -> Gain:
     """Too late, or too many bytes: if their way takes longer than all else, and is what takes the time, not how long it
     is. gain: if they were there at once."""
-    deep = 1 - run.deep_cycles / run.took.cycles
     watch = StageWatch()
     took = run.watch(watch)
+    deep = 1 - run.deep_cycles / run.took.cycles
     if deep > A_THIRD * gain and not _is_late(watch):
         return _too_few(run, watch, took, gain)
     way, share = _busiest(run)
-    sooner = run.gain(what_if.loads_sooner(run.conditions))
-    if share > 1 - gain and 2 * sooner < gain:
+    if _queues(run, watch, share, gain):
         return gain, _too_much(run, way, share, gain)
     if not watch.laps:
         return gain, (FIRST if watch.names else FEW).format(gain=gain)
     if _is_late(watch):
         return _late(watch, gain)
-    if share > BUSY or 2 * sooner < gain:  # they queue, with any number of stages
-        return gain, _too_much(run, way, share, gain)
     first = run.gain(Supposed(run.conditions, Change(first=True)))
     return (first, FIRST.format(gain=first)) if first > deep else _too_few(run, watch, took, gain)
+
+
+def _queues(run: PredictedRun, watch: StageWatch, share: float, gain: float) -> bool:
+    """They come at the rate of their way, with any number of stages."""
+    slow = 2 * run.gain(what_if.loads_sooner(run.conditions)) < gain
+    if not watch.laps or _is_late(watch):
+        return slow and share > 1 - gain
+    return slow or share > BUSY
 
 
 def _is_late(watch: StageWatch) -> bool:

@@ -277,12 +277,12 @@ class Schedule:
         words = plain_text(text)
         if words is None:
             raise InputError(f"schedule is {shown(text)}; it must be text such as 'block_m=128,stages=3'.")
-        known = cls.knob_names() if knobs is None else knobs
+        known, whose = (cls.knob_names(), ", of which each rung has some") if knobs is None else (knobs, "")
         values: dict[str, Any] = {}
         for word in filter(None, (part.strip() for part in words.split(","))):
             name, _, value = (piece.strip() for piece in word.partition("="))
             if name not in known:
-                raise InputError(f"schedule names {shown(name)}; the knobs are {', '.join(known)}.")
+                raise InputError(f"schedule names {shown(name)}; the knobs are {', '.join(known)}{whose}.")
             if not re.fullmatch("[0-9]{1,10}", value):
                 raise InputError(f"schedule gives {name} the value {shown(value)}; it must be a positive integer.")
             if name in values:

@@ -46,7 +46,7 @@ def predict(
 
     Nothing is measured: one SM's share of the kernel is simulated with published figures of its parts.
 
-    Exit code 0: predicted. 2: could not be.
+    Exit code 0: predicted. 1: a kernel does not end. 2: could not be.
     """
     named_gpu = options.one_gpu(gpu, target)
     requests = [options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches) for kernel in kernels]

@@ -59,7 +59,7 @@ def trace(
 
     Nothing is measured. The file's ending says what it is: a page, Chrome's trace format, or a picture.
 
-    Exit code 0: written. 2: could not be.
+    Exit code 0: written. 1: the kernel does not end. 2: could not be.
     """
     request, window = options.kernel_request(kernel, size, dtype, schedule, form.form, form.batches), _window(cycles)
     named_gpu = options.one_gpu(gpu, target)

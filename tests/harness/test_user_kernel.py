@@ -359,6 +359,7 @@ def odd(member="x = 0", blocks="1", statement="self.sync()"):
             "Odd does not compile for sm_100a: a kernel cannot have assert; do that in __init__",
         ),
         (odd(blocks="[m, 65535, 65535]"), "a grid of 8x65535x65535 CTAs; the simulator runs 4194304 at most"),
+        (odd(blocks="m // 0"), "Odd divides by zero in attrs.blocks, so that its grid has no extent."),
         (odd(blocks="0"), "Odd asks for a grid of 0x1x1 CTAs; each extent must be at least 1"),
     ],
 )

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.arithmetic import Told, Undefined
 from blackwell_matmul.simulator.description import Again, Description, Instruction
@@ -560,13 +560,13 @@ class Lowering:
         return lines
 
     def _grid(self, metadata: Any) -> Callable[[dict[str, Any]], tuple[int, int, int]]:
-        self.tellers[self.here] = ""  # a grid has no warp to report for
+        self.tellers[self.here] = self.constant(GridTeller(self.program.name))
         texts = [self.scalar(e) for e in metadata.grid_blocks]
         used = {id(v) for e in metadata.grid_blocks if not isinstance(e, int) for v in free_variables(e)}
         head = "".join(
             f"{self.variables[id(var)]} = arguments[{name!r}]; " for name, var in self.program.params if id(var) in used
         )
-        exec(f"def grid(arguments): {head}return ({', '.join(texts)},)", self.namespace)
+        exec(f"def grid(arguments): w = None; {head}return ({', '.join(texts)},)", self.namespace)
         return self.namespace["grid"]
 
 
@@ -662,6 +662,23 @@ class Teller:
 
     def of(self, warp: Warp) -> Told:
         return lambda code: report_undefined(warp, code, self.location)
+
+
+class GridTeller:
+    """Of a grid, for which no warp reports: what has no value makes none."""
+
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
+
+    def __call__(self, _: None, code: Undefined, value: int) -> int:
+        return value
+
+    def of(self, _: None) -> Told:
+        return self._told
+
+    def _told(self, code: Undefined) -> None:
+        if code == "division-by-zero":
+            raise InputError(f"{self.kernel} divides by zero in attrs.blocks, so that its grid has no extent.")
 
 
 MAX_TURNS = 1_000_000

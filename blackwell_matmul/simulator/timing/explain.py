@@ -6,13 +6,17 @@ Each names lines and what would be gained, which is what the model says of the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.timing import what_if
 from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of, whole
 from blackwell_matmul.simulator.timing.explain_loads import told_of_loads
+from blackwell_matmul.simulator.timing.explain_threads import told_of_threads
+from blackwell_matmul.simulator.timing.one_sm import Change
+from blackwell_matmul.simulator.timing.thread_watches import FenceWatch
 from blackwell_matmul.simulator.timing.timed_engine import Stand
-from blackwell_matmul.simulator.timing.what_if import BUSY, MULTIPLY, SHARE, PathPart, PredictedRun
+from blackwell_matmul.simulator.timing.what_if import BUSY, MANY_STAGES, MULTIPLY, SHARE, PathPart, PredictedRun
 
 MOST_PARTS = 4
 """That are taken away, one by one, the longest of them; each costs a run."""
@@ -52,24 +56,65 @@ def _place(stand: Stand) -> str:
 
 def _gains(run: PredictedRun) -> Iterator[Gain]:
     """What would be saved, of all cycles, and by what."""
-    lines = [each.location for _, each in run.lowered.calls.values() if each.name in MULTIPLY and each.location]
-    found = [each for each in what_if.parts(run.took, lines) if each.group in TAKEN_AWAY]
-    for part in [each for each in found if each.cycles > SHARE * run.took.cycles][:MOST_PARTS]:
+    found = _parts(run)[:MOST_PARTS]
+    for part in found:
         gain = run.gain(what_if.without(part, run.conditions))
-        if gain > SHARE:
-            yield gain, _told(run, part, gain)
+        if gain > SHARE and not _of_a_ring(run, part):
+            told = _told(run, part, _serial(run, part, found, gain) if part.group == what_if.RESULTS else gain)
+            yield from [told] if told[0] > SHARE else []
     yield from whole(run)
 
 
-def _told(run: PredictedRun, part: PathPart, gain: float) -> str:
+def _parts(run: PredictedRun) -> list[PathPart]:
+    """That are long enough to matter; a fence that is needed belongs to what is written before it."""
+    lines = [each.location for _, each in run.lowered.calls.values() if each.name in MULTIPLY and each.location]
+    found = _long_enough(run, what_if.parts(run.took, lines))
+    if all(each.group != what_if.FENCES for each in found):
+        return found
+    watch = FenceWatch()
+    run.watch(watch)
+    return _long_enough(run, what_if.parts(run.took, lines, frozenset(watch.needed)))
+
+
+def _long_enough(run: PredictedRun, parts: list[PathPart]) -> list[PathPart]:
+    return [each for each in parts if each.group in TAKEN_AWAY and each.cycles > SHARE * run.took.cycles]
+
+
+def _of_a_ring(run: PredictedRun, part: PathPart) -> bool:
+    """Nobody waits for the end of a product but who loads its stage again: with more of them nobody does."""
+    if part.group != what_if.RESULTS:
+        return False
+    conditions, _ = what_if.without(part, run.conditions)
+    return 1 - run.again(conditions, Change(stages=MANY_STAGES)).cycles / run.deep_cycles <= SHARE
+
+
+def _serial(run: PredictedRun, results: PathPart, found: list[PathPart], gain: float) -> float:
+    """Where the warp that waits for a product then issues loads, the next product would overlap with these, too."""
+    issues = next((each for each in found if each.group == what_if.ISSUES), None)
+    if issues is None or not all(_warps(run, results.lines()) <= _warps(run, [line]) for line in _longest(issues)):
+        return gain
+    conditions, _ = what_if.without(results, run.conditions)
+    both = run.gain(what_if.without(issues, conditions))
+    return both if run.gain(what_if.without(issues, run.conditions)) > SHARE else gain
+
+
+def _warps(run: PredictedRun, lines: Iterable[tuple[str, Location]]) -> set[int]:
+    """That execute one of these."""
+    among = frozenset(lines)
+    calls = [each for _, each in run.lowered.calls.values() if (each.name, each.location) in among]
+    return {warp for each in calls for warp in each.group.warps}
+
+
+def _told(run: PredictedRun, part: PathPart, gain: float) -> Gain:
     if part.group == what_if.LOADS:
         return told_of_loads(run, gain)
+    if part.group == what_if.THREADS:
+        return told_of_threads(run, part, _named(part), gain)
     remedy = REMEDIES[part.group]
-    return f"{_named(part)}: {remedy.format(gain=f'{gain:.0%} fewer cycles')}."
+    return gain, f"{_named(part)}: {remedy.format(gain=f'{gain:.0%} fewer cycles')}."
 
 
 REMEDIES = {
-    what_if.THREADS: "if this took no time, or other warps did it while the tensor core multiplies: {gain}",
     what_if.RESULTS: "the end of each product is waited for; if the next one were issued before: {gain}",
     what_if.FENCES: "needed where threads have written shared memory, not where TMA has; without: {gain}",
     what_if.MEETINGS: "warps wait for each other; without: {gain}",
@@ -78,13 +123,16 @@ REMEDIES = {
 }
 
 
-TAKEN_AWAY = (what_if.LOADS, *REMEDIES)
+TAKEN_AWAY = (what_if.LOADS, what_if.THREADS, *REMEDIES)
 
 
 def _named(part: PathPart) -> str:
     """Its longest lines, in the order of the text."""
-    most = [at for at, cycles in part.lines().items() if cycles >= 0.1 * part.cycles][:4]
     names: dict[str, list[str]] = {}
-    for name, location in sorted(most, key=lambda each: (each[1].file, each[1].line)):
+    for name, location in sorted(_longest(part), key=lambda each: (each[1].file, each[1].line)):
         names.setdefault(name, []).append(line_of(location))
     return ", ".join(f"{name} ({', '.join(lines)})" for name, lines in names.items()) or part.group
+
+
+def _longest(part: PathPart) -> list[tuple[str, Location]]:
+    return [at for at, cycles in part.lines().items() if cycles >= 0.1 * part.cycles][:4]

@@ -8,8 +8,9 @@ import os
 from collections.abc import Iterator
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.timing.occupancy import limits
+from blackwell_matmul.simulator.timing.occupancy import limits, shared_bytes_of
 from blackwell_matmul.simulator.timing.one_sm import Change
+from blackwell_matmul.simulator.timing.thread_watches import StayWatch
 from blackwell_matmul.simulator.timing.what_if import BUSY, MULTIPLY, SHARE, PredictedRun, Supposed
 from blackwell_matmul.simulator.timing.work import Multiply, WarpgroupMultiply, work_of
 
@@ -63,23 +64,30 @@ def _best_interval(inst: object, work: object) -> tuple[float, float] | None:
 
 
 def turns(run: PredictedRun) -> Iterator[Gain]:
-    """SMs without work in the last turn, or in the only one."""
+    """SMs without work in the last turn, or in the only one; what is loaded still takes as long, of all SMs."""
     side = run.places
     lost, last = 1 - run.clusters / (side * run.turns), run.clusters - side * (run.turns - 1)
     if lost <= 2 * SHARE:
         return
     who = "clusters" if math.prod(run.lowered.cluster) > 1 else "CTAs"
-    if run.turns == 1:
-        more = "smaller tiles, or a part of k for each, fill more SMs"
-        yield lost, f"{run.clusters} {who} run where {side} could: {more}."
-    else:
-        yield (
-            lost,
-            (
-                f"{run.clusters} {who} take {run.turns} turns of {side}, the last of which has {last}: tiles that come"
-                f" out even would take up to {lost:.0%} fewer cycles."
-            ),
-        )
+    if run.turns > 1:
+        told = f"{run.clusters} {who} take {run.turns} turns of {side}, the last of which has {last}"
+        yield lost, f"{told}: {_even(run, who)} would take up to {lost:.0%} fewer cycles."
+        return
+    loads = run.took.busy_cycles["L2"] / run.took.cycles / run.distinct  # if neighbours share nothing then
+    gain = min(lost, 1 - loads)
+    if gain > SHARE:
+        more = f"smaller tiles, or a part of k for each, fill more SMs: up to {gain:.0%} fewer cycles"
+        yield gain, f"{run.clusters} {who} run where {side} could: {more}."
+
+
+def _even(run: PredictedRun, who: str) -> str:
+    """Where each goes on to further tiles, there need be no more of them than run at once."""
+    watch = StayWatch()
+    run.watch(watch)
+    if watch.stays and not run.lowered.cancels:
+        return f"each goes on to further tiles, so that a grid of no more {who} than run at once"
+    return "tiles that come out even"
 
 
 def room(run: PredictedRun) -> Iterator[Gain]:
@@ -89,13 +97,15 @@ def room(run: PredictedRun) -> Iterator[Gain]:
     gain = run.gain(Supposed(run.conditions, Change(slots=1)))
     if gain > SHARE:
         what = min(limits(run.lowered.program, run.gpu).items(), key=lambda each: each[1])[0]
-        yield (
-            gain,
-            (
-                f"an SM holds {run.resident} CTA{'s' * (run.resident > 1)} at once, by its {what}; with one more,"
-                f" {gain:.0%} fewer cycles."
-            ),
-        )
+        held = f"an SM holds {run.resident} CTA{'s' * (run.resident > 1)} at once, by its {what}"
+        yield gain, f"{held}; with one more, {gain:.0%} fewer cycles{_narrower(run, what)}."
+
+
+def _narrower(run: PredictedRun, what: str) -> str:
+    if what != "shared memory":
+        return ""
+    has, may = run.lowered.program.dynamic_shared_bytes, shared_bytes_of(run.resident + 1, run.gpu)
+    return f", if each takes {may / 1024:.0f} KiB of it and not {has / 1024:.0f}"
 
 
 def permit(run: PredictedRun) -> Iterator[Gain]:

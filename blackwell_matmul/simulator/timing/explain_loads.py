@@ -3,36 +3,60 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from blackwell_matmul.simulator.timing import what_if
-from blackwell_matmul.simulator.timing.one_sm import SmTime
+from blackwell_matmul.simulator.timing.explain_launch import Gain
+from blackwell_matmul.simulator.timing.occupancy import resident, shared_bytes_of
+from blackwell_matmul.simulator.timing.one_sm import Change, SmTime
 from blackwell_matmul.simulator.timing.stages import StageWatch
-from blackwell_matmul.simulator.timing.what_if import PredictedRun
+from blackwell_matmul.simulator.timing.what_if import ALONE, BUSY, SHARE, PredictedRun, Supposed
 
 TURNED_CYCLES = 300
 """From the end of a product to the next load of its stage: about what it takes where nobody is late."""
 
-FAR = 0.9
-"""Of the L2's rate; with less, the memory behind it is what keeps it."""
-
 LATE = 0.2
 """Of a lap of a stage, from which on it is."""
 
+A_THIRD = 1 / 3
+"""Of what loads cost: if more stages save that, they are too few; of two stages the model sees less than there is."""
 
-def told_of_loads(run: PredictedRun, gain: float) -> str:
+
+def told_of_loads(run: PredictedRun, gain: float) -> Gain:
     """Too late, or too many bytes: if their way takes longer than all else, and is what takes the time, not how long it
-    is."""
-    way, share = _busiest(run)
-    if share > 1 - gain and 2 * run.gain(what_if.loads_sooner(run.conditions)) < gain:
-        return _too_much(run, way, share, gain)
+    is. gain: if they were there at once."""
     watch = StageWatch()
     took = run.watch(watch)
+    deep = 1 - run.deep_cycles / run.took.cycles
+    if deep > A_THIRD * gain and not _is_late(watch):
+        return _too_few(run, watch, took, gain)
+    way, share = _busiest(run)
+    if _queues(run, watch, share, gain):
+        return gain, _too_much(run, way, share, gain)
     if not watch.laps:
-        what = (
-            "until a CTA's first loads are there, nothing is multiplied" if watch.names else "few loads run at a time"
-        )
-        return f"{what}; if they were there at once, {gain:.0%} fewer cycles."
-    return _too_late(run, watch, took, gain)
+        return gain, (FIRST if watch.names else FEW).format(gain=gain)
+    if _is_late(watch):
+        return _late(watch, gain)
+    first = run.gain(Supposed(run.conditions, Change(first=True)))
+    return (first, FIRST.format(gain=first)) if first > deep else _too_few(run, watch, took, gain)
+
+
+def _queues(run: PredictedRun, watch: StageWatch, share: float, gain: float) -> bool:
+    """They come at the rate of their way, with any number of stages."""
+    slow = 2 * run.gain(what_if.loads_sooner(run.conditions)) < gain
+    if not watch.laps or _is_late(watch):
+        return slow and share > 1 - gain
+    return slow or share > BUSY
+
+
+def _is_late(watch: StageWatch) -> bool:
+    return watch.lap[-1] > max(TURNED_CYCLES, LATE * sum(watch.lap))
+
+
+FIRST = (
+    "until a CTA's first loads are there, nothing is multiplied; if they were there at once, {gain:.0%} fewer cycles."
+)
+FEW = "few loads run at a time; if they were there at once, {gain:.0%} fewer cycles."
 
 
 def _busiest(run: PredictedRun) -> tuple[str, float]:
@@ -43,17 +67,20 @@ def _busiest(run: PredictedRun) -> tuple[str, float]:
 
 
 def _too_much(run: PredictedRun, name: str, share: float, gain: float) -> str:
-    all_of_them = run.conditions.bytes_per_ns * run.side * math.prod(run.lowered.cluster)
-    far = all_of_them < FAR * run.conditions.figures.l2_bytes_per_ns
-    way = "memory" if name == "L2" and far else name
+    busy = f"busy for {share:.0%} of the time"
+    if name == "L2" and run.from_memory:
+        name, busy = "memory", f"busy for {run.memory:.0%} of the time, with the L2 before it {share:.0%}"
+    way, remedy = WAYS[name]
+    if name == "L2" and run.distinct > ALONE:
+        remedy = "larger tiles, or clusters that load each tile once, ask it for less"
     return (
-        f"what is loaded comes at the rate of {WAYS[way][0]}, which is busy for {share:.0%} of the time; if all came at"
-        f" once, {gain:.0%} fewer cycles: {WAYS[way][1]}."
+        f"what is loaded comes at the rate of {way}, which is {busy}; if all came at once, {gain:.0%} fewer cycles:"
+        f" {remedy}."
     )
 
 
 WAYS = {
-    "L2": ("the L2", "larger tiles, or clusters that load each tile once, ask it for less"),
+    "L2": ("the L2", "larger tiles ask it for less"),
     "memory": ("memory", "larger tiles, or an order in which CTAs that run together share them, ask it for less"),
     "TMA loads": ("TMA", "it moves up to 128 bytes of a row at a time, and shorter rows cost as much"),
     "cp.async": ("cp.async", "TMA keeps no warp, and brings more at a time"),
@@ -61,27 +88,83 @@ WAYS = {
 """For each way of a load what it is called, and the remedy."""
 
 
-def _too_late(run: PredictedRun, watch: StageWatch, took: SmTime, gain: float) -> str:
+def _lap(watch: StageWatch) -> str:
     arriving, held, idle = watch.lap
-    lap, each = arriving + held + idle, took.busy_cycles["tensor core"] / max(1, watch.phases)
-    at_once = took.working or min(run.resident, run.turns)
-    needed = math.ceil(lap / max(1.0, each * max(1, at_once)))
-    stages = f"{watch.stages} stage{'s' * (watch.stages > 1)}"
-    told = (
+    return (
         f"a load is there after {arriving:,.0f} cycles, its products are over {held:,.0f} later, and the next load"
-        f" follows after {idle:,.0f}; {stages} cannot hide that: if loads were there at once, {gain:.0%} fewer cycles"
+        f" follows after {idle:,.0f}; {_stages(watch.stages)} cannot hide that"
     )
-    if idle > TURNED_CYCLES and idle > LATE * lap:
-        return f"{told}. A stage is given back late: for {idle / lap:.0%} of each lap it is neither loaded nor read."
-    return f"{told}; {_stages(run, watch, needed)}."
 
 
-def _stages(run: PredictedRun, watch: StageWatch, needed: int) -> str:
-    left = run.gpu.shared_memory_per_block_bytes - run.lowered.program.dynamic_shared_bytes
-    room = watch.stages + int(left // max(1.0, watch.stage_bytes))
-    if needed <= watch.stages:
-        return "more stages may hide it"
-    if room >= needed:
-        return f"{needed} stages would, and there is room for {room}"
-    has = f"has room for {room}" if room > watch.stages else "has no room"
-    return f"{needed} stages would, but shared memory {has}"
+def _stages(count: int) -> str:
+    return f"{count} stage{'s' * (count > 1)}"
+
+
+def _late(watch: StageWatch, gain: float) -> Gain:
+    """By who gives it back, or by who fills it, as he waits for it or not."""
+    idle = watch.lap[-1]
+    share = idle / sum(watch.lap)
+    late, remedy = GIVEN_BACK if watch.waiting > watch.idle / 2 else FILLED
+    gain = min(gain, share)
+    return gain, (
+        f"{_lap(watch)}. A stage is {late} late: for {share:.0%} of each lap it is neither loaded nor read; {remedy},"
+        f" {gain:.0%} fewer cycles."
+    )
+
+
+GIVEN_BACK = "given back", "if it were given back as soon as it is read"
+FILLED = "filled", "if it were loaded as soon as it is given back"
+"""What is late, and the remedy."""
+
+
+class Deeper(NamedTuple):
+    """A ring of so many stages, and how many CTAs an SM then holds. gain: of the cycles."""
+
+    stages: int
+    resident: int
+    gain: float
+
+
+def _too_few(run: PredictedRun, watch: StageWatch, took: SmTime, gain: float) -> Gain:
+    at_once = took.working or min(run.resident, run.turns)
+    each = took.busy_cycles["tensor core"] / max(1, watch.phases) * at_once
+    needed = max(watch.stages + 1, math.ceil(sum(watch.lap) / max(1.0, each)))
+    tried = [_deeper(run, watch, min(needed, _room(run, watch, ctas))) for ctas in dict.fromkeys((at_once, 1))]
+    best = max(tried, key=lambda each: each.gain)
+    if best.gain > SHARE:
+        return best.gain, f"{_lap(watch)}: with {best.stages}, {best.gain:.0%} fewer cycles{_but(run, best, needed)}."
+    costs = f"if loads were there at once, {gain:.0%} fewer cycles"
+    most = max(tried, key=lambda each: each.stages)
+    return gain, f"{_lap(watch)}: {costs}; {_in_vain(run, watch, most, needed)}."
+
+
+def _in_vain(run: PredictedRun, watch: StageWatch, most: Deeper, needed: int) -> str:
+    """Why the stages that would do it are none that help."""
+    if most.stages == watch.stages:
+        return (
+            f"{_stages(needed)} would, but shared memory has no room for another of {watch.stage_bytes / 1024:.0f} KiB"
+        )
+    if most.gain >= 0:
+        return f"{_stages(needed)} would, but shared memory has room for {most.stages}: {most.gain:.0%} fewer"
+    room = f"with {most.stages} an SM has room for {most.resident} CTA{'s' * (most.resident > 1)}"
+    return f"but {room} and not {run.resident}, and takes {-most.gain:.0%} more cycles"
+
+
+def _but(run: PredictedRun, best: Deeper, needed: int) -> str:
+    less = f", though an SM then holds {best.resident} of {run.resident} CTAs"
+    told = less if best.resident < min(run.resident, run.turns) else ""
+    return told if best.stages == needed else f"{told}; {needed} would do, but shared memory has room for {best.stages}"
+
+
+def _room(run: PredictedRun, watch: StageWatch, ctas: int) -> int:
+    """For how many stages, where so many CTAs share an SM."""
+    left = shared_bytes_of(ctas, run.gpu) - run.lowered.program.dynamic_shared_bytes
+    return watch.stages + max(0, int(left // max(1.0, watch.stage_bytes)))
+
+
+def _deeper(run: PredictedRun, watch: StageWatch, stages: int) -> Deeper:
+    """The launch again with that many."""
+    more = stages - watch.stages
+    ctas = resident(run.lowered.program, run.gpu, math.ceil(more * watch.stage_bytes))
+    change = Change(slots=ctas - run.resident, stages=more)
+    return Deeper(stages, ctas, run.gain(Supposed(run.conditions, change)) if more else 0.0)

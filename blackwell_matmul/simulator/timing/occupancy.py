@@ -23,16 +23,22 @@ MAX_CTAS = 32
 """Of an SM (CUDA C++ Programming Guide)."""
 
 
-def resident(program: Program, gpu: Gpu) -> int:
-    """At least one: that the program can run, others have seen to."""
-    return max(1, min(limits(program, gpu).values()))
+def resident(program: Program, gpu: Gpu, more_bytes: int = 0) -> int:
+    """At least one: that the program can run, others have seen to. more_bytes: of shared memory, if it took more."""
+    return max(1, min(limits(program, gpu, more_bytes).values()))
 
 
-def limits(program: Program, gpu: Gpu) -> dict[str, int]:
+def shared_bytes_of(ctas: int, gpu: Gpu) -> int:
+    """What each may take, so that so many find room."""
+    return min(gpu.shared_memory_per_block_bytes, gpu.shared_memory_per_sm_bytes // ctas - RESERVED_BYTES)
+
+
+def limits(program: Program, gpu: Gpu, more_bytes: int = 0) -> dict[str, int]:
     """For how many CTAs there is room, by what they need."""
     threads = WARP * int(program.tile.metadata.num_warps)
+    shared_bytes = program.dynamic_shared_bytes + more_bytes + RESERVED_BYTES
     return {
-        "shared memory": gpu.shared_memory_per_sm_bytes // (program.dynamic_shared_bytes + RESERVED_BYTES),
+        "shared memory": gpu.shared_memory_per_sm_bytes // shared_bytes,
         "threads": gpu.max_threads_per_sm // threads,
         "registers": REGISTERS // (threads * _registers(program, gpu)),
         "most CTAs": MAX_CTAS,

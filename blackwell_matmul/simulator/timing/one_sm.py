@@ -20,6 +20,7 @@ from blackwell_matmul.simulator.machine.cta import Cluster
 from blackwell_matmul.simulator.machine.grants import Grants, Response
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulation import Simulation
+from blackwell_matmul.simulator.timing.deeper import DeeperRings
 from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, PathStep, along
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
@@ -63,11 +64,14 @@ class SmTime:
 
 class Change(NamedTuple):
     """What if. free: instructions on these lines cost nothing. slots: so many more CTAs find room. passed_on: each CTA
-    gives up the right to allocate tensor memory."""
+    gives up the right to allocate tensor memory. stages: so many more has each ring of loads. first: the first load of
+    each stage is there at once."""
 
     free: frozenset[tuple[Location | None, str]] = frozenset()
     slots: int = 0
     passed_on: bool = False
+    stages: int = 0
+    first: bool = False
 
 
 AS_IT_IS = Change()
@@ -112,6 +116,8 @@ class OneSm:
         self.simulation, self.conditions, self.main = simulation, conditions, timed_main(lowered, conditions, change)
         self.sms = [Sm(conditions, columns, change.passed_on) for _ in range(size)]
         self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
+        if change.stages or change.first:
+            self.engine = DeeperRings(self.sms, simulation.listeners, self._left, change.stages, change.first)
         self.coming = clusters[::-1]
         self.ended, self.last_step = 0.0, PathStep(LAUNCH, 0.0, None)
         for _ in range(min(slots + change.slots, len(clusters))):
@@ -156,7 +162,8 @@ class OneSm:
                 "events; choose a smaller size, above all a smaller k."
             )
         if findings:
-            raise SimulationError(f"{program.name} has no time: {findings[0]}; check says more.")
+            told = str(findings[0]).removeprefix(f"{findings[0].severity.value} ")
+            raise SimulationError(f"{program.name} has no time: {told}; check says more.")
         if self.engine.agents:
             warp = next(iter(self.engine.agents))
             raise SimulationError(f"{program.name} has no time: {warp} waits for ever; check says for what.")

@@ -171,7 +171,7 @@ def predict_script(
     explained: bool = True,
 ) -> Prediction:
     """args: as for `simulate`; their values do not matter. ghz: the clock, where it is known. products: what TFLOPS
-    count. explained: with what would be gained by what, which takes about as long again.
+    count. explained: with what would be gained by what, which takes up to twice as long again.
 
     Raises InputError for a GPU without figures, and what `simulate` raises.
     """
@@ -265,8 +265,16 @@ def _run(launch: TimedLaunch, found: Settled) -> PredictedRun:
 
     return PredictedRun(
         launch.simulation.lowered, launch.gpu, found.took, found.conditions, again, watch, launch.slots, launch.turns,
-        launch.side, launch.places, len(launch.clusters),
+        launch.side, launch.places, len(launch.clusters), _mostly_memory(launch.figures, found), found.load.memory,
+        found.moving.distinct * found.load.asked / max(1.0, found.load.moved),
     )  # fmt: skip
+
+
+def _mostly_memory(figures: TimeFigures, found: Settled) -> bool:
+    """Whether of what is loaded memory takes more time than the L2 does."""
+    missed = found.moving.from_memory
+    hits = max(0.0, found.load.asked * found.moving.distinct - missed)
+    return missed / figures.memory_bytes_per_ns > hits / figures.l2_bytes_per_ns
 
 
 def _reservation(launch: TimedLaunch) -> Iterator[str]:

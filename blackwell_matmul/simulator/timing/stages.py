@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
@@ -27,16 +28,18 @@ class Stage:
 
 class StageWatch(Listener):
     """Of the first SM, of laps that are over. arriving: from the issue of a load till it is there; held: from then to
-    the end of the last product that reads it; idle: from then to the next load; each the sum of all laps. names: of the
-    mbarriers that loads tell, one for each stage."""
+    the end of the last product that reads it; idle: from then to the next load; each the sum of all laps. waiting: of
+    idle, for how long the warp that loads stood at its last wait before. names: of the mbarriers that loads tell, one
+    for each stage."""
 
     def __init__(self) -> None:
-        self.laps, self.arriving, self.held, self.idle = 0, 0.0, 0.0, 0.0
+        self.laps, self.arriving, self.held, self.idle, self.waiting = 0, 0.0, 0.0, 0.0, 0.0
         self.names: set[str] = set()
         self.phases = self.bytes = 0
         self._stages: dict[Place, Stage] = {}
         self._read: dict[AsyncOperation, list[Stage]] = {}
         self._loads: dict[AsyncOperation, Stage] = {}
+        self._stood: dict[Warp, tuple[float, float]] = {}
 
     @property
     def stages(self) -> int:
@@ -58,18 +61,23 @@ class StageWatch(Listener):
         now, into = warp.cta.engine.time, regions.get("dst")
         if op.barrier is not None and into is not None and "src" in regions:
             self.names.add(op.barrier.name)
-            self._loads[op] = self._filled((into.storage, into.box), now)
+            self._loads[op] = self._filled((into.storage, into.box), now, warp)
         elif "a" in regions:
             places = [(each.storage, each.box) for each in regions.values()]
             self._read[op] = [stage for place, stage in self._stages.items() if _reads(places, place)]
 
-    def _filled(self, place: Place, now: float) -> Stage:
+    def stood(self, warp: Warp, location: Location | None, what: str, start: float, end: float) -> None:
+        self._stood[warp] = start, end
+
+    def _filled(self, place: Place, now: float, warp: Warp) -> Stage:
         last = self._stages.get(place)
         if last is not None and last.read > last.full:
             self.laps += 1
             self.arriving += last.full - last.filled
             self.held += last.read - last.full
             self.idle += now - last.read
+            start, end = self._stood.get(warp, (now, now))
+            self.waiting += max(0.0, end - max(start, last.read))
         stage = self._stages[place] = Stage(now)
         return stage
 

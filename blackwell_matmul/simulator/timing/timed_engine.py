@@ -228,7 +228,7 @@ class TimedEngine(Engine):
         """For how long the warps that issue products stood, together, at which wait."""
         found: dict[Stand, float] = defaultdict(float)
         for (instruction, what), cycles in self._stood.items():
-            barrier = "" if isinstance(what, str) else _base_name(what)
+            barrier = "" if isinstance(what, str) else base_name(what)
             teller = what if isinstance(what, str) else self.tellers.get(what, "")
             found[Stand(instruction.location, barrier, teller)] += cycles
         return found
@@ -400,7 +400,7 @@ class TimedEngine(Engine):
         self._ask_again(meeting)
 
 
-def _base_name(barrier: Mbarrier) -> str:
+def base_name(barrier: Mbarrier) -> str:
     """Without its number."""
     return barrier.name.rpartition("[")[0] or barrier.name
 

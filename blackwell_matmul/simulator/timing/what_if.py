@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from blackwell_matmul.frontend.program import Location
@@ -22,6 +23,12 @@ from blackwell_matmul.simulator.timing.sm import Conditions
 
 BUSY = 0.8
 """Of the time, from which on a part is what holds the others."""
+
+ALONE = 0.99
+"""Of what comes into the SMs, the part that the L2 gives where neighbours share nothing."""
+
+MANY_STAGES = 8
+"""More than a ring has; loads come as soon as their way lets them then."""
 
 SHARE = 0.05
 """Of the time, from which on a wait, or a gain, is worth a sentence."""
@@ -89,11 +96,12 @@ class PathPart(NamedTuple):
         return dict(sorted(found.items(), key=lambda each: -each[1]))
 
 
-def parts(took: SmTime, products: Sequence[Location]) -> list[PathPart]:
-    """The longest first. products: the lines that multiply."""
+def parts(took: SmTime, products: Sequence[Location], needed: frozenset[Location] = frozenset()) -> list[PathPart]:
+    """The longest first. products: the lines that multiply; needed: those of fences that belong to what threads do."""
     groups: dict[str, dict[Cause, float]] = {}
     for cause, cycles in took.path.items():
-        groups.setdefault(group_of(cause), {})[cause] = cycles
+        group = THREADS if cause.location in needed and group_of(cause) == FENCES else group_of(cause)
+        groups.setdefault(group, {})[cause] = cycles
     _gather(groups, products)
     found = [PathPart(group, sum(causes.values()), causes) for group, causes in groups.items()]
     return sorted(found, key=lambda each: -each.cycles)
@@ -127,7 +135,8 @@ class Supposed(NamedTuple):
 class PredictedRun:
     """A launch that was run. again: runs it with a change; watch: runs some of it, telling a listener. resident: CTAs
     that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
-    in turns."""
+    in turns. from_memory: of its loads more time goes to memory than to the L2; memory: for which part of the time that
+    is busy; distinct: of what comes into the SMs, the part that the L2 gives; the rest is the same."""
 
     lowered: Lowered
     gpu: Gpu
@@ -140,6 +149,14 @@ class PredictedRun:
     side: int
     places: int
     clusters: int
+    from_memory: bool
+    memory: float
+    distinct: float
+
+    @cached_property
+    def deep_cycles(self) -> float:
+        """With more stages than any ring needs."""
+        return self.again(self.conditions, Change(stages=MANY_STAGES)).cycles
 
     @property
     def used(self) -> float:

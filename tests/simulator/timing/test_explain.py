@@ -71,6 +71,23 @@ CASES = {
 """A kernel, with and without what is bad; what is said of it; and how far the promise may be from what it takes."""
 
 
+CASES |= {
+    "a stage that is filled late": (
+        "Together", WIDE, schedule(stages=3, ahead=1), schedule(stages=3, ahead=2), "A stage is filled late", 0.1,
+    ),
+    "a wait for each product, and loads after it": (
+        "Together", WIDE, schedule(ahead=4), schedule(), r"^tcgen05.mma .*: the end of each product is", 0.04,
+    ),
+    "one place for sums": (
+        "Stays", (4096, 4096, 512), schedule(sums=1), schedule(), r"waits for sums.empty_barriers, the one place", 0.08,
+    ),
+    "a grid of more CTAs than run at once": (
+        "Stays", (512, 19200, 1024), schedule(columns=64, ctas=150), schedule(columns=64),
+        "each goes on to further tiles", 0.2,
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_promised_is_saved_by_the_change(case):
     name, size, bad, good, pattern, apart = CASES[case]
@@ -128,3 +145,95 @@ def test_the_operation_that_tells_a_barrier_is_that_of_this_one_of_an_array():
     """V1 of tilus has both in one array; here each stage's is told by TMA, and a commit tells those beside them."""
     (first, *_) = predicted("Blackwell", DEEP, stages=3).explanation
     assert first.endswith("where it waits for full, which cp.async.bulk.tensor (load) tells.")
+
+
+V3 = "block_m=128,block_n=256,block_k=64,e_block_n=64,stages={}"
+H3 = "block_m=128,block_n=128,block_k=64,e_block_n=32,stages={},consumers=2"
+H7 = "block_m=128,block_n=128,block_k=64,e_block_n=64,stages=4,consumers=2,group_m=16,cluster_m=1,split_k={}"
+
+
+@cache
+def rung(name, size, pins):
+    return predict(name, *size, gpu="B200" if name.startswith("v") else "H100", schedule=pins)
+
+
+def test_the_number_of_stages_that_is_told_saves_what_is_promised():
+    before, after = (rung("v3", (8192, 8192, 2048), V3.format(stages)) for stages in (3, 4))
+    _, promised = told(before, "3 stages cannot hide that: with 4, ")
+    assert saved(before, after) == pytest.approx(promised, abs=0.02)
+
+
+@pytest.mark.parametrize("name", ["v2", "v3"])
+def test_a_stage_that_costs_a_cta_is_not_advised(name):
+    two, three = (rung(name, (8192, 8192, 2048), V3.format(stages)) for stages in (2, 3))
+    assert (two.resident, three.resident) == (2, 1)
+    assert three.cycles > 1.3 * two.cycles
+    assert not any("stages would" in each or "with 3, " in each for each in two.explanation)
+
+
+def test_it_is_told_what_the_cta_costs_that_a_stage_takes_the_room_of():
+    two, three = (rung("v2", (8192, 8192, 2048), V3.format(stages)) for stages in (2, 3))
+    sentence, _ = told(two, "2 stages cannot hide that")
+    costs = re.search(r"with 3 an SM has room for 1 CTA and not 2, and takes (\d+)% more cycles", sentence)
+    assert three.cycles / two.cycles - 1 == pytest.approx(int(costs[1]) / 100, abs=0.02)
+
+
+def test_of_loads_that_queue_the_rate_is_told_and_no_number_of_stages():
+    four, six = (rung("h3", (4096, 4096, 1024), H3.format(stages)) for stages in (4, 6))
+    assert six.cycles == pytest.approx(four.cycles, rel=0.005)
+    _, promised = told(four, "at the rate of the L2, which is busy")
+    wide = rung("h3", (4096, 4096, 1024), H3.format(4).replace("block_n=128", "block_n=256"))
+    assert saved(four, wide) == pytest.approx(promised, abs=0.04)
+    assert not any("stages" in each for each in four.explanation)
+
+
+def test_what_a_cta_loads_first_is_not_for_stages_to_hide():
+    size = (4096, 4096, 256)
+    few, more = predicted("Together", size, stages=3, ahead=2), predicted("Together", size)
+    assert saved(few, more) < 0.02
+    told(few, "until a CTA's first loads are there, nothing is multiplied")
+    assert not any("cannot hide" in each for each in few.explanation)
+
+
+V5 = "block_m=128,block_n=256,block_k=64,e_block_n=16,stages=4,group_m=8"
+
+
+@pytest.mark.parametrize(("name", "pins"), [("v3", V3.format(3)), ("v5", V5)])
+def test_a_product_that_its_ring_alone_waits_for_is_not_called_waited_for(name, pins):
+    explanation = rung(name, (8192, 8192, 2048), pins).explanation
+    assert not any("the end of each product" in each for each in explanation)
+
+
+def test_what_other_warps_do_already_is_to_be_done_in_larger_pieces():
+    size = (4096, 4096, 512)
+    narrow, wide = predicted("Stays", size), predicted("Stays", size, columns=64)
+    sentence, promised = told(narrow, "^tcgen05.ld")
+    assert "other warps do this while the tensor core multiplies, and take longer; fewer, larger pieces" in sentence
+    assert saved(narrow, wide) == pytest.approx(promised, abs=0.1)
+    assert not any("the one place" in each for each in narrow.explanation)
+
+
+def test_a_fence_after_what_threads_have_written_is_not_called_needless():
+    explanation = predicted("Together", (4096, 4096, 256), bias=True).explanation
+    assert not any(each.startswith("fence.proxy.async") for each in explanation)
+    told(
+        predicted("Together", (4096, 4096, 256), bias=True), r"^load_global .*fence.proxy.async .*if this took no time"
+    )
+
+
+def test_the_l2_is_not_called_memory_and_a_part_of_k_that_it_keeps_is_not_advised():
+    size = (512, 2048, 16384)
+    whole, halves = (rung("h7", size, H7.format(split_k)) for split_k in (1, 2))
+    assert halves.cycles > whole.cycles
+    assert not any("fill more SMs" in each for each in whole.explanation)
+    share = halves.by_resource["L2"] / halves.cycles
+    told(halves, f"at the rate of the L2, which is busy for {share:.0%} of the time")
+
+
+def test_clusters_are_not_advised_where_neighbours_share_what_they_load():
+    alone, pairs = (
+        rung("h7", (2048, 2048, 2048), H7.format(1).replace("cluster_m=1", f"cluster_m={size}")) for size in (1, 2)
+    )
+    assert abs(saved(alone, pairs)) < 0.01
+    sentence, _ = told(alone, "at the rate of the L2")
+    assert sentence.endswith("fewer cycles: larger tiles ask it for less.")

@@ -1,9 +1,12 @@
 """Small kernels on one SM of the model: when what happens, on paper and there."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from timing_scripts import TwoMultiply
 
+from blackwell_matmul import predict
 from blackwell_matmul.errors import SimulationError
 from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.simulator.listener import Listener
@@ -40,6 +43,11 @@ def test_a_share_that_would_take_minutes_is_refused_in_a_sentence(monkeypatch):
     monkeypatch.setattr(one_sm, "MOST_OF_ONE_SM", 50)
     with pytest.raises(SimulationError, match=r"no predicted time: .* is more than 50 events; choose a smaller size"):
         run(products=100)
+
+
+def test_a_kernel_without_an_end_gets_one_sentence_that_says_so_once():
+    with pytest.raises(SimulationError, match=r"^Endless has no time: livelock: a while loop of warp 0 .*; check says"):
+        predict(f"{Path(__file__).parent / 'timing_scripts.py'}:Endless", 8, 8, 8)
 
 
 def test_a_product_that_is_waited_for_shows_its_latency():

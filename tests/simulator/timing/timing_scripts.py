@@ -40,3 +40,12 @@ class TwoMultiply(tilus.Script):
                 phase ^= 1
         self.sync()
         self.tcgen05.dealloc(t_acc)
+
+
+class Endless(tilus.Script):
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        turns: int32 = 0
+        while turns < 1:
+            turns = turns * 1

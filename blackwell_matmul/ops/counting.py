@@ -34,7 +34,9 @@ def tell_counters() -> None:
     if torch.compiler.is_compiling() or counter is None or not torch._C._len_torch_dispatch_stack():
         return
     for name, formula in FORMULAS.items():
-        operation = getattr(torch.ops.blackwell_matmul, name)
+        operation = getattr(torch.ops.blackwell_matmul, name, None)
+        if operation is None:  # its file has not been imported
+            continue
         if operation not in counter.flop_registry:
             counter.register_flop_formula(operation, get_raw=True)(formula)
         for mode in torch.utils._python_dispatch._get_current_dispatch_mode_stack():

@@ -376,6 +376,18 @@ def test_who_counts_operations_counts_these():
         assert counter.get_total_flops() == 3 * 2 * 24 * 16 * 32
 
 
+def test_an_operation_whose_file_nobody_has_imported_counts_nothing(monkeypatch):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from blackwell_matmul.ops import counting
+
+    monkeypatch.setattr(counting, "FORMULAS", {"of_another_file": counting.of_groups, **counting.FORMULAS})
+    x = matrix(24, 24)
+    with FlopCounterMode(display=False) as counter:
+        matmul(x, x, simulate=True)
+    assert counter.get_total_flops() == 2 * 24**3
+
+
 def test_a_profile_shows_the_operation():
     x = matrix(24, 24)
     with torch.profiler.profile(record_shapes=True) as profile:

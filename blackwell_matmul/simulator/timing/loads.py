@@ -150,7 +150,9 @@ class Loads:
         }
 
     def _begins(self, source: int, most: float = math.inf) -> _Begins:
-        return _Begins(self.strides.get(source, Stride(1, ())), most)
+        """What is not loaded, but stored, ends no scan."""
+        loaded = source in self.strides
+        return _Begins(self.strides[source], most) if loaded else _Begins(Stride(1, ()))
 
     def _size(self, source: int, of_warps: list[list[_Begins]]) -> float:
         places, tiles = sum(warp[source].seen for warp in of_warps), sum(len(warp[source].begins) for warp in of_warps)

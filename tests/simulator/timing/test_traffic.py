@@ -66,8 +66,10 @@ def test_an_order_that_is_bad_from_the_second_round_on_costs_memory():
 
 
 def test_a_few_rounds_stand_for_all(monkeypatch):
+    """Also where the warp that loads stores."""
     monkeypatch.setattr(loads, "MOST_PLACES", 4 * 16 * 2 * K // 64)
-    assert traffic_of(Stays, 1, ctas=16).from_memory == 16 * 17 * ROWS
+    for stores in (False, True):
+        assert traffic_of(Stays, 1, ctas=16, stores=stores).from_memory == 16 * 17 * ROWS
 
 
 def test_a_tile_is_told_by_its_step_along_k_whatever_it_is_loaded_in():

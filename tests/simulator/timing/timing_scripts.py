@@ -46,10 +46,12 @@ class TwoMultiply(tilus.Script):
 
 
 class Stays(tilus.Script):
-    """CTAs that stay, each with every n-th tile of 128 x 128; after the first round far apart if scattered."""
+    """CTAs that stay, each with every n-th tile of 128 x 128; after the first round far apart if scattered.
+    stores: the warp that loads stores something, too."""
 
-    def __init__(self, ctas: int = 8, stages: int = 4, scattered: bool = False):
+    def __init__(self, ctas: int = 8, stages: int = 4, scattered: bool = False, stores: bool = False):
         super().__init__()
+        self.stores = stores
         self.ctas = ctas
         self.stages = stages
         self.scattered = scattered
@@ -86,6 +88,11 @@ class Stays(tilus.Script):
                         src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=ring.full()
                     )
                     ring.advance()
+                if self.stores:
+                    for part in range(4):
+                        self.tma.shared_to_global(s_a[0], g_c, offsets=[part % 2 * 128, part * 64])
+                    self.tma.commit_group()
+                    self.tma.wait_group(n=0, read=True)
         with self.single_warp(5):
             for _ in range(first, count, self.ctas):
                 sums.wait_empty()

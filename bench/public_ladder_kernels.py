@@ -1,10 +1,11 @@
-"""Kernels of the same design as those of another published ladder (`public_ladder.py`), written anew in tilus."""
+"""Kernels of the same design as those of other published ladders (`public_ladder.py`), written anew in tilus."""
 
 import tilus
-from tilus import bfloat16, float32, int32, uint32, void_p
+from tilus import bfloat16, float16, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.kernels.tiles import GroupedTiles
 
 STRIP = 8
 """Columns of C that a thread loads from tensor memory and stores at once: 16 bytes."""
@@ -202,4 +203,157 @@ class Pairs(tilus.Script):
                 )
                 sums.advance()
         self.cluster.sync()
+        self.tcgen05.dealloc(t_acc)
+
+
+class Together(tilus.Script):
+    """All four warps wait for each k-tile, two of which are on their way, and for the product before it; then C goes
+    out as one tile, where stages were. ctas: 0, or how many stay and go through the tiles, in groups of 8 rows."""
+
+    def __init__(self, stages: int = 4, ctas: int = 0):
+        super().__init__()
+        self.stages, self.ctas = stages, ctas
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        rows = cdiv(m, 128)
+        count: int32 = rows * cdiv(n, 256)
+        self.attrs.blocks = self.ctas if self.ctas else cdiv(m, 128) * cdiv(n, 256)
+        self.attrs.warps = 4
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=float16, shape=[m, n])
+        tiles = GroupedTiles(rows, cdiv(n, 256), 8)
+        s_a = self.shared_tensor(dtype=float16, shape=[self.stages, 128, 64])
+        s_b = self.shared_tensor(dtype=float16, shape=[self.stages, 256, 64])
+        s_c = self.reshape_shared(s_b, [self.stages, 2, 128, 64])
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[128, 256])
+        full = self.mbarrier.alloc(counts=[1 for _ in range(self.stages)])
+        done = self.mbarrier.alloc(counts=1)
+        self.sync()
+        stage: int32 = 0
+        full_phase: uint32 = 0
+        done_phase: uint32 = 0
+        for tile in range(self.blockIdx.x, count, self.gridDim.x):
+            row: int32 = tile % rows  # the grid's x is along m
+            column: int32 = tile // rows
+            if self.ctas:
+                row, column = tiles.place(tile)
+            offset_m: int32 = row * 128
+            offset_n: int32 = column * 256
+            for offset_k in range(-2 * 64, k, 64):
+                next_k: int32 = offset_k + 2 * 64
+                if next_k < k:
+                    with self.single_warp(0):
+                        ahead: int32 = 2 if offset_k >= 0 else offset_k // 64 + 2
+                        into: int32 = (stage + ahead) % self.stages
+                        with self.single_thread():
+                            self.mbarrier.arrive_and_expect_tx(full[into], transaction_bytes=(128 + 256) * 64 * 2)
+                        self.tma.global_to_shared(
+                            src=g_a, dst=s_a[into], offsets=[offset_m, next_k], mbarrier=full[into]
+                        )
+                        self.tma.global_to_shared(
+                            src=g_b, dst=s_b[into], offsets=[offset_n, next_k], mbarrier=full[into]
+                        )
+                if offset_k >= 0:
+                    self.mbarrier.wait(full[stage], phase=full_phase)
+                    if offset_k > 0:
+                        self.mbarrier.wait(done, phase=done_phase)
+                        done_phase ^= 1
+                        self.sync()
+                    with self.single_warp(0):
+                        self.tcgen05.mma(s_a[stage], s_b[stage].transpose(), t_acc, enable_input_d=offset_k != 0)
+                        self.tcgen05.commit(mbarrier=done)
+                    stage = (stage + 1) % self.stages
+                    full_phase ^= stage == 0
+            self.mbarrier.wait(done, phase=done_phase)
+            done_phase ^= 1
+            for part in self.range(0, 4, 1, unroll="all"):
+                r_part = self.tcgen05.load(self.tcgen05.slice(t_acc, [0, part * 64], [0, 1], [128, 64]))
+                self.tcgen05.wait_load()
+                self.store_shared(s_c[part // 2, part % 2], r_part.to(float16))
+            self.fence.proxy_async(space="shared")
+            self.sync()
+            with self.single_warp(0):
+                for part in self.range(0, 4, 1, unroll="all"):
+                    self.tma.shared_to_global(s_c[part // 2, part % 2], g_c, offsets=[offset_m, offset_n + part * 64])
+                self.tma.commit_group()
+                self.tma.wait_group(n=0, read=True)
+            self.sync()
+        self.tcgen05.dealloc(t_acc)
+
+
+class Stays(tilus.Script):
+    """CTAs that stay: a warp loads, one multiplies, and four store the other one of two accumulators, by one strip of
+    64 columns. Tiles of 128 x 256 in groups of 8 rows."""
+
+    def __init__(self, stages: int = 4, ctas: int = 148):
+        super().__init__()
+        self.stages, self.ctas = stages, ctas
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        count: int32 = cdiv(m, 128) * cdiv(n, 256)
+        tiles = GroupedTiles(cdiv(m, 128), cdiv(n, 256), 8)
+        self.attrs.blocks = self.ctas
+        self.attrs.warps = 6
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=float16, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=float16, shape=[m, n])
+        s_a = self.shared_tensor(dtype=float16, shape=[self.stages, 128, 64])
+        s_b = self.shared_tensor(dtype=float16, shape=[self.stages, 256, 64])
+        s_c = self.shared_tensor(dtype=float16, shape=[128, 64])
+        ring = Ring(self.stages)
+        sums = Ring(2, empties=128)
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, 128, 256])
+        self.sync()
+        first: int32 = self.blockIdx.x
+        with self.single_warp(4):
+            for tile in range(first, count, self.ctas):
+                row, column = tiles.place(tile)
+                offset_m: int32 = row * 128
+                offset_n: int32 = column * 256
+                for offset_k in range(0, k, 64):
+                    ring.wait_empty()
+                    stage, full = ring.stage, ring.full()
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=(128 + 256) * 64 * 2)
+                    self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full)
+                    self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full)
+                    ring.advance()
+        with self.single_warp(5):
+            for _ in range(first, count, self.ctas):
+                sums.wait_empty()
+                for offset_k in range(0, k, 64):
+                    ring.wait_full()
+                    stage = ring.stage
+                    self.tcgen05.mma(
+                        s_a[stage], s_b[stage].transpose(), t_acc[sums.stage], enable_input_d=offset_k != 0
+                    )
+                    self.tcgen05.commit(mbarrier=ring.empty())
+                    ring.advance()
+                self.tcgen05.commit(mbarrier=sums.full())
+                sums.advance()
+        with self.warp_group(0, 4):
+            for tile in range(first, count, self.ctas):
+                row, column = tiles.place(tile)
+                offset_m: int32 = row * 128
+                offset_n: int32 = column * 256
+                sums.wait_full()
+                for strip_n in self.range(0, 256, 64, unroll="all"):
+                    t_strip = self.tcgen05.slice(t_acc[sums.stage], [0, strip_n], [0, 1], [128, 64])
+                    r_strip = self.tcgen05.load(t_strip)
+                    self.tcgen05.wait_load()
+                    with self.single_warp():
+                        self.tma.wait_group(n=0, read=True)
+                    self.sync()
+                    self.store_shared(s_c, r_strip.to(float16))
+                    self.fence.proxy_async(space="shared")
+                    self.sync()
+                    with self.single_warp():
+                        self.tma.shared_to_global(s_c, g_c, offsets=[offset_m, offset_n + strip_n])
+                        self.tma.commit_group()
+                self.mbarrier.arrive(sums.empty())
+                sums.advance()
+            with self.single_warp():
+                self.tma.wait_group(n=0, read=True)
+        self.sync()
         self.tcgen05.dealloc(t_acc)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.timing.explain_rounds import rounds
 from blackwell_matmul.simulator.timing.occupancy import limits, shared_bytes_of
 from blackwell_matmul.simulator.timing.one_sm import Change
 from blackwell_matmul.simulator.timing.thread_watches import StayWatch
@@ -27,6 +28,7 @@ def line_of(location: Location | None) -> str:
 def whole(run: PredictedRun) -> Iterator[Gain]:
     yield from rate(run)
     yield from turns(run)
+    yield from rounds(run)
     yield from room(run)
     yield from permit(run)
 

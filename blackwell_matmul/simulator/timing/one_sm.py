@@ -1,8 +1,8 @@
 """The CTAs of one SM, or, where they come in clusters, of as many SMs as a cluster has CTAs, from the launch to the
 last store.
 
-All SMs do the same at about the same time, so that one of them, with its share of the L2, stands for all. It gets every
-n-th cluster in launch order, where n is how many run side by side.
+All SMs do the same at about the same time, so that one of them, with its share of the L2, stands for all: the one with
+the most to do. It gets every n-th cluster in launch order, where n is how many run side by side.
 """
 
 from __future__ import annotations
@@ -65,13 +65,14 @@ class SmTime:
 class Change(NamedTuple):
     """What if. free: instructions on these lines cost nothing. slots: so many more CTAs find room. passed_on: each CTA
     gives up the right to allocate tensor memory. stages: so many more has each ring of loads. first: the first load of
-    each stage is there at once."""
+    each stage is there at once. place: the SM had the work of this one."""
 
     free: frozenset[tuple[Location | None, str]] = frozenset()
     slots: int = 0
     passed_on: bool = False
     stages: int = 0
     first: bool = False
+    place: int | None = None
 
 
 AS_IT_IS = Change()
@@ -146,7 +147,7 @@ class OneSm:
         first = self.sms[0]
         end = max([self.ended, *(sm.drain.free for sm in self.sms), *(sm.lines.free for sm in self.sms)])
         busy = {"tensor core": first.tensor.busy, "TMA loads": first.tma.busy, "cp.async": first.fill.busy}
-        busy |= {"L2": first.incoming.moved / first.incoming.rate, "stores": first.drain.busy + first.lines.busy}
+        busy |= {"L2": first.incoming.busy, "stores": first.drain.busy + first.lines.busy}
         self.engine.close()
         path = along(self.last_step if end <= self.ended else PathStep(DRAIN, end, self.last_step))
         stood = {stand: cycles / self.engine.lived for stand, cycles in self.engine.stood.items()}

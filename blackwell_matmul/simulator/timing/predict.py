@@ -25,9 +25,11 @@ from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_n
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import clusters
 from blackwell_matmul.simulator.timing.explain import explain
+from blackwell_matmul.simulator.timing.loads import Share, known_loads
 from blackwell_matmul.simulator.timing.occupancy import resident
 from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, OneSm, SmTime
 from blackwell_matmul.simulator.timing.sm import Conditions
+from blackwell_matmul.simulator.timing.spread import Spread
 from blackwell_matmul.simulator.timing.traffic import Traffic, traffic
 from blackwell_matmul.simulator.timing.what_if import BUSY, PredictedRun
 from blackwell_matmul.simulator.trace.recorder import CycleRecorder
@@ -114,7 +116,9 @@ class TimedLaunch:
         self.side = min(self.places, len(self.clusters))
         self.slots = resident(simulation.lowered.program, gpu)
         self.turns = math.ceil(len(self.clusters) / self.side)
-        self.full = len(self.clusters) / (self.side * self.turns)  # of the turns of all SMs
+        self.loads = known_loads(simulation.lowered, simulation.grid, self.clusters)
+        shares = [Share(1, 1)] * len(self.clusters) if self.loads is None else self.loads.shares
+        self.spread = Spread.over(self.side, shares)
         self.events = 0  # of a few turns; 0: not known
         self._traffic: dict[int, Traffic] = {}
 
@@ -122,7 +126,7 @@ class TimedLaunch:
         if working not in self._traffic:
             lowered, grid = self.simulation.lowered, self.simulation.grid
             side, near = self.side * working, self.figures.near_l2_bytes
-            self._traffic[working] = traffic(lowered, grid, self.clusters, side, near)
+            self._traffic[working] = traffic(lowered, grid, self.clusters, side, near, self.loads)
         return self._traffic[working]
 
     def at(self, conditions: Conditions, change: Change = AS_IT_IS) -> SmTime:
@@ -141,7 +145,8 @@ class TimedLaunch:
         return self.turns if self.turns <= 2 * some else some
 
     def run(self, conditions: Conditions, turns: int, change: Change = AS_IT_IS) -> SmTime:
-        mine: list[list[Position]] = self.clusters[:: self.side][:turns]
+        place = self.spread.most_at if change.place is None else change.place
+        mine: list[list[Position]] = self.clusters[place :: self.side][:turns]
         return OneSm(self.simulation, conditions, mine, self.slots, self.gpu.tensor_memory_columns, change).run()
 
     def conditions(self, ghz: float, load: Strain, moving: Traffic) -> Conditions:
@@ -151,11 +156,12 @@ class TimedLaunch:
         needed_ns = moving.from_memory / figures.memory_bytes_per_ns + hits / figures.l2_bytes_per_ns
         latency = figures.memory_ns + figures.queue_ns * min(load.memory, 1) if moving.from_memory else figures.l2_ns
         rate = load.moved / needed_ns if needed_ns else figures.l2_bytes_per_ns
-        return Conditions(figures, ghz, latency, rate / active)
+        later = tuple((part * load.moved / (self.spread.full * active), times) for part, times in self.spread.fewer)
+        return Conditions(figures, ghz, latency, rate / active, later)
 
     def load(self, took: SmTime, moving: Traffic, ghz: float) -> Strain:
         """What a time leads to."""
-        every = self.full * self.side * self.size
+        every = self.spread.full * self.side * self.size
         tensor = took.busy_cycles["tensor core"] / took.cycles * every / self.gpu.sm_count
         memory = moving.total / (took.cycles / ghz * self.figures.memory_bytes_per_ns)
         return Strain(tensor, memory, took.moved_bytes * every, took.asked_bytes * every)
@@ -265,7 +271,8 @@ def _run(launch: TimedLaunch, found: Settled) -> PredictedRun:
 
     return PredictedRun(
         launch.simulation.lowered, launch.gpu, found.took, found.conditions, again, watch, launch.slots, launch.turns,
-        launch.side, launch.places, len(launch.clusters), _mostly_memory(launch.figures, found), found.load.memory,
+        launch.side, launch.places, len(launch.clusters), launch.spread,
+        _mostly_memory(launch.figures, found), found.load.memory,
         found.moving.distinct * found.load.asked / max(1.0, found.load.moved),
     )  # fmt: skip
 

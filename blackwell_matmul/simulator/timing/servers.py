@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 
 
 class Pipe:
@@ -32,22 +32,26 @@ def _nobody(start: float, end: float, waited: bool) -> None:
 
 
 class Bucket:
-    """A rate, in bytes a cycle, that bursts of so many bytes may exceed. tell: as of a `Pipe`, but a burst may end
-    before it comes."""
+    """A rate, in bytes a cycle, that bursts of so many bytes may exceed. later: (bytes, rate), which it has once so
+    many have come, by their number. busy: for how many cycles. tell: as of a `Pipe`, but a burst may end before it
+    comes."""
 
-    __slots__ = ("burst", "free", "moved", "rate", "tell")
+    __slots__ = ("burst", "busy", "free", "later", "moved", "rate", "tell")
 
-    def __init__(self, rate: float, burst: float) -> None:
-        self.rate, self.burst = rate, burst
-        self.free = self.moved = 0.0
+    def __init__(self, rate: float, burst: float, later: Iterable[tuple[float, float]] = ()) -> None:
+        self.rate, self.burst, self.later = rate, burst, deque(later)
+        self.free = self.moved = self.busy = 0.0
         self.tell: Callable[[float, float, bool], None] = _nobody
 
     def take(self, time: float, count_bytes: float) -> float:
         """When that many bytes are through."""
-        full = time - self.burst / self.rate
+        while self.later and self.moved >= self.later[0][0]:
+            self.rate = self.later.popleft()[1]
+        full, took = time - self.burst / self.rate, count_bytes / self.rate
         waited, begin = self.free > full, max(self.free, full)
-        self.free = begin + count_bytes / self.rate
+        self.free = begin + took
         self.moved += count_bytes
+        self.busy += took
         self.tell(begin, self.free, waited)
         return max(time, self.free)
 

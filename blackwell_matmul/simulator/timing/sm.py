@@ -23,13 +23,15 @@ KIB = 1024
 
 @dataclass(frozen=True)
 class Conditions:
-    """What an SM meets. ghz: its clock. latency_ns: of a load. bytes_per_ns: its share of what the
-    L2, or the memory behind it, delivers."""
+    """What an SM meets. ghz: its clock. latency_ns: of a load. bytes_per_ns: its share of what the L2, or the memory
+    behind it, delivers. later: (bytes, times), how much more that is once so many bytes have come into it, and others
+    have no more to do."""
 
     figures: TimeFigures
     ghz: float
     latency_ns: float
     bytes_per_ns: float
+    later: tuple[tuple[float, float], ...] = ()
 
     def cycles(self, ns: float) -> float:
         return ns * self.ghz
@@ -47,7 +49,9 @@ class Sm:
         self.drain = Pipe()
         self.lines = Pipe()
         self.port = Pipe()
-        self.incoming = Bucket(conditions.bytes_per_ns / conditions.ghz, self.figures.burst_bytes)
+        share = conditions.bytes_per_ns / conditions.ghz
+        later = [(count_bytes, times * share) for count_bytes, times in conditions.later]
+        self.incoming = Bucket(share, self.figures.burst_bytes, later)
         self.shared = Pipe()
         self.lock = TensorMemoryLock(tensor_memory_columns, passed_on)
         self.asked_bytes = 0.0

@@ -20,6 +20,7 @@ from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, SmTime
 from blackwell_matmul.simulator.timing.path import EXECUTES, LAUNCH, TRIP, WAKES, Cause
 from blackwell_matmul.simulator.timing.sm import Conditions
+from blackwell_matmul.simulator.timing.spread import Spread
 
 BUSY = 0.8
 """Of the time, from which on a part is what holds the others."""
@@ -135,8 +136,9 @@ class Supposed(NamedTuple):
 class PredictedRun:
     """A launch that was run. again: runs it with a change; watch: runs some of it, telling a listener. resident: CTAs
     that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
-    in turns. from_memory: of its loads more time goes to memory than to the L2; memory: for which part of the time that
-    is busy; distinct: of what comes into the SMs, the part that the L2 gives; the rest is the same."""
+    in turns. spread: how their work is spread over the places that they have. from_memory: of its loads more time goes
+    to memory than to the L2; memory: for which part of the time that is busy; distinct: of what comes into the SMs, the
+    part that the L2 gives; the rest is the same."""
 
     lowered: Lowered
     gpu: Gpu
@@ -149,6 +151,7 @@ class PredictedRun:
     side: int
     places: int
     clusters: int
+    spread: Spread
     from_memory: bool
     memory: float
     distinct: float

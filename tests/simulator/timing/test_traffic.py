@@ -2,10 +2,13 @@
 
 import pytest
 import torch
+from timing_scripts import Stays
 
 from blackwell_matmul import BlackwellMatmulV3, BlackwellMatmulV4
 from blackwell_matmul.simulator.simulate import new_simulation, prepare
 from blackwell_matmul.simulator.teams import clusters
+from blackwell_matmul.simulator.timing import loads
+from blackwell_matmul.simulator.timing.loads import known_loads
 from blackwell_matmul.simulator.timing.traffic import traffic
 
 M, N, K = 2048, 2048, 256
@@ -14,12 +17,18 @@ ROWS = 128 * K * 2
 """Bytes of a tile of A or of B, for the whole k."""
 
 
-def loaded(script, near_bytes, side=16, **pins):
-    a, b, c = (torch.empty(shape).half() for shape in ((M, K), (N, K), (M, N)))
-    bound, lowered = prepare(script(**PINS, **pins), (M, N, K, a, b, c), None, "sm_100a")
+def traffic_of(script, near_bytes, side=16, m=M, n=N, k=K, **pins):
+    a, b, c = (torch.empty(shape).half() for shape in ((m, k), (n, k), (m, n)))
+    bound, lowered = prepare(script(**pins), (m, n, k, a, b, c), None, "sm_100a")
     simulation = new_simulation(bound, lowered, "timed", 0, checks=False)
-    found = traffic(lowered, simulation.grid, clusters(simulation.grid), side, near_bytes)
-    assert found.written == M * N * 2
+    every = clusters(simulation.grid)
+    found = traffic(lowered, simulation.grid, every, side, near_bytes, known_loads(lowered, simulation.grid, every))
+    assert found.written == m * n * 2
+    return found
+
+
+def loaded(script, near_bytes, **pins):
+    found = traffic_of(script, near_bytes, **PINS, **pins)
     assert found.distinct == pytest.approx(0.75)  # neighbours have a tile of A or of B in common
     return found.from_memory
 
@@ -40,3 +49,36 @@ def test_what_the_last_wave_left_is_not_loaded_again():
 def test_tiles_in_groups_take_less():
     """16 waves of four by four."""
     assert loaded(BlackwellMatmulV4, near_bytes=1, group_m=4) == 16 * 8 * ROWS
+
+
+@pytest.mark.parametrize("near_bytes", [1, 17 * ROWS])
+def test_tiles_of_ctas_that_stay_are_those_of_ctas_that_follow_each_other(near_bytes):
+    """16 rounds of a row of A and all of B, which the L2 keeps or does not."""
+    stays = traffic_of(Stays, near_bytes, ctas=16)
+    assert stays.from_memory == (16 * 17 if near_bytes == 1 else 16 + 16) * ROWS
+    assert stays.distinct == pytest.approx(0.75)
+
+
+def test_an_order_that_is_bad_from_the_second_round_on_costs_memory():
+    even, scattered = (traffic_of(Stays, 1, ctas=16, scattered=each) for each in (False, True))
+    assert scattered.from_memory > 1.3 * even.from_memory
+    assert scattered.distinct > 0.9 > even.distinct
+
+
+def test_a_few_rounds_stand_for_all(monkeypatch):
+    """Also where the warp that loads stores."""
+    monkeypatch.setattr(loads, "MOST_PLACES", 4 * 16 * 2 * K // 64)
+    for stores in (False, True):
+        assert traffic_of(Stays, 1, ctas=16, stores=stores).from_memory == 16 * 17 * ROWS
+
+
+def test_a_tile_is_told_by_its_step_along_k_whatever_it_is_loaded_in():
+    """Two boxes of rows at a time, and the second tile from its end."""
+    head, begins = loads._Head(), loads._Begins(loads.Stride(2, (0, 64)))
+    along = [0, 64, 128, 192]
+    places = [(row, k) for k in along for row in (0, 64)] + [(row, k) for k in along[::-1] for row in (512, 576)]
+    for place in places:
+        head.extend(place)
+        begins.extend(place)
+    assert head.stride() == (2, (0, 64))
+    assert begins.begins == [(0, 0), (512, 0)] and begins.seen == 16

@@ -273,7 +273,7 @@ def _run(launch: TimedLaunch, found: Settled) -> PredictedRun:
         launch.simulation.lowered, launch.gpu, found.took, found.conditions, again, watch, launch.slots, launch.turns,
         launch.side, launch.places, len(launch.clusters), launch.spread,
         _mostly_memory(launch.figures, found), found.load.memory,
-        found.moving.distinct * found.load.asked / max(1.0, found.load.moved),
+        found.moving.distinct * found.load.asked / max(1.0, found.load.moved) or 1.0,
     )  # fmt: skip
 
 

@@ -84,8 +84,17 @@ function draw() {
   drawAxis(true);
   for (const [row, , y] of seen) drawRow(row, y);
   drawAxis(false);
+  drawRest(placed.filter(each => each[2] + ROW / 2 > canvas.clientHeight).length);
   if (mouse && mouse[0] > LEFT) line_at(mouse[0], ink.faint, 1);
   if (moment !== null && from <= moment && moment <= to) line_at(x(moment), ink.text, 2);
+}
+
+function drawRest(below) {  // a row that nobody sees is not looked for
+  if (!below) return;
+  const y = canvas.clientHeight - ROW;
+  pen.fillStyle = ink.page;
+  pen.fillRect(0, y, LEFT, ROW);
+  text(`↓ ${below} more`, NAMES, y, LEFT - NAMES - 8, ink.faint);
 }
 
 function line_at(at, colour, width) {
@@ -239,8 +248,8 @@ function panel() {
 }
 
 function pick(at) {
-  moment = at;
-  if (at < from || at > to) show(at - (to - from) / 2, to - from); else requestAnimationFrame(draw);
+  moment = Math.min(Math.max(at, D.from), D.to);
+  if (moment < from || moment > to) show(moment - (to - from) / 2, to - from); else requestAnimationFrame(draw);
   panel();
 }
 

@@ -192,6 +192,8 @@ def _check_extra(given: dict[str, Any], c: Any, sizes: dict[str, int]) -> None:
         if tensor.numel() != count or not tensor.is_contiguous():
             what = f"has shape {tuple(tensor.shape)} and strides {tuple(tensor.stride())}"
             raise InputError(f"{name} {what}; it must be contiguous and have {count} elements, {wanted[name]}.")
+        if count > 1 and tensor.data_ptr() % ALIGNMENT_BYTES:  # several are loaded at a time
+            raise InputError(f"{name} does not start at a multiple of {ALIGNMENT_BYTES} bytes; copy it.")
 
 
 def pinned_form(value: object) -> Form:

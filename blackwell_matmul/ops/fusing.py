@@ -108,7 +108,7 @@ def _operands(layer: Node) -> tuple[Any, Any, Any]:
 
 def _activation(node: Node) -> str:
     """By our name; "" for what is none, or changes what it is applied to."""
-    if node.op != "call_function" or _argument(node, 1, "inplace"):
+    if node.op != "call_function" or _argument(node, 1, "inplace") or node.kwargs.get("out") is not None:
         return ""
     if node.target in GELU:
         return "gelu_tanh" if node.kwargs.get("approximate") == "tanh" else "gelu"
@@ -124,6 +124,7 @@ def _ours(layer: Node, simulate: bool) -> bool:
         and x.dim() > 0
         and w.dim() == 2
         and (bias is None or bias.shape == w.shape[:1])
+        and layer.kwargs.get("out") is None
     )
 
 

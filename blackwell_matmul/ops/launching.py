@@ -97,7 +97,7 @@ class ProductPlan:
         c = whole = a.new_empty(self.shape, dtype=self.out) if into is None or not self._writes(into) else into
         if self.shape[-1] != self.columns:
             c = whole[..., : self.columns]
-        extras = [each.contiguous() for each in tensors if each is not None]
+        extras = [_readable(each) for each in tensors if each is not None]
         self.launches((left, right, c, *extras), lambda: self._arguments(left, right.mT, c, tensors, iter(extras)))
         return c if whole is c else c.contiguous()
 
@@ -115,6 +115,12 @@ class ProductPlan:
     ) -> tuple[object, ...]:
         m, n, k, *batches = self.sizes
         return m, n, k, left, right, c, *[0 if each is None else next(extras) for each in tensors if batches], *batches
+
+
+def _readable(x: Tensor) -> Tensor:
+    """As an epilogue reads it, several elements at a time: a row of a larger tensor may begin anywhere."""
+    x = x.contiguous()
+    return x.clone() if x.data_ptr() % ALIGNMENT_BYTES and x.numel() > 1 else x
 
 
 def kind_of(x: Tensor) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.harness.bench import bench_machine, session
+from blackwell_matmul.harness.bench import bench_machine, nursery, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender, cublas
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu, measuring_gpus
@@ -144,6 +144,7 @@ def tune(
     gpu, start, tell = bench_machine.gpu_at_hand(measuring[0].index), time.monotonic(), progress or (lambda what: None)
     with ExitStack() as stack:
         stack.enter_context(keeping(lambda: "no winner is kept"))
+        stack.callback(nursery.leave)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         compilers = stack.enter_context(session.crew_of(top or TOP, limit_s))  # they import meanwhile
         found = candidates(kernel, problem, gpu)

@@ -202,6 +202,7 @@ A, B, C = torch.randn(64, 32).half(), torch.randn(48, 32).half(), torch.empty(64
         ({"c": torch.empty(64, 40).half()}, r"c has shape \(64, 40\); it must be \(64, 48\)"),
         ({"c": C.to(torch.float64)}, "c is torch.float64; it must be torch.float16"),
         ({"bias": torch.randn(48)}, "bias is torch.float32; it must be torch.float16"),
+        ({"bias": torch.randn(49).half()[1:]}, "bias does not start at a multiple of 16 bytes; copy it."),
         ({"bias": torch.randn(47).half()}, r"bias has shape \(47,\) .* have 48 elements, \(48,\)"),
         ({"scale_a": torch.ones(1)}, "scale_a and scale_b go together"),
         ({"batches": 0}, "batches is 0; it must be an integer from 1"),

@@ -49,6 +49,17 @@ def test_every_layout_gives_the_product(a_layout, b_layout, dtype):
     assert_product(matmul(a, b, simulate=True), a, b)
 
 
+def test_what_the_epilogue_reads_may_begin_anywhere(monkeypatch):
+    """It is copied then, as it loads several elements at a time."""
+    read = []
+    monkeypatch.setattr(launching.Launches, "__call__", lambda self, tensors, made: read.extend(tensors))
+    x, w, bias, residual = matrix(24, 32), matrix(16, 32, seed=1), matrix(1, 16)[0], matrix(24, 16, seed=2)
+    blackwell_matmul.linear(x, w, unaligned(bias), residual=unaligned(residual), simulate=True)
+    _a, _b, _c, *extras = read
+    assert [each.data_ptr() % 16 for each in extras] == [0, 0]
+    assert torch.equal(extras[0], bias) and torch.equal(extras[1], residual)
+
+
 @pytest.mark.parametrize("m, n, k", [(1, 1, 1), (3, 5, 7), (130, 65, 33), (16, 8, 130)])
 def test_every_shape_gives_the_product(m, n, k):
     a, b = matrix(m, k), matrix(k, n, seed=1)

@@ -46,6 +46,17 @@ def test_a_layer_and_its_activation_become_one_kernel(activate, fused):
     assert set(fused) == {1} and all(each.grad is not None for each in block.parameters())
 
 
+def test_what_is_written_somewhere_else_is_left():
+    into = torch.zeros(8, 8, dtype=torch.bfloat16)
+
+    def function(x, w, into):
+        return torch._C._nn.gelu(functional.linear(x, w), out=into)
+
+    x = w = torch.eye(8, dtype=torch.bfloat16)
+    torch.compile(function, backend=fused_linear("aot_eager", simulate=True))(x, w, into)
+    assert torch.equal(into, functional.gelu(functional.linear(x, w)))
+
+
 def test_what_somebody_else_reads_or_no_kernel_takes_is_left(fused):
     def twice(x, w):
         y = functional.linear(x, w)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import select
+import signal
 import socket
 import subprocess
 import sys
@@ -53,13 +53,17 @@ class Begun(Protocol):
 
 def begin(module: str, environment: Environment) -> Begun:
     """module: what is imported before there is work."""
-    return _template_of(module, environment).fork(environment) if FORKS else Fresh((*CHILD, module), environment)
+    if not FORKS:
+        return Fresh((*CHILD, module), environment)
+    with _lock:
+        return Forked(_template_of(module, environment), environment)
 
 
 def prepare(module: str) -> None:
     """Have the imports under way from here on, for children that are needed soon."""
     if FORKS:
-        _template_of(module, os.environ)
+        with _lock:
+            _template_of(module, os.environ)
 
 
 class Fresh:
@@ -89,19 +93,22 @@ class Forked:
 
     def __init__(self, template: Template, environment: Environment) -> None:
         self._template, self._errors = template, tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
+        self._over = False
         (tasks, stdin), (stdout, answers) = os.pipe(), os.pipe()
         self.stdin, self.stdout = os.fdopen(stdin, "w"), os.fdopen(stdout, errors="replace")
         self._status, theirs = socket.socketpair()
         with tempfile.TemporaryFile() as about, theirs:
-            about.write(json.dumps({"environment": dict(environment), "folder": os.getcwd()}).encode())
+            about.write(json.dumps(dict(environment)).encode())
             about.seek(0)
             template.send([about.fileno(), tasks, answers, self._errors.fileno(), theirs.fileno()])
         os.close(tasks)
         os.close(answers)
 
     def why(self) -> tuple[int, str]:
-        said = self._rest().removeprefix(BEGAN)
-        return (int(said), text_of(self._errors)) if said else self._template.why()
+        said = self._rest()
+        if self._over or said == BEGAN:  # it was ended by us, or who stood between was, and it leaves
+            return -signal.SIGKILL, ""
+        return (int(said.removeprefix(BEGAN)), text_of(self._errors)) if said else self._template.why()
 
     def _rest(self) -> bytes:
         said = b""
@@ -111,19 +118,20 @@ class Forked:
         return said
 
     def end(self) -> None:
+        self._over = True
         with suppress(OSError):
             self._status.shutdown(socket.SHUT_WR)
-            if select.select([self._status], [], [], 0)[0]:  # else it has not begun, and will not
-                while self._status.recv(64):
-                    pass
+            self._status.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)  # an error where it has not begun, and will not
+            while self._status.recv(64):
+                pass
         close(self.stdin, self._errors, self._status)
 
 
 class Template:
-    """The process that has imported. It leaves when its socket is closed, as it is when this process ends."""
+    """The process that imports. Once it has, it leaves when its socket is closed, as it is when this process ends."""
 
     def __init__(self, module: str, environment: Environment) -> None:
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as this object
+        self._errors, self._asked = tempfile.TemporaryFile(), False  # noqa: SIM115  as long as this object
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -135,10 +143,8 @@ class Template:
     def there(self) -> bool:
         return self._process.poll() is None
 
-    def fork(self, environment: Environment) -> Forked:
-        return Forked(self, environment)
-
     def send(self, files: list[int]) -> None:
+        self._asked = True
         with suppress(BrokenPipeError, ConnectionResetError):  # it died already; the child's status tells
             socket.send_fds(self._socket, [b"f"], files)
 
@@ -148,6 +154,8 @@ class Template:
     def close(self) -> None:
         """It leaves when it has imported and has forked all that it was asked for. Children may still ask why."""
         self._socket.close()
+        if not self._asked:
+            self.end()
 
     def end(self) -> None:
         """At once; its children leave when their stdin is closed."""
@@ -162,13 +170,29 @@ _kept: dict[Any, Template] = {}
 
 def _template_of(module: str, environment: Environment) -> Template:
     imported = tuple(sorted((name, value) for name, value in environment.items() if name != OF_A_CHILD))
-    key = os.getpid(), os.getcwd(), module, imported
+    key = os.getpid(), _folder(), module, imported
+    if key not in _kept or not _kept[key].there:
+        _leave()
+        _kept[key] = Template(module, environment)
+    return _kept[key]
+
+
+def _folder() -> str:
+    """Of this process, which may be gone."""
+    with suppress(OSError):
+        return os.getcwd()
+    return ""
+
+
+def leave() -> None:
+    """Keep no template: each has hundreds of MB."""
     with _lock:
-        if key not in _kept or not _kept[key].there:
-            while _kept:
-                _kept.popitem()[1].close()
-            _kept[key] = Template(module, environment)
-        return _kept[key]
+        _leave()
+
+
+def _leave() -> None:
+    while _kept:
+        _kept.popitem()[1].close()
 
 
 @atexit.register
@@ -179,8 +203,10 @@ def _end() -> None:
 
 
 def text_of(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")
+    with suppress(ValueError):  # it was closed meanwhile
+        file.seek(0)
+        return file.read().decode(errors="replace")
+    return ""
 
 
 def close(*each: Any) -> None:

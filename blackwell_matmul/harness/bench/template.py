@@ -43,15 +43,15 @@ def main() -> None:
 
 def _between(about: int, stdin: int, stdout: int, stderr: int, status: int) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    number = os.fork()
-    if number == 0:
-        os.close(status)
-        _begin(about, stdin, stdout, stderr)
-    for file in (about, stdin, stdout, stderr):
-        os.close(file)
     parent = socket.socket(fileno=status)
     with suppress(OSError):
         parent.send(BEGAN)
+    number = os.fork()
+    if number == 0:
+        parent.close()
+        _begin(about, stdin, stdout, stderr)
+    for file in (about, stdin, stdout, stderr):
+        os.close(file)
     threading.Thread(target=_tell_end, args=(number, parent), daemon=True).start()
     with suppress(OSError):
         parent.recv(1)
@@ -65,11 +65,10 @@ def _between(about: int, stdin: int, stdout: int, stderr: int, status: int) -> N
 
 def _tell_end(number: int, parent: socket.socket) -> None:
     """Without taking it from the list of processes: until its group has ended, its number must not be another's."""
-    found = os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
-    if found is not None:
-        code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-        with suppress(OSError):
-            parent.send(b"%d\n" % code)
+    with suppress(OSError):  # it was waited for already, or nobody wants to know
+        found = os.waitid(os.P_PID, number, os.WEXITED | os.WNOWAIT)
+        assert found is not None
+        parent.send(b"%d\n" % (found.si_status if found.si_code == os.CLD_EXITED else -found.si_status))
 
 
 def _begin(about: int, stdin: int, stdout: int, stderr: int) -> None:
@@ -78,12 +77,11 @@ def _begin(about: int, stdin: int, stdout: int, stderr: int) -> None:
         os.dup2(file, number)
         os.close(file)
     with os.fdopen(about) as text:
-        given = json.load(text)
-    os.chdir(given["folder"])
+        environment = json.load(text)
     if _spoilt():
-        os.execve(sys.executable, [sys.executable, "-m", child.__name__, *sys.argv[2:]], given["environment"])
+        os.execve(sys.executable, [sys.executable, "-m", child.__name__, *sys.argv[2:]], environment)
     os.environ.clear()
-    os.environ.update(given["environment"])
+    os.environ.update(environment)
     sys.stdin, sys.argv = os.fdopen(0), sys.argv[:1]
     child.main()
 

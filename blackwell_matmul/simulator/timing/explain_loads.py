@@ -144,6 +144,10 @@ def _in_vain(run: PredictedRun, watch: StageWatch, most: Deeper, needed: int) ->
         return (
             f"{_stages(needed)} would, but shared memory has no room for another of {watch.stage_bytes / 1024:.0f} KiB"
         )
+    if most.stages == needed and most.gain >= 0:
+        return (
+            f"{_stages(needed)} would be enough, and take {most.gain:.0%} off, as what then holds it is something else"
+        )
     if most.gain >= 0:
         return f"{_stages(needed)} would, but shared memory has room for {most.stages}: {most.gain:.0%} fewer"
     room = f"with {most.stages} an SM has room for {most.resident} CTA{'s' * (most.resident > 1)}"

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -74,6 +76,38 @@ def test_a_child_that_has_done_its_tasks_is_kept_where_that_is_asked_for(tmp_pat
         unfinished.close()
         assert len({*pids("which"), second, first}) == 3 - keep
     assert pids("which") == []
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_child_that_is_ended_meanwhile_is_not_waited_for(tmp_path):
+    """As Ctrl-C does, from another thread than the one that waits for what the child says."""
+    (tmp_path / "light.py").write_text("import time\ndef hangs(step):\n    step('hangs')\n    time.sleep(600)\n")
+    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    pool = Workers(20.0, {"PYTHONPATH": path}, "light")
+    at_work, ends = threading.Event(), []
+
+    def wait() -> None:
+        ends.extend(pool.run([{"do": "light:hangs"}], lambda step: at_work.set()))
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    assert at_work.wait(20.0)
+    pool.end()
+    waiting.join(20.0)
+    assert not waiting.is_alive() and ends[0].failed.startswith("its process was ended by signal 9")
+
+
+@pytest.mark.skipif(not nursery.FORKS, reason="forks on Linux alone")
+def test_children_of_several_environments_begin_at_the_same_time(tmp_path):
+    (tmp_path / "light.py").write_text(WHICH)
+    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+
+    def pids(number):
+        with Workers(20.0, {"PYTHONPATH": path, "NUMBER": str(number)}, "light") as pool:
+            return [ended.result["pid"] for ended in pool.run([{"do": "light:which"}])]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len({pid for each in threads.map(pids, range(8)) for pid in each}) == 8
 
 
 def test_a_child_leaves_when_its_parent_is_killed():
@@ -177,7 +211,7 @@ def test_a_child_imports_itself_where_imports_have_asked_cuda(tmp_path):
 
 
 def test_a_child_that_is_not_needed_is_ended_before_its_imports_are_done(tmp_path):
-    (tmp_path / "slow.py").write_text("import time; time.sleep(600)")
+    (tmp_path / "slow.py").write_text("import time; time.sleep(25)")
     path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
     start = time.monotonic()
     with Workers(20.0, {"PYTHONPATH": path}, "slow") as pool:

@@ -191,12 +191,17 @@ def test_whose_turn_loses_two_gpus_gets_no_third(gpus, tmp_path):
 
 
 def test_of_several_that_were_under_way_the_one_that_loses_another_gpu_gets_no_third(gpus, tmp_path, many_cores):
-    """GPU 0 dies of a, and e fails of it first."""
-    dead, blamed = threading.Event(), threading.Event()
+    """GPU 0 dies of a, when cuBLAS has been checked there, and e fails of it first."""
+    checked, dead, blamed = threading.Event(), threading.Event(), threading.Event()
 
     def end_of(gpu, task, usual=gpus.end_of):
         name = task.get("contender", {}).get("name", "")
+        if (gpu, name) == (0, CUBLAS):
+            ended = usual(gpu, task)
+            checked.set()
+            return ended
         if gpu == 0 and name == "a":
+            checked.wait(20)
             gpus.dead.add(0)
             dead.set()
             blamed.wait(20)

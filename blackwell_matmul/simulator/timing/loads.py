@@ -40,14 +40,14 @@ MOST_BOXES = 8
 
 
 @dataclass(frozen=True)
-class Share:
+class ClusterLoad:
     """What a cluster loads: so many bytes, in so many tiles."""
 
     count_bytes: float
     tiles: int
 
-    def __add__(self, other: Share) -> Share:
-        return Share(self.count_bytes + other.count_bytes, self.tiles + other.tiles)
+    def __add__(self, other: ClusterLoad) -> ClusterLoad:
+        return ClusterLoad(self.count_bytes + other.count_bytes, self.tiles + other.tiles)
 
 
 class _Unkept(list[Any]):
@@ -158,13 +158,13 @@ class Loads:
         places, tiles = sum(warp[source].seen for warp in of_warps), sum(len(warp[source].begins) for warp in of_warps)
         return self.place_bytes[source] * places / max(1, tiles)
 
-    def _share(self, cluster: list[Position]) -> Share:
+    def _share(self, cluster: list[Position]) -> ClusterLoad:
         warps = [*self._scanned(cluster, self._begins)]
         every = sum(size * each[source].seen for each in warps for source, size in self.place_bytes.items())
         tiles = max((len(each[source].begins) for each in warps for source in self.place_bytes), default=0)
-        return Share(every or 1, tiles or 1)  # one that loads nothing does something, too
+        return ClusterLoad(every or 1, tiles or 1)  # one that loads nothing does something, too
 
-    def _shares(self, clusters: Sequence[list[Position]]) -> list[Share]:
+    def _shares(self, clusters: Sequence[list[Position]]) -> list[ClusterLoad]:
         """Those between two that load as much are taken to load as much, too."""
         found = {at: self._share(clusters[at]) for at in {0, len(clusters) - 1}}
 

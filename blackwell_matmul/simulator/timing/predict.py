@@ -25,7 +25,7 @@ from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_n
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import clusters
 from blackwell_matmul.simulator.timing.explain import explain
-from blackwell_matmul.simulator.timing.loads import Share, known_loads
+from blackwell_matmul.simulator.timing.loads import ClusterLoad, known_loads
 from blackwell_matmul.simulator.timing.occupancy import resident
 from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, OneSm, SmTime
 from blackwell_matmul.simulator.timing.sm import Conditions
@@ -117,7 +117,7 @@ class TimedLaunch:
         self.slots = resident(simulation.lowered.program, gpu)
         self.turns = math.ceil(len(self.clusters) / self.side)
         self.loads = known_loads(simulation.lowered, simulation.grid, self.clusters)
-        shares = [Share(1, 1)] * len(self.clusters) if self.loads is None else self.loads.shares
+        shares = [ClusterLoad(1, 1)] * len(self.clusters) if self.loads is None else self.loads.shares
         self.spread = Spread.over(self.side, shares)
         self.events = 0  # of a few turns; 0: not known
         self._traffic: dict[int, Traffic] = {}

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from blackwell_matmul.simulator.timing.loads import Share
+from blackwell_matmul.simulator.timing.loads import ClusterLoad
 
 
 @dataclass(frozen=True)
 class Spread:
     """of_places: what each place loads; how much that is stands for how much it has to do."""
 
-    of_places: Sequence[Share]
+    of_places: Sequence[ClusterLoad]
 
     @classmethod
-    def over(cls, side: int, shares: Sequence[Share]) -> Spread:
+    def over(cls, side: int, shares: Sequence[ClusterLoad]) -> Spread:
         """Each place gets every n-th cluster in launch order, as SMs do where all take as long."""
-        return cls([sum(shares[at::side], Share(0, 0)) for at in range(side)])
+        return cls([sum(shares[at::side], ClusterLoad(0, 0)) for at in range(side)])
 
     @cached_property
     def most_at(self) -> int:
@@ -30,7 +30,7 @@ class Spread:
         return min(range(len(self.of_places)), key=lambda at: self.of_places[at].count_bytes)
 
     @property
-    def most(self) -> Share:
+    def most(self) -> ClusterLoad:
         return self.of_places[self.most_at]
 
     @cached_property

@@ -4,26 +4,26 @@ import pytest
 from timing_scripts import Stays
 
 from blackwell_matmul import predict
-from blackwell_matmul.simulator.timing.loads import Share
+from blackwell_matmul.simulator.timing.loads import ClusterLoad
 from blackwell_matmul.simulator.timing.spread import Spread
 
 
 def test_one_tile_too_many_is_work_for_one_place():
-    spread = Spread.over(4, [Share(200, 2), *[Share(100, 1)] * 3])
+    spread = Spread.over(4, [ClusterLoad(200, 2), *[ClusterLoad(100, 1)] * 3])
     assert spread.most_at == 0 and spread.most.tiles == 2
     assert spread.full == 500 / 800
     assert spread.fewer == [(0.5, 4)]
 
 
 def test_clusters_that_follow_each_other_are_added():
-    spread = Spread.over(4, [Share(100, 1)] * 7)
+    spread = Spread.over(4, [ClusterLoad(100, 1)] * 7)
     assert [each.tiles for each in spread.of_places] == [2, 2, 2, 1]
     assert spread.full == 7 / 8
     assert spread.fewer == [(0.5, 4 / 3)]
 
 
 def test_the_place_with_the_most_may_be_any():
-    assert Spread.over(3, [Share(100, 1), Share(300, 3), Share(200, 2)]).most_at == 1
+    assert Spread.over(3, [ClusterLoad(100, 1), ClusterLoad(300, 3), ClusterLoad(200, 2)]).most_at == 1
 
 
 def test_what_idle_sms_do_not_do_is_not_counted():

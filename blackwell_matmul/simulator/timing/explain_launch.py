@@ -81,6 +81,12 @@ def turns(run: PredictedRun) -> Iterator[Gain]:
     if gain > SHARE:
         more = f"smaller tiles, or a part of k for each, fill more SMs: up to {gain:.0%} fewer cycles"
         yield gain, f"{run.clusters} {who} run where {side} could: {more}."
+    elif run.spread.most.tiles > 1:  # fewer, larger tiles do not ask the L2 for more
+        told = f"{run.clusters} {who} of {run.spread.most.tiles} tiles run where {side} could"
+        yield (
+            lost,
+            f"{told}: tiles that come out even, larger ones for instance, would take up to {lost:.0%} fewer cycles.",
+        )
 
 
 def _even(run: PredictedRun, who: str) -> str:

@@ -237,3 +237,13 @@ def test_clusters_are_not_advised_where_neighbours_share_what_they_load():
     assert abs(saved(alone, pairs)) < 0.01
     sentence, _ = told(alone, "at the rate of the L2")
     assert sentence.endswith("fewer cycles: larger tiles ask it for less.")
+
+
+def test_several_tiles_for_each_of_few_ctas_are_told():
+    """144 tiles of 128x128 are two for 72 SMs of 132; 96 of 128x192 one for each."""
+    even, uneven = (
+        rung("h7", (1536, 1536, 6144), H7.format(1).replace("block_n=128", f"block_n={columns}"))
+        for columns in (192, 128)
+    )
+    sentence, promised = told(uneven, "clusters of 2 tiles run where 66 could: tiles that come out even")
+    assert "larger ones for instance" in sentence and 0.2 < saved(uneven, even) < promised

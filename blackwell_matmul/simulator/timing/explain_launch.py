@@ -3,7 +3,6 @@ tensor memory."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator
 
@@ -71,30 +70,29 @@ def turns(run: PredictedRun) -> Iterator[Gain]:
     lost, last = 1 - run.clusters / (side * run.turns), run.clusters - side * (run.turns - 1)
     if lost <= 2 * SHARE:
         return
-    who = "clusters" if math.prod(run.lowered.cluster) > 1 else "CTAs"
     if run.turns > 1:
-        told = f"{run.clusters} {who} take {run.turns} turns of {side}, the last of which has {last}"
-        yield lost, f"{told}: {_even(run, who)} would take up to {lost:.0%} fewer cycles."
+        told = f"{run.clusters} {run.who} take {run.turns} turns of {side}, the last of which has {last}"
+        yield lost, f"{told}: {_even(run)} would take up to {lost:.0%} fewer cycles."
         return
     loads = run.took.busy_cycles["L2"] / run.took.cycles / run.distinct  # if neighbours share nothing then
     gain = min(lost, 1 - loads)
     if gain > SHARE:
         more = f"smaller tiles, or a part of k for each, fill more SMs: up to {gain:.0%} fewer cycles"
-        yield gain, f"{run.clusters} {who} run where {side} could: {more}."
+        yield gain, f"{run.clusters} {run.who} run where {side} could: {more}."
     elif run.spread.most.tiles > 1:  # fewer, larger tiles do not ask the L2 for more
-        told = f"{run.clusters} {who} of {run.spread.most.tiles} tiles run where {side} could"
+        told = f"{run.clusters} {run.who} of {run.spread.most.tiles} tiles run where {side} could"
         yield (
             lost,
             f"{told}: tiles that come out even, larger ones for instance, would take up to {lost:.0%} fewer cycles.",
         )
 
 
-def _even(run: PredictedRun, who: str) -> str:
+def _even(run: PredictedRun) -> str:
     """Where each goes on to further tiles, there need be no more of them than run at once."""
     watch = StayWatch()
     run.watch(watch)
     if watch.stays and not run.lowered.cancels:
-        return f"each goes on to further tiles, so that a grid of no more {who} than run at once"
+        return f"each goes on to further tiles, so that a grid of no more {run.who} than run at once"
     return "tiles that come out even"
 
 

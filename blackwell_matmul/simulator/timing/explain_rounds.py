@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from blackwell_matmul.simulator.timing.one_sm import Change
@@ -18,11 +17,10 @@ def rounds(run: PredictedRun) -> Iterator[tuple[float, str]]:
     mean = tiles / len(run.spread.of_places)
     gain = run.gain(Supposed(run.conditions, Change(place=run.spread.least_at))) * (most - mean) / (most - least)
     if gain > SHARE:
-        who = "clusters" if math.prod(run.lowered.cluster) > 1 else "CTAs"
         yield (
             gain,
             (
-                f"{tiles:,} tiles for {run.clusters} {who} that stay: some have {most} rounds of them, one after the"
-                f" other, and the mean is {mean:.2f}; if they came out even, {gain:.0%} fewer cycles."
+                f"{tiles:,} tiles for {run.clusters} {run.who} that stay: some have {most} rounds of them, one after"
+                f" the other, and the mean is {mean:.2f}; if they came out even, {gain:.0%} fewer cycles."
             ),
         )

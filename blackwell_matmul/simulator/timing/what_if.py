@@ -7,6 +7,7 @@ else holds the launch then; so each part that is long enough to matter is taken 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -155,6 +156,11 @@ class PredictedRun:
     from_memory: bool
     memory: float
     distinct: float
+
+    @property
+    def who(self) -> str:
+        """What the launch has so many of."""
+        return "clusters" if math.prod(self.lowered.cluster) > 1 else "CTAs"
 
     @cached_property
     def deep_cycles(self) -> float:

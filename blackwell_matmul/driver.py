@@ -1,6 +1,6 @@
 """The CUDA driver: its entry points are found once, every return code is checked, every failure is a sentence.
 
-Modules, devices and errors go through cuda-python. The two calls of a launch go through ctypes on the same library:
+Modules, devices and errors go through cuda-python. The three calls of a launch go through ctypes on the same library:
 cuda-python 13 keeps a `CUtensorMap` at addresses that are 48 modulo 64, where the driver documents a multiple of 64,
 and a call with three of them costs 33 to 43 µs.
 """
@@ -48,6 +48,7 @@ class EntryPoints(NamedTuple):
 
     launch: Callable[..., int]
     encode_tiled: Callable[..., int]
+    replace_address: Callable[..., int]
 
 
 @functools.cache
@@ -60,6 +61,7 @@ def entry_points() -> EntryPoints:
     return EntryPoints(
         launch=_function(library, "cuLaunchKernelEx", [pointer] * 4),
         encode_tiled=_function(library, "cuTensorMapEncodeTiled", encode),
+        replace_address=_function(library, "cuTensorMapReplaceAddress", [pointer] * 2),
     )
 
 

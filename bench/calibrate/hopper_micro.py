@@ -166,7 +166,7 @@ class Card:
         maps = tuple(each for each in arguments if isinstance(each, TensorMap))
         packed = tuple(_argument(each) for each in arguments)
         launch = Launch((grid, 1, 1), (block, 1, 1), (1, 1, 1), shared_bytes, maps, (), packed, False)
-        return Prepared(kernel, self._kernel(kernel), launch, 0, current_stream(0))
+        return Prepared.of(kernel, self._kernel(kernel), launch, 0, current_stream(0))
 
     def launch(self, kernel: str, arguments: Sequence[Any], grid: int, block: int, shared_bytes: int) -> None:
         self.prepared(kernel, arguments, grid, block, shared_bytes)()

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import struct
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from blackwell_matmul import driver
-from blackwell_matmul.compiler.plan import Argument, Launch
-from blackwell_matmul.errors import DriverError, UnsupportedError
+from blackwell_matmul.compiler.plan import Launch
+from blackwell_matmul.errors import DriverError
 from blackwell_matmul.runtime import torch_cuda
-from blackwell_matmul.runtime.maps import EncodedMap, encoded
+from blackwell_matmul.runtime.packed import SLOT_BYTES, Moves, Packed, index_of
 
-_FORMATS = {
-    "pointer": "Q", "bool": "?", "float16": "e", "float32": "f", "float64": "d",
-    "int8": "b", "int16": "h", "int32": "i", "int64": "q",
-    "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
-}  # fmt: skip
-"""How `struct` writes each type of a kernel's argument."""
-
-_SLOT_BYTES = 8
 _PER_THREAD_STREAM = 2
 """CU_STREAM_PER_THREAD; 1 is CU_STREAM_LEGACY and 0 the default stream."""
 
@@ -52,6 +43,7 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
+@dataclass(slots=True, eq=False)
 class Prepared:
     """A launch of one function with fixed arguments on one stream. It never changes, so threads may share it.
 
@@ -59,31 +51,34 @@ class Prepared:
     gives them back at once; the allocator hands them to later work of that stream only.
     """
 
-    __slots__ = (
-        "_config",
-        "_kept",
-        "_pointers",
-        "_switches",
-        "config",
-        "device",
-        "function",
-        "launch",
-        "name",
-        "pointers",
-    )
+    name: str
+    function: int
+    launch: Launch
+    device: int
+    config: LaunchConfig
+    packed: Packed
+    switches: bool
+    """Whether the GPU has to be made the current one: a stream of its own brings its context; the three streams without
+    an object run in the current one."""
 
-    def __init__(self, name: str, function: int, launch: Launch, device: int, stream: int) -> None:
-        self.name, self.function, self.launch, self.device = name, function, launch, device
+    @classmethod
+    def of(cls, name: str, function: int, launch: Launch, device: int, stream: int) -> Prepared:
         attributes = (ctypes.addressof(EARLY_START), 1) if launch.early_start else (None, 0)
-        self._config = LaunchConfig(*launch.grid, *launch.block, launch.dynamic_shared_bytes, stream, *attributes)
-        self._pointers, self._kept = _pack(launch, device)
-        self.config, self.pointers = ctypes.addressof(self._config), ctypes.addressof(self._pointers)
-        # A stream of its own brings its context; the three streams without an object run in the current one.
-        self._switches = stream <= _PER_THREAD_STREAM and torch_cuda.several_devices()
+        config = LaunchConfig(*launch.grid, *launch.block, launch.dynamic_shared_bytes, stream, *attributes)
+        switches = stream <= _PER_THREAD_STREAM and torch_cuda.several_devices()
+        return cls(name, function, launch, device, config, Packed.of(launch, device), switches)
+
+    def at(self, moves: Moves, values: Sequence[int]) -> Prepared | None:
+        """The launch of a call with these arguments, of which only addresses are others; None where the driver refuses
+        one of them. `launch` keeps those of this call."""
+        packed = self.packed.at(moves, values)
+        if packed is None:
+            return None
+        return Prepared(self.name, self.function, self.launch, self.device, self.config, packed, self.switches)
 
     def __call__(self) -> None:
         """Queue the launch on its stream; DriverError where the driver refuses it."""
-        if self._switches and not torch_cuda.is_current(self.device):
+        if self.switches and not torch_cuda.is_current(self.device):
             with torch_cuda.current(self.device):
                 self._queue()
         else:
@@ -93,26 +88,26 @@ class Prepared:
         if self.launch.workspaces:
             self._launch_with_workspaces()
         elif not self.launch.is_empty:
-            self._launch(self.pointers)
+            self._launch(self.packed.address)
 
     def _launch(self, pointers: int) -> None:
-        launch = driver.entry_points().launch
-        code = launch(self.config, self.function, pointers, None)
+        launch, config = driver.entry_points().launch, ctypes.addressof(self.config)
+        code = launch(config, self.function, pointers, None)
         if code == driver.INVALID_CONTEXT:  # a thread that has not used this GPU yet
             driver.activate(self.device)
-            code = launch(self.config, self.function, pointers, None)
+            code = launch(config, self.function, pointers, None)
         if code != driver.SUCCESS:
             raise self._refused(code)
 
     def _launch_with_workspaces(self) -> None:
         """The addresses of new workspaces in a copy of the arguments: `self` stays as it is."""
-        stream = self._config.stream or 0
+        stream = self.config.stream or 0
         tensors = [torch_cuda.empty(each, self.device, stream) for each in self.launch.workspaces]
         addresses = (ctypes.c_uint64 * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
-        pointers = type(self._pointers)(*self._pointers)
+        pointers = (ctypes.c_void_p * len(self.packed.pointers))(*self.packed.pointers)
         for place, argument in enumerate(self.launch.arguments):
             if argument.kind == "workspace":
-                pointers[place] = ctypes.addressof(addresses) + _SLOT_BYTES * _index(argument)
+                pointers[place] = ctypes.addressof(addresses) + SLOT_BYTES * index_of(argument)
         if not self.launch.is_empty:
             self._launch(ctypes.addressof(pointers))
 
@@ -125,42 +120,3 @@ class Prepared:
             f"{cluster} and {launch.dynamic_shared_bytes} bytes of dynamic shared memory",
             code,
         )
-
-
-def _pack(launch: Launch, device: int) -> tuple[Any, list[Any]]:
-    """The addresses of the kernel's arguments, and what has to stay alive behind them."""
-    maps = [encoded(described, device) for described in launch.tensor_maps]
-    values = bytearray(b"".join(_slots(launch.arguments)) or bytes(_SLOT_BYTES))
-    memory = (ctypes.c_char * len(values)).from_buffer(values)
-    start = ctypes.addressof(memory)
-    addresses = [_address(argument, start + _SLOT_BYTES * i, maps) for i, argument in enumerate(launch.arguments)]
-    return (ctypes.c_void_p * max(1, len(addresses)))(*addresses), [memory, maps]
-
-
-def _address(argument: Argument, slot: int, maps: Sequence[EncodedMap]) -> int:
-    return maps[_index(argument)].address if argument.kind == "tensor_map" else slot
-
-
-def _index(argument: Argument) -> int:
-    assert isinstance(argument.value, int)
-    return argument.value
-
-
-def _slots(arguments: Sequence[Argument]) -> Iterator[bytes]:
-    """Eight bytes for each argument; those of maps and workspaces stay empty."""
-    for argument in arguments:
-        packed = _packed(argument) if argument.kind == "value" else b""
-        yield packed.ljust(_SLOT_BYTES, b"\0")
-
-
-def _packed(argument: Argument) -> bytes:
-    code = _FORMATS.get(argument.type)
-    if code is None:
-        known = ", ".join(_FORMATS)
-        raise UnsupportedError(f"A kernel's argument of type {argument.type} cannot be passed; these can: {known}.")
-    try:
-        return struct.pack("=" + code, argument.value)
-    except (struct.error, OverflowError) as error:
-        raise UnsupportedError(
-            f"{argument.value!r} is no value of type {argument.type}, which the kernel takes."
-        ) from error

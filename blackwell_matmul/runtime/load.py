@@ -7,7 +7,7 @@ handle serves every GPU of the process, and a launch takes the context from its 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.calls import Calls, address
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
+from blackwell_matmul.runtime.packed import LAST_BITS, Moves
+from blackwell_matmul.runtime.recent import Recent
 from blackwell_matmul.validation import shown
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 MAP_TYPES = {"FLOAT16": "torch.float16", "BFLOAT16": "torch.bfloat16", "FLOAT32": "torch.float32"}
 """The types of tensors that a tensor map's own type stands for; those of 8 bits all go as UINT8."""
+
+KEPT_KINDS = 256
+"""Calls of one kernel that differ in more than addresses."""
 
 
 def load(bundle: Bundle | str | Path) -> Loaded:
@@ -51,6 +56,8 @@ class Loaded:
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
         self._calls = Calls(self.prepare)
+        self._prepared: Recent[Hashable, Prepared] = Recent(KEPT_KINDS)
+        self._moves = Moves.of(bundle.plan)
         self._lock = threading.Lock()
         self._library: Any = None
         self._kernel: Any = None
@@ -68,12 +75,25 @@ class Loaded:
         self._calls.launch(arguments, None if stream is None else torch_cuda.stream_handle(stream))
 
     def prepare(self, arguments: Sequence[object], device: int, stream: int) -> Prepared:
-        """The launch for these arguments on a GPU and a stream, checked and packed."""
+        """The launch for these arguments on a GPU and a stream, checked and packed, or moved from one that was."""
         values: list[Any] = [address(each) if isinstance(each, Tensor) else each for each in arguments]
+        key = None if self._moves is None else (device, stream, *map(_kind, arguments, values))
+        try:
+            known = self._prepared.get(key)
+        except TypeError:  # not hashable: no number
+            known = key = None
+        moved = None if known is None or self._moves is None else known.at(self._moves, values)
+        if moved is None:
+            moved = self._new(arguments, values, device, stream)
+            if key is not None:
+                self._prepared.put(key, moved)
+        return moved
+
+    def _new(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Prepared:
         launch = self.bundle.plan.evaluate(values)
         self._check_types(arguments)
         function = self._function(device, int(launch.dynamic_shared_bytes))
-        return Prepared(self.bundle.name, function, launch, device, stream)
+        return Prepared.of(self.bundle.name, function, launch, device, stream)
 
     def _check_types(self, arguments: Sequence[object]) -> None:
         """A tensor has the type that its parameter is annotated with, and one behind a tensor map that of the map."""
@@ -107,6 +127,11 @@ class Loaded:
         driver.call("cuKernelGetFunction", f"load {name} on GPU {device}", self._kernel)
         _allow_shared_memory(self._kernel, device, dynamic_shared_bytes, name)
         self._ready[device] = dynamic_shared_bytes
+
+
+def _kind(argument: object, value: Any) -> Hashable:
+    """What a launch depends on beside addresses."""
+    return (argument.dtype, value & LAST_BITS) if isinstance(argument, Tensor) else (type(value), value)
 
 
 def _library(bundle: Bundle, device: int) -> Any:

@@ -34,13 +34,24 @@ _PREFIXES = {
 
 
 class EncodedMap:
-    """128 bytes that a kernel gets by value. address: where they are, a multiple of 128; valid while the map lives."""
+    """128 bytes that a kernel gets by value. pointer: where their tensor begins. address: where they are, a multiple of
+    128; valid while the map lives."""
 
-    __slots__ = ("_memory", "address")
+    __slots__ = ("_memory", "address", "pointer")
 
-    def __init__(self) -> None:
+    def __init__(self, pointer: int) -> None:
+        self.pointer = pointer
         self._memory = ctypes.create_string_buffer(MAP_BYTES + ALIGNMENT_BYTES)
         self.address = -(-ctypes.addressof(self._memory) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+    def at(self, pointer: int) -> EncodedMap | None:
+        """The same of a tensor that begins elsewhere; None where the driver refuses that."""
+        if pointer == self.pointer:
+            return self
+        made = EncodedMap(pointer)
+        ctypes.memmove(made.address, self.address, MAP_BYTES)
+        code = driver.entry_points().replace_address(made.address, pointer)
+        return made if code == driver.SUCCESS else None
 
     def read(self) -> bytes:
         return ctypes.string_at(self.address, MAP_BYTES)
@@ -62,7 +73,8 @@ def _encode(described: TensorMap, device: int) -> EncodedMap:
     rank = len(described.dims)
     if not 1 <= rank <= MAX_RANK:
         raise UnsupportedError(f"A tensor map of rank {rank} does not exist; the driver has ranks 1 to {MAX_RANK}.")
-    made = EncodedMap()
+    assert isinstance(described.pointer, int)
+    made = EncodedMap(described.pointer)
     arguments = (
         made.address, _enum("dtype", described.dtype), rank, described.pointer,
         _array(ctypes.c_uint64, described.dims), _array(ctypes.c_uint64, described.strides_bytes),

@@ -193,6 +193,12 @@ CUresult cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *addres
     memcpy(map, &address, sizeof address);
     return (uintptr_t)address % 16 ? 1 : 0;
 }
+CUresult cuTensorMapReplaceAddress(void *map, void *address) {
+    CALL(cuTensorMapReplaceAddress);
+    record("cuTensorMapReplaceAddress modulo=%d address=%p", (int)((uintptr_t)map % 128), address);
+    memcpy(map, &address, sizeof address);
+    return (uintptr_t)address % 16 ? 1 : 0;
+}
 /* The value of CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION; an attribute has 72 bytes, its value at 8. */
 static int early(const Config *config) {
     const int *attribute = config->attributes;

@@ -113,6 +113,39 @@ def test_a_map_is_shared_by_the_calls_that_read_the_same(gpu, on_gpu, source, ta
     assert len(gpu.calls("cuTensorMapEncodeTiled")) == 1
 
 
+def test_a_call_with_other_addresses_is_moved(gpu, on_gpu, source, target):
+    """Nothing is evaluated or encoded anew, and what was packed for the first call stays."""
+    *fixed, last = (*PLAN.parameters, Parameter("bias", "pointer", default=0))
+    arguments = (*PLAN.arguments, Argument("tensor_map", "", 1), Argument("value", "pointer", "bias"))
+    maps_of_both = (*PLAN.tensor_maps, dataclasses.replace(PLAN.tensor_maps[0], pointer="target"))
+    plan = dataclasses.replace(PLAN, parameters=(*fixed, last), arguments=arguments, tensor_maps=maps_of_both)
+    gpu.parameters(4, 8, 128, 128, 8)
+    loaded = load(bundle(plan))
+    others = [on_gpu(torch.zeros_like(each)) for each in (source, target)]
+    for pair in ((source, source), (source, others[1]), (others[0], target), (source, source)):
+        loaded(1000, *pair)
+        launch = gpu.calls("cuLaunchKernelEx")[-1]
+        read, written = (little_endian(each.data_ptr(), 8) for each in pair)
+        assert (launch["p0"], launch["p1"], launch["p4"]) == (little_endian(1000, 4), written, "0" * 16)
+        assert (launch["p2"], launch["p3"]) == ("@0:" + read, "@0:" + written)
+    assert len(gpu.calls("cuTensorMapEncodeTiled")) == 1  # of the first call, whose two are one
+    assert {each["modulo"] for each in gpu.calls("cuTensorMapReplaceAddress")} == {"0"}
+    loaded(999, source, target)
+    assert len(gpu.calls("cuTensorMapEncodeTiled")) == 3
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_call_that_cannot_be_moved_is_packed_anew(gpu, on_gpu, source, target, refused):
+    """The driver refuses an address, or more than addresses follows from one."""
+    by_address = dataclasses.replace(PLAN, grid=(("?:", ("==", "target", target.data_ptr()), 32, 16), 4, 1))
+    loaded = load(bundle(PLAN if refused else by_address))
+    loaded(1000, source, target)
+    gpu.fail("cuTensorMapReplaceAddress", 1)
+    loaded(1000, *[on_gpu(torch.zeros_like(each)) for each in (source, target)])
+    assert len(gpu.calls("cuTensorMapEncodeTiled")) == 2
+    assert [each["grid"] for each in gpu.calls("cuLaunchKernelEx")] == ["32,4,1", "32,4,1" if refused else "16,4,1"]
+
+
 def test_a_stream_can_be_given(gpu, source, target):
     loaded = load(bundle())
     loaded(1000, source, target, stream=0x77)
@@ -353,6 +386,6 @@ def test_what_was_not_read_lately_is_forgotten_first():
 
 
 def test_memory_of_maps_is_aligned_and_their_own():
-    made = [maps.EncodedMap() for _ in range(64)]
+    made = [maps.EncodedMap(0) for _ in range(64)]
     assert all(each.address % 128 == 0 for each in made)
     assert len({each.address for each in made}) == 64

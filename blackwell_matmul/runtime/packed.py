@@ -1,0 +1,127 @@
+"""`Packed`: the arguments of a kernel as the driver reads them; `Moves`: how to make those of a call that differs in
+addresses alone.
+
+To evaluate a plan and to encode its tensor maps takes several times as long as to move what they made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from blackwell_matmul.compiler.plan import Argument, Expr, Launch, LaunchPlan, parameters_of
+from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.runtime.maps import EncodedMap, encoded
+
+SLOT_BYTES = 8
+LAST_BITS = 15
+"""Of an address, which say whether TMA takes it: a call is moved to addresses that have the same."""
+
+_FORMATS = {
+    "pointer": "Q", "bool": "?", "float16": "e", "float32": "f", "float64": "d",
+    "int8": "b", "int16": "h", "int32": "i", "int64": "q",
+    "uint8": "B", "uint16": "H", "uint32": "I", "uint64": "Q",
+}  # fmt: skip
+"""How `struct` writes each type of a kernel's argument."""
+
+
+class Moves(NamedTuple):
+    """Where the addresses of a call are, and of which of a plan's parameters.
+
+    slots: a place among the kernel's arguments, and a parameter's index. maps: those of a map and of a parameter.
+    """
+
+    slots: tuple[tuple[int, int], ...]
+    maps: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, plan: LaunchPlan) -> Moves | None:
+        """None where more than that depends on an address, but for its last four bits."""
+        index = {each.name: i for i, each in enumerate(plan.parameters) if each.type == "pointer"}
+        slots = {i: each.value for i, each in enumerate(plan.arguments) if each.kind == "value"}
+        maps = {i: each.pointer for i, each in enumerate(plan.tensor_maps)}
+        others = [*_sizes(plan), *(each for each in (*slots.values(), *maps.values()) if each not in index)]
+        if any(parameters_of(each) & index.keys() for each in others):
+            return None
+        return cls(*(tuple((i, index[each]) for i, each in held.items() if each in index) for held in (slots, maps)))
+
+
+def _sizes(plan: LaunchPlan) -> Iterator[Expr]:
+    """All expressions of a plan but arguments, addresses of maps, and what it asks of an address's last bits."""
+    yield from (*plan.grid, *plan.block, *plan.cluster, plan.dynamic_shared_bytes, plan.early_start)
+    yield from (each.nbytes for each in plan.workspaces)
+    for each in plan.tensor_maps:
+        yield from (*each.dims, *each.strides_bytes, *each.box, *each.element_strides)
+    yield from (each.condition for each in plan.checks if not _is_of_last_bits(each.condition))
+
+
+def _is_of_last_bits(condition: Expr) -> bool:
+    """Such as ("==", ("&", "a_ptr", 15), 0)."""
+    match condition:
+        case ("==", ("&", str(), int(mask)), int()):
+            return 0 <= mask <= LAST_BITS
+    return False
+
+
+class Packed:
+    """`address` is that of an array of pointers: to 8 bytes for each value, and to the tensor maps.
+
+    places: for each of the kernel's arguments the index of its map, or -1.
+    """
+
+    __slots__ = ("_maps", "_places", "_values", "address", "pointers")
+
+    def __init__(self, values: Any, maps: Sequence[EncodedMap], places: Sequence[int]) -> None:
+        self._values, self._maps, self._places = values, maps, places
+        start = ctypes.addressof(values)
+        pointers = [start + SLOT_BYTES * i if at < 0 else maps[at].address for i, at in enumerate(places)]
+        self.pointers = (ctypes.c_void_p * len(values))(*pointers)
+        self.address = ctypes.addressof(self.pointers)
+
+    @classmethod
+    def of(cls, launch: Launch, device: int) -> Packed:
+        values = b"".join(_slots(launch.arguments)) or bytes(SLOT_BYTES)
+        held = (ctypes.c_uint64 * (len(values) // SLOT_BYTES)).from_buffer_copy(values)
+        places = [index_of(each) if each.kind == "tensor_map" else -1 for each in launch.arguments]
+        return cls(held, [encoded(each, device) for each in launch.tensor_maps], places)
+
+    def at(self, moves: Moves, values: Sequence[int]) -> Packed | None:
+        """The same with the addresses among the arguments of a call; None where the driver refuses one."""
+        held, maps = type(self._values).from_buffer_copy(self._values), list(self._maps)
+        for place, parameter in moves.slots:
+            if parameter < len(values):  # else it has its default
+                held[place] = values[parameter]
+        for index, parameter in moves.maps:
+            moved = maps[index].at(values[parameter])
+            if moved is None:
+                return None
+            maps[index] = moved
+        return Packed(held, maps, self._places)
+
+
+def index_of(argument: Argument) -> int:
+    """Of a tensor map or a workspace."""
+    assert isinstance(argument.value, int)
+    return argument.value
+
+
+def _slots(arguments: Sequence[Argument]) -> Iterator[bytes]:
+    """Eight bytes for each argument; those of maps and workspaces stay empty."""
+    for argument in arguments:
+        packed = _packed(argument) if argument.kind == "value" else b""
+        yield packed.ljust(SLOT_BYTES, b"\0")
+
+
+def _packed(argument: Argument) -> bytes:
+    code = _FORMATS.get(argument.type)
+    if code is None:
+        known = ", ".join(_FORMATS)
+        raise UnsupportedError(f"A kernel's argument of type {argument.type} cannot be passed; these can: {known}.")
+    try:
+        return struct.pack("=" + code, argument.value)
+    except (struct.error, OverflowError) as error:
+        raise UnsupportedError(
+            f"{argument.value!r} is no value of type {argument.type}, which the kernel takes."
+        ) from error

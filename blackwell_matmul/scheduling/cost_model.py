@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, GpuFigure, TimeFigures, figures_of
 from blackwell_matmul.gpus import GPUS, Gpu
+from blackwell_matmul.problem import C_BYTES
 from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, WARP, WARPGROUP, TileConfig, ceil_div
 
 USUAL_LOAD = 1.0
@@ -32,10 +33,15 @@ OUT_OF_STEP = 0.3
 us, and in clusters 39.1. Kernels that split tiles come in clusters of two always, and it is 38.6 and 39.3
 (h200_tiles_h7.json)."""
 
-PART_OF_A = 0.6
+PART_OF_A = 0.55
 """Of a tile of A, what the L2 notices where all CTAs come in clusters: it is wanted for as many columns of tiles as
 there are, at about the same time. Tiles of 128x64 of 512x2112x7168 take some 425 cycles a k-tile, which is 20480 bytes
 with all of A, of which an SM gets 34 a cycle (h200_tiles_h7.json)."""
+
+DRIFT_BYTES = 4000 * 128
+"""Of a row, in all k-tiles of a CTA together: after so many CTAs are in no step any more, and nothing of A is spared.
+128x128 in 7 and 72 tiles of an SM takes 15 and 40 % longer for each k-tile than in two, on an H100, and 128x256, which
+has time, no longer (h100_tune.json)."""
 
 NEIGHBOURS_PART = 1 / 58
 """Of what the memory gives, the most that goes this way: 81 of an H200's 4700 bytes/ns. With 64x2112x7168, 76 CTAs
@@ -106,8 +112,9 @@ def predicted_cycles(tile: TileConfig) -> int:
         loop, end = tile.k_tiles * _k_tile(tile, supply, together), _epilogue(tile, supply, together)
         return round(start + _first(tile, supply) + loop + (ceil_div(count, together) - 1) * max(loop, end) + end)
     if "persistent" in tile.features:
-        each = tile.k_tiles * _k_tile(tile, supply, 1) + _epilogue(tile, supply, 1)
-        return round(start + _first(tile, supply) + count * each)
+        loop, drain = tile.k_tiles * _k_tile(tile, supply, 1), _drain(tile, figures)
+        each = _with_each_other(loop + _turnover(tile, supply), drain)
+        return round(start + _first(tile, supply) + (count - 1) * each + loop + _epilogue(tile, supply, 1))
     full, rest = divmod(count, together)
     return round(start + full * _round(tile, supply, together) + bool(rest) * _round(tile, supply, rest))
 
@@ -194,12 +201,20 @@ def _loaded_rows(tile: TileConfig) -> float:
     part of an A that many want. Those of one cluster share B, by multicast; CTAs that follow each other share it, too,
     unless they are parts of a tile, or share A, where there is one row of tiles."""
     rows = ceil_div(tile.problem.m, tile.block_m)
-    rows_of_a = tile.cta_m * (PART_OF_A if "split_k" in tile.features else 1)
+    rows_of_a = tile.cta_m * _part_of_a(tile)
     if tile.split_k > 1 or tile.cluster_m > 1:
         return rows_of_a + tile.cta_n / min(tile.cluster_m, rows)
     if tile.pair > 1:
         return tile.cta_m + tile.cta_n
     return rows_of_a + tile.cta_n / NEIGHBOURS if rows > 1 else tile.cta_m / NEIGHBOURS + tile.cta_n
+
+
+def _part_of_a(tile: TileConfig) -> float:
+    """That the L2 notices; less than all where CTAs come in clusters and are in step."""
+    if "split_k" not in tile.features:
+        return 1
+    k_tiles = tile.k_tiles * _tiles_of_one_sm(tile, nearest_figures(tile.gpu))
+    return min(1, PART_OF_A + k_tiles * tile.row_bytes / DRIFT_BYTES)
 
 
 def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
@@ -330,20 +345,47 @@ def _first(tile: TileConfig, supply: Supply) -> float:
 def _epilogue(tile: TileConfig, supply: Supply, together: int) -> float:
     """From the last product to the last store."""
     figures = supply.figures
-    values = _strip_values(tile)
-    strip = figures.cast_cycles + figures.cast_value_cycles * values
+    if "tma" not in tile.features:
+        stored = tile.cta_m * _finished_columns(tile) * C_BYTES
+        return _cast(tile, figures) + together * stored / figures.line_bytes
+    strips = _strips_of(tile) * _strip(tile, figures)
+    return max(strips, together * _drain(tile, figures)) + _exchange(tile, supply)
+
+
+def _turnover(tile: TileConfig, supply: Supply) -> float:
+    """From the last product to the next tile's first: once the last strips have a place to leave from, they leave while
+    that is multiplied. Of 16 products of 1024x1024x1024 on an H100, 128x128, of two strips for two places, takes 59 us,
+    and 128x256, of four, 63 (h100_tune.json)."""
+    figures, strips = supply.figures, _strips_of(tile)
+    waited_for = max(0, strips - tile.strip_buffers) / strips
+    return max(strips * _strip(tile, figures), waited_for * _drain(tile, figures)) + _exchange(tile, supply)
+
+
+def _drain(tile: TileConfig, figures: TimeFigures) -> float:
+    """For how long TMA stores what a CTA finishes of a tile."""
+    return tile.cta_m * _finished_columns(tile) * C_BYTES / KIB * figures.drain_kib_cycles
+
+
+def _strips_of(tile: TileConfig) -> float:
+    return _finished_columns(tile) / tile.e_block_n
+
+
+def _strip(tile: TileConfig, figures: TimeFigures) -> float:
+    """From the sums to the issue of the store."""
+    strip = _cast(tile, figures) + figures.stage_cycles + figures.stage_value_cycles * _strip_values(tile)
+    strip += figures.fence_cycles + 2 * _sync(tile, figures) + figures.issue_cycles
+    if tile.strip_buffers == 1:
+        strip += figures.store_cycles + figures.store_kib_cycles * tile.cta_m * tile.e_block_n * C_BYTES / KIB
+    return strip
+
+
+def _cast(tile: TileConfig, figures: TimeFigures) -> float:
+    """Of a strip, in registers once it is there."""
+    cycles = figures.cast_cycles + figures.cast_value_cycles * _strip_values(tile)
     if tile.tensor_memory_columns:
         columns = tile.e_block_n
-        strip += figures.strip_load_cycles if columns <= 64 else figures.half_load_cycles * columns / 128
-    stored = tile.cta_m * _finished_columns(tile) * 2
-    if "tma" not in tile.features:
-        return strip + together * stored / figures.line_bytes
-    strip += figures.stage_cycles + figures.stage_value_cycles * values + figures.fence_cycles
-    strip += 2 * _sync(tile, figures) + figures.issue_cycles
-    if tile.strip_buffers == 1:
-        strip += figures.store_cycles + figures.store_kib_cycles * tile.cta_m * tile.e_block_n * 2 / KIB
-    strips = _finished_columns(tile) / tile.e_block_n
-    return max(strips * strip, together * stored / KIB * figures.drain_kib_cycles) + _exchange(tile, supply)
+        cycles += figures.strip_load_cycles if columns <= 64 else figures.half_load_cycles * columns / 128
+    return cycles
 
 
 def _finished_columns(tile: TileConfig) -> int:

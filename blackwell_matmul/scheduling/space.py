@@ -121,10 +121,23 @@ def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | 
     require(problem=(problem, Problem), gpu=(gpu, Gpu))
     pinned = as_pins(pins)
     found = matching(rung, pinned)
-    chosen = _first_that_runs(_Found((_knobs(rung), _kind(rung), *pinned.items()), found), problem, gpu)
+    chosen = _first_that_runs(_Found((_knobs(rung), _kind(rung), *pinned.items()), found), _of_many_m(problem), gpu)
     if chosen is None:
         raise InputError(_nothing_runs(rung, found, problem, gpu))
     return chosen
+
+
+STEPS_OF_M = {16: 1, 64: 16, INT32_MAX - 64: 64}
+"""Up to each of these numbers of rows those of one step are chosen for alike, as for the most of them: tiles have 16
+rows, 32, or a multiple of 64. Who serves prompts of any length chooses once for 64 of them."""
+
+
+def _of_many_m(problem: Problem) -> Problem:
+    """Where A is contiguous along M, TMA asks for a multiple of 16 bytes of this very m."""
+    if problem.form.a_major == "m" or problem.m > max(STEPS_OF_M):
+        return problem
+    step = next(step for most, step in STEPS_OF_M.items() if problem.m <= most)
+    return dataclasses.replace(problem, m=ceil_div(problem.m, step) * step)
 
 
 CHOICES_KEPT = 128

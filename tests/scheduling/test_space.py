@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.form import Form
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.kernels.matmul import MatmulScript
@@ -102,6 +103,18 @@ CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
 def test_the_choice(name: str, sizes: tuple[int, int, int], expected: Schedule) -> None:
     chosen = choose(rung(name), Problem(*sizes), GPU_OF[name])
     assert chosen == dataclasses.replace(expected, features=rung(name).features)
+
+
+def test_many_numbers_of_rows_are_chosen_for_at_once() -> None:
+    """Those that fill tiles alike; what does not fit this very m is still refused."""
+    h8, by_m = rung("h8"), Form(a_major="m")
+    walks = space._first_that_runs.cache_info().misses
+    assert len({choose(h8, Problem(m, 768, 4096), H200) for m in range(4033, 4097)}) == 1
+    assert space._first_that_runs.cache_info().misses <= walks + 1
+    assert choose(h8, Problem(1, 768, 4096), H200) != choose(h8, Problem(2**31 - 1, 768, 4096), H200)
+    assert choose(h8, Problem(4088, 768, 4096, form=by_m), H200)
+    with pytest.raises(InputError, match="M = 4089"):
+        choose(h8, Problem(4089, 768, 4096, form=by_m), H200)
 
 
 def test_a_split_tile_can_be_pinned_to_any_order_of_the_tiles() -> None:

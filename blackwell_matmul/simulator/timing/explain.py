@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.timing import what_if
+from blackwell_matmul.simulator.timing.explain_beside import of_schedules
 from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of, whole
 from blackwell_matmul.simulator.timing.explain_loads import told_of_loads
 from blackwell_matmul.simulator.timing.explain_threads import told_of_threads
@@ -63,6 +64,7 @@ def _gains(run: PredictedRun) -> Iterator[Gain]:
             told = _told(run, part, _serial(run, part, found, gain) if part.group == what_if.RESULTS else gain)
             yield from [told] if told[0] > SHARE else []
     yield from whole(run)
+    yield from of_schedules(run)
 
 
 def _parts(run: PredictedRun) -> list[PathPart]:

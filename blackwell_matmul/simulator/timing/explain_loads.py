@@ -73,6 +73,8 @@ def _too_much(run: PredictedRun, name: str, share: float, gain: float) -> str:
     way, remedy = WAYS[name]
     if name == "L2" and run.distinct > ALONE:
         remedy = "larger tiles, or clusters that load each tile once, ask it for less"
+    if run.tries and not run.quicker:
+        remedy = "no schedule beside this one takes less time"
     return (
         f"what is loaded comes at the rate of {way}, which is {busy}; if all came at once, {gain:.0%} fewer cycles:"
         f" {remedy}."

@@ -236,14 +236,81 @@ def test_clusters_are_not_advised_where_neighbours_share_what_they_load():
     )
     assert abs(saved(alone, pairs)) < 0.01
     sentence, _ = told(alone, "at the rate of the L2")
-    assert sentence.endswith("fewer cycles: larger tiles ask it for less.")
+    assert sentence.endswith("fewer cycles: no schedule beside this one takes less time.")
+
+
+def without(prediction, pattern):
+    """The change that the sentence begins with, and what it saves of the time."""
+    (sentence,) = [each for each in prediction.explanation if re.search(pattern, each)]
+    words, share = re.search(r"with ([^;:]*?), (\d+)% less time", sentence).groups()
+    return sentence, dict(re.findall(r"(\w+)=(\d+)", words)), int(share) / 100
+
+
+def held(name, size, pins, pattern):
+    """What is said, and the changes that it proposes, which save what it says."""
+    before = rung(name, size, pins)
+    sentence, changes, promised = without(before, pattern)
+    pins = ",".join(f"{knob}={value}" for knob, value in {**parsed(pins), **changes}.items())
+    after = predict(name, *size, gpu=before.gpu, schedule=pins, explained=False)
+    assert 1 - after.time_us / before.time_us == pytest.approx(promised, abs=0.006)
+    return sentence, changes
+
+
+def parsed(pins):
+    return dict(each.split("=") for each in pins.split(","))
 
 
 def test_several_tiles_for_each_of_few_ctas_are_told():
     """144 tiles of 128x128 are two for 72 SMs of 132; 96 of 128x192 one for each."""
-    even, uneven = (
-        rung("h7", (1536, 1536, 6144), H7.format(1).replace("block_n=128", f"block_n={columns}"))
-        for columns in (192, 128)
+    sentence, changes = held("h7", (1536, 1536, 2048), H7.format(1), "clusters of 2 tiles run where 66 could: with")
+    assert int(changes["block_n"]) > 128 and "larger ones" not in sentence
+
+
+H4 = "block_m=128,block_n=256,block_k=64,e_block_n=16,stages={},consumers=2,group_m=8"
+ONE = "block_m=64,block_n=256,block_k=64,e_block_n=64,stages=4,consumers=1"
+
+
+def test_one_warpgroup_where_two_take_less_is_told():
+    _, changes = held("h3", (2048, 2048, 1024), ONE, "^with .*consumers=2")
+    assert changes == {"block_m": "128", "consumers": "2"}
+
+
+PARTS = H7.format(4).replace("block_n=128", "block_n=256")
+
+
+def test_a_k_in_too_many_parts_is_told():
+    sentence, changes = held("h7", (1024, 2048, 1024), PARTS, r"^with split_k=\d, ")
+    assert changes == {"split_k": "2"} and "what is done besides loads and products (v7.py:" in sentence
+
+
+def test_of_few_ctas_it_is_told_which_tile_uses_more():
+    few = "block_m=128,block_n=256,block_k=64,e_block_n=16,stages=4,group_m=8"
+    sentence, changes = held("v5", (1024, 2048, 1024), few, "^64 CTAs run where 148 could: with")
+    assert changes == {"block_n": "128"}
+    assert "up to" not in sentence
+
+
+def test_where_no_schedule_uses_idle_sms_nothing_is_promised():
+    explanation = rung("v2", (4096, 4096, 4096), V3.format(2)).explanation
+    assert "512 CTAs take 4 turns of 148, the last of which has 68; no schedule beside this one fills more" in str(
+        explanation
     )
-    sentence, promised = told(uneven, "clusters of 2 tiles run where 66 could: tiles that come out even")
-    assert "larger ones for instance" in sentence and 0.2 < saved(uneven, even) < promised
+    assert not any("tiles that come out even" in each for each in explanation)
+
+
+def test_an_epilogue_that_a_second_cta_hides_is_told_with_the_stages_that_leave_room_for_it():
+    pins = "block_m=128,block_n=256,block_k=64,e_block_n=16,stages=4,group_m=8"
+    _, changes = held("v4", (4096, 4096, 512), pins, "^an SM holds 1 CTA at once, by its shared memory: with stages=2,")
+    assert changes == {"stages": "2"}
+
+
+def test_what_registers_have_no_room_for_is_not_promised_of_shared_memory():
+    """With two stages there is room in shared memory for a second CTA, and a warpgroup's sums take the registers."""
+    four, two = (rung("h4", (4096, 4096, 512), H4.format(stages)) for stages in (4, 2))
+    assert four.resident == two.resident == 1
+    (sentence,) = [each for each in four.explanation if "1 CTA at once" in each]
+    assert "by its shared memory and its registers; with one more" in sentence and "KiB" not in sentence
+
+
+def test_of_a_script_no_other_schedule_is_known():
+    assert not any("less time" in each for each in predicted("Blackwell", DEEP, stages=3).explanation)

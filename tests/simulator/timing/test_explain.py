@@ -9,6 +9,7 @@ import pytest
 from blackwell_matmul import predict
 
 SCRIPTS = Path(__file__).parent / "explained_scripts.py"
+CARELESS = f"{Path(__file__).parent / 'careless_scripts.py'}:Careless"
 
 
 @cache
@@ -310,6 +311,30 @@ def test_what_registers_have_no_room_for_is_not_promised_of_shared_memory():
     assert four.resident == two.resident == 1
     (sentence,) = [each for each in four.explanation if "1 CTA at once" in each]
     assert "by its shared memory and its registers; with one more" in sentence and "KiB" not in sentence
+
+
+@cache
+def careless(size, **schedule):
+    return predict(CARELESS, *size, gpu="H100", schedule=schedule or None)
+
+
+def test_what_a_stage_gets_twice_is_told_and_no_number_of_stages():
+    """Both halves of A come by one instruction, and with more stages neither is there for nothing."""
+    size = (1408, 1536, 2048)
+    twice, once, more = (careless(size, **each) for each in ({"copies": 2}, {}, {"copies": 2, "stages": 5}))
+    sentence, promised = told(twice, "at the rate of the L2")
+    assert re.search(r"; 33% of it comes into the same stage a second time \(careless_scripts.py:\d+\): ", sentence)
+    assert saved(twice, once) == pytest.approx(promised, abs=0.06) and abs(saved(twice, more)) < 0.01
+    assert not any("cannot hide" in each for each in (*twice.explanation, *once.explanation))
+    assert not any("second time" in each for each in once.explanation)
+
+
+def test_a_store_that_is_waited_for_to_its_end_is_told():
+    size = (4096, 4096, 512)
+    whole, read = careless(size, whole=True), careless(size)
+    _, promised = told(whole, "a warp waits until it is in memory")
+    assert saved(whole, read) == pytest.approx(promised, abs=0.02)
+    assert not any("until it is in memory" in each for each in read.explanation)
 
 
 def test_of_a_script_no_other_schedule_is_known():

@@ -45,7 +45,7 @@ def predict(
     kernel, m, n, k, tensors, dtype, schedule, form: as for `run_matmul`, and any other kernel does as well. target: the
     GPU, by name or as the compiler calls it (None: one that the kernel is for); gpu: the same; those with figures are
     in `gpu_figures.TIME_FIGURES`. ghz: the SMs' clock, where it is known; None is the one that the load leaves.
-    explained: with what would be gained by what, besides what holds it, which takes about as long again.
+    explained: with what would be gained by what, besides what holds it, which takes two to ten times as long.
 
     Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
     """
@@ -131,6 +131,6 @@ def _pins(call: KernelCall, chosen: Chosen | None) -> Mapping[str, object]:
     return call.pins if chosen is None else {**call.pins, **chosen.schedule.as_dict()}
 
 
-def _beside(call: KernelCall, chosen: Chosen) -> list[Mapping[str, object]]:
-    """What pins the schedules that are worth a try instead."""
-    return [_pins(call, chosen._replace(schedule=each)) for each in neighbours(*chosen)]
+def _beside(call: KernelCall, chosen: Chosen) -> list[list[Mapping[str, object]]]:
+    """What pins the schedules that are worth a try instead, for each change."""
+    return [[_pins(call, chosen._replace(schedule=each)) for each in some] for some in neighbours(*chosen)]

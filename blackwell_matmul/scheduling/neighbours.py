@@ -25,22 +25,23 @@ CHANGES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 SLOWER = 1.05
 """Of the predicted cycles, up to which a schedule is worth a try: the closed form is no better than that."""
 
-MOST = 3
-"""That are tried; each costs a launch."""
+MOST, MOST_TILES = 3, 2
+"""Changes that are tried, and how many tiles, until one of them does better; each costs a launch."""
 
 
-def neighbours(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[Schedule]:
-    """Of each change the one that can run with the fewest predicted cycles; these the fewest first."""
+def neighbours(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[list[Schedule]]:
+    """For each change what can run with the fewest predicted cycles, the fewest first."""
 
     def cycles(each: Schedule) -> int:
         return predicted_cycles(tile_config(each, problem, gpu))
 
-    able = [
-        [each for row in _rows(dict(schedule), *change) if (each := _following(schedule, row, problem, gpu))]
-        for change in CHANGES
-    ]
-    best, own = sorted((min(some, key=cycles) for some in able if some), key=cycles), cycles(schedule)
-    return [each for each in best if own != cycles(each) <= SLOWER * own][:MOST]
+    own, found = cycles(schedule), []
+    for changed, besides in CHANGES:
+        rows = _rows(dict(schedule), changed, besides)
+        able = {each: cycles(each) for row in rows for each in _following(schedule, row, problem, gpu)}
+        worth = sorted((each for each in able if own != able[each] <= SLOWER * own), key=able.__getitem__)
+        found += [worth[: MOST_TILES if changed == TILE else 1]] if worth else []
+    return sorted(found, key=lambda some: cycles(some[0]))[:MOST]
 
 
 def _rows(has: Mapping[str, int], changed: tuple[str, ...], besides: tuple[str, ...]) -> Iterator[dict[str, int]]:
@@ -53,19 +54,26 @@ def _rows(has: Mapping[str, int], changed: tuple[str, ...], besides: tuple[str, 
             yield row
 
 
-def _following(schedule: Schedule, row: dict[str, int], problem: Problem, gpu: Gpu) -> Schedule | None:
-    """With strips that fill its tile, and with as many of its stages as there is room for."""
+def _following(schedule: Schedule, row: dict[str, int], problem: Problem, gpu: Gpu) -> Iterator[Schedule]:
+    """With strips that fill its tile; with as many stages, and with as many as take the same room."""
     has = {**dict(schedule), **row}
     if not MMA_SPECS[schedule.mma].in_space(has, sorted(schedule.kernel_features)):
-        return None
+        return
     names = [name for name in ("e_block_n", "stages") if name in has and name not in row]
-    for values in itertools.product(*(_up_to(has[name], name) for name in names)):
-        changes: dict[str, Any] = {**row, **dict(zip(names, values, strict=True))}
-        other = dataclasses.replace(schedule, **changes)
-        if can_run(other, problem, gpu):
-            return other
-    return None
+    most = {name: [has[name]] for name in names}
+    if "stages" in names:
+        most["stages"] += [has["stages"] * _stage_size(dict(schedule)) // _stage_size(has)]
+    for starts in itertools.product(*most.values()):
+        values = itertools.product(*map(_up_to, names, starts))
+        followed: Iterator[dict[str, Any]] = ({**row, **dict(zip(names, each, strict=True))} for each in values)
+        others = (dataclasses.replace(schedule, **each) for each in followed)
+        yield from itertools.islice((each for each in others if can_run(each, problem, gpu)), 1)
 
 
-def _up_to(most: int, name: str) -> list[int]:
-    return [most, *(each for each in reversed(SPACE[name]) if each < most)]
+def _stage_size(row: Mapping[str, int]) -> int:
+    return (row["block_m"] + row["block_n"]) * row["block_k"]
+
+
+def _up_to(name: str, most: int) -> list[int]:
+    """Its values, the largest first."""
+    return [each for each in reversed(SPACE[name]) if each <= most]

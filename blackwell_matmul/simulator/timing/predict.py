@@ -177,19 +177,23 @@ def predict_script(
     ghz: float | None = None,
     products: float | None = None,
     explained: bool = True,
-    neighbours: Callable[[], Sequence[Mapping[str, object]]] | None = None,
+    neighbours: Callable[[], Sequence[Sequence[Mapping[str, object]]]] | None = None,
 ) -> Prediction:
     """args: as for `simulate`; their values do not matter. ghz: the clock, where it is known. products: what TFLOPS
-    count. explained: with what would be gained by what, which takes up to twice as long again. neighbours: other
-    schedules that might do better; each costs a launch.
+    count. explained: with what would be gained by what, which takes two to ten times as long. neighbours: other
+    schedules that might do better, some for each change; one is tried after the other until it does.
 
     Raises InputError for a GPU without figures, and what `simulate` raises.
     """
 
-    def beside() -> Iterator[Beside]:
-        for pins in neighbours() if neighbours else ():
-            with suppress(BlackwellMatmulError), _launch(script, args, gpu, pins) as (other, knobs):
-                yield _beside(other, settled(other, ghz), knobs)
+    def tried(pins: Mapping[str, object]) -> Beside | None:
+        with suppress(BlackwellMatmulError), _launch(script, args, gpu, pins) as (other, knobs):
+            return _beside(other, settled(other, ghz), knobs)
+        return None
+
+    def beside() -> Iterator[Iterator[Beside]]:
+        for some in neighbours() if neighbours else ():
+            yield filter(None, map(tried, some))
 
     with _launch(script, args, gpu, schedule) as (launch, knobs):
         return _prediction(launch, settled(launch, ghz), knobs, products, explained, beside if neighbours else None)
@@ -262,7 +266,7 @@ def _prediction(
     schedule: Mapping[str, object],
     products: float | None,
     explained: bool,
-    beside: Callable[[], Iterator[Beside]] | None,
+    beside: Callable[[], Iterator[Iterator[Beside]]] | None,
 ) -> Prediction:
     took, ghz, load, moving, _ = found
     lowered, time_us = launch.simulation.lowered, took.cycles / ghz / 1e3
@@ -282,7 +286,7 @@ def _beside(launch: TimedLaunch, found: Settled, schedule: Mapping[str, object])
 
 
 def _run(
-    launch: TimedLaunch, found: Settled, as_it_is: Beside, beside: Callable[[], Iterator[Beside]] | None
+    launch: TimedLaunch, found: Settled, as_it_is: Beside, beside: Callable[[], Iterator[Iterator[Beside]]] | None
 ) -> PredictedRun:
     def again(conditions: Conditions, change: Change) -> SmTime:
         return launch.at(conditions, change)

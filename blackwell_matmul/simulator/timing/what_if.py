@@ -27,7 +27,7 @@ from blackwell_matmul.simulator.timing.spread import Spread
 BUSY = 0.8
 """Of the time, from which on a part is what holds the others."""
 
-ALL_BUSY = 0.9
+ALL_BUSY = 0.85
 """Of the time of all SMs' tensor cores, from which on no other schedule is tried."""
 
 ALONE = 0.99
@@ -144,7 +144,8 @@ class PredictedRun:
     in turns. spread: how their work is spread over the places that they have. from_memory: of its loads more time goes
     to memory than to the L2; memory: for which part of the time that is busy; distinct: of what comes into the SMs, the
     part that the L2 gives; the rest is the same. of_all: for which part of the time the tensor cores of all SMs
-    multiply. as_it_is: what tells it from the same launch with other schedules; neighbours: runs it with some."""
+    multiply. as_it_is: what tells it from the same launch with other schedules; neighbours: runs it with some, for each
+    change."""
 
     lowered: Lowered
     gpu: Gpu
@@ -163,7 +164,7 @@ class PredictedRun:
     distinct: float
     of_all: float
     as_it_is: Beside
-    neighbours: Callable[[], Iterator[Beside]] | None
+    neighbours: Callable[[], Iterator[Iterator[Beside]]] | None
 
     @property
     def tries(self) -> bool:
@@ -172,9 +173,10 @@ class PredictedRun:
 
     @cached_property
     def quicker(self) -> list[Beside]:
-        """Those of them that take less time."""
-        others = self.neighbours() if self.neighbours is not None and self.tries else ()
-        return [each for each in others if each.saves(self.as_it_is) > SHARE]
+        """Of each change the first one that takes less time."""
+        changes = self.neighbours() if self.neighbours is not None and self.tries else ()
+        first = (next((each for each in some if each.saves(self.as_it_is) > SHARE), None) for some in changes)
+        return [each for each in first if each is not None]
 
     @property
     def who(self) -> str:

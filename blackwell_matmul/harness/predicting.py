@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import target_for
@@ -12,7 +13,9 @@ from blackwell_matmul.gpus import Gpu, by_name
 from blackwell_matmul.harness.calling import FormOf, Target, one_of, resolve_call
 from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.user_kernel import Pins
+from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling import space
+from blackwell_matmul.scheduling.neighbours import neighbours
 from blackwell_matmul.validation import number, shown
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ def predict(
     kernel, m, n, k, tensors, dtype, schedule, form: as for `run_matmul`, and any other kernel does as well. target: the
     GPU, by name or as the compiler calls it (None: one that the kernel is for); gpu: the same; those with figures are
     in `gpu_figures.TIME_FIGURES`. ghz: the SMs' clock, where it is known; None is the one that the load leaves.
-    explained: with what would be gained by what, besides what holds it, which takes about as long again.
+    explained: with what would be gained by what, besides what holds it, which takes two to ten times as long.
 
     Raises InputError for a GPU without figures, a kernel that it cannot run, and whatever `run_matmul` refuses.
     """
@@ -92,7 +95,11 @@ def predict_call(call: KernelCall, named: str | None, ghz: float | None = None, 
     problem = call.problem
     products = None if problem is None else float(problem.flops)
     with call.loaded():
-        return predict_script(call.script, call.arguments, gpu, _pins(call, gpu) or None, ghz, products, explained)
+        chosen = _chosen(call, gpu)
+        others = None if chosen is None else partial(_beside, call, chosen)
+        return predict_script(
+            call.script, call.arguments, gpu, _pins(call, chosen) or None, ghz, products, explained, others
+        )
 
 
 def trace_call(call: KernelCall, named: str | None) -> Timeline:
@@ -100,14 +107,30 @@ def trace_call(call: KernelCall, named: str | None) -> Timeline:
 
     gpu = named or timed_gpu(target_for(call.kernel.script_cls))
     with call.loaded():
-        return record_script(call.script, call.arguments, gpu, _pins(call, gpu) or None)
+        return record_script(call.script, call.arguments, gpu, _pins(call, _chosen(call, gpu)) or None)
 
 
-def _pins(call: KernelCall, gpu: str) -> Mapping[str, object]:
+class Chosen(NamedTuple):
     """Of a rung, the schedule that it chooses on this GPU, which others of its architecture may not."""
+
+    schedule: Schedule
+    problem: Problem
+    gpu: Gpu
+
+
+def _chosen(call: KernelCall, gpu: str) -> Chosen | None:
     device = by_name(gpu)
     if not call.kernel.is_rung or call.problem is None or device is None:
-        return call.pins
+        return None
     rung: Any = call.kernel.script_cls
     knobs = {name: value for name, value in call.pins.items() if name in rung.knobs}
-    return {**call.pins, **space.choose(rung, call.problem, device, knobs).as_dict()}
+    return Chosen(space.choose(rung, call.problem, device, knobs), call.problem, device)
+
+
+def _pins(call: KernelCall, chosen: Chosen | None) -> Mapping[str, object]:
+    return call.pins if chosen is None else {**call.pins, **chosen.schedule.as_dict()}
+
+
+def _beside(call: KernelCall, chosen: Chosen) -> list[list[Mapping[str, object]]]:
+    """What pins the schedules that are worth a try instead, for each change."""
+    return [[_pins(call, chosen._replace(schedule=each)) for each in some] for some in neighbours(*chosen)]

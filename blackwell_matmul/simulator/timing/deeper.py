@@ -44,11 +44,10 @@ class DeeperRings(TimedEngine):
         self.rings: defaultdict[tuple[Warp, str], deque[tuple[Fill, float]]] = defaultdict(rings)
 
     def _served_once(self, op: AsyncOperation, work: Service, sm: Sm) -> float:
-        now = self.now
-        self.now = now - self._sooner(op) if isinstance(work, Load) else now
-        end = super()._served_once(op, work, sm)
-        self.now = now
-        return max(now, end)
+        return max(self.now, super()._served_once(op, work, sm))
+
+    def _comes(self, op: AsyncOperation, work: Service) -> float:
+        return self.now - self._sooner(op) if isinstance(work, Load) else self.now
 
     def _sooner(self, op: AsyncOperation) -> float:
         """Since the load was issued that is so many stages before this one."""

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.timing import what_if
+from blackwell_matmul.simulator.timing.explain_beside import of_schedules
 from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of, whole
 from blackwell_matmul.simulator.timing.explain_loads import told_of_loads
-from blackwell_matmul.simulator.timing.explain_threads import told_of_threads
+from blackwell_matmul.simulator.timing.explain_threads import stores, told_of_threads
 from blackwell_matmul.simulator.timing.one_sm import Change
 from blackwell_matmul.simulator.timing.thread_watches import FenceWatch
 from blackwell_matmul.simulator.timing.timed_engine import Stand
@@ -21,7 +22,7 @@ from blackwell_matmul.simulator.timing.what_if import BUSY, MANY_STAGES, MULTIPL
 MOST_PARTS = 4
 """That are taken away, one by one, the longest of them; each costs a run."""
 
-MOST_GAINS = 4
+MOST_GAINS = 5
 """That are told."""
 
 
@@ -62,7 +63,9 @@ def _gains(run: PredictedRun) -> Iterator[Gain]:
         if gain > SHARE and not _of_a_ring(run, part):
             told = _told(run, part, _serial(run, part, found, gain) if part.group == what_if.RESULTS else gain)
             yield from [told] if told[0] > SHARE else []
+    yield from stores(run)
     yield from whole(run)
+    yield from of_schedules(run)
 
 
 def _parts(run: PredictedRun) -> list[PathPart]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import NamedTuple
 
 from blackwell_matmul.simulator.timing import what_if
-from blackwell_matmul.simulator.timing.explain_launch import Gain
+from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of
 from blackwell_matmul.simulator.timing.occupancy import resident, shared_bytes_of
 from blackwell_matmul.simulator.timing.one_sm import Change, SmTime
-from blackwell_matmul.simulator.timing.stages import StageWatch
+from blackwell_matmul.simulator.timing.stages import StageWatch, TwiceWatch
 from blackwell_matmul.simulator.timing.what_if import ALONE, BUSY, SHARE, PredictedRun, Supposed
 
 TURNED_CYCLES = 300
@@ -32,7 +33,7 @@ def told_of_loads(run: PredictedRun, gain: float) -> Gain:
         return _too_few(run, watch, took, gain)
     way, share = _busiest(run)
     if _queues(run, watch, share, gain):
-        return gain, _too_much(run, way, share, gain)
+        return _too_much(run, way, share, gain)
     if not watch.laps:
         return gain, (FIRST if watch.names else FEW).format(gain=gain)
     if _is_late(watch):
@@ -66,17 +67,30 @@ def _busiest(run: PredictedRun) -> tuple[str, float]:
     return name, busy[name] / run.took.cycles
 
 
-def _too_much(run: PredictedRun, name: str, share: float, gain: float) -> str:
+def _too_much(run: PredictedRun, name: str, share: float, gain: float) -> Gain:
     busy = f"busy for {share:.0%} of the time"
     if name == "L2" and run.from_memory:
         name, busy = "memory", f"busy for {run.memory:.0%} of the time, with the L2 before it {share:.0%}"
     way, remedy = WAYS[name]
     if name == "L2" and run.distinct > ALONE:
         remedy = "larger tiles, or clusters that load each tile once, ask it for less"
-    return (
-        f"what is loaded comes at the rate of {way}, which is {busy}; if all came at once, {gain:.0%} fewer cycles:"
-        f" {remedy}."
-    )
+    if run.tries and not run.quicker:
+        remedy = "no schedule beside this one takes less time"
+    told = f"what is loaded comes at the rate of {way}, which is {busy}"
+    return _twice(run, told) or (gain, f"{told}; if all came at once, {gain:.0%} fewer cycles: {remedy}.")
+
+
+def _twice(run: PredictedRun, told: str) -> Gain | None:
+    """What the same stage gets another time: without that, the rest comes the sooner."""
+    watch = TwiceWatch()
+    run.watch(watch)
+    if watch.share <= SHARE:
+        return None
+    rate = run.conditions.bytes_per_ns / (1 - watch.share)
+    gain = run.gain(Supposed(dataclasses.replace(run.conditions, bytes_per_ns=rate)))
+    lines = ", ".join(sorted({line_of(each) for each in watch.lines}))
+    again = f"{watch.share:.0%} of it comes into the same stage a second time ({lines})"
+    return gain, f"{told}; {again}: without that, {gain:.0%} fewer cycles."
 
 
 WAYS = {

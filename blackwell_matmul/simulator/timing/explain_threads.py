@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from blackwell_matmul.simulator.timing.explain_launch import Gain
+from collections.abc import Iterator
+
+from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of
+from blackwell_matmul.simulator.timing.one_sm import Change
+from blackwell_matmul.simulator.timing.path import EXECUTES
 from blackwell_matmul.simulator.timing.thread_watches import BesideWatch
-from blackwell_matmul.simulator.timing.what_if import PathPart, PredictedRun
+from blackwell_matmul.simulator.timing.what_if import SHARE, PathPart, PredictedRun, Supposed
 
 
 def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -> Gain:
@@ -34,3 +38,15 @@ def _by_others(gain: float, meanwhile: float) -> str:
         f"if this took no time, {gain:.0%} fewer cycles; if other warps did it while the tensor core multiplies,"
         f" {meanwhile:.0%}"
     )
+
+
+def stores(run: PredictedRun) -> Iterator[Gain]:
+    """What is stored is waited for to its end, where the source is all that is needed again."""
+    waited = {each: cycles for each, cycles in run.took.path.items() if "store" in each.name and each.kind != EXECUTES}
+    if sum(waited.values()) <= SHARE * run.took.cycles:
+        return
+    gain = run.gain(Supposed(run.conditions, Change(until_read=True)))
+    if gain > SHARE:
+        longest = max(waited, key=lambda each: waited[each])
+        told = f"{longest.name} ({line_of(longest.location)}): a warp waits until it is in memory"
+        yield gain, f"{told}; if it waited until its source is read, {gain:.0%} fewer cycles."

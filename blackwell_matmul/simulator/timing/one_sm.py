@@ -65,7 +65,8 @@ class SmTime:
 class Change(NamedTuple):
     """What if. free: instructions on these lines cost nothing. slots: so many more CTAs find room. passed_on: each CTA
     gives up the right to allocate tensor memory. stages: so many more has each ring of loads. first: the first load of
-    each stage is there at once. place: the SM had the work of this one."""
+    each stage is there at once. place: the SM had the work of this one. until_read: who waits for stores waits for what
+    they read alone."""
 
     free: frozenset[tuple[Location | None, str]] = frozenset()
     slots: int = 0
@@ -73,6 +74,7 @@ class Change(NamedTuple):
     stages: int = 0
     first: bool = False
     place: int | None = None
+    until_read: bool = False
 
 
 AS_IT_IS = Change()
@@ -119,6 +121,7 @@ class OneSm:
         self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
         if change.stages or change.first:
             self.engine = DeeperRings(self.sms, simulation.listeners, self._left, change.stages, change.first)
+        self.engine.until_read = change.until_read
         self.coming = clusters[::-1]
         self.ended, self.last_step = 0.0, PathStep(LAUNCH, 0.0, None)
         for _ in range(min(slots + change.slots, len(clusters))):

@@ -9,11 +9,12 @@ the time itself: four rounds or so until both agree. Every number is a predictio
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
+from blackwell_matmul.errors import BlackwellMatmulError
 from blackwell_matmul.gpu_figures import TimeFigures, figures_of
 from blackwell_matmul.gpus import GPUS, Gpu, by_name
 from blackwell_matmul.one_line import OneLine, spelled_out
@@ -24,6 +25,7 @@ from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_named
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import clusters
+from blackwell_matmul.simulator.timing.beside import Beside
 from blackwell_matmul.simulator.timing.explain import explain
 from blackwell_matmul.simulator.timing.loads import ClusterLoad, known_loads
 from blackwell_matmul.simulator.timing.occupancy import resident
@@ -175,14 +177,26 @@ def predict_script(
     ghz: float | None = None,
     products: float | None = None,
     explained: bool = True,
+    neighbours: Callable[[], Sequence[Sequence[Mapping[str, object]]]] | None = None,
 ) -> Prediction:
     """args: as for `simulate`; their values do not matter. ghz: the clock, where it is known. products: what TFLOPS
-    count. explained: with what would be gained by what, which takes up to twice as long again.
+    count. explained: with what would be gained by what, which takes two to ten times as long. neighbours: other
+    schedules that might do better, some for each change; one is tried after the other until it does.
 
     Raises InputError for a GPU without figures, and what `simulate` raises.
     """
+
+    def tried(pins: Mapping[str, object]) -> Beside | None:
+        with suppress(BlackwellMatmulError), _launch(script, args, gpu, pins) as (other, knobs):
+            return _beside(other, settled(other, ghz), knobs)
+        return None
+
+    def beside() -> Iterator[Iterator[Beside]]:
+        for some in neighbours() if neighbours else ():
+            yield filter(None, map(tried, some))
+
     with _launch(script, args, gpu, schedule) as (launch, knobs):
-        return _prediction(launch, settled(launch, ghz), knobs, products, explained)
+        return _prediction(launch, settled(launch, ghz), knobs, products, explained, beside if neighbours else None)
 
 
 def record_script(
@@ -247,7 +261,12 @@ def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
 
 
 def _prediction(
-    launch: TimedLaunch, found: Settled, schedule: Mapping[str, object], products: float | None, explained: bool
+    launch: TimedLaunch,
+    found: Settled,
+    schedule: Mapping[str, object],
+    products: float | None,
+    explained: bool,
+    beside: Callable[[], Iterator[Iterator[Beside]]] | None,
 ) -> Prediction:
     took, ghz, load, moving, _ = found
     lowered, time_us = launch.simulation.lowered, took.cycles / ghz / 1e3
@@ -255,11 +274,20 @@ def _prediction(
         lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,
         load.memory, _bound(took, load), took.busy_cycles, launch.slots, took.working or launch.slots,
         None if products is None else products / time_us / 1e6,
-        (*explain(_run(launch, found), explained), *_reservation(launch)),
+        (*explain(_run(launch, found, _beside(launch, found, schedule), beside), explained), *_reservation(launch)),
     )  # fmt: skip
 
 
-def _run(launch: TimedLaunch, found: Settled) -> PredictedRun:
+def _beside(launch: TimedLaunch, found: Settled, schedule: Mapping[str, object]) -> Beside:
+    took, ghz, load, moving, _ = found
+    working = launch.spread.full * launch.side * launch.size / launch.gpu.sm_count
+    gigabytes = load.moved / 1e9, moving.from_memory / 1e9
+    return Beside(schedule, took.cycles, took.cycles / ghz, working, load.tensor, *gigabytes, launch.slots, took.path)
+
+
+def _run(
+    launch: TimedLaunch, found: Settled, as_it_is: Beside, beside: Callable[[], Iterator[Iterator[Beside]]] | None
+) -> PredictedRun:
     def again(conditions: Conditions, change: Change) -> SmTime:
         return launch.at(conditions, change)
 
@@ -274,6 +302,7 @@ def _run(launch: TimedLaunch, found: Settled) -> PredictedRun:
         launch.side, launch.places, len(launch.clusters), launch.spread,
         _mostly_memory(launch.figures, found), found.load.memory,
         found.moving.distinct * found.load.asked / max(1.0, found.load.moved) or 1.0,
+        found.load.tensor, as_it_is, beside,
     )  # fmt: skip
 
 

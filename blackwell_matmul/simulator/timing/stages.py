@@ -3,6 +3,7 @@ it, and to the next load."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
-from blackwell_matmul.simulator.machine.cta import Warp
+from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.memory import Box, Region, Storage, meet
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 
@@ -99,3 +100,29 @@ class StageWatch(Listener):
 
 def _reads(places: list[Place], loaded: Place) -> bool:
     return any(storage is loaded[0] and meet(box, loaded[1]) for storage, box in places)
+
+
+class TwiceWatch(Listener):
+    """Of the first SM, elements that are loaded; again: of these, what is the same as another load brings into the same
+    stage. lines: of those loads."""
+
+    def __init__(self) -> None:
+        self.elements = self.again = 0
+        self.lines: set[Location] = set()
+        self._seen: set[tuple[Cta, str, int, Place]] = set()
+
+    @property
+    def share(self) -> float:
+        return self.again / max(1, self.elements)
+
+    def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
+        source = regions.get("src")
+        if op.cta.rank or op.barrier is None or source is None or "dst" not in regions:
+            return
+        count = math.prod(end - start for start, end in source.box)
+        load = op.cta, op.barrier.name, op.barrier.phase, (source.storage, source.box)
+        self.elements += count
+        if load in self._seen:
+            self.again += count
+            self.lines |= {instruction.location} if instruction.location else set()
+        self._seen.add(load)

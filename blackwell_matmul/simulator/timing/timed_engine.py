@@ -77,6 +77,7 @@ class TimedEngine(Engine):
         self.lived = 0.0
         self.tellers: dict[Mbarrier, str] = {}  # the operation that tells them
         self.current: TimedAgent | None = None  # who runs
+        self.until_read = False  # what waits for stores waits for their reads alone
         self.waking = 0.0  # from the end of a phase until a warp goes on
         self.serving: AsyncOperation | Instruction | None = None
         self.step: PathStep | None = None  # what has led to this event
@@ -290,9 +291,13 @@ class TimedEngine(Engine):
         """Of a multicast, each copy is an operation: the SM that asks for them serves one, and all arrive."""
         copy = self.now, op.warp, work
         if self._served is None or self._served[:3] != copy:
-            self._served = *copy, work.serve(self._sm(op.warp.cta), self.now)[1], self.service
+            self._served = *copy, work.serve(self._sm(op.warp.cta), self._comes(op, work))[1], self.service
         end, self.service = self._served[3:]
-        return end if op.cta is op.warp.cta else work.arrive(sm, self.now, end)
+        return end if op.cta is op.warp.cta else work.arrive(sm, self._comes(op, work), end)
+
+    def _comes(self, op: AsyncOperation, work: Service) -> float:
+        """To what serves it."""
+        return self.now
 
     def _complete(self, op: AsyncOperation) -> None:
         work = self.works.pop(op, None)
@@ -305,12 +310,13 @@ class TimedEngine(Engine):
     def wait_for(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool = False) -> None:
         agent = self.agents[warp]
         free, end = self.ends.get(op, (0.0, 0.0))
-        over = max(agent.time, free if reads else end)
+        sooner = reads or (self.until_read and "store" in op.name)
+        over = max(agent.time, free if sooner else end)
         if agent.multiplies:
             self._stood[instruction, op.name] += over - agent.time
         self.tell.stood(warp, instruction.location, op.name, agent.time, over)
         if over > agent.time:
-            agent.step = PathStep(cause_of(TRIP, op), over, agent.step) if reads else self.steps[op]
+            agent.step = PathStep(cause_of(TRIP, op), over, agent.step) if sooner else self.steps[op]
         agent.time = agent.since = over
         super().wait_for(op, warp, instruction, reads)
 

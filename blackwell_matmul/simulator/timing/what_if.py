@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from blackwell_matmul.gpu_figures import GpuFigure, TimeFigures
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered
+from blackwell_matmul.simulator.timing.beside import Beside
 from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, SmTime
 from blackwell_matmul.simulator.timing.path import EXECUTES, LAUNCH, TRIP, WAKES, Cause
 from blackwell_matmul.simulator.timing.sm import Conditions
@@ -25,6 +26,9 @@ from blackwell_matmul.simulator.timing.spread import Spread
 
 BUSY = 0.8
 """Of the time, from which on a part is what holds the others."""
+
+ALL_BUSY = 0.85
+"""Of the time of all SMs' tensor cores, from which on no other schedule is tried."""
 
 ALONE = 0.99
 """Of what comes into the SMs, the part that the L2 gives where neighbours share nothing."""
@@ -139,7 +143,9 @@ class PredictedRun:
     that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
     in turns. spread: how their work is spread over the places that they have. from_memory: of its loads more time goes
     to memory than to the L2; memory: for which part of the time that is busy; distinct: of what comes into the SMs, the
-    part that the L2 gives; the rest is the same."""
+    part that the L2 gives; the rest is the same. of_all: for which part of the time the tensor cores of all SMs
+    multiply. as_it_is: what tells it from the same launch with other schedules; neighbours: runs it with some, for each
+    change."""
 
     lowered: Lowered
     gpu: Gpu
@@ -156,6 +162,21 @@ class PredictedRun:
     from_memory: bool
     memory: float
     distinct: float
+    of_all: float
+    as_it_is: Beside
+    neighbours: Callable[[], Iterator[Iterator[Beside]]] | None
+
+    @property
+    def tries(self) -> bool:
+        """Other schedules, where there are some and the tensor cores have time left."""
+        return self.neighbours is not None and self.of_all < ALL_BUSY
+
+    @cached_property
+    def quicker(self) -> list[Beside]:
+        """Of each change the first one that takes less time."""
+        changes = self.neighbours() if self.neighbours is not None and self.tries else ()
+        first = (next((each for each in some if each.saves(self.as_it_is) > SHARE), None) for some in changes)
+        return [each for each in first if each is not None]
 
     @property
     def who(self) -> str:

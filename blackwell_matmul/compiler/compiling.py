@@ -154,12 +154,16 @@ def _entry(bound: Bound) -> Location:
 def _serves(program: Program, bound: Bound) -> str:
     """One sentence: which arguments are free, which are compiled in, what is assumed."""
     fixed = [f"{name} = {shown(value)}" for name, value in program.consts.items()]
-    assumed = _assumed(program)
+    assumed = dict.fromkeys([*_multiples(bound), *_assumed(program)])
     pointers = {name for name, var in program.params if var.type.is_pointer()}
     free = [name for name in bound.kernel_args if name not in pointers]
     conditions = [*fixed, *assumed]
     which = f"any {_listed(free)}" if free else "one size"
     return f"Serves {which}" + (f" with {_listed(conditions)}." if conditions else ".")
+
+
+def _multiples(bound: Bound) -> list[str]:
+    return [f"{name} a multiple of {divisor}" for name, divisor in bound.divisibility.items() if divisor > 1]
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -62,7 +62,8 @@ def bundle_of(name: str) -> tuple[Bundle, tuple[Any, ...]]:
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randint(-3, 4, (rows, k), generator=generator).half() for rows in (m, n))
     c = torch.full((m, n), float("nan"), dtype=torch.float16)
-    return compile(rung(name), m, n, k, a, b, c), (m, a, b, c)
+    bundle = compile(rung(name), m, n, k, a, b, c)
+    return bundle, tuple(bundle.plan.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=c))
 
 
 def mutants(name: str) -> Iterator[Mutant]:
@@ -148,21 +149,21 @@ def judge(mutant: Mutant) -> dict[str, Any]:
     name = mutant[0]
     if name not in _bundles:
         _bundles[name] = bundle_of(name)
-    bundle, (m, a, b, _) = _bundles[name]
+    bundle, (*sizes, a, b, _) = _bundles[name]
     changed, module, was = mutated(bundle, mutant)
     wanted = (a.double() @ b.double().T).half()
     row = {"text": was.text[:120], "line": str(was.location and was.location.line)} if was else {}
     for choices in CHOICES:
         c = torch.full_like(wanted, float("nan"))
         try:
-            of_bundle(changed, module, (m, a, b, c), choices)
+            of_bundle(changed, module, (*sizes, a, b, c), choices)
         except BlackwellMatmulError as error:
             text = str(error)
             how = "hang" if "deadlock" in text or "endless" in text else "fault" if "emulator fails" in text else "stop"
             return {**row, "outcome": how, "order": choices.order, "sentence": text[:160]}
         if not torch.equal(c, wanted):
             return {**row, "outcome": "wrong", "order": choices.order}
-    return {**row, "outcome": "survives", "why": _why(bundle, (m, a, b), mutant, was)}
+    return {**row, "outcome": "survives", "why": _why(bundle, (*sizes, a, b), mutant, was)}
 
 
 def _why(bundle: Bundle, operands: tuple[Any, ...], mutant: Mutant, was: Statement | None) -> str:
@@ -200,10 +201,10 @@ def _is_reached(bundle: Bundle, operands: tuple[Any, ...], index: int) -> bool:
     module = parse(bundle.ptx)
     code = module.kernels[bundle.plan.kernel].instructions
     code[index] = dataclasses.replace(code[index], opcode="trap", operands=())
-    m, a, b = operands
-    c = torch.empty(m, b.shape[0], dtype=torch.float16)
+    *_, a, b = operands
+    c = torch.empty(len(a), len(b), dtype=torch.float16)
     try:
-        of_bundle(bundle, module, (m, a, b, c), CHOICES[0])
+        of_bundle(bundle, module, (*operands, c), CHOICES[0])
     except BlackwellMatmulError:
         return True
     return False

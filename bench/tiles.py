@@ -15,6 +15,7 @@ at full power the GPU is at a lower clock, where other tiles win.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import math
@@ -67,7 +68,7 @@ Plan = dict[str, list[str]]
 """Schedules by problem."""
 
 Tile = tuple[str, str, int, int, Path]
-"""Rung, schedule, n and k, and where it goes."""
+"""Rung, schedule, an n and a k, and where it goes."""
 
 app = typer.Typer(add_completion=False, help=__doc__.splitlines()[0])
 
@@ -101,11 +102,13 @@ def compile_all(
     plan: Annotated[Path | None, typer.Option(help="JSON: schedules by problem.")] = None,
     executor: ExecutorOption = PROCESSES,
 ) -> None:
-    """What `schedules` has for each problem, or a file names; m is no constant. The workers share the folder."""
+    """What `schedules` has for each problem, or a file names; sizes that are no constants share a kernel. The workers
+    share the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     taken = read_plan(plan) if plan else planned(rung, best)
-    kernels = dict.fromkeys((each.n, each.k, text) for each, texts in named_problems(taken) for text in texts)
-    jobs = [(rung, text, n, k, folder.resolve() / place(n, k, text)) for n, k, text in kernels]
+    pairs = ((each, text) for each, texts in named_problems(taken) for text in texts)
+    kernels = {place(rung, each, text): (text, each.n, each.k) for each, text in pairs}
+    jobs = [(rung, *kernel, folder.resolve() / name) for name, kernel in kernels.items()]
     made = run(Job("tiles", jobs, compile_one, named), folder / "compiled.jsonl", executor)
     if lost := died(made):
         raise UnsupportedError(f"{lost[0]['rung']} with {lost[0]['schedule']} ends the process that compiles it.")
@@ -126,8 +129,10 @@ def named_problems(plan: Plan) -> Iterator[tuple[Problem, list[str]]]:
         yield Problem(*map(int, size.split("x")), dtype), texts
 
 
-def place(n: int, k: int, schedule: str) -> str:
-    return f"{n}x{k}-" + "-".join(re.findall(r"=(\d+)", schedule))
+def place(rung: str, problem: Problem, schedule: str) -> str:
+    constants = inspect.signature(rung_named(rung).__call__).parameters["n"].annotation is int
+    sizes = [f"{problem.n}x{problem.k}"] if constants else []
+    return "-".join([*sizes, *re.findall(r"=(\d+)", schedule)])
 
 
 def named(job: Tile) -> dict[str, Any]:
@@ -147,7 +152,10 @@ def compile_one(job: Tile) -> dict[str, Any]:
 
 @app.command("measure")
 def measure_all(
-    folder: Path, out: Path = Path("tiles.json"), limit: Annotated[float, typer.Option(help="Seconds.")] = 3600.0
+    folder: Path,
+    out: Path = Path("tiles.json"),
+    rung: str = "h7",
+    limit: Annotated[float, typer.Option(help="Seconds.")] = 3600.0,
 ) -> None:
     """On this machine's GPU, with what `compile` made."""
     end, record = time.monotonic() + limit, read(out)
@@ -155,7 +163,7 @@ def measure_all(
     device = Cuda()
     for problem, texts in named_problems(read_plan(folder / PLAN)):
         if str(problem) not in record["us"] and time.monotonic() < end:
-            record["us"][str(problem)] = times = measured(folder, problem, texts, device)
+            record["us"][str(problem)] = times = measured(folder, rung, problem, texts, device)
             print(
                 problem,
                 *(f"{name}: {us:.1f}" for name, us in sorted(times.items(), key=lambda item: item[1])[:4]),
@@ -168,9 +176,9 @@ def read(out: Path) -> dict[str, Any]:
     return dict(json.loads(out.read_text(encoding="utf-8"))) if out.exists() else {"machine": {}, "us": {}}
 
 
-def measured(folder: Path, problem: Problem, texts: Sequence[str], device: Cuda) -> dict[str, float]:
+def measured(folder: Path, rung: str, problem: Problem, texts: Sequence[str], device: Cuda) -> dict[str, float]:
     sets = device.sets(problem)
-    calls = {"cublas": cublas, **{text: kernel(folder / place(problem.n, problem.k, text)) for text in texts}}
+    calls = {"cublas": cublas, **{text: kernel(folder / place(rung, problem, text)) for text in texts}}
     first = device.group(cublas, sets, SETTINGS.group_us)[0]
     settings = SETTINGS if first() < SHORT_US else LONG
     groups = {
@@ -190,7 +198,9 @@ def kernel(place: Path) -> Call:
     from blackwell_matmul.runtime import load
 
     loaded = load(place)
-    return lambda a, b, c: loaded(len(a), a, b, c)
+    if "n" in loaded.bundle.consts:
+        return lambda a, b, c: loaded(len(a), a, b, c)
+    return lambda a, b, c: loaded(len(a), len(b), a.shape[1], a, b, c)
 
 
 def right(call: Call, operands: Sequence[torch.Tensor]) -> bool:

@@ -1,8 +1,8 @@
 """A linear layer from a compiled bundle, its columns shared out over processes: no tilus, no compiler.
 
-    torchrun --nproc-per-node 2 examples/serve.py BUNDLE
+    torchrun --nproc-per-node 2 examples/serve.py BUNDLE N K
 
-`n` of the bundle is what one process computes. Where there are GPUs each process takes its own; elsewhere the emulator
+N columns are what one process computes. Where there are GPUs each process takes its own; elsewhere the emulator
 executes the same code on the CPU. Rank 0 reads requests from its standard input: each line is a number of rows, which
 are drawn at random. A process whose peer is gone or silent says so and ends with 1.
 """
@@ -44,20 +44,20 @@ def join(device: torch.device) -> None:
 class Layer:
     """Y = X @ W.T, where each process has its n rows of W; all get the whole Y."""
 
-    def __init__(self, folder: str, device: torch.device) -> None:
-        self.kernel = load(folder)
-        bundle = self.kernel.bundle
-        self.n, k = bundle.consts["n"], bundle.consts["k"]
+    def __init__(self, folder: str, n: int, k: int, device: torch.device) -> None:
+        self.kernel, self.n, self.k = load(folder), n, k
         torch.manual_seed(0)  # the same in every process; a model would read its part from a file
-        self.whole = torch.randn(WORLD * self.n, k).to(device, getattr(torch, bundle.schedule["dtype"]))
-        self.own = self.whole[RANK * self.n :][: self.n]
+        self.whole = torch.randn(WORLD * n, k).to(device, getattr(torch, self.kernel.bundle.schedule["dtype"]))
+        self.own = self.whole[RANK * n :][:n]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         y = x.new_empty(len(x), self.n)
+        plan = self.kernel.bundle.plan
+        arguments = plan.ordered(m=len(x), n=self.n, k=self.k, a_ptr=x, b_ptr=self.own, c_ptr=y)
         if x.is_cuda:
-            self.kernel(len(x), x, self.own, y)
+            self.kernel(*arguments)
         else:
-            emulate(self.kernel.bundle, len(x), x, self.own, y)
+            emulate(self.kernel.bundle, *arguments)
         parts = [torch.empty_like(y) for _ in range(WORLD)]
         dist.all_gather(parts, y)
         return torch.cat(parts, dim=1)
@@ -101,12 +101,12 @@ def why(error: Exception) -> str:
     return re.sub(r"^\[\S+:\d+\] ", "", str(error)).partition("\n")[0].partition(". ")[0].rstrip(".")
 
 
-def main(folder: str) -> int:
+def main(folder: str, n: str, k: str) -> int:
     requests: SimpleQueue[int] = SimpleQueue()
     try:
         device = own_device()
         join(device)
-        layer = Layer(folder, device)
+        layer = Layer(folder, int(n), int(k), device)
         if RANK == 0:
             threading.Thread(target=read, args=(requests,), daemon=True).start()
         serve(layer, requests)
@@ -119,4 +119,4 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1]) if len(sys.argv) == 2 else __doc__)
+    raise SystemExit(main(*sys.argv[1:]) if len(sys.argv) == 4 else __doc__)

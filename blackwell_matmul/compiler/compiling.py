@@ -62,9 +62,16 @@ def compile(
     Raises InputError, CompileError or UnsupportedError, each one sentence, where the script cannot be compiled.
     """
     import_tilus()
+    from blackwell_matmul.compiler import known_code
+
     target = target_for(script, target)
     with uncollected():
-        bound, program = build_first(bind_all(script, args, schedule=schedule, target=target), target)
+        candidates = bind_all(script, args, schedule=schedule, target=target)
+        known = known_code.place(candidates, target, versions()) if cache and timeline is None else None
+        found = known_code.read(known)
+        if found is not None:
+            return found
+        bound, program = build_first(candidates, target)
         marks = None
         if timeline is not None:
             program, marks = _with_marks(program, timeline)
@@ -72,6 +79,7 @@ def compile(
             return _compiled(program, bound, _key(program, bound), marks)
         kept, left_out = _memo.setdefault(program, {}), tuple(_defaults(program, bound))
         found = kept[left_out] = kept.get(left_out) or _from_disk(program, bound, marks)
+        known_code.keep(known, found)
         return found
 
 
@@ -154,12 +162,16 @@ def _entry(bound: Bound) -> Location:
 def _serves(program: Program, bound: Bound) -> str:
     """One sentence: which arguments are free, which are compiled in, what is assumed."""
     fixed = [f"{name} = {shown(value)}" for name, value in program.consts.items()]
-    assumed = _assumed(program)
+    assumed = dict.fromkeys([*_multiples(bound), *_assumed(program)])
     pointers = {name for name, var in program.params if var.type.is_pointer()}
     free = [name for name in bound.kernel_args if name not in pointers]
     conditions = [*fixed, *assumed]
     which = f"any {_listed(free)}" if free else "one size"
     return f"Serves {which}" + (f" with {_listed(conditions)}." if conditions else ".")
+
+
+def _multiples(bound: Bound) -> list[str]:
+    return [f"{name} a multiple of {divisor}" for name, divisor in bound.divisibility.items() if divisor > 1]
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -108,6 +108,7 @@ class _Planner:
 
     def plan(self) -> LaunchPlan:
         self._refuse_other_signs()
+        self._refuse_other_multiples()
         self._refuse_wide_views()
         self._refuse_coordinates()
         self._walk(self._host.body, 1)
@@ -158,6 +159,15 @@ class _Planner:
             if var in self._program.final.metadata.param2divisibility and _is_signed(var.type):
                 wanted = f"it was compiled for {name} >= 0; compile it again with a negative {name} as the example"
                 self._require((">=", name, 0), wanted)
+
+    def _refuse_other_multiples(self) -> None:
+        """Loads of several elements at a time would begin between the places where they can."""
+        known = self._program.final.metadata.param2divisibility
+        for name, var in self._program.params:
+            divisor = known.get(var, 1)
+            if divisor > 1:
+                wanted = f"it was compiled for multiples of {divisor}; compile it again with this {name} as the example"
+                self._require(("==", ("%", name, divisor), 0), wanted)
 
     def _refuse_wide_views(self) -> None:
         """Views whose size is known from the parameters; one with another layout goes unchecked (`wide_views`)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +28,9 @@ class Bound:
 
     init_kwargs: for `__init__`. args: aligned with the parameters of `__call__`, defaults applied.
     consts: the parameters annotated int, float, bool or str. kernel_args: the others, with their values.
-    divisibility: for each integer kernel argument that is not negative, the divisor that tilus compiles for. tilus
-    takes what it knows a divisor of to be >= 0 (`analyze_scalar`), so that it is told nothing of the others.
+    divisibility: for each integer kernel argument that is not negative, the divisor that tilus compiles for: 1, or what
+    the argument shares with the number that the class names in `divisors`. tilus takes what it knows a divisor of to be
+    >= 0 (`analyze_scalar`), so that it is told nothing of the others.
     """
 
     script_cls: type
@@ -230,11 +232,16 @@ def _bind_call(script_cls: type, args: tuple[Any, ...]) -> dict[str, Any]:
         for name, annotation, value in zip(params.param_names, params.param_types, args, strict=True)
     ]
     named = [(params.param_names[i], values[i]) for i in range(len(values))]
+    divisors = getattr(script_cls, "divisors", {})
     return {
         "args": tuple(values),
         "consts": dict(named[i] for i in params.const_params),
         "kernel_args": dict(named[i] for i in params.kernel_params),
-        "divisibility": {named[i][0]: _divisibility(named[i][1]) for i in params.tuning_params if named[i][1] >= 0},
+        "divisibility": {
+            name: math.gcd(value, divisors.get(name, 1))
+            for name, value in (named[i] for i in params.tuning_params)
+            if value >= 0
+        },
     }
 
 
@@ -339,10 +346,3 @@ def _check_integer(kernel: str, name: str, annotation: Any, value: Any) -> int:
             f"{_or_pointer(name, annotation, value)}."
         )
     return found
-
-
-def _divisibility(value: int) -> int:
-    """tilus's rule. Its table is all ones in 0.2.0 (`multiples = [1]`), so that the answer is always 1."""
-    from tilus.lang.instantiated_script import divisibility_key
-
-    return int(divisibility_key[value % 32])

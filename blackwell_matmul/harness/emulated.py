@@ -54,7 +54,7 @@ def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progr
 
 
 def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None = None) -> Result:
-    """Execute the bundle of a matmul on few rows: n and k are compiled in, m is free, so one tile and one row more.
+    """Execute the bundle of a matmul on few rows: n and k may be compiled in, m is free, so one tile and one row more.
 
     Raises UnsupportedError for a kernel that nobody says the product of.
     """

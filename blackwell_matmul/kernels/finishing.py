@@ -30,6 +30,9 @@ class FinishingScript(MatmulScript):
     `finish` for an epilogue of your own."""
 
     features = ()
+    divisors = {"n": 8}
+    """What a size is compiled as a multiple of, where it is one: by n rows of a residual begin, and loads of several
+    elements need to know that those are at multiples of 16 bytes."""
 
     @classmethod
     def check_arguments(cls, m, n, k, a, b, c, bias=0, residual=0, scale_a=0, scale_b=0, batches=1):
@@ -51,7 +54,7 @@ class FinishingScript(MatmulScript):
         self.columns_of_c = form.epilogue.columns_of_c
         self.a_k, self.b_k = form.a_major == "k", form.b_major == "k"
 
-    def open_operands(self, batches: int32, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+    def open_operands(self, batches: int32, m: int32, n: int32, k: int32, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
         """Views of A, B and C, in the order in which memory has them."""
         g_a = self.global_view(
             a_ptr,
@@ -79,7 +82,7 @@ class FinishingScript(MatmulScript):
         self,
         batches: int32,
         m: int32,
-        n: int,
+        n: int32,
         bias_ptr: void_p,
         residual_ptr: void_p,
         scale_a_ptr: void_p,

@@ -64,7 +64,7 @@ def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any])
 
 
 def band(m: int) -> int:
-    """What m counts as: the power of two that holds it. n and k are compiled in, m is not."""
+    """What m counts as: the power of two that holds it. n and k are those of a layer, which stay."""
     return 1 << (m - 1).bit_length()
 
 

@@ -32,6 +32,11 @@ def operands(dtype: torch.dtype = torch.float16) -> tuple[torch.Tensor, torch.Te
     return a, b, torch.full((M, N), float("nan"), dtype=dtype)
 
 
+def sizes(bundle: Bundle, m: int = M) -> list[int]:
+    """Those that a launch takes."""
+    return bundle.plan.ordered(m=m, n=N, k=K)
+
+
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a.double() @ b.double().T).to(a.dtype)
 
@@ -41,7 +46,7 @@ def test_a_rung_computes_what_the_simulator_computes(name: str) -> None:
     a, b, c = operands()
     bundle = compile(rung(name), M, N, K, a, b, c)
     order = sorted(ORDERS)[list(RUNGS).index(name) % len(ORDERS)]  # each order for some
-    took = emulate(bundle, M, a, b, c, order=order)
+    took = emulate(bundle, *sizes(bundle), a, b, c, order=order)
     simulated = torch.full_like(c, float("nan"))
     simulate(rung(name), M, N, K, a, b, simulated, workers=1)
     assert torch.equal(c, product(a, b)) and torch.equal(c, simulated)
@@ -58,7 +63,7 @@ def test_an_operand_that_is_contiguous_along_its_rows_in_a_cluster(turned: str) 
     schedule = "block_m=128,block_n=128,consumers=2,cluster_m=1,split_k=1"
     bundle = compile("h8", 256, 128, 64, a, b, c, schedule=schedule)
     assert "__cluster_dims__(2, 1, 1)" in bundle.source
-    emulate(bundle, 256, a, b, c)
+    emulate(bundle, 256, 128, 64, a, b, c)
     assert torch.equal(c, product(a, b))
 
 
@@ -74,18 +79,33 @@ def test_m_is_free_and_nothing_of_no_rows_runs() -> None:
     assert emulate(bundle, 0, a[:0], b, c[:0]).instructions == 0
 
 
+@pytest.mark.parametrize("name", [name for name in RUNGS if not {"split_k", "forms"}.isdisjoint(rung(name).features)])
+def test_n_and_k_are_free_too(name: str) -> None:
+    """Also of more tiles than CTAs, and with numbers of tiles that are no powers of two."""
+    a, b, c = operands()
+    bundle = compile(rung(name), M, N, K, a, b, c, schedule="block_n=64")
+    for m, n, k in ((1, 8, 8), (300, 7 * 64 + 8, 200), (130, 3 * 64, 64)):
+        generator = torch.Generator().manual_seed(n)
+        a, b = (torch.randint(-3, 4, (rows, k), generator=generator).half() for rows in (m, n))
+        c = torch.full((m, n), float("nan"), dtype=torch.float16)
+        emulate(bundle, m, n, k, a, b, c)
+        assert torch.equal(c, product(a, b))
+    with pytest.raises(InputError, match=r"rows of a_ptr are no multiple of 16 bytes apart"):
+        emulate(bundle, m, n, k - 1, a, b, c)
+
+
 FORMS = [name for name in RUNGS if "forms" in rung(name).features]
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_bundle_takes_four_to_nine_arguments_also_when_saved(name: str, tmp_path: Path) -> None:
+def test_a_bundle_takes_six_to_eleven_arguments_also_when_saved(name: str, tmp_path: Path) -> None:
     a, b, c = operands()
     compile(rung(name), M, N, K, a, b, c).save(tmp_path)
     bundle = Bundle.load(tmp_path)
-    emulate(bundle, M, a, b, c, 0, 0)
+    emulate(bundle, M, N, K, a, b, c, 0, 0)
     assert torch.equal(c, product(a, b))
-    for wrong in ((M, a, b), (M, a, b, c, 0, 0, 0, 0, 1, 1)):
-        with pytest.raises(InputError, match=f"takes 4 to 9 arguments .*, bias_ptr = 0, .* but got {len(wrong)}"):
+    for wrong in ((M, N, K, a, b), (M, N, K, a, b, c, 0, 0, 0, 0, 1, 1)):
+        with pytest.raises(InputError, match=f"takes 6 to 11 arguments .*, bias_ptr = 0, .* but got {len(wrong)}"):
             emulate(bundle, *wrong)
 
 
@@ -95,10 +115,19 @@ def test_code_for_a_residual_is_not_called_without_one(name: str) -> None:
     a, b, c = operands()
     residual = torch.ones_like(c)
     bundle = compile(rung(name)(form=Epilogue(residual=True)), M, N, K, a, b, c, 0, residual)
-    emulate(bundle, M, a, b, c, 0, residual)
+    emulate(bundle, M, N, K, a, b, c, 0, residual)
     assert torch.equal(c, (a.double() @ b.double().T + 1).to(c.dtype))
-    with pytest.raises(InputError, match=r"takes 6 to 9 arguments .*bias_ptr = 0, residual_ptr, scale_a_ptr = 0"):
-        emulate(bundle, M, a, b, c)
+    with pytest.raises(InputError, match=r"takes 8 to 11 arguments .*bias_ptr = 0, residual_ptr, scale_a_ptr = 0"):
+        emulate(bundle, M, N, K, a, b, c)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_code_for_an_n_that_is_a_multiple_of_8_takes_no_other(name: str) -> None:
+    a, b, c = operands()
+    bundle = compile(rung(name), M, N, K, a, b, c)
+    assert bundle.serves == "Serves any m, n, k and batches with n a multiple of 8."
+    with pytest.raises(InputError, match=r"compiled for multiples of 8; compile it again with this n as the example"):
+        emulate(bundle, M, N - 4, K, a, b, c)
 
 
 # --- faults in the code generation

@@ -38,7 +38,7 @@ def test_a_product_of_few_rows(name: str, m: int, block_m: int, block_n: int, sp
     simulate(rung(name), m, N, K, a, b, c, schedule=schedule)
     assert torch.equal(c, exact)
     c.fill_(torch.nan)
-    emulate(compile(rung(name), m, N, K, a, b, c, schedule=schedule), m, a, b, c)
+    emulate(compile(rung(name), m, N, K, a, b, c, schedule=schedule), m, N, K, a, b, c)
     assert torch.equal(c, exact)
 
 

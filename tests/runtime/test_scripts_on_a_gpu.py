@@ -6,7 +6,17 @@ import torch
 from tilus import float16, int32, void_p
 
 import blackwell_matmul
-from blackwell_matmul import BlackwellMatmulV1, BlackwellMatmulV2, InputError, Script, UnsupportedError, gpus
+from blackwell_matmul import (
+    BlackwellMatmulV1,
+    BlackwellMatmulV2,
+    BlackwellMatmulV7,
+    HopperMatmulV7,
+    HopperMatmulV8,
+    InputError,
+    Script,
+    UnsupportedError,
+    gpus,
+)
 from blackwell_matmul.compiler import compiling
 from blackwell_matmul.kernels import LADDERS
 from blackwell_matmul.problem import Problem
@@ -112,6 +122,55 @@ def test_a_call_that_another_process_has_made_needs_no_choice_and_no_build(b200,
     assert again["grid"] == first["grid"] and len(compiled) == 1 and len(choices) == met
     BlackwellMatmulV2()(*operands(1001, 256, 128))
     assert len(choices) > met and len(b200.calls("cuLibraryLoadData")) == 1
+
+
+@pytest.fixture
+def builds(monkeypatch):
+    """The scripts that were built."""
+    original, seen = compiling.build_first, []
+    monkeypatch.setattr(
+        compiling, "build_first", lambda these, target: seen.append(these[0].script_cls) or original(these, target)
+    )
+    return seen
+
+
+def pinned(rung):
+    """A kernel with all knobs."""
+    return rung(**space.choose(rung, Problem(512, 512, 512), gpus.gpu_for_target(rung.target)).as_dict())
+
+
+@pytest.mark.parametrize("rung", [BlackwellMatmulV7, HopperMatmulV7, HopperMatmulV8])
+def test_another_n_and_k_need_no_build_where_the_schedule_is_known(gpu, compiled, operands, forget, builds, rung):
+    if rung.target == "sm_100a":
+        gpu.is_a("NVIDIA B200", (10, 0), 148, 232448)
+    kernel = pinned(rung)
+    for n, k in ((512, 512), (1000, 72)):
+        kernel(*operands(512, n, k))
+    assert builds == [rung] and len(gpu.calls("cuLibraryLoadData")) == 1
+    forget()
+    pinned(rung)(*operands(512, 248, 640))
+    assert builds == [rung] and len(gpu.calls("cuLaunchKernelEx")) == 3
+    kernel(*operands(512, 512, 512, torch.bfloat16))
+    assert builds == [rung] * 2
+
+
+def test_a_kernel_that_is_lost_is_built_again(b200, compiled, operands, forget, builds, tmp_path):
+    for k, damage in ((512, "codes/*.json"), (576, "*/*/kernel.cubin"), (640, "calls/*.json")):
+        pinned(BlackwellMatmulV7)(*operands(512, 512, k))
+        for file in tmp_path.glob(damage):
+            file.write_bytes(b"{}")
+        forget()
+    pinned(BlackwellMatmulV7)(*operands(512, 512, 640))
+    assert len(builds) == 3
+
+
+def test_an_n_that_is_a_multiple_of_less_has_code_of_its_own(b200, compiled, on_gpu, builds):
+    """What an epilogue reads begins at other addresses."""
+    kernel, k = pinned(BlackwellMatmulV7), 64
+    for n in (256, 512, 252, 508):
+        a, b, whole = (on_gpu(torch.zeros(rows, columns).half()) for rows, columns in ((64, k), (n, k), (64, 1024)))
+        kernel(64, n, k, a, b, whole[:, :n])
+    assert len(builds) == 2
 
 
 @pytest.mark.parametrize(

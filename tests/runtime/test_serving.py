@@ -30,24 +30,25 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.fixture
-def layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The folder of the page's bundle."""
+def layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folder of the page's bundle, and its size."""
     pytest.importorskip("tilus")
     from blackwell_matmul import cli
 
     monkeypatch.chdir(tmp_path)
     assert cli.main(shlex.split(COMPILE)[1:]) == 0
-    return str(tmp_path / shlex.split(SERVED)[-1])
+    folder, *size = shlex.split(SERVED)[-3:]
+    return [str(tmp_path / folder), *size]
 
 
 @contextlib.contextmanager
-def serving(folder: str) -> Iterator[list[subprocess.Popen[str]]]:
+def serving(layer: list[str]) -> Iterator[list[subprocess.Popen[str]]]:
     """The processes, as torchrun starts them, but that it would end those that are left."""
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     env = os.environ | {"PYTHONPATH": str(ROOT), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
     env |= {"CUDA_VISIBLE_DEVICES": "", "WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    command = [sys.executable, "-c", WITHOUT_TILUS, SERVE, folder]
+    command = [sys.executable, "-c", WITHOUT_TILUS, SERVE, *layer]
     ranks = [
         subprocess.Popen(command, env=env | {"RANK": str(each), "LOCAL_RANK": str(each)}, text=True, **pipes)
         for each in range(2)
@@ -61,7 +62,7 @@ def serving(folder: str) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 @pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
-def test_an_answer_and_a_killed_peer(layer: str) -> None:
+def test_an_answer_and_a_killed_peer(layer: list[str]) -> None:
     with serving(layer) as ranks:
         print("8", file=ranks[0].stdin, flush=True)
         answer = ranks[0].stdout.readline()

@@ -56,7 +56,10 @@ GOOD = {name: dataclasses.replace(schedule, features=rung(name).features) for na
 
 def generate(name: str, schedule: Schedule, problem: Problem, target: str) -> Program:
     dtype = {"fp16": tilus.float16, "bf16": tilus.bfloat16}[problem.dtype]
-    kernel_args: dict[str, Any] = {"m": problem.m, "a_ptr": 0, "b_ptr": 0, "c_ptr": 0}
+    sizes = {"n": problem.n, "k": problem.k}
+    constant = rung(name).__call__.__annotations__["n"] is int
+    free = {"m": problem.m, **({} if constant else sizes)}
+    kernel_args: dict[str, Any] = {**free, "a_ptr": 0, "b_ptr": 0, "c_ptr": 0}
     forms = "forms" in rung(name).features
     if forms:
         kernel_args |= {f"{each}_ptr": 0 for each in ("bias", "residual", "scale_a", "scale_b")}
@@ -70,9 +73,9 @@ def generate(name: str, schedule: Schedule, problem: Problem, target: str) -> Pr
             **({"form": problem.form} if forms else {}),
         },
         args=(),
-        consts={"n": problem.n, "k": problem.k},
+        consts=sizes if constant else {},
         kernel_args=kernel_args,
-        divisibility={"m": 1, **({"batches": 1} if forms else {})},
+        divisibility={**dict.fromkeys(free, 1), **({"batches": 1} if forms else {})},
     )
     return build(bound, target)
 

@@ -1,7 +1,8 @@
 """Kernels compiled ahead, in a folder that can be carried to the machine with the GPU: there, nothing is compiled.
 
 `index.json` says for each kernel, its pins and a problem which bundle serves it, with which schedule. m is no constant
-of a rung, so that several problems share a bundle. An index made from other sources of kernels or compiler is void.
+of a rung, and n and k are none of V7, H7 and H8, so that several problems share a bundle. An index made from other
+sources of kernels or compiler is void.
 """
 
 from __future__ import annotations

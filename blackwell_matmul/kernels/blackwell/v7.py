@@ -2,7 +2,8 @@
 
 New against V6: A and B are contiguous along k or along their rows, as a transposed view is; there is a matrix for each
 batch; and before a strip leaves, it gets what `Epilogue` says: scales, a residual, a bias, an activation. `form` says
-which, when the kernel is compiled.
+which, when the kernel is compiled. n and k come with the launch, as m does: one compilation serves all layers of a
+model.
 """
 
 from tilus import DataType, SharedTensor, float32, int32, void_p
@@ -12,7 +13,7 @@ from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.finishing import FinishingScript
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
 from blackwell_matmul.scheduling.tcgen05_strips import pair_layout, strip_layout
 
 
@@ -50,8 +51,8 @@ class BlackwellMatmulV7(FinishingScript):
     def __call__(
         self,
         m: int32,
-        n: int,
-        k: int,
+        n: int32,
+        k: int32,
         a_ptr: void_p,
         b_ptr: void_p,
         c_ptr: void_p,
@@ -64,7 +65,7 @@ class BlackwellMatmulV7(FinishingScript):
         # The grid: two CTAs for each tile of C. Those for which an SM has room start, and compute the tiles of the
         # others. Tensor memory has 128 lanes, a row of the CTA's half of the tile in each, and a warp can load 32 of
         # them: hence four warps that store. Of three more one loads, one multiplies, and one asks for the next tile.
-        tiles = GroupedTiles(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
+        tiles = TilesOfAnySize(cdiv(m, self.block_m), cdiv(n, self.block_n), self.group_m)
         self.of_a_batch: int32 = cdiv(m, self.block_m) * cdiv(n, self.block_n)
         self.attrs.blocks = 2 * batches * self.of_a_batch
         self.attrs.cluster_blocks = 2
@@ -103,8 +104,8 @@ class BlackwellMatmulV7(FinishingScript):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
             tile: int32 = self.blockIdx.x // 2
             while True:
-                batch: int32 = tile // self.of_a_batch
-                row, column = tiles.place(tile % self.of_a_batch)
+                batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
+                row, column = tiles.place(tile_of_batch)
                 offset_m: int32 = row * self.block_m + rank * self.half_m
                 offset_n: int32 = column * self.block_n + rank * self.half_n
                 # What lies outside of A and B arrives as zeros, which add nothing.
@@ -166,8 +167,8 @@ class BlackwellMatmulV7(FinishingScript):
         with self.warp_group(0, 4):
             tile: int32 = self.blockIdx.x // 2
             while True:
-                batch: int32 = tile // self.of_a_batch
-                row, column = tiles.place(tile % self.of_a_batch)
+                batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
+                row, column = tiles.place(tile_of_batch)
                 offset_m: int32 = row * self.block_m + rank * self.half_m
                 offset_n: int32 = column * self.block_n
                 sums.wait_full()

@@ -5,7 +5,7 @@ its share of the strips of C: it gives the sums that it has of the others' strip
 memory that stays in the L2, and adds to its own what the others give. A cluster runs at once, so they can wait for each
 other; and always in the same order, so that C is the same, bit for bit, every time. A warpgroup that multiplies alone
 leaves the products of a k-tile to the tensor cores while it goes on, and of a tile of 16 or 32 rows only those are
-loaded.
+loaded. n and k come with the launch, as m does: one compilation serves all layers of a model.
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void_p
@@ -14,7 +14,7 @@ from tilus.utils import cdiv
 from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
 from blackwell_matmul.scheduling.cost_model import NEIGHBOURS
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
@@ -67,7 +67,7 @@ class HopperMatmulV7(MatmulScript):
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
 
-    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+    def __call__(self, m: int32, n: int32, k: int32, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
         # The grid: a CTA for an SM, in clusters, but no more than the rounds need: 512 tiles take 132 SMs four rounds,
         # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
         # the tile each; one more warp loads.
@@ -80,7 +80,7 @@ class HopperMatmulV7(MatmulScript):
         self.part = self.cluster.blockRank // self.cluster_m % self.split_k  # of K
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
-        tiles = GroupedTiles(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
+        tiles = TilesOfAnySize(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
@@ -163,7 +163,7 @@ class HopperMatmulV7(MatmulScript):
             with self.warp_group(4, 4):
                 self.consume(1, ring, tiles, count, k_tiles)
 
-    def consume(self, which: int, ring: Ring, tiles: GroupedTiles, count: int32, k_tiles: int32):
+    def consume(self, which: int, ring: Ring, tiles: TilesOfAnySize, count: int32, k_tiles: int32):
         """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0

@@ -13,7 +13,7 @@ from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.kernels.finishing import FinishingScript
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.kernels.tiles import GroupedTiles
+from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
 from blackwell_matmul.scheduling.cost_model import NEIGHBOURS
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
@@ -73,8 +73,8 @@ class HopperMatmulV8(FinishingScript):
     def __call__(
         self,
         m: int32,
-        n: int,
-        k: int,
+        n: int32,
+        k: int32,
         a_ptr: void_p,
         b_ptr: void_p,
         c_ptr: void_p,
@@ -97,7 +97,7 @@ class HopperMatmulV8(FinishingScript):
         self.part = self.cluster.blockRank // self.cluster_m % self.split_k  # of K
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
-        tiles = GroupedTiles(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
+        tiles = TilesOfAnySize(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
 
         self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
@@ -134,8 +134,8 @@ class HopperMatmulV8(FinishingScript):
             step_k: int32 = self.box_k
             tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
-                batch: int32 = tile // self.of_a_batch
-                row, column = tiles.place(tile % self.of_a_batch)
+                batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
+                row, column = tiles.place(tile_of_batch)
                 offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
                 # What lies outside of A and B arrives as zeros, which add nothing.
                 for _ in range(k_tiles):
@@ -174,7 +174,7 @@ class HopperMatmulV8(FinishingScript):
             with self.warp_group(4, 4):
                 self.consume(1, ring, tiles, count, k_tiles)
 
-    def consume(self, which: int, ring: Ring, tiles: GroupedTiles, count: int32, k_tiles: int32):
+    def consume(self, which: int, ring: Ring, tiles: TilesOfAnySize, count: int32, k_tiles: int32):
         """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
         ring.stage, ring.phase = 0, 0
@@ -182,8 +182,8 @@ class HopperMatmulV8(FinishingScript):
         turn: uint32 = 0  # of the two places for parts, and the parity of the phase in which they are given
         tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
-            batch: int32 = tile // self.of_a_batch
-            row, column = tiles.place(tile % self.of_a_batch)
+            batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
+            row, column = tiles.place(tile_of_batch)
             offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
             self.load_columns(offset_n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)

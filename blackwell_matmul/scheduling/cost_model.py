@@ -119,6 +119,14 @@ def predicted_cycles(tile: TileConfig) -> int:
     return round(start + full * _round(tile, supply, together) + bool(rest) * _round(tile, supply, rest))
 
 
+def least_cycles(tile: TileConfig) -> float:
+    """No more than `predicted_cycles`, and found sooner: those of products, TMA and shared memory alone."""
+    figures = nearest_figures(tile.gpu)
+    slower = figures.clock_ghz / (figures.clock_ghz - figures.clock_fall_ghz * USUAL_LOAD)
+    k_tile = max(_products(tile) * slower, _shared(tile), _into_shared_memory(tile, figures))
+    return _tiles_of_one_sm(tile, figures) * tile.k_tiles * k_tile
+
+
 def _round(tile: TileConfig, supply: Supply, together: int) -> float:
     """Of so many CTAs that share an SM, from their start to the next ones'."""
     turnover = supply.figures.launch_ns * supply.ghz + supply.figures.start_cycles

@@ -6,6 +6,7 @@ A rung gets the part of `SPACE` that its knobs span (`BlackwellMatmulV1.knobs`),
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import itertools
 import math
 from bisect import bisect_left
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
-from blackwell_matmul.scheduling.cost_model import predicted_cycles
+from blackwell_matmul.scheduling.cost_model import least_cycles, predicted_cycles
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
 from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, fits, require, why_no_mma, why_not
 from blackwell_matmul.scheduling.tile_config import SPACE_COLUMNS, SPACE_LEAST_ROWS, SWIZZLE_BYTES, TileConfig, ceil_div
@@ -162,9 +163,22 @@ def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | No
     for schedule in able:
         tile = tile_config(schedule, problem, gpu)
         by_waste[_is_wasteful(tile)].append((schedule, tile))
-    by_preference = (sorted(some, key=lambda each: preference(*each)) for some in by_waste.values())
-    in_turn = itertools.chain.from_iterable(by_preference)  # the wasteful ones are costly to predict, and seldom asked
-    return next((schedule for schedule, _ in in_turn if not why_not(schedule, problem, gpu)), None)
+    in_turn = itertools.chain.from_iterable(map(_by_preference, by_waste.values()))
+    return next((schedule for schedule in in_turn if not why_not(schedule, problem, gpu)), None)
+
+
+def _by_preference(some: Sequence[tuple[Schedule, TileConfig]]) -> Iterator[Schedule]:
+    """The preferred ones first. What takes more cycles for certain than those that were asked for is not predicted."""
+    waiting: list[tuple[tuple[int, ...], int]] = [
+        ((_is_wasteful(tile), _log_cycles(least_cycles(tile))), i) for i, (_, tile) in enumerate(some)
+    ]
+    heapq.heapify(waiting)
+    while waiting:
+        key, i = heapq.heappop(waiting)
+        if len(key) > 2:
+            yield some[i][0]
+        else:
+            heapq.heappush(waiting, (preference(*some[i]), i))
 
 
 _all_but_ring_and_order = attrgetter(*(name for name in KNOBS if name not in ("stages", "group_m")))
@@ -226,14 +240,25 @@ def preference(schedule: Schedule, tile: TileConfig, cycles: float | None = None
     """What to sort schedules by, best first; of equals few large tiles come first, then wide strips, stages that
     k-tiles can fill and large groups, and last small clusters. Tiles of fewer rows than the MMA multiplies are for
     problems of so few rows: of others nobody measured them. cycles: as predicted; None predicts them."""
-    group = schedule.group_m or 0
     largest = (
         *(tile.block_m, tile.block_n, tile.block_k, schedule.e_block_n or 0),
         *(min(tile.stages, _k_tiles_of_a_cta(tile)), -tile.stages),
-        *(-abs(group - N_MAJOR_GROUP) if tile.problem.form.b_major == "n" else group, -tile.cluster_m, -tile.split_k),
+        *(_order(tile), -tile.cluster_m, -tile.split_k),
     )
-    log_cycles = math.log(predicted_cycles(tile) if cycles is None else cycles)
-    return (_is_wasteful(tile), round(log_cycles / RESOLUTION), *(-size for size in largest))
+    log_cycles = _log_cycles(predicted_cycles(tile) if cycles is None else cycles)
+    return (_is_wasteful(tile), log_cycles, *(-size for size in largest))
+
+
+def _log_cycles(cycles: float) -> int:
+    return round(math.log(cycles) / RESOLUTION)
+
+
+def _order(tile: TileConfig) -> int:
+    """Of equals the order of tiles with most of it is preferred: the largest group, or the one that B asks for."""
+    if tile.problem.form.b_major != "n":
+        return tile.group_m
+    rows = ceil_div(tile.problem.m, tile.block_m)
+    return -abs(min(tile.group_m, rows) - min(N_MAJOR_GROUP, rows))
 
 
 def _k_tiles_of_a_cta(tile: TileConfig) -> int:

@@ -16,7 +16,7 @@ from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.gpus import GPUS, gpu_for_target
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.scheduling.cost_model import predicted_cycles, resident_ctas
+from blackwell_matmul.scheduling.cost_model import least_cycles, predicted_cycles, resident_ctas
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose, projection
@@ -66,6 +66,15 @@ def test_threads_limit_them_too() -> None:
 
 
 # what makes a schedule cheaper
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"), [("h0", "H200"), ("h3", "H100"), ("h7", "H100"), ("v1", "B200"), ("v6", "B200")]
+)
+def test_what_is_certain_is_no_more_than_what_is_predicted(name: str, gpu: str) -> None:
+    for size in ((16, 2112, 7168), (1000, 200, 136), LARGE):
+        tiles = [tile_config(each, Problem(*size), GPUS[gpu]) for each in projection(rung(name))[::37]]
+        assert all(0 < least_cycles(tile) <= predicted_cycles(tile) for tile in tiles)
 
 
 def test_of_equal_work_the_wider_tile_takes_fewer_cycles() -> None:

@@ -105,6 +105,13 @@ def test_the_choice(name: str, sizes: tuple[int, int, int], expected: Schedule) 
     assert chosen == dataclasses.replace(expected, features=rung(name).features)
 
 
+def test_the_order_that_predicts_few_is_the_order_of_preference() -> None:
+    problem = Problem(1024, 768, 1024)
+    some = [(each, tile_config(each, problem, H200)) for each in projection(rung("h7"))[::53]]
+    in_order = [schedule for schedule, _ in sorted(some, key=lambda each: space.preference(*each))]
+    assert list(space._by_preference(some)) == in_order
+
+
 def test_many_numbers_of_rows_are_chosen_for_at_once() -> None:
     """Those that fill tiles alike; what does not fit this very m is still refused."""
     h8, by_m = rung("h8"), Form(a_major="m")
@@ -130,7 +137,9 @@ def test_a_choice_is_made_once_for_each_rung_problem_gpu_and_pins(monkeypatch: p
     pins = [{}, {"block_n": 64}, {"block_n": 64, "stages": 2}]
     chosen = [choose(rung(name), problem, gpu, each) for name, problem, gpu in asked for each in pins]
     weighed: list[tuple[Problem, object]] = []
-    monkeypatch.setattr(space, "preference", lambda schedule, tile: weighed.append((tile.problem, tile.gpu)) or (0,))
+    monkeypatch.setattr(
+        space, "preference", lambda schedule, tile: weighed.append((tile.problem, tile.gpu)) or (0,) * 3
+    )
     assert [choose(rung(name), problem, gpu, each) for name, problem, gpu in asked for each in pins] == chosen
     assert not weighed
     choose(rung("v2"), ODD, dataclasses.replace(B200, sm_count=1))

@@ -120,7 +120,7 @@ class Chosen(NamedTuple):
 
 def _chosen(call: KernelCall, gpu: str) -> Chosen | None:
     device = by_name(gpu)
-    if not call.kernel.is_rung or call.problem is None or device is None:
+    if not call.kernel.is_of_the_space or call.problem is None or device is None:
         return None
     rung: Any = call.kernel.script_cls
     knobs = {name: value for name, value in call.pins.items() if name in rung.knobs}

@@ -67,6 +67,11 @@ class UserKernel:
         return bool(self.source) and not names_a_file(self.source)
 
     @property
+    def is_of_the_space(self) -> bool:
+        """Whether its schedules are of the shared space: a rung, by name or as a class, or made of one."""
+        return bool(getattr(self.script_cls, "knobs", None))
+
+    @property
     def least_extent(self) -> int:
         """Of m, n and k: what they mean is up to `example_args`, where there is one, and 0 may be what it wants."""
         return 1 if self.example_args is None else 0

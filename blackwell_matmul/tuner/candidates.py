@@ -55,18 +55,13 @@ class Candidates:
 def candidates(kernel: UserKernel, problem: Problem, gpu: Gpu) -> Candidates:
     """From the shared space for a rung, from tilus's autotune space for any other script; InputError if none runs."""
     require_form(kernel, problem.form, problem.batches)
-    if is_rung(kernel):
+    if kernel.is_of_the_space:
         return _of_the_space(kernel.script_cls, problem, gpu)
     if len(kernel.parameters) != len(MATMUL):
         what = f"{kernel.name} is called with ({', '.join(kernel.parameters)}), and tune takes matmuls alone"
         raise InputError(f"{what}, called with ({', '.join(MATMUL)}); predict takes any kernel, a schedule at a time.")
     rows = [_plain(row) for row in _rows(kernel, problem, gpu)]
     return Candidates(tuple(sorted(rows, key=lambda row: cost(row, problem, gpu))), {})
-
-
-def is_rung(kernel: UserKernel) -> bool:
-    """Whether its schedules are of the shared space."""
-    return bool(getattr(kernel.script_cls, "knobs", None))
 
 
 def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:

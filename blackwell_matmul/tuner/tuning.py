@@ -30,7 +30,7 @@ from blackwell_matmul.harness.user_kernel import UserKernel, find
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners
-from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, is_rung, spelled
+from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
 from blackwell_matmul.tuner.measuring_crews import measuring_crews
 from blackwell_matmul.tuner.predicting_trials import Predictors
 from blackwell_matmul.tuner.ranking import MOST, Ranked, first, ordered
@@ -149,7 +149,7 @@ def tune(
         compilers = stack.enter_context(session.crew_of(top or TOP, limit_s))  # they import meanwhile
         found = candidates(kernel, problem, gpu)
         until_s, by = start + PREDICT_SHARE * budget_s, Predictors(executor, rows)
-        fitted = gpu.arch == FITTED_ARCH and is_rung(kernel)
+        fitted = gpu.arch == FITTED_ARCH and kernel.is_of_the_space
         most = (0 if fitted else MOST) if predict is None else predict
         ranked = ordered(kernel, problem, gpu, found, most, until_s, tell, by)
         tried = first(ranked, top or _top(ranked, fitted), found.ordered[0])

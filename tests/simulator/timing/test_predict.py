@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul import predict, run_matmul
+from blackwell_matmul import HopperMatmulV3, predict, run_matmul
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
 
 BENCH = Path(__file__).parents[3] / "bench"
@@ -132,6 +132,12 @@ def test_numbers_of_a_prediction_fit_together():
     assert found.tensor_utilisation == pytest.approx(2 * 4096**3 / 8192 / 148 / found.cycles, rel=0.02)
     assert found.ghz == pytest.approx(1.965 - 0.616 * found.tensor_utilisation, rel=0.01)
     assert found.as_dict()["kernel"] == "BlackwellMatmulV3"
+
+
+def test_a_rung_is_the_same_by_name_and_as_a_class():
+    """The schedule that this GPU gets, and the ones beside it, too."""
+    by_name, as_a_class = (predict(each, 256, 512, 1024, gpu="H100") for each in ("h3", HopperMatmulV3))
+    assert as_a_class.explanation == by_name.explanation and as_a_class.cycles == by_name.cycles
 
 
 def test_ctas_that_share_an_sm_take_over_what_is_left():

@@ -96,7 +96,7 @@ def compare(name: str, target: str, schedule: Schedule, m: int, n: int, k: int, 
     executed = 0
     for order, seed in ORDERS:
         c = torch.full((m, n), float("nan"), dtype=kind)
-        arguments = bundle.plan.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=c)
+        arguments = bundle.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=c)
         executed += emulate(bundle, *arguments, order=order, seed=seed).instructions
         if not torch.equal(c, wanted):
             wrong.append(f"{int((c != wanted).sum())} of {c.numel()} elements are wrong, {order} {seed}")

@@ -63,7 +63,7 @@ def bundle_of(name: str) -> tuple[Bundle, tuple[Any, ...]]:
     a, b = (torch.randint(-3, 4, (rows, k), generator=generator).half() for rows in (m, n))
     c = torch.full((m, n), float("nan"), dtype=torch.float16)
     bundle = compile(rung(name), m, n, k, a, b, c)
-    return bundle, tuple(bundle.plan.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=c))
+    return bundle, tuple(bundle.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=c))
 
 
 def mutants(name: str) -> Iterator[Mutant]:

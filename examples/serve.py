@@ -52,8 +52,7 @@ class Layer:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         y = x.new_empty(len(x), self.n)
-        plan = self.kernel.bundle.plan
-        arguments = plan.ordered(m=len(x), n=self.n, k=self.k, a_ptr=x, b_ptr=self.own, c_ptr=y)
+        arguments = self.kernel.bundle.ordered(m=len(x), n=self.n, k=self.k, a_ptr=x, b_ptr=self.own, c_ptr=y)
         if x.is_cuda:
             self.kernel(*arguments)
         else:

@@ -174,7 +174,7 @@ def group(variant: Variant, device: Cuda) -> Group:
     loaded = load(compile(variant.kernel, m, n, k, *sets[0], schedule=variant.schedule or None, target=TARGET))
 
     def call(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-        loaded(*loaded.bundle.plan.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=c))
+        loaded(*loaded.bundle.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=c))
 
     verdict = verdict_on(call, sets[0])
     if not verdict.ok:

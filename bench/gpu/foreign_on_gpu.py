@@ -272,9 +272,9 @@ def _rung(case: str, data: str) -> list[Row]:
             a, b = (_operand(rows_, k, data, generator) for rows_ in (m, n))
             ours, theirs = (torch.full((m, n), float("nan"), dtype=torch.float16) for _ in range(2))
             bundle = compile(script, m, n, k, a, b, ours, schedule=schedule)
-            emulate(bundle, *bundle.plan.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=ours))
+            emulate(bundle, *bundle.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=ours))
             at_gpu = [each.cuda() for each in (a, b, theirs)]
-            load(bundle)(*bundle.plan.ordered(m=m, n=n, k=k, **dict(zip(("a_ptr", "b_ptr", "c_ptr"), at_gpu))))
+            load(bundle)(*bundle.ordered(m=m, n=n, k=k, **dict(zip(("a_ptr", "b_ptr", "c_ptr"), at_gpu))))
             torch.cuda.synchronize()
             row = difference(ours.numpy(), at_gpu[2].cpu().numpy())
             rows.append({"case": f"{case} {m}x{n}x{k} {schedule}", "data": data, **row})

@@ -64,7 +64,7 @@ def compared(rung: str, m: int, n: int, k: int, out: Path, on_gpu: bool) -> dict
     a, b, c = operands(m, n, k, "cuda" if on_gpu else "cpu")
     plain = compile(rung, m, n, k, a, b, c, target=TARGET)
     marked = compile(rung, m, n, k, a, b, c, target=TARGET, timeline=RECORDS)
-    arguments = plain.plan.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=c)
+    arguments = plain.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b, c_ptr=c)
     first = _launched(plain, arguments, on_gpu)
     expected = c.clone()
     c.fill_(torch.nan)

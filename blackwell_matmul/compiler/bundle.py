@@ -85,6 +85,16 @@ class Bundle(OneLine):
         used = "" if self.resources is None else f"{self.resources.registers} registers a thread"
         return "  ".join(filter(None, (self.name, self.target, spelled_out(self.schedule), used, self.serves)))
 
+    def ordered(self, **named: Any) -> list[Any]:
+        """Those of these arguments of the script that the kernel takes, in its order: some have n and k compiled in.
+
+        InputError where one that is compiled in has another value.
+        """
+        for name, compiled in self.consts.items():
+            if named.get(name, compiled) != compiled:
+                raise InputError(f"{self.name} was compiled for {name} = {compiled}, and {name} is {named[name]}.")
+        return [named[each.name] for each in self.plan.parameters if each.name in named]
+
     def _facts(self) -> Mapping[str, object]:
         known = {"kernel": self.name, "target": self.target, "schedule": spelled_out(self.schedule)}
         used = {} if self.resources is None else _as_dict(self.resources)

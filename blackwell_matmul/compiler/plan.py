@@ -228,10 +228,6 @@ class LaunchPlan:
     arguments: tuple[Argument, ...]
     early_start: Expr = 0
 
-    def ordered(self, **named: Any) -> list[Any]:
-        """Those of these arguments that the kernel takes, in its order: n and k, which some have compiled in."""
-        return [named[each.name] for each in self.parameters if each.name in named]
-
     def evaluate(self, values: Sequence[int | float]) -> Launch:
         """The launch for these arguments, in the order of `parameters`, a tensor by its address; those at the end that
         have defaults may be left out.

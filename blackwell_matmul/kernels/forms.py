@@ -17,8 +17,9 @@ from blackwell_matmul.kernels.matmul import (
     check_is_tensor,
     check_memory_of_c,
     check_same,
+    size,
 )
-from blackwell_matmul.problem import DTYPE_OF_TORCH, SIXTEEN_BITS, Problem, c_dtype, positive
+from blackwell_matmul.problem import DTYPE_OF_TORCH, SIXTEEN_BITS, Problem, c_dtype
 from blackwell_matmul.validation import shown
 
 ABSENT = 0
@@ -122,7 +123,7 @@ def check_call(
     m: Any, n: Any, k: Any, a: Any, b: Any, c: Any, bias: Any, residual: Any, scale_a: Any, scale_b: Any, batches: Any
 ) -> None:
     """Raise InputError, one sentence, for arguments that no schedule could run."""
-    sizes = {name: positive(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batches", batches))}
+    sizes = {name: size(name, value) for name, value in (("m", m), ("n", n), ("k", k), ("batches", batches))}
     extra = {"bias": bias, "residual": residual, "scale_a": scale_a, "scale_b": scale_b}
     given = {name: value for name, value in extra.items() if value is not ABSENT}
     tensors = {"a": a, "b": b, "c": c, **given}

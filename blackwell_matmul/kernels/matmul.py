@@ -14,6 +14,7 @@ from blackwell_matmul.problem import (
     C_BYTES,
     DTYPE_OF_TORCH,
     EIGHT_BITS,
+    INT32_MAX,
     SIXTEEN_BITS,
     TORCH_NAMES,
     Problem,
@@ -143,7 +144,7 @@ class MatmulScript(Script):
     @classmethod
     def check_arguments(cls, m: Any, n: Any, k: Any, a: Any, b: Any, c: Any) -> None:
         """Raise InputError, one sentence, for arguments that no schedule could run."""
-        m, n, k = (positive(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
+        m, n, k = (size(name, value) for name, value in (("m", m), ("n", n), ("k", k)))
         tensors = {"a": a, "b": b, "c": c}
         for name, tensor in tensors.items():
             check_is_tensor(name, tensor)
@@ -157,6 +158,18 @@ class MatmulScript(Script):
         for name, tensor in tensors.items():
             _check_layout(name, tensor)
         check_memory_of_c(c, {"a": a, "b": b})
+
+
+MOST = INT32_MAX - 255
+"""Of a size, which kernels round up to whole tiles in 32 bits."""
+
+
+def size(name: str, value: Any) -> int:
+    """m, n or k as a kernel takes it."""
+    found = positive(name, value)
+    if found > MOST:
+        raise InputError(f"{name} is {found}; kernels count tiles in 32 bits, for {MOST} at most.")
+    return found
 
 
 def check_is_tensor(name: str, tensor: Any) -> None:

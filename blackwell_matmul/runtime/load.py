@@ -77,17 +77,25 @@ class Loaded:
     def prepare(self, arguments: Sequence[object], device: int, stream: int) -> Prepared:
         """The launch for these arguments on a GPU and a stream, checked and packed, or moved from one that was."""
         values: list[Any] = [address(each) if isinstance(each, Tensor) else each for each in arguments]
-        key = None if self._moves is None else (device, stream, *map(_kind, arguments, values))
-        try:
-            known = self._prepared.get(key)
-        except TypeError:  # not hashable: no number
-            known = key = None
+        key = self._key(arguments, values, device, stream)
+        known = None if key is None else self._prepared.get(key)
         moved = None if known is None or self._moves is None else known.at(self._moves, values)
         if moved is None:
             moved = self._new(arguments, values, device, stream)
             if key is not None:
                 self._prepared.put(key, moved)
         return moved
+
+    def _key(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Hashable | None:
+        """What a launch depends on beside the addresses that move; None where a call cannot be known by it: 0.0 equals
+        -0.0, and what is no number may be anything."""
+        key: list[Any] = [device, stream, len(arguments)]
+        for parameter, each, value in zip(self.bundle.plan.parameters, arguments, values):
+            if type(value) is not int:
+                return None
+            moves = parameter.type == "pointer" and isinstance(each, Tensor)
+            key += (each.dtype, value & LAST_BITS) if moves else (value,)  # type: ignore[attr-defined]
+        return tuple(key)
 
     def _new(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Prepared:
         launch = self.bundle.plan.evaluate(values)
@@ -127,11 +135,6 @@ class Loaded:
         driver.call("cuKernelGetFunction", f"load {name} on GPU {device}", self._kernel)
         _allow_shared_memory(self._kernel, device, dynamic_shared_bytes, name)
         self._ready[device] = dynamic_shared_bytes
-
-
-def _kind(argument: object, value: Any) -> Hashable:
-    """What a launch depends on beside addresses."""
-    return (argument.dtype, value & LAST_BITS) if isinstance(argument, Tensor) else (type(value), value)
 
 
 def _library(bundle: Bundle, device: int) -> Any:

@@ -94,7 +94,7 @@ class Packed:
             if parameter < len(values):  # else it has its default
                 held[place] = values[parameter]
         for index, parameter in moves.maps:
-            moved = maps[index].at(values[parameter])
+            moved = maps[index].at(values[parameter]) if parameter < len(values) else maps[index]
             if moved is None:
                 return None
             maps[index] = moved

@@ -122,7 +122,8 @@ def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | 
     require(problem=(problem, Problem), gpu=(gpu, Gpu))
     pinned = as_pins(pins)
     found = matching(rung, pinned)
-    chosen = _first_that_runs(_Found((_knobs(rung), _kind(rung), *pinned.items()), found), _of_many_m(problem), gpu)
+    of_pins = _Found((_knobs(rung), _kind(rung), *pinned.items()), found)
+    chosen = _first_that_runs(of_pins, _of_many_m(problem), gpu) or _first_that_runs(of_pins, problem, gpu)
     if chosen is None:
         raise InputError(_nothing_runs(rung, found, problem, gpu))
     return chosen

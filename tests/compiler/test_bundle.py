@@ -10,7 +10,7 @@ import pytest
 from test_plan import FINISHING, PLAN
 
 from blackwell_matmul.compiler.bundle import Bundle, Resources
-from blackwell_matmul.errors import BlackwellMatmulError
+from blackwell_matmul.errors import BlackwellMatmulError, InputError
 
 BUNDLE = Bundle(
     name="Kernel",
@@ -26,6 +26,13 @@ BUNDLE = Bundle(
     versions={"tilus": "0.2.0"},
     key="abc",
 )
+
+
+def test_arguments_in_the_kernels_order_without_what_is_compiled_in() -> None:
+    *_, last = (each.name for each in PLAN.parameters)
+    assert BUNDLE.ordered(n=1024, **{last: 7}) == [7]
+    with pytest.raises(InputError, match=r"^Kernel was compiled for n = 1024, and n is 512\.$"):
+        BUNDLE.ordered(n=512)
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -28,4 +28,4 @@ def test_the_place_of_a_tile_is_found_once(name: str) -> None:
 
 def test_tilus_finds_it_with_each_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "divided_once", nullcontext)
-    assert any(re.search(r"[/%] v_\d", each) for each in loads("h7"))
+    assert any(re.search(r"[/%] v_\d", each) for each in loads("h6"))

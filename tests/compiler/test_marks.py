@@ -49,7 +49,7 @@ def emulated(name: str, order: str = "late") -> tuple[Bundle, torch.Tensor, torc
     m, n, k = SAMPLES[name]
     a, b, c = operands(m, n, k)
     plain, marked = (compile(name, m, n, k, a, b, c, timeline=each) for each in (None, 511))
-    arguments = plain.plan.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b)
+    arguments = plain.ordered(m=m, n=n, k=k, a_ptr=a, b_ptr=b)
     emulate(plain, *arguments, c, order=order, seed=3)
     with_marks = torch.full_like(c, torch.nan)
     buffer = timeline_buffer(marked, *arguments, with_marks)

@@ -34,7 +34,7 @@ def operands(dtype: torch.dtype = torch.float16) -> tuple[torch.Tensor, torch.Te
 
 def sizes(bundle: Bundle, m: int = M) -> list[int]:
     """Those that a launch takes."""
-    return bundle.plan.ordered(m=m, n=N, k=K)
+    return bundle.ordered(m=m, n=N, k=K)
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -62,6 +62,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"a": _half(M, 2 * K)[:, :K]}, r"a has strides \(64, 1\)"),
     ({"b": _half(1, K).expand(N, K)}, r"b has strides \(0, 1\)"),
     ({"a": _half(M, K).to_sparse()}, "a has layout torch.sparse_coo"),
+    ({"n": 2**31 - 8}, "n is 2147483640; kernels count tiles in 32 bits, for 2147483392 at most"),
     ({"b": shifted(N, K)}, "b starts 2 bytes past a multiple of 16"),
     ({"c": _half(M, N).requires_grad_()}, r"c requires grad, .*c.detach\(\)"),
 ]

@@ -1,6 +1,7 @@
 """`load` and `Loaded` against a driver that records: what reaches cuLaunchKernelEx, and what is refused."""
 
 import dataclasses
+import struct
 import subprocess
 import sys
 import threading
@@ -132,6 +133,29 @@ def test_a_call_with_other_addresses_is_moved(gpu, on_gpu, source, target):
     assert {each["modulo"] for each in gpu.calls("cuTensorMapReplaceAddress")} == {"0"}
     loaded(999, source, target)
     assert len(gpu.calls("cuTensorMapEncodeTiled")) == 3
+
+
+def test_only_what_is_an_address_moves(gpu, on_gpu, source, target):
+    """A number is a part of the call, with its sign and where a tensor stands for it, and a pointer may be left out."""
+    more = [Parameter("table", "int64"), Parameter("alpha", "float32"), Parameter("other", "pointer", default=0)]
+    arguments = [Argument("value", each.type, each.name) for each in more]
+    maps_of_both = (*PLAN.tensor_maps, dataclasses.replace(PLAN.tensor_maps[0], pointer="other"))
+    plan = dataclasses.replace(
+        PLAN,
+        parameters=(*PLAN.parameters, *more),
+        arguments=(*PLAN.arguments, *arguments, Argument("tensor_map", "", 1)),
+        tensor_maps=maps_of_both,
+    )
+    gpu.parameters(4, 8, 128, 8, 4, 8, 128)
+    loaded = load(bundle(plan))
+    tables = [on_gpu(torch.zeros(64)) for _ in range(2)]
+    for table, alpha in ((tables[0], 1), (tables[1], 1), (tables[1], 0.0), (tables[1], -0.0)):
+        loaded(1000, source, target, table, alpha)
+        launch = gpu.calls("cuLaunchKernelEx")[-1]
+        assert launch["p3"] == little_endian(table.data_ptr(), 8)
+        assert launch["p4"] == struct.pack("<f", alpha).hex() and launch["p5"] == "0" * 16
+    loaded(1000, on_gpu(torch.zeros_like(source)), target, tables[0], 1)
+    assert gpu.calls("cuTensorMapReplaceAddress")
 
 
 @pytest.mark.parametrize("refused", [True, False])

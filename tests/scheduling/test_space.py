@@ -105,6 +105,12 @@ def test_the_choice(name: str, sizes: tuple[int, int, int], expected: Schedule) 
     assert chosen == dataclasses.replace(expected, features=rung(name).features)
 
 
+@pytest.mark.parametrize("name", ["v0", "h0"])
+def test_the_last_rows_whose_offsets_have_32_bits_have_a_schedule(name: str) -> None:
+    """The next multiple of 64 rows has none."""
+    assert choose(rung(name), Problem(65535, 32768, 32), GPU_OF[name])
+
+
 def test_the_order_that_predicts_few_is_the_order_of_preference() -> None:
     problem = Problem(1024, 768, 1024)
     some = [(each, tile_config(each, problem, H200)) for each in projection(rung("h7"))[::53]]

@@ -33,7 +33,7 @@ def of_schedules(run: PredictedRun) -> Iterator[Gain]:
     lacks = {WORK: sorted(work(run), reverse=True), ROOM: list(room(run))}
     mends: defaultdict[str, list[Beside]] = defaultdict(list)
     for other in sorted(run.quicker, key=lambda each: each.ns):
-        mends[_reason(run.as_it_is, other)].append(other)
+        mends[_reason(run.as_it_is, other, run.turns > run.resident)].append(other)
     for reason, others in mends.items():
         gain, told = 1 - others[0].cycles / run.as_it_is.cycles, _listed(run.as_it_is, others)
         lack = next(iter(lacks.get(reason, ())), None)
@@ -56,14 +56,14 @@ def _changed(mine: Beside, other: Beside) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _reason(mine: Beside, other: Beside) -> str:
+def _reason(mine: Beside, other: Beside, some_wait: bool) -> str:
     """What saves the most: that more SMs have work or hold more CTAs, or that a part of the path is shorter; of loads,
     what is less."""
     saved = {WORK: 1 - mine.working / other.working}
     before, after = _groups(mine), _groups(other)
     saved |= {group: (cycles - after.get(group, 0.0)) / mine.cycles for group, cycles in before.items()}
     most = max(saved, key=lambda each: saved[each])
-    if most != WORK and other.resident > mine.resident:
+    if most != WORK and some_wait and other.resident > mine.resident:
         return ROOM
     if saved[most] <= 0:
         return what_if.PRODUCTS

@@ -27,10 +27,12 @@ if _own_cache:
     os.environ[CACHE] = _own_cache
 
 
+gc.set_threshold(1_000_000, 20, 100)
+"""From before the tests are collected, and torch and tilus imported, which stay: the collector hardly ever looks through
+them. Freezing them costs more: each simulation asks how much is frozen, and to count that is a walk through all of it."""
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """The collector hardly ever looks through torch and tilus, which stay. Freezing them costs more: each simulation
-    asks how much is frozen, and to count that is a walk through all of it."""
-    gc.set_threshold(1_000_000, 20, 100)
     if providers := sys.modules.get("hypothesis.internal.conjecture.providers"):
         # it draws constants of our modules that happen to be loaded; here always the same, whatever ran before
         vars(providers)["is_local_module_file"] = lambda path: False

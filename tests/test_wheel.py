@@ -45,7 +45,7 @@ MAY_SAY_NO = "verify gpu"  # 1: nothing could be verified, as there is no GPU
 WRITES = ("v1.html", "compiled/kernel.cubin", "made/bundles")
 
 SAID = """
-import contextlib, io, json, sys
+import contextlib, io, json, runpy, sys
 from blackwell_matmul import cli
 
 def said(line):
@@ -56,6 +56,7 @@ def said(line):
 if __name__ == "__main__":  # bench's own processes import this file
     commands = [each.name or each.callback.__name__ for each in cli.app.registered_commands]
     print(json.dumps({"commands": commands, **{line: said(line) for line in sys.argv[1:]}}))
+    runpy.run_path("loaded.py")
 """
 
 
@@ -94,17 +95,14 @@ def test_type_checkers_may_read_it(installed):
     assert (installed / "blackwell_matmul" / "py.typed").is_file()
 
 
-def test_every_command_works(run, installed, tmp_path):
+def test_every_command_works_and_studies_baselines_and_mutated_kernels_load(run, installed, tmp_path):
     """All in one process: each would import torch and tilus anew."""
     assert (installed / "bin" / "blackwell-matmul").is_file()
     (tmp_path / "said.py").write_text(SAID)
+    (tmp_path / "loaded.py").write_text(LOADED.format(home=str(installed)))
     said = json.loads(run("said.py", *SAYS))
     assert sorted(said.pop("commands")) == sorted(COMMANDS)
     for line, (code, out, err) in said.items():
         assert code <= (line == MAY_SAY_NO) and SAYS[line] in out, (line, out, err)
     assert all((tmp_path / name).exists() for name in WRITES)
     assert "--baselines" in said["bench --help"][1]
-
-
-def test_studies_baselines_and_mutated_kernels_load(run, installed):
-    run("-c", LOADED.format(home=str(installed)))

@@ -15,7 +15,7 @@ from typing import Any
 from canvas import COPY, COPY_LIGHT, INK, LINE, QUIET, STORE, TENSOR, WAIT, WARP, Canvas
 from edited import edited
 
-from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, Timeline, predict, trace
+from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, Prediction, Timeline, predict, trace
 from blackwell_matmul.simulator.trace.timeline_style import kind_of
 
 RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results" / "time_model.json"
@@ -235,9 +235,13 @@ def v1_beside_v0() -> Canvas:
 
 
 @cache
+def predicted(name: str) -> Prediction:
+    return predict(name, *SIZE, schedule=RUNGS[name].schedule, explained=False)
+
+
 def place(name: str) -> str:
     """Where a rung stands: what is predicted of it, why, and what was published of the sample like it."""
-    mine, sample = predict(name, *SIZE, schedule=RUNGS[name].schedule, explained=False), _samples()[name]
+    mine, sample = predicted(name), _samples()[name]
     share = mine.by_resource["tensor core"] / mine.cycles
     why = next(iter(mine.explanation), f"the tensor core multiplies for {share:.0%} of the time.")
     return (

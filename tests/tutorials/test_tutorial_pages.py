@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -69,11 +70,28 @@ def test_commands_print_what_the_page_shows(name: str) -> None:
     assert refresh.with_commands(TEXTS[name]).split() == TEXTS[name].split()
 
 
+TODAY = {"v0": 2.1163, "v1": 2.0991, "v2": 1.6062, "v3": 1.2008, "v4": 1.1683, "v5": 0.9891, "v6": 0.9552}
+"""Millions of cycles at 8192x8192x8192 in fp16, tiles of 128x256x64 with the most stages: a change of the model of time
+is a decision. They are no measurements."""
+
+
 @pytest.mark.parametrize("name", LADDER)
-def test_each_page_says_where_its_rung_stands(name: str) -> None:
+def test_each_page_says_where_its_rung_stands_and_predictions_are_those_of_today(name: str) -> None:
+    """Both of one prediction, which takes a second or two."""
+    import cycles
+
+    rung = name.removesuffix(".md")
+    assert cycles.predicted(rung).cycles / 1e6 == pytest.approx(TODAY[rung], rel=0.001)
     assert f"<!-- predicted: {name.removesuffix('.md')} -->\nPredicted, for" in TEXTS[name]
     assert f"(images/{name.removesuffix('.md')}_cycles.svg)" in TEXTS[name]
     assert refresh.with_places(TEXTS[name]) == TEXTS[name], "run python tutorials/refresh.py"
+
+
+def test_predictions_in_the_record_are_those_of_today() -> None:
+    import cycles
+
+    record = json.loads(cycles.RESULTS.read_text(encoding="utf-8"))["samples"]
+    assert {each["name"]: each["own"] for each in record} == pytest.approx(TODAY, rel=0.001)
 
 
 def test_some_page_shows_check_on_a_terminal() -> None:

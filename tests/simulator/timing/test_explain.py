@@ -57,7 +57,8 @@ CASES = {
         "Blackwell", DEEP, schedule(block_k=16, stages=8), schedule(), "at the rate of TMA, which is busy", 0.1,
     ),
     "small tiles": (
-        "Blackwell", LESS_DEEP, schedule(block_n=32, stages=6), schedule(block_n=64, stages=6), "128 x 32 .* 2.5 t", 0.06,
+        "Blackwell", LESS_DEEP, schedule(block_n=32, stages=6), schedule(block_n=64, stages=6), "128 x 32 .* 2.5 t",
+        0.06,
     ),
     "small boxes on a Hopper": (
         "Hopper", SMALL, schedule(block_n=128, boxes=16), schedule(block_n=128), "what one warp has to issue", 0.12,

@@ -28,7 +28,7 @@ if _own_cache:
 
 
 gc.set_threshold(1_000_000, 20, 100)
-"""From before the tests are collected, and torch and tilus imported, which stay: the collector hardly ever looks
+"""From before the tests are collected, which imports torch and tilus: they stay, and the collector hardly ever looks
 through them. Freezing them costs more: each simulation asks how much is frozen, and to count that is a walk through all
 of it."""
 

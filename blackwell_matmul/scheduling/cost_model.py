@@ -10,6 +10,7 @@ How well it ranks, beside that model and beside what was measured: docs/time.md,
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
@@ -106,7 +107,7 @@ def predicted_cycles(tile: TileConfig) -> int:
     """SM cycles, at its full clock, from the launch to the last store, on the SM that has the most tiles."""
     supply = _supply(tile)
     figures, count = supply.figures, _tiles_of_one_sm(tile, supply.figures)
-    start = figures.ramp_ns * supply.ghz + figures.start_cycles
+    start = _start(supply)
     together = min(count, resident_ctas(tile))
     if "clc" in tile.features:
         loop, end = tile.k_tiles * _k_tile(tile, supply, together), _epilogue(tile, supply, together)
@@ -119,12 +120,27 @@ def predicted_cycles(tile: TileConfig) -> int:
     return round(start + full * _round(tile, supply, together) + bool(rest) * _round(tile, supply, rest))
 
 
-def least_cycles(tile: TileConfig) -> float:
-    """No more than `predicted_cycles`, and found sooner: those of products, TMA and shared memory alone."""
-    figures = nearest_figures(tile.gpu)
-    slower = figures.clock_ghz / (figures.clock_ghz - figures.clock_fall_ghz * USUAL_LOAD)
-    k_tile = max(_products(tile) * slower, _shared(tile), _into_shared_memory(tile, figures))
-    return _tiles_of_one_sm(tile, figures) * tile.k_tiles * k_tile
+def least_cycles(tile: TileConfig) -> int:
+    """No more than `predicted_cycles`, and found sooner: as if loads were never in each other's way. So all tiles of an
+    SM take their products, TMA and shared memory alone, and one of them all else that a CTA takes by itself."""
+    supply, products = _unlimited(tile.gpu), _products(tile)
+    figures = supply.figures
+    own = max(products * supply.products, _shared(tile), _into_shared_memory(tile, figures))
+    k_tile = max(_tiles_of_one_sm(tile, figures) * own, _chain(tile, supply, products)) + _besides(tile, figures)
+    return int(_start(supply) + _first(tile, supply) + tile.k_tiles * k_tile + _epilogue(tile, supply, 1))
+
+
+@cache
+def _unlimited(gpu: Gpu) -> Supply:
+    """More than any tile gets."""
+    figures = nearest_figures(gpu)
+    ghz = figures.clock_ghz * 1.0
+    slower = ghz / (ghz - figures.clock_fall_ghz * USUAL_LOAD)
+    return Supply(figures, ghz, slower, min(figures.l2_ns, figures.memory_ns) * ghz, math.inf, math.inf)
+
+
+def _start(supply: Supply) -> float:
+    return supply.figures.ramp_ns * supply.ghz + supply.figures.start_cycles
 
 
 def _round(tile: TileConfig, supply: Supply, together: int) -> float:
@@ -260,9 +276,14 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:
     from_memory = rows * tile.row_bytes / supply.from_memory
     chained = max(together * own, _chain(tile, supply, products))
     k_tile = _with_each_other(chained, together * from_l2, together * from_memory)
+    return k_tile + _besides(tile, figures)
+
+
+def _besides(tile: TileConfig, figures: TimeFigures) -> float:
+    """What a k-tile takes whatever bounds it."""
     one_way = figures.remote_cycles / 2 if tile.cluster_m > 1 else 0
     turn = TURN_CYCLES if "boxes" in tile.features else 0
-    return k_tile + one_way / tile.stages + turn + _zeros(tile)
+    return one_way / tile.stages + turn + _zeros(tile)
 
 
 def _held_up(products: float, shared: float, supply: Supply) -> float:

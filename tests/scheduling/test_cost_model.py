@@ -69,10 +69,14 @@ def test_threads_limit_them_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "gpu"), [("h0", "H200"), ("h3", "H100"), ("h7", "H100"), ("v1", "B200"), ("v6", "B200")]
+    ("name", "gpu"),
+    [
+        *(("h0", "H200"), ("h3", "H100"), ("h7", "H100"), ("v0", "B200"), ("v1", "B200"), ("v2", "B200")),
+        *(("v4", "B200"), ("v5", "B200"), ("v6", "B200"), ("v7", "GB200"), ("h8", "H200"), ("g0", "RTX 5090")),
+    ],
 )
 def test_what_is_certain_is_no_more_than_what_is_predicted(name: str, gpu: str) -> None:
-    for size in ((16, 2112, 7168), (1000, 200, 136), LARGE):
+    for size in ((1, 512, 16), (16, 2112, 7168), (1000, 200, 136), LARGE):
         tiles = [tile_config(each, Problem(*size), GPUS[gpu]) for each in projection(rung(name))[::37]]
         assert all(0 < least_cycles(tile) <= predicted_cycles(tile) for tile in tiles)
 

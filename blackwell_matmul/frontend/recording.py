@@ -30,11 +30,11 @@ from tilus.lang.transpiler.builder import Scope
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.program import Location, SharedAllocation
 from blackwell_matmul.frontend.raised import Refusal
+from blackwell_matmul.frontend.reductions import WARP
 from blackwell_matmul.frontend.written import Statements
 from blackwell_matmul.validation import shown
 
 BARRIER_BYTES = 8
-WARP = 32
 
 LONGEST_NAME = 60
 """Characters of source text that stand in for the name of a value that no name was bound to."""

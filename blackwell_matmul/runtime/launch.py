@@ -104,7 +104,7 @@ class Prepared:
         stream = self.config.stream or 0
         tensors = [torch_cuda.empty(each, self.device, stream) for each in self.launch.workspaces]
         addresses = (ctypes.c_uint64 * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
-        pointers = (ctypes.c_void_p * len(self.packed.pointers))(*self.packed.pointers)
+        pointers = type(self.packed.pointers).from_buffer_copy(self.packed.pointers)
         for place, argument in enumerate(self.launch.arguments):
             if argument.kind == "workspace":
                 pointers[place] = ctypes.addressof(addresses) + SLOT_BYTES * index_of(argument)

@@ -135,8 +135,9 @@ def _unlimited(gpu: Gpu) -> Supply:
     """More than any tile gets."""
     figures = nearest_figures(gpu)
     ghz = figures.clock_ghz * 1.0
-    slower = ghz / (ghz - figures.clock_fall_ghz * USUAL_LOAD)
-    return Supply(figures, ghz, slower, min(figures.l2_ns, figures.memory_ns) * ghz, math.inf, math.inf)
+    return Supply(
+        figures, ghz, ghz / _loaded_ghz(figures), min(figures.l2_ns, figures.memory_ns) * ghz, math.inf, math.inf
+    )
 
 
 def _start(supply: Supply) -> float:
@@ -180,8 +181,7 @@ def nearest_figures(gpu: Gpu) -> TimeFigures:
 def _supply(tile: TileConfig) -> Supply:
     """With the L2 alone, and with what its misses take besides."""
     figures = nearest_figures(tile.gpu)
-    ghz = figures.clock_ghz * 1.0
-    loaded_ghz = ghz - figures.clock_fall_ghz * USUAL_LOAD
+    ghz, loaded_ghz = figures.clock_ghz * 1.0, _loaded_ghz(figures)
     ctas = tile.ctas
     at_work = min(tile.gpu.sm_count, ctas)
     needed_ns = _from_memory(tile, figures) / _memory_rate(tile, figures) + _again(tile) / figures.l2_bytes_per_ns
@@ -193,6 +193,11 @@ def _supply(tile: TileConfig) -> Supply:
     incoming, from_memory = (rate / at_work / ghz for rate in (figures.l2_bytes_per_ns, _from_l2(tile) / needed_ns))
     incoming = min(incoming, figures.port_bytes_per_cycle)
     return Supply(figures, ghz, ghz / loaded_ghz, latency * ghz, incoming, from_memory)
+
+
+def _loaded_ghz(figures: TimeFigures) -> float:
+    """The clock that the products leave."""
+    return figures.clock_ghz - figures.clock_fall_ghz * USUAL_LOAD
 
 
 def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:

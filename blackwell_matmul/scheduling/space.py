@@ -160,19 +160,13 @@ def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | No
         return None  # whichever it is
     kinds = _kinds(found, _Held(problem.element_bytes, problem.c_bytes, problem.form, problem), gpu)
     able = itertools.chain.from_iterable(_contenders(kind, problem, gpu) for kind in kinds)
-    by_waste: dict[bool, list[tuple[Schedule, TileConfig]]] = {False: [], True: []}
-    for schedule in able:
-        tile = tile_config(schedule, problem, gpu)
-        by_waste[_is_wasteful(tile)].append((schedule, tile))
-    in_turn = itertools.chain.from_iterable(map(_by_preference, by_waste.values()))
+    in_turn = _by_preference([(schedule, tile_config(schedule, problem, gpu)) for schedule in able])
     return next((schedule for schedule in in_turn if not why_not(schedule, problem, gpu)), None)
 
 
 def _by_preference(some: Sequence[tuple[Schedule, TileConfig]]) -> Iterator[Schedule]:
     """The preferred ones first. What takes more cycles for certain than those that were asked for is not predicted."""
-    waiting: list[tuple[tuple[int, ...], int]] = [
-        ((_is_wasteful(tile), _log_cycles(least_cycles(tile))), i) for i, (_, tile) in enumerate(some)
-    ]
+    waiting = [(_certain(tile), i) for i, (_, tile) in enumerate(some)]
     heapq.heapify(waiting)
     while waiting:
         key, i = heapq.heappop(waiting)
@@ -180,6 +174,12 @@ def _by_preference(some: Sequence[tuple[Schedule, TileConfig]]) -> Iterator[Sche
             yield some[i][0]
         else:
             heapq.heappush(waiting, (preference(*some[i]), i))
+
+
+def _certain(tile: TileConfig) -> tuple[int, ...]:
+    """What a preference begins with, or less; of wasteful ones, which are seldom asked for, without a look at them."""
+    wasteful = _is_wasteful(tile)
+    return (wasteful, 0 if wasteful else _log_cycles(least_cycles(tile)))
 
 
 _all_but_ring_and_order = attrgetter(*(name for name in KNOBS if name not in ("stages", "group_m")))

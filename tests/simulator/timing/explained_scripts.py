@@ -110,7 +110,7 @@ class Blackwell(tilus.Script):
 
 
 class Hopper(tilus.Script):
-    """As Blackwell. copies: as often is B loaded, into the same place. whole: stores are waited for to their end."""
+    """As Blackwell."""
 
     target = "sm_90a"
 
@@ -123,12 +123,10 @@ class Hopper(tilus.Script):
         boxes: int = 1,
         late: bool = False,
         fences: bool = False,
-        copies: int = 1,
-        whole: bool = False,
     ):
         super().__init__()
         self.block_n, self.block_k, self.stages, self.unused, self.boxes = block_n, block_k, stages, unused, boxes
-        self.late, self.fences, self.copies, self.whole = late, fences, copies, whole
+        self.late, self.fences = late, fences
         self.strips = block_n // 32
         self.acc_layout = accumulator_layout(64, block_n)
         self.strip_layout = strip_layout(64, block_n, 32)
@@ -160,18 +158,17 @@ class Hopper(tilus.Script):
                 self.mbarrier.wait(empty[stage], phase=phase)
                 with self.single_thread():
                     self.mbarrier.arrive_and_expect_tx(
-                        full[stage], transaction_bytes=(128 + self.copies * self.block_n) * self.block_k * 2
+                        full[stage], transaction_bytes=(128 + self.block_n) * self.block_k * 2
                     )
                 for box in range(self.boxes):
                     self.tma.global_to_shared(
                         src=g_a, dst=s_a_rows[stage, box], offsets=[offset_m + box * rows_a, offset_k],
                         mbarrier=full[stage],
                     )  # fmt: skip
-                    for _ in range(self.copies):
-                        self.tma.global_to_shared(
-                            src=g_b, dst=s_b_rows[stage, box], offsets=[offset_n + box * rows_b, offset_k],
-                            mbarrier=full[stage],
-                        )  # fmt: skip
+                    self.tma.global_to_shared(
+                        src=g_b, dst=s_b_rows[stage, box], offsets=[offset_n + box * rows_b, offset_k],
+                        mbarrier=full[stage],
+                    )  # fmt: skip
                 stage = (stage + 1) % self.stages
                 phase ^= stage == 0
         s_a_groups = self.reshape_shared(s_a, [self.stages, 2, 64, self.block_k])
@@ -211,10 +208,7 @@ class Hopper(tilus.Script):
                 offsets = [offset_m + which * 64, offset_n + strip * 32]
                 self.tma.shared_to_global(self.s_c[which], self.g_c, offsets=offsets)
                 self.tma.commit_group()
-                if self.whole:
-                    self.tma.wait_group(n=0)
-                else:
-                    self.tma.wait_group(n=0, read=True)
+                self.tma.wait_group(n=0, read=True)
             self.sync()
 
 

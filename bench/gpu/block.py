@@ -403,10 +403,11 @@ class Listening(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         ops = torch.ops.blackwell_matmul
-        if operation in (ops.matmul.default, ops.grouped_matmul.default):
+        grouped = operation is ops.grouped_matmul_launch.default
+        if grouped or operation is ops.matmul_launch.default:
             self.products += 1
             a, b, *others = args
-            self.sentences += ours.copies(a, b, *others[: operation is ops.grouped_matmul.default])
+            self.sentences += ours.copies(a, b, *others[:grouped])
             self.sentences += [
                 f"a tensor of strides {each.stride()} is copied."
                 for each in others

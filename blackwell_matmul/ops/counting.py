@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.ops.library import shape_of
+from blackwell_matmul.ops.operation import LAUNCH
 
 
 def of_product(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:
@@ -23,7 +24,11 @@ def of_groups(x: Tensor, w: Tensor, *_: Any, **__: Any) -> int:
     return 2 * x.numel() * w.shape[-1]
 
 
-FORMULAS: Mapping[str, Callable[..., int]] = {"matmul": of_product, "grouped_matmul": of_groups}
+FORMULAS: Mapping[str, Callable[..., int]] = {
+    name + end: formula
+    for name, formula in (("matmul", of_product), ("grouped_matmul", of_groups))
+    for end in ("", LAUNCH)
+}
 """By the operation of `torch.ops.blackwell_matmul`."""
 
 

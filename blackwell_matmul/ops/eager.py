@@ -13,7 +13,7 @@ from torch import Tensor
 from blackwell_matmul.ops.casting import autocast
 from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import is_plain, wants_gradient
-from blackwell_matmul.ops.gradients import gradients
+from blackwell_matmul.ops.gradients import Product
 from blackwell_matmul.ops.launching import ALONE, Tensors
 from blackwell_matmul.ops.library import of_bytes, run
 from blackwell_matmul.ops.operand_checks import (
@@ -36,7 +36,8 @@ def product(
     if plain and not wants_gradient((a, b, *tensors)):
         return run(a, b, tensors, simulate=simulate, said=said, **rest)
     if plain and tensors[2] is None:
-        made: Tensor = ProductOfTwo.apply(a, b, *tensors[:2], {"simulate": simulate, "said": said, **rest})
+        rest = {"simulate": simulate, "said": said, **rest}
+        made: Tensor = Product.apply(_without_gradients, _product_again, rest, a, b, *tensors[:2])
         return made
     return _operation(a, b, tensors, said, simulate=simulate, **rest)
 
@@ -55,26 +56,8 @@ def _operation(a: Tensor, b: Tensor, tensors: Tensors, said: Said, **rest: Any) 
     return made
 
 
-class ProductOfTwo(torch.autograd.Function):
-    """Of a, b, a bias and a residual, called eagerly. The last two are kept where an activation follows them."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, rest: dict[str, Any]
-    ) -> Tensor:
-        ctx.rest = rest
-        kept = (None, None) if rest.get("activation", "none") == "none" else (bias, residual)
-        ctx.save_for_backward(a, b, *kept)
-        return run(a, b, (bias, residual, None, None), **rest)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        a, b, bias, residual = ctx.saved_tensors
-        tensors = (bias, residual, None, None)
-        of_a, of_b, of_bias, of_residual, *_ = gradients(
-            grad, a, b, tensors, ctx.needs_input_grad, matmul=_product_again, **ctx.rest
-        )
-        return of_a, of_b, of_bias, of_residual, None
+def _without_gradients(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, **rest: Any) -> Tensor:
+    return run(a, b, (bias, residual, None, None), **rest)
 
 
 def _product_again(

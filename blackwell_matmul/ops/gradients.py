@@ -16,28 +16,53 @@ from blackwell_matmul.ops.operand_checks import known
 Needs = Sequence[bool]
 
 
+class Product(torch.autograd.Function):
+    """multiply(a, b, bias, residual, scale_a, scale_b, **rest), of which the last may be left out. again: multiplies on
+    the way back. Bias and residual are kept where an activation follows them; scales have no gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        multiply: Callable[..., Tensor],
+        again: Callable[..., Tensor],
+        rest: dict[str, Any],
+        a: Tensor,
+        b: Tensor,
+        *tensors: Tensor | None,
+    ) -> Tensor:
+        ctx.again, ctx.rest, ctx.given = again, rest, len(tensors)
+        ctx.scaled = any(each is not None for each in tensors[2:])
+        kept = () if rest.get("activation", "none") == "none" else tensors[:2]
+        ctx.save_for_backward(a, b, *kept)
+        return multiply(a, b, *tensors, **rest)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        if ctx.scaled:
+            raise UnsupportedError("A product with scales has no gradients; multiply 16-bit tensors where you train.")
+        needs = (*ctx.needs_input_grad[3:], False, False)
+        made = gradients(grad, *ctx.saved_tensors, needs=needs, matmul=ctx.again, **ctx.rest)
+        return None, None, None, *(*made, None, None)[: 2 + ctx.given]
+
+
 def gradients(
     grad: Tensor,
     a: Tensor,
     b: Tensor,
-    tensors: Sequence[Tensor | None],
-    needs: Needs,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
     *,
+    needs: Needs,
+    matmul: Callable[..., Tensor],
     activation: str = "none",
     alpha: float = 1.0,
     beta: float = 1.0,
     simulate: bool = False,
-    matmul: Callable[..., Tensor] | None = None,
     **_: Any,
 ) -> tuple[Tensor | None, ...]:
-    """Of a, b, the bias and the residual; the scales have none. matmul: multiplies; None: torch's operation.
+    """Of a, b, the bias and the residual. bias, residual: what an activation was applied to, besides the product.
 
-    What an activation was applied to is computed once more: who trains is better off without it in the kernel, as
-    `linear` does."""
-    bias, residual, scale_a, _scale_b = tensors
-    if scale_a is not None:
-        raise UnsupportedError("A product with scales has no gradients; multiply 16-bit tensors where you train.")
-    matmul = matmul or torch.ops.blackwell_matmul.matmul
+    That is computed once more: who trains is better off without the activation in the kernel, as `linear` does."""
     dz = grad.to(a.dtype)
     if activation != "none":
         z = matmul(a, b, bias, residual, alpha=alpha, beta=beta, simulate=simulate)
@@ -47,7 +72,7 @@ def gradients(
     of_b = _of_b(dz, a, b, multiply) if needs[1] else None
     of_bias = dz.flatten(0, -2).sum(0) if needs[2] else None
     of_residual = (dz if beta == 1 else dz * beta) if needs[3] else None
-    return of_a, of_b, of_bias, of_residual, None, None
+    return of_a, of_b, of_bias, of_residual
 
 
 def _of_b(dz: Tensor, a: Tensor, b: Tensor, multiply: Callable[..., Tensor]) -> Tensor:

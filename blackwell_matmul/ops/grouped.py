@@ -23,7 +23,6 @@ from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import is_plain, recorded, wants_gradient
 from blackwell_matmul.ops.functions import bmm
 from blackwell_matmul.ops.launching import Copy, Launches, gpu_of, kind_of
-from blackwell_matmul.ops.library import setup_context
 from blackwell_matmul.ops.operand_checks import (
     GROUPED,
     check_columns,
@@ -35,18 +34,13 @@ from blackwell_matmul.ops.operand_checks import (
     check_tensors,
     grouped_shape,
 )
+from blackwell_matmul.ops.operation import define
 from blackwell_matmul.ops.placing import k_major, padded
 from blackwell_matmul.runtime.recent import Recent
 from blackwell_matmul.validation import shown
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}
 """Whose kernels run, by architecture."""
-
-_library = torch.library.Library("blackwell_matmul", "FRAGMENT")
-_library.define(
-    "grouped_matmul(Tensor x, Tensor w, Tensor offs, *, bool simulate=False) -> Tensor",
-    tags=[torch.Tag.pt2_compliant_tag],
-)
 
 
 def grouped_matmul(
@@ -119,22 +113,46 @@ def _plain(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool) -> Tensor:
     """Without torch's dispatch, as `eager.product` has it."""
     if not wants_gradient((x, w)):
         return run(x, w, offs, simulate)
-    made: Tensor = ProductOfGroups.apply(x, w, offs, simulate)
+    made: Tensor = ProductOfGroups.apply(run, grouped_matmul, {"simulate": simulate}, x, w, offs)
     return made
 
 
 class ProductOfGroups(torch.autograd.Function):
-    """`grouped_matmul`, called eagerly."""
+    """multiply(x, w, offs, **rest); again: multiplies on the way back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, w: Tensor, offs: Tensor, simulate: bool) -> Tensor:
-        ctx.rest = {"simulate": simulate}
+    def forward(
+        ctx: Any,
+        multiply: Callable[..., Tensor],
+        again: Callable[..., Tensor],
+        rest: dict[str, Any],
+        x: Tensor,
+        w: Tensor,
+        offs: Tensor,
+    ) -> Tensor:
+        ctx.again, ctx.rest = again, rest
         ctx.save_for_backward(x, w, offs)
-        return run(x, w, offs, simulate)
+        return multiply(x, w, offs, **rest)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *_gradients(ctx, grad, grouped_matmul), None
+        x, w, offs = ctx.saved_tensors
+        multiply = functools.partial(ctx.again, **ctx.rest)
+        _, _, _, for_x, for_w, _ = ctx.needs_input_grad
+        of_x = _of_x(grad, w, offs, multiply) if for_x else None
+        of_w = _of_w(grad, x, w, offs, multiply) if for_w else None
+        return None, None, None, of_x, of_w, None
+
+
+def _of_x(grad: Tensor, w: Tensor, offs: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
+    """Of a product and of sums, a product."""
+    return multiply(grad, w.mT, offs) if w.dim() == 3 else multiply(w, grad.mT, offs).mT
+
+
+def _of_w(grad: Tensor, x: Tensor, w: Tensor, offs: Tensor, multiply: Callable[..., Tensor]) -> Tensor:
+    """Of a product, sums, laid as a linear layer's weight is where w is laid so; and of sums a product."""
+    turned = w.dim() == 3 and w.stride(-2) == 1 and w.stride(-1) != 1
+    return multiply(grad.mT, x, offs).mT if turned else multiply(x.mT, grad, offs)
 
 
 def _check_ends(offs: Tensor, rows: int) -> None:
@@ -237,25 +255,6 @@ def _fake(x: Tensor, w: Tensor, offs: Tensor, *, simulate: bool = False) -> Tens
     return x.new_empty(grouped_shape(x, w, offs))
 
 
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    return _gradients(ctx, grad, torch.ops.blackwell_matmul.grouped_matmul)
-
-
-def _gradients(ctx: Any, grad: Tensor, operation: Callable[..., Tensor]) -> tuple[Tensor | None, ...]:
-    """Of a product the gradient of w is one of sums, and of sums that of x and of w are products."""
-    x, w, offs = ctx.saved_tensors
-    multiply = functools.partial(operation, **ctx.rest)
-    of_x = of_w = None
-    if ctx.needs_input_grad[0]:
-        of_x = multiply(grad, w.mT, offs) if w.dim() == 3 else multiply(w, grad.mT, offs).mT
-    if ctx.needs_input_grad[1]:
-        turned = w.dim() == 3 and w.stride(-2) == 1 and w.stride(-1) != 1  # as a linear layer's: its gradient is, too
-        of_w = multiply(grad.mT, x, offs).mT if turned else multiply(x.mT, grad, offs)
-    return of_x, of_w, None
-
-
-_library.impl("grouped_matmul", run, "CompositeExplicitAutograd")
-torch.library.register_fake("blackwell_matmul::grouped_matmul", _fake, lib=_library)
-torch.library.register_autograd(
-    "blackwell_matmul::grouped_matmul", _backward, setup_context=setup_context, lib=_library
-)
+_library = torch.library.Library("blackwell_matmul", "FRAGMENT")
+ARGUMENTS = "Tensor x, Tensor w, Tensor offs, *, bool simulate=False"
+define(_library, "grouped_matmul", ARGUMENTS, run, _fake, ProductOfGroups)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.ops.finished import finished
-from blackwell_matmul.ops.gradients import gradients
+from blackwell_matmul.ops.gradients import Product
 from blackwell_matmul.ops.launching import ProductPlan, Tensors, gpu_of, kind_of, planned
 from blackwell_matmul.ops.operand_checks import (
     AS_OURS,
@@ -19,17 +19,10 @@ from blackwell_matmul.ops.operand_checks import (
     check_operands,
     check_out,
 )
+from blackwell_matmul.ops.operation import define
 from blackwell_matmul.runtime.recent import Recent
 
-SCHEMA = (
-    "matmul(Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, Tensor? scale_a=None, Tensor? scale_b=None, "
-    "*, str activation='none', float alpha=1.0, float beta=1.0, ScalarType? out_dtype=None, bool simulate=False) "
-    "-> Tensor"
-)
 TENSORS = ("bias", "residual", "scale_a", "scale_b")
-
-_library = torch.library.Library("blackwell_matmul", "DEF")
-_library.define(SCHEMA, tags=[torch.Tag.pt2_compliant_tag])
 
 
 def shape_of(a: Tensor, b: Tensor) -> tuple[int, ...]:
@@ -136,18 +129,9 @@ def _fake(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
     return a.new_empty((*outer, columns // 2 if activation == "swiglu" else columns), dtype=out)
 
 
-def setup_context(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: Any, output: Tensor) -> None:
-    """For the way back: all tensors, and the rest by name."""
-    ctx.save_for_backward(*inputs)
-    ctx.rest = keyword_only_inputs
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-    a, b, *tensors = ctx.saved_tensors
-    needs = (*ctx.needs_input_grad, *[False] * len(TENSORS))  # tensors that were left out are not in it
-    return gradients(grad, a, b, tensors, needs, **ctx.rest)
-
-
-_library.impl("matmul", _eager, "CompositeExplicitAutograd")
-torch.library.register_fake("blackwell_matmul::matmul", _fake, lib=_library)
-torch.library.register_autograd("blackwell_matmul::matmul", _backward, setup_context=setup_context, lib=_library)
+ARGUMENTS = (
+    "Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, Tensor? scale_a=None, Tensor? scale_b=None, "
+    "*, str activation='none', float alpha=1.0, float beta=1.0, ScalarType? out_dtype=None, bool simulate=False"
+)
+_library = torch.library.Library("blackwell_matmul", "DEF")
+define(_library, "matmul", ARGUMENTS, _eager, _fake, Product)

@@ -28,16 +28,16 @@ def register() -> None:
 
 @functools.cache
 def _registered() -> None:
-    """For `torch.ops.blackwell_matmul.matmul`, of DTensors.
+    """For `torch.ops.blackwell_matmul.matmul`, of DTensors, and the one below autograd.
 
     torch finds a strategy again by what it takes to decide it: of keywords, the integers alone. The shape of C depends
     on the activation, too, and there is no public way to say so (torch 2.13, register_sharding).
     """
-    op = torch.ops.blackwell_matmul.matmul.default
-    register_sharding(op)(_acceptable)
     known: dict[Any, Any] = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
-    info = known[op]
-    known[op] = replace(info, static_kwargkey=[*(info.static_kwargkey or ()), "activation"])
+    for op in (torch.ops.blackwell_matmul.matmul.default, torch.ops.blackwell_matmul.matmul_launch.default):
+        register_sharding(op)(_acceptable)
+        info = known[op]
+        known[op] = replace(info, static_kwargkey=[*(info.static_kwargkey or ()), "activation"])
 
 
 def _acceptable(

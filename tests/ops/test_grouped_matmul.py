@@ -12,6 +12,7 @@ from blackwell_matmul.ops.direct import is_plain
 from blackwell_matmul.runtime.recent import Recent
 
 operation = torch.ops.blackwell_matmul.grouped_matmul.default
+launch = torch.ops.blackwell_matmul.grouped_matmul_launch.default
 
 
 def randn(*shape, dtype=torch.bfloat16, seed=0):
@@ -175,7 +176,7 @@ def test_who_listens_to_torch_hears_it_and_nobody_else_pays_for_that():
 
     with Listener():
         made = grouped_matmul(x, w, OFFS, simulate=True)
-    assert heard[0] is operation and torch.equal(made, grouped_matmul(x, w, OFFS, simulate=True))
+    assert heard[0] is launch and torch.equal(made, grouped_matmul(x, w, OFFS, simulate=True))
     assert is_plain((x, w, OFFS)) and not is_plain((x, None, OFFS)) and is_plain((x, w), (None, OFFS))
 
 

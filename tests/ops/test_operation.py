@@ -1,0 +1,58 @@
+"""What torch hears of a product: the operation that is called, and the one below autograd, which graphs have."""
+
+import pytest
+import torch
+from functorch.compile import make_boxed_func
+from torch._dynamo.backends.common import aot_autograd
+
+from blackwell_matmul import grouped_matmul, linear
+from blackwell_matmul.ops.operation import LAUNCH
+
+ops = torch.ops.blackwell_matmul
+
+
+def randn(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+OFFS = torch.tensor([3, 16], dtype=torch.int32)
+CALLS = {
+    "matmul": (lambda x, w: linear(x, w, simulate=True), (8, 24)),
+    "grouped_matmul": (lambda x, w: grouped_matmul(x, w, OFFS, simulate=True), (2, 24, 8)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_graph_has_the_operation_below_autograd_alone(name, trained):
+    call, shape = CALLS[name]
+    graphs = []
+
+    def kept(graph, _):
+        graphs.extend(str(each.target) for each in graph.graph.nodes if "blackwell_matmul" in str(each.target))
+        return make_boxed_func(graph.forward)
+
+    x, w = randn(16, 24), randn(*shape, seed=1).requires_grad_(trained)
+    made = torch.compile(call, backend=aot_autograd(fw_compiler=kept, bw_compiler=kept))(x, w)
+    if trained:
+        made.sum().backward()
+        eager = w.detach().clone().requires_grad_()
+        call(x, eager).sum().backward()
+        assert torch.equal(w.grad, eager.grad)
+    assert torch.equal(made, call(x, w))
+    assert graphs == [f"blackwell_matmul.{name}{LAUNCH}.default"] * (2 if trained else 1)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_torch_takes_both_operations(name):
+    x, w = randn(16, 24), randn(24, 8, seed=1)
+    given = (x, w) if name == "matmul" else (x, torch.stack((w, w)), OFFS)
+    for each in (name, name + LAUNCH):
+        found = torch.library.opcheck(getattr(ops, each).default, given, {"simulate": True})
+        assert set(found.values()) == {"SUCCESS"}
+
+
+def test_autograd_passes_the_lower_one_by():
+    x, w = randn(16, 24).requires_grad_(), randn(24, 8, seed=1)
+    assert ops.matmul(x, w, simulate=True).requires_grad
+    assert not ops.matmul_launch(x, w, simulate=True).requires_grad

@@ -7,6 +7,10 @@
 - triton-lang/triton (python/tutorials/gluon, 07-persistence and 08-warp-specialization) has TFLOPS of kernels at
   8192x8192 by k in fp16, on a Blackwell with 13.5 tiles for each SM, as a GB200 has, and on a Hopper.
 - Modular ("Matrix Multiplication on Blackwell", part 4) has those of its last kernel, 4096x4096x4096 in bf16.
+- HazyResearch/ThunderKittens (kernels/gemm/educational_b200, levels 6 to 9) has those of one call after two others, by
+  the host's clock, and mlc-ai/modern-gpu-programming-for-mlsys (chapter_gemm_advanced, steps 4, 7, 8 and 9) the times
+  of a thousand calls at locked clocks, both at 4096x4096x4096 on a B200. They were predicted once, before anything here
+  knew of them.
 
 `public_ladder_kernels.py` has the same designs in tilus: the tiles, the stages, which warp does what, and how C goes
 out. Tile and stages of each are those published; neither the clock nor, but for Triton's normal ones, the inputs are
@@ -17,6 +21,7 @@ none. Kernels whose tiles are not published (JAX's Pallas) are left out, and tho
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -74,6 +79,23 @@ MODULAR = (
 )
 
 
+KITTENS = (
+    Published("level 6, TMA and tcgen05", 293, "Alone", "stages=1"),
+    Published("level 7, specialised warps", 731, "Alone", "stages=3"),
+    Published("level 8, C in parts", 1050, "Alone", "block_n=256,stages=3"),
+    Published("level 9, pairs of CTAs", 1285, "Couples", "stages=4,strip_n=32"),
+)
+
+FLOP = 2 * math.prod(SQUARE)
+
+MLC = (
+    Published("step 4, TMA", FLOP / 493.814e6, "Alone", "stages=1,waits=1"),
+    Published("step 7, specialised warps", FLOP / 226.613e6, "AloneStays", "stages=2"),
+    Published("step 8, pairs of CTAs", FLOP / 103.529e6, "Couples", "sums=1,stages=4,ctas=148,together=2"),
+    Published("step 9, two accumulators", FLOP / 94.139e6, "Couples", "sums=2,stages=4,ctas=148"),
+)
+
+
 @dataclass(frozen=True)
 class Compared:
     """predicted: TFLOPS. error: of the time."""
@@ -91,7 +113,12 @@ def compared(rung: Published) -> Compared:
     kernel = f"{KERNELS}:{rung.kernel}" if rung.kernel[0].isupper() else rung.kernel
     found = predict(kernel, *rung.size, dtype=rung.dtype, schedule=rung.schedule, target=rung.gpu, explained=False)
     assert found.tflops is not None
-    numbers = rung.tflops, round(found.tflops, 1), round(rung.tflops / found.tflops - 1, 4), round(found.ghz, 3)
+    numbers = (
+        round(rung.tflops, 2),
+        round(found.tflops, 1),
+        round(rung.tflops / found.tflops - 1, 4),
+        round(found.ghz, 3),
+    )
     return Compared(rung.name, rung.schedule, *numbers, found.explanation)
 
 
@@ -111,6 +138,8 @@ def main() -> None:
     compare("public_ladder", GAU_NERNST)
     compare("public_ladder_gluon", GLUON)
     compare("public_ladder_modular", MODULAR)
+    compare("public_ladder_kittens", KITTENS)
+    compare("public_ladder_mlc", MLC)
 
 
 if __name__ == "__main__":

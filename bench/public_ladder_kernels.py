@@ -357,3 +357,278 @@ class Stays(tilus.Script):
                 self.tma.wait_group(n=0, read=True)
         self.sync()
         self.tcgen05.dealloc(t_acc)
+
+
+class Alone(tilus.Script):
+    """One CTA on an SM, which takes all of tensor memory. One stage: all four warps wait for each k-tile, and for each
+    product where `waits`. More: a warp loads and another one multiplies. C leaves in strips of 64 columns, each from a
+    place of its own."""
+
+    def __init__(self, block_n: int = 128, stages: int = 1, waits: int = 0):
+        super().__init__()
+        self.block_n, self.stages, self.waits = block_n, stages, waits
+        self.strips = block_n // 64
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        self.attrs.blocks = cdiv(m, 128) * cdiv(n, self.block_n)
+        self.attrs.warps = 4
+        columns = cdiv(n, self.block_n)
+        offset_m: int32 = self.blockIdx.x // columns * 128
+        offset_n: int32 = self.blockIdx.x % columns * self.block_n
+        g_a = self.global_view(a_ptr, dtype=bfloat16, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=bfloat16, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=bfloat16, shape=[m, n])
+        s_a = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 128, 64])
+        s_b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, self.block_n, 64])
+        s_c = self.shared_tensor(dtype=bfloat16, shape=[self.strips, 128, 64])
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[128, 512])
+        t_sum = self.tcgen05.slice(t_acc, [0, 0], [0, 1], [128, self.block_n])
+        ring = Ring(self.stages)
+        complete = self.mbarrier.alloc(counts=1)
+        tile_bytes = (128 + self.block_n) * 64 * 2
+        self.sync()
+        if self.stages == 1:
+            for offset_k in range(0, k, 64):
+                with self.single_warp(0):
+                    ring.wait_empty()
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(ring.full(), transaction_bytes=tile_bytes)
+                    self.tma.global_to_shared(src=g_a, dst=s_a[0], offsets=[offset_m, offset_k], mbarrier=ring.full())
+                    self.tma.global_to_shared(src=g_b, dst=s_b[0], offsets=[offset_n, offset_k], mbarrier=ring.full())
+                ring.wait_full()
+                with self.single_warp(0):
+                    self.tcgen05.mma(s_a[0], s_b[0].transpose(), t_sum, enable_input_d=offset_k != 0)
+                    self.tcgen05.commit(mbarrier=ring.empty())
+                ring.advance()
+                if self.waits:
+                    ring.wait_empty()
+                self.sync()  # the published kernels have none: a warp two phases behind would wait for the wrong parity
+            with self.single_warp(0):
+                self.tcgen05.commit(mbarrier=complete)
+        else:
+            with self.single_warp(0):
+                for offset_k in range(0, k, 64):
+                    ring.wait_empty()
+                    stage, full = ring.stage, ring.full()
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
+                    self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[offset_m, offset_k], mbarrier=full)
+                    self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[offset_n, offset_k], mbarrier=full)
+                    ring.advance()
+            with self.single_warp(1):
+                for offset_k in range(0, k, 64):
+                    ring.wait_full()
+                    stage = ring.stage
+                    self.tcgen05.mma(s_a[stage], s_b[stage].transpose(), t_sum, enable_input_d=offset_k != 0)
+                    self.tcgen05.commit(mbarrier=ring.empty())
+                    ring.advance()
+                self.tcgen05.commit(mbarrier=complete)
+        self.mbarrier.wait(complete, phase=0)
+        for strip in self.range(0, self.strips, 1, unroll="all"):
+            r_strip = self.tcgen05.load(self.tcgen05.slice(t_acc, [0, strip * 64], [0, 1], [128, 64]))
+            self.tcgen05.wait_load()
+            self.sync()
+            self.store_shared(s_c[strip], r_strip.to(bfloat16))
+            self.fence.proxy_async(space="shared")
+            self.sync()
+            with self.single_warp(0):
+                self.tma.shared_to_global(s_c[strip], g_c, offsets=[offset_m, offset_n + strip * 64])
+                self.tma.commit_group()
+        with self.single_warp(0):
+            self.tma.wait_group(n=0, read=True)
+        self.sync()
+        self.tcgen05.dealloc(t_acc)
+
+
+class AloneStays(tilus.Script):
+    """CTAs that stay: a warp loads, one multiplies, and four store the accumulator, whose place is free once it is in
+    registers; a store is over before the next one begins. Tiles of 128 x 128 in groups of 8 rows."""
+
+    def __init__(self, stages: int = 2, ctas: int = 148):
+        super().__init__()
+        self.stages, self.ctas = stages, ctas
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        count: int32 = cdiv(m, 128) * cdiv(n, 128)
+        tiles = GroupedTiles(cdiv(m, 128), cdiv(n, 128), 8)
+        self.attrs.blocks = self.ctas
+        self.attrs.warps = 8
+        g_a = self.global_view(a_ptr, dtype=bfloat16, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=bfloat16, shape=[n, k])
+        g_c = self.global_view(c_ptr, dtype=bfloat16, shape=[m, n])
+        s_a = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 128, 64])
+        s_b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 128, 64])
+        s_c = self.shared_tensor(dtype=bfloat16, shape=[2, 128, 64])
+        ring = Ring(self.stages)
+        sums = Ring(1, empties=128)
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[128, 512])
+        t_sum = self.tcgen05.slice(t_acc, [0, 0], [0, 1], [128, 128])
+        self.sync()
+        first: int32 = self.blockIdx.x
+        with self.single_warp(7):
+            for tile in range(first, count, self.ctas):
+                row, column = tiles.place(tile)
+                for offset_k in range(0, k, 64):
+                    ring.wait_empty()
+                    stage, full = ring.stage, ring.full()
+                    with self.single_thread():
+                        self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=(128 + 128) * 64 * 2)
+                    self.tma.global_to_shared(src=g_a, dst=s_a[stage], offsets=[row * 128, offset_k], mbarrier=full)
+                    self.tma.global_to_shared(src=g_b, dst=s_b[stage], offsets=[column * 128, offset_k], mbarrier=full)
+                    ring.advance()
+        with self.single_warp(4):
+            for _ in range(first, count, self.ctas):
+                sums.wait_empty()
+                for offset_k in range(0, k, 64):
+                    ring.wait_full()
+                    stage = ring.stage
+                    self.tcgen05.mma(s_a[stage], s_b[stage].transpose(), t_sum, enable_input_d=offset_k != 0)
+                    self.tcgen05.commit(mbarrier=ring.empty())
+                    ring.advance()
+                self.tcgen05.commit(mbarrier=sums.full())
+                sums.advance()
+        with self.warp_group(0, 4):
+            for tile in range(first, count, self.ctas):
+                row, column = tiles.place(tile)
+                sums.wait_full()
+                r_left = self.tcgen05.load(self.tcgen05.slice(t_acc, [0, 0], [0, 1], [128, 64]))
+                r_right = self.tcgen05.load(self.tcgen05.slice(t_acc, [0, 64], [0, 1], [128, 64]))
+                self.tcgen05.wait_load()
+                self.mbarrier.arrive(sums.empty())
+                self.store_shared(s_c[0], r_left.to(bfloat16))
+                self.store_shared(s_c[1], r_right.to(bfloat16))
+                self.fence.proxy_async(space="shared")
+                self.sync()
+                with self.single_warp():
+                    for half in self.range(0, 2, 1, unroll="all"):
+                        offsets = [row * 128, column * 128 + half * 64]
+                        self.tma.shared_to_global(s_c[half], g_c, offsets=offsets)
+                    self.tma.commit_group()
+                    self.tma.wait_group(n=0)
+                self.sync()
+                sums.advance()
+        self.sync()
+        self.tcgen05.dealloc(t_acc)
+
+
+class Couples(tilus.Script):
+    """Two CTAs compute `256 * sums` x 256 together: a warp loads for all, one multiplies into each accumulator, and
+    four store it in strips, `together` of them at a time. ctas: 0, or how many stay, through tiles in groups of 8 rows;
+    then a store is over before the next one begins."""
+
+    def __init__(self, sums: int = 2, stages: int = 4, ctas: int = 0, strip_n: int = 64, together: int = 1):
+        super().__init__()
+        self.sums, self.stages, self.ctas, self.strip_n, self.together = sums, stages, ctas, strip_n, together
+        self.places = together if ctas else 2
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        tile_m = 256 * self.sums
+        count: int32 = cdiv(m, tile_m) * cdiv(n, 256)
+        self.attrs.blocks = self.ctas if self.ctas else 2 * cdiv(m, tile_m) * cdiv(n, 256)
+        self.attrs.cluster_blocks = 2
+        self.attrs.warps = 4 * self.sums + 4
+        self.rank = self.cluster.blockRank
+        tiles = GroupedTiles(cdiv(m, tile_m), cdiv(n, 256), 8 if self.ctas else 1)
+        g_a = self.global_view(a_ptr, dtype=bfloat16, shape=[m, k])
+        g_b = self.global_view(b_ptr, dtype=bfloat16, shape=[n, k])
+        self.g_c = self.global_view(c_ptr, dtype=bfloat16, shape=[m, n])
+        self.s_a = self.shared_tensor(dtype=bfloat16, shape=[self.stages, self.sums, 128, 64])
+        self.s_b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 128, 64])
+        self.s_c = self.shared_tensor(dtype=bfloat16, shape=[self.sums, self.places, 128, self.strip_n])
+        self.ring = Ring(self.stages, empties=self.sums)
+        self.full = self.mbarrier.alloc(counts=[1 for _ in range(self.sums)])
+        self.empty = self.mbarrier.alloc(counts=[2 * 128 for _ in range(self.sums)])
+        self.cluster.sync()
+        self.t_acc = self.tcgen05.alloc(dtype=float32, shape=[2, 128, 256], cta_group=2)
+        self.sync()
+        first: int32 = self.blockIdx.x // 2
+        step: int32 = self.gridDim.x // 2
+        with self.single_warp(4 * self.sums + 3):
+            for tile in range(first, count, step):
+                row, column = tiles.place(tile)
+                for offset_k in range(0, k, 64):
+                    self.ring.wait_empty()
+                    full = self.ring.full()
+                    if self.rank == 0:
+                        with self.single_thread():
+                            self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=(tile_m + 256) * 64 * 2)
+                    else:
+                        full = self.cluster.map_shared_addr(full, target_rank=0)
+                    stage = self.ring.stage
+                    for which in self.range(0, self.sums, 1, unroll="all"):
+                        offset_m = row * tile_m + which * 256 + self.rank * 128
+                        self.tma.global_to_shared(
+                            src=g_a,
+                            dst=self.s_a[stage, which],
+                            offsets=[offset_m, offset_k],
+                            mbarrier=full,
+                            cta_group=2,
+                        )
+                    offset_n = column * 256 + self.rank * 128
+                    self.tma.global_to_shared(
+                        src=g_b, dst=self.s_b[stage], offsets=[offset_n, offset_k], mbarrier=full, cta_group=2
+                    )
+                    self.ring.advance()
+        with self.single_warp(4 * self.sums):
+            self.multiply(0, k, first, count, step)
+        with self.warp_group(0, 4):
+            self.store(0, tiles, first, count, step)
+        if self.sums == 2:
+            with self.single_warp(4 * self.sums + 1):
+                self.multiply(1, k, first, count, step)
+            with self.warp_group(4, 4):
+                self.store(1, tiles, first, count, step)
+        self.cluster.sync()
+        self.tcgen05.dealloc(self.t_acc)
+
+    def multiply(self, which: int, k: int, first: int32, count: int32, step: int32):
+        self.ring.stage, self.ring.phase = 0, 0
+        free: uint32 = 1
+        if self.rank == 0:
+            for _ in range(first, count, step):
+                self.mbarrier.wait(self.empty[which], phase=free, scope="cluster")
+                free ^= 1
+                for offset_k in range(0, k, 64):
+                    self.ring.wait_full()
+                    stage = self.ring.stage
+                    self.tcgen05.mma(
+                        self.s_a[stage, which], self.s_b[stage].transpose(), self.t_acc[which],
+                        enable_input_d=offset_k != 0, cta_group=2,
+                    )  # fmt: skip
+                    self.tcgen05.commit(mbarrier=self.ring.empty(), cta_group=2, multicast_mask=0b11)
+                    self.ring.advance()
+                self.tcgen05.commit(mbarrier=self.full[which], cta_group=2, multicast_mask=0b11)
+
+    def store(self, which: int, tiles: GroupedTiles, first: int32, count: int32, step: int32):
+        done: uint32 = 0
+        for tile in range(first, count, step):
+            row, column = tiles.place(tile)
+            offset_m: int32 = (row * self.sums + which) * 256 + self.rank * 128
+            self.mbarrier.wait(self.full[which], phase=done)
+            done ^= 1
+            for strip in self.range(0, 256 // self.strip_n, 1, unroll="all"):
+                t_strip = self.tcgen05.slice(self.t_acc[which], [0, strip * self.strip_n], [0, 1], [128, self.strip_n])
+                r_strip = self.tcgen05.load(t_strip)
+                self.tcgen05.wait_load()
+                if self.ctas == 0:
+                    with self.single_warp():
+                        self.tma.wait_group(n=1, read=True)
+                    self.sync()
+                self.store_shared(self.s_c[which, strip % self.places], r_strip.to(bfloat16))
+                if (strip + 1) % self.together == 0:
+                    self.fence.proxy_async(space="shared")
+                    self.sync()
+                    with self.single_warp():
+                        for each in self.range(strip + 1 - self.together, strip + 1, 1, unroll="all"):
+                            offsets = [offset_m, column * 256 + each * self.strip_n]
+                            self.tma.shared_to_global(self.s_c[which, each % self.places], self.g_c, offsets=offsets)
+                        self.tma.commit_group()
+                        if self.ctas:
+                            self.tma.wait_group(n=0)
+                    if self.ctas:
+                        self.sync()
+            self.mbarrier.arrive_and_expect_tx_remote(
+                self.empty[which], transaction_bytes=0, target_rank=0, sem="release", scope="cluster"
+            )
+        with self.single_warp():
+            self.tma.wait_group(n=0, read=True)

@@ -360,13 +360,13 @@ class Stays(tilus.Script):
 
 
 class Alone(tilus.Script):
-    """One CTA on an SM, which takes all of tensor memory. One stage: all four warps wait for each k-tile, and for each
-    product where `waits`. More: a warp loads and another one multiplies. C leaves in strips of 64 columns, each from a
-    place of its own."""
+    """One CTA on an SM, which takes all columns of tensor memory. One stage: all four warps wait for each k-tile, and
+    for each product where `waits`. More: a warp loads and another one multiplies. C leaves in strips of 64 columns,
+    each from a place of its own."""
 
-    def __init__(self, block_n: int = 128, stages: int = 1, waits: int = 0):
+    def __init__(self, block_n: int = 128, stages: int = 1, waits: int = 0, columns: int = 512):
         super().__init__()
-        self.block_n, self.stages, self.waits = block_n, stages, waits
+        self.block_n, self.stages, self.waits, self.columns = block_n, stages, waits, columns
         self.strips = block_n // 64
 
     def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
@@ -381,7 +381,10 @@ class Alone(tilus.Script):
         s_a = self.shared_tensor(dtype=bfloat16, shape=[self.stages, 128, 64])
         s_b = self.shared_tensor(dtype=bfloat16, shape=[self.stages, self.block_n, 64])
         s_c = self.shared_tensor(dtype=bfloat16, shape=[self.strips, 128, 64])
-        t_acc = self.tcgen05.alloc(dtype=float32, shape=[128, 512])
+        t_acc = self.tcgen05.alloc(dtype=float32, shape=[128, self.columns])
+        if self.columns < 512:  # not in the published ones: several on an SM
+            with self.single_warp():
+                self.tcgen05.relinquish_alloc_permit(cta_group=1)
         t_sum = self.tcgen05.slice(t_acc, [0, 0], [0, 1], [128, self.block_n])
         ring = Ring(self.stages)
         complete = self.mbarrier.alloc(counts=1)

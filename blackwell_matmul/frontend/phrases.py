@@ -165,7 +165,8 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
     (
         r"The shared tensor layout is not supported by TMA: Shared tensor: (\w+)\[(.*?)\].*",
         r"TMA cannot copy a shared tensor of \1 and shape (\2) with the layout that it has here; for the tensor core "
-        "its rows must have a multiple of 32 bytes (16 elements of 16 bits)",
+        "its rows must have a multiple of 32 bytes (16 elements of 16 bits), and what leaves for global memory at most "
+        "128 (64 of them): of a wider one make two, as in shape [2, 128, 64]",
     ),
     (r"unknown binary operator .*", "an operand or an index is no number of the kernel"),
     (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.timing.one_sm import Change
 from blackwell_matmul.simulator.timing.what_if import MULTIPLY, SHARE, PredictedRun, Supposed
-from blackwell_matmul.simulator.timing.work import Multiply, WarpgroupMultiply, work_of
+from blackwell_matmul.simulator.timing.work import Multiply, WarpgroupMultiply, allocated_columns, work_of
 
 RELINQUISH = "tcgen05.relinquish_alloc_permit"
 
@@ -58,15 +58,39 @@ def _best_interval(inst: object, work: object) -> tuple[float, float] | None:
 
 
 def permit(run: PredictedRun) -> Iterator[Gain]:
-    """PTX ISA, "tcgen05.relinquish_alloc_permit"."""
-    names = {instruction.name for _, instruction in run.lowered.calls.values()}
-    if run.took.waited and run.took.working == 1 < run.resident and RELINQUISH not in names:
-        gain = run.gain(Supposed(run.conditions, Change(passed_on=True)))
+    """PTX ISA, "tcgen05.alloc", "tcgen05.relinquish_alloc_permit"."""
+    if not run.took.waited or not run.took.working == 1 < run.resident:
+        return
+    told = f"an SM has room for {run.resident} CTAs and one works at a time: it"
+    others = f"{run.took.waited} others waited for"
+    kept = all(instruction.name != RELINQUISH for _, instruction in run.lowered.calls.values())
+    gain = run.gain(Supposed(run.conditions, Change(passed_on=True))) if kept else 0
+    if gain > SHARE:
         yield (
             gain,
             (
-                f"an SM has room for {run.resident} CTAs and one works at a time: it keeps the right to allocate tensor"
-                f" memory, and {run.took.waited} others waited for it; {RELINQUISH} after the allocation lets them work"
-                f" side by side: {gain:.0%} fewer cycles."
+                f"{told} keeps the right to allocate tensor memory, and {others} it; {RELINQUISH} after the allocation"
+                f" lets them work side by side: {gain:.0%} fewer cycles."
             ),
         )
+        return
+    taken, have = _columns(run), run.gpu.tensor_memory_columns
+    gain = run.gain(Supposed(run.conditions, Change(passed_on=True, columns=run.resident * taken)))
+    if gain > SHARE:
+        each, passed_on = (
+            1 << (have // run.resident).bit_length() - 1,
+            f", and {RELINQUISH} after that," if kept else "",
+        )
+        yield (
+            gain,
+            (
+                f"{told} takes {taken} of {have} columns of tensor memory, and {others} them; with {each} each, if its"
+                f" sums have room in them{passed_on} they work side by side: up to {gain:.0%} fewer cycles."
+            ),
+        )
+
+
+def _columns(run: PredictedRun) -> int:
+    """Of tensor memory, that each CTA allocates; a power of two each time."""
+    allocations = (inst for inst, each in run.lowered.calls.values() if each.name == "tcgen05.alloc")
+    return sum(allocated_columns(inst.output) for inst in allocations)

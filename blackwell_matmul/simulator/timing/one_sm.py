@@ -64,13 +64,14 @@ class SmTime:
 
 class Change(NamedTuple):
     """What if. free: instructions on these lines cost nothing. slots: so many more CTAs find room. passed_on: each CTA
-    gives up the right to allocate tensor memory. stages: so many more has each ring of loads. first: the first load of
-    each stage is there at once. place: the SM had the work of this one. until_read: who waits for stores waits for what
-    they read alone."""
+    gives up the right to allocate tensor memory. columns: so many more of it has an SM. stages: so many more has each
+    ring of loads. first: the first load of each stage is there at once. place: the SM had the work of this one.
+    until_read: who waits for stores waits for what they read alone."""
 
     free: frozenset[tuple[Location | None, str]] = frozenset()
     slots: int = 0
     passed_on: bool = False
+    columns: int = 0
     stages: int = 0
     first: bool = False
     place: int | None = None
@@ -117,7 +118,7 @@ class OneSm:
         lowered = simulation.lowered
         size = math.prod(lowered.cluster)
         self.simulation, self.conditions, self.main = simulation, conditions, timed_main(lowered, conditions, change)
-        self.sms = [Sm(conditions, columns, change.passed_on) for _ in range(size)]
+        self.sms = [Sm(conditions, columns + change.columns, change.passed_on) for _ in range(size)]
         self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
         if change.stages or change.first:
             self.engine = DeeperRings(self.sms, simulation.listeners, self._left, change.stages, change.first)

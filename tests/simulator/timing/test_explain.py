@@ -9,6 +9,7 @@ import pytest
 from blackwell_matmul import predict
 
 SCRIPTS = Path(__file__).parent / "explained_scripts.py"
+PUBLISHED = Path(__file__).parents[3] / "bench" / "public_ladder_kernels.py"
 CARELESS = f"{Path(__file__).parent / 'careless_scripts.py'}:Careless"
 
 
@@ -348,3 +349,16 @@ def test_a_store_that_is_waited_for_to_its_end_is_told():
 
 def test_of_a_script_no_other_schedule_is_known():
     assert not any("less time" in each for each in predicted("Blackwell", DEEP, stages=3).explanation)
+
+
+def test_who_takes_all_of_tensor_memory_is_told_what_less_would_save():
+    def predicted(columns):
+        schedule = f"stages=1,columns={columns}"
+        return predict(f"{PUBLISHED}:Alone", 2560, 2048, 1024, dtype="bf16", schedule=schedule, target="B200")
+
+    before, after = predicted(512), predicted(128)
+    sentence, promised = told(before, "it takes 512 of 512 columns of tensor memory, .* with 128 each")
+    assert sentence.startswith("an SM has room for 3 CTAs and one works at a time") and "relinquish" in sentence
+    assert abs(promised - saved(before, after)) < 0.05
+    assert not any("the right to allocate" in each for each in before.explanation)
+    assert not any("columns of tensor memory" in each for each in after.explanation)

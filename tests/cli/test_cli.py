@@ -360,7 +360,7 @@ WORDS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(WORDS, max_size=7), runs=st.booleans())
 def test_no_line_of_arguments_ends_in_a_traceback(command, words, runs):
     argv = ["run", "v1", "--size", "8", "8", "8", *words] if runs else words

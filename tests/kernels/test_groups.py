@@ -103,8 +103,7 @@ def test_bfloat16_and_many_orders(kernel):
     assert_as_good(args[-1], exact, torchs)
 
 
-@pytest.mark.parametrize("ends", ["ragged", "empty ones"])
-@pytest.mark.parametrize("w_rows", [False, True])
+@pytest.mark.parametrize(("ends", "w_rows"), [("ragged", False), ("empty ones", True)])
 @pytest.mark.parametrize("pins", HOPPERS.values(), ids=HOPPERS)
 def test_every_schedule_of_hopper(pins, w_rows, ends):
     args, exact, torchs = of_product(ENDS[ends], w_rows=w_rows)

@@ -166,8 +166,7 @@ def test_baddbmm_broadcasts_what_it_adds():
     assert_as_good(ours, torch.baddbmm(kept, a, b, beta=0.5, alpha=2), exact)
 
 
-@pytest.mark.parametrize("rowwise", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize(("dtype", "rowwise"), [(torch.float8_e4m3fn, True), (torch.float8_e5m2, False)])
 def test_scaled_mm_is_that_of_the_scaled_values(dtype, rowwise):
     a, w, bias = randn(40, 64).to(dtype), randn(48, 64, seed=1).to(dtype), randn(48, dtype=torch.bfloat16, seed=2)
     scale_a, scale_b = (torch.rand(shape) + 0.5 for shape in (((40, 1), (1, 48)) if rowwise else ((), ())))
@@ -178,8 +177,10 @@ def test_scaled_mm_is_that_of_the_scaled_values(dtype, rowwise):
     assert (wide.double() - (exact - bias.double())).abs().max() <= 1e-4
 
 
-@pytest.mark.parametrize("rowwise", [False, True])
-@pytest.mark.parametrize("types", [(torch.float8_e4m3fn, torch.float8_e5m2), (torch.float8_e5m2, torch.float8_e4m3fn)])
+@pytest.mark.parametrize(
+    ("types", "rowwise"),
+    [((torch.float8_e4m3fn, torch.float8_e5m2), False), ((torch.float8_e5m2, torch.float8_e4m3fn), True)],
+)
 def test_scaled_mm_of_two_types(types, rowwise):
     """Every number of either type is one of bfloat16, also the smallest and the largest."""
     a, w = (torch.arange(256, dtype=torch.uint8).view(kind).view(4, 64) for kind in types)

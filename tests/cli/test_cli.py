@@ -251,8 +251,7 @@ COMMAND = (sys.executable, "-m", "blackwell_matmul")
 def test_a_reader_who_left_is_no_traceback():
     reader, writer = os.pipe()
     os.close(reader)
-    run = ["run", "v1", "--size", "8", "8", "8"]
-    lines = run, [*run, "--json"], ["--help"], ["run", "--help"], ["--version"], []
+    lines = ["run", "v1", "--size", "8", "8", "8"], ["--help"], ["run", "--help"], ["--version"], []
     started = [subprocess.Popen([*COMMAND, *each], stdout=writer, stderr=subprocess.PIPE) for each in lines]
     os.close(writer)
     for process in started:

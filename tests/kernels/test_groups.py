@@ -121,7 +121,10 @@ def test_weights_that_are_contiguous_along_k(kernel):
 
 @pytest.mark.parametrize(
     ("kernel", "pins"),
-    [*((kernel, {}) for kernel in PRODUCTS + SUMS), *((HopperGroupedMatmul, pins) for pins in HOPPERS.values() if pins)],
+    [
+        *((kernel, {}) for kernel in PRODUCTS + SUMS),
+        *((HopperGroupedMatmul, pins) for pins in HOPPERS.values() if pins),
+    ],
 )
 def test_the_compiled_kernel_gives_the_same_bytes(kernel, pins):
     args = whole(arguments(kernel, ENDS["empty ones"])[0])

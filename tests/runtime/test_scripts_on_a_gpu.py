@@ -22,7 +22,6 @@ from blackwell_matmul.kernels import LADDERS
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.scheduling import space
 
-
 MADE = {}
 """The code of all tests, by key: what is compiled again in another one is not of interest here."""
 

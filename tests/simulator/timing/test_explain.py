@@ -34,8 +34,8 @@ def schedule(**schedule):
 
 
 WIDE, SMALL = (4096, 4096, 1024), (2048, 2048, 1024)
-DEEP = (2304, 2048, 4096)
-"""144 tiles of 128 x 256, whose operands the L2 of a B200 does not keep."""
+DEEP, DEEPER = (2304, 2048, 4096), (2304, 2048, 8192)
+"""144 tiles of 128 x 256; of the deeper ones the L2 of a B200 does not keep the operands."""
 
 CASES = {
     "the right to allocate": (
@@ -45,7 +45,7 @@ CASES = {
         "Blackwell", WIDE, schedule(stages=2, unused=70), schedule(stages=2), "1 CTA at once, by its shared", 0.04,
     ),
     "few stages": (
-        "Blackwell", (2304, 2048, 8192), schedule(stages=3), schedule(stages=4), "3 stages cannot hide that.*has room for 4", 0.07,
+        "Blackwell", DEEPER, schedule(stages=3), schedule(stages=4), "3 stages cannot hide that.*has room for 4", 0.07,
     ),
     "a wait for each product": (
         "Blackwell", DEEP, schedule(waits=True), schedule(), r"^tcgen05.mma .*: the end of each product is", 0.04,
@@ -57,7 +57,7 @@ CASES = {
         "Blackwell", DEEP, schedule(block_k=16, stages=8), schedule(), "at the rate of TMA, which is busy", 0.1,
     ),
     "small tiles": (
-        "Blackwell", DEEP, schedule(block_n=32, stages=6), schedule(block_n=64, stages=6), "128 x 32 .* 2.5 t", 0.12,
+        "Blackwell", DEEPER, schedule(block_n=32, stages=6), schedule(block_n=64, stages=6), "128 x 32 .* 2.5 t", 0.12,
     ),
     "small boxes on a Hopper": (
         "Hopper", SMALL, schedule(block_n=128, boxes=16), schedule(block_n=128), "what one warp has to issue", 0.12,

@@ -429,7 +429,7 @@ def test_every_odd_value_in_every_place_gets_an_answer_or_a_sentence(name):
 def test_several_odd_values_at_once_get_an_answer_or_a_sentence(name):
     call = CALLS[name]
 
-    @cases(15)
+    @cases(10)
     @given(st.dictionaries(st.sampled_from(sorted(call.right())), anything(), min_size=1, max_size=3))
     def attack_with(wrong: dict[str, Garbage]) -> None:
         attack(call, {name: garbage.value for name, garbage in wrong.items()})

@@ -31,7 +31,7 @@ def problem_for(schedule: Schedule, seed: int) -> Problem:
             return problem
 
 
-SAMPLED = {name: 5 if name in ("v6", "h7") else 2 if name in ("v7", "h8") else 3 for name in RUNGS}
+SAMPLED = {name: 4 if name in ("v6", "h7") else 2 for name in RUNGS}
 """How many schedules of a rung are run, drawn with a seed; `bench/sweep.py` runs all of V0 to V2, and `test_forms.py`
 more of V7 and H8."""
 

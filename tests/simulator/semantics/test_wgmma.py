@@ -26,7 +26,7 @@ from blackwell_matmul.simulator import Run
 from blackwell_matmul.studies import mutation
 
 TARGET = "sm_90a"
-SAMPLE = 5
+SAMPLE = 4
 """Generated mutants of each kernel that are run here."""
 
 

@@ -429,7 +429,7 @@ def test_every_odd_value_in_every_place_gets_an_answer_or_a_sentence(name):
 def test_several_odd_values_at_once_get_an_answer_or_a_sentence(name):
     call = CALLS[name]
 
-    @cases(25)
+    @cases(10)
     @given(st.dictionaries(st.sampled_from(sorted(call.right())), anything(), min_size=1, max_size=3))
     def attack_with(wrong: dict[str, Garbage]) -> None:
         attack(call, {name: garbage.value for name, garbage in wrong.items()})
@@ -470,7 +470,7 @@ def command_lines(draw: Callable[..., Any]) -> list[str]:
 def test_a_command_line_of_garbage_ends_in_one_sentence_and_exit_code_2(capsys, monkeypatch):
     monkeypatch.setenv("HOSTILE", "1")
 
-    @cases(250)
+    @cases(120)
     @given(command_lines())
     def attack(argv: list[str]) -> None:
         before = shared_state()
@@ -507,7 +507,7 @@ def test_measuring_without_a_gpu_or_with_garbage_is_one_sentence_and_leaves_noth
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(detect, "detect", tuple)  # other tests may have loaded a driver that only records
 
-    @cases(150)
+    @cases(75)
     @given(measuring_lines())
     def attack(argv: list[str]) -> None:
         code = cli.main(argv)
@@ -559,7 +559,7 @@ def test_a_file_of_garbage_is_run_or_refused_in_one_sentence(empty_folder):
     file = empty_folder / "script.py"
     file.write_text("")
 
-    @cases(120)
+    @cases(60)
     @given(SOURCE, st.sampled_from(["", ":X"]))
     def attack(text: str, script: str) -> None:
         file.write_bytes(text.encode("utf-8", "surrogatepass"))

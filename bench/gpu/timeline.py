@@ -33,7 +33,7 @@ from blackwell_matmul.simulator.trace.recorder import WAITS
 
 RUNGS = ("h2", "h6", "h7")
 PROBLEMS = ((4096, 4096, 4096), (256, 2112, 7168))
-SMALL = ((256, 512, 256),)
+SMALL = ((128, 256, 256),)
 TARGET, GPU = "sm_90a", "H200"
 RECORDS = 8192
 """Of a warp: h2 at 7168 has the most, 10 for each of 112 k-tiles."""

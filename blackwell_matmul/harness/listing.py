@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from blackwell_matmul.errors import InputError
@@ -17,7 +18,6 @@ from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
-from blackwell_matmul.scheduling.tile_config import TileConfig
 from blackwell_matmul.validation import attribute, plain_text, shown
 
 RULE = (
@@ -64,17 +64,18 @@ class ScheduleList(OneLine):
     rows: tuple[ScheduleRow, ...]
     chosen: Schedule | None
 
-    @property
+    @cached_property
     def runnable(self) -> tuple[ScheduleRow, ...]:
         return tuple(row for row in self.rows if row.ok)
 
-    @property
+    @cached_property
     def ranked(self) -> tuple[ScheduleRow, ...]:
         """Those that can run, in the order of the choice: the chosen one is the first."""
-        return tuple(sorted(self.runnable, key=lambda row: space.preference(row.schedule, self._tile(row))))
+        return tuple(sorted(self.runnable, key=self._preference))
 
-    def _tile(self, row: ScheduleRow) -> TileConfig:
-        return tile_config(row.schedule, self.problem, self.gpu)
+    def _preference(self, row: ScheduleRow) -> tuple[int, ...]:
+        tile = tile_config(row.schedule, self.problem, self.gpu)
+        return space.preference(row.schedule, tile, row.predicted_cycles)
 
     @property
     def rejected(self) -> tuple[ScheduleRow, ...]:

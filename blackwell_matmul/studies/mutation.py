@@ -524,7 +524,9 @@ class StepRecorder(HappensBefore):
         return self._write((*name, self.again[name]), lanes, **about)
 
     def _write(self, name: Name, known: Frontier, **about: Any) -> Name:
-        self.log[name] = RecordedStep({path: self._names(getattr(known, path)) for path in PATHS}, **about)
+        events = {path: getattr(known, path) for path in PATHS}
+        names = {each: self._names(each) for each in set(events.values())}  # most paths tell the same
+        self.log[name] = RecordedStep({path: names[each] for path, each in events.items()}, **about)
         return name
 
     def _names(self, events: int) -> frozenset[Name]:

@@ -10,6 +10,7 @@ import pytest
 from compiler_samples import (
     RUNGS,
     matmul_arguments,
+    nvdisasm,
     rung_bundle,
     rung_program,
     sass,
@@ -72,8 +73,7 @@ def test_passes_left_out_change_no_code(
     assert device_source(lower(program), program).text == ours
 
 
-@pytest.mark.parametrize("stages", [2, 3])
-@pytest.mark.parametrize("block_n", [64, 128, 256])
+@pytest.mark.parametrize(("block_n", "stages"), [(64, 3), (128, 2), (256, 3)])
 def test_passes_left_out_change_no_schedule(block_n: int, stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pins = {"block_n": block_n, "stages": stages}
     program = build(bind(rung("v2"), matmul_arguments(), schedule=pins, target="sm_100a"), "sm_100a")
@@ -107,6 +107,7 @@ def test_numbered_lines_name_existing_lines() -> None:
 
 @pytest.mark.parametrize("name", RUNGS)
 def test_lines_and_macros_change_no_instruction(name: str, tmp_path: Path) -> None:
+    nvdisasm()  # or there is nothing to compare with
     numbered = rung_bundle(name)
     plain = nvrtc.compile_source(numbered.source, "sm_100a", name)
     assert sass(plain.cubin, tmp_path) == sass(numbered.cubin, tmp_path)

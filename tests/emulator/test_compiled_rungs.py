@@ -53,12 +53,10 @@ def test_a_rung_computes_what_the_simulator_computes(name: str) -> None:
     assert took.kernel == bundle.plan.kernel and took.target == bundle.target and took.instructions > 1000
 
 
-@pytest.mark.parametrize("turned", ["a", "b"])
-def test_an_operand_that_is_contiguous_along_its_rows_in_a_cluster(turned: str) -> None:
+def test_operands_that_are_contiguous_along_their_rows_in_a_cluster() -> None:
     """A descriptor tells how far the spans of a tile are apart; an address has the rank of its CTA just there."""
     generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randint(-3, 4, (rows, 64), generator=generator).half() for rows in (256, 128))
-    a, b = (x.T.contiguous().T if name == turned else x for name, x in (("a", a), ("b", b)))
+    a, b = (torch.randint(-3, 4, (64, rows), generator=generator).half().T for rows in (256, 128))
     c = torch.full((256, 128), float("nan"), dtype=torch.float16)
     schedule = "block_m=128,block_n=128,consumers=2,cluster_m=1,split_k=1"
     bundle = compile("h8", 256, 128, 64, a, b, c, schedule=schedule)
@@ -84,7 +82,7 @@ def test_n_and_k_are_free_too(name: str) -> None:
     """Also of more tiles than CTAs, and with numbers of tiles that are no powers of two."""
     a, b, c = operands()
     bundle = compile(rung(name), M, N, K, a, b, c, schedule="block_n=64")
-    for m, n, k in ((1, 8, 8), (300, 7 * 64 + 8, 200), (130, 3 * 64, 64)):
+    for m, n, k in ((1, 8, 8), (300, 4 * 64 + 8, 136), (130, 3 * 64, 64)):
         generator = torch.Generator().manual_seed(n)
         a, b = (torch.randint(-3, 4, (rows, k), generator=generator).half() for rows in (m, n))
         c = torch.full((m, n), float("nan"), dtype=torch.float16)
@@ -109,12 +107,11 @@ def test_a_bundle_takes_six_to_eleven_arguments_also_when_saved(name: str, tmp_p
             emulate(bundle, *wrong)
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_code_for_a_residual_is_not_called_without_one(name: str) -> None:
+def test_code_for_a_residual_is_not_called_without_one() -> None:
     """The code reads it: it is told from code for no residual, which is the same program otherwise."""
     a, b, c = operands()
     residual = torch.ones_like(c)
-    bundle = compile(rung(name)(form=Epilogue(residual=True)), M, N, K, a, b, c, 0, residual)
+    bundle = compile(rung("v7")(form=Epilogue(residual=True)), M, N, K, a, b, c, 0, residual)
     emulate(bundle, M, N, K, a, b, c, 0, residual)
     assert torch.equal(c, (a.double() @ b.double().T + 1).to(c.dtype))
     with pytest.raises(InputError, match=r"takes 8 to 11 arguments .*bias_ptr = 0, residual_ptr, scale_a_ptr = 0"):

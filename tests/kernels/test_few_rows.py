@@ -25,10 +25,12 @@ def operands(m: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return a, b, torch.full((m, N), torch.nan, dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("name", ["h7", "h8"])
 @pytest.mark.parametrize(
-    ("m", "block_m", "block_n", "split_k"),
-    [(1, 16, 64, 1), (16, 16, 80, 2), (40, 16, 64, 4), (32, 32, 64, 1), (33, 32, 80, 2)],
+    ("name", "m", "block_m", "block_n", "split_k"),
+    [
+        ("h7", 1, 16, 64, 1), ("h7", 40, 16, 64, 4), ("h7", 33, 32, 80, 2),
+        ("h8", 16, 16, 80, 2), ("h8", 32, 32, 64, 1), ("h8", 1, 16, 64, 1),
+    ],
 )  # fmt: skip
 def test_a_product_of_few_rows(name: str, m: int, block_m: int, block_n: int, split_k: int) -> None:
     schedule = {**SCHEDULE, "block_m": block_m, "block_n": block_n, "split_k": split_k}

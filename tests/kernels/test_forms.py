@@ -22,7 +22,7 @@ from blackwell_matmul.scheduling.space import projection
 
 RUNGS = [(BlackwellMatmulV7, GPUS["B200"]), (HopperMatmulV8, GPUS["H200"])]
 DTYPES = [torch.float16, torch.bfloat16]
-CASES = range(4)
+CASES = range(3)
 
 
 class Case:
@@ -85,7 +85,7 @@ def test_every_form_is_right_in_two_orders_and_as_compiled(rung: Any, gpu: Any, 
     late = case.c.clone()
     assert run.ok and simulate(case.kernel, *case.arguments, target=gpu.arch, policy="eager").ok
     assert torch.equal(case.c, late)
-    if number < 2:
+    if number == 0:
         bundle = compile(case.kernel, *case.arguments, target=gpu.arch)
         given = dict(zip(("m", "n", "k", "a", "b", "c", "bias", "residual", "scale_a", "scale_b"), case.arguments))
         given |= {"batches": case.batches}
@@ -107,7 +107,7 @@ TORCHS: dict[str, Any] = {  # as torch has it on a GPU, in the type of z; and wh
 @pytest.mark.parametrize("out", [torch.float16, torch.bfloat16, torch.float32])
 def test_activations_are_as_good_as_torchs_from_tail_to_tail(out: torch.dtype, activation: str) -> None:
     """Of a bias. In each part of the axis: at most twice the error of torch in fp32 and of half a step of the sum."""
-    n, dtype = 512, torch.float16 if out == torch.float16 else torch.bfloat16
+    n, dtype = 256, torch.float16 if out == torch.float16 else torch.bfloat16
     a, b, c = torch.zeros(1, 16, dtype=dtype), torch.zeros(n, 16, dtype=dtype), torch.empty(1, n, dtype=out)
     z = torch.linspace(-14, 14, n).to(out)
     arguments = (1, n, 16, a, b, c, z)
@@ -181,9 +181,9 @@ def test_what_is_kept_of_each_column_is_read_once_all_have_stored_it(meets: bool
         def store_columns(self):
             self.bias.store()
 
-    m, n, k = 64 * 150, 32, 64
+    m, n, k = 64 * 9, 32, 64
     a, b, c = torch.randn(m, k).half(), torch.randn(n, k).half(), torch.empty(m, n).half()
-    kernel = (HopperMatmulV8 if meets else Hasty)(form=Epilogue(bias=True))
+    kernel = (HopperMatmulV8 if meets else Hasty)(form=Epilogue(bias=True), sm_count=4)
     found = check(kernel, m, n, k, a, b, c, torch.randn(n).half(), target="sm_90a").findings
     assert {each.code for each in found} == (set() if meets else {"data-race", "uninitialised-read"})
 

@@ -31,7 +31,7 @@ def problem_for(schedule: Schedule, seed: int) -> Problem:
             return problem
 
 
-SAMPLED = {name: 8 if name in ("v6", "h7") else 2 if name in ("v7", "h8") else 5 for name in RUNGS}
+SAMPLED = {name: 4 if name in ("v6", "h7") else 2 for name in RUNGS}
 """How many schedules of a rung are run, drawn with a seed; `bench/sweep.py` runs all of V0 to V2, and `test_forms.py`
 more of V7 and H8."""
 
@@ -87,7 +87,7 @@ SHAPES = (
 
 @pytest.mark.parametrize("name, block_m", [("v5", 128), ("v6", 256)])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_tiles_that_are_handed_out(name: str, block_m: int, shape: tuple[int, int, int], seed: int) -> None:
     """Whoever takes over whose tiles: each is computed once, and nothing is found."""
     m, n, k = shape

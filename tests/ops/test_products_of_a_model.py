@@ -18,6 +18,7 @@ from blackwell_matmul import (
 from blackwell_matmul.ops.finished import ACTIVATED
 
 HALVES = [torch.float16, torch.bfloat16]
+IN_TURN = [(activation, HALVES[place % 2]) for place, activation in enumerate(ACTIVATED)]
 
 
 def randn(*shape, dtype=torch.float16, seed=0):
@@ -31,8 +32,7 @@ def assert_as_good(ours, torchs, exact):
     assert error <= 2 * allowed + 1e-30, (error, allowed)
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("activation", ACTIVATED)
+@pytest.mark.parametrize(("activation", "dtype"), IN_TURN)
 def test_linear_is_torchs(activation, dtype):
     x, w, bias = randn(40, 72, dtype=dtype), randn(48, 72, dtype=dtype, seed=1), randn(48, dtype=dtype, seed=2)
     ours = linear(x, w, bias, activation, simulate=True)
@@ -40,8 +40,7 @@ def test_linear_is_torchs(activation, dtype):
     assert_as_good(ours, ACTIVATED[activation](functional.linear(x, w, bias)), exact)
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("activation", ACTIVATED)
+@pytest.mark.parametrize(("activation", "dtype"), IN_TURN)
 def test_activations_of_what_is_no_number_or_very_large(activation, dtype):
     """As torch has them on a GPU. On a CPU its gelu of infinity is NaN."""
     ends = [torch.inf, -torch.inf, torch.nan, 0.0, -0.0, 1.0, torch.finfo(dtype).max, torch.finfo(dtype).min]
@@ -167,8 +166,7 @@ def test_baddbmm_broadcasts_what_it_adds():
     assert_as_good(ours, torch.baddbmm(kept, a, b, beta=0.5, alpha=2), exact)
 
 
-@pytest.mark.parametrize("rowwise", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize(("dtype", "rowwise"), [(torch.float8_e4m3fn, True), (torch.float8_e5m2, False)])
 def test_scaled_mm_is_that_of_the_scaled_values(dtype, rowwise):
     a, w, bias = randn(40, 64).to(dtype), randn(48, 64, seed=1).to(dtype), randn(48, dtype=torch.bfloat16, seed=2)
     scale_a, scale_b = (torch.rand(shape) + 0.5 for shape in (((40, 1), (1, 48)) if rowwise else ((), ())))
@@ -179,8 +177,10 @@ def test_scaled_mm_is_that_of_the_scaled_values(dtype, rowwise):
     assert (wide.double() - (exact - bias.double())).abs().max() <= 1e-4
 
 
-@pytest.mark.parametrize("rowwise", [False, True])
-@pytest.mark.parametrize("types", [(torch.float8_e4m3fn, torch.float8_e5m2), (torch.float8_e5m2, torch.float8_e4m3fn)])
+@pytest.mark.parametrize(
+    ("types", "rowwise"),
+    [((torch.float8_e4m3fn, torch.float8_e5m2), False), ((torch.float8_e5m2, torch.float8_e4m3fn), True)],
+)
 def test_scaled_mm_of_two_types(types, rowwise):
     """Every number of either type is one of bfloat16, also the smallest and the largest."""
     a, w = (torch.arange(256, dtype=torch.uint8).view(kind).view(4, 64) for kind in types)

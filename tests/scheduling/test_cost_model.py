@@ -116,7 +116,7 @@ def test_a_warp_that_only_loads_saves_the_turn() -> None:
     assert predicted_cycles(case("h3", LARGE, **narrow, consumers=2)) < predicted_cycles(alone)
 
 
-@pytest.mark.parametrize("name", ["v2", "h2", "h3", "h5", "h6", "h7", "g0"])
+@pytest.mark.parametrize("name", ["v2", "h2", "h3", "h5", "h7", "g0"])
 def test_more_stages_never_cost_while_as_many_ctas_share_an_sm(name: str) -> None:
     gpu, problem = gpu_for_target(rung(name).target), Problem(2048, 2048, 2048)
     alike: dict[tuple[Schedule, int], list[tuple[int, int]]] = {}
@@ -311,8 +311,8 @@ def test_the_order_is_that_of_the_model_of_time(gpu: str, name: str, sizes: tupl
 @pytest.mark.skipif(not MEASURED.exists(), reason="nothing was measured")
 def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
     """`python bench/choice.py score`: the choice, which was measured of all 193 problems, takes 1.0 % longer in the
-    geometric mean, and 8.6 % at most. Here every other problem."""
-    measured = dict(list(json.loads(MEASURED.read_text(encoding="utf-8"))["us"].items())[::2])
+    geometric mean, and 8.6 % at most. Here every fourth problem."""
+    measured = dict(list(json.loads(MEASURED.read_text(encoding="utf-8"))["us"].items())[::4])
     lost = []
     for text, times in measured.items():
         m, n, k = map(int, text.split()[0].split("x"))

@@ -24,7 +24,7 @@ from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, can_run, w
 from blackwell_matmul.scheduling.space import projection
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
-GENERATED = 6
+GENERATED = 4
 """Schedules of a rung whose code is generated; where there are more, a seeded draw."""
 
 GPU_OF = {name: {"v": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in RUNGS}
@@ -234,7 +234,7 @@ def test_a_schedule_can_run_exactly_when_it_has_no_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", ["v0", "v1", "v6", "h0", "h1", "h8", "g0"])
 def test_a_gpu_without_the_instructions_has_a_reason(name: str, gpu: Any) -> None:
     reasons = why_not(GOOD[name], ODD, gpu)
     assert generates(name, GOOD[name], target=gpu.arch) == (not reasons)

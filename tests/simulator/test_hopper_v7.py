@@ -77,7 +77,7 @@ def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cl
     ids=str,
 )
 def test_other_schedules(knobs: dict[str, int]) -> None:
-    run, good, _ = execute(built(), 264, 264, 200, **knobs)
+    run, good, _ = execute(built(), 200, 200, 136, **knobs)
     assert not run.findings and good
 
 
@@ -148,22 +148,25 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
 }
 
 
+MUTATED = (136, 72, 136)
+"""What mutants multiply: two rows of two CTAs that share K, with two tiles for each."""
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_exposed(name: str) -> None:
-    """Two rows of two CTAs that share K; several tiles for each."""
     code, says, edits = MUTANTS[name]
     exposed(built(*edits), code, says)
 
 
 def exposed(mutant: Any, code: str, says: str) -> None:
-    run, good, _ = execute(mutant, 136, 136, 136, cluster_m=2)
+    run, good, _ = execute(mutant, *MUTATED, cluster_m=2)
     if code == "values":
         assert not good
     else:
         found = [finding.message for finding in run.findings if finding.code == code]
         assert any(says in message for message in found), [str(finding) for finding in run.findings]
     for policy in POLICIES[1:2]:
-        run, good, _ = execute(mutant, 136, 136, 136, policy, cluster_m=2)
+        run, good, _ = execute(mutant, *MUTATED, policy, cluster_m=2)
         assert not (run.ok and good), policy
 
 
@@ -177,12 +180,12 @@ WRONG = ["no wait", "the place of the next tile", "an arrival less", "told to it
 @pytest.mark.parametrize("name", WRONG)
 def test_what_comes_too_early_gives_wrong_numbers(name: str) -> None:
     mutant = built(*MUTANTS[name][2])
-    assert not all(execute(mutant, 136, 136, 136, policy, cluster_m=2)[1] for policy in POLICIES)
+    assert not all(execute(mutant, *MUTATED, policy, cluster_m=2)[1] for policy in POLICIES)
 
 
 def test_with_one_row_what_is_given_keeps_the_ctas_together() -> None:
     """The last waits are for those who share B: a CTA has all arrivals of its own `given` before it exits."""
     mutant = built(*MUTANTS["no wait at the end"][2])
     for policy in POLICIES:
-        run, good, _ = execute(mutant, 200, 136, 264, policy, split_k=4)
+        run, good, _ = execute(mutant, 136, 72, 264, policy, split_k=4)
         assert not run.findings and good

@@ -22,7 +22,7 @@ from blackwell_matmul.simulator import simulate
 
 MS, NS, KS = (1, 17, 129, 200), (8, 24, 72, 136), (8, 16, 40, 128, 264)
 ORDERS = (("adversarial", 0), ("eager", 0), ("random", 1))
-EACH = 5
+EACH = 2
 
 Case = tuple[str, Schedule, tuple[int, int, int]]
 

@@ -6,7 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -143,11 +142,11 @@ def operands(m: int, n: int, k: int) -> tuple[Any, ...]:
 # --- the same, but cheaper
 
 
-@pytest.mark.parametrize("policy, seed", ORDERS)
+@pytest.mark.parametrize("policy, seed", ORDERS[:4])
 @pytest.mark.parametrize("rung", RUNGS)
 def test_a_matmul_is_the_same_bit_for_bit(rung: Any, policy: str, seed: int) -> None:
     """Inner tiles, and the edges at the right, below, and in the corner: four kinds, each in full once."""
-    seen = both(rung, *operands(520, 200, 264), schedule=SMALL, policy=policy, seed=seed)
+    seen = both(rung, *operands(520, 200, 104), schedule=SMALL, policy=policy, seed=seed)
     assert seen.run.ok and seen.run.grid == (5, 4, 1)
     assert seen.repeated == 20 - 4
 
@@ -188,7 +187,7 @@ def rows_of(script: Any, rows: int) -> tuple[Any, ...]:
     return script, rows, numbers(rows, 64, torch.int32), torch.zeros(rows, 64, dtype=torch.int32)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("script", [Doubles(stages=3), DoublesInPairs(), TakesOne(), Doubles("no fence")])
 def test_ctas_that_take_over_the_work_of_others(script: Any, seed: int) -> None:
     """In teams of few lengths, each of which is a kind; and what TakesOne leaves."""
@@ -219,7 +218,14 @@ def test_the_traced_cta_runs_in_full() -> None:
 
 POLICIES = (("adversarial", 0), ("eager", 0), ("random", 1))
 SINGLE = [(name, 1) for name in ("v0", "v1", "v2", "g0", "h0", "h1", "h2", "h3")] + [("h4", 2)]
-PERSISTENT = list(product(("h5", "h6", "h7"), (1, 2), (1, 4)))
+PERSISTENT = [("h5", 1, 1), ("h5", 2, 4), ("h6", 1, 4), ("h6", 2, 1), ("h7", 1, 1), ("h7", 2, 4)]
+"""Each rung with one group of warps and with two, in either order of the tiles."""
+
+
+def in_turn(cases: list[Any]) -> list[tuple[Any, Any]]:
+    """Each case as late as legal, and in one of the other orders."""
+    others = [POLICIES[1 + place % 2] for place in range(len(cases))]
+    return [*((case, POLICIES[0]) for case in cases), *zip(cases, others, strict=True)]
 
 
 @pytest.fixture
@@ -241,8 +247,7 @@ def of_rung(name: str, shape: tuple[int, int, int], sm_count: int = 0, policy: A
 
 
 @pytest.mark.usefixtures("put_off")
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-@pytest.mark.parametrize(("name", "consumers"), SINGLE)
+@pytest.mark.parametrize(("name", "consumers", "policy"), [(*each, policy) for each, policy in in_turn(SINGLE)])
 def test_a_rung_with_tails(name: str, consumers: int, policy: tuple[str, int]) -> None:
     """Four kinds at most: inner tiles, those at each edge, and the corner."""
     seen = of_rung(name, (264, 136, 104), policy=policy, consumers=consumers)
@@ -256,8 +261,9 @@ def test_a_rung_whose_products_are_not_put_off(name: str, consumers: int) -> Non
 
 
 @pytest.mark.usefixtures("put_off")
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-@pytest.mark.parametrize(("name", "consumers", "group_m"), PERSISTENT)
+@pytest.mark.parametrize(
+    ("name", "consumers", "group_m", "policy"), [(*each, policy) for each, policy in in_turn(PERSISTENT)]
+)
 def test_several_tiles_for_each_cta(name: str, consumers: int, group_m: int, policy: tuple[str, int]) -> None:
     """What is repeated are clusters; those of H6 and H7 are of two CTAs at least."""
     seen = of_rung(name, (1024, 128, 104), 8, policy, consumers=consumers, group_m=group_m)
@@ -273,7 +279,7 @@ def test_several_tiles_with_tails(name: str, consumers: int, group_m: int) -> No
 
 @pytest.mark.usefixtures("put_off")
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@pytest.mark.parametrize(("name", "consumers"), list(product(("h6", "h7"), (1, 2))))
+@pytest.mark.parametrize(("name", "consumers"), [("h6", 1), ("h7", 2)])
 def test_clusters(name: str, consumers: int, policy: tuple[str, int]) -> None:
     shape = 1024 * consumers, 64, 104
     seen = of_rung(name, shape, 8, policy, consumers=consumers, cluster_m=2, group_m=4)

@@ -232,7 +232,10 @@ def told(text: str) -> str:
 
 def untranslated(node: object) -> str:
     """What to say of a node of the script's syntax that tilus refuses without a word."""
-    return _no_syntax(type(node).__name__) if isinstance(node, ast.AST) else _no_syntax("")
+    if not isinstance(node, ast.AST):
+        return _no_syntax("")
+    name = type(node).__name__
+    return _no_syntax(name) if name in _SYNTAX else f"tilus has no translation for `{told(ast.unparse(node))}`"
 
 
 def _no_syntax(name: str) -> str:

@@ -57,9 +57,10 @@ class Lowered:
     written: names of the parameters whose memory the program may write, or None when that is not known.
     cluster: its extents; its CTAs run together. interacts: all CTAs talk to each other (semaphores, global workspaces)
     and must run together. cancels: its clusters take over the work of others (teams.py).
-    scan(warp, log, places): what a warp does, without doing it; None where that is not known before. values: the names
-    of the callables that move values, and what says where in global memory. sources: the tensors that `places` has a
-    list for. calls: by the names of all callables, tilus's instruction, and its place.
+    scan(warp, log, places): what a warp does, without doing it; None where that is not known before. repeatable: it is
+    known, and can be done again for another CTA (`replay/`). values: the names of the callables that move values, and
+    what says where in global memory. sources: the tensors that `places` has a list for. calls: by the names of all
+    callables, tilus's instruction, and its place.
     """
 
     program: Program
@@ -73,6 +74,7 @@ class Lowered:
     written: frozenset[str] | None
     lines: dict[int, Location]
     scan: Callable[[Any, list[Any], list[list[int]]], None] | None
+    repeatable: bool
     values: dict[str, Moved | None]
     sources: tuple[Source, ...]
     calls: dict[str, tuple[Any, Instruction]]
@@ -134,7 +136,7 @@ class Lowering:
         self.sources: dict[int, Source] = {}  # the global tensors with tiles at a place
         self.values: dict[str, Moved | None] = {}  # the callables that move values
         self.calls: dict[str, tuple[Any, Instruction]] = {}  # all of them
-        self.repeatable = True
+        self.known_ahead = self.repeatable = True
         self.here: Location | None = None
         self.tellers: dict[Location | None, str] = {}
 
@@ -323,7 +325,7 @@ class Lowering:
     def visit_TensorItemPtrStmt(self, stmt: Any) -> None:
         from blackwell_matmul.simulator.semantics.views import item_address
 
-        self.repeatable = False
+        self.known_ahead = False
         call = self.constant(item_address(self.here))
         self.emit(f"{self.declare(stmt.ptr_var)} = {call}(w, {self.value_of(stmt.tensor)})")
 
@@ -333,7 +335,7 @@ class Lowering:
         if id(stmt.tensor) in self.items:
             self.emit(f"{self.declare(stmt.var)} = {self.items[id(stmt.tensor)]}")
             return
-        self.repeatable = False
+        self.known_ahead = False
         for line in self.unwritten.read(stmt.tensor, Instruction(ITEM, self.groups[-1], self.here)):
             self.emit(line, "")
         call = self.constant(item_value(stmt.tensor, self.groups[-1], self.here))
@@ -463,6 +465,7 @@ class Lowering:
             self.emit(f"{target}{call}", foreseen)
         if foreseen:
             self.foreseen.add(id(inst.output))
+        self.known_ahead &= context.result is None or bool(foreseen)
         if id(inst.output) in self.used_later and not context.description.registers_later:
             self._watch(inst.output, context, write=True)
         if context.kind == "exit":
@@ -488,12 +491,12 @@ class Lowering:
         exec(compile(source, filename, "exec"), self.namespace)
         return Lowered(
             self.program, source, self.namespace["main"], self._grid(metadata), self.num_warps,
-            self._cluster(), self.interacts, self.cancels, self.written(), self.locations, self._scan(), self.values,
-            tuple(self.sources.values()), self.calls, counts,
+            self._cluster(), self.interacts, self.cancels, self.written(), self.locations, self._scan(),
+            self.known_ahead and self.repeatable, self.values, tuple(self.sources.values()), self.calls, counts,
         )  # fmt: skip
 
     def _scan(self) -> Callable[[Any, list[Any], list[list[int]]], None] | None:
-        if not self.repeatable:
+        if not self.known_ahead:
             return None
         namespace = {**self.namespace, **SCAN_NAMESPACE}
         head = ["def scan(w, log, places):", "    note = log.append", *self._names()]

@@ -218,7 +218,7 @@ class Replays:
         self.kinds: dict[Any, Kind] = {}
         self.logs = self.missed = 0
         several = np.prod(simulation.grid.dimensions) > np.prod(simulation.grid.cluster)
-        self.looking = bool(several) and simulation.lowered.scan is not None and not simulation.listeners
+        self.looking = bool(several) and simulation.lowered.repeatable and not simulation.listeners
 
     def run(self, team: Team) -> None:
         """Run its cluster, and then what that left of the team."""

@@ -158,6 +158,12 @@ class OneSm:
         moved, lock = (first.incoming.moved, first.asked_bytes), first.lock
         return SmTime(end, busy, *moved, lock.waited, lock.most, stood, path, self.engine.events)
 
+    def _across_sms(self) -> str:
+        """Where CTAs wait for each other."""
+        calls = [each for _, each in self.simulation.lowered.calls.values() if each.description.ties_ctas]
+        waits = [f"{each.name} ({each.location})" for each in calls if each.description.waits]
+        return " or ".join(dict.fromkeys(waits)) or "it"
+
     def _require_end(self) -> None:
         """A kernel that waits for ever, or comes to a stop, has no time; one that does too much, none in ours."""
         program, findings = self.simulation.lowered.program, list(self.simulation.grid.findings)
@@ -169,6 +175,11 @@ class OneSm:
         if findings:
             told = str(findings[0]).removeprefix(f"{findings[0].severity.value} ")
             raise SimulationError(f"{program.name} has no time: {told}; check says more.")
+        if self.engine.agents and self.simulation.lowered.interacts:
+            raise SimulationError(
+                f"{program.name} has no predicted time: {self._across_sms()} waits for CTAs of other SMs, and one SM "
+                "is timed by itself."
+            )
         if self.engine.agents:
             warp = next(iter(self.engine.agents))
             raise SimulationError(f"{program.name} has no time: {warp} waits for ever; check says for what.")

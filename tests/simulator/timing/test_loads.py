@@ -1,0 +1,76 @@
+"""What each CTA loads is known before it runs, whatever it computes; what waits for other SMs has no time."""
+
+import pytest
+import tilus
+import torch
+from tilus import float32, int32
+
+from blackwell_matmul import SimulationError, predict
+
+ROWS, COLUMNS, PARTS = 64, 64, 32
+
+
+class Rows(tilus.Script):
+    """CTAs that stay add up parts of rows, reduce the sums where told to, and store them."""
+
+    def __init__(self, reduces: bool, ctas: int = 148):
+        super().__init__()
+        self.reduces, self.ctas = reduces, ctas
+
+    def __call__(self, m: int32, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = self.ctas
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[m, PARTS * COLUMNS])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[m, COLUMNS])
+        s_x = self.shared_tensor(dtype=float32, shape=[ROWS, COLUMNS])
+        for row in range(self.blockIdx.x * ROWS, m, self.ctas * ROWS):
+            r_sums = self.register_tensor(dtype=float32, shape=[ROWS, COLUMNS], init=0.0)
+            for column in range(0, PARTS * COLUMNS, COLUMNS):
+                self.copy_async(g_x, s_x, offsets=[row, column])
+                self.copy_async_wait_all()
+                self.sync()
+                r_sums += self.load_shared(s_x)
+                self.sync()
+            if self.reduces:
+                r_sums = r_sums - self.max(r_sums, dim=1, keepdim=True)
+            self.store_global(g_y, r_sums, offsets=[row, 0])
+
+
+def rows(tiles, reduces):
+    m = tiles * ROWS
+    x, y = torch.empty(m, PARTS * COLUMNS), torch.empty(m, COLUMNS)
+    return predict(Rows, m, x, y, schedule={"reduces": reduces}, target="B200")
+
+
+@pytest.mark.parametrize("reduces", [False, True])
+def test_a_last_round_of_one_tile_is_seen_with_a_reduction_as_without(reduces):
+    uneven, even = rows(149, reduces), rows(148, reduces)
+    assert any("149 tiles for 148 CTAs" in each for each in uneven.explanation), uneven.explanation
+    assert not any("tiles for 148 CTAs" in each for each in even.explanation)
+    assert uneven.cycles > 1.5 * even.cycles
+
+
+class InTurn(tilus.Script):
+    """CTAs that add to one number in turn."""
+
+    def __init__(self, ctas: int):
+        super().__init__()
+        self.ctas = ctas
+
+    def __call__(self, y_ptr: ~float32, turn_ptr: ~int32):
+        self.attrs.blocks = self.ctas
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[1, 32])
+        self.lock_semaphore(turn_ptr, value=self.blockIdx.x)
+        self.store_global(g_y, self.load_global(g_y, offsets=[0, 0], shape=[1, 32]) + 1.0, offsets=[0, 0])
+        self.release_semaphore(turn_ptr, value=(self.blockIdx.x + 1) % self.ctas)
+
+
+def test_a_wait_for_ctas_of_other_sms_has_no_time_and_says_where():
+    def in_turn(ctas):
+        arguments = torch.zeros(1, 32), torch.zeros(1, dtype=torch.int32)
+        return predict(InTurn, *arguments, schedule={"ctas": ctas}, target="B200")
+
+    assert in_turn(1).cycles > 0
+    with pytest.raises(SimulationError, match=r"no predicted time: lock_semaphore \(.*test_loads.py:\d+\) waits for"):
+        in_turn(200)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch as _  # before a test lets imports fail: half of it would stay for the tests after that one
 
 from blackwell_matmul import cli, detect, gpus
 from blackwell_matmul import driver as runtime_driver

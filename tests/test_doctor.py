@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
 import re
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch as _  # before a test lets imports fail: half of it would stay for the tests after that one
 
 from blackwell_matmul import cli, detect, gpus
 from blackwell_matmul import driver as runtime_driver
@@ -27,6 +27,8 @@ from blackwell_matmul.doctor.facts import Cache, Descriptors, Facts, Library, Ne
 from blackwell_matmul.doctor.verify import LayerOutcome
 from blackwell_matmul.errors import DriverError, InputError
 from blackwell_matmul.kernels import LADDERS, RUNGS
+
+importlib.import_module("torch")  # before a test lets imports fail, which would leave half of it to the next ones
 
 GIB = 1 << 30
 YES = Descriptors(True, True)

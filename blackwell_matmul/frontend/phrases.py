@@ -168,6 +168,10 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "its rows must have a multiple of 32 bytes (16 elements of 16 bits), and what leaves for global memory at most "
         "128 (64 of them): of a wider one make two, as in shape [2, 128, 64]",
     ),
+    (
+        r"Requested dynamic shared memory bytes (\d+) exceed the device limit (\d+) for target.*",
+        r"it takes \1 bytes of shared memory, and a CTA can have \2; fewer stages or smaller tiles take less",
+    ),
     (r"unknown binary operator .*", "an operand or an index is no number of the kernel"),
     (
         r'Parameter "(\w+)" has no type annotation.*',

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpu_figures import timed_gpu
 from blackwell_matmul.gpus import Gpu, by_name
 from blackwell_matmul.harness.calling import FormOf, Target, one_of, resolve_call
 from blackwell_matmul.harness.kernel_call import KernelCall
+from blackwell_matmul.harness.run import run_call
 from blackwell_matmul.harness.user_kernel import Pins
 from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling import space
-from blackwell_matmul.scheduling.neighbours import neighbours
+from blackwell_matmul.scheduling.neighbours import knobs_beside, neighbours
 from blackwell_matmul.validation import number, shown
 
 if TYPE_CHECKING:
@@ -89,6 +92,7 @@ def _plain_ghz(value: object) -> float:
 
 def predict_call(call: KernelCall, named: str | None, ghz: float | None = None, explained: bool = True) -> Prediction:
     """named: the GPU; None is the one that stands for the target that the kernel's class names."""
+    from blackwell_matmul.simulator.timing.beside import Others
     from blackwell_matmul.simulator.timing.predict import predict_script
 
     gpu = named or timed_gpu(target_for(call.kernel.script_cls))
@@ -96,9 +100,10 @@ def predict_call(call: KernelCall, named: str | None, ghz: float | None = None, 
     products = None if problem is None else float(problem.flops)
     with call.loaded():
         chosen = _chosen(call, gpu)
-        others = None if chosen is None else partial(_beside, call, chosen)
+        others = partial(_beside_script, call, gpu) if chosen is None else partial(_beside, call, chosen)
+        tried = Others(others, every=chosen is not None)
         return predict_script(
-            call.script, call.arguments, gpu, _pins(call, chosen) or None, ghz, products, explained, others
+            call.script, call.arguments, gpu, _pins(call, chosen) or None, ghz, products, explained, tried
         )
 
 
@@ -134,3 +139,30 @@ def _pins(call: KernelCall, chosen: Chosen | None) -> Mapping[str, object]:
 def _beside(call: KernelCall, chosen: Chosen) -> list[list[Mapping[str, object]]]:
     """What pins the schedules that are worth a try instead, for each change."""
     return [[_pins(call, chosen._replace(schedule=each)) for each in some] for some in neighbours(*chosen)]
+
+
+def _beside_script(call: KernelCall, gpu: str) -> Iterator[Iterator[Mapping[str, object]]]:
+    """The same of a matmul that is no rung: those with which it is right for a small product."""
+    knobs = {name: value for name, value in _knobs(call).items() if name in space.SPACE and type(value) is int}
+    for some in knobs_beside(knobs) if call.is_matmul else ():
+        yield ({**call.pins, **each} for each in some if _is_right(call, each, gpu))
+
+
+def _knobs(call: KernelCall) -> Mapping[str, object]:
+    """Of `__init__`, as they are pinned or as it has them."""
+    script_cls: Any = call.kernel.script_cls
+    parameters = inspect.signature(script_cls.__init__).parameters.values()
+    return {each.name: call.pins.get(each.name, each.default) for each in parameters}
+
+
+SMALL = 512
+"""Of m, n and k where a kernel is tried with other knobs."""
+
+
+def _is_right(call: KernelCall, pins: Mapping[str, object], gpu: str) -> bool:
+    assert call.problem is not None
+    size = [min(each, SMALL) for each in (call.problem.m, call.problem.n, call.problem.k)]
+    with suppress(BlackwellMatmulError):
+        small = resolve_call(call.script, size, call.problem.dtype, {**call.pins, **pins}, seed=0)
+        return run_call(small, target=gpu, workers=1).ok
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -27,6 +28,27 @@ SLOWER = 1.05
 
 MOST, MOST_TILES = 3, 2
 """Changes that are tried, and how many tiles, until one of them does better; each costs a launch."""
+
+
+def knobs_beside(has: Mapping[str, int]) -> list[list[dict[str, int]]]:
+    """The same for a kernel that is no rung, and has knobs of the same names: for each change what differs, each knob
+    doubled and halved; a ring of k-tiles stays as long."""
+    found = [
+        [{name: value} for value in _doubled_or_halved(has[name])] for name in SPACE if name in has and name not in RING
+    ]
+    if all(name in has for name in RING):
+        pairs = itertools.product(*(_doubled_or_halved(has[name]) for name in RING))
+        found.append(
+            [dict(zip(RING, each)) for each in pairs if math.prod(each) == math.prod(has[name] for name in RING)]
+        )
+    return [some for some in found if some]
+
+
+RING = ("block_k", "stages")
+
+
+def _doubled_or_halved(value: int) -> list[int]:
+    return [2 * value, *[value // 2] * (value % 2 == 0)]
 
 
 def neighbours(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[list[Schedule]]:

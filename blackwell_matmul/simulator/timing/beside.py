@@ -3,10 +3,19 @@ memory's load that it leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from blackwell_matmul.simulator.timing.path import Cause
+
+
+class Others(NamedTuple):
+    """Schedules that might do better. pins: of some for each change; one is tried after the other until it does. every:
+    there are no others that are worth a try."""
+
+    pins: Callable[[], Iterable[Iterable[Mapping[str, object]]]]
+    every: bool
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def of_schedules(run: PredictedRun) -> Iterator[Gain]:
         lack = next(iter(lacks.get(reason, ())), None)
         yield gain, f"{lack.told}: {told}." if lack else f"{told}: {_why(run.as_it_is, others[0], reason)}."
     for lack in (each for reason, found in lacks.items() if reason not in mends for each in found):
-        if run.tries and lack in lacks[WORK]:
+        if run.tries_all and lack in lacks[WORK]:
             yield 0.0, f"{lack.told}; no schedule beside this one fills more of them in less time."
         else:
             yield lack.gain, f"{lack.told}{lack.remedy}"

@@ -74,7 +74,7 @@ def _too_much(run: PredictedRun, name: str, share: float, gain: float) -> Gain:
     way, remedy = WAYS[name]
     if name == "L2" and run.distinct > ALONE:
         remedy = "larger tiles, or clusters that load each tile once, ask it for less"
-    if run.tries and not run.quicker:
+    if run.tries_all and not run.quicker:
         remedy = "no schedule beside this one takes less time"
     told = f"what is loaded comes at the rate of {way}, which is {busy}"
     return _twice(run, told) or (gain, f"{told}; if all came at once, {gain:.0%} fewer cycles: {remedy}.")

@@ -9,7 +9,7 @@ the time itself: four rounds or so until both agree. Every number is a predictio
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_named
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import clusters
-from blackwell_matmul.simulator.timing.beside import Beside
+from blackwell_matmul.simulator.timing.beside import Beside, Others
 from blackwell_matmul.simulator.timing.explain import explain
 from blackwell_matmul.simulator.timing.loads import ClusterLoad, known_loads
 from blackwell_matmul.simulator.timing.occupancy import resident
@@ -177,11 +177,10 @@ def predict_script(
     ghz: float | None = None,
     products: float | None = None,
     explained: bool = True,
-    neighbours: Callable[[], Sequence[Sequence[Mapping[str, object]]]] | None = None,
+    others: Others | None = None,
 ) -> Prediction:
     """args: as for `simulate`; their values do not matter. ghz: the clock, where it is known. products: what TFLOPS
-    count. explained: with what would be gained by what, which takes two to ten times as long. neighbours: other
-    schedules that might do better, some for each change; one is tried after the other until it does.
+    count. explained: with what would be gained by what, which takes two to ten times as long.
 
     Raises InputError for a GPU without figures, and what `simulate` raises.
     """
@@ -192,11 +191,12 @@ def predict_script(
         return None
 
     def beside() -> Iterator[Iterator[Beside]]:
-        for some in neighbours() if neighbours else ():
+        for some in others.pins() if others else ():
             yield filter(None, map(tried, some))
 
+    tries = (beside, others.every) if others else (None, False)
     with _launch(script, args, gpu, schedule) as (launch, knobs):
-        return _prediction(launch, settled(launch, ghz), knobs, products, explained, beside if neighbours else None)
+        return _prediction(launch, settled(launch, ghz), knobs, products, explained, tries)
 
 
 def record_script(
@@ -266,7 +266,7 @@ def _prediction(
     schedule: Mapping[str, object],
     products: float | None,
     explained: bool,
-    beside: Callable[[], Iterator[Iterator[Beside]]] | None,
+    tries: Tries,
 ) -> Prediction:
     took, ghz, load, moving, _ = found
     lowered, time_us = launch.simulation.lowered, took.cycles / ghz / 1e3
@@ -274,7 +274,7 @@ def _prediction(
         lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,
         load.memory, _bound(took, load), took.busy_cycles, launch.slots, took.working or launch.slots,
         None if products is None else products / time_us / 1e6,
-        (*explain(_run(launch, found, _beside(launch, found, schedule), beside), explained), *_reservation(launch)),
+        (*explain(_run(launch, found, _beside(launch, found, schedule), tries), explained), *_reservation(launch)),
     )  # fmt: skip
 
 
@@ -285,9 +285,11 @@ def _beside(launch: TimedLaunch, found: Settled, schedule: Mapping[str, object])
     return Beside(schedule, took.cycles, took.cycles / ghz, working, load.tensor, *gigabytes, launch.slots, took.path)
 
 
-def _run(
-    launch: TimedLaunch, found: Settled, as_it_is: Beside, beside: Callable[[], Iterator[Iterator[Beside]]] | None
-) -> PredictedRun:
+Tries = tuple[Callable[[], Iterator[Iterator[Beside]]] | None, bool]
+"""What runs the launch with other schedules, and whether these are all that there are."""
+
+
+def _run(launch: TimedLaunch, found: Settled, as_it_is: Beside, tries: Tries) -> PredictedRun:
     def again(conditions: Conditions, change: Change) -> SmTime:
         return launch.at(conditions, change)
 
@@ -302,7 +304,7 @@ def _run(
         launch.side, launch.places, len(launch.clusters), launch.spread,
         _mostly_memory(launch.figures, found), found.load.memory,
         found.moving.distinct * found.load.asked / max(1.0, found.load.moved) or 1.0,
-        found.load.tensor, as_it_is, beside,
+        found.load.tensor, as_it_is, *tries,
     )  # fmt: skip
 
 

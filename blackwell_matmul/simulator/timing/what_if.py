@@ -145,7 +145,7 @@ class PredictedRun:
     to memory than to the L2; memory: for which part of the time that is busy; distinct: of what comes into the SMs, the
     part that the L2 gives; the rest is the same. of_all: for which part of the time the tensor cores of all SMs
     multiply. as_it_is: what tells it from the same launch with other schedules; neighbours: runs it with some, for each
-    change."""
+    change; of_all_schedules: and there are no others that are worth it."""
 
     lowered: Lowered
     gpu: Gpu
@@ -165,16 +165,17 @@ class PredictedRun:
     of_all: float
     as_it_is: Beside
     neighbours: Callable[[], Iterator[Iterator[Beside]]] | None
+    of_all_schedules: bool
 
     @property
-    def tries(self) -> bool:
-        """Other schedules, where there are some and the tensor cores have time left."""
-        return self.neighbours is not None and self.of_all < ALL_BUSY
+    def tries_all(self) -> bool:
+        """Other schedules, where there are some and the tensor cores have time left, and not just a few of them."""
+        return self.of_all_schedules and self.of_all < ALL_BUSY
 
     @cached_property
     def quicker(self) -> list[Beside]:
         """Of each change the first one that takes less time."""
-        changes = self.neighbours() if self.neighbours is not None and self.tries else ()
+        changes = self.neighbours() if self.neighbours is not None and self.of_all < ALL_BUSY else ()
         first = (next((each for each in some if each.saves(self.as_it_is) > SHARE), None) for some in changes)
         return [each for each in first if each is not None]
 

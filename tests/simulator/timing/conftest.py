@@ -1,0 +1,10 @@
+"""Kernels of these tests are not tried with other knobs, which takes as long again; those of test_predicting.py are."""
+
+import pytest
+
+from blackwell_matmul.harness import predicting
+
+
+@pytest.fixture(autouse=True)
+def no_other_knobs(monkeypatch):
+    monkeypatch.setattr(predicting, "knobs_beside", lambda _: [])

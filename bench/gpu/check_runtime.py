@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -664,8 +665,8 @@ def driver_us(kernel: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
 
     kernel(*arguments)  # packed again, if other calls have pushed it out
     packed = kernel._gpu._calls._known.get(call_key(arguments))
-    launch = driver.entry_points().launch
-    return cpu_us(lambda: launch(packed.config, packed.function, packed.pointers, None))
+    launch, config = driver.entry_points().launch, ctypes.addressof(packed.config)
+    return cpu_us(lambda: launch(config, packed.function, packed.packed.address, None))
 
 
 @check

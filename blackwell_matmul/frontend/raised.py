@@ -57,6 +57,9 @@ def _attribute_reason(error: AttributeError) -> str:
     """What has no such attribute, and which are near."""
     owner = "self" if isinstance(error.obj, Script) else group_name(error.obj) or f"a {type(error.obj).__name__}"
     near = difflib.get_close_matches(str(error.name), dir(error.obj), n=2)
+    has = [f"self.{name}" for name, group in vars(InstructionInterface).items() if hasattr(group, str(error.name))]
+    if isinstance(error.obj, (int, float)) and has:
+        return f"{owner} has no {error.name}; {has[0]} has, unless __init__ keeps something of its own there"
     return f"{owner} has no {error.name}" + (f"; it has {' and '.join(near)}" if near else "")
 
 

@@ -382,6 +382,23 @@ def test_a_script_that_forgot_super(tmp_path: Path) -> None:
     assert told.endswith(f"bad.py:{text.splitlines().index('    def __init__(self):') + 1}).")
 
 
+def test_a_script_that_hides_instructions(tmp_path: Path) -> None:
+    text = SCRIPT.replace("super().__init__()", "super().__init__()\n        self.cluster = 2")
+    told = refusal(written(tmp_path, text + " " * 8 + "self.cluster.sync()\n"))
+    assert "a int has no sync; self.cluster has, unless __init__ keeps something of its own there" in told
+
+
+def test_what_tilus_has_no_translation_for_is_named(tmp_path: Path) -> None:
+    told = refusal(written(tmp_path, SCRIPT + " " * 8 + "turn = ~x_ptr[0]\n"))
+    assert "tilus has no translation for `x_ptr[0]`" in told
+
+
+def test_more_shared_memory_than_there_is(tmp_path: Path) -> None:
+    body = " " * 8 + "s_x = self.shared_tensor(dtype=float16, shape=[1024, 1024])\n"
+    told = refusal(written(tmp_path, SCRIPT + body + " " * 8 + "self.sync()\n"))
+    assert "bytes of shared memory, and a CTA can have 232448; fewer stages or smaller tiles take less" in told
+
+
 def test_a_script_that_sets_no_warps(tmp_path: Path) -> None:
     text = SCRIPT.replace("        self.attrs.warps = 4\n", "")
     told = refusal(written(tmp_path, text))

@@ -261,3 +261,20 @@ class WideTiles(tilus.Script):
         g_y = self.global_view(y_ptr, dtype=int32, shape=[m, n])
         offsets = [self.blockIdx.x * 8, self.blockIdx.y * 64]
         self.store_global(g_y, self.load_global(g_x, offsets=offsets, shape=[8, 64]), offsets=offsets)
+
+
+class Workspace(tilus.Script):
+    """Half of it is written, and all of it is read."""
+
+    def __init__(self, clean: bool):
+        super().__init__()
+        self.clean = clean
+
+    def __call__(self, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[2, 32])
+        g_held = self.global_tensor(dtype=float32, shape=[2, 32], requires_clean=self.clean)
+        ones = self.register_tensor(dtype=float32, shape=[1, 32], init=1.0)
+        self.store_global(g_held, ones, offsets=[0, 0])
+        self.store_global(g_y, self.load_global(g_held, offsets=[0, 0], shape=[2, 32]), offsets=[0, 0])

@@ -89,6 +89,7 @@ def test_no_more_clusters_than_the_rounds_need(sm_count: int, clusters: int) -> 
 
 RACE, WEAK, DEADLOCK, OVERRUN = "data-race", "relaxed-wait", "deadlock", "phase-overrun"
 START, EXIT, WRITTEN = "mbarrier-not-initialised", "exit-before-peer", "overwritten-in-flight"
+UNWRITTEN = "uninitialised-read"
 WAIT = 'self.mbarrier.wait(self.given[which], phase=turn, scope="cluster")'
 TO = "target_rank=rank"
 ITSELF = "self.mbarrier.arrive(self.given[which])"
@@ -130,10 +131,10 @@ MUTANTS: dict[str, tuple[str, str, tuple[Edit, ...]]] = {
     "told to itself": (RACE, "the missing arrive", ((TO, "target_rank=self.cluster.blockRank", 0),)),
     "told to another row": (DEADLOCK, "of self.given", ((TO, "target_rank=other * self.cluster_m", 0),)),
     "from another row": (RACE, "g_parts", ((GIVER, "(rank + other)", 0),)),
-    "from itself": ("values", "", ((GIVER, "(rank)", 0),)),
+    "from itself": (UNWRITTEN, "self.g_parts", ((GIVER, "(rank)", 0),)),
     "its own strips given away": (
-        "values",
-        "",
+        UNWRITTEN,
+        "self.g_parts",
         (("strip % self.split_k != self.part", "strip % self.split_k == self.part", 0),),
     ),
     "all finish the same strips": (

@@ -28,6 +28,7 @@ def nobody(work: Any) -> None:
 class Storage:
     """One allocation. `data` is its root array.
 
+    defined: every element has a value before anything is written, as in the tensors that a kernel is given.
     in_cta, address_of: of a shared tensor, give the one of another CTA, and the address of an element. performed: told
     of work that was put off, when it is done (deferred.py).
     """
@@ -39,6 +40,7 @@ class Storage:
         self.space, self.name, self.item, self.data = space, name, item, data
         self.family: list[Storage] = [self]  # storages that share memory with this one
         self.constant = False  # nothing writes it
+        self.defined = space == "global"
         self.performed: Callable[[Any], None] = nobody
 
     @property

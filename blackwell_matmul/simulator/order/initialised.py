@@ -1,4 +1,4 @@
-"""Which elements of on-chip memory something has written."""
+"""Which elements of on-chip memory, and of workspaces, something has written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Initialised:
 
     def __init__(self, storage: Storage) -> None:
         self.shape = storage.shape
-        self.written: np.ndarray | bool = storage.space == "global" or np.zeros(self.shape, bool)
+        self.written: np.ndarray | bool = storage.defined or np.zeros(self.shape, bool)
         self.complete: set[Box] = set()
 
     def mark(self, region: Region) -> None:

@@ -237,13 +237,17 @@ def global_view(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
+CLEAN, LEFT = 0, 0xFF
+"""Each byte of a workspace: of floats that somebody has left there, NaN."""
+
+
 @describe(
     "AllocateGlobalInst",
     ptx="State Spaces / Global State Space",
     effects=(Effect("dst", Space.GLOBAL, Access.ALLOCATE),),
 )
 def allocate_global(inst: Any, context: LoweringContext) -> Any:
-    """A workspace that all CTAs share; zeros, as code generation asks of a clean one."""
+    """A workspace that all CTAs share; zeros where code generation is asked for a clean one."""
     tensor, item = inst.output, element(inst.output.dtype)
     name = context.name(tensor, "global workspace")
     free, offset = _strides(tensor)
@@ -257,10 +261,12 @@ def allocate_global(inst: Any, context: LoweringContext) -> Any:
         _, strides = _probe(offset, shape, values)
         if segment is None:
             size = 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
-            segment = segment_of(key, np.zeros(size, item.dtype))
+            held = np.full(size * item.dtype.itemsize, CLEAN if inst.require_clean else LEFT, np.uint8)
+            segment = segment_of(key, held.view(item.dtype))
             memory.segments.append(segment)
         storage = memory.view(ViewKey(segment.address, item, shape, strides, name))
         assert storage is not None
+        storage.defined = inst.require_clean
         memory.read.add(segment.address)
         return global_root(storage)
 

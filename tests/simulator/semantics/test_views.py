@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from clean import clean, only
-from scripts_memory import Copy2D, Items, ItemsAgain, SharedParts, SliceRow
+from scripts_memory import Copy2D, Items, ItemsAgain, SharedParts, SliceRow, Workspace
 from tilus import float32
 
 from blackwell_matmul.errors import InputError
@@ -96,3 +96,12 @@ def test_tensors_that_are_reached_by_an_address_alone() -> None:
     for wrong in (x, [3], None):
         with pytest.raises(InputError, match="it must be a list of CPU tensors or arrays"):
             simulate(Copy2D(float32), m, n, n, 1, x, y, memory=wrong)
+
+
+def test_what_is_left_in_a_workspace_is_unknown_and_a_clean_one_has_zeros() -> None:
+    y = torch.zeros(2, 32)
+    clean(Workspace(clean=True), y)
+    assert torch.equal(y, torch.tensor([[1.0], [0.0]]).expand(2, 32))
+    finding = only(simulate(Workspace(clean=False), y, workers=1), "uninitialised-read")
+    assert "reads g_held[0:2, 0:32], part of which nothing has written" in finding.message
+    assert torch.equal(y[0], torch.ones(32)) and y[1].isnan().all()

@@ -33,8 +33,13 @@ def explain(run: PredictedRun, gains: bool) -> tuple[str, ...]:
 
 
 def _waits(run: PredictedRun) -> Iterator[str]:
-    """Where the warps that issue the products stand longest, if the tensor core has time left."""
+    """Where the warps that issue the products stand longest, if the tensor core has time left; what is busy, if there
+    are none."""
     used, stood = run.used, run.took.stood
+    name, busy = run.took.busiest(run.memory)
+    if not run.multiplies and busy >= BUSY:
+        threads = " of threads" if name == "loads and stores" else ""
+        yield f"it is held by {name}{threads}, busy for {min(1, busy):.0%} of the time."
     if used >= BUSY:
         yield f"the tensor core multiplies for {used:.0%} of the time."
     elif stood:

@@ -28,18 +28,18 @@ def told_of_loads(run: PredictedRun, gain: float) -> Gain:
     is. gain: if they were there at once."""
     watch = StageWatch()
     took = run.watch(watch)
-    deep = 1 - run.deep_cycles / run.took.cycles
+    deep = min(run.most, 1 - run.deep_cycles / run.took.cycles)
     if deep > A_THIRD * gain and not _is_late(watch):
         return _too_few(run, watch, took, gain)
     way, share = _busiest(run)
     if _queues(run, watch, share, gain):
         return _too_much(run, way, share, gain)
     if not watch.laps:
-        return gain, (FIRST if watch.names else FEW).format(gain=gain)
+        return gain, _first(run, gain) if watch.names else FEW.format(gain=gain)
     if _is_late(watch):
         return _late(watch, gain)
     first = run.gain(Supposed(run.conditions, Change(first=True)))
-    return (first, FIRST.format(gain=first)) if first > deep else _too_few(run, watch, took, gain)
+    return (first, _first(run, first)) if first > deep else _too_few(run, watch, took, gain)
 
 
 def _queues(run: PredictedRun, watch: StageWatch, share: float, gain: float) -> bool:
@@ -54,9 +54,11 @@ def _is_late(watch: StageWatch) -> bool:
     return watch.lap[-1] > max(TURNED_CYCLES, LATE * sum(watch.lap))
 
 
-FIRST = (
-    "until a CTA's first loads are there, nothing is multiplied; if they were there at once, {gain:.0%} fewer cycles."
-)
+def _first(run: PredictedRun, gain: float) -> str:
+    nothing = f"nothing is {'multiplied' if run.multiplies else 'done'}"
+    return f"until a CTA's first loads are there, {nothing}; if they were there at once, {gain:.0%} fewer cycles."
+
+
 FEW = "few loads run at a time; if they were there at once, {gain:.0%} fewer cycles."
 
 
@@ -77,7 +79,8 @@ def _too_much(run: PredictedRun, name: str, share: float, gain: float) -> Gain:
     if run.tries and not run.quicker:
         remedy = "no schedule beside this one takes less time"
     told = f"what is loaded comes at the rate of {way}, which is {busy}"
-    return _twice(run, told) or (gain, f"{told}; if all came at once, {gain:.0%} fewer cycles: {remedy}.")
+    advice = f": {remedy}" if run.multiplies or name in ("TMA loads", "cp.async") else ""
+    return _twice(run, told) or (gain, f"{told}; if all came at once, {gain:.0%} fewer cycles{advice}.")
 
 
 def _twice(run: PredictedRun, told: str) -> Gain | None:
@@ -104,8 +107,9 @@ WAYS = {
 
 def _lap(watch: StageWatch) -> str:
     arriving, held, idle = watch.lap
+    over = "its products are over" if watch.multiplied else "what reads it is over"
     return (
-        f"a load is there after {arriving:,.0f} cycles, its products are over {held:,.0f} later, and the next load"
+        f"a load is there after {arriving:,.0f} cycles, {over} {held:,.0f} later, and the next load"
         f" follows after {idle:,.0f}; {_stages(watch.stages)} cannot hide that"
     )
 
@@ -141,7 +145,8 @@ class Deeper(NamedTuple):
 
 def _too_few(run: PredictedRun, watch: StageWatch, took: SmTime, gain: float) -> Gain:
     at_once = took.working or min(run.resident, run.turns)
-    each = took.busy_cycles["tensor core"] / max(1, watch.phases) * at_once
+    busy = took.busy_cycles["tensor core"] if run.multiplies else took.busiest(run.memory)[1] * took.cycles
+    each = busy / max(1, watch.phases) * at_once
     needed = max(watch.stages + 1, math.ceil(sum(watch.lap) / max(1.0, each)))
     tried = [_deeper(run, watch, min(needed, _room(run, watch, ctas))) for ctas in dict.fromkeys((at_once, 1))]
     best = max(tried, key=lambda each: each.gain)

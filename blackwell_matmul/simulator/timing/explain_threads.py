@@ -13,6 +13,8 @@ from blackwell_matmul.simulator.timing.what_if import SHARE, PathPart, Predicted
 
 def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -> Gain:
     """gain: if it took no time; done meanwhile, it still takes as long as it does."""
+    if not run.multiplies:
+        return gain, f"{name}: if more of it ran at a time, or beside the rest, up to {gain:.0%} fewer cycles."
     watch = BesideWatch({(cause.name, cause.location) for cause in part.causes})
     run.watch(watch)
     meanwhile = min(gain, 1 - gain)

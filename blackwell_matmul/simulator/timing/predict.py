@@ -323,6 +323,5 @@ def _reservation(launch: TimedLaunch) -> Iterator[str]:
 
 def _bound(took: SmTime, load: Strain) -> str:
     """What is busy for most of the time; where nothing is, they wait for each other."""
-    shares = {name: cycles / took.cycles for name, cycles in took.busy_cycles.items()} | {"memory": load.memory}
-    name = max(shares, key=lambda each: shares[each])
-    return name if shares[name] > BUSY else "latency"
+    name, share = took.busiest(load.memory)
+    return name if share > BUSY else "latency"

@@ -193,9 +193,19 @@ class PredictedRun:
         """Of the time, for how much the tensor core multiplies."""
         return self.took.busy_cycles["tensor core"] / self.took.cycles
 
+    @cached_property
+    def multiplies(self) -> bool:
+        """There are products in it."""
+        return any(instruction.name in MULTIPLY for _, instruction in self.lowered.calls.values())
+
+    @cached_property
+    def most(self) -> float:
+        """That can be saved: without products the busiest part moves what there is to move, with any change."""
+        return 1.0 if self.multiplies else max(0.0, 1 - self.took.busiest(self.memory)[1])
+
     def gain(self, supposed: Supposed) -> float:
         """Of the cycles, what would be saved."""
-        return 1 - self.again(*supposed).cycles / self.took.cycles
+        return min(self.most, 1 - self.again(*supposed).cycles / self.took.cycles)
 
 
 def loads_sooner(conditions: Conditions) -> Supposed:

@@ -1,0 +1,64 @@
+"""What `explain` says of kernels unlike the rungs: without products, and with faults of their own."""
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+from blackwell_matmul import predict
+
+PLAIN = Path(__file__).parent / "plain_scripts.py"
+
+
+def told(prediction, pattern):
+    """The sentence that says so, and what it promises, of all cycles."""
+    (sentence,) = [each for each in prediction.explanation if re.search(pattern, each)]
+    promised = re.search(r"(\d+)% fewer cycles", sentence)
+    return sentence, int(promised[1]) / 100 if promised else None
+
+
+def saved(before, after):
+    return 1 - after.cycles / before.cycles
+
+
+@cache
+def moves(**schedule):
+    x = torch.empty(8192, 4096, dtype=torch.float16)
+    return predict(f"{PLAIN}:Moves", 8192, 4096, x, torch.empty_like(x), gpu="B200", schedule=schedule)
+
+
+@cache
+def sums(rows, piece):
+    x, y = torch.empty(rows, 4096), torch.empty(rows, 1)
+    return predict(f"{PLAIN}:Sums", rows, 4096, x, y, gpu="B200", schedule={"piece": piece})
+
+
+def test_of_a_ring_that_stores_read_the_number_of_stages_is_told_that_saves_what_is_promised():
+    few = moves(stages=1)
+    sentence, promised = told(few, "1 stage cannot hide that: with")
+    arriving, held, _ = (int(each.replace(",", "")) for each in re.findall(r"(?:after|over) ([\d,]+)", sentence))
+    assert arriving > 1000 > held > 100 and "what reads it is over" in sentence
+    more = moves(stages=int(re.search(r"with (\d+),", sentence)[1]))
+    assert promised > 0.5 and saved(few, more) == pytest.approx(promised, abs=0.06)
+
+
+@pytest.mark.parametrize("prediction", [lambda: moves(stages=1), lambda: sums(4736, 64)])
+def test_where_nothing_is_multiplied_no_tensor_core_and_no_products_are_named(prediction):
+    explanation = " ".join(prediction().explanation)
+    assert explanation and not re.search("tensor core|product|multipl", explanation)
+
+
+def test_what_threads_load_is_promised_no_more_than_larger_pieces_save():
+    small, large = sums(4736, 64), sums(4736, 256)
+    _, promised = told(small, "^load_global .*: if more of it ran at a time, .* up to")
+    assert 0 < saved(small, large) < promised + 0.01 < saved(small, large) + 0.1
+
+
+def test_of_what_no_change_can_save_nothing_is_promised():
+    assert sums(9472, 256).bound == "loads and stores"
+    (sentence,) = sums(9472, 256).explanation
+    assert re.fullmatch(r"it is held by loads and stores of threads, busy for 9\d% of the time\.", sentence)
+    (sentence,) = moves(stages=8).explanation
+    assert sentence.startswith("it is held by memory, busy for ")

@@ -144,7 +144,7 @@ class Deeper(NamedTuple):
 
 
 def _too_few(run: PredictedRun, watch: StageWatch, took: SmTime, gain: float) -> Gain:
-    at_once = took.working or min(run.resident, run.turns)
+    at_once = took.at_once(run.resident, run.turns)
     busy = took.busy_cycles["tensor core"] if run.multiplies else took.busiest(run.memory)[1] * took.cycles
     each = busy / max(1, watch.phases) * at_once
     needed = max(watch.stages + 1, math.ceil(sum(watch.lap) / max(1.0, each)))

@@ -54,6 +54,10 @@ class SmTime:
         name = max(shares, key=lambda each: shares[each])
         return name, shares[name]
 
+    def at_once(self, resident: int, turns: int) -> int:
+        """CTAs that work on an SM that has room for some and gets some: without tensor memory, as many as it can."""
+        return self.working or min(resident, turns)
+
     def extended(self, shorter: SmTime, times: float) -> SmTime:
         """With so many times more what this run has more than a shorter one."""
 

@@ -56,9 +56,9 @@ class Prediction(OneLine):
     cycles: of an SM, from the launch to the last store. ghz: the clock that goes with it, under its load. tflops: None
     where nobody said how many products there are. tensor_utilisation: of the time, and of all SMs, that a tensor core
     multiplies. memory_gb: read and written. memory_utilisation: of what memory delivers. bound: what holds it.
-    by_resource: for how many cycles each part of the first SM is busy. resident: CTAs that an SM holds; working: how
-    many of them work at once, at most, while the others wait for tensor memory. explanation: what a colleague would say
-    of it (`explain.py`).
+    by_resource: for how many cycles each part of the first SM is busy. resident: CTAs that an SM has room for; working:
+    how many work on one at once, at most, as it gets no more, or others wait for tensor memory. explanation: what a
+    colleague would say of it (`explain.py`).
     """
 
     kernel: str
@@ -252,7 +252,7 @@ def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
         moving = launch.traffic(working)
         conditions = launch.conditions(ghz, load, moving)
         took = launch.at(conditions)
-        working = took.working or launch.slots  # without tensor memory, all of them
+        working = took.at_once(launch.slots, launch.turns)
         load = launch.load(took, moving, ghz)
         if abs(took.cycles - before) < AGREE * took.cycles:
             break
@@ -272,8 +272,8 @@ def _prediction(
     lowered, time_us = launch.simulation.lowered, took.cycles / ghz / 1e3
     return Prediction(
         lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,
-        load.memory, _bound(took, load), took.busy_cycles, launch.slots, took.working or launch.slots,
-        None if products is None else products / time_us / 1e6,
+        load.memory, _bound(took, load), took.busy_cycles, launch.slots,
+        took.at_once(launch.slots, launch.turns), None if products is None else products / time_us / 1e6,
         (*explain(_run(launch, found, _beside(launch, found, schedule), beside), explained), *_reservation(launch)),
     )  # fmt: skip
 

@@ -62,3 +62,9 @@ def test_of_what_no_change_can_save_nothing_is_promised():
     assert re.fullmatch(r"it is held by loads and stores of threads, busy for 9\d% of the time\.", sentence)
     (sentence,) = moves(stages=8).explanation
     assert sentence.startswith("it is held by memory, busy for ")
+
+
+def test_no_more_ctas_work_at_once_than_an_sm_gets():
+    alone, four = moves(stages=8), moves(stages=8, ctas=592)
+    assert alone.resident == four.resident > 4
+    assert (alone.working, four.working) == (1, 4)

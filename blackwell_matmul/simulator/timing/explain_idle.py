@@ -32,6 +32,9 @@ def _turns(run: PredictedRun) -> Iterator[Lack]:
     lost, last = 1 - run.clusters / (side * run.turns), run.clusters - side * (run.turns - 1)
     if lost <= 2 * SHARE:
         return
+    if 1 < run.turns <= run.resident and not run.took.working:  # who takes tensor memory may have to wait for it
+        yield from _uneven(run, last, lost)
+        return
     if run.turns > 1:
         told = f"{run.clusters} {run.who} take {run.turns} turns of {side}, the last of which has {last}"
         yield Lack(lost, told, f": {_even(run)} would take up to {lost:.0%} fewer cycles.")
@@ -45,6 +48,16 @@ def _turns(run: PredictedRun) -> Iterator[Lack]:
     elif tiles > 1:  # fewer, larger tiles do not ask the L2 for more
         even = ": tiles that come out even, larger ones for instance, would take up to"
         yield Lack(lost, told, f"{even} {lost:.0%} fewer cycles.")
+
+
+def _uneven(run: PredictedRun, more: int, lost: float) -> Iterator[Lack]:
+    """All run at once, and some SMs have one more of them."""
+    gain = lost if run.multiplies else min(lost, 1 - run.memory)
+    shared = f"{more} of which have {run.turns} and the others {run.turns - 1}"
+    where = f"on {run.side} SMs" if run.who == "CTAs" else f"in {run.side} places"
+    told = f"{run.clusters} {run.who} run at once {where}, {shared}"
+    if gain > SHARE:
+        yield Lack(gain, told, f"; if all had as many, up to {gain:.0%} fewer cycles.")
 
 
 def _even(run: PredictedRun) -> str:

@@ -68,3 +68,13 @@ def test_no_more_ctas_work_at_once_than_an_sm_gets():
     alone, four = moves(stages=8), moves(stages=8, ctas=592)
     assert alone.resident == four.resident > 4
     assert (alone.working, four.working) == (1, 4)
+
+
+def test_ctas_that_run_at_once_are_not_said_to_take_turns():
+    uneven, even = sums(16 * 512, 64), sums(16 * 444, 64)
+    assert uneven.resident == 10
+    sentence, promised = told(uneven, "CTAs run at once")
+    assert sentence.startswith("512 CTAs run at once on 148 SMs, 68 of which have 4 and the others 3;")
+    assert 1 - even.cycles * 512 / 444 / uneven.cycles == pytest.approx(promised, abs=0.05)
+    assert not any("turns" in each for each in uneven.explanation)
+    assert not any("run at once" in each for each in even.explanation)

@@ -73,14 +73,21 @@ def _too_much(run: PredictedRun, name: str, share: float, gain: float) -> Gain:
     busy = f"busy for {share:.0%} of the time"
     if name == "L2" and run.from_memory:
         name, busy = "memory", f"busy for {run.memory:.0%} of the time, with the L2 before it {share:.0%}"
-    way, remedy = WAYS[name]
-    if name == "L2" and run.distinct > ALONE:
-        remedy = "larger tiles, or clusters that load each tile once, ask it for less"
-    if run.tries and not run.quicker:
-        remedy = "no schedule beside this one takes less time"
-    told = f"what is loaded comes at the rate of {way}, which is {busy}"
-    advice = f": {remedy}" if run.multiplies or name in ("TMA loads", "cp.async") else ""
+    told = f"what is loaded comes at the rate of {WAYS[name][0]}, which is {busy}"
+    if name == "memory" and run.once and run.memory >= BUSY and not run.tries:
+        return gain, f"{told}: each byte comes from there once, and nothing asks it for less."
+    advice = f": {_advice(run, name)}" if run.multiplies or name in ("TMA loads", "cp.async") else ""
     return _twice(run, told) or (gain, f"{told}; if all came at once, {gain:.0%} fewer cycles{advice}.")
+
+
+def _advice(run: PredictedRun, name: str) -> str:
+    if run.tries and not run.quicker:
+        return "no schedule beside this one takes less time"
+    if name == "L2" and run.distinct > ALONE:
+        return "larger tiles, or clusters that load each tile once, ask it for less"
+    if name == "memory" and run.once:
+        return "each byte comes from there once; larger tiles ask the L2 for less"
+    return WAYS[name][1]
 
 
 def _twice(run: PredictedRun, told: str) -> Gain | None:

@@ -300,7 +300,7 @@ def _run(
     return PredictedRun(
         launch.simulation.lowered, launch.gpu, found.took, found.conditions, again, watch, launch.slots, launch.turns,
         launch.side, launch.places, len(launch.clusters), launch.spread,
-        _mostly_memory(launch.figures, found), found.load.memory,
+        _mostly_memory(launch.figures, found), found.moving.once, found.load.memory,
         found.moving.distinct * found.load.asked / max(1.0, found.load.moved) or 1.0,
         found.load.tensor, as_it_is, beside,
     )  # fmt: skip

@@ -142,10 +142,10 @@ class PredictedRun:
     """A launch that was run. again: runs it with a change; watch: runs some of it, telling a listener. resident: CTAs
     that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
     in turns. spread: how their work is spread over the places that they have. from_memory: of its loads more time goes
-    to memory than to the L2; memory: for which part of the time that is busy; distinct: of what comes into the SMs, the
-    part that the L2 gives; the rest is the same. of_all: for which part of the time the tensor cores of all SMs
-    multiply. as_it_is: what tells it from the same launch with other schedules; neighbours: runs it with some, for each
-    change."""
+    to memory than to the L2; once: each byte comes from it once; memory: for which part of the time that is busy;
+    distinct: of what comes into the SMs, the part that the L2 gives; the rest is the same. of_all: for which part of
+    the time the tensor cores of all SMs multiply. as_it_is: what tells it from the same launch with other schedules;
+    neighbours: runs it with some, for each change."""
 
     lowered: Lowered
     gpu: Gpu
@@ -160,6 +160,7 @@ class PredictedRun:
     clusters: int
     spread: Spread
     from_memory: bool
+    once: bool
     memory: float
     distinct: float
     of_all: float

@@ -9,6 +9,7 @@ import torch
 
 from blackwell_matmul import predict
 
+EXPLAINED = Path(__file__).parent / "explained_scripts.py"
 PLAIN = Path(__file__).parent / "plain_scripts.py"
 
 
@@ -78,3 +79,18 @@ def test_ctas_that_run_at_once_are_not_said_to_take_turns():
     assert 1 - even.cycles * 512 / 444 / uneven.cycles == pytest.approx(promised, abs=0.05)
     assert not any("turns" in each for each in uneven.explanation)
     assert not any("run at once" in each for each in even.explanation)
+
+
+def test_where_each_byte_comes_once_nothing_is_advised_that_asks_memory_for_less():
+    """A row of A by a B that the L2 has no room for; the tiles of B of each CTA are its own."""
+
+    @cache
+    def predicted(block_n):
+        schedule = {"block_n": block_n, "stages": 4}
+        return predict(f"{EXPLAINED}:Blackwell", 1, 16384, 16384, gpu="B200", schedule=schedule)
+
+    sentence, promised = told(predicted(128), "at the rate of memory, which is busy for 8.%")
+    assert sentence.endswith("each byte comes from there once, and nothing asks it for less.") and promised is None
+    sentence, _ = told(predicted(64), "at the rate of memory, which is busy for [67].%")
+    assert sentence.endswith("each byte comes from there once; larger tiles ask the L2 for less.")
+    assert saved(predicted(64), predicted(128)) > 0.05

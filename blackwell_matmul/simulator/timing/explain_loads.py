@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from blackwell_matmul.simulator.timing import what_if
 from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of
+from blackwell_matmul.simulator.timing.explain_threads import beside
 from blackwell_matmul.simulator.timing.occupancy import resident, shared_bytes_of
 from blackwell_matmul.simulator.timing.one_sm import Change, SmTime
 from blackwell_matmul.simulator.timing.stages import StageWatch, TwiceWatch
-from blackwell_matmul.simulator.timing.what_if import ALONE, BUSY, SHARE, PredictedRun, Supposed
+from blackwell_matmul.simulator.timing.what_if import ALONE, BUSY, SHARE, PathPart, PredictedRun, Supposed
 
 TURNED_CYCLES = 300
 """From the end of a product to the next load of its stage: about what it takes where nobody is late."""
@@ -23,9 +24,9 @@ A_THIRD = 1 / 3
 """Of what loads cost: if more stages save that, they are too few; of two stages the model sees less than there is."""
 
 
-def told_of_loads(run: PredictedRun, gain: float) -> Gain:
+def told_of_loads(run: PredictedRun, gain: float, besides: PathPart | None) -> Gain:
     """Too late, or too many bytes: if their way takes longer than all else, and is what takes the time, not how long it
-    is. gain: if they were there at once."""
+    is. gain: if they were there at once. besides: what threads do, where that is told, too."""
     watch = StageWatch()
     took = run.watch(watch)
     deep = min(run.most, 1 - run.deep_cycles / run.took.cycles)
@@ -37,7 +38,7 @@ def told_of_loads(run: PredictedRun, gain: float) -> Gain:
     if not watch.laps:
         return gain, _first(run, gain) if watch.names else FEW.format(gain=gain)
     if _is_late(watch):
-        return _late(watch, gain)
+        return _late(run, watch, gain, besides)
     first = run.gain(Supposed(run.conditions, Change(first=True)))
     return (first, _first(run, first)) if first > deep else _too_few(run, watch, took, gain)
 
@@ -74,10 +75,13 @@ def _too_much(run: PredictedRun, name: str, share: float, gain: float) -> Gain:
     if name == "L2" and run.from_memory:
         name, busy = "memory", f"busy for {run.memory:.0%} of the time, with the L2 before it {share:.0%}"
     told = f"what is loaded comes at the rate of {WAYS[name][0]}, which is {busy}"
+    again = _twice(run, told)
+    if again is not None:
+        return again
     if name == "memory" and run.once and run.memory >= BUSY and not run.tries:
         return gain, f"{told}: each byte comes from there once, and nothing asks it for less."
     advice = f": {_advice(run, name)}" if run.multiplies or name in ("TMA loads", "cp.async") else ""
-    return _twice(run, told) or (gain, f"{told}; if all came at once, {gain:.0%} fewer cycles{advice}.")
+    return gain, f"{told}; if all came at once, {gain:.0%} fewer cycles{advice}."
 
 
 def _advice(run: PredictedRun, name: str) -> str:
@@ -125,8 +129,10 @@ def _stages(count: int) -> str:
     return f"{count} stage{'s' * (count > 1)}"
 
 
-def _late(watch: StageWatch, gain: float) -> Gain:
-    """By who gives it back, or by who fills it, as he waits for it or not."""
+def _late(run: PredictedRun, watch: StageWatch, gain: float, besides: PathPart | None) -> Gain:
+    """By who gives it back, or by who fills it, as he waits for it or not; nothing, where it is told what he does."""
+    if watch.waiting <= watch.idle / 2 and besides is not None and beside(run, besides).loads_wait(besides):
+        return 0.0, ""
     idle = watch.lap[-1]
     share = idle / sum(watch.lap)
     late, remedy = GIVEN_BACK if watch.waiting > watch.idle / 2 else FILLED

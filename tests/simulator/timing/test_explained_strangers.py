@@ -10,6 +10,7 @@ import torch
 from blackwell_matmul import predict
 
 EXPLAINED = Path(__file__).parent / "explained_scripts.py"
+BUSY_LOADER = Path(__file__).parent / "busy_loader_scripts.py"
 PLAIN = Path(__file__).parent / "plain_scripts.py"
 
 
@@ -94,3 +95,25 @@ def test_where_each_byte_comes_once_nothing_is_advised_that_asks_memory_for_less
     sentence, _ = told(predicted(64), "at the rate of memory, which is busy for [67].%")
     assert sentence.endswith("each byte comes from there once; larger tiles ask the L2 for less.")
     assert saved(predicted(64), predicted(128)) > 0.05
+
+
+@cache
+def loader(**schedule):
+    return predict(f"{BUSY_LOADER}:BusyLoader", 4096, 4736, 1024, gpu="B200", schedule=schedule)
+
+
+def test_a_warp_that_loads_and_stores_is_told_what_another_warp_for_either_saves():
+    """Of one place for sums only both changes together are worth something."""
+    both, own = loader(sums=2), loader(own=True, sums=2)
+    sentence, promised = told(both, "the warp that loads does this, and loads wait for it meanwhile; in another warp:")
+    assert sentence.startswith("tcgen05.ld (busy_loader_scripts.py:")
+    assert saved(both, own) == pytest.approx(promised, abs=0.04)
+    assert not any("filled late" in each or "take longer" in each for each in both.explanation)
+    assert not any("the warp that loads" in each for each in own.explanation)
+
+
+def test_where_that_warp_stores_from_the_one_place_for_sums_both_are_told():
+    one = loader(sums=1)
+    _, promised = told(one, "in another warp, and with a second place beside sums.empty_barriers:")
+    assert saved(one, loader(own=True, sums=1)) < 0.1
+    assert saved(one, loader(own=True, sums=2)) == pytest.approx(promised, abs=0.04)

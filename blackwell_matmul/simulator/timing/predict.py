@@ -291,8 +291,8 @@ def _run(
     def again(conditions: Conditions, change: Change) -> SmTime:
         return launch.at(conditions, change)
 
-    def watch(listener: Listener) -> SmTime:
-        launch.simulation.listeners = (listener,)
+    def watch(*listeners: Listener) -> SmTime:
+        launch.simulation.listeners = listeners
         took = launch.run(found.conditions, launch.shown())
         launch.simulation.listeners = ()
         return took

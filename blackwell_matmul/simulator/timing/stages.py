@@ -122,25 +122,26 @@ def _reads(places: list[Place], loaded: Place) -> bool:
 
 class TwiceWatch(Listener):
     """Of the first SM, elements that are loaded; again: of these, what is the same as another load brings into the same
-    stage. lines: of those loads."""
+    stage; apart: of these, what has a place of its own there. lines: of those loads."""
 
     def __init__(self) -> None:
-        self.elements = self.again = 0
+        self.elements = self.again = self.apart = 0
         self.lines: set[Location] = set()
-        self._seen: set[tuple[Cta, str, int, Place]] = set()
+        self._seen: dict[tuple[Cta, str, int, Place], Place] = {}
 
     @property
     def share(self) -> float:
         return self.again / max(1, self.elements)
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        source = regions.get("src")
-        if op.cta.rank or op.barrier is None or source is None or "dst" not in regions:
+        source, into = regions.get("src"), regions.get("dst")
+        if op.cta.rank or op.barrier is None or source is None or into is None:
             return
         count = math.prod(end - start for start, end in source.box)
         load = op.cta, op.barrier.name, op.barrier.phase, (source.storage, source.box)
+        place = into.storage, into.box
         self.elements += count
-        if load in self._seen:
+        if self._seen.setdefault(load, place) is not place:
             self.again += count
+            self.apart += count * (self._seen[load] != place)
             self.lines |= {instruction.location} if instruction.location else set()
-        self._seen.add(load)

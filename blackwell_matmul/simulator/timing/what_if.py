@@ -16,7 +16,6 @@ from typing import NamedTuple
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.gpu_figures import GpuFigure, TimeFigures
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.timing.beside import Beside
 from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, SmTime
@@ -139,7 +138,7 @@ class Supposed(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """A launch that was run. again: runs it with a change; watch: runs some of it, telling a listener. resident: CTAs
+    """A launch that was run. again: runs it with a change; watch: runs some of it, telling listeners. resident: CTAs
     that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
     in turns. spread: how their work is spread over the places that they have. from_memory: of its loads more time goes
     to memory than to the L2; once: each byte comes from it once; memory: for which part of the time that is busy;
@@ -152,7 +151,7 @@ class PredictedRun:
     took: SmTime
     conditions: Conditions
     again: Callable[[Conditions, Change], SmTime]
-    watch: Callable[[Listener], SmTime]
+    watch: Callable[..., SmTime]
     resident: int
     turns: int
     side: int

@@ -9,6 +9,7 @@ import torch
 
 from blackwell_matmul import predict
 
+CARELESS = Path(__file__).parent / "careless_scripts.py"
 EXPLAINED = Path(__file__).parent / "explained_scripts.py"
 BUSY_LOADER = Path(__file__).parent / "busy_loader_scripts.py"
 PLAIN = Path(__file__).parent / "plain_scripts.py"
@@ -117,3 +118,26 @@ def test_where_that_warp_stores_from_the_one_place_for_sums_both_are_told():
     _, promised = told(one, "in another warp, and with a second place beside sums.empty_barriers:")
     assert saved(one, loader(own=True, sums=1)) < 0.1
     assert saved(one, loader(own=True, sums=2)) == pytest.approx(promised, abs=0.04)
+
+
+@cache
+def careless(**schedule):
+    return predict(f"{CARELESS}:Careless", 2816, 3072, 2048, gpu="H200", schedule={"block_n": 256, **schedule})
+
+
+def test_a_copy_of_what_a_stage_has_is_told_with_the_stages_that_have_room_without_it():
+    """Two stages of 80 KiB are three of 48, and loads do not queue."""
+    twice, once = careless(stages=2, copies=2, apart=True), careless(stages=3)
+    sentence, promised = told(twice, "second time")
+    assert re.match(
+        r"40% of what is loaded comes into the same stage a second time \(careless_scripts.py:\d+\)", sentence
+    )
+    assert "without that, and with 3 stages, which then find room," in sentence
+    assert saved(twice, once) == pytest.approx(promised, abs=0.03)
+    assert not any("no room for another" in each for each in twice.explanation)
+
+
+def test_a_copy_in_the_same_place_takes_no_room():
+    twice, once = careless(stages=2, copies=2), careless(stages=3)
+    sentence, promised = told(twice, "second time.*: without that, and with 3 stages, ")
+    assert "find room" not in sentence and saved(twice, once) == pytest.approx(promised, abs=0.03)

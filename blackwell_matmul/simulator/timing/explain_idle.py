@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from blackwell_matmul.simulator.timing.occupancy import limits, shared_bytes_of
+from blackwell_matmul.simulator.timing.occupancy import limits, registers_full, shared_bytes_of
 from blackwell_matmul.simulator.timing.one_sm import Change
 from blackwell_matmul.simulator.timing.thread_watches import StayWatch
-from blackwell_matmul.simulator.timing.what_if import BUSY, SHARE, PredictedRun, Supposed
+from blackwell_matmul.simulator.timing.what_if import BUSY, MULTIPLY, SHARE, PredictedRun, Supposed
 
 
 class Lack(NamedTuple):
@@ -87,7 +87,7 @@ def _rounds(run: PredictedRun) -> Iterator[Lack]:
 
 def room(run: PredictedRun) -> Iterator[Lack]:
     """One more CTA on the SM."""
-    if run.turns <= run.resident or run.used >= BUSY or 0 < run.took.working < run.resident:
+    if run.turns <= run.resident or run.used >= BUSY or 0 < run.took.working < run.resident or not _fits(run):
         return
     gain = run.gain(Supposed(run.conditions, Change(slots=1)))
     if gain > SHARE:
@@ -95,6 +95,12 @@ def room(run: PredictedRun) -> Iterator[Lack]:
         what = [name for name, ctas in most.items() if ctas == min(most.values())]
         held = f"an SM holds {run.resident} CTA{'s' * (run.resident > 1)} at once, by its {' and its '.join(what)}"
         yield Lack(gain, held, f"; with one more, {gain:.0%} fewer cycles{_narrower(run, what)}.")
+
+
+def _fits(run: PredictedRun) -> bool:
+    """Beside its accumulators; those of a rung may be smaller with another schedule."""
+    sums = [inst for inst, each in run.lowered.calls.values() if each.name in MULTIPLY]
+    return run.neighbours is not None or not registers_full(run.lowered.program, run.resident + 1, sums)
 
 
 def _narrower(run: PredictedRun, what: list[str]) -> str:

@@ -121,8 +121,8 @@ def test_where_that_warp_stores_from_the_one_place_for_sums_both_are_told():
 
 
 @cache
-def careless(**schedule):
-    return predict(f"{CARELESS}:Careless", 2816, 3072, 2048, gpu="H200", schedule={"block_n": 256, **schedule})
+def careless(k=2048, **schedule):
+    return predict(f"{CARELESS}:Careless", 2816, 3072, k, gpu="H200", schedule={"block_n": 256, **schedule})
 
 
 def test_a_copy_of_what_a_stage_has_is_told_with_the_stages_that_have_room_without_it():
@@ -141,3 +141,11 @@ def test_a_copy_in_the_same_place_takes_no_room():
     twice, once = careless(stages=2, copies=2), careless(stages=3)
     sentence, promised = told(twice, "second time.*: without that, and with 3 stages, ")
     assert "find room" not in sentence and saved(twice, once) == pytest.approx(promised, abs=0.03)
+
+
+def test_a_second_cta_is_not_promised_whose_accumulators_have_no_room():
+    """Two of 128 x 256 in two warpgroups take all registers; of 128 x 128 they take half."""
+    wide, narrow = careless(k=512, stages=3), careless(k=512, stages=6, block_n=128)
+    assert wide.resident == narrow.resident == 1
+    assert not any("CTA at once" in each for each in wide.explanation)
+    told(narrow, "an SM holds 1 CTA at once, by its shared memory; with one more")

@@ -38,8 +38,8 @@ def _waits(run: PredictedRun) -> Iterator[str]:
     used, stood = run.used, run.took.stood
     name, busy = run.took.busiest(run.memory)
     if not run.multiplies and busy >= BUSY:
-        threads = " of threads" if name == "loads and stores" else ""
-        yield f"it is held by {name}{threads}, busy for {min(1, busy):.0%} of the time."
+        name = {"L2": "the L2", "loads and stores": "loads and stores of threads"}.get(name, name)
+        yield f"it is held by {name}, busy for {min(1, busy):.0%} of the time."
     if used >= BUSY:
         yield f"the tensor core multiplies for {used:.0%} of the time."
     elif stood:

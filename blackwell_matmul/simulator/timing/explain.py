@@ -33,8 +33,13 @@ def explain(run: PredictedRun, gains: bool) -> tuple[str, ...]:
 
 
 def _waits(run: PredictedRun) -> Iterator[str]:
-    """Where the warps that issue the products stand longest, if the tensor core has time left."""
+    """Where the warps that issue the products stand longest, if the tensor core has time left; what is busy, if there
+    are none."""
     used, stood = run.used, run.took.stood
+    name, busy = run.took.busiest(run.memory)
+    if not run.multiplies and busy >= BUSY:
+        name = {"L2": "the L2", "loads and stores": "loads and stores of threads"}.get(name, name)
+        yield f"it is held by {name}, busy for {min(1, busy):.0%} of the time."
     if used >= BUSY:
         yield f"the tensor core multiplies for {used:.0%} of the time."
     elif stood:
@@ -58,11 +63,12 @@ def _place(stand: Stand) -> str:
 def _gains(run: PredictedRun) -> Iterator[Gain]:
     """What would be saved, of all cycles, and by what."""
     found = _parts(run)[:MOST_PARTS]
-    for part in found:
-        gain = run.gain(what_if.without(part, run.conditions))
-        if gain > SHARE and not _of_a_ring(run, part):
-            told = _told(run, part, _serial(run, part, found, gain) if part.group == what_if.RESULTS else gain)
-            yield from [told] if told[0] > SHARE else []
+    gains = {part.group: run.gain(what_if.without(part, run.conditions)) for part in found}
+    worth = {part.group: part for part in found if gains[part.group] > SHARE and not _of_a_ring(run, part)}
+    for group, part in worth.items():
+        gain = _serial(run, part, found, gains[group]) if group == what_if.RESULTS else gains[group]
+        told = _told(run, part, gain, worth.get(what_if.THREADS))
+        yield from [told] if told[0] > SHARE else []
     yield from stores(run)
     yield from whole(run)
     yield from of_schedules(run)
@@ -108,9 +114,9 @@ def _warps(run: PredictedRun, lines: Iterable[tuple[str, Location]]) -> set[int]
     return {warp for each in calls for warp in each.group.warps}
 
 
-def _told(run: PredictedRun, part: PathPart, gain: float) -> Gain:
+def _told(run: PredictedRun, part: PathPart, gain: float, threads: PathPart | None) -> Gain:
     if part.group == what_if.LOADS:
-        return told_of_loads(run, gain)
+        return told_of_loads(run, gain, threads)
     if part.group == what_if.THREADS:
         return told_of_threads(run, part, _named(part), gain)
     remedy = REMEDIES[part.group]

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from blackwell_matmul.simulator.timing.occupancy import limits, shared_bytes_of
+from blackwell_matmul.simulator.timing.occupancy import limits, registers_full, shared_bytes_of
 from blackwell_matmul.simulator.timing.one_sm import Change
 from blackwell_matmul.simulator.timing.thread_watches import StayWatch
-from blackwell_matmul.simulator.timing.what_if import BUSY, SHARE, PredictedRun, Supposed
+from blackwell_matmul.simulator.timing.what_if import BUSY, MULTIPLY, SHARE, PredictedRun, Supposed
 
 
 class Lack(NamedTuple):
@@ -32,6 +32,9 @@ def _turns(run: PredictedRun) -> Iterator[Lack]:
     lost, last = 1 - run.clusters / (side * run.turns), run.clusters - side * (run.turns - 1)
     if lost <= 2 * SHARE:
         return
+    if 1 < run.turns <= run.resident and not run.took.working:  # who takes tensor memory may have to wait for it
+        yield from _uneven(run, last, lost)
+        return
     if run.turns > 1:
         told = f"{run.clusters} {run.who} take {run.turns} turns of {side}, the last of which has {last}"
         yield Lack(lost, told, f": {_even(run)} would take up to {lost:.0%} fewer cycles.")
@@ -45,6 +48,16 @@ def _turns(run: PredictedRun) -> Iterator[Lack]:
     elif tiles > 1:  # fewer, larger tiles do not ask the L2 for more
         even = ": tiles that come out even, larger ones for instance, would take up to"
         yield Lack(lost, told, f"{even} {lost:.0%} fewer cycles.")
+
+
+def _uneven(run: PredictedRun, more: int, lost: float) -> Iterator[Lack]:
+    """All run at once, and some SMs have one more of them."""
+    gain = lost if run.multiplies else min(lost, 1 - run.memory)
+    shared = f"{more} of which have {run.turns} and the others {run.turns - 1}"
+    where = f"on {run.side} SMs" if run.who == "CTAs" else f"in {run.side} places"
+    told = f"{run.clusters} {run.who} run at once {where}, {shared}"
+    if gain > SHARE:
+        yield Lack(gain, told, f"; if all had as many, up to {gain:.0%} fewer cycles.")
 
 
 def _even(run: PredictedRun) -> str:
@@ -74,7 +87,7 @@ def _rounds(run: PredictedRun) -> Iterator[Lack]:
 
 def room(run: PredictedRun) -> Iterator[Lack]:
     """One more CTA on the SM."""
-    if run.turns <= run.resident or run.used >= BUSY or 0 < run.took.working < run.resident:
+    if run.turns <= run.resident or run.used >= BUSY or 0 < run.took.working < run.resident or not _fits(run):
         return
     gain = run.gain(Supposed(run.conditions, Change(slots=1)))
     if gain > SHARE:
@@ -82,6 +95,12 @@ def room(run: PredictedRun) -> Iterator[Lack]:
         what = [name for name, ctas in most.items() if ctas == min(most.values())]
         held = f"an SM holds {run.resident} CTA{'s' * (run.resident > 1)} at once, by its {' and its '.join(what)}"
         yield Lack(gain, held, f"; with one more, {gain:.0%} fewer cycles{_narrower(run, what)}.")
+
+
+def _fits(run: PredictedRun) -> bool:
+    """Beside its accumulators; those of a rung may be smaller with another schedule."""
+    sums = [inst for inst, each in run.lowered.calls.values() if each.name in MULTIPLY]
+    return run.of_all_schedules or not registers_full(run.lowered.program, run.resident + 1, sums)
 
 
 def _narrower(run: PredictedRun, what: list[str]) -> str:

@@ -13,13 +13,20 @@ from blackwell_matmul.simulator.timing.what_if import SHARE, PathPart, Predicted
 
 def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -> Gain:
     """gain: if it took no time; done meanwhile, it still takes as long as it does."""
-    watch = BesideWatch({(cause.name, cause.location) for cause in part.causes})
-    run.watch(watch)
+    if not run.multiplies:
+        return gain, f"{name}: if more of it ran at a time, or beside the rest, up to {gain:.0%} fewer cycles."
+    watch = beside(run, part)
     meanwhile = min(gain, 1 - gain)
     if not watch.beside:
         return gain, f"{name}: {_by_others(gain, meanwhile)}."
-    if len(watch.given_back) == 1:
-        (place,) = watch.given_back
+    place = watch.only_place
+    if watch.loads_wait(part):
+        another = "another warp" + (f", and with a second place beside {place}" if place else "")
+        return meanwhile, (
+            f"{name}: the warp that loads does this, and loads wait for it meanwhile; in {another}:"
+            f" {meanwhile:.0%} fewer cycles."
+        )
+    if place:
         meanwhile *= 1 - 1 / watch.times(place)  # nothing is left to multiply during the last one
         return meanwhile, (
             f"{name}: other warps do this, but the tensor core waits for {place}, the one place that they give back;"
@@ -29,6 +36,13 @@ def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -
         f"{name}: other warps do this while the tensor core multiplies, and take longer; fewer, larger pieces take"
         f" less, and if it took no time: {gain:.0%} fewer cycles."
     )
+
+
+def beside(run: PredictedRun, part: PathPart) -> BesideWatch:
+    """Who does this, and who waits for it."""
+    watch = BesideWatch({(cause.name, cause.location) for cause in part.causes})
+    run.watch(watch)
+    return watch
 
 
 def _by_others(gain: float, meanwhile: float) -> str:

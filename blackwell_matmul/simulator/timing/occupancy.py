@@ -4,6 +4,7 @@ while they run (`servers.TensorMemoryLock`)."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from blackwell_matmul.frontend.program import Program
@@ -35,7 +36,7 @@ def shared_bytes_of(ctas: int, gpu: Gpu) -> int:
 
 def limits(program: Program, gpu: Gpu, more_bytes: int = 0) -> dict[str, int]:
     """For how many CTAs there is room, by what they need."""
-    threads = WARP * int(program.tile.metadata.num_warps)
+    threads = _threads(program)
     shared_bytes = program.dynamic_shared_bytes + more_bytes + RESERVED_BYTES
     return {
         "shared memory": gpu.shared_memory_per_sm_bytes // shared_bytes,
@@ -43,6 +44,15 @@ def limits(program: Program, gpu: Gpu, more_bytes: int = 0) -> dict[str, int]:
         "registers": REGISTERS // (threads * _registers(program, gpu)),
         "most CTAs": MAX_CTAS,
     }
+
+
+def registers_full(program: Program, ctas: int, sums: Iterable[Any]) -> bool:
+    """With so many CTAs, by the largest of these alone, which are instructions that add to their accumulators."""
+    return ctas * _threads(program) * max(map(_largest, sums), default=0) >= REGISTERS
+
+
+def _threads(program: Program) -> int:
+    return WARP * int(program.tile.metadata.num_warps)
 
 
 def _registers(program: Program, gpu: Gpu) -> int:

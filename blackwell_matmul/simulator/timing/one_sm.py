@@ -48,6 +48,16 @@ class SmTime:
     path: Mapping[Cause, float]
     events: int
 
+    def busiest(self, memory: float) -> tuple[str, float]:
+        """Of its parts, and of memory, which is busy for this part of the time, what is so for the longest."""
+        shares = {name: cycles / self.cycles for name, cycles in self.busy_cycles.items()} | {"memory": memory}
+        name = max(shares, key=lambda each: shares[each])
+        return name, shares[name]
+
+    def at_once(self, resident: int, turns: int) -> int:
+        """CTAs that work on an SM that has room for some and gets some: without tensor memory, as many as it can."""
+        return self.working or min(resident, turns)
+
     def extended(self, shorter: SmTime, times: float) -> SmTime:
         """With so many times more what this run has more than a shorter one."""
 
@@ -151,7 +161,7 @@ class OneSm:
         first = self.sms[0]
         end = max([self.ended, *(sm.drain.free for sm in self.sms), *(sm.lines.free for sm in self.sms)])
         busy = {"tensor core": first.tensor.busy, "TMA loads": first.tma.busy, "cp.async": first.fill.busy}
-        busy |= {"L2": first.incoming.busy, "stores": first.drain.busy + first.lines.busy}
+        busy |= {"L2": first.incoming.busy, "TMA stores": first.drain.busy, "loads and stores": first.lines.busy}
         self.engine.close()
         path = along(self.last_step if end <= self.ended else PathStep(DRAIN, end, self.last_step))
         stood = {stand: cycles / self.engine.lived for stand, cycles in self.engine.stood.items()}

@@ -56,9 +56,9 @@ class Prediction(OneLine):
     cycles: of an SM, from the launch to the last store. ghz: the clock that goes with it, under its load. tflops: None
     where nobody said how many products there are. tensor_utilisation: of the time, and of all SMs, that a tensor core
     multiplies. memory_gb: read and written. memory_utilisation: of what memory delivers. bound: what holds it.
-    by_resource: for how many cycles each part of the first SM is busy. resident: CTAs that an SM holds; working: how
-    many of them work at once, at most, while the others wait for tensor memory. explanation: what a colleague would say
-    of it (`explain.py`).
+    by_resource: for how many cycles each part of the first SM is busy. resident: CTAs that an SM has room for; working:
+    how many work on one at once, at most, as it gets no more, or others wait for tensor memory. explanation: what a
+    colleague would say of it (`explain.py`).
     """
 
     kernel: str
@@ -252,7 +252,7 @@ def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
         moving = launch.traffic(working)
         conditions = launch.conditions(ghz, load, moving)
         took = launch.at(conditions)
-        working = took.working or launch.slots  # without tensor memory, all of them
+        working = took.at_once(launch.slots, launch.turns)
         load = launch.load(took, moving, ghz)
         if abs(took.cycles - before) < AGREE * took.cycles:
             break
@@ -272,8 +272,8 @@ def _prediction(
     lowered, time_us = launch.simulation.lowered, took.cycles / ghz / 1e3
     return Prediction(
         lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,
-        load.memory, _bound(took, load), took.busy_cycles, launch.slots, took.working or launch.slots,
-        None if products is None else products / time_us / 1e6,
+        load.memory, _bound(took, load), took.busy_cycles, launch.slots,
+        took.at_once(launch.slots, launch.turns), None if products is None else products / time_us / 1e6,
         (*explain(_run(launch, found, _beside(launch, found, schedule), tries), explained), *_reservation(launch)),
     )  # fmt: skip
 
@@ -293,8 +293,8 @@ def _run(launch: TimedLaunch, found: Settled, as_it_is: Beside, tries: Tries) ->
     def again(conditions: Conditions, change: Change) -> SmTime:
         return launch.at(conditions, change)
 
-    def watch(listener: Listener) -> SmTime:
-        launch.simulation.listeners = (listener,)
+    def watch(*listeners: Listener) -> SmTime:
+        launch.simulation.listeners = listeners
         took = launch.run(found.conditions, launch.shown())
         launch.simulation.listeners = ()
         return took
@@ -302,7 +302,7 @@ def _run(launch: TimedLaunch, found: Settled, as_it_is: Beside, tries: Tries) ->
     return PredictedRun(
         launch.simulation.lowered, launch.gpu, found.took, found.conditions, again, watch, launch.slots, launch.turns,
         launch.side, launch.places, len(launch.clusters), launch.spread,
-        _mostly_memory(launch.figures, found), found.load.memory,
+        _mostly_memory(launch.figures, found), found.moving.once, found.load.memory,
         found.moving.distinct * found.load.asked / max(1.0, found.load.moved) or 1.0,
         found.load.tensor, as_it_is, *tries,
     )  # fmt: skip
@@ -325,6 +325,5 @@ def _reservation(launch: TimedLaunch) -> Iterator[str]:
 
 def _bound(took: SmTime, load: Strain) -> str:
     """What is busy for most of the time; where nothing is, they wait for each other."""
-    shares = {name: cycles / took.cycles for name, cycles in took.busy_cycles.items()} | {"memory": load.memory}
-    name = max(shares, key=lambda each: shares[each])
-    return name if shares[name] > BUSY else "latency"
+    name, share = took.busiest(load.memory)
+    return name if share > BUSY else "latency"

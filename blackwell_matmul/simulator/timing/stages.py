@@ -1,5 +1,5 @@
 """A listener that follows the stages of shared memory: from the issue of a load to the end of the products that read
-it, and to the next load."""
+it, or of what else does, and to the next load."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.description import Access, Effect, Instruction, Space
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
@@ -20,7 +20,7 @@ Place = tuple[Storage, Box]
 
 @dataclass
 class Stage:
-    """Cycles of its last lap. filled: issue of the load; full: its end; read: of the last product that reads it."""
+    """Cycles of its last lap. filled: issue of the load; full: its end; read: the end of what reads it last."""
 
     filled: float
     full: float = 0.0
@@ -29,16 +29,18 @@ class Stage:
 
 class StageWatch(Listener):
     """Of the first SM, of laps that are over. arriving: from the issue of a load till it is there; held: from then to
-    the end of the last product that reads it; idle: from then to the next load; each the sum of all laps. waiting: of
-    idle, for how long the warp that loads stood at its last wait before. names: of the mbarriers that loads tell, one
-    for each stage."""
+    the end of what reads it last, a product, a store or threads; idle: from then to the next load; each the sum of all
+    laps. waiting: of idle, for how long the warp that loads stood at its last wait before. names: of the mbarriers that
+    loads tell, one for each stage. multiplied: products read them."""
 
     def __init__(self) -> None:
         self.laps, self.arriving, self.held, self.idle, self.waiting = 0, 0.0, 0.0, 0.0, 0.0
         self.names: set[str] = set()
+        self.multiplied = False
         self.phases = self.bytes = 0
         self._stages: dict[Place, Stage] = {}
         self._read: dict[AsyncOperation, list[Stage]] = {}
+        self._stored: dict[AsyncOperation, list[Stage]] = {}
         self._loads: dict[AsyncOperation, Stage] = {}
         self._stood: dict[Warp, tuple[float, float]] = {}
 
@@ -64,8 +66,24 @@ class StageWatch(Listener):
             self.names.add(op.barrier.name)
             self._loads[op] = self._filled((into.storage, into.box), now, warp)
         elif "a" in regions:
-            places = [(each.storage, each.box) for each in regions.values()]
-            self._read[op] = [stage for place, stage in self._stages.items() if _reads(places, place)]
+            self._read[op] = self._of(*regions.values())
+            self.multiplied |= bool(self._read[op])
+        elif "src" in regions:
+            self._stored[op] = self._of(regions["src"])
+
+    def waited(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool) -> None:
+        for stage in self._stored.pop(op, ()):
+            stage.read = warp.cta.engine.time
+
+    def accessed(self, warp: Warp, instruction: Instruction, effect: Effect, region: Region) -> None:
+        if (effect.space, effect.access) == (Space.SHARED, Access.READ) and not warp.cta.rank:
+            for stage in self._of(region):
+                stage.read = warp.cta.engine.time
+
+    def _of(self, *regions: Region) -> list[Stage]:
+        """The stages that these are in."""
+        places = [(each.storage, each.box) for each in regions]
+        return [stage for place, stage in self._stages.items() if _reads(places, place)]
 
     def stood(self, warp: Warp, location: Location | None, what: str, start: float, end: float) -> None:
         self._stood[warp] = start, end
@@ -104,25 +122,26 @@ def _reads(places: list[Place], loaded: Place) -> bool:
 
 class TwiceWatch(Listener):
     """Of the first SM, elements that are loaded; again: of these, what is the same as another load brings into the same
-    stage. lines: of those loads."""
+    stage; apart: of these, what has a place of its own there. lines: of those loads."""
 
     def __init__(self) -> None:
-        self.elements = self.again = 0
+        self.elements = self.again = self.apart = 0
         self.lines: set[Location] = set()
-        self._seen: set[tuple[Cta, str, int, Place]] = set()
+        self._seen: dict[tuple[Cta, str, int, Place], Place] = {}
 
     @property
     def share(self) -> float:
         return self.again / max(1, self.elements)
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
-        source = regions.get("src")
-        if op.cta.rank or op.barrier is None or source is None or "dst" not in regions:
+        source, into = regions.get("src"), regions.get("dst")
+        if op.cta.rank or op.barrier is None or source is None or into is None:
             return
         count = math.prod(end - start for start, end in source.box)
         load = op.cta, op.barrier.name, op.barrier.phase, (source.storage, source.box)
+        place = into.storage, into.box
         self.elements += count
-        if load in self._seen:
+        if self._seen.setdefault(load, place) is not place:
             self.again += count
+            self.apart += count * (self._seen[load] != place)
             self.lines |= {instruction.location} if instruction.location else set()
-        self._seen.add(load)

@@ -12,7 +12,7 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
-from blackwell_matmul.simulator.timing.what_if import MULTIPLY
+from blackwell_matmul.simulator.timing.what_if import MULTIPLY, PathPart
 
 Line = tuple[str, Location | None]
 """The name of an instruction, and where it is."""
@@ -51,15 +51,25 @@ def _writes_shared(instruction: Instruction) -> bool:
 
 
 class BesideWatch(Listener):
-    """Whether the warps that execute these lines do so while others of their CTA multiply, and which mbarriers they
-    give back to these."""
+    """Whether the warps that execute these lines do so while others of their CTA multiply, which mbarriers they give
+    back to these, and which of the lines are of warps that load."""
 
     def __init__(self, lines: set[Line]) -> None:
-        self.lines, self.others, self.multiply = lines, set[int](), set[int]()
+        self.warps: dict[Line, set[int]] = {line: set() for line in lines}
+        self.multiply, self.load, self.full = set[int](), set[int](), set[str]()
         self._begun: set[Cta] = set()
         self._again = False
         self._arrived: set[tuple[str, int]] = set()
         self._awaited: Counter[tuple[str, int, Cta]] = Counter()
+
+    @property
+    def others(self) -> set[int]:
+        return set[int]().union(*self.warps.values())
+
+    def loads_wait(self, part: PathPart) -> bool:
+        """For most of what these lines take: a warp that loads executes them, and another one multiplies."""
+        theirs = [cycles for cause, cycles in part.causes.items() if self.load & self.warps[cause.name, cause.location]]
+        return self.beside and sum(theirs) > part.cycles / 2
 
     @property
     def beside(self) -> bool:
@@ -68,22 +78,32 @@ class BesideWatch(Listener):
     @property
     def given_back(self) -> set[str]:
         """Each a place that is filled while another one is read, if there are several."""
-        by = {name for name, warp in self._arrived if warp in self.others}
-        return {name for name, warp, _ in self._awaited if warp in self.multiply} & by
+        others = self.others
+        by = {name for name, warp in self._arrived if warp in others}
+        return {name for name, warp, _ in self._awaited if warp in self.multiply} & by - self.full
+
+    @property
+    def only_place(self) -> str:
+        """If there is one."""
+        return next(iter(self.given_back)) if len(self.given_back) == 1 else ""
 
     def times(self, place: str) -> int:
         """How often a CTA waits for it."""
         return max(count for (name, _, _), count in self._awaited.items() if name == place)
 
     def took(self, warp: Warp, instruction: Instruction, start: float, end: float) -> None:
-        if (instruction.name, instruction.location) in self.lines:
-            self.others.add(warp.index)
+        line = instruction.name, instruction.location
+        if line in self.warps:
+            self.warps[line].add(warp.index)
             self._begun.add(warp.cta)
 
     def issued(self, op: AsyncOperation, warp: Warp, instruction: Instruction, regions: Mapping[str, Region]) -> None:
         if op.name in MULTIPLY:
             self.multiply.add(warp.index)
             self._again |= warp.cta in self._begun
+        elif op.barrier is not None and "src" in regions and "dst" in regions:
+            self.load.add(warp.index)
+            self.full.add(op.barrier.name)
 
     def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str, count_bytes: int) -> None:
         self._arrived.add((barrier.name, warp.index))

@@ -19,6 +19,9 @@ from blackwell_matmul.simulator.timing.loads import Loads, Tile
 NEIGHBOURS = 2
 """SMs with one way to the L2, which get CTAs that follow each other."""
 
+ONCE = 1.05
+"""Of the bytes of what is read alone; with no more from memory, each comes once."""
+
 MOST = 4096
 """Clusters that are looked at; the others are taken to be like these."""
 
@@ -26,11 +29,12 @@ MOST = 4096
 @dataclass(frozen=True)
 class Traffic:
     """Bytes of a launch. from_memory: read there; written: to it. distinct: of what neighbours ask the L2 for, the part
-    that it gives; the rest is the same."""
+    that it gives; the rest is the same. once: nothing is read there again."""
 
     from_memory: float
     written: float
     distinct: float = 1.0
+    once: bool = False
 
     @property
     def total(self) -> float:
@@ -50,7 +54,7 @@ def traffic(
     if constant <= near_bytes:
         return Traffic(0, written, distinct)
     found = _loaded(itertools.chain(first, waves), loads, near_bytes) * _left_out(loads)
-    return Traffic(max(constant, found), written, distinct)
+    return Traffic(max(constant, found), written, distinct, found <= ONCE * constant)
 
 
 def _arguments(lowered: Lowered, grid: Grid) -> tuple[float, float]:

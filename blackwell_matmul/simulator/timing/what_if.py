@@ -16,7 +16,6 @@ from typing import NamedTuple
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.gpu_figures import GpuFigure, TimeFigures
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.timing.beside import Beside
 from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, SmTime
@@ -139,20 +138,20 @@ class Supposed(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictedRun:
-    """A launch that was run. again: runs it with a change; watch: runs some of it, telling a listener. resident: CTAs
+    """A launch that was run. again: runs it with a change; watch: runs some of it, telling listeners. resident: CTAs
     that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
     in turns. spread: how their work is spread over the places that they have. from_memory: of its loads more time goes
-    to memory than to the L2; memory: for which part of the time that is busy; distinct: of what comes into the SMs, the
-    part that the L2 gives; the rest is the same. of_all: for which part of the time the tensor cores of all SMs
-    multiply. as_it_is: what tells it from the same launch with other schedules; neighbours: runs it with some, for each
-    change; of_all_schedules: and there are no others that are worth it."""
+    to memory than to the L2; once: each byte comes from it once; memory: for which part of the time that is busy;
+    distinct: of what comes into the SMs, the part that the L2 gives; the rest is the same. of_all: for which part of
+    the time the tensor cores of all SMs multiply. as_it_is: what tells it from the same launch with other schedules;
+    neighbours: runs it with some, for each change; of_all_schedules: and there are no others that are worth it."""
 
     lowered: Lowered
     gpu: Gpu
     took: SmTime
     conditions: Conditions
     again: Callable[[Conditions, Change], SmTime]
-    watch: Callable[[Listener], SmTime]
+    watch: Callable[..., SmTime]
     resident: int
     turns: int
     side: int
@@ -160,6 +159,7 @@ class PredictedRun:
     clusters: int
     spread: Spread
     from_memory: bool
+    once: bool
     memory: float
     distinct: float
     of_all: float
@@ -194,9 +194,19 @@ class PredictedRun:
         """Of the time, for how much the tensor core multiplies."""
         return self.took.busy_cycles["tensor core"] / self.took.cycles
 
+    @cached_property
+    def multiplies(self) -> bool:
+        """There are products in it."""
+        return any(instruction.name in MULTIPLY for _, instruction in self.lowered.calls.values())
+
+    @cached_property
+    def most(self) -> float:
+        """That can be saved: without products the busiest part moves what there is to move, with any change."""
+        return 1.0 if self.multiplies else max(0.0, 1 - self.took.busiest(self.memory)[1])
+
     def gain(self, supposed: Supposed) -> float:
         """Of the cycles, what would be saved."""
-        return 1 - self.again(*supposed).cycles / self.took.cycles
+        return min(self.most, 1 - self.again(*supposed).cycles / self.took.cycles)
 
 
 def loads_sooner(conditions: Conditions) -> Supposed:

@@ -56,7 +56,7 @@ PAGE = """<!doctype html>
 body{{margin:0;height:100vh;height:100dvh;display:flex;flex-direction:column;background:var(--page);color:var(--text);
 font:13px system-ui,sans-serif;overflow:hidden}}
 header{{padding:10px 14px 8px}}h1{{font-size:16px;margin:0 0 4px}}p{{margin:0;color:var(--faint)}}
-header span{{white-space:nowrap;margin-right:14px}}
+header span{{white-space:nowrap;margin-right:14px}}#shown{{white-space:normal;margin-right:.3em}}
 i{{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px}}
 main{{flex:1;min-height:0;position:relative}}canvas{{position:absolute;inset:0;width:100%;height:100%;cursor:crosshair;
 touch-action:none;outline:none}}
@@ -80,8 +80,8 @@ td small{{display:block;margin:0}}section{{max-height:38vh}}
 body{{font-size:12px}}td:first-child{{white-space:normal;overflow-wrap:anywhere;min-width:60px}}
 header p+p{{display:flex;flex-wrap:wrap}}.keys{{display:none}}}}
 </style></head><body>
-<header><h1>{title}</h1><p>{told}. <span class="keys" style="white-space:normal">The wheel zooms, dragging moves, a
-double click shows all. A click picks a moment, and n and p step from it to the next and the previous change of an
+<header><h1>{title}</h1><p>{told}. <span id="shown"></span><span class="keys" style="white-space:normal">The wheel
+zooms, dragging moves. A click picks a moment, and n and p step from it to the next and the previous change of an
 mbarrier.</span></p>
 <p style="margin-top:6px">{legend}</p></header>
 <main><canvas tabindex="0" aria-label="{title}"></canvas></main><div id="tip"></div>

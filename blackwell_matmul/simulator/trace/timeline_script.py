@@ -20,7 +20,14 @@ function show(start, span) {
   to = from + span;
   const hidden = rows.length * ROW + AXIS + 8 - canvas.clientHeight;
   top_ = Math.min(Math.max(top_, 0), Math.max(hidden, 0));
+  document.getElementById("shown").textContent = range();
   requestAnimationFrame(draw);
+}
+
+function range() {  // who sees a part knows of how much
+  const [first, last, all] = [from, to, D.to].map(cycles => Math.round(cycles).toLocaleString("en"));
+  if (from <= D.from && to >= D.to) return `Cycles ${first} to ${all}, which are all.`;
+  return `Cycles ${first} to ${last} of ${all}; a double click shows all.`;
 }
 
 function firstAfter(row, at) {  // the first event that ends after this cycle

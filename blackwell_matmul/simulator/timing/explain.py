@@ -33,8 +33,11 @@ def explain(run: PredictedRun, gains: bool) -> tuple[str, ...]:
 
 
 def _waits(run: PredictedRun) -> Iterator[str]:
-    """Where the warps that issue the products stand longest, if the tensor core has time left."""
+    """Where the warps that issue the products stand longest, if the tensor core has time left, and whether memory has
+    none."""
     used, stood = run.used, run.took.stood
+    if run.memory > BUSY:
+        yield f"memory is busy for {run.memory:.0%} of the time: only fewer bytes from it and to it take less."
     if used >= BUSY:
         yield f"the tensor core multiplies for {used:.0%} of the time."
     elif stood:

@@ -140,14 +140,16 @@ class Cancel(Service):
 
 @dataclass(frozen=True)
 class MoveLines(Work):
-    """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads."""
+    """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads. own: that is what
+    the launch has stored."""
 
     count_bytes: int = 0
     returns: bool = False
+    own: bool = False
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         if self.returns:
-            return sm.load_lines(now, time + self.cycles, self.count_bytes)
+            return sm.load_lines(now, time + self.cycles, self.count_bytes, self.own)
         return sm.store_lines(now, time + self.cycles, self.count_bytes)
 
 

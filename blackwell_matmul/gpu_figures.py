@@ -86,9 +86,9 @@ class TimeFigures:
     cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; stage_cycles, stage_value_cycles:
     st.shared, likewise. unstage_cycles: ld.shared. fence_cycles: fence.proxy.async. store_cycles, store_kib_cycles: a
     TMA store until its source is free; drain_kib_cycles: until it has left, behind a buffer of store_buffer_kib.
-    line_bytes: of a row that threads store at once by themselves, a line a cycle. query_cycles: of an answer of cluster
-    launch control, which takes cancel_ns. alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait.
-    dealloc_cycles.
+    sector_cycles: of 32 bytes that threads store or load by themselves, or of a part of them; line_bytes: a cycle, at
+    most, of theirs. query_cycles: of an answer of cluster launch control, which takes cancel_ns. alloc_cycles:
+    tcgen05.alloc; alloc_again_cycles: of one that had to wait. dealloc_cycles.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
     cluster_share: of the SMs, what clusters of more than two CTAs fill, since each lies in one GPC.
     """
@@ -137,6 +137,7 @@ class TimeFigures:
     store_kib_cycles: GpuFigure
     drain_kib_cycles: GpuFigure
     store_buffer_kib: GpuFigure
+    sector_cycles: GpuFigure
     line_bytes: GpuFigure
     query_cycles: GpuFigure
     cancel_ns: GpuFigure
@@ -198,7 +199,8 @@ _B200 = TimeFigures(
     store_kib_cycles=_d(8, "META: the rows that TMA reads"),
     drain_kib_cycles=_m(52, "META"),
     store_buffer_kib=_a(8, "two strips of 4 KiB"),
-    line_bytes=_a(16, "threads that store 16 bytes of a row each: a line a cycle"),
+    sector_cycles=_a(1, "as an H200's"),
+    line_bytes=_a(16, "HM: 23 where all SMs store, and nothing else; with it H7's sums for other CTAs are too fast"),
     query_cycles=_d(86, "QRC: a load from shared memory and a fence's issue"),
     cancel_ns=_a(400, "a request to the L2 and back; hidden by a tile's main loop"),
     alloc_cycles=_m(253, "QRC"),
@@ -252,6 +254,7 @@ _H200 = dataclasses.replace(
     store_cycles=_m(64, "HM: 64 + 32 a KiB"),
     store_kib_cycles=_m(32, "HM: 64 + 32 a KiB"),
     drain_kib_cycles=_m(57, "HM: all SMs; one alone 32"),
+    sector_cycles=_m(1, "HM: sums of up to 128 KiB that threads store for another CTA, 32.0 to 32.4 cycles a KiB"),
     launch_ns=_m(158, "HM: 313 cycles"),
     ramp_ns=_d(1080, "HM: kernels of 5.05 us in a graph take 6.13"),
     cluster_share=_m(10 / 11, "cuOccupancyMaxActiveClusters: 30 clusters of four CTAs or 15 of eight, on 132 SMs"),
@@ -273,6 +276,7 @@ _H100 = dataclasses.replace(
     release_cycles=_d(652, "H1: an arrival in the other CTA is seen after 922 cycles with a release, 269 without"),
     cluster_sync_cycles=_m(1175, "H1: 384 threads; 719 with 128"),
     drain_kib_cycles=_m(74, "H1: all SMs; one alone 32"),
+    sector_cycles=_m(1, "H1: as an H200's, 32.0 cycles a KiB"),
     ramp_ns=_d(1440, "an H200's; H1: empty kernels of 132 CTAs follow each other after 1.11 us, there 0.75"),
 )
 

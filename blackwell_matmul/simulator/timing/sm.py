@@ -19,6 +19,9 @@ SHARED_BYTES_PER_CYCLE = 128
 ROW_BYTES = 128
 """What TMA moves at a time."""
 
+SECTOR_BYTES = 32
+"""What a warp's own load or store moves at a time, whatever part of it is asked for (CUDA C++ Best Practices Guide)."""
+
 KIB = 1024
 
 
@@ -156,18 +159,18 @@ class Sm:
         free = time + figures.store_cycles + kib * figures.store_kib_cycles
         return max(free, left - figures.store_buffer_kib * figures.drain_kib_cycles), left
 
-    def store_lines(self, now: float, time: float, count_bytes: int) -> float:
+    def store_lines(self, now: float, time: float, took: float, count_bytes: float) -> float:
         """Stores of a warp's own, which may be ahead of the others: their turn is by the cycle that all have come to,
-        lest one that stores many times keeps them from storing meanwhile."""
-        took = count_bytes / self.figures.line_bytes
+        lest one that stores many times keeps them from storing meanwhile. took: cycles of their way; count_bytes: that
+        reach the L2."""
         end = max(self.lines.start(now, took, ahead=time) + took, self._left(now, count_bytes))
         self.written = end + self.conditions.cycles(self.figures.l2_ns)
         return end
 
-    def load_lines(self, now: float, time: float, count_bytes: int, own: bool = False) -> float:
+    def load_lines(self, now: float, time: float, took: float, count_bytes: float, own: bool = False) -> float:
         """Loads of a warp's own. It waits for them and is ahead of the others then, who are served meanwhile: their
-        turn is by the cycle that all have come to. own: of what the launch has stored, which is in the L2."""
-        took = count_bytes / self.figures.line_bytes
+        turn is by the cycle that all have come to. took: cycles of their way; count_bytes: that come from the L2. own:
+        of what the launch has stored, which is there."""
         end = self.lines.start(now, took, ahead=time) + took
         if own:
             return end + self.conditions.cycles(self.figures.l2_ns)

@@ -141,16 +141,17 @@ class Cancel(Service):
 @dataclass(frozen=True)
 class MoveLines(Work):
     """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads. own: that is what
-    the launch has stored."""
+    the launch has stored. way_cycles: of their way out of the SM, or into it; count_bytes: that the L2 sees."""
 
-    count_bytes: int = 0
+    way_cycles: float = 0.0
+    count_bytes: float = 0.0
     returns: bool = False
     own: bool = False
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         if self.returns:
-            return sm.load_lines(now, time + self.cycles, self.count_bytes, self.own)
-        return sm.store_lines(now, time + self.cycles, self.count_bytes)
+            return sm.load_lines(now, time + self.cycles, self.way_cycles, self.count_bytes, self.own)
+        return sm.store_lines(now, time + self.cycles, self.way_cycles, self.count_bytes)
 
 
 @dataclass(frozen=True)
@@ -349,12 +350,12 @@ def _unstage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     return ReadShared(instruction, figures.unstage_cycles, values * WARP * int(inst.output.dtype.nbits) / 8)
 
 
-def _store_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    return MoveLines(instruction, count_bytes=_bytes(inst.inputs[1]) // len(instruction.group.warps))
-
-
-def _load_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    return MoveLines(instruction, count_bytes=_bytes(inst.output) // len(instruction.group.warps), returns=True)
+def _lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """Side by side; where is known once it runs."""
+    moved = inst.inputs[-1] if inst.output is None else inst.output
+    count_bytes = _bytes(moved) / len(instruction.group.warps)
+    took = count_bytes / figures.line_bytes
+    return MoveLines(instruction, way_cycles=took, count_bytes=count_bytes, returns=inst.output is not None)
 
 
 def _arrive_there(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -396,10 +397,10 @@ _MAKERS: dict[str, Any] = {
     "ElementwiseBinaryBaseInst": _cast,
     "LoadSharedInst": _unstage,
     "StoreSharedInst": _stage,
-    "LoadGlobalInst": _load_lines,
-    "LoadGlobalGenericInst": _load_lines,
-    "StoreGlobalInst": _store_lines,
-    "StoreGlobalGenericInst": _store_lines,
+    "LoadGlobalInst": _lines,
+    "LoadGlobalGenericInst": _lines,
+    "StoreGlobalInst": _lines,
+    "StoreGlobalGenericInst": _lines,
     "WaitBarrierInst": _takes("wait_cycles"),
     "ArriveBarrierInst": _takes("arrive_cycles"),
     "ArriveExpectTxBarrierInst": _takes("expect_cycles"),

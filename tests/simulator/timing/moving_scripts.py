@@ -2,6 +2,7 @@
 
 import tilus
 from tilus import float16, float32, int32, uint32, void_p
+from tilus.ir.layout.ops import local
 from tilus.utils import cdiv
 
 
@@ -48,6 +49,36 @@ class Copies(tilus.Script):
                 self.mbarrier.arrive_and_expect_tx(self.full[place], transaction_bytes=self.rows * 128)
             at = [tile // self.columns * self.rows, tile % self.columns * 64]
             self.tma.global_to_shared(src=self.g_x, dst=self.places[place], offsets=at, mbarrier=self.full[place])
+
+
+class Turns(tilus.Script):
+    """y = x.T: each lane stores its part of a row of x as a column of y, far from those of its neighbours, or first
+    gives it to others through shared memory."""
+
+    def __init__(self, through_shared: bool = True):
+        super().__init__()
+        self.through_shared = through_shared
+        self.layout = local(16, 1).spatial(4, 32).local(1, 2)
+
+    def __call__(self, m: int, n: int, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = [cdiv(m, 64), cdiv(n, 64)]
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[m, n])
+        row: int32 = self.blockIdx.x * 64
+        column: int32 = self.blockIdx.y * 64
+        r_x = self.load_global(g_x, offsets=[row, column], shape=[64, 64])
+        self.annotate_layout(r_x, self.layout)
+        if self.through_shared:
+            g_y = self.global_view(y_ptr, dtype=float16, shape=[n, m])
+            s_x = self.shared_tensor(dtype=float16, shape=[64, 64])
+            self.store_shared(s_x, r_x)
+            self.sync()
+            r_y = self.load_shared(s_x.permute([1, 0]))
+            self.annotate_layout(r_y, self.layout)
+            self.store_global(g_y, r_y, offsets=[column, row])
+        else:
+            g_y_turned = self.global_view(y_ptr, dtype=float16, shape=[m, n], strides=[1, m])
+            self.store_global(g_y_turned, r_x, offsets=[row, column])
 
 
 class SumsOfRows(tilus.Script):

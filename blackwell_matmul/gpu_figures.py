@@ -12,6 +12,7 @@ Sources, by the letters used below (the tables are in bench/calibrate/tables/):
 - FV: revollllt/flash-vla, H100 SXM unit probes. HP: HPMLL/NVIDIA-Hopper-Benchmark, H800 PCIe.
 - AO, AZ, ROOF: pytorch/ao pull request 4002; Azure/AI-benchmarking-guide; RealZST/llm-infra-notes.
 - HM: bench/calibrate/hopper_micro.py on an H200, tables/h200_micro.csv; H1: on an H100, tables/h100_micro.csv.
+- CG: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions", of compute capability 9.0 to 12.0.
 - D: NVIDIA's data sheet. AK: markdewing/AI_kernels, latency, RTX 5090. CC: chipsandcheese.com, "Blackwell: Nvidia's
   Massive GPU", RTX PRO 6000 (the same die with 188 SMs). QU: Dao-AILab/quack, benchmarks on an RTX 5090. IMP: kekzl/imp
   pull request 606, RTX 5090 at 2.85 GHz.
@@ -83,9 +84,11 @@ class TimeFigures:
     stored, besides. sync_cycles, sync_warp_cycles: bar.sync, and for each warp in it. cluster_sync_cycles:
     barrier.cluster.
     strip_load_cycles: tcgen05.ld of up to 64 columns; half_load_cycles: of 128, in one piece.
-    cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; stage_cycles, stage_value_cycles:
-    st.shared, likewise. unstage_cycles: ld.shared. fence_cycles: fence.proxy.async. store_cycles, store_kib_cycles: a
-    TMA store until its source is free; drain_kib_cycles: until it has left, behind a buffer of store_buffer_kib.
+    cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; special_results: of exp2, log2, rsqrt,
+    tanh and the like, a cycle; shuffle_cycles: from a lane to another one, and what is done with it. stage_cycles,
+    stage_value_cycles: st.shared, likewise. unstage_cycles: ld.shared. fence_cycles:
+    fence.proxy.async. store_cycles, store_kib_cycles: a TMA store until its source is free; drain_kib_cycles: until it
+    has left, behind a buffer of store_buffer_kib.
     sector_cycles: of 32 bytes that threads store or load by themselves, or of a part of them; line_bytes: a cycle, at
     most, of theirs. query_cycles: of an answer of cluster launch control, which takes cancel_ns. alloc_cycles:
     tcgen05.alloc; alloc_again_cycles: of one that had to wait. dealloc_cycles.
@@ -129,6 +132,8 @@ class TimeFigures:
     half_load_cycles: GpuFigure
     cast_cycles: GpuFigure
     cast_value_cycles: GpuFigure
+    special_results: GpuFigure
+    shuffle_cycles: GpuFigure
     stage_cycles: GpuFigure
     stage_value_cycles: GpuFigure
     unstage_cycles: GpuFigure
@@ -191,6 +196,8 @@ _B200 = TimeFigures(
     half_load_cycles=_m(532, "META: 128 columns"),
     cast_cycles=_d(8, "META: 20 for a strip of 16 columns, 105 for 128"),
     cast_value_cycles=_d(0.76, "META: 20 for a strip of 16 columns, 105 for 128"),
+    special_results=_d(16, "CG: of 32-bit floats, for each SM"),
+    shuffle_cycles=_a(24, "nobody has published it, as far as was found; less than a load from shared memory"),
     stage_cycles=_d(36, "META: 45 for a strip of 16 columns, 105 for 128"),
     stage_value_cycles=_d(0.54, "META: 45 for a strip of 16 columns, 105 for 128"),
     unstage_cycles=_d(36, "META: st.shared, as if loads took as long"),

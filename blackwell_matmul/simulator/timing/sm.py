@@ -22,6 +22,9 @@ ROW_BYTES = 128
 SECTOR_BYTES = 32
 """What a warp's own load or store moves at a time, whatever part of it is asked for (CUDA C++ Best Practices Guide)."""
 
+PARTS = 4
+"""Of an SM, each with its warps and their arithmetic units."""
+
 KIB = 1024
 
 
@@ -68,6 +71,7 @@ class Sm:
         self.incoming = self._way(conditions.bytes_per_ns, conditions.later)
         self.memory = self._way(conditions.memory.bytes_per_ns, conditions.memory.later)
         self.shared = Pipe()
+        self.special = Pipe()
         self.lock = TensorMemoryLock(tensor_memory_columns, passed_on)
         self.asked_bytes = self.stored_bytes = 0.0
         self.written = 0.0
@@ -181,6 +185,12 @@ class Sm:
         """By threads."""
         took = count_bytes / SHARED_BYTES_PER_CYCLE
         return self.shared.start(time, took) + took
+
+    def special_functions(self, now: float, time: float, results: float) -> float:
+        """Of a warp, by the quarter of the units that is in its part of the SM; all together keep up with no more than
+        all units do. As with lines, the turn is by the cycle that all have come to."""
+        took = results / self.figures.special_results
+        return self.special.start(now, took, ahead=time) + took * PARTS
 
     # tensor memory
 

@@ -2,7 +2,7 @@
 
 import tilus
 from tilus import float16, float32, int32, uint32, void_p
-from tilus.ir.layout.ops import local
+from tilus.ir.layout.ops import local, spatial
 from tilus.utils import cdiv
 
 
@@ -99,3 +99,32 @@ class SumsOfRows(tilus.Script):
             r_x = self.load_global(g_x, offsets=[row, column], shape=[16, self.columns])
             r_sum = r_sum + self.sum(r_x, dim=1, keepdim=True)
         self.store_global(g_y, r_sum, offsets=[row, 0])
+
+
+class Computes(tilus.Script):
+    """y = f(x), a tile of 64 x 64: so many times exp, so many additions, and so many times less the maximum of a row or
+    of a column."""
+
+    def __init__(self, exps: int = 0, adds: int = 0, maxima: int = 0, of_columns: bool = False):
+        super().__init__()
+        self.exps = exps
+        self.adds = adds
+        self.maxima = maxima
+        self.dim = 0 if of_columns else 1
+        self.layout = spatial(4, 1).local(16, 1).spatial(1, 32).local(1, 2)
+
+    def __call__(self, m: int32, n: int, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = [cdiv(m, 64), cdiv(n, 64)]
+        self.attrs.warps = 4
+        offsets = [self.blockIdx.x * 64, self.blockIdx.y * 64]
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[m, n])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[m, n])
+        r = self.load_global(g_x, offsets=offsets, shape=[64, 64])
+        self.annotate_layout(r, self.layout)
+        for _ in self.range(0, self.exps, 1, unroll="all"):
+            r = self.exp(r)
+        for _ in self.range(0, self.adds, 1, unroll="all"):
+            r = r + 1.0
+        for _ in self.range(0, self.maxima, 1, unroll="all"):
+            r = r - self.max(r, dim=self.dim, keepdim=True)
+        self.store_global(g_y, r, offsets=offsets)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from moving_scripts import Copies, SumsOfRows
+from moving_scripts import Computes, Copies, SumsOfRows
 
 from blackwell_matmul import predict, simulate
 from blackwell_matmul.gpu_figures import figures_of
@@ -62,3 +62,51 @@ def test_what_threads_load_themselves_comes_from_memory():
     assert found.memory_gb == pytest.approx(HALF_BYTES / 1e9, rel=0.001)
     assert least_us("RTX 5090", HALF_BYTES) < found.time_us < 1.2 * least_us("RTX 5090", HALF_BYTES)
     assert found.bound == "memory"
+
+
+def of_a_tile(gpu="B200", **schedule):
+    x, y = torch.empty(64, 64), torch.empty(64, 64)
+    return predict(Computes, 64, 64, x, y, gpu=gpu, schedule=schedule, explained=False)
+
+
+def longer(**schedule):
+    return of_a_tile(**schedule).cycles - of_a_tile().cycles
+
+
+def test_what_is_computed_is_right():
+    x, y = torch.rand(64, 64), torch.empty(64, 64)
+    assert simulate(Computes, 64, 64, x, y, schedule={"exps": 1, "adds": 1, "maxima": 1}).ok
+    expected = x.exp() + 1
+    assert torch.allclose(y, expected - expected.max(1, keepdim=True).values, atol=1e-6)
+    assert simulate(Computes, 64, 64, x, y, schedule={"maxima": 1, "of_columns": True}).ok
+    assert torch.equal(y, x - x.max(0, keepdim=True).values)
+
+
+def test_exp_takes_the_special_function_units_and_an_addition_none():
+    """16 results a cycle; each warp has a quarter of the units."""
+    values, figures = 64 * 64 / 128, figures_of("B200")
+    assert longer(adds=1) == pytest.approx(figures.cast_cycles + values * figures.cast_value_cycles)
+    assert longer(exps=1) == pytest.approx(64 * 64 / 16)
+    assert longer(exps=8) == pytest.approx(8 * 64 * 64 / 16)
+    assert of_a_tile(exps=8).by_resource["special functions"] == 8 * 64 * 64 / 16
+    assert "special functions" not in of_a_tile(adds=8).by_resource
+
+
+def test_a_reduction_takes_its_values_shuffles_and_where_warps_meet_shared_memory():
+    """Of 16 rows of a warp, each in all its lanes; of columns, each lane has two, and four warps a part of them."""
+    figures, values = figures_of("B200"), 64 * 64 / 128
+    subtraction = figures.cast_cycles + values * figures.cast_value_cycles
+    of_rows = figures.cast_cycles + (values + 10 * 16) * figures.cast_value_cycles + 10 * figures.shuffle_cycles
+    assert longer(maxima=1) == pytest.approx(of_rows + subtraction)
+    meeting = figures.sync_cycles + 4 * figures.sync_warp_cycles
+    turn = figures.stage_cycles + 2 * figures.stage_value_cycles + figures.unstage_cycles + meeting
+    of_columns = figures.cast_cycles + values * figures.cast_value_cycles + 4 * turn + meeting
+    first, second = (of_a_tile(maxima=times, of_columns=True).cycles for times in (1, 2))
+    assert second - first == pytest.approx(of_columns + subtraction)
+
+
+def test_many_ctas_get_no_more_than_the_units_give():
+    x, y = torch.empty(2048, 4096), torch.empty(2048, 4096)
+    found = predict(Computes, 2048, 4096, x, y, gpu="B200", schedule={"exps": 32}, explained=False)
+    assert found.bound == "special functions"
+    assert found.cycles > 32 * 14 * 64 * 64 / 16

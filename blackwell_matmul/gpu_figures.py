@@ -86,12 +86,11 @@ class TimeFigures:
     strip_load_cycles: tcgen05.ld of up to 64 columns; half_load_cycles: of 128, in one piece.
     cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; special_results: of exp2, log2, rsqrt,
     tanh and the like, a cycle; shuffle_cycles: from a lane to another one, and what is done with it. stage_cycles,
-    stage_value_cycles: st.shared, likewise. unstage_cycles: ld.shared. fence_cycles:
-    fence.proxy.async. store_cycles, store_kib_cycles: a TMA store until its source is free; drain_kib_cycles: until it
-    has left, behind a buffer of store_buffer_kib.
-    sector_cycles: of 32 bytes that threads store or load by themselves, or of a part of them; line_bytes: a cycle, at
-    most, of theirs. query_cycles: of an answer of cluster launch control, which takes cancel_ns. alloc_cycles:
-    tcgen05.alloc; alloc_again_cycles: of one that had to wait. dealloc_cycles.
+    stage_value_cycles: st.shared, likewise. unstage_cycles: ld.shared. fence_cycles: fence.proxy.async. store_cycles,
+    store_kib_cycles: a TMA store until its source is free; drain_kib_cycles: until it has left, behind a buffer of
+    store_buffer_kib. line_bytes: at most, of a sector of 32 bytes that threads store or load by themselves, a sector a
+    cycle. query_cycles: of an answer of cluster launch control, which takes cancel_ns. alloc_cycles: tcgen05.alloc;
+    alloc_again_cycles: of one that had to wait. dealloc_cycles.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
     cluster_share: of the SMs, what clusters of more than two CTAs fill, since each lies in one GPC.
     """
@@ -142,7 +141,6 @@ class TimeFigures:
     store_kib_cycles: GpuFigure
     drain_kib_cycles: GpuFigure
     store_buffer_kib: GpuFigure
-    sector_cycles: GpuFigure
     line_bytes: GpuFigure
     query_cycles: GpuFigure
     cancel_ns: GpuFigure
@@ -197,7 +195,7 @@ _B200 = TimeFigures(
     cast_cycles=_d(8, "META: 20 for a strip of 16 columns, 105 for 128"),
     cast_value_cycles=_d(0.76, "META: 20 for a strip of 16 columns, 105 for 128"),
     special_results=_d(16, "CG: of 32-bit floats, for each SM"),
-    shuffle_cycles=_a(24, "nobody has published it, as far as was found; less than a load from shared memory"),
+    shuffle_cycles=_m(24, "QRC: SHFL"),
     stage_cycles=_d(36, "META: 45 for a strip of 16 columns, 105 for 128"),
     stage_value_cycles=_d(0.54, "META: 45 for a strip of 16 columns, 105 for 128"),
     unstage_cycles=_d(36, "META: st.shared, as if loads took as long"),
@@ -206,8 +204,7 @@ _B200 = TimeFigures(
     store_kib_cycles=_d(8, "META: the rows that TMA reads"),
     drain_kib_cycles=_m(52, "META"),
     store_buffer_kib=_a(8, "two strips of 4 KiB"),
-    sector_cycles=_a(1, "as an H200's"),
-    line_bytes=_a(16, "HM: 23 where all SMs store, and nothing else; with it H7's sums for other CTAs are too fast"),
+    line_bytes=_a(16, "HM: 32 where two SMs store, 23 where all do; with either H7's sums for other CTAs are too fast"),
     query_cycles=_d(86, "QRC: a load from shared memory and a fence's issue"),
     cancel_ns=_a(400, "a request to the L2 and back; hidden by a tile's main loop"),
     alloc_cycles=_m(253, "QRC"),
@@ -261,7 +258,6 @@ _H200 = dataclasses.replace(
     store_cycles=_m(64, "HM: 64 + 32 a KiB"),
     store_kib_cycles=_m(32, "HM: 64 + 32 a KiB"),
     drain_kib_cycles=_m(57, "HM: all SMs; one alone 32"),
-    sector_cycles=_m(1, "HM: sums of up to 128 KiB that threads store for another CTA, 32.0 to 32.4 cycles a KiB"),
     launch_ns=_m(158, "HM: 313 cycles"),
     ramp_ns=_d(1080, "HM: kernels of 5.05 us in a graph take 6.13"),
     cluster_share=_m(10 / 11, "cuOccupancyMaxActiveClusters: 30 clusters of four CTAs or 15 of eight, on 132 SMs"),
@@ -283,7 +279,6 @@ _H100 = dataclasses.replace(
     release_cycles=_d(652, "H1: an arrival in the other CTA is seen after 922 cycles with a release, 269 without"),
     cluster_sync_cycles=_m(1175, "H1: 384 threads; 719 with 128"),
     drain_kib_cycles=_m(74, "H1: all SMs; one alone 32"),
-    sector_cycles=_m(1, "H1: as an H200's, 32.0 cycles a KiB"),
     ramp_ns=_d(1440, "an H200's; H1: empty kernels of 132 CTAs follow each other after 1.11 us, there 0.75"),
 )
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.gpu_figures import TimeFigures
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
@@ -30,8 +29,8 @@ VECTOR_BITS = 128
 class Lines:
     """One instruction of them. given: the tensors that the program only reads, whose loads may come from memory."""
 
-    def __init__(self, inst: Any, work: MoveLines, figures: TimeFigures, given: frozenset[str]) -> None:
-        self.work, self.figures, self.given = work, figures, given
+    def __init__(self, inst: Any, work: MoveLines, given: frozenset[str]) -> None:
+        self.work, self.given = work, given
         self.dims = tuple(sorted(getattr(inst, "dims", None) or ()))
         registers = inst.output if work.returns else inst.inputs[-1]
         self.layouts: Mapping[int, WarpLayout] = layouts_of(registers, work.instruction.group)
@@ -53,7 +52,7 @@ class Lines:
         return self._known[key]
 
     def _moved(self, own: bool, taken: int, distinct: int) -> MoveLines:
-        took = max(self.work.way_cycles, taken * self.figures.sector_cycles)
+        took = max(self.work.way_cycles, float(taken))  # a sector a cycle
         return dataclasses.replace(self.work, own=own, way_cycles=took, count_bytes=distinct * SECTOR_BYTES)
 
 

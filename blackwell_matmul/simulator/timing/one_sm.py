@@ -90,10 +90,8 @@ def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_
     works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
     free = {name for name, (_, inst) in calls.items() if (inst.location, inst.name) in change.free}
     works |= {name: freed(works[name]) for name in free}
-    figures, reads = conditions.figures, given(lowered)
-    return lowered.main_of(
-        {name: timed(mine[name], work, calls[name][0], figures, reads) for name, work in works.items()}
-    )
+    reads = given(lowered)
+    return lowered.main_of({name: timed(mine[name], work, calls[name][0], reads) for name, work in works.items()})
 
 
 class Takes(Grants):

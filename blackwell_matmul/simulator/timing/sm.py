@@ -20,7 +20,8 @@ ROW_BYTES = 128
 """What TMA moves at a time."""
 
 SECTOR_BYTES = 32
-"""What a warp's own load or store moves at a time, whatever part of it is asked for (CUDA C++ Best Practices Guide)."""
+"""What a warp's own load or store moves at a time, whatever part of it is asked for (CUDA C++ Best Practices
+Guide); of a B300's L2 measured by ademeure/QuickRunCUDA, D3_L2_SECTOR_RIGOR.md."""
 
 PARTS = 4
 """Of an SM, each with its warps and their arithmetic units."""

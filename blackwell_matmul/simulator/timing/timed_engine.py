@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.gpu_figures import TimeFigures
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.engine import Agent, Blocked, Engine
 from blackwell_matmul.simulator.listener import Listener
@@ -425,9 +424,7 @@ def _nothing() -> bool:
     return True
 
 
-def timed(
-    call: Callable[..., Any], work: Work, inst: Any, figures: TimeFigures, given: frozenset[str]
-) -> Callable[..., Any]:
+def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]) -> Callable[..., Any]:
     """What executes an instruction, telling the engine when its warp comes to it. given: tensors that the program only
     reads."""
     if isinstance(work, Service):
@@ -440,7 +437,7 @@ def timed(
 
         return issue
     if isinstance(work, MoveLines):
-        return _moves_lines(call, Lines(inst, work, figures, given))
+        return _moves_lines(call, Lines(inst, work, given))
     moves, multiplies = work.instruction.name in MOVES, isinstance(work, MultiplySync)
 
     def run(warp: Warp, *operands: Any) -> Any:

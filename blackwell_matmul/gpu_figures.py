@@ -12,6 +12,7 @@ Sources, by the letters used below (the tables are in bench/calibrate/tables/):
 - FV: revollllt/flash-vla, H100 SXM unit probes. HP: HPMLL/NVIDIA-Hopper-Benchmark, H800 PCIe.
 - AO, AZ, ROOF: pytorch/ao pull request 4002; Azure/AI-benchmarking-guide; RealZST/llm-infra-notes.
 - HM: bench/calibrate/hopper_micro.py on an H200, tables/h200_micro.csv; H1: on an H100, tables/h100_micro.csv.
+- CG: CUDA C++ Programming Guide, "Throughput of Native Arithmetic Instructions", of compute capability 9.0 to 12.0.
 - D: NVIDIA's data sheet. AK: markdewing/AI_kernels, latency, RTX 5090. CC: chipsandcheese.com, "Blackwell: Nvidia's
   Massive GPU", RTX PRO 6000 (the same die with 188 SMs). QU: Dao-AILab/quack, benchmarks on an RTX 5090. IMP: kekzl/imp
   pull request 606, RTX 5090 at 2.85 GHz.
@@ -83,12 +84,13 @@ class TimeFigures:
     stored, besides. sync_cycles, sync_warp_cycles: bar.sync, and for each warp in it. cluster_sync_cycles:
     barrier.cluster.
     strip_load_cycles: tcgen05.ld of up to 64 columns; half_load_cycles: of 128, in one piece.
-    cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; stage_cycles, stage_value_cycles:
-    st.shared, likewise. unstage_cycles: ld.shared. fence_cycles: fence.proxy.async. store_cycles, store_kib_cycles: a
-    TMA store until its source is free; drain_kib_cycles: until it has left, behind a buffer of store_buffer_kib.
-    line_bytes: of a row that threads store at once by themselves, a line a cycle. query_cycles: of an answer of cluster
-    launch control, which takes cancel_ns. alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait.
-    dealloc_cycles.
+    cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; special_results: of exp2, log2, rsqrt,
+    tanh and the like, a cycle; shuffle_cycles: from a lane to another one, and what is done with it. stage_cycles,
+    stage_value_cycles: st.shared, likewise. unstage_cycles: ld.shared. fence_cycles: fence.proxy.async. store_cycles,
+    store_kib_cycles: a TMA store until its source is free; drain_kib_cycles: until it has left, behind a buffer of
+    store_buffer_kib. line_bytes: at most, of a sector of 32 bytes that threads store or load by themselves, a sector a
+    cycle. query_cycles: of an answer of cluster launch control, which takes cancel_ns. alloc_cycles: tcgen05.alloc;
+    alloc_again_cycles: of one that had to wait. dealloc_cycles.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
     cluster_share: of the SMs, what clusters of more than two CTAs fill, since each lies in one GPC.
     """
@@ -129,6 +131,8 @@ class TimeFigures:
     half_load_cycles: GpuFigure
     cast_cycles: GpuFigure
     cast_value_cycles: GpuFigure
+    special_results: GpuFigure
+    shuffle_cycles: GpuFigure
     stage_cycles: GpuFigure
     stage_value_cycles: GpuFigure
     unstage_cycles: GpuFigure
@@ -190,6 +194,8 @@ _B200 = TimeFigures(
     half_load_cycles=_m(532, "META: 128 columns"),
     cast_cycles=_d(8, "META: 20 for a strip of 16 columns, 105 for 128"),
     cast_value_cycles=_d(0.76, "META: 20 for a strip of 16 columns, 105 for 128"),
+    special_results=_d(16, "CG: of 32-bit floats, for each SM"),
+    shuffle_cycles=_m(24, "QRC: SHFL"),
     stage_cycles=_d(36, "META: 45 for a strip of 16 columns, 105 for 128"),
     stage_value_cycles=_d(0.54, "META: 45 for a strip of 16 columns, 105 for 128"),
     unstage_cycles=_d(36, "META: st.shared, as if loads took as long"),
@@ -198,7 +204,7 @@ _B200 = TimeFigures(
     store_kib_cycles=_d(8, "META: the rows that TMA reads"),
     drain_kib_cycles=_m(52, "META"),
     store_buffer_kib=_a(8, "two strips of 4 KiB"),
-    line_bytes=_a(16, "threads that store 16 bytes of a row each: a line a cycle"),
+    line_bytes=_a(16, "HM: 32 where two SMs store, 23 where all do; with either H7's sums for other CTAs are too fast"),
     query_cycles=_d(86, "QRC: a load from shared memory and a fence's issue"),
     cancel_ns=_a(400, "a request to the L2 and back; hidden by a tile's main loop"),
     alloc_cycles=_m(253, "QRC"),

@@ -146,7 +146,7 @@ class LoweringContext:
 
     def layouts(self, tensor: Any) -> Mapping[int, WarpLayout]:
         """For each warp of the group, its part of the tensor's register layout."""
-        return _Layouts(tensor.layout, self.group)
+        return layouts_of(tensor, self.group)
 
     def fail(self, why: str) -> UnsupportedError:
         return UnsupportedError(f"The simulator cannot run {self.description.name} at {self.location}: {why}.")
@@ -348,6 +348,11 @@ def _explain(barrier: Mbarrier, phase: int) -> str:
         f"parity {phase & 1} of {barrier.name}, which is in phase {barrier.phase} (parity {barrier.phase & 1})"
         f" and still lacks {barrier.missing()}"
     )
+
+
+def layouts_of(tensor: Any, group: ThreadGroup) -> Mapping[int, WarpLayout]:
+    """For each warp of a group, its part of a register tensor's layout."""
+    return _Layouts(tensor.layout, group)
 
 
 class _Layouts(dict[int, WarpLayout]):

@@ -34,12 +34,15 @@ def explain(run: PredictedRun, gains: bool) -> tuple[str, ...]:
 
 def _waits(run: PredictedRun) -> Iterator[str]:
     """Where the warps that issue the products stand longest, if the tensor core has time left; what is busy, if there
-    are none."""
+    are none; and whether memory has no time left."""
     used, stood = run.used, run.took.stood
     name, busy = run.took.busiest(run.memory)
     if not run.multiplies and busy >= BUSY:
+        name = "memory" if name == "L2" and run.from_memory and run.memory > BUSY else name
         name = {"L2": "the L2", "loads and stores": "loads and stores of threads"}.get(name, name)
         yield f"it is held by {name}, busy for {min(1, busy):.0%} of the time."
+    elif run.memory > BUSY:
+        yield f"memory is busy for {run.memory:.0%} of the time: only fewer bytes from it and to it take less."
     if used >= BUSY:
         yield f"the tensor core multiplies for {used:.0%} of the time."
     elif stood:

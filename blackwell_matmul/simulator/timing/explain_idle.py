@@ -51,8 +51,10 @@ def _turns(run: PredictedRun) -> Iterator[Lack]:
 
 
 def _uneven(run: PredictedRun, more: int, lost: float) -> Iterator[Lack]:
-    """All run at once, and some SMs have one more of them."""
+    """All run at once, and some SMs have one more of them, which may cost nothing."""
     gain = lost if run.multiplies else min(lost, 1 - run.memory)
+    if run.gain(Supposed(run.conditions, Change(place=run.spread.least_at))) <= SHARE:
+        return
     shared = f"{more} of which have {run.turns} and the others {run.turns - 1}"
     where = f"on {run.side} SMs" if run.who == "CTAs" else f"in {run.side} places"
     told = f"{run.clusters} {run.who} run at once {where}, {shared}"

@@ -21,6 +21,7 @@ from blackwell_matmul.simulator.machine.grants import Grants, Response
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.timing.deeper import DeeperRings
+from blackwell_matmul.simulator.timing.lines import given
 from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, PathStep, along
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
@@ -33,15 +34,16 @@ MOST_OF_ONE_SM = 2_000_000
 @dataclass(frozen=True)
 class SmTime:
     """cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the first SM, into which
-    moved_bytes come, of which it asks for asked_bytes itself. waited: how many of its CTAs had to wait for tensor
-    memory, or for the right to allocate it; working: how many had some at once, at most. stood: for which part of their
-    time the warps that issue products stood at each wait. path: for how many cycles each cause is on the way from the
-    launch to the last store. events: how much there was to simulate."""
+    moved_bytes come, of which it asks for asked_bytes itself, and which stores stored_bytes. waited: how many of its
+    CTAs had to wait for tensor memory, or for the right to allocate it; working: how many had some at once, at most.
+    stood: for which part of their time the warps that issue products stood at each wait. path: for how many cycles each
+    cause is on the way from the launch to the last store. events: how much there was to simulate."""
 
     cycles: float
     busy_cycles: Mapping[str, float]
     moved_bytes: float
     asked_bytes: float
+    stored_bytes: float
     waited: int
     working: int
     stood: Mapping[Stand, float]
@@ -67,9 +69,10 @@ class SmTime:
         busy = {name: longer(mine, shorter.busy_cycles[name]) for name, mine in self.busy_cycles.items()}
         waited = round(longer(self.waited, shorter.waited))
         moved, asked = longer(self.moved_bytes, shorter.moved_bytes), longer(self.asked_bytes, shorter.asked_bytes)
+        stored = longer(self.stored_bytes, shorter.stored_bytes)
         cycles = longer(self.cycles, shorter.cycles)
         path = {cause: longer(mine, shorter.path.get(cause, 0.0)) for cause, mine in self.path.items()}
-        return SmTime(cycles, busy, moved, asked, waited, self.working, self.stood, path, self.events)
+        return SmTime(cycles, busy, moved, asked, stored, waited, self.working, self.stood, path, self.events)
 
 
 class Change(NamedTuple):
@@ -97,7 +100,8 @@ def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_
     works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
     free = {name for name, (_, inst) in calls.items() if (inst.location, inst.name) in change.free}
     works |= {name: freed(works[name]) for name in free}
-    return lowered.main_of({name: timed(mine[name], work) for name, work in works.items()})
+    reads = given(lowered)
+    return lowered.main_of({name: timed(mine[name], work, calls[name][0], reads) for name, work in works.items()})
 
 
 class Takes(Grants):
@@ -159,13 +163,14 @@ class OneSm:
         self.engine.go_on(MOST_OF_ONE_SM)
         self._require_end()
         first = self.sms[0]
-        end = max([self.ended, *(sm.drain.free for sm in self.sms), *(sm.lines.free for sm in self.sms)])
+        end = max([self.ended, *(way.free for sm in self.sms for way in (sm.drain, sm.lines, sm.memory, sm.special))])
         busy = {"tensor core": first.tensor.busy, "TMA loads": first.tma.busy, "cp.async": first.fill.busy}
         busy |= {"L2": first.incoming.busy, "TMA stores": first.drain.busy, "loads and stores": first.lines.busy}
+        busy |= {"special functions": first.special.busy} if first.special.busy else {}
         self.engine.close()
         path = along(self.last_step if end <= self.ended else PathStep(DRAIN, end, self.last_step))
         stood = {stand: cycles / self.engine.lived for stand, cycles in self.engine.stood.items()}
-        moved, lock = (first.incoming.moved, first.asked_bytes), first.lock
+        moved, lock = (first.incoming.moved, first.asked_bytes, first.stored_bytes), first.lock
         return SmTime(end, busy, *moved, lock.waited, lock.most, stood, path, self.engine.events)
 
     def _across_sms(self) -> str:

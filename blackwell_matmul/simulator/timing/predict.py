@@ -30,7 +30,7 @@ from blackwell_matmul.simulator.timing.explain import explain
 from blackwell_matmul.simulator.timing.loads import ClusterLoad, known_loads
 from blackwell_matmul.simulator.timing.occupancy import resident
 from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, OneSm, SmTime
-from blackwell_matmul.simulator.timing.sm import Conditions
+from blackwell_matmul.simulator.timing.sm import Conditions, MemoryShare
 from blackwell_matmul.simulator.timing.spread import Spread
 from blackwell_matmul.simulator.timing.traffic import Traffic, traffic
 from blackwell_matmul.simulator.timing.what_if import BUSY, PredictedRun
@@ -99,12 +99,13 @@ class Prediction(OneLine):
 
 class Strain(NamedTuple):
     """Of the whole GPU: for which part of the time its tensor cores and its memory are busy, and the bytes that come
-    into its SMs, and that these ask for; first a guess."""
+    into its SMs, that these ask for, and that they store; first a guess."""
 
     tensor: float = 0.8
     memory: float = 0.3
     moved: float = 1e15
     asked: float = 1e15
+    stored: float = 1e15
 
 
 class TimedLaunch:
@@ -158,15 +159,26 @@ class TimedLaunch:
         needed_ns = moving.from_memory / figures.memory_bytes_per_ns + hits / figures.l2_bytes_per_ns
         latency = figures.memory_ns + figures.queue_ns * min(load.memory, 1) if moving.from_memory else figures.l2_ns
         rate = load.moved / needed_ns if needed_ns else figures.l2_bytes_per_ns
-        later = tuple((part * load.moved / (self.spread.full * active), times) for part, times in self.spread.fewer)
-        return Conditions(figures, ghz, latency, rate / active, later)
+        return Conditions(figures, ghz, latency, rate / active, self._later(load.moved), self._memory(load, moving))
+
+    def _later(self, moved: float) -> tuple[tuple[float, float], ...]:
+        """As of `Conditions`, of so many bytes of all SMs."""
+        every = self.spread.full * self.side * self.size
+        return tuple((part * moved / every, times) for part, times in self.spread.fewer)
+
+    def _memory(self, load: Strain, moving: Traffic) -> MemoryShare:
+        """Loads that miss the L2 and stores share it, so that no launch takes less time than its bytes do."""
+        rate = self.figures.memory_bytes_per_ns / (self.side * self.size)
+        loaded, stored = moving.from_memory / max(1.0, load.moved), moving.written / max(1.0, load.stored)
+        return MemoryShare(rate, loaded, stored, self._later(moving.total))
 
     def load(self, took: SmTime, moving: Traffic, ghz: float) -> Strain:
         """What a time leads to."""
         every = self.spread.full * self.side * self.size
         tensor = took.busy_cycles["tensor core"] / took.cycles * every / self.gpu.sm_count
         memory = moving.total / (took.cycles / ghz * self.figures.memory_bytes_per_ns)
-        return Strain(tensor, memory, took.moved_bytes * every, took.asked_bytes * every)
+        moved = took.moved_bytes, took.asked_bytes, took.stored_bytes
+        return Strain(tensor, memory, *(each * every for each in moved))
 
 
 def predict_script(
@@ -249,7 +261,7 @@ def settled(launch: TimedLaunch, pinned_ghz: float | None) -> Settled:
     figures, load, working, before = launch.figures, Strain(), 1, 0.0
     for _ in range(ROUNDS):
         ghz = pinned_ghz or figures.clock_ghz - figures.clock_fall_ghz * load.tensor
-        moving = launch.traffic(working)
+        moving = launch.traffic(working).within(load.asked, load.stored)
         conditions = launch.conditions(ghz, load, moving)
         took = launch.at(conditions)
         working = took.at_once(launch.slots, launch.turns)
@@ -272,7 +284,7 @@ def _prediction(
     lowered, time_us = launch.simulation.lowered, took.cycles / ghz / 1e3
     return Prediction(
         lowered.program.name, launch.gpu.name, schedule, took.cycles, ghz, time_us, load.tensor, moving.total / 1e9,
-        load.memory, _bound(took, load), took.busy_cycles, launch.slots,
+        load.memory, _bound(launch, found), took.busy_cycles, launch.slots,
         took.at_once(launch.slots, launch.turns), None if products is None else products / time_us / 1e6,
         (*explain(_run(launch, found, _beside(launch, found, schedule), tries), explained), *_reservation(launch)),
     )  # fmt: skip
@@ -323,7 +335,11 @@ def _reservation(launch: TimedLaunch) -> Iterator[str]:
         yield f"of this {launch.gpu.name} {len(assumed)} of {len(every)} figures are assumed, most of them as a B200's."
 
 
-def _bound(took: SmTime, load: Strain) -> str:
-    """What is busy for most of the time; where nothing is, they wait for each other."""
-    name, share = took.busiest(load.memory)
-    return name if share > BUSY else "latency"
+def _bound(launch: TimedLaunch, found: Settled) -> str:
+    """What is busy for most of the time; where nothing is, they wait for each other. The L2 may be kept by the memory
+    behind it."""
+    memory = found.load.memory
+    name, share = found.took.busiest(memory)
+    if share <= BUSY:
+        return "latency"
+    return "memory" if name == "L2" and memory > BUSY and _mostly_memory(launch.figures, found) else name

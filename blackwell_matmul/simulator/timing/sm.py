@@ -7,6 +7,7 @@ a warp has seen the mbarrier, that of a TMA load from its issue until the last b
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from blackwell_matmul.gpu_figures import TimeFigures
@@ -18,28 +19,47 @@ SHARED_BYTES_PER_CYCLE = 128
 ROW_BYTES = 128
 """What TMA moves at a time."""
 
+SECTOR_BYTES = 32
+"""What a warp's own load or store moves at a time, whatever part of it is asked for (CUDA C++ Best Practices
+Guide); of a B300's L2 measured by ademeure/QuickRunCUDA, D3_L2_SECTOR_RIGOR.md."""
+
+PARTS = 4
+"""Of an SM, each with its warps and their arithmetic units."""
+
 KIB = 1024
+
+
+@dataclass(frozen=True)
+class MemoryShare:
+    """What an SM has of memory. loaded, stored: of what comes into it, and of what it stores, the part that passes
+    there. later: as of `Conditions`, by the bytes that pass."""
+
+    bytes_per_ns: float = math.inf
+    loaded: float = 0.0
+    stored: float = 0.0
+    later: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class Conditions:
     """What an SM meets. ghz: its clock. latency_ns: of a load. bytes_per_ns: its share of what the L2, or the memory
     behind it, delivers. later: (bytes, times), how much more that is once so many bytes have come into it, and others
-    have no more to do."""
+    have no more to do. memory: what loads and stores share."""
 
     figures: TimeFigures
     ghz: float
     latency_ns: float
     bytes_per_ns: float
     later: tuple[tuple[float, float], ...] = ()
+    memory: MemoryShare = MemoryShare()
 
     def cycles(self, ns: float) -> float:
         return ns * self.ghz
 
 
 class Sm:
-    """One SM. asked_bytes: of the L2; what a multicast of another one brings is not among them. written: when the
-    stores of its threads are in the L2."""
+    """One SM. asked_bytes: of the L2; what a multicast of another one brings is not among them. stored_bytes: by TMA
+    and threads. written: when the stores of its threads are in the L2."""
 
     def __init__(self, conditions: Conditions, tensor_memory_columns: int, passed_on: bool = False) -> None:
         self.conditions, self.figures = conditions, conditions.figures
@@ -49,13 +69,17 @@ class Sm:
         self.drain = Pipe()
         self.lines = Pipe()
         self.port = Pipe()
-        share = conditions.bytes_per_ns / conditions.ghz
-        later = [(count_bytes, times * share) for count_bytes, times in conditions.later]
-        self.incoming = Bucket(share, self.figures.burst_bytes, later)
+        self.incoming = self._way(conditions.bytes_per_ns, conditions.later)
+        self.memory = self._way(conditions.memory.bytes_per_ns, conditions.memory.later)
         self.shared = Pipe()
+        self.special = Pipe()
         self.lock = TensorMemoryLock(tensor_memory_columns, passed_on)
-        self.asked_bytes = 0.0
+        self.asked_bytes = self.stored_bytes = 0.0
         self.written = 0.0
+
+    def _way(self, bytes_per_ns: float, later: tuple[tuple[float, float], ...]) -> Bucket:
+        share = bytes_per_ns / self.conditions.ghz
+        return Bucket(share, self.figures.burst_bytes, [(count_bytes, times * share) for count_bytes, times in later])
 
     @property
     def pipes(self) -> dict[str, Pipe]:
@@ -67,8 +91,8 @@ class Sm:
 
     @property
     def ways(self) -> dict[str, Pipe | Bucket]:
-        """Into it, which keep only who comes while they are full."""
-        return {"L2": self.incoming, "port": self.port}
+        """Into it, and from it, which keep only who comes while they are full."""
+        return {"L2": self.incoming, "port": self.port, "memory": self.memory}
 
     # tensor core
 
@@ -105,8 +129,21 @@ class Sm:
         """What a TMA load brings. Multicast brings as much into each SM as a load of its own would: SA has 13.7 TB/s
         of it, and 14.6 without, where four share."""
         took = count_bytes / self.figures.port_bytes_per_cycle
-        given = self.incoming.take(time, count_bytes)
+        given = self._given(time, count_bytes)
         return self.port.start(max(time, given - took) + self._trip, took) + took
+
+    def _given(self, time: float, count_bytes: float) -> float:
+        """When the L2, and the memory behind it, have given that many bytes."""
+        given = self.incoming.take(time, count_bytes)
+        return max(given, self._through_memory(time, count_bytes * self.conditions.memory.loaded))
+
+    def _through_memory(self, time: float, count_bytes: float) -> float:
+        return self.memory.take(time, count_bytes) if count_bytes else time
+
+    def _left(self, time: float, count_bytes: float) -> float:
+        """When memory has taken what is stored."""
+        self.stored_bytes += count_bytes
+        return self._through_memory(time, count_bytes * self.conditions.memory.stored)
 
     @property
     def _trip(self) -> float:
@@ -115,7 +152,7 @@ class Sm:
     def copy(self, time: float, count_bytes: int) -> float:
         """cp.async of a warp."""
         self.asked_bytes += count_bytes
-        there = self.incoming.take(time, count_bytes) + self.conditions.cycles(self.conditions.latency_ns)
+        there = self._given(time, count_bytes) + self.conditions.cycles(self.conditions.latency_ns)
         took = count_bytes / self.figures.fill_bytes_per_cycle
         return self.fill.start(there, took) + took
 
@@ -123,28 +160,38 @@ class Sm:
         """A TMA store: when its source is free, and when it has left."""
         figures, kib = self.figures, count_bytes / KIB
         took = kib * figures.drain_kib_cycles
-        left = self.drain.start(time, took) + took
+        left = max(self.drain.start(time, took) + took, self._left(time, count_bytes))
         free = time + figures.store_cycles + kib * figures.store_kib_cycles
         return max(free, left - figures.store_buffer_kib * figures.drain_kib_cycles), left
 
-    def store_lines(self, now: float, time: float, count_bytes: int) -> float:
+    def store_lines(self, now: float, time: float, took: float, count_bytes: float) -> float:
         """Stores of a warp's own, which may be ahead of the others: their turn is by the cycle that all have come to,
-        lest one that stores many times keeps them from storing meanwhile."""
-        took = count_bytes / self.figures.line_bytes
-        end = self.lines.start(now, took, ahead=time) + took
+        lest one that stores many times keeps them from storing meanwhile. took: cycles of their way; count_bytes: that
+        reach the L2."""
+        end = max(self.lines.start(now, took, ahead=time) + took, self._left(now, count_bytes))
         self.written = end + self.conditions.cycles(self.figures.l2_ns)
         return end
 
-    def load_lines(self, now: float, time: float, count_bytes: int) -> float:
-        """Loads of a warp's own, from the L2. It waits for them and is ahead of the others then, who are served
-        meanwhile: their turn is by the cycle that all have come to."""
-        took = count_bytes / self.figures.line_bytes
-        return self.lines.start(now, took, ahead=time) + took + self.conditions.cycles(self.figures.l2_ns)
+    def load_lines(self, now: float, time: float, took: float, count_bytes: float, own: bool = False) -> float:
+        """Loads of a warp's own. It waits for them and is ahead of the others then, who are served meanwhile: their
+        turn is by the cycle that all have come to. took: cycles of their way; count_bytes: that come from the L2. own:
+        of what the launch has stored, which is there."""
+        end = self.lines.start(now, took, ahead=time) + took
+        if own:
+            return end + self.conditions.cycles(self.figures.l2_ns)
+        self.asked_bytes += count_bytes
+        return max(end, self._given(now, count_bytes)) + self.conditions.cycles(self.conditions.latency_ns)
 
     def read_shared(self, time: float, count_bytes: float) -> float:
         """By threads."""
         took = count_bytes / SHARED_BYTES_PER_CYCLE
         return self.shared.start(time, took) + took
+
+    def special_functions(self, now: float, time: float, results: float) -> float:
+        """Of a warp, by the quarter of the units that is in its part of the SM; all together keep up with no more than
+        all units do. As with lines, the turn is by the cycle that all have come to."""
+        took = results / self.figures.special_results
+        return self.special.start(now, took, ahead=time) + took * PARTS
 
     # tensor memory
 

@@ -26,12 +26,14 @@ from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cluster, Cta, Rendezvous, Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.timing.lines import Lines
 from blackwell_matmul.simulator.timing.path import EXECUTES, LAUNCH, TRIP, WAKES, PathStep, cause_of
 from blackwell_matmul.simulator.timing.sm import Sm
 from blackwell_matmul.simulator.timing.work import (
     Allocate,
     Commit,
     Free,
+    MoveLines,
     MultiplySync,
     Service,
     Work,
@@ -422,8 +424,9 @@ def _nothing() -> bool:
     return True
 
 
-def timed(call: Callable[..., Any], work: Work) -> Callable[..., Any]:
-    """What executes an instruction, telling the engine when its warp comes to it."""
+def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]) -> Callable[..., Any]:
+    """What executes an instruction, telling the engine when its warp comes to it. given: tensors that the program only
+    reads."""
     if isinstance(work, Service):
 
         def issue(warp: Warp, *operands: Any) -> Any:
@@ -433,6 +436,8 @@ def timed(call: Callable[..., Any], work: Work) -> Callable[..., Any]:
             return result
 
         return issue
+    if isinstance(work, MoveLines):
+        return _moves_lines(call, Lines(inst, work, given))
     moves, multiplies = work.instruction.name in MOVES, isinstance(work, MultiplySync)
 
     def run(warp: Warp, *operands: Any) -> Any:
@@ -440,6 +445,16 @@ def timed(call: Callable[..., Any], work: Work) -> Callable[..., Any]:
         if multiplies:
             return operands[-1]  # what it adds to stands for the sum
         return None if moves else call(warp, *operands)
+
+    return run
+
+
+def _moves_lines(call: Callable[..., Any], lines: Lines) -> Callable[..., Any]:
+    stores = not lines.work.returns
+
+    def run(warp: Warp, *operands: Any) -> Any:
+        warp.cta.engine.executes(warp, lines.at(warp, operands))
+        return None if stores else call(warp, *operands)
 
     return run
 

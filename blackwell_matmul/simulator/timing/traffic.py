@@ -8,6 +8,7 @@ L2 gives once.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,10 @@ class Traffic:
     distinct: float = 1.0
     once: bool = False
 
+    def within(self, asked: float, stored: float) -> Traffic:
+        """No more than SMs ask for, and store: of some tensors only a part is touched."""
+        return dataclasses.replace(self, from_memory=min(self.from_memory, asked), written=min(self.written, stored))
+
     @property
     def total(self) -> float:
         return self.from_memory + self.written
@@ -46,6 +51,8 @@ def traffic(
 ) -> Traffic:
     """side: how many clusters run side by side. near_bytes: what the L2 keeps. loads: where they are known."""
     constant, written = _arguments(lowered, grid)
+    if constant + written <= near_bytes:
+        written = 0.0  # the next launch finds it there
     if loads is None:
         return Traffic(0 if constant <= near_bytes else constant, written)
     waves = _waves(loads, clusters[:MOST], side)

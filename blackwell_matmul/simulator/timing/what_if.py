@@ -51,7 +51,7 @@ STARTED = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish", "mbarrier.i
 def group_of(cause: Cause) -> str:
     """What of a kernel it belongs to."""
     kind, name = cause.kind, cause.name
-    if kind in LOAD_PARTS:
+    if kind in LOAD_PARTS or (kind == "memory" and "store" not in name):
         return LOADS
     if kind == "tensor core":
         return PRODUCTS
@@ -254,4 +254,5 @@ def _figures(conditions: Conditions, **changed: GpuFigure) -> Conditions:
 def _loads_at_once(conditions: Conditions) -> Conditions:
     changed = _zero(conditions.figures, ("tma_cycles", "tma_row_cycles"))
     fast = _figures(conditions, **changed, port_bytes_per_cycle=AT_ONCE, fill_bytes_per_cycle=AT_ONCE)
-    return dataclasses.replace(fast, latency_ns=0.0, bytes_per_ns=float(AT_ONCE))
+    memory = dataclasses.replace(conditions.memory, loaded=0.0)
+    return dataclasses.replace(fast, latency_ns=0.0, bytes_per_ns=float(AT_ONCE), memory=memory)

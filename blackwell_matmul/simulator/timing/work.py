@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.frontend.reductions import reduced_lane_bits
 from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, TimeFigures
 from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.expressions import function_name
 from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.timing.sm import ROW_BYTES, SHARED_BYTES_PER_CYCLE, Sm
 
@@ -140,15 +142,18 @@ class Cancel(Service):
 
 @dataclass(frozen=True)
 class MoveLines(Work):
-    """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads."""
+    """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads. own: that is what
+    the launch has stored. way_cycles: of their way out of the SM, or into it; count_bytes: that the L2 sees."""
 
-    count_bytes: int = 0
+    way_cycles: float = 0.0
+    count_bytes: float = 0.0
     returns: bool = False
+    own: bool = False
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         if self.returns:
-            return sm.load_lines(now, time + self.cycles, self.count_bytes)
-        return sm.store_lines(now, time + self.cycles, self.count_bytes)
+            return sm.load_lines(now, time + self.cycles, self.way_cycles, self.count_bytes, self.own)
+        return sm.store_lines(now, time + self.cycles, self.way_cycles, self.count_bytes)
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,16 @@ class Release(Work):
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         return max(time, sm.written) + self.cycles
+
+
+@dataclass(frozen=True)
+class Special(Work):
+    """Of each lane and value, so many results of the special function units."""
+
+    results: float = 0.0
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        return max(time + self.cycles, sm.special_functions(now, time, self.results))
 
 
 @dataclass(frozen=True)
@@ -336,6 +351,52 @@ def _cast(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     return Work(instruction, figures.cast_cycles + figures.cast_value_cycles * values)
 
 
+SCALED = frozenset({"exp", "log", "sin", "cos"})
+"""By a multiplication, before or after: the units know powers and logarithms of 2, and turns."""
+
+SPECIAL = SCALED | {"exp2", "log2", "sqrt", "rsqrt", "tanh"}
+
+
+def _elementwise(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """A function of 32-bit floats; a division takes a reciprocal."""
+    from tilus.hidet.ir.expr import Call, Div, Var
+    from tilus.hidet.ir.tools import collect
+
+    body = inst.f_compute(*(Var("x", type=each.dtype) for each in inst.inputs))
+    names = [function_name(call.func_var.name) for call in collect(body, Call)]
+    special = sum(name in SPECIAL for name in names) + len(collect(body, Div)) * inst.output.dtype.is_float()
+    values = _values(inst.output, instruction)
+    operations = values * (1 + sum(name in SCALED for name in names))
+    cycles = figures.cast_cycles + figures.cast_value_cycles * operations
+    return Special(instruction, cycles, results=special * values * WARP) if special else Work(instruction, cycles)
+
+
+def _reduce(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """Of each thread, then of the lanes, by shuffles there and, where warps have nothing to give each other, back."""
+    from tilus.backends.emitters.reduce import ReduceInstEmitter
+
+    of_warps = ReduceInstEmitter.requires_inter_warp_reduction(inst)
+    shuffles = len(reduced_lane_bits(inst)) * (1 if of_warps else 2)
+    results = inst.output.layout.local_size
+    values = inst.inputs[0].layout.local_size + shuffles * results
+    cycles = figures.cast_cycles + figures.cast_value_cycles * values + figures.shuffle_cycles * shuffles
+    return Work(instruction, cycles + (_in_turns(inst, instruction, figures) if of_warps else 0.0))
+
+
+def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> float:
+    """Warps add what they have to what is in shared memory, one after the other, and read the sum. One of their
+    meetings is that of the instruction."""
+    from tilus.backends.emitters.reduce import ReduceInstEmitter
+
+    shape, kinds, *_ = ReduceInstEmitter.analyze_modes(inst)
+    turns = math.prod(size for size, kind in zip(shape, kinds, strict=True) if kind == "reduced")
+    meeting = figures.sync_cycles + figures.sync_warp_cycles * len(instruction.group.warps)
+    values = inst.output.layout.local_size
+    return (
+        turns * (figures.stage_cycles + figures.stage_value_cycles * values + figures.unstage_cycles) + turns * meeting
+    )
+
+
 def _stage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     values = _values(inst.inputs[1], instruction)
     return Work(instruction, figures.stage_cycles + figures.stage_value_cycles * values)
@@ -347,12 +408,12 @@ def _unstage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     return ReadShared(instruction, figures.unstage_cycles, values * WARP * int(inst.output.dtype.nbits) / 8)
 
 
-def _store_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    return MoveLines(instruction, count_bytes=_bytes(inst.inputs[1]) // len(instruction.group.warps))
-
-
-def _load_lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    return MoveLines(instruction, count_bytes=_bytes(inst.output) // len(instruction.group.warps), returns=True)
+def _lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """Side by side; where is known once it runs."""
+    moved = inst.inputs[-1] if inst.output is None else inst.output
+    count_bytes = _bytes(moved) / len(instruction.group.warps)
+    took = count_bytes / figures.line_bytes
+    return MoveLines(instruction, way_cycles=took, count_bytes=count_bytes, returns=inst.output is not None)
 
 
 def _arrive_there(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -390,14 +451,15 @@ _MAKERS: dict[str, Any] = {
     ),
     "ClusterLaunchControlQueryResponseInst": _takes("query_cycles"),
     "CastInst": _cast,
-    "ElementwiseUnaryBaseInst": _cast,
-    "ElementwiseBinaryBaseInst": _cast,
+    "ElementwiseUnaryBaseInst": _elementwise,
+    "ElementwiseBinaryBaseInst": _elementwise,
+    "ReduceInst": _reduce,
     "LoadSharedInst": _unstage,
     "StoreSharedInst": _stage,
-    "LoadGlobalInst": _load_lines,
-    "LoadGlobalGenericInst": _load_lines,
-    "StoreGlobalInst": _store_lines,
-    "StoreGlobalGenericInst": _store_lines,
+    "LoadGlobalInst": _lines,
+    "LoadGlobalGenericInst": _lines,
+    "StoreGlobalInst": _lines,
+    "StoreGlobalGenericInst": _lines,
     "WaitBarrierInst": _takes("wait_cycles"),
     "ArriveBarrierInst": _takes("arrive_cycles"),
     "ArriveExpectTxBarrierInst": _takes("expect_cycles"),

@@ -132,7 +132,7 @@ def test_ctas_that_share_an_sm_take_over_what_is_left():
 
 def test_a_small_problem_comes_from_the_l2_and_takes_less_at_a_higher_clock():
     slow, fast = (predict("v2", 1024, 1024, 1024, ghz=ghz, explained=False) for ghz in (1.2, 1.9))
-    assert slow.memory_gb == pytest.approx(1024 * 1024 * 2 / 1e9)
+    assert slow.memory_gb == 0
     assert fast.time_us < slow.time_us
     assert fast.cycles > slow.cycles
 

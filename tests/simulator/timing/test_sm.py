@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from blackwell_matmul.gpu_figures import figures_of
-from blackwell_matmul.simulator.timing.sm import Conditions, Sm
+from blackwell_matmul.simulator.timing.sm import Conditions, MemoryShare, Sm
 from blackwell_matmul.simulator.timing.work import interval_of, wgmma_interval_of
 
 TABLES = Path(__file__).parents[3] / "bench" / "calibrate" / "tables"
@@ -81,16 +81,29 @@ def test_warps_that_wait_for_what_they_load_do_not_keep_others_out():
     sm, trip = new_sm(), 220 * 1.3
     ahead = 0.0
     for number in range(3):
-        ahead = sm.load_lines(0, ahead, 4096)
+        ahead = sm.load_lines(0, ahead, 256, 4096, own=True)
         assert ahead == pytest.approx((number + 1) * (256 + trip))
-    assert sm.load_lines(0, 0, 4096) == pytest.approx(4 * 256 + trip)
+    assert sm.load_lines(0, 0, 256, 4096, own=True) == pytest.approx(4 * 256 + trip)
+
+
+def test_loads_and_stores_share_memory_by_what_of_them_passes_there():
+    """All of what is stored, by threads and by TMA, and half of what is loaded, once a burst has passed."""
+    memory = MemoryShare(bytes_per_ns=1.3, loaded=0.5, stored=1.0)
+    conditions = Conditions(figures_of("B200"), ghz=1.3, latency_ns=500, bytes_per_ns=1e6, memory=memory)
+    sm, burst, now = Sm(conditions, 0), 65536, 100_000
+    sm.store(now, burst)
+    assert sm.store(now, 4096)[1] == now + 4096
+    assert sm.store_lines(now, now, 32, 512) == now + 4096 + 512
+    assert sm.arrive(now, 2048) == pytest.approx(now + 4096 + 512 + 1024 + 104 + 500 * 1.3)
+    assert sm.load_lines(now, now, 32, 512) == pytest.approx(now + 4096 + 512 + 1024 + 256 + 500 * 1.3)
+    assert sm.stored_bytes == burst + 4096 + 512 and sm.asked_bytes == 512
 
 
 def test_a_warp_that_stores_ahead_of_the_others_leaves_them_the_way_until_then():
     sm = new_sm()
-    ends = [sm.store_lines(0, 1_000 * turn, 512) for turn in range(8)]
+    ends = [sm.store_lines(0, 1_000 * turn, 32, 512) for turn in range(8)]
     assert ends == [1_000 * turn + 32 for turn in range(8)]
-    assert sm.store_lines(0, 0, 512) == 9 * 32
+    assert sm.store_lines(0, 0, 32, 512) == 9 * 32
     assert sm.lines.busy == 9 * 32
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.ops.library import shape_of
-from blackwell_matmul.ops.operation import LAUNCH
+from blackwell_matmul.ops.two_levels import LAUNCH
 
 
 def of_product(a: Tensor, b: Tensor, *_: Any, **__: Any) -> int:

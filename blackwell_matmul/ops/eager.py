@@ -13,7 +13,7 @@ from torch import Tensor
 from blackwell_matmul.ops.casting import autocast
 from blackwell_matmul.ops.counting import tell_counters
 from blackwell_matmul.ops.direct import is_plain, wants_gradient
-from blackwell_matmul.ops.gradients import Product
+from blackwell_matmul.ops.gradients import ProductOfTwo
 from blackwell_matmul.ops.launching import ALONE, Tensors
 from blackwell_matmul.ops.library import of_bytes, run
 from blackwell_matmul.ops.operand_checks import (
@@ -37,7 +37,7 @@ def product(
         return run(a, b, tensors, simulate=simulate, said=said, **rest)
     if plain and tensors[2] is None:
         rest = {"simulate": simulate, "said": said, **rest}
-        made: Tensor = Product.apply(_without_gradients, _product_again, rest, a, b, *tensors[:2])
+        made: Tensor = ProductOfTwo.apply(_without_gradients, _product_again, rest, a, b, *tensors[:2])
         return made
     return _operation(a, b, tensors, said, simulate=simulate, **rest)
 

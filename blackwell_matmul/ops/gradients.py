@@ -16,7 +16,7 @@ from blackwell_matmul.ops.operand_checks import known
 Needs = Sequence[bool]
 
 
-class Product(torch.autograd.Function):
+class ProductOfTwo(torch.autograd.Function):
     """multiply(a, b, bias, residual, scale_a, scale_b, **rest), of which the last may be left out. again: multiplies on
     the way back. Bias and residual are kept where an activation follows them; scales have no gradients."""
 

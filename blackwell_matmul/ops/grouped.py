@@ -34,8 +34,8 @@ from blackwell_matmul.ops.operand_checks import (
     check_tensors,
     grouped_shape,
 )
-from blackwell_matmul.ops.operation import define
 from blackwell_matmul.ops.placing import k_major, padded
+from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.runtime.recent import Recent
 from blackwell_matmul.validation import shown
 

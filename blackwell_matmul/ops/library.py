@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.ops.finished import finished
-from blackwell_matmul.ops.gradients import Product
+from blackwell_matmul.ops.gradients import ProductOfTwo
 from blackwell_matmul.ops.launching import ProductPlan, Tensors, gpu_of, kind_of, planned
 from blackwell_matmul.ops.operand_checks import (
     AS_OURS,
@@ -19,7 +19,7 @@ from blackwell_matmul.ops.operand_checks import (
     check_operands,
     check_out,
 )
-from blackwell_matmul.ops.operation import define
+from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.runtime.recent import Recent
 
 TENSORS = ("bias", "residual", "scale_a", "scale_b")
@@ -134,4 +134,4 @@ ARGUMENTS = (
     "*, str activation='none', float alpha=1.0, float beta=1.0, ScalarType? out_dtype=None, bool simulate=False"
 )
 _library = torch.library.Library("blackwell_matmul", "DEF")
-define(_library, "matmul", ARGUMENTS, _eager, _fake, Product)
+define(_library, "matmul", ARGUMENTS, _eager, _fake, ProductOfTwo)

@@ -21,8 +21,8 @@ from blackwell_matmul.simulator.machine.grants import Grants, Response
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.timing.deeper import DeeperRings
-from blackwell_matmul.simulator.timing.lines import given
 from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, PathStep, along
+from blackwell_matmul.simulator.timing.sectors import given
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
 from blackwell_matmul.simulator.timing.work import freed, work_of

@@ -26,8 +26,8 @@ from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cluster, Cta, Rendezvous, Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
-from blackwell_matmul.simulator.timing.lines import Lines
 from blackwell_matmul.simulator.timing.path import EXECUTES, LAUNCH, TRIP, WAKES, PathStep, cause_of
+from blackwell_matmul.simulator.timing.sectors import SectorsOf
 from blackwell_matmul.simulator.timing.sm import Sm
 from blackwell_matmul.simulator.timing.work import (
     Allocate,
@@ -437,7 +437,7 @@ def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]
 
         return issue
     if isinstance(work, MoveLines):
-        return _moves_lines(call, Lines(inst, work, given))
+        return _moves_lines(call, SectorsOf(inst, work, given))
     moves, multiplies = work.instruction.name in MOVES, isinstance(work, MultiplySync)
 
     def run(warp: Warp, *operands: Any) -> Any:
@@ -449,7 +449,7 @@ def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]
     return run
 
 
-def _moves_lines(call: Callable[..., Any], lines: Lines) -> Callable[..., Any]:
+def _moves_lines(call: Callable[..., Any], lines: SectorsOf) -> Callable[..., Any]:
     stores = not lines.work.returns
 
     def run(warp: Warp, *operands: Any) -> Any:

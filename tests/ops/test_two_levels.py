@@ -6,7 +6,7 @@ from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
 from blackwell_matmul import grouped_matmul, linear
-from blackwell_matmul.ops.operation import LAUNCH
+from blackwell_matmul.ops.two_levels import LAUNCH
 
 ops = torch.ops.blackwell_matmul
 

@@ -26,7 +26,7 @@ VECTOR_BITS = 128
 """That an instruction moves of a lane, at most (PTX ISA, "ld", "st": .v4.b32)."""
 
 
-class Lines:
+class SectorsOf:
     """One instruction of them. given: the tensors that the program only reads, whose loads may come from memory."""
 
     def __init__(self, inst: Any, work: MoveLines, given: frozenset[str]) -> None:

@@ -77,10 +77,8 @@ def permit(run: PredictedRun) -> Iterator[Gain]:
     taken, have = _columns(run), run.gpu.tensor_memory_columns
     gain = run.gain(Supposed(run.conditions, Change(passed_on=True, columns=run.resident * taken)))
     if gain > SHARE:
-        each, passed_on = (
-            1 << (have // run.resident).bit_length() - 1,
-            f", and {RELINQUISH} after that," if kept else "",
-        )
+        each = 1 << (have // run.resident).bit_length() - 1
+        passed_on = f", and {RELINQUISH} after that," if kept else ""
         yield (
             gain,
             (

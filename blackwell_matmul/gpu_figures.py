@@ -77,7 +77,8 @@ class TimeFigures:
     l2_ns, memory_ns: from a load's issue to its data; queue_ns: longer, with the memory busy all the time.
     fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: of one SM, at once;
     port_bytes_per_cycle: of one SM, however few others load.
-    near_l2_bytes: what repeated use finds in the L2. memory_bytes_per_ns: what kernels reach.
+    near_l2_bytes: what repeated use finds in the L2. memory_bytes_per_ns: what kernels reach that read;
+    memory_store_cost: what a byte that is stored takes of that, beside one that is read.
     wait_cycles, arrive_cycles, expect_cycles: of mbarrier.wait, mbarrier.arrive, arrive.expect_tx. issue_cycles,
     tma_issue_cycles: of what one lane issues, and of a TMA load. wake_cycles: from the end of a phase till a warp that
     stands there goes on. remote_cycles: to an mbarrier of the other CTA; release_cycles: with a release of what was
@@ -85,12 +86,12 @@ class TimeFigures:
     barrier.cluster.
     strip_load_cycles: tcgen05.ld of up to 64 columns; half_load_cycles: of 128, in one piece.
     cast_cycles, cast_value_cycles: a conversion, and for each value of a thread; special_results: of exp2, log2, rsqrt,
-    tanh and the like, a cycle; shuffle_cycles: from a lane to another one, and what is done with it. stage_cycles,
-    stage_value_cycles: st.shared, likewise. unstage_cycles: ld.shared. fence_cycles: fence.proxy.async. store_cycles,
-    store_kib_cycles: a TMA store until its source is free; drain_kib_cycles: until it has left, behind a buffer of
-    store_buffer_kib. line_bytes: at most, of a sector of 32 bytes that threads store or load by themselves, a sector a
-    cycle. query_cycles: of an answer of cluster launch control, which takes cancel_ns. alloc_cycles: tcgen05.alloc;
-    alloc_again_cycles: of one that had to wait. dealloc_cycles.
+    tanh and the like, a cycle; shuffle_cycles: from a lane to another one, and what is done with it; shuffle_results: a
+    cycle. stage_cycles, stage_value_cycles: st.shared, likewise. unstage_cycles: ld.shared. fence_cycles:
+    fence.proxy.async. store_cycles, store_kib_cycles: a TMA store until its source is free; drain_kib_cycles: until it
+    has left, behind a buffer of store_buffer_kib. line_bytes: at most, of a sector of 32 bytes that threads store or
+    load by themselves, a sector a cycle. query_cycles: of an answer of cluster launch control, which takes cancel_ns.
+    alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait. dealloc_cycles.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
     cluster_share: of the SMs, what clusters of more than two CTAs fill, since each lies in one GPC.
     """
@@ -116,6 +117,7 @@ class TimeFigures:
     port_bytes_per_cycle: GpuFigure
     near_l2_bytes: GpuFigure
     memory_bytes_per_ns: GpuFigure
+    memory_store_cost: GpuFigure
     wait_cycles: GpuFigure
     wake_cycles: GpuFigure
     arrive_cycles: GpuFigure
@@ -133,6 +135,7 @@ class TimeFigures:
     cast_value_cycles: GpuFigure
     special_results: GpuFigure
     shuffle_cycles: GpuFigure
+    shuffle_results: GpuFigure
     stage_cycles: GpuFigure
     stage_value_cycles: GpuFigure
     unstage_cycles: GpuFigure
@@ -179,6 +182,7 @@ _B200 = TimeFigures(
     port_bytes_per_cycle=_d(128 / 1.04, "SA: 128 bytes in 1.04 cycles, one CTA alone"),
     near_l2_bytes=_d(63e6, "half of the L2, as both dies keep what they use; SA: the step is between 50 and 67 MB"),
     memory_bytes_per_ns=_m(7200, "SA: TMA reads, 64 KiB in flight an SM"),
+    memory_store_cost=_d(1.0, "Triton's Gluon tutorials: a softmax at 7.16 TB/s to and fro, on a GB200"),
     wait_cycles=_m(30, "META"),
     wake_cycles=_m(30, "META"),
     arrive_cycles=_m(27, "QRC"),
@@ -196,6 +200,7 @@ _B200 = TimeFigures(
     cast_value_cycles=_d(0.76, "META: 20 for a strip of 16 columns, 105 for 128"),
     special_results=_d(16, "CG: of 32-bit floats, for each SM"),
     shuffle_cycles=_m(24, "QRC: SHFL"),
+    shuffle_results=_d(32, "CG: for each SM; 640 in a tile keep an H100 for 626 cycles (h100_moving.json)"),
     stage_cycles=_d(36, "META: 45 for a strip of 16 columns, 105 for 128"),
     stage_value_cycles=_d(0.54, "META: 45 for a strip of 16 columns, 105 for 128"),
     unstage_cycles=_d(36, "META: st.shared, as if loads took as long"),
@@ -234,6 +239,7 @@ _H200 = dataclasses.replace(
     l2_bytes_per_ns=_m(8900, "HM: 34 bytes a cycle into each of 132 SMs, and 41 at the clock that wgmma leaves them"),
     port_bytes_per_cycle=_m(93.5, "HM: up to 32 SMs, each with six boxes of 32 KiB in flight; it may be more"),
     memory_bytes_per_ns=_m(4700, "HM: TMA reads, 4.63 and 4.74 TB/s in two runs"),
+    memory_store_cost=_d(1.25, "torch's copy, 4.17 TB/s to and fro (h200_bandwidth.json)"),
     wait_cycles=_m(46, "HM: try_wait of what is over"),
     wake_cycles=_d(124, "HM: the same, and half of the 156 cycles in steps of which a warp that waits sees an end"),
     arrive_cycles=_m(5, "HM"),
@@ -276,6 +282,7 @@ _H100 = dataclasses.replace(
     l2_bytes_per_ns=_m(7800, "H1: 30 bytes a cycle into each of 132 SMs"),
     port_bytes_per_cycle=_m(89, "H1: up to 16 SMs, each with six boxes of 32 KiB in flight"),
     memory_bytes_per_ns=_m(3160, "H1: all SMs read"),
+    memory_store_cost=_d(1.3, "copies in 98.8 us, 2.72 TB/s to and fro (h100_moving.json)"),
     release_cycles=_d(652, "H1: an arrival in the other CTA is seen after 922 cycles with a release, 269 without"),
     cluster_sync_cycles=_m(1175, "H1: 384 threads; 719 with 128"),
     drain_kib_cycles=_m(74, "H1: all SMs; one alone 32"),

@@ -163,10 +163,11 @@ class OneSm:
         self.engine.go_on(MOST_OF_ONE_SM)
         self._require_end()
         first = self.sms[0]
-        end = max([self.ended, *(way.free for sm in self.sms for way in (sm.drain, sm.lines, sm.memory, sm.special))])
+        end = max(self.ended, *(sm.over for sm in self.sms))
         busy = {"tensor core": first.tensor.busy, "TMA loads": first.tma.busy, "cp.async": first.fill.busy}
         busy |= {"L2": first.incoming.busy, "TMA stores": first.drain.busy, "loads and stores": first.lines.busy}
         busy |= {"special functions": first.special.busy} if first.special.busy else {}
+        busy |= {"shuffles": first.shuffles.busy} if first.shuffles.busy else {}
         self.engine.close()
         path = along(self.last_step if end <= self.ended else PathStep(DRAIN, end, self.last_step))
         stood = {stand: cycles / self.engine.lived for stand, cycles in self.engine.stood.items()}

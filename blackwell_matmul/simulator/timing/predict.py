@@ -169,14 +169,16 @@ class TimedLaunch:
     def _memory(self, load: Strain, moving: Traffic) -> MemoryShare:
         """Loads that miss the L2 and stores share it, so that no launch takes less time than its bytes do."""
         rate = self.figures.memory_bytes_per_ns / (self.side * self.size)
-        loaded, stored = moving.from_memory / max(1.0, load.moved), moving.written / max(1.0, load.stored)
-        return MemoryShare(rate, loaded, stored, self._later(moving.total))
+        cost = self.figures.memory_store_cost * 1.0
+        loaded, stored = moving.from_memory / max(1.0, load.moved), cost * moving.written / max(1.0, load.stored)
+        return MemoryShare(rate, loaded, stored, self._later(moving.as_reads(cost)))
 
     def load(self, took: SmTime, moving: Traffic, ghz: float) -> Strain:
         """What a time leads to."""
         every = self.spread.full * self.side * self.size
         tensor = took.busy_cycles["tensor core"] / took.cycles * every / self.gpu.sm_count
-        memory = moving.total / (took.cycles / ghz * self.figures.memory_bytes_per_ns)
+        passed = moving.as_reads(self.figures.memory_store_cost * 1.0)
+        memory = passed / (took.cycles / ghz * self.figures.memory_bytes_per_ns)
         moved = took.moved_bytes, took.asked_bytes, took.stored_bytes
         return Strain(tensor, memory, *(each * every for each in moved))
 

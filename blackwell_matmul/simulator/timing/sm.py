@@ -32,7 +32,7 @@ KIB = 1024
 @dataclass(frozen=True)
 class MemoryShare:
     """What an SM has of memory. loaded, stored: of what comes into it, and of what it stores, the part that passes
-    there. later: as of `Conditions`, by the bytes that pass."""
+    there, as if it were read. later: as of `Conditions`, by the bytes that pass."""
 
     bytes_per_ns: float = math.inf
     loaded: float = 0.0
@@ -73,6 +73,7 @@ class Sm:
         self.memory = self._way(conditions.memory.bytes_per_ns, conditions.memory.later)
         self.shared = Pipe()
         self.special = Pipe()
+        self.shuffles = Pipe()
         self.lock = TensorMemoryLock(tensor_memory_columns, passed_on)
         self.asked_bytes = self.stored_bytes = 0.0
         self.written = 0.0
@@ -93,6 +94,11 @@ class Sm:
     def ways(self) -> dict[str, Pipe | Bucket]:
         """Into it, and from it, which keep only who comes while they are full."""
         return {"L2": self.incoming, "port": self.port, "memory": self.memory}
+
+    @property
+    def over(self) -> float:
+        """When what was begun is done, of all that nobody may wait for."""
+        return max(way.free for way in (self.drain, self.lines, self.memory, self.special, self.shuffles))
 
     # tensor core
 
@@ -192,6 +198,11 @@ class Sm:
         all units do. As with lines, the turn is by the cycle that all have come to."""
         took = results / self.figures.special_results
         return self.special.start(now, took, ahead=time) + took * PARTS
+
+    def shuffle(self, now: float, time: float, results: float) -> float:
+        """Of a warp, likewise; all warps of the SM have one way for them."""
+        took = results / self.figures.shuffle_results
+        return self.shuffles.start(now, took, ahead=time) + took
 
     # tensor memory
 

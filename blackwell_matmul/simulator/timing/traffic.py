@@ -37,6 +37,10 @@ class Traffic:
     distinct: float = 1.0
     once: bool = False
 
+    def as_reads(self, store_cost: float) -> float:
+        """Bytes that would take memory as long, were they all read."""
+        return self.from_memory + store_cost * self.written
+
     def within(self, asked: float, stored: float) -> Traffic:
         """No more than SMs ask for, and store: of some tensors only a part is touched."""
         return dataclasses.replace(self, from_memory=min(self.from_memory, asked), written=min(self.written, stored))

@@ -175,6 +175,16 @@ class Special(Work):
 
 
 @dataclass(frozen=True)
+class Shuffles(Work):
+    """Of all lanes, so many values that go from one to another."""
+
+    results: float = 0.0
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        return max(time + self.cycles, sm.shuffle(now, time, self.results))
+
+
+@dataclass(frozen=True)
 class ReadShared(Work):
     """Loads from shared memory by each thread of a warp."""
 
@@ -380,7 +390,8 @@ def _reduce(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     results = inst.output.layout.local_size
     values = inst.inputs[0].layout.local_size + shuffles * results
     cycles = figures.cast_cycles + figures.cast_value_cycles * values + figures.shuffle_cycles * shuffles
-    return Work(instruction, cycles + (_in_turns(inst, instruction, figures) if of_warps else 0.0))
+    cycles += _in_turns(inst, instruction, figures) if of_warps else 0.0
+    return Shuffles(instruction, cycles, results=shuffles * results * WARP)
 
 
 def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> float:

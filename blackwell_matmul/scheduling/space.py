@@ -321,14 +321,13 @@ def _pinned(rung: Rung, pins: Mapping[str, object]) -> Schedule:
 
 
 def _nothing_runs(rung: Rung, matching: list[Schedule], problem: Problem, gpu: Gpu) -> str:
-    """What stops all of them; or, if each has its own trouble, what stops the one that asks for least. Of a GPU without
-    the instructions that is all there is to say."""
-    if missing := why_no_mma(MMA_SPECS[matching[0].mma], gpu):
-        return f"{_label(rung)} cannot run: {missing}"
+    """What stops all of them; or, if each has its own trouble, what stops the one that asks for least."""
     listed = [why_not(schedule, problem, gpu) for schedule in matching]
     common = [reason for reason in listed[0] if all(reason in other for other in listed)]
     fewest = min(range(len(listed)), key=lambda i: len(listed[i]))
     why = "; ".join(reason.rstrip(".") for reason in common or listed[fewest]) + "."
+    if why_no_mma(MMA_SPECS[matching[0].mma], gpu):
+        return f"{_label(rung)} cannot run: {why}"
     if len(matching) == 1:
         return f"{_label(rung)} with {matching[0]} cannot run {problem} on {gpu}: {why}"
     return f"None of {len(matching)} schedules of {_label(rung)} can run {problem} on {gpu}: {why}"

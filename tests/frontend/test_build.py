@@ -109,7 +109,11 @@ def test_if_no_candidate_compiles_the_first_refusal_is_raised() -> None:
 @pytest.mark.parametrize(
     ("script", "reason", "line"),
     [
-        (scripts.TooMuchShared, "262144 exceed the device limit 232448", "def __call__(self, n: int32):"),
+        (
+            scripts.TooMuchShared,
+            "it takes 262144 bytes of shared memory, and a CTA can have 232448",
+            "def __call__(self, n: int32):",
+        ),
         (scripts.NoLayout, "no rule can infer a layout for r_lonely (float32 64)", "r_lonely = "),
         (scripts.WrongShapes, "shape [64] does not match the register tensor shape [32]", "store_shared(s_x, r_x)"),
         (scripts.WrongAssume, "Can not recognize the condition in assume: (3 < n)", "self.assume(n > 3)"),

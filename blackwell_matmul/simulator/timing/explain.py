@@ -17,7 +17,15 @@ from blackwell_matmul.simulator.timing.explain_threads import stores, told_of_th
 from blackwell_matmul.simulator.timing.one_sm import Change
 from blackwell_matmul.simulator.timing.thread_watches import FenceWatch
 from blackwell_matmul.simulator.timing.timed_engine import Stand
-from blackwell_matmul.simulator.timing.what_if import BUSY, MANY_STAGES, MULTIPLY, SHARE, PathPart, PredictedRun
+from blackwell_matmul.simulator.timing.what_if import (
+    BUSY,
+    MANY_STAGES,
+    MULTIPLY,
+    SHARE,
+    PathPart,
+    PredictedRun,
+    held_by,
+)
 
 MOST_PARTS = 4
 """That are taken away, one by one, the longest of them; each costs a run."""
@@ -36,9 +44,8 @@ def _waits(run: PredictedRun) -> Iterator[str]:
     """Where the warps that issue the products stand longest, if the tensor core has time left; what is busy, if there
     are none; and whether memory has no time left."""
     used, stood = run.used, run.took.stood
-    name, busy = run.took.busiest(run.memory)
+    name, busy = held_by(run.took, run.memory, run.from_memory)
     if not run.multiplies and busy >= BUSY:
-        name = "memory" if name == "L2" and run.from_memory and run.memory > BUSY else name
         name = {"L2": "the L2", "loads and stores": "loads and stores of threads"}.get(name, name)
         yield f"it is held by {name}, busy for {min(1, busy):.0%} of the time."
     elif run.memory > BUSY:

@@ -33,7 +33,7 @@ from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, OneSm, Sm
 from blackwell_matmul.simulator.timing.sm import Conditions, MemoryShare
 from blackwell_matmul.simulator.timing.spread import Spread
 from blackwell_matmul.simulator.timing.traffic import Traffic, traffic
-from blackwell_matmul.simulator.timing.what_if import BUSY, PredictedRun
+from blackwell_matmul.simulator.timing.what_if import BUSY, PredictedRun, held_by
 from blackwell_matmul.simulator.trace.recorder import CycleRecorder
 from blackwell_matmul.simulator.trace.timeline import Timeline
 
@@ -338,10 +338,6 @@ def _reservation(launch: TimedLaunch) -> Iterator[str]:
 
 
 def _bound(launch: TimedLaunch, found: Settled) -> str:
-    """What is busy for most of the time; where nothing is, they wait for each other. The L2 may be kept by the memory
-    behind it."""
-    memory = found.load.memory
-    name, share = found.took.busiest(memory)
-    if share <= BUSY:
-        return "latency"
-    return "memory" if name == "L2" and memory > BUSY and _mostly_memory(launch.figures, found) else name
+    """What is busy for most of the time; where nothing is, they wait for each other."""
+    name, share = held_by(found.took, found.load.memory, _mostly_memory(launch.figures, found))
+    return name if share > BUSY else "latency"

@@ -136,6 +136,12 @@ class Supposed(NamedTuple):
     change: Change = AS_IT_IS
 
 
+def held_by(took: SmTime, memory: float, from_memory: bool) -> tuple[str, float]:
+    """What is busy for the longest, and for which part of the time; the L2 may be kept by the memory behind it."""
+    name, share = took.busiest(memory)
+    return "memory" if name == "L2" and memory > BUSY and from_memory else name, share
+
+
 @dataclass(frozen=True)
 class PredictedRun:
     """A launch that was run. again: runs it with a change; watch: runs some of it, telling listeners. resident: CTAs

@@ -403,9 +403,8 @@ def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> floa
     turns = math.prod(size for size, kind in zip(shape, kinds, strict=True) if kind == "reduced")
     meeting = figures.sync_cycles + figures.sync_warp_cycles * len(instruction.group.warps)
     values = inst.output.layout.local_size
-    return (
-        turns * (figures.stage_cycles + figures.stage_value_cycles * values + figures.unstage_cycles) + turns * meeting
-    )
+    exchange = figures.stage_cycles + figures.stage_value_cycles * values + figures.unstage_cycles
+    return turns * (exchange + meeting)
 
 
 def _stage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:

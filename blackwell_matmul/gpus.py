@@ -189,6 +189,13 @@ def by_name(text: object) -> Gpu | None:
     return next((gpu for gpu in _ALL if gpu.name.casefold() == name), None)
 
 
+def board(gpu: Gpu) -> Gpu | None:
+    """That of the table which it is, by its name and its SMs: an "H100 80GB HBM3" of 132 SMs is an H100; None for a
+    relative."""
+    alike = (each for each in GPUS.values() if each.sm_count == gpu.sm_count)
+    return next((each for each in alike if f"{gpu.name} ".startswith(f"{each.name} ")), None)
+
+
 def target_named(text: str) -> str:
     """The target of the GPU of this name, or a target as it is; InputError for anything else."""
     return text if text in OTHER_TARGETS else gpu_named(text).arch

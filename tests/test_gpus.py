@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from blackwell_matmul import predict
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.frontend.tilus_compat import target, target_names
-from blackwell_matmul.gpus import FEATURES, GPUS, OTHER_TARGETS, Gpu, by_name, gpu_for_target, gpu_named, target_named
+from blackwell_matmul.gpus import (
+    FEATURES,
+    GPUS,
+    OTHER_TARGETS,
+    Gpu,
+    board,
+    by_name,
+    gpu_for_target,
+    gpu_named,
+    target_named,
+)
 
 
 @pytest.mark.parametrize("gpu", GPUS.values(), ids=str)
@@ -27,6 +39,13 @@ def test_each_gpu_is_consistent(gpu: Gpu) -> None:
     assert ("wgmma" in gpu.features) == (gpu.arch == "sm_90a")
     assert gpu.shared_memory_per_block_bytes == gpu.shared_memory_per_sm_bytes - 1024
     assert GPUS[gpu.name] is gpu
+
+
+def test_a_board_goes_by_the_name_that_its_driver_gives_it_and_a_smaller_one_does_not() -> None:
+    found = replace(GPUS["H100"], name="H100 80GB HBM3")
+    assert board(found) is GPUS["H100"] and board(GPUS["RTX 5090"]) is GPUS["RTX 5090"]
+    assert board(replace(found, sm_count=114)) is None and board(replace(found, name="H1000")) is None
+    assert predict("h1", 256, 256, 256, gpu=found, explained=False).gpu == "H100"
 
 
 @pytest.mark.parametrize(

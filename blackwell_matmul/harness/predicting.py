@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import target_for
 from blackwell_matmul.gpu_figures import timed_gpu
-from blackwell_matmul.gpus import Gpu, by_name
+from blackwell_matmul.gpus import Gpu, board, by_name
 from blackwell_matmul.harness.calling import FormOf, Target, one_of, resolve_call
 from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.run import run_call
@@ -79,7 +79,9 @@ def trace(
 
 def _device(target: Target, gpu: Target) -> str | None:
     given = one_of(target, gpu)
-    return None if given is None else timed_gpu(given.name if isinstance(given, Gpu) else given)
+    if isinstance(given, Gpu):
+        return timed_gpu((board(given) or given).name)
+    return None if given is None else timed_gpu(given)
 
 
 def _plain_ghz(value: object) -> float:

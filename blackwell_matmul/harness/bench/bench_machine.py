@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from blackwell_matmul.detect import require_gpu
 from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.gpus import GPUS, Gpu
+from blackwell_matmul.gpus import Gpu, board
 from blackwell_matmul.harness.bench.results import Machine
 from blackwell_matmul.kernels import LADDERS, rung
 
@@ -57,8 +57,8 @@ def machine_of(gpu: Gpu) -> Machine:
 
 def peak_tflops(gpu: Gpu) -> float | None:
     """Of this very board: the one that its name and its SMs say, and of no relative."""
-    known = [each for each in GPUS.values() if each.name in gpu.name.split() and each.sm_count == gpu.sm_count]
-    return known[0].dense_fp16_tflops if known else None
+    known = board(gpu)
+    return known.dense_fp16_tflops if known else None
 
 
 def versions() -> dict[str, str]:

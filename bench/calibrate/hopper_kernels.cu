@@ -365,6 +365,105 @@ extern "C" __global__ void load_once(const __grid_constant__ Map map, u64* out, 
     out[blockIdx.x * SLOTS + 1] = boxes;
 }
 
+// The k-tiles of a product, loaded by one thread of each CTA and given back by another, no sooner than `pace` cycles
+// after the one before: `a` rows that CTAs share whose numbers are equal modulo `across`, and `b` that as many follow
+// each other for. All CTAs run at once; by_sm: their numbers are those of their SMs. out: cycles from the first k-tile
+// to the last, the SM.
+extern "C" __global__ void shared_tiles(const __grid_constant__ Map map_a, const __grid_constant__ Map map_b, u64* out,
+                                        int k_tiles, int stages, int a, int b, int across, int by_sm, int pace) {
+    int rows = a + b, number = by_sm ? sm_id() : blockIdx.x, all = across * a + (gridDim.x / across + 1) * b;
+    u32 ring = shared_address(dynamic), full = ring + stages * rows * ROW_BYTES, empty = full + 8 * stages;
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < stages; ++stage) {
+            start_barrier(full + 8 * stage, 1);
+            start_barrier(empty + 8 * stage, 1);
+        }
+        barriers_started();
+    }
+    __syncthreads();
+    int stage = 0, parity = 0;
+    if (threadIdx.x == 0) {
+        int first_a = number % across * a, first_b = across * a + number / across * b;
+#pragma unroll 1
+        for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
+            wait(empty + 8 * stage, parity ^ 1);
+            expect(full + 8 * stage, rows * ROW_BYTES);
+            u32 place = ring + stage * rows * ROW_BYTES;
+            load_box(place, map_a, (k_tile & 3) * all + first_a, full + 8 * stage);
+            load_box(place + a * ROW_BYTES, map_b, (k_tile & 3) * all + first_b, full + 8 * stage);
+            if (++stage == stages) stage = 0, parity ^= 1;
+        }
+    } else if (threadIdx.x == 32) {
+        u64 start = 0, due = 0;
+#pragma unroll 1
+        for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
+            wait(full + 8 * stage, parity);
+            if (k_tile == 0) start = due = cycles();
+            while (cycles() < due) {
+            }
+            due = (due > cycles() - pace ? due : cycles()) + pace;
+            arrive(empty + 8 * stage);
+            if (++stage == stages) stage = 0, parity ^= 1;
+        }
+        out[blockIdx.x * SLOTS] = cycles() - start;
+        out[blockIdx.x * SLOTS + 1] = sm_id();
+    }
+}
+
+// What threads move themselves. A warp goes on by `step` bytes with each of `count` instructions, its lanes are
+// `between` bytes apart, and its first one begins at its number times `apart`, where `fold` of them stand side by side.
+// out: cycles of each CTA from its first instruction to the last one's end, the SM.
+struct alignas(16) Two {
+    u64 low, high;
+};
+
+template <typename T>
+__device__ __forceinline__ void store(char* place, int i) {
+    *(volatile T*)place = (T)i;
+}
+
+template <>
+__device__ __forceinline__ void store<Two>(char* place, int i) {
+    asm volatile("st.global.v2.u64 [%0], {%1, %1};" ::"l"(place), "l"((u64)i) : "memory");
+}
+
+template <typename T>
+__device__ __forceinline__ u64 fetch(const char* place) {
+    return *(const volatile T*)place;
+}
+
+template <>
+__device__ __forceinline__ u64 fetch<Two>(const char* place) {
+    u64 low, high;
+    asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(place) : "memory");
+    return low ^ high;
+}
+
+template <typename T, bool STORES>
+__device__ __forceinline__ void scattered(u64* out, char* data, int count, int step, int between, int apart, int fold,
+                                          int beside) {
+    int warp = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+    char* place = data + (u64)(warp / fold) * apart + warp % fold * step * count + (u64)(lane / beside) * between;
+    place += lane % beside * sizeof(T);
+    u64 kept = 0;
+    __syncthreads();
+    u64 start = cycles();
+#pragma unroll 8
+    for (int i = 0; i < count; ++i, place += step) {
+        if (STORES)
+            store<T>(place, i);
+        else
+            kept ^= fetch<T>(place);
+    }
+    __threadfence();
+    if (!STORES && kept == 0x5a5a) out[SLOTS - 1] = 1;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        out[blockIdx.x * SLOTS] = cycles() - start;
+        out[blockIdx.x * SLOTS + 1] = sm_id();
+    }
+}
+
 // A chain of plain loads past the L1. out: cycles.
 extern "C" __global__ void chase(u64* out, const int* next, int hops) {
     int at = 0;

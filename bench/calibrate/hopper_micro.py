@@ -50,6 +50,10 @@ STEPS = {
     "cast, st.shared.u32, fence, two bar.sync, TMA store": "CAST | WORDS | FENCE | SYNCS | STORE",
 }
 """Of an epilogue, and what the kernels call them."""
+ROW_PITCH = 16384
+"""Bytes from a row to the next, where each lane stays in its own."""
+WORDS = {2: "unsigned short", 4: "u32", 8: "u64", 16: "Two"}
+"""By their bytes, what threads move."""
 FIELDS = ("what", "parameters", "value", "unit", "spread")
 
 
@@ -121,6 +125,10 @@ def _entries(widths: Sequence[int]) -> Iterator[str]:
         yield _entry(f"turns_{reach.lower()}", f"turns<{reach}>", "u64* out, int rounds", ctas=ctas)
     for ctas in CLUSTERS[:2]:
         yield _entry(f"exchange_{ctas}", f"exchange<{ctas}>", "u64* out, char* data, int vectors, int how", ctas=ctas)
+    for (name, kind), stores in itertools.product(WORDS.items(), (False, True)):
+        arguments = "u64* out, char* data, int count, int step, int between, int apart, int fold, int beside"
+        function = f"scattered<{kind}, {str(stores).lower()}>"
+        yield _entry(f"{'stores' if stores else 'fetches'}_{name}", function, arguments)
     for columns, (name, steps), buffers in itertools.product(COLUMNS, enumerate(STEPS.values()), (1, 2)):
         if buffers == 1 or "STORE" in steps:
             function = f"strips<{columns}, {steps}, {buffers}>"
@@ -164,7 +172,7 @@ class Card:
         from blackwell_matmul.runtime.torch_cuda import current_stream
 
         maps = tuple(each for each in arguments if isinstance(each, TensorMap))
-        packed = tuple(_argument(each) for each in arguments)
+        packed = tuple(_argument(each, maps) for each in arguments)
         launch = Launch((grid, 1, 1), (block, 1, 1), (1, 1, 1), shared_bytes, maps, (), packed, False)
         return Prepared.of(kernel, self._kernel(kernel), launch, 0, current_stream(0))
 
@@ -200,11 +208,11 @@ def cubin(kept: Path | None) -> bytes:
     return compiled.cubin
 
 
-def _argument(value: Any) -> Argument:
+def _argument(value: Any, maps: Sequence[TensorMap]) -> Argument:
     if isinstance(value, torch.Tensor):
         return Argument("value", "pointer", value.data_ptr())
     if isinstance(value, TensorMap):
-        return Argument("tensor_map", "", 0)
+        return Argument("tensor_map", "", maps.index(value))
     return Argument("value", "int32", int(value))
 
 
@@ -251,12 +259,12 @@ class Bench:
         self.out = torch.zeros(self.sms * 16 * SLOTS, dtype=torch.int64, device=card.device)
         self.other = torch.zeros(2**26 if self.real else 2**16, dtype=torch.int32, device=card.device)
 
-    def map(self, rows: int, columns: int = 64) -> TensorMap:
-        """Boxes of so many rows and columns of the table."""
+    def map(self, rows: int, columns: int = 64, pitch: int = ROW_BYTES) -> TensorMap:
+        """Boxes of so many rows and columns of the table, with so many bytes from a row to the next."""
         swizzle = f"{columns * 2}B"
         pointer = self.card.pointer(self.table)
-        dims, box = (64, self.rows), (columns, rows)
-        return TensorMap("BFLOAT16", pointer, dims, (128,), box, (1, 1), "NONE", swizzle, "L2_128B", "NONE")
+        dims, box = (64, self.rows * ROW_BYTES // pitch), (columns, rows)
+        return TensorMap("BFLOAT16", pointer, dims, (pitch,), box, (1, 1), "NONE", swizzle, "L2_128B", "NONE")
 
     def fewer(self, count: int) -> int:
         """Of a loop, as far as the card is worth it."""
@@ -445,6 +453,72 @@ def _load(
     return measure("load rate", told, took[:, 2] * rows * ROW_BYTES / took[:, 0], "bytes/cycle an SM")
 
 
+def pitched(bench: Bench) -> Iterator[Measure]:
+    """Rows that begin with a sector of 32 bytes, and rows of which each second one begins within one."""
+    cases = itertools.product((64, 32), (2176, 2208, 2192), (Who("one SM", limit=1), Who("all SMs")))
+    box_bytes = BOX_BYTES // 2  # at most 256 rows
+    for columns, pitch, who in cases:
+        rows = box_bytes // (2 * columns)
+        arguments = (bench.fewer(256) + 2 * STAGES, STAGES, box_bytes // ROW_BYTES, 0, 256, *who[1:])
+        found = bench.run("loads_1", bench.map(rows, columns, pitch), bench.out, *arguments)
+        took = found[found[:, :, 2] > 0]
+        told = f"from=L2 {who.what}, rows of {2 * columns} bytes, {pitch} apart"
+        yield measure("load rate", told, took[:, 2] * box_bytes / took[:, 0], "bytes/cycle an SM")
+
+
+def shared_tiles(bench: Bench) -> Iterator[Measure]:
+    """The k-tiles of a product from the L2, where CTAs share tiles of A and of B as those of a grid do, as fast as they
+    come and as products of these rows would take them."""
+    for (a, b), across, by_sm in itertools.product(
+        ((64, 64), (64, 256), (128, 64), (128, 128), (128, 192), (128, 256), (256, 128)),
+        (1, 4, 8, 11, 16, 33, 66, 132), (False, True),
+    ):  # fmt: skip
+        products, moved = a * b // 32, (a + b) * ROW_BYTES
+        for pace in (0, products // 2, products * 3 // 4, products):
+            if across > bench.sms or (pace and not bench.real):
+                continue
+            k_tiles, stages = bench.fewer(512), min(8, (WHOLE_SM_BYTES - 128) // moved)
+            given = (k_tiles, stages, a, b, across, by_sm, pace)
+            found = bench.run("shared_tiles", bench.map(a), bench.map(b), bench.out, *given, block=64)
+            who = "SM" if by_sm else "CTA"
+            told = f"{a} rows that every {across}th {who} shares, {b} that {across} in a row do, {pace} cycles apart"
+            yield measure("shared tiles", told, (k_tiles - 1) * moved / found[:, :, 0], "bytes/cycle an SM")
+
+
+def scattered(bench: Bench) -> Iterator[Measure]:
+    """What threads load and store themselves, in words that lie side by side or apart: cycles of an SM for each
+    instruction of a warp."""
+    count, warps = bench.fewer(32), 8
+    for nbytes, kind, ctas in itertools.product(WORDS, ("fetches", "stores"), (1, bench.sms, 4 * bench.sms)):
+        for what, step, between, apart, fold, beside in (
+            ("side by side", 32 * nbytes, nbytes, 32 * nbytes * count, 1, 1),
+            ("each in a sector of its own", 32 * 32, 32, 32 * 32 * count, 1, 1),
+            ("each in a line of its own", 32 * 128, 128, 32 * 128 * count, 1, 1),
+            (
+                "each in a row of its own, along the rows",
+                nbytes,
+                ROW_PITCH,
+                32 * ROW_PITCH,
+                ROW_PITCH // count // nbytes,
+                1,
+            ),
+            (
+                "four side by side in each of eight rows, along the rows",
+                4 * nbytes,
+                ROW_PITCH,
+                8 * ROW_PITCH,
+                ROW_PITCH // count // nbytes // 4,
+                4,
+            ),
+        ):
+            if ctas * warps // fold * apart < 4 * bench.other.numel() - apart:
+                shape = {"grid": ctas, "block": 32 * warps, "shared_bytes": 0}
+                given = (count, step, between, apart, fold, beside)
+                found = bench.run(f"{kind}_{nbytes}", bench.out, bench.other, *given, **shape)
+                each = found[:, :, 0] / count / warps / max(1, ctas // bench.sms)
+                yield measure(kind, f"{nbytes} bytes of a lane, {what}, {ctas} CTAs", each, "cycles an instruction")
+
+
 def plain_loads(bench: Bench) -> Iterator[Measure]:
     """A chain of loads by a thread, each 4 KiB further, from the L2 and from memory."""
     hops, step = bench.fewer(64), 1024
@@ -619,8 +693,8 @@ def _in_graph(
 
 
 MEASUREMENTS: tuple[Measurement, ...] = (
-    wgmma, load_latency, load_rate, plain_loads, wgmma_with_loads, barriers, exchanges, tma_stores, strips, starts,
-    launches, bandwidth, clock,
+    wgmma, load_latency, load_rate, pitched, shared_tiles, plain_loads, scattered, wgmma_with_loads, barriers,
+    exchanges, tma_stores, strips, starts, launches, bandwidth, clock,
 )  # fmt: skip
 
 

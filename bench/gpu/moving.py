@@ -53,8 +53,8 @@ def cases() -> Iterator[Case]:
         yield Copies, dict(zip(("rows", "stages", "ctas"), each)), halves
     for stages in (1, 4, 8):
         yield Moves, {"stages": stages, "ctas": 132}, halves
-    for through_shared in (True, False):
-        yield Turns, {"through_shared": through_shared}, halves
+    for given in ({"through_shared": True}, {"through_shared": True, "padding": 1}, {"through_shared": False}):
+        yield Turns, given, halves
     for columns in (64, 128, 256, 512):
         yield SumsOfRows, {"columns": columns}, rows
     for work in ({"adds": 1}, {"adds": 32}, {"exps": 8}, {"exps": 32}, {"maxima": 8}, {"maxima": 32}):

@@ -2,6 +2,7 @@
 
 import tilus
 from tilus import float16, float32, int32, uint32, void_p
+from tilus.ir.layout import SharedLayout
 from tilus.ir.layout.ops import local, spatial
 from tilus.utils import cdiv
 
@@ -53,11 +54,12 @@ class Copies(tilus.Script):
 
 class Turns(tilus.Script):
     """y = x.T: each lane stores its part of a row of x as a column of y, far from those of its neighbours, or first
-    gives it to others through shared memory."""
+    gives it to others through shared memory, whose rows are so much longer than they need be."""
 
-    def __init__(self, through_shared: bool = True):
+    def __init__(self, through_shared: bool = True, padding: int = 0):
         super().__init__()
         self.through_shared = through_shared
+        self.padding = padding
         self.layout = local(16, 1).spatial(4, 32).local(1, 2)
 
     def __call__(self, m: int, n: int, x_ptr: void_p, y_ptr: void_p):
@@ -71,6 +73,7 @@ class Turns(tilus.Script):
         if self.through_shared:
             g_y = self.global_view(y_ptr, dtype=float16, shape=[n, m])
             s_x = self.shared_tensor(dtype=float16, shape=[64, 64])
+            self.annotate_layout(s_x, SharedLayout.create([64, 64], [64, 64], [64 + self.padding, 1], None))
             self.store_shared(s_x, r_x)
             self.sync()
             r_y = self.load_shared(s_x.permute([1, 0]))

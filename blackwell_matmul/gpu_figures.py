@@ -77,8 +77,10 @@ class TimeFigures:
     l2_ns, memory_ns: from a load's issue to its data; queue_ns: longer, with the memory busy all the time.
     fill_bytes_per_cycle: cp.async into shared memory. l2_bytes_per_ns: to all SMs; burst_bytes: of one SM, at once;
     port_bytes_per_cycle: of one SM, however few others load.
+    l2_joins: what p pairs of neighbours in a GPC load at the same time, the L2 gives p ** (1 - this) times.
     near_l2_bytes: what repeated use finds in the L2. memory_bytes_per_ns: what kernels reach that read;
-    memory_store_cost: what a byte that is stored takes of that, beside one that is read.
+    stream_bytes_per_ns: what they do that read all there is in one piece; memory_store_cost: what a byte that is stored
+    takes of the former, beside one that is read.
     wait_cycles, arrive_cycles, expect_cycles: of mbarrier.wait, mbarrier.arrive, arrive.expect_tx. issue_cycles,
     tma_issue_cycles: of what one lane issues, and of a TMA load. wake_cycles: from the end of a phase till a warp that
     stands there goes on. remote_cycles: to an mbarrier of the other CTA; release_cycles: with a release of what was
@@ -90,8 +92,10 @@ class TimeFigures:
     cycle. stage_cycles, stage_value_cycles: st.shared, likewise. unstage_cycles: ld.shared. fence_cycles:
     fence.proxy.async. store_cycles, store_kib_cycles: a TMA store until its source is free; drain_kib_cycles: until it
     has left, behind a buffer of store_buffer_kib. line_bytes: at most, of a sector of 32 bytes that threads store or
-    load by themselves, a sector a cycle. query_cycles: of an answer of cluster launch control, which takes cancel_ns.
-    alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait. dealloc_cycles.
+    load by themselves, a sector a cycle; part_sector_cycles: of one of which they store a part. cut_row_bytes: as many
+    more as a row takes of the L2 that TMA loads and that begins within one.
+    query_cycles: of an answer of cluster launch control, which takes cancel_ns.
+    alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
     cluster_share: of the SMs, what clusters of more than two CTAs fill, since each lies in one GPC.
     """
@@ -115,8 +119,10 @@ class TimeFigures:
     l2_bytes_per_ns: GpuFigure
     burst_bytes: GpuFigure
     port_bytes_per_cycle: GpuFigure
+    l2_joins: GpuFigure | None
     near_l2_bytes: GpuFigure
     memory_bytes_per_ns: GpuFigure
+    stream_bytes_per_ns: GpuFigure
     memory_store_cost: GpuFigure
     wait_cycles: GpuFigure
     wake_cycles: GpuFigure
@@ -145,11 +151,12 @@ class TimeFigures:
     drain_kib_cycles: GpuFigure
     store_buffer_kib: GpuFigure
     line_bytes: GpuFigure
+    part_sector_cycles: GpuFigure | None
+    cut_row_bytes: GpuFigure | None
     query_cycles: GpuFigure
     cancel_ns: GpuFigure
     alloc_cycles: GpuFigure
     alloc_again_cycles: GpuFigure
-    dealloc_cycles: GpuFigure
     launch_ns: GpuFigure
     start_cycles: GpuFigure
     ramp_ns: GpuFigure
@@ -180,8 +187,10 @@ _B200 = TimeFigures(
     l2_bytes_per_ns=_m(20500, "QRC, B300: TMA, all of it in the L2"),
     burst_bytes=_a(65536, "about what an SM has in flight at the L2's latency and rate"),
     port_bytes_per_cycle=_d(128 / 1.04, "SA: 128 bytes in 1.04 cycles, one CTA alone"),
+    l2_joins=None,
     near_l2_bytes=_d(63e6, "half of the L2, as both dies keep what they use; SA: the step is between 50 and 67 MB"),
     memory_bytes_per_ns=_m(7200, "SA: TMA reads, 64 KiB in flight an SM"),
+    stream_bytes_per_ns=_m(7200, "SA: TMA reads, 64 KiB in flight an SM"),
     memory_store_cost=_d(1.0, "Triton's Gluon tutorials: a softmax at 7.16 TB/s to and fro, on a GB200"),
     wait_cycles=_m(30, "META"),
     wake_cycles=_m(30, "META"),
@@ -209,12 +218,13 @@ _B200 = TimeFigures(
     store_kib_cycles=_d(8, "META: the rows that TMA reads"),
     drain_kib_cycles=_m(52, "META"),
     store_buffer_kib=_a(8, "two strips of 4 KiB"),
+    part_sector_cycles=None,
+    cut_row_bytes=None,
     line_bytes=_a(16, "HM: 32 where two SMs store, 23 where all do; with either H7's sums for other CTAs are too fast"),
     query_cycles=_d(86, "QRC: a load from shared memory and a fence's issue"),
     cancel_ns=_a(400, "a request to the L2 and back; hidden by a tile's main loop"),
     alloc_cycles=_m(253, "QRC"),
     alloc_again_cycles=_m(1030, "QRC: with a competitor"),
-    dealloc_cycles=_a(30, "an issue"),
     launch_ns=_d(80, "QRC: 0.54 ns a CTA on 148 SMs"),
     start_cycles=_a(100, "barriers, tensor maps, addresses"),
     ramp_ns=_m(1240, "FV: H100"),
@@ -235,11 +245,13 @@ _H200 = dataclasses.replace(
     mma_sync_latency_cycles=_m(25, "FV, H100"),
     l2_ns=_m(148, "HM: a chain of loads, 293 cycles"),
     memory_ns=_m(339, "HM: the same, 671 cycles"),
+    l2_joins=_d(0.2, "H1: k-tiles that CTAs share, 36 to 66 bytes a cycle into each SM, and 30 that no two do"),
     near_l2_bytes=_d(30e6, "half of the L2, as both halves keep what their SMs use"),
     l2_bytes_per_ns=_m(8900, "HM: 34 bytes a cycle into each of 132 SMs, and 41 at the clock that wgmma leaves them"),
     port_bytes_per_cycle=_m(93.5, "HM: up to 32 SMs, each with six boxes of 32 KiB in flight; it may be more"),
-    memory_bytes_per_ns=_m(4700, "HM: TMA reads, 4.63 and 4.74 TB/s in two runs"),
-    memory_store_cost=_d(1.25, "torch's copy, 4.17 TB/s to and fro (h200_bandwidth.json)"),
+    memory_bytes_per_ns=_d(4450, "one row's weights, 940 MB in 213 us (h200_chosen.json)"),
+    stream_bytes_per_ns=_m(4700, "HM: TMA reads, 4.63 and 4.74 TB/s in two runs"),
+    memory_store_cost=_d(1.13, "torch's copy, 4.17 TB/s to and fro (h200_bandwidth.json)"),
     wait_cycles=_m(46, "HM: try_wait of what is over"),
     wake_cycles=_d(124, "HM: the same, and half of the 156 cycles in steps of which a warp that waits sees an end"),
     arrive_cycles=_m(5, "HM"),
@@ -264,6 +276,8 @@ _H200 = dataclasses.replace(
     store_cycles=_m(64, "HM: 64 + 32 a KiB"),
     store_kib_cycles=_m(32, "HM: 64 + 32 a KiB"),
     drain_kib_cycles=_m(57, "HM: all SMs; one alone 32"),
+    part_sector_cycles=_a(3.7, "as an H100's"),
+    cut_row_bytes=_a(96, "as an H100's"),
     launch_ns=_m(158, "HM: 313 cycles"),
     ramp_ns=_d(1080, "HM: kernels of 5.05 us in a graph take 6.13"),
     cluster_share=_m(10 / 11, "cuOccupancyMaxActiveClusters: 30 clusters of four CTAs or 15 of eight, on 132 SMs"),
@@ -281,10 +295,13 @@ _H100 = dataclasses.replace(
     near_l2_bytes=_d(25e6, "half of the L2"),
     l2_bytes_per_ns=_m(7800, "H1: 30 bytes a cycle into each of 132 SMs"),
     port_bytes_per_cycle=_m(89, "H1: up to 16 SMs, each with six boxes of 32 KiB in flight"),
-    memory_bytes_per_ns=_m(3160, "H1: all SMs read"),
-    memory_store_cost=_d(1.3, "copies in 98.8 us, 2.72 TB/s to and fro (h100_moving.json)"),
+    memory_bytes_per_ns=_d(2930, "weights of one row, 940 MB in 323 us (h100_chosen.json)"),
+    stream_bytes_per_ns=_m(3160, "H1: all SMs read"),
+    memory_store_cost=_d(1.1, "copies in 98.7 us, 2.72 TB/s to and fro (h100_moving.json)"),
     release_cycles=_d(652, "H1: an arrival in the other CTA is seen after 922 cycles with a release, 269 without"),
     cluster_sync_cycles=_m(1175, "H1: 384 threads; 719 with 128"),
+    part_sector_cycles=_d(3.7, "H1: all SMs; of up to 16 bytes, 32 in rows of their own in 96 to 138 cycles"),
+    cut_row_bytes=_d(96, "H1: 52 to 105, where each second row is; G0 in such rows and in others: 90 to 100"),
     drain_kib_cycles=_m(74, "H1: all SMs; one alone 32"),
     ramp_ns=_d(1440, "an H200's; H1: empty kernels of 132 CTAs follow each other after 1.11 us, there 0.75"),
 )
@@ -310,6 +327,7 @@ _RTX_5090 = dataclasses.replace(
     l2_bytes_per_ns=_d(8700, "CC, as others quote it: 8.7 TB/s"),
     near_l2_bytes=_d(96e6, "QU: all of the L2"),
     memory_bytes_per_ns=_m(1530, "QU: 1504 to 1552 GB/s"),
+    stream_bytes_per_ns=_m(1530, "QU: 1504 to 1552 GB/s"),
 )
 
 TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
@@ -320,6 +338,7 @@ TIME_FIGURES: Mapping[str, TimeFigures] = MappingProxyType(
             clock_ghz=_m(2.032, "QRC: the driver's boost clock"),
             clock_fall_ghz=_d(0.76, "QRC: 1.25 to 1.29 GHz with random numbers at 1100 W"),
             memory_bytes_per_ns=_m(7350, "QRC: 7.30 to 7.41 TB/s"),
+            stream_bytes_per_ns=_m(7350, "QRC: 7.30 to 7.41 TB/s"),
         ),
         "RTX 5090": _RTX_5090,
         "H200": _H200,

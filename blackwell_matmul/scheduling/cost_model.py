@@ -174,8 +174,8 @@ def nearest_figures(gpu: Gpu) -> TimeFigures:
     if known is not None:
         return TIME_FIGURES[known]
     other, theirs = figures_of("RTX 5090"), GPUS["RTX 5090"].memory_gb_per_s
-    reached = other.memory_bytes_per_ns * (gpu.memory_gb_per_s or theirs or 1) / (theirs or 1)
-    return replace(other, memory_bytes_per_ns=GpuFigure(reached, "assumed", "as a part of what the data sheet says"))
+    reached = other.stream_bytes_per_ns * (gpu.memory_gb_per_s or theirs or 1) / (theirs or 1)
+    return replace(other, stream_bytes_per_ns=GpuFigure(reached, "assumed", "as a part of what the data sheet says"))
 
 
 def _supply(tile: TileConfig) -> Supply:
@@ -207,7 +207,7 @@ def _memory_rate(tile: TileConfig, figures: TimeFigures) -> float:
     ctas = tile.ctas
     sharing = NEIGHBOURS if ctas * NEIGHBOURS > tile.gpu.sm_count else 1
     bounds = 1, sharing / (ctas * NEIGHBOURS_PART)
-    return figures.memory_bytes_per_ns / (_with_each_other(*bounds) if "split_k" in tile.features else max(bounds))
+    return figures.stream_bytes_per_ns / (_with_each_other(*bounds) if "split_k" in tile.features else max(bounds))
 
 
 def _again(tile: TileConfig) -> float:

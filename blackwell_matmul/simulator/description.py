@@ -154,6 +154,11 @@ class Description:
         return any(e.space is Space.GLOBAL and e.access is Access.WRITE for e in self.effects)
 
     @functools.cached_property
+    def in_registers(self) -> bool:
+        """It touches no memory, and nobody waits for anybody."""
+        return not (self.waits or self.signals) and all(e.space is Space.REGISTER for e in self.effects)
+
+    @functools.cached_property
     def ties_ctas(self) -> bool:
         """CTAs that execute it depend on each other, and run together."""
         workspace = any(e.space is Space.GLOBAL and e.access is Access.ALLOCATE for e in self.effects)

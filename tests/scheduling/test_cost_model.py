@@ -186,7 +186,7 @@ def test_what_the_matrices_weigh_comes_from_memory_first() -> None:
     """A and B of 2 GiB, with products that are as nothing."""
     knobs = {**PERSISTENT, "block_m": 64, "block_n": 256, "consumers": 1, "stages": 4, "cluster_m": 1}
     bound, figures = h200("h6", (64, 131072, 8192), **knobs), figures_of("H200")
-    memory_cycles = (64 + 131072) * 8192 * 2 / figures.memory_bytes_per_ns * figures.clock_ghz
+    memory_cycles = (64 + 131072) * 8192 * 2 / figures.stream_bytes_per_ns * figures.clock_ghz
     assert memory_cycles < predicted_cycles(bound) < 1.1 * memory_cycles
 
 

@@ -13,7 +13,7 @@ from blackwell_matmul.simulator.timing import what_if
 from blackwell_matmul.simulator.timing.explain_beside import of_schedules
 from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of, whole
 from blackwell_matmul.simulator.timing.explain_loads import told_of_loads
-from blackwell_matmul.simulator.timing.explain_threads import stores, told_of_threads
+from blackwell_matmul.simulator.timing.explain_threads import in_the_way, stores, told_of_threads
 from blackwell_matmul.simulator.timing.one_sm import Change
 from blackwell_matmul.simulator.timing.thread_watches import FenceWatch
 from blackwell_matmul.simulator.timing.timed_engine import Stand
@@ -80,6 +80,7 @@ def _gains(run: PredictedRun) -> Iterator[Gain]:
         told = _told(run, part, gain, worth.get(what_if.THREADS))
         yield from [told] if told[0] > SHARE else []
     yield from stores(run)
+    yield from in_the_way(run)
     yield from whole(run)
     yield from of_schedules(run)
 

@@ -1,4 +1,5 @@
-"""What is said of what threads do, above all of an epilogue: that other warps could do it meanwhile, or do."""
+"""What is said of what threads do, above all of an epilogue: that other warps could do it meanwhile, or do; and where
+their lanes are in each other's way."""
 
 from __future__ import annotations
 
@@ -7,8 +8,10 @@ from collections.abc import Iterator
 from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of
 from blackwell_matmul.simulator.timing.one_sm import Change
 from blackwell_matmul.simulator.timing.path import EXECUTES
+from blackwell_matmul.simulator.timing.sm import SECTOR_BYTES
 from blackwell_matmul.simulator.timing.thread_watches import BesideWatch
 from blackwell_matmul.simulator.timing.what_if import SHARE, PathPart, PredictedRun, Supposed
+from blackwell_matmul.simulator.timing.work import UseBanks, work_of
 
 
 def told_of_threads(run: PredictedRun, part: PathPart, name: str, gain: float) -> Gain:
@@ -64,3 +67,38 @@ def stores(run: PredictedRun) -> Iterator[Gain]:
         longest = max(waited, key=lambda each: waited[each])
         told = f"{longest.name} ({line_of(longest.location)}): a warp waits until it is in memory"
         yield gain, f"{told}; if it waited until its source is read, {gain:.0%} fewer cycles."
+
+
+def in_the_way(run: PredictedRun) -> Iterator[Gain]:
+    """Lanes of a warp, as the places lie that they ask for, and rows that TMA loads."""
+    gain = _saved(run, "shared memory", Change(apart=True))
+    crowded = [*_crowded(run)] if gain > SHARE else []
+    if crowded:
+        line, work = max(crowded, key=lambda each: each[1].turns)
+        told = f"{line}: its lanes meet in the banks of shared memory, and take {work.turns:,.0f} turns where"
+        yield gain, f"{told} {work.least:,.0f} would do; with rows swizzled, or padded: {gain:.0%} fewer cycles."
+    gain = _saved(run, "loads and stores", Change(side_by_side=True))
+    if gain > SHARE:
+        lines = {cause: cycles for cause, cycles in run.took.path.items() if cause.kind == "loads and stores"}
+        most = max(lines, key=lambda each: lines[each])
+        told = f"{most.name} ({line_of(most.location)}): its lanes lie apart, and each moves {SECTOR_BYTES} bytes for"
+        yield gain, f"{told} a part of them; side by side, through shared memory say: {gain:.0%} fewer cycles."
+    gain = _saved(run, "L2", Change(whole=True)) if run.conditions.figures.cut_row_bytes else 0.0
+    if gain > SHARE:
+        told = f"rows that TMA loads begin within sectors of {SECTOR_BYTES} bytes, which the L2 gives more slowly"
+        yield gain, f"{told}; if rows were a multiple of {SECTOR_BYTES} bytes apart: {gain:.0%} fewer cycles."
+
+
+def _saved(run: PredictedRun, part: str, change: Change) -> float:
+    """Where this part of an SM matters; nothing else is as busy as what is changed."""
+    took = run.took
+    if took.busy_cycles.get(part, 0.0) <= SHARE * took.cycles or all(each.kind != part for each in took.path):
+        return 0.0
+    return 1 - run.again(run.conditions, change).cycles / took.cycles
+
+
+def _crowded(run: PredictedRun) -> Iterator[tuple[str, UseBanks]]:
+    for inst, instruction in run.lowered.calls.values():
+        work = work_of(inst, instruction, run.conditions.figures)
+        if isinstance(work, UseBanks) and work.turns > work.least:
+            yield f"{instruction.name} ({line_of(instruction.location)})", work

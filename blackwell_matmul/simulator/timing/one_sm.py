@@ -25,7 +25,7 @@ from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, PathSte
 from blackwell_matmul.simulator.timing.sectors import given
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
-from blackwell_matmul.simulator.timing.work import freed, work_of
+from blackwell_matmul.simulator.timing.work import Load, UseBanks, freed, work_of
 
 MOST_OF_ONE_SM = 2_000_000
 """Of one run, some ten seconds; a persistent kernel at 16384x16384x16384 has 0.8 million."""
@@ -79,7 +79,9 @@ class Change(NamedTuple):
     """What if. free: instructions on these lines cost nothing. slots: so many more CTAs find room. passed_on: each CTA
     gives up the right to allocate tensor memory. columns: so many more of it has an SM. stages: so many more has each
     ring of loads. first: the first load of each stage is there at once. place: the SM had the work of this one.
-    until_read: who waits for stores waits for what they read alone."""
+    until_read: who waits for stores waits for what they read alone. apart: no two lanes ask a bank of shared
+    memory for different words. side_by_side: what lanes load and store lies so. whole: rows that TMA loads begin with
+    a sector."""
 
     free: frozenset[tuple[Location | None, str]] = frozenset()
     slots: int = 0
@@ -89,6 +91,9 @@ class Change(NamedTuple):
     first: bool = False
     place: int | None = None
     until_read: bool = False
+    apart: bool = False
+    side_by_side: bool = False
+    whole: bool = False
 
 
 AS_IT_IS = Change()
@@ -100,8 +105,16 @@ def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_
     works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
     free = {name for name, (_, inst) in calls.items() if (inst.location, inst.name) in change.free}
     works |= {name: freed(works[name]) for name in free}
-    reads = given(lowered)
+    if change.apart:
+        works |= {name: work.apart() for name, work in works.items() if isinstance(work, UseBanks)}
+    if change.whole:
+        works |= {name: work.whole() for name, work in works.items() if isinstance(work, Load)}
+    reads = None if change.side_by_side else given(lowered)
     return lowered.main_of({name: timed(mine[name], work, calls[name][0], reads) for name, work in works.items()})
+
+
+def _multiplies_sync(lowered: Lowered) -> bool:
+    return any(type(inst).__name__ == "DotInst" for inst, _ in lowered.calls.values())
 
 
 class Takes(Grants):
@@ -139,7 +152,10 @@ class OneSm:
         self.engine.until_read = change.until_read
         self.coming = clusters[::-1]
         self.ended, self.last_step = 0.0, PathStep(LAUNCH, 0.0, None)
-        for _ in range(min(slots + change.slots, len(clusters))):
+        side_by_side = min(slots + change.slots, len(clusters))
+        for sm in self.sms:
+            sm.shared.ctas = side_by_side if _multiplies_sync(lowered) else 1
+        for _ in range(side_by_side):
             self._launch(conditions.cycles(conditions.figures.ramp_ns))
 
     def _launch(self, time: float) -> None:
@@ -166,6 +182,7 @@ class OneSm:
         end = max(self.ended, *(sm.over for sm in self.sms))
         busy = {"tensor core": first.tensor.busy, "TMA loads": first.tma.busy, "cp.async": first.fill.busy}
         busy |= {"L2": first.incoming.busy, "TMA stores": first.drain.busy, "loads and stores": first.lines.busy}
+        busy |= {"shared memory": first.shared.busy} if first.shared.busy else {}
         busy |= {"special functions": first.special.busy} if first.special.busy else {}
         busy |= {"shuffles": first.shuffles.busy} if first.shuffles.busy else {}
         self.engine.close()

@@ -129,7 +129,8 @@ class TimedLaunch:
         if working not in self._traffic:
             lowered, grid = self.simulation.lowered, self.simulation.grid
             side, near = self.side * working, self.figures.near_l2_bytes
-            self._traffic[working] = traffic(lowered, grid, self.clusters, side, near, self.loads)
+            joins = (self.figures.l2_joins or 0.0) * (working == 1)  # CTAs that share an SM are in no step with others
+            self._traffic[working] = traffic(lowered, grid, self.clusters, side, near, joins, self.loads)
         return self._traffic[working]
 
     def at(self, conditions: Conditions, change: Change = AS_IT_IS) -> SmTime:

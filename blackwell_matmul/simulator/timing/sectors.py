@@ -1,15 +1,16 @@
-"""What a warp's own loads and stores ask of an SM, as far as the tensor that they come to, and where, tells.
+"""What loads and stores ask of an SM and of the L2, as far as the tensor that they come to, and where, tells.
 
 A warp moves whole sectors of 32 bytes (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory"): one
 instruction, of up to 16 bytes for each lane, takes as many as its lanes' addresses lie in. The L2 sees each of them
-once, as the L1 keeps what is loaded until the next instruction, and memory so, too, as the L2 gathers what is stored.
+once, as the L1 keeps what is loaded until the next instruction, and memory so, too, as the L2 gathers what is stored;
+but each store of a part of one goes there by itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from blackwell_matmul.simulator.machine.registers import WarpLayout
 from blackwell_matmul.simulator.semantics.context import layouts_of
 from blackwell_matmul.simulator.semantics.views import GlobalView
 from blackwell_matmul.simulator.timing.sm import SECTOR_BYTES
-from blackwell_matmul.simulator.timing.work import MoveLines
+from blackwell_matmul.simulator.timing.work import Load, MoveLines
 
 VECTOR_BITS = 128
 """That an instruction moves of a lane, at most (PTX ISA, "ld", "st": .v4.b32)."""
@@ -48,12 +49,14 @@ class SectorsOf:
         inside = tuple(min(view.declared[d] - offsets[d], e) for d, e in zip(self.dims, layout.shape, strict=True))
         key = warp.index, name, along, start, inside
         if key not in self._known:
-            self._known[key] = self._moved(name not in self.given, *sectors(layout, along, start, bits, inside))
+            self._known[key] = self._moved(name not in self.given, sectors(layout, along, start, bits, inside))
         return self._known[key]
 
-    def _moved(self, own: bool, taken: int, distinct: int) -> MoveLines:
-        took = max(self.work.way_cycles, float(taken))  # a sector a cycle
-        return dataclasses.replace(self.work, own=own, way_cycles=took, count_bytes=distinct * SECTOR_BYTES)
+    def _moved(self, own: bool, found: Sectors) -> MoveLines:
+        """A sector a cycle; of which a store writes but a part, longer."""
+        took = found.taken if self.work.returns else found.taken + found.parts * (self.work.part_cycles - 1)
+        took = max(self.work.way_cycles, took)
+        return dataclasses.replace(self.work, own=own, way_cycles=took, count_bytes=found.distinct * SECTOR_BYTES)
 
 
 def _in_elements(view: GlobalView, offsets: Sequence[int]) -> tuple[tuple[int, ...], int]:
@@ -64,18 +67,41 @@ def _in_elements(view: GlobalView, offsets: Sequence[int]) -> tuple[tuple[int, .
     return strides, start + sum(offset * stride for offset, stride in zip(offsets, strides, strict=True))
 
 
-def sectors(
-    layout: WarpLayout, strides: Sequence[int], start: int, bits: int, inside: Sequence[int]
-) -> tuple[int, int]:
-    """How many all instructions of a warp take, and how many different ones. start: the first element's place after
-    the begin of a sector. inside: the extents of what exists."""
+class RowsOf:
+    """A TMA load, of a tensor whose rows may begin within a sector: every second one, as they begin with 16 bytes
+    (PTX ISA, "tensorMap": globalStrides)."""
+
+    def __init__(self, work: Load) -> None:
+        self.work = work
+        self.cut = dataclasses.replace(work, cost=1 + work.rows / 2 * work.cut_bytes / work.count_bytes)
+
+    def at(self, operands: tuple[Any, ...]) -> Load:
+        view = next(each for each in operands if isinstance(each, GlobalView))
+        size = view.data.itemsize
+        cut = any(stride % SECTOR_BYTES for stride in view.data.strides if stride > size)
+        return self.cut if cut else self.work
+
+
+class Sectors(NamedTuple):
+    """How many all instructions of a warp take, how many different ones these are, and how many of those that are taken
+    are so for a part alone."""
+
+    taken: int
+    distinct: int
+    parts: int
+
+
+def sectors(layout: WarpLayout, strides: Sequence[int], start: int, bits: int, inside: Sequence[int]) -> Sectors:
+    """start: the first element's place after the begin of a sector. inside: the extents of what exists."""
     where, keep = np.full((layout.lanes, layout.local_size), start), np.ones((layout.lanes, layout.local_size), bool)
     for index, stride, extent in zip(layout.coords, strides, inside, strict=True):
         where, keep = where + index * stride, keep & (index < extent)
-    found = np.where(keep, where * bits // (8 * SECTOR_BYTES), -1)
-    width = _vector(where, bits)
-    each = [np.unique(part) for part in np.split(found, layout.local_size // width, axis=1)]
-    return sum(int((part >= 0).sum()) for part in each), int((np.unique(found) >= 0).sum())
+    places = np.where(keep, where, -1)
+    each = [np.unique(part) for part in np.split(places, layout.local_size // _vector(where, bits), axis=1)]
+    held = [np.unique(part[part >= 0] * bits // (8 * SECTOR_BYTES), return_counts=True)[1] for part in each]
+    distinct = np.unique(places[keep] * bits // (8 * SECTOR_BYTES)).size
+    parts = sum(int((counts * bits < 8 * SECTOR_BYTES).sum()) for counts in held)
+    return Sectors(sum(counts.size for counts in held), distinct, parts)
 
 
 def _vector(where: np.ndarray, bits: int) -> int:

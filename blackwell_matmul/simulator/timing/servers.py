@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 
@@ -31,6 +32,53 @@ def _nobody(start: float, end: float, waited: bool) -> None:
     pass
 
 
+class Calendar(Pipe):
+    """A pipe that serves in the order of time warps which are ahead of each other: who is asked later, but comes
+    sooner, has what is free between the others' turns. taken: (begin, end) of these, by time."""
+
+    __slots__ = ("taken",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[tuple[float, float]] = []
+
+    def start(self, time: float, cycles: float, ahead: float = 0.0) -> float:
+        """ahead: as time, or later; nobody comes any more before the former."""
+        self.taken = [turn for turn in self.taken if turn[1] > time]
+        asked = begin = max(time, ahead)
+        for taken, end in self.taken:
+            if taken >= begin + cycles:
+                break
+            begin = max(begin, end)
+        bisect.insort(self.taken, (begin, begin + cycles))
+        self.busy += cycles
+        waited, self.free = asked < begin == self.free, max(self.free, begin + cycles)
+        self.tell(begin, begin + cycles, waited)
+        return begin
+
+
+class Banks(Calendar):
+    """Of shared memory. Warps that ask for the same in step are served in turns, so that each is done when all are.
+    ctas: whose warps are in step, too, for what they load: those of an SM, where they multiply what they have loaded
+    themselves (h100_mma_sync.json). together: when those of each group began, and how many have asked."""
+
+    __slots__ = ("ctas", "together")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ctas = 1
+        self.together: dict[Hashable, list[tuple[float, int]]] = {}
+
+    def through(self, now: float, time: float, turns: float, group: Hashable, warps: int) -> float:
+        """When a warp that comes at this time is; now, or later. turns: of each of the group's warps."""
+        start, others = self.start(now, turns, ahead=time), (warps - 1) * turns
+        known = [each for each in self.together.get(group, ()) if each[0] + others + turns > now]
+        found = next((each for each in known if abs(start - each[0]) <= others and each[1] < warps), (start, 0))
+        first, asked = min(start, found[0]), found[1] + 1
+        self.together[group] = [each for each in known if each is not found] + [(first, asked)]
+        return max(start, first + others) + turns
+
+
 class Bucket:
     """A rate, in bytes a cycle, that bursts of so many bytes may exceed. later: (bytes, rate), which it has once so
     many have come, by their number. busy: for how many cycles. tell: as of a `Pipe`, but a burst may end before it
@@ -43,11 +91,11 @@ class Bucket:
         self.free = self.moved = self.busy = 0.0
         self.tell: Callable[[float, float, bool], None] = _nobody
 
-    def take(self, time: float, count_bytes: float) -> float:
-        """When that many bytes are through."""
+    def take(self, time: float, count_bytes: float, cost: float = 1.0) -> float:
+        """When that many bytes are through, each of which takes as long as so many."""
         while self.later and self.moved >= self.later[0][0]:
             self.rate = self.later.popleft()[1]
-        full, took = time - self.burst / self.rate, count_bytes / self.rate
+        full, took = time - self.burst / self.rate, cost * count_bytes / self.rate
         waited, begin = self.free > full, max(self.free, full)
         self.free = begin + took
         self.moved += count_bytes

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from blackwell_matmul.gpu_figures import TimeFigures
-from blackwell_matmul.simulator.timing.servers import Bucket, Pipe, TensorMemoryLock
+from blackwell_matmul.simulator.timing.servers import Banks, Bucket, Pipe, TensorMemoryLock
 
 SHARED_BYTES_PER_CYCLE = 128
 """What the tensor core reads of shared memory, as every other reader."""
@@ -71,7 +71,7 @@ class Sm:
         self.port = Pipe()
         self.incoming = self._way(conditions.bytes_per_ns, conditions.later)
         self.memory = self._way(conditions.memory.bytes_per_ns, conditions.memory.later)
-        self.shared = Pipe()
+        self.shared = Banks()
         self.special = Pipe()
         self.shuffles = Pipe()
         self.lock = TensorMemoryLock(tensor_memory_columns, passed_on)
@@ -87,7 +87,7 @@ class Sm:
         """Its parts that serve one after the other, as people call them."""
         return {
             "TMA loads": self.tma, "cp.async": self.fill, "tensor core": self.tensor, "TMA stores": self.drain,
-            "loads and stores": self.lines,
+            "loads and stores": self.lines, "shared memory": self.shared,
         }  # fmt: skip
 
     @property
@@ -124,23 +124,23 @@ class Sm:
 
     # copies
 
-    def load(self, time: float, rows: int, count_bytes: int) -> float:
-        """A TMA load of so many rows of up to 128 bytes."""
+    def load(self, time: float, rows: int, count_bytes: int, cost: float = 1.0) -> float:
+        """A TMA load of so many rows of up to 128 bytes. cost: of a byte to the L2."""
         self.asked_bytes += count_bytes
         took = rows * self.figures.tma_row_cycles
         issued = self.tma.start(time, took)
-        return max(issued + took + self._trip, self.arrive(issued, count_bytes))
+        return max(issued + took + self._trip, self.arrive(issued, count_bytes, cost))
 
-    def arrive(self, time: float, count_bytes: int) -> float:
+    def arrive(self, time: float, count_bytes: int, cost: float = 1.0) -> float:
         """What a TMA load brings. Multicast brings as much into each SM as a load of its own would: SA has 13.7 TB/s
         of it, and 14.6 without, where four share."""
         took = count_bytes / self.figures.port_bytes_per_cycle
-        given = self._given(time, count_bytes)
+        given = self._given(time, count_bytes, cost)
         return self.port.start(max(time, given - took) + self._trip, took) + took
 
-    def _given(self, time: float, count_bytes: float) -> float:
+    def _given(self, time: float, count_bytes: float, cost: float = 1.0) -> float:
         """When the L2, and the memory behind it, have given that many bytes."""
-        given = self.incoming.take(time, count_bytes)
+        given = self.incoming.take(time, count_bytes, cost)
         return max(given, self._through_memory(time, count_bytes * self.conditions.memory.loaded))
 
     def _through_memory(self, time: float, count_bytes: float) -> float:
@@ -187,11 +187,6 @@ class Sm:
             return end + self.conditions.cycles(self.figures.l2_ns)
         self.asked_bytes += count_bytes
         return max(end, self._given(now, count_bytes)) + self.conditions.cycles(self.conditions.latency_ns)
-
-    def read_shared(self, time: float, count_bytes: float) -> float:
-        """By threads."""
-        took = count_bytes / SHARED_BYTES_PER_CYCLE
-        return self.shared.start(time, took) + took
 
     def special_functions(self, now: float, time: float, results: float) -> float:
         """Of a warp, by the quarter of the units that is in its part of the SM; all together keep up with no more than

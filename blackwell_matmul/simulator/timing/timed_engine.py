@@ -27,12 +27,13 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cluster, Cta, Rendezvous, Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.timing.path import EXECUTES, LAUNCH, TRIP, WAKES, PathStep, cause_of
-from blackwell_matmul.simulator.timing.sectors import SectorsOf
+from blackwell_matmul.simulator.timing.sectors import RowsOf, SectorsOf
 from blackwell_matmul.simulator.timing.sm import Sm
 from blackwell_matmul.simulator.timing.work import (
     Allocate,
     Commit,
     Free,
+    Load,
     MoveLines,
     MultiplySync,
     Service,
@@ -50,16 +51,28 @@ class Stand(NamedTuple):
 
 class TimedAgent(Agent):
     """A warp with its own cycle. work: of its instruction. since: when it came to its wait. multiplies: it issues
-    products. step: what it did last."""
+    products. step: what it did last. loaded: when the first of the last loads in a row was issued, and how many more
+    may be as soon."""
 
-    __slots__ = ("began", "multiplies", "since", "step", "time", "work")
+    __slots__ = ("began", "loaded", "multiplies", "since", "step", "time", "work")
 
     def __init__(self, warp: Warp, steps: Iterator[Blocked], time: float, before: PathStep | None) -> None:
         super().__init__(warp, steps)
         self.time = self.since = self.began = time
         self.step = PathStep(LAUNCH, time, before)
+        self.loaded = time, 0
         self.work: Work | None = None
         self.multiplies = False
+
+    def issues(self, work: Work) -> float:
+        """When it issues its next instruction."""
+        first, more = self.loaded
+        if work.sooner:
+            self.loaded = (first, more - 1) if more else (self.time, work.sooner - 1)
+            return self.loaded[0]
+        if not work.in_registers:
+            self.loaded = first, 0
+        return self.time
 
 
 class TimedEngine(Engine):
@@ -139,9 +152,10 @@ class TimedEngine(Engine):
         if work.multiplies and not agent.multiplies:
             agent.multiplies, agent.began = True, agent.time
         if isinstance(work, Service):
+            agent.issues(work)
             return  # it starts now, and its warp goes on later
         since, self.serving, self.service = agent.time, work.instruction, agent.step
-        agent.time = work.keeps(self._sm(warp.cta), self.now, since)
+        agent.time = max(since, work.keeps(self._sm(warp.cta), self.now, agent.issues(work)))
         self._goes_on(agent, work, since, self.service)
         if work.gives_back and warp.index == work.instruction.group.warps.start:
             self.at(agent.time, partial(self._gives_back, warp.cta, work))
@@ -424,9 +438,11 @@ def _nothing() -> bool:
     return True
 
 
-def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]) -> Callable[..., Any]:
+def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str] | None) -> Callable[..., Any]:
     """What executes an instruction, telling the engine when its warp comes to it. given: tensors that the program only
-    reads."""
+    reads; None: wherever they are, lanes are taken to lie side by side."""
+    if isinstance(work, Load) and work.cut_bytes:
+        return _loads_rows(call, RowsOf(work))
     if isinstance(work, Service):
 
         def issue(warp: Warp, *operands: Any) -> Any:
@@ -436,7 +452,7 @@ def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]
             return result
 
         return issue
-    if isinstance(work, MoveLines):
+    if isinstance(work, MoveLines) and given is not None:
         return _moves_lines(call, SectorsOf(inst, work, given))
     moves, multiplies = work.instruction.name in MOVES, isinstance(work, MultiplySync)
 
@@ -447,6 +463,17 @@ def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]
         return None if moves else call(warp, *operands)
 
     return run
+
+
+def _loads_rows(call: Callable[..., Any], rows: RowsOf) -> Callable[..., Any]:
+    def issue(warp: Warp, *operands: Any) -> Any:
+        work = rows.at(operands)
+        warp.cta.engine.executes(warp, work)
+        result = call(warp, *operands)
+        warp.cta.engine.executed(warp, work)
+        return result
+
+    return issue
 
 
 def _moves_lines(call: Callable[..., Any], lines: SectorsOf) -> Callable[..., Any]:

@@ -3,13 +3,14 @@
 The clusters that run side by side are a wave, and so is each round of tiles of those that stay. They go along k
 together, so that a tile which several of them load comes from memory once; and from wave to wave the L2 keeps what it
 has room for. Two that begin at the same tile are taken to load the same one (`loads.py`). What two neighbours load, the
-L2 gives once.
+L2 gives once; what several pairs of them in a GPC do, fewer times than they ask, as long as SMs keep in step.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ from blackwell_matmul.simulator.timing.loads import Loads, Tile
 
 NEIGHBOURS = 2
 """SMs with one way to the L2, which get CTAs that follow each other."""
+
+GPC_CTAS = 16
+"""That follow each other, on SMs that lie together."""
 
 ONCE = 1.05
 """Of the bytes of what is read alone; with no more from memory, each comes once."""
@@ -51,9 +55,16 @@ class Traffic:
 
 
 def traffic(
-    lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]], side: int, near_bytes: float, loads: Loads | None
+    lowered: Lowered,
+    grid: Grid,
+    clusters: Sequence[list[Position]],
+    side: int,
+    near_bytes: float,
+    joins: float,
+    loads: Loads | None,
 ) -> Traffic:
-    """side: how many clusters run side by side. near_bytes: what the L2 keeps. loads: where they are known."""
+    """side: how many clusters run side by side. near_bytes: what the L2 keeps. joins: as of `TimeFigures`, or 0 where
+    SMs are not in step. loads: where they are known."""
     constant, written = _arguments(lowered, grid)
     if constant + written <= near_bytes:
         written = 0.0  # the next launch finds it there
@@ -61,7 +72,7 @@ def traffic(
         return Traffic(0 if constant <= near_bytes else constant, written)
     waves = _waves(loads, clusters[:MOST], side)
     first = [*itertools.islice(waves, loads.looked_at)]
-    distinct = _distinct(first, loads)
+    distinct = _distinct(first, loads, 1 - joins)
     if constant <= near_bytes:
         return Traffic(0, written, distinct)
     found = _loaded(itertools.chain(first, waves), loads, near_bytes) * _left_out(loads)
@@ -86,14 +97,20 @@ def _waves(loads: Loads, clusters: Sequence[list[Position]], side: int) -> Itera
         yield from ([rounds[each] for rounds in ctas] for each in range(loads.looked_at))
 
 
-def _distinct(waves: Iterable[Wave], loads: Loads) -> float:
+def _distinct(waves: Iterable[Wave], loads: Loads, power: float) -> float:
     """These stand for all."""
     every = given = 0.0
     for ctas in waves:
-        pairs = [set[Tile]().union(*ctas[at : at + NEIGHBOURS]) for at in range(0, len(ctas), NEIGHBOURS)]
+        pairs = [set[Tile]().union(*some) for some in _in_a_row(ctas, NEIGHBOURS)]
         every += sum(_sum(tiles, loads) for tiles in ctas)
-        given += sum(_sum(tiles, loads) for tiles in pairs)
+        for gpc in _in_a_row(pairs, GPC_CTAS // NEIGHBOURS):
+            askers = Counter(itertools.chain.from_iterable(gpc))
+            given += sum(loads.sizes[source] * count**power for (source, _), count in askers.items())
     return given / every if every else 1.0
+
+
+def _in_a_row(them: Wave, count: int) -> Iterator[Wave]:
+    return (them[at : at + count] for at in range(0, len(them), count))
 
 
 def _loaded(waves: Iterable[Wave], loads: Loads, near_bytes: float) -> float:

@@ -242,7 +242,7 @@ ISSUE_FIGURES = (
     "wait_cycles", "arrive_cycles", "expect_cycles", "issue_cycles", "tma_issue_cycles", "query_cycles",
 )  # fmt: skip
 START_FIGURES = (
-    "launch_ns", "start_cycles", "ramp_ns", "alloc_cycles", "alloc_again_cycles", "dealloc_cycles",
+    "launch_ns", "start_cycles", "ramp_ns", "alloc_cycles", "alloc_again_cycles",
 )  # fmt: skip
 
 AT_ONCE = GpuFigure(1e12, "assumed", "what if")

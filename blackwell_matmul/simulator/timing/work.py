@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from blackwell_matmul.errors import UnsupportedError
@@ -12,7 +12,15 @@ from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, TimeFi
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.expressions import function_name
 from blackwell_matmul.simulator.machine.registers import WARP
+from blackwell_matmul.simulator.timing.banks import turns_of
 from blackwell_matmul.simulator.timing.sm import ROW_BYTES, SHARED_BYTES_PER_CYCLE, Sm
+
+UNROLLED = 4
+"""Turns of a loop that a compiler runs together, and whose loads it then issues first: NVRTC 13 does so on an H100,
+where sums of rows in pieces of 64 columns take as long as in pieces of 512 (h100_moving.json)."""
+
+MOST_MOVED = 128
+"""Registers of a thread that such loads fill."""
 
 MMA_ROW_BYTES = 32
 """What one tcgen05.mma or wgmma takes of a row along k."""
@@ -21,13 +29,23 @@ MMA_ROW_BYTES = 32
 @dataclass(frozen=True)
 class Work:
     """An instruction that keeps its warp for so many cycles, and nobody else. multiplies: it issues products, of the
-    tensor core. gives_back: tensor memory, or the right to it. free: it is taken to cost nothing."""
+    tensor core. gives_back: tensor memory, or the right to it. free: it is taken to cost nothing. sooner: with so many
+    in a row it may be issued when the first of them is, by a compiler that moves it up."""
 
     instruction: Instruction
     cycles: float = 0.0
     multiplies: ClassVar[bool] = False
     gives_back: ClassVar[bool] = False
     free: ClassVar[bool] = False
+
+    @property
+    def sooner(self) -> int:
+        return 0
+
+    @property
+    def in_registers(self) -> bool:
+        """So that loads may be issued before it."""
+        return self.instruction.description.in_registers
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         """Until when it keeps a warp that comes to it at this time, ahead of the cycle that all have come to."""
@@ -86,17 +104,23 @@ class WarpgroupMultiply(Service):
 
 @dataclass(frozen=True)
 class Load(Service):
-    """A TMA load."""
+    """A TMA load. cost: of a byte to the L2. cut_bytes: as many more as a row takes that begins within a sector."""
 
     rows: int = 0
     count_bytes: int = 0
+    cost: float = 1.0
+    cut_bytes: float = 0.0
 
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        end = sm.load(time, self.rows, self.count_bytes)
+        end = sm.load(time, self.rows, self.count_bytes, self.cost)
         return end, end
 
     def arrive(self, sm: Sm, time: float, end: float) -> float:
-        return max(end, sm.arrive(time, self.count_bytes))
+        return max(end, sm.arrive(time, self.count_bytes, self.cost))
+
+    def whole(self) -> Load:
+        """If each row began with a sector."""
+        return replace(self, cut_bytes=0.0)
 
 
 @dataclass(frozen=True)
@@ -143,12 +167,19 @@ class Cancel(Service):
 @dataclass(frozen=True)
 class MoveLines(Work):
     """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads. own: that is what
-    the launch has stored. way_cycles: of their way out of the SM, or into it; count_bytes: that the L2 sees."""
+    the launch has stored. way_cycles: of their way out of the SM, or into it; count_bytes: that the L2 sees.
+    part_cycles: of a sector of which a store writes but a part. registers: of a thread, that it fills."""
 
     way_cycles: float = 0.0
     count_bytes: float = 0.0
     returns: bool = False
     own: bool = False
+    part_cycles: float = 1.0
+    registers: int = MOST_MOVED
+
+    @property
+    def sooner(self) -> int:
+        return min(UNROLLED, MOST_MOVED // self.registers) if self.returns else 0
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         if self.returns:
@@ -176,22 +207,40 @@ class Special(Work):
 
 @dataclass(frozen=True)
 class Shuffles(Work):
-    """Of all lanes, so many values that go from one to another."""
+    """Of all lanes, so many values that go from one to another. meets: and of all warps."""
 
     results: float = 0.0
+    meets: bool = False
+
+    @property
+    def in_registers(self) -> bool:
+        return not self.meets
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
         return max(time + self.cycles, sm.shuffle(now, time, self.results))
 
 
 @dataclass(frozen=True)
-class ReadShared(Work):
-    """Loads from shared memory by each thread of a warp."""
+class UseBanks(Work):
+    """Loads from shared memory, or stores to it, by each thread of a warp. turns: cycles of its banks; least: of lanes
+    that are never in each other's way. returns: it waits for what it loads."""
 
-    count_bytes: float = 0.0
+    turns: float = 0.0
+    least: float = 0.0
+    returns: bool = False
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
-        return sm.read_shared(time + self.cycles, self.count_bytes)
+        begin = time + self.cycles if self.returns else time
+        warps = len(self.instruction.group.warps) * (sm.shared.ctas if self.returns else 1)
+        return max(time + self.cycles, sm.shared.through(now, begin, self.turns, self.instruction, warps))
+
+    @property
+    def sooner(self) -> int:
+        return UNROLLED if self.returns else 0
+
+    def apart(self) -> UseBanks:
+        """If no two words that lanes ask for lay in one bank."""
+        return replace(self, turns=self.least)
 
 
 @dataclass(frozen=True)
@@ -334,7 +383,8 @@ def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     tensor, count_bytes = inst.inputs[0], _bytes(inst.inputs[0])
     row = int(tensor.shape[-1]) * int(tensor.dtype.nbits) // 8
     rows = count_bytes // row * math.ceil(row / ROW_BYTES)
-    return Load(instruction, figures.tma_issue_cycles, rows=rows, count_bytes=count_bytes)
+    cut_bytes = float(figures.cut_row_bytes or 0)
+    return Load(instruction, figures.tma_issue_cycles, rows=rows, count_bytes=count_bytes, cut_bytes=cut_bytes)
 
 
 def _copy(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -391,7 +441,7 @@ def _reduce(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     values = inst.inputs[0].layout.local_size + shuffles * results
     cycles = figures.cast_cycles + figures.cast_value_cycles * values + figures.shuffle_cycles * shuffles
     cycles += _in_turns(inst, instruction, figures) if of_warps else 0.0
-    return Shuffles(instruction, cycles, results=shuffles * results * WARP)
+    return Shuffles(instruction, cycles, results=shuffles * results * WARP, meets=of_warps)
 
 
 def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> float:
@@ -408,14 +458,12 @@ def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> floa
 
 
 def _stage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    values = _values(inst.inputs[1], instruction)
-    return Work(instruction, figures.stage_cycles + figures.stage_value_cycles * values)
+    cycles = figures.stage_cycles + figures.stage_value_cycles * _values(inst.inputs[1], instruction)
+    return UseBanks(instruction, cycles, *turns_of(inst, instruction))
 
 
 def _unstage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """Registers of several warps that hold the same are read by each."""
-    values = inst.output.layout.local_size
-    return ReadShared(instruction, figures.unstage_cycles, values * WARP * int(inst.output.dtype.nbits) / 8)
+    return UseBanks(instruction, figures.unstage_cycles * 1.0, *turns_of(inst, instruction), returns=True)
 
 
 def _lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -423,7 +471,11 @@ def _lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     moved = inst.inputs[-1] if inst.output is None else inst.output
     count_bytes = _bytes(moved) / len(instruction.group.warps)
     took = count_bytes / figures.line_bytes
-    return MoveLines(instruction, way_cycles=took, count_bytes=count_bytes, returns=inst.output is not None)
+    registers = max(1, moved.layout.local_size * int(moved.dtype.nbits) // 32)
+    return MoveLines(
+        instruction, way_cycles=took, count_bytes=count_bytes, returns=inst.output is not None,
+        part_cycles=float(figures.part_sector_cycles or 1), registers=registers,
+    )  # fmt: skip
 
 
 def _arrive_there(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -445,7 +497,7 @@ _MAKERS: dict[str, Any] = {
     "Tcgen05StoreInst": _tensor_memory,
     "Tcgen05AllocInst": lambda inst, instruction, _: Allocate(instruction, columns=allocated_columns(inst.output)),
     "Tcgen05DeallocInst": lambda inst, instruction, figures: Free(
-        instruction, figures.dealloc_cycles, columns=allocated_columns(inst.inputs[0])
+        instruction, figures.issue_cycles * 1.0, columns=allocated_columns(inst.inputs[0])
     ),
     "Tcgen05RelinquishAllocPermitInst": lambda inst, instruction, _: Relinquish(instruction),
     "WgmmaMmaSSInst": _warpgroup_multiply,

@@ -232,7 +232,7 @@ def test_a_fence_after_what_threads_have_written_is_not_called_needless():
 
 
 def test_the_l2_is_not_called_memory_and_a_part_of_k_that_it_keeps_is_not_advised():
-    size = (512, 2048, 8192)
+    size = (1024, 2048, 4096)
     whole, halves = (rung("h7", size, H7.format(split_k)) for split_k in (1, 2))
     assert halves.cycles > whole.cycles
     assert not any("fill more SMs" in each for each in whole.explanation)
@@ -241,9 +241,10 @@ def test_the_l2_is_not_called_memory_and_a_part_of_k_that_it_keeps_is_not_advise
 
 
 def test_clusters_are_not_advised_where_neighbours_share_what_they_load():
-    size, pins = (2048, 2048, 1024), H7.format(1)
+    narrow = H7.replace("block_n=128", "block_n=80").replace("e_block_n=64", "e_block_n=16")
+    size, pins = (1024, 1024, 1024), narrow.format(1)
     alone, pairs = rung("h7", size, pins), unexplained("h7", size, pins.replace("cluster_m=1", "cluster_m=2"))
-    assert abs(saved(alone, pairs)) < 0.01
+    assert saved(alone, pairs) < 0.01
     sentence, _ = told(alone, "at the rate of the L2")
     assert sentence.endswith("fewer cycles: no schedule beside this one takes less time.")
 

@@ -1,6 +1,6 @@
 """What operations share: one after the other, a rate with bursts, and the right to allocate tensor memory."""
 
-from blackwell_matmul.simulator.timing.servers import Bucket, Pipe, TensorMemoryLock
+from blackwell_matmul.simulator.timing.servers import Banks, Bucket, Calendar, Pipe, TensorMemoryLock
 
 
 def test_a_pipe_serves_in_order():
@@ -9,6 +9,27 @@ def test_a_pipe_serves_in_order():
     assert pipe.start(11, 5) == 15
     assert pipe.start(30, 5) == 30
     assert pipe.busy == 15
+
+
+def test_a_calendar_serves_who_comes_sooner_between_the_turns_of_who_was_asked_first():
+    calendar = Calendar()
+    assert [calendar.start(0, 10, ahead=at) for at in (0, 30, 5, 12, 18)] == [0, 30, 10, 20, 40]
+    assert calendar.start(35, 10) == 50
+    assert calendar.taken == [(30, 40), (40, 50), (50, 60)]
+    assert calendar.busy == 60 and calendar.free == 60
+
+
+def test_warps_that_ask_for_the_same_in_step_are_done_when_all_are():
+    banks = Banks()
+    assert [banks.through(0, at, 10, "load", 4) for at in (0, 0, 5, 0)] == [40, 40, 40, 40]
+    assert banks.through(0, 100, 10, "load", 4) == 140
+    assert banks.through(0, 50, 10, "other", 1) == 60
+    assert banks.busy == 60
+
+
+def test_of_a_bucket_some_bytes_take_as_much_as_more():
+    bucket = Bucket(rate=2, burst=0)
+    assert bucket.take(0, 100, cost=1.5) == 75 and bucket.moved == 100
 
 
 def test_a_bucket_lets_a_burst_through_and_then_its_rate():

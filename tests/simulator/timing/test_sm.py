@@ -136,7 +136,6 @@ def test_multicast_brings_each_sm_as_much_as_a_load_of_its_own():
     assert every[-1] - every[-2] == pytest.approx(16384 / 56)
 
 
-def test_warps_share_the_tensor_cores_and_the_way_from_shared_memory():
+def test_warps_share_the_tensor_cores():
     sm = new_sm()
     assert [sm.multiply_sync(at, 100) for at in (0, 10, 500)] == [100, 200, 600]
-    assert [sm.read_shared(at, 1280) for at in (0, 5)] == [10, 20]

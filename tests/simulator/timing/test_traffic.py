@@ -17,12 +17,13 @@ ROWS = 128 * K * 2
 """Bytes of a tile of A or of B, for the whole k."""
 
 
-def traffic_of(script, near_bytes, side=16, m=M, n=N, k=K, **pins):
+def traffic_of(script, near_bytes, side=16, m=M, n=N, k=K, joins=0, **pins):
     a, b, c = (torch.empty(shape).half() for shape in ((m, k), (n, k), (m, n)))
     bound, lowered = prepare(script(**pins), (m, n, k, a, b, c), None, "sm_100a")
     simulation = new_simulation(bound, lowered, "timed", 0, checks=False)
     every = clusters(simulation.grid)
-    found = traffic(lowered, simulation.grid, every, side, near_bytes, known_loads(lowered, simulation.grid, every))
+    loads = known_loads(lowered, simulation.grid, every)
+    found = traffic(lowered, simulation.grid, every, side, near_bytes, joins, loads)
     assert found.written == m * n * 2
     return found
 
@@ -57,6 +58,13 @@ def test_tiles_of_ctas_that_stay_are_those_of_ctas_that_follow_each_other(near_b
     stays = traffic_of(Stays, near_bytes, ctas=16)
     assert stays.from_memory == (16 * 17 if near_bytes == 1 else 16 + 16) * ROWS
     assert stays.distinct == pytest.approx(0.75) and stays.once == (near_bytes != 1)
+
+
+def test_what_several_pairs_in_a_gpc_load_the_l2_gives_fewer_times():
+    """16 CTAs with rows of their own and a column in common, which eight pairs of neighbours ask for."""
+    found = traffic_of(BlackwellMatmulV3, 1, joins=0.5, **PINS)
+    assert found.distinct == pytest.approx((16 + 8**0.5) / 32)
+    assert found.from_memory == loaded(BlackwellMatmulV3, near_bytes=1)
 
 
 def test_an_order_that_is_bad_from_the_second_round_on_costs_memory():

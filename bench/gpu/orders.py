@@ -1,0 +1,85 @@
+"""What the order of the tiles is worth: H7's schedule in each group_m, and cuBLAS, on a GPU.
+
+    python bench/gpu/orders.py --out bench/results/h100_orders.json
+
+bf16, with random numbers. All take turns, ten calls at a time from a captured graph, each turn for
+about 25 ms; the time is the median of eleven turns.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from blackwell_matmul import HopperMatmulV7
+from blackwell_matmul.harness.bench import bench_machine
+from blackwell_matmul.kernels import rung
+from blackwell_matmul.problem import Problem
+from blackwell_matmul.scheduling.space import SPACE, choose
+
+CALLS, TURNS, TURN_MS, MOST = 10, 11, 25.0, 40
+MEASURED = Path(__file__).parents[1] / "results" / "h100_chosen.json"
+ONE_ROUND = (
+    (1024, 2048, 7168), (1024, 2048, 4096), (1536, 1536, 7168), (1024, 1536, 4096), (1024, 1408, 7168),
+    (768, 2048, 7168), (2048, 1024, 7168),
+)  # fmt: skip
+"""Beside those of `MEASURED` with 1024 to 4096 rows, up to 2048x8192x8192."""
+
+
+def sizes() -> list[tuple[int, int, int]]:
+    known = [tuple(map(int, each.split()[0].split("x"))) for each in json.loads(MEASURED.read_text())["us"]]
+    found = [(m, n, k) for m, n, k in known if m in (1024, 2048, 4096) and m * n * k <= 2048 * 8192 * 8192]
+    return [*dict.fromkeys(found), *ONE_ROUND]
+
+
+def graph_of(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            call()
+    return graph
+
+
+def replayed_ms(graph: torch.cuda.CUDAGraph, times: int) -> float:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(times):
+        graph.replay()
+    end.record()
+    torch.cuda.synchronize()
+    return float(begin.elapsed_time(end)) / times
+
+
+def measured_us(size: tuple[int, int, int], knobs: dict[str, int]) -> dict[str, float]:
+    m, n, k = size
+    a, b = (torch.randn(rows, k, device="cuda").bfloat16() for rows in (m, n))
+    c = torch.empty(m, n, device="cuda").bfloat16()
+    graphs = {"cublas": graph_of(lambda: torch.mm(a, b.t(), out=c))}
+    for order in SPACE["group_m"]:
+        matmul = HopperMatmulV7(**knobs | {"group_m": order})
+        graphs[f"group_m={order}"] = graph_of(lambda matmul=matmul: matmul(m, n, k, a, b, c))  # type: ignore[misc]
+    times = {name: max(1, min(MOST, int(TURN_MS / replayed_ms(graph, 1)))) for name, graph in graphs.items()}
+    turns = [{name: replayed_ms(graph, times[name]) for name, graph in graphs.items()} for _ in range(TURNS)]
+    return {name: round(statistics.median(turn[name] for turn in turns) * 1e3 / CALLS, 2) for name in graphs}
+
+
+def main(out: Annotated[Path, typer.Option(help="The JSON file to write")]) -> None:
+    gpu, found = bench_machine.gpu_at_hand(), dict[str, Any]()
+    for size in sizes():
+        schedule = choose(rung("h7"), Problem(*size, "bf16"), gpu)
+        found["x".join(map(str, size))] = {"schedule": str(schedule), "us": measured_us(size, schedule.as_dict())}
+        print(size, found["x".join(map(str, size))], flush=True)
+    about = {"command": "python bench/gpu/orders.py --out bench/results/h100_orders.json"}
+    about |= {"gpu": torch.cuda.get_device_name(), "kernel": "H7", "dtype": "bf16"}
+    out.write_text(json.dumps({**about, "problems": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -310,13 +310,13 @@ def test_the_order_is_that_of_the_model_of_time(gpu: str, name: str, sizes: tupl
 
 @pytest.mark.skipif(not MEASURED.exists(), reason="nothing was measured")
 def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
-    """`python bench/choice.py score`: the choice, which was measured of all 193 problems, takes 1.0 % longer in the
-    geometric mean, and 8.6 % at most. Here every fourth problem."""
+    """`python bench/choice.py score`: the choice, which was measured of all 193 problems in groups of 16 rows,
+    takes 1.0 % longer in the geometric mean, and 8.6 % at most. Here every fourth problem."""
     measured = dict(list(json.loads(MEASURED.read_text(encoding="utf-8"))["us"].items())[::4])
     lost = []
     for text, times in measured.items():
         m, n, k = map(int, text.split()[0].split("x"))
-        chosen = str(choose(rung("h7"), Problem(m, n, k), GPUS["H200"]))
+        chosen = str(choose(rung("h7"), Problem(m, n, k), GPUS["H200"], {"group_m": 16}))
         if chosen in times:
             lost.append(times[chosen] / min(us for name, us in times.items() if name != "cublas"))
     assert len(lost) > 0.9 * len(measured)

@@ -17,8 +17,9 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from products import CALLS, ROUNDS, _graph, _timed
+from products import CALLS, ROUNDS, _graph
 
+from blackwell_matmul.harness.bench.devices import time_us
 from blackwell_matmul.kernels.hopper.group_sums import HopperGroupSums
 from blackwell_matmul.kernels.hopper.grouped import HopperGroupedMatmul
 
@@ -98,7 +99,7 @@ def measured(contenders: Mapping[str, Callable[[], torch.Tensor]]) -> dict[str, 
     times: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(ROUNDS):
         for name, run in graphs.items():
-            times[name].append(_timed(run) / CALLS)
+            times[name].append(time_us(run) / CALLS)
     return {name: round(statistics.median(each), 2) for name, each in times.items()}
 
 

@@ -18,6 +18,7 @@ import typer
 
 from blackwell_matmul import GeforceMatmulV0, predict
 from blackwell_matmul.harness.bench import bench_machine
+from blackwell_matmul.harness.bench.devices import time_us
 from blackwell_matmul.problem import Schedule
 
 TURNS, REPLAYS = 20, 9
@@ -49,16 +50,7 @@ def measured_us(size: tuple[int, int, int], knobs: dict[str, int]) -> float:
     with torch.cuda.graph(graph):
         for _ in range(TURNS):
             matmul(m, n, k, a, b, c)
-    return statistics.median(_replayed_us(graph) for _ in range(REPLAYS)) / TURNS
-
-
-def _replayed_us(graph: torch.cuda.CUDAGraph) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    graph.replay()
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) * 1e3
+    return statistics.median(time_us(graph.replay) for _ in range(REPLAYS)) / TURNS
 
 
 def main(out: Annotated[Path, typer.Option(help="The JSON file to write")]) -> None:

@@ -23,6 +23,7 @@ import typer
 from blackwell_matmul import predict
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.harness.bench import bench_machine
+from blackwell_matmul.harness.bench.devices import time_us
 from blackwell_matmul.runtime import load
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "simulator" / "timing"))
@@ -74,16 +75,7 @@ def measured_us(kernel: type, schedule: Mapping[str, Any], arguments: tuple[Any,
     with torch.cuda.graph(graph):
         for call in calls * TURNS:
             loaded(*call)
-    return statistics.median(replayed_us(graph) for _ in range(REPLAYS)) / (SETS * TURNS)
-
-
-def replayed_us(graph: torch.cuda.CUDAGraph) -> float:
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    graph.replay()
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) * 1e3
+    return statistics.median(time_us(graph.replay) for _ in range(REPLAYS)) / (SETS * TURNS)
 
 
 def main(out: Annotated[Path, typer.Option(help="The JSON file to write")]) -> None:

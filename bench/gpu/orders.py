@@ -25,11 +25,12 @@ import typer
 from blackwell_matmul import HopperMatmulV7
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.bench import bench_machine
+from blackwell_matmul.harness.bench.devices import time_us
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.scheduling.space import SPACE, SQUARE_GROUP, choose
 
-CALLS, TURNS, TURN_MS, MOST = 10, 11, 25.0, 40
+CALLS, TURNS, TURN_US, MOST = 10, 11, 25e3, 40
 HELD_OUT, ROWS = 68, (640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2560, 3072, 4096)
 MEASURED = Path(__file__).parents[1] / "results" / "h100_chosen.json"
 ONE_ROUND = (
@@ -63,16 +64,6 @@ def graph_of(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def replayed_ms(graph: torch.cuda.CUDAGraph, times: int) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    for _ in range(times):
-        graph.replay()
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) / times
-
-
 def measured_us(size: tuple[int, int, int], knobs: dict[str, int]) -> dict[str, float]:
     m, n, k = size
     a, b = (torch.randn(rows, k, device="cuda").bfloat16() for rows in (m, n))
@@ -81,9 +72,9 @@ def measured_us(size: tuple[int, int, int], knobs: dict[str, int]) -> dict[str, 
     for order in SPACE["group_m"]:
         matmul = HopperMatmulV7(**knobs | {"group_m": order})
         graphs[f"group_m={order}"] = graph_of(lambda matmul=matmul: matmul(m, n, k, a, b, c))  # type: ignore[misc]
-    times = {name: max(1, min(MOST, int(TURN_MS / replayed_ms(graph, 1)))) for name, graph in graphs.items()}
-    turns = [{name: replayed_ms(graph, times[name]) for name, graph in graphs.items()} for _ in range(TURNS)]
-    return {name: round(statistics.median(turn[name] for turn in turns) * 1e3 / CALLS, 2) for name in graphs}
+    times = {name: max(1, min(MOST, int(TURN_US / time_us(graph.replay)))) for name, graph in graphs.items()}
+    turns = [{name: time_us(graph.replay, times[name]) for name, graph in graphs.items()} for _ in range(TURNS)]
+    return {name: round(statistics.median(turn[name] for turn in turns) / times[name] / CALLS, 2) for name in graphs}
 
 
 def main(

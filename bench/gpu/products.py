@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from blackwell_matmul.errors import BlackwellMatmulError
+from blackwell_matmul.harness.bench.devices import time_us
 
 CALLS, ROUNDS = 10, 30
 """In a graph; of graphs in turn."""
@@ -51,7 +52,7 @@ def measured(case: Case) -> dict[str, Any]:
     times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):
         for name, run in runs.items():
-            times[name].append(_timed(run) / (1 if case.backward else CALLS))
+            times[name].append(time_us(run) / (1 if case.backward else CALLS))
     medians = {f"{name}_us": round(statistics.median(each), 2) for name, each in times.items()}
     eager = {f"{name}_eager_us": round(_eager(call), 1) for name, call in calls.items() if not case.backward}
     return {**medians, "ratio": round(medians["torch_us"] / medians["ours_us"], 4), **eager}
@@ -67,15 +68,6 @@ def _graph(call: Callable[[], Any]) -> Callable[[], None]:
         for _ in range(CALLS):
             call()
     return graph.replay
-
-
-def _timed(run: Callable[[], Any]) -> float:
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    run()
-    end.record()
-    end.synchronize()
-    return float(begin.elapsed_time(end)) * 1e3
 
 
 def _eager(call: Callable[[], Any]) -> float:

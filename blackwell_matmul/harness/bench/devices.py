@@ -109,6 +109,17 @@ class Cpu:
         return Telemetry(None)
 
 
+def time_us(launch: Callable[[], object], repeats: int = 1) -> float:
+    """Of all of them, by events in the current stream of the GPU."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repeats):
+        launch()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1000
+
+
 class Cuda(Cpu):
     """A GPU through torch: events for the time, a captured graph for each group."""
 
@@ -137,15 +148,15 @@ class Cuda(Cpu):
         call(*sets[0])  # compiles, tunes, loads
         self.synchronize()
         once()
-        pass_us = self._time_us(once)
+        pass_us = time_us(once)
         passes = max(1, min(math.ceil(LEAST_CALLS / len(sets)), int(group_us / pass_us)))
         launch, how = self._captured(once, passes) if capture else (partial(_repeat, once, passes), "calls")
-        repeats = max(1, round(group_us / self._time_us(launch)))
+        repeats = max(1, round(group_us / time_us(launch)))
 
         def run() -> float:
             for _ in range(math.ceil(repeats / 2)):  # not timed: until the clock is the one that this contender gets
                 launch()
-            return self._time_us(launch, repeats) / (repeats * passes * len(sets))
+            return time_us(launch, repeats) / (repeats * passes * len(sets))
 
         return run, how
 
@@ -171,15 +182,6 @@ class Cuda(Cpu):
             return result
 
         return replay
-
-    def _time_us(self, launch: Callable[[], None], repeats: int = 1) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(repeats):
-            launch()
-        end.record()
-        end.synchronize()
-        return float(start.elapsed_time(end)) * 1000
 
     def telemetry(self) -> Telemetry:
         return Telemetry(self._uuid)

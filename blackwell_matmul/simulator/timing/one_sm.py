@@ -153,8 +153,9 @@ class OneSm:
         self.coming = clusters[::-1]
         self.ended, self.last_step = 0.0, PathStep(LAUNCH, 0.0, None)
         side_by_side = min(slots + change.slots, len(clusters))
-        for sm in self.sms:
-            sm.shared.ctas = side_by_side if _multiplies_sync(lowered) else 1
+        if _multiplies_sync(lowered):
+            for sm in self.sms:
+                sm.shared.ctas = side_by_side
         for _ in range(side_by_side):
             self._launch(conditions.cycles(conditions.figures.ramp_ns))
 

@@ -441,14 +441,14 @@ def _nothing() -> bool:
 def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str] | None) -> Callable[..., Any]:
     """What executes an instruction, telling the engine when its warp comes to it. given: tensors that the program only
     reads; None: wherever they are, lanes are taken to lie side by side."""
-    if isinstance(work, Load) and work.cut_bytes:
-        return _loads_rows(call, RowsOf(work))
     if isinstance(work, Service):
+        rows = RowsOf(work) if isinstance(work, Load) and work.cut_bytes else None
 
         def issue(warp: Warp, *operands: Any) -> Any:
-            warp.cta.engine.executes(warp, work)
+            asked = work if rows is None else rows.at(operands)
+            warp.cta.engine.executes(warp, asked)
             result = call(warp, *operands)
-            warp.cta.engine.executed(warp, work)
+            warp.cta.engine.executed(warp, asked)
             return result
 
         return issue
@@ -463,17 +463,6 @@ def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]
         return None if moves else call(warp, *operands)
 
     return run
-
-
-def _loads_rows(call: Callable[..., Any], rows: RowsOf) -> Callable[..., Any]:
-    def issue(warp: Warp, *operands: Any) -> Any:
-        work = rows.at(operands)
-        warp.cta.engine.executes(warp, work)
-        result = call(warp, *operands)
-        warp.cta.engine.executed(warp, work)
-        return result
-
-    return issue
 
 
 def _moves_lines(call: Callable[..., Any], lines: SectorsOf) -> Callable[..., Any]:

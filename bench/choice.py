@@ -83,6 +83,16 @@ def problem_of(text: str) -> Problem:
     return Problem(*map(int, size.split("x")), dtype)
 
 
+THEN = {"group_m": 16, "neighbours": 2}
+"""What each large tile of `MEASURED` had; its files say the first alone, for no kernel had others of the second."""
+
+
+def chosen_then(rung: str, problem: str) -> str:
+    """What is chosen of those that there were, as its files name it."""
+    chosen = choose(rung_named(rung), problem_of(problem), GPUS["H200"], THEN)
+    return str(dataclasses.replace(chosen, neighbours=None))
+
+
 def measured(source: str) -> dict[str, dict[str, float]]:
     """By problem and schedule, in us."""
     times = json.loads((RESULTS / f"{source}.json").read_text())["us"]
@@ -246,7 +256,7 @@ def chosen(source: str) -> dict[str, Any]:
     """What the choice from the whole space loses, where what it takes was measured, in groups of 16 rows of tiles."""
     lost, unknown = {}, []
     for problem, times in measured(source).items():
-        name = str(choose(rung_named("h7"), problem_of(problem), GPUS["H200"], {"group_m": 16}))
+        name = chosen_then("h7", problem)
         if name in times:
             lost[problem] = round(times[name] / min(times.values()) - 1, 4)
         else:

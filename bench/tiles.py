@@ -57,7 +57,7 @@ FEW = tuple(itertools.product(FEW_NK, (1, 16, 64, 128, 256, 512)))
 BEST = 14
 """Tiles of a problem that take part, besides the chosen one, unless told otherwise."""
 
-BLOCK_K = 64
+BLOCK_K, TILE = 64, ("block_m", "block_n", "cluster_m", "split_k", "neighbours")
 
 SHORT_US = 40.0
 SETTINGS = Settings(rounds=5, group_us=4_000, warmup_s=0.3)
@@ -89,7 +89,7 @@ def schedules(rung: str, problem: Problem, best: int) -> list[str]:
         return [str(chosen)]
     able = [each for each in projection(cls) if each.block_k == BLOCK_K and not why_not(each, problem, GPU)]
     able.sort(key=lambda each: preference(each, tile_config(each, problem, GPU)))
-    kinds = {(each.block_m, each.block_n, each.cluster_m, each.split_k): each for each in reversed(able)}
+    kinds = {tuple(getattr(each, name) for name in TILE): each for each in reversed(able)}
     others = sorted(kinds.values(), key=able.index)[:best]
     return list(dict.fromkeys(map(str, (chosen, *others))))
 

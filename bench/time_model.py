@@ -29,14 +29,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from choice import chosen_then
 from rich.console import Console
 from rich.table import Table
 
-from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.harness.predicting import predict
 from blackwell_matmul.kernels import rung as rung_named
-from blackwell_matmul.problem import Problem
-from blackwell_matmul.scheduling.space import choose
 
 RESULTS = Path(__file__).parent / "results"
 SIZE = (8192, 8192, 8192)
@@ -197,10 +195,8 @@ def measured() -> Iterator[Timed]:
 
 
 def is_chosen(timed: Timed) -> bool:
-    """Others were measured beside it, all in groups of 16 rows of tiles."""
-    size, dtype = timed.problem.split()
-    problem = Problem(*map(int, size.split("x")), dtype)
-    return timed.schedule == str(choose(rung_named(timed.rung), problem, GPUS["H200"], {"group_m": 16}))
+    """Others were measured beside it."""
+    return timed.schedule == chosen_then(timed.rung, timed.problem)
 
 
 def of_tiles(name: str) -> Iterator[Timed]:
@@ -239,7 +235,10 @@ def beside(timed: Iterable[Timed], gpu: str) -> list[dict[str, Any]]:
         if each.us >= LEAST_US:
             size, dtype = each.problem.split()
             m, n, k = map(int, size.split("x"))
-            took = predict(each.rung, m, n, k, dtype=dtype, schedule=each.schedule, target=gpu, explained=False).time_us
+            schedule = each.schedule + ",neighbours=2" * (
+                "neighbours" in rung_named(each.rung).knobs
+            )  # as all had then
+            took = predict(each.rung, m, n, k, dtype=dtype, schedule=schedule, target=gpu, explained=False).time_us
             rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
     return rows
 

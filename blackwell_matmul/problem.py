@@ -169,6 +169,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "clc": "a CTA computes tile after tile, as cluster launch control hands them out",
         "pairs": "two CTAs compute a tile together, with one MMA of twice the rows",
         "clusters": "the CTAs of a cluster lie above each other and read their tile of B once, by multicast",
+        "neighbours": "CTAs that share nothing come in clusters, too, or in no cluster and one GPC after the other",
         "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
         "boxes": "a k-tile can be wider than what TMA swizzles, and comes in boxes of that width",
         "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
@@ -203,7 +204,8 @@ class Schedule:
     elements.
     e_block_n: the width of an epilogue strip, in columns of C. stages: shared-memory buffers of A and B.
     consumers: warpgroups that share a tile. group_m: tiles along m that come before the next along n. cluster_m: CTAs
-    along m that read their tile of B once for all of them. split_k: CTAs that compute a tile together.
+    along m that read their tile of B once for all of them. split_k: CTAs that compute a tile together. neighbours: CTAs
+    of a cluster at least, whatever they share; 1 leaves to the hardware where they lie, which deals them out in order.
     mma: the instruction that multiplies, a key of `MMAS`; no knob, the rung has it. features: keys of `FEATURES`, the
     rung's, too; None stands for those that the knobs tune.
     """
@@ -217,6 +219,7 @@ class Schedule:
     group_m: int | None = knob(1, 4, 8, 16, feature="grouped", after="stages")
     cluster_m: int | None = knob(1, 2, feature="clusters", after="group_m")
     split_k: int | None = knob(1, 2, 4, 8, feature="split_k", after="cluster_m")
+    neighbours: int | None = knob(1, 2, feature="neighbours", after="cluster_m")
     mma: str = dataclasses.field(default="tcgen05", kw_only=True)
     features: tuple[str, ...] | None = dataclasses.field(default=None, kw_only=True, repr=False)
 

@@ -410,6 +410,64 @@ extern "C" __global__ void shared_tiles(const __grid_constant__ Map map_a, const
     }
 }
 
+__device__ __forceinline__ bool elected() {
+    u32 chosen;
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(chosen));
+    return chosen;
+}
+
+// The k-tiles of `high` times `wide` tiles of a product, one a CTA, as fast as they come, but `pace` cycles one after
+// another at least. CTAs that follow each other go down the rows of a group, then to the next column, and each begins
+// up to `skew` cycles late. out: cycles from the first k-tile to the last, the SM.
+template <int CTAS>
+__device__ __forceinline__ void squares(const Map& map_a, const Map& map_b, u64* out, int k_tiles, int stages, int a,
+                                        int b, int high, int wide, int group, int pace, int skew) {
+    int rows = a + b, all = high * a + wide * b, of_a_group = group * wide, place = blockIdx.x % of_a_group;
+    int first = blockIdx.x / of_a_group * group, left = min(group, high - first);
+    int first_a = (first + place % left) * a, first_b = high * a + place / left * b;
+    u32 ring = shared_address(dynamic), full = ring + stages * rows * ROW_BYTES, empty = full + 8 * stages;
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < stages; ++stage) {
+            start_barrier(full + 8 * stage, 1);
+            start_barrier(empty + 8 * stage, 1);
+        }
+        barriers_started();
+    }
+    sync_all<CTAS>();
+    int stage = 0, parity = 0, moved = rows * ROW_BYTES;
+    if (threadIdx.x < 32) {  // a whole warp, so that what TMA takes is uniform
+        u64 began = cycles(), late = skew ? blockIdx.x * 2654435761u % 65536 * (u64)skew / 65536 : 0;
+        while (cycles() - began < late) {
+        }
+#pragma unroll 1
+        for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
+            u32 its_full = full + 8 * stage, to = ring + stage * moved;
+            wait(empty + 8 * stage, parity ^ 1);
+            if (elected()) {
+                expect(its_full, moved);
+                load_box(to, map_a, (k_tile & 3) * all + first_a, its_full);
+                load_box(to + a * ROW_BYTES, map_b, (k_tile & 3) * all + first_b, its_full);
+            }
+            __syncwarp();
+            if (++stage == stages) stage = 0, parity ^= 1;
+        }
+    } else if (threadIdx.x == 32) {
+        u64 start = 0, due = 0;
+#pragma unroll 1
+        for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
+            wait(full + 8 * stage, parity);
+            if (k_tile == 0) start = due = cycles();
+            while (cycles() < due) {
+            }
+            due = (due > cycles() - pace ? due : cycles()) + pace;
+            arrive(empty + 8 * stage);
+            if (++stage == stages) stage = 0, parity ^= 1;
+        }
+        out[blockIdx.x * SLOTS] = cycles() - start;
+        out[blockIdx.x * SLOTS + 1] = sm_id();
+    }
+}
+
 // What threads move themselves. A warp goes on by `step` bytes with each of `count` instructions, its lanes are
 // `between` bytes apart, and its first one begins at its number times `apart`, where `fold` of them stand side by side.
 // out: cycles of each CTA from its first instruction to the last one's end, the SM.

@@ -121,6 +121,10 @@ def _entries(widths: Sequence[int]) -> Iterator[str]:
         yield _entry(f"loads_{ctas}", f"loads<{ctas}>", arguments, mapped=True, ctas=ctas)
         yield _entry(f"stamps_{ctas}", f"stamps<{ctas}>", "u64* out, int busy", ctas=ctas)
         yield _entry(f"syncs_{ctas}", f"syncs<{ctas}>", "u64* out", ctas=ctas)
+    for ctas in (1, 2):
+        names = ("k_tiles", "stages", "a", "b", "high", "wide", "group", "pace", "skew")
+        arguments = ", ".join(["const __grid_constant__ Map map_b, u64* out", *(f"int {name}" for name in names)])
+        yield _entry(f"squares_{ctas}", f"squares<{ctas}>", arguments, mapped=True, ctas=ctas)
     for reach, ctas in (("WARPS", 1), ("SPINNING", 1), ("TOLD", 2), ("RELEASED", 2)):
         yield _entry(f"turns_{reach.lower()}", f"turns<{reach}>", "u64* out, int rounds", ctas=ctas)
     for ctas in CLUSTERS[:2]:
@@ -485,6 +489,25 @@ def shared_tiles(bench: Bench) -> Iterator[Measure]:
             yield measure("shared tiles", told, (k_tiles - 1) * moved / found[:, :, 0], "bytes/cycle an SM")
 
 
+def squares(bench: Bench) -> Iterator[Measure]:
+    """The same of whole grids, whose CTAs the hardware deals out in clusters of two, one to a GPC in turn, or without,
+    one GPC after the other; started together, and less so."""
+    late = [2**n for n in range(9, 14)] if bench.real else []
+    grids = (
+        ((64, 96, 12, 11), (64, 128, 12, 8), (128, 80, 10, 13), (128, 128, 12, 11)) if bench.real else ((8, 8, 4, 2),)
+    )
+    for a, b, high, wide in grids:
+        moved, pace = (a + b) * ROW_BYTES, a * b // 32
+        k_tiles, stages = bench.fewer(416), min(10, (WHOLE_SM_BYTES - 256) // moved)
+        for ctas, group, skew in (*itertools.product((1, 2), (4, 16), (0,)), *((1, 4, each) for each in late)):
+            given = (k_tiles, stages, a, b, high, wide, group, pace, skew)
+            maps, shape = (bench.map(a), bench.map(b)), {"grid": high * wide, "block": 64}
+            found = bench.run(f"squares_{ctas}", *maps, bench.out, *given, **shape)
+            tiles = f"{high}x{wide} tiles of {a}x{b} in groups of {group} rows"
+            told = f"{tiles}, clusters of {ctas}, up to {skew} cycles late"
+            yield measure("squares", told, found[:, :, 0] / (k_tiles - 1), "cycles a k-tile")
+
+
 def scattered(bench: Bench) -> Iterator[Measure]:
     """What threads load and store themselves, in words that lie side by side or apart: cycles of an SM for each
     instruction of a warp."""
@@ -693,7 +716,7 @@ def _in_graph(
 
 
 MEASUREMENTS: tuple[Measurement, ...] = (
-    wgmma, load_latency, load_rate, pitched, shared_tiles, plain_loads, scattered, wgmma_with_loads, barriers,
+    wgmma, load_latency, load_rate, pitched, shared_tiles, squares, plain_loads, scattered, wgmma_with_loads, barriers,
     exchanges, tma_stores, strips, starts, launches, bandwidth, clock,
 )  # fmt: skip
 

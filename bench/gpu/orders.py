@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,13 +68,20 @@ def measured_us(size: tuple[int, int, int], knobs: dict[str, int]) -> dict[str, 
     m, n, k = size
     a, b = (torch.randn(rows, k, device="cuda").bfloat16() for rows in (m, n))
     c = torch.empty(m, n, device="cuda").bfloat16()
-    graphs = {"cublas": graph_of(lambda: torch.mm(a, b.t(), out=c))}
+    calls: dict[str, Callable[[], Any]] = {"cublas": lambda: torch.mm(a, b.t(), out=c)}
     for order in SPACE["group_m"]:
         matmul = HopperMatmulV7(**knobs | {"group_m": order})
-        graphs[f"group_m={order}"] = graph_of(lambda matmul=matmul: matmul(m, n, k, a, b, c))  # type: ignore[misc]
-    times = {name: max(1, min(MOST, int(TURN_US / time_us(graph.replay)))) for name, graph in graphs.items()}
-    turns = [{name: time_us(graph.replay, times[name]) for name, graph in graphs.items()} for _ in range(TURNS)]
-    return {name: round(statistics.median(turn[name] for turn in turns) / times[name] / CALLS, 2) for name in graphs}
+        calls[f"group_m={order}"] = lambda matmul=matmul: matmul(m, n, k, a, b, c)  # type: ignore[misc]
+    return measured_in_turns(calls, TURNS, TURN_US)
+
+
+def measured_in_turns(calls: Mapping[str, Callable[[], Any]], turns: int, turn_us: float) -> dict[str, float]:
+    """Medians, in us. Each turn has an order of its own, for one kernel's power sets the next one's clock."""
+    graphs, dice = {name: graph_of(call) for name, call in calls.items()}, random.Random(0)
+    times = {name: max(1, min(MOST, int(turn_us / time_us(graph.replay)))) for name, graph in graphs.items()}
+    orders = [dice.sample(list(graphs), len(graphs)) for _ in range(turns)]
+    took = [{name: time_us(graphs[name].replay, times[name]) for name in order} for order in orders]
+    return {name: round(statistics.median(turn[name] for turn in took) / times[name] / CALLS, 2) for name in graphs}
 
 
 def main(

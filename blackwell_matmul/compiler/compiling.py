@@ -133,7 +133,7 @@ def _early_start(bound: Bound) -> Expr:
     says = getattr(bound.script_cls, "starts_early", None)
     if not callable(says):
         return 1
-    return folded(says({**{name: name for name in bound.kernel_args}, **bound.consts}))
+    return folded(says({**bound.init_kwargs, **{name: name for name in bound.kernel_args}, **bound.consts}))
 
 
 def _defaults(program: Program, bound: Bound) -> Defaults:

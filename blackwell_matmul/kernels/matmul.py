@@ -24,6 +24,7 @@ from blackwell_matmul.problem import (
     positive,
 )
 from blackwell_matmul.scheduling import rules, space
+from blackwell_matmul.scheduling.cost_model import EARLY_PRODUCTS, EARLY_WEIGHTS
 from blackwell_matmul.script import Script
 from blackwell_matmul.validation import has_memory, same, shown
 
@@ -32,15 +33,6 @@ ALIGNMENT_BYTES = 16
 
 HALVES, BYTES = (tuple(getattr(torch, TORCH_NAMES[name]) for name in names) for names in (SIXTEEN_BITS, EIGHT_BITS))
 """Torch's types of 16 bits, and of 8, that A and B can have."""
-
-EARLY_WEIGHTS = 2**26
-EARLY_PRODUCTS = 2**33
-"""The most elements of B, and products, with which a grid starts early: some 30 to 40 µs on an H200.
-
-A grid that starts early takes the SMs in the order in which they get free. Started all at once, CTAs with neighbouring
-tiles are on neighbouring SMs, whose requests to the L2 are joined: at full power an H200 then takes 1 % less for
-problems of 0.1 to 2 ms (the mean of nine; 2.2 % at most), and 1.2 % more for one of 44 µs
-(bench/results/h200_early_start.json)."""
 
 _TILUS_NAMES = {
     "fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3", "e5m2": "float8_e5m2", "fp32": "float32",
@@ -124,9 +116,12 @@ class MatmulScript(Script):
 
     @classmethod
     def starts_early(cls, arguments: Mapping[str, Any]) -> Any:
-        """When a launch lets the grid start before the one in front of it ends: for small problems. An expression of a
-        launch plan (`compiler.plan.Expr`) over `arguments`: each a number, or its own name.
+        """When a launch lets the grid start before the one in front of it ends: for small problems, and not where CTAs
+        shall come in order. An expression of a launch plan (`compiler.plan.Expr`) over `arguments`: what the kernel was
+        built with, and each parameter of a call, a number or its own name.
         """
+        if arguments.get("neighbours") == 1:
+            return 0
         if not arguments.keys() >= set("mnk"):  # a subclass with names of its own
             return 1
         m, n, k = (arguments[name] for name in "mnk")

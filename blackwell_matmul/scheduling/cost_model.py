@@ -18,26 +18,43 @@ from typing import NamedTuple
 from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, GpuFigure, TimeFigures, figures_of
 from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.problem import C_BYTES
-from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, WARP, WARPGROUP, TileConfig, ceil_div
+from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, NEIGHBOURS, WARP, WARPGROUP, TileConfig, ceil_div
 
 USUAL_LOAD = 1.0
 """Of the tensor cores where they are what a kernel waits for; at the clock that it leaves them they multiply. Whatever
 else bounds a kernel leaves power: its cycles are those of the full clock."""
-
-NEIGHBOURS = 2
-"""SMs that have one way to the L2. What both want at about the same time comes once: into the SMs of a B200 go 12.5
-TB/s of what two of them share, without multicast, and 13.7 with it (SemiAnalysis, microbench-blackwell); HopperMatmulV5
-takes 1.05 GB out of an H200's L2 for the 1.61 that it loads at 4096, and 1.18 with pairs (h200_counters.json)."""
 
 OUT_OF_STEP = 0.3
 """Of what neighbours share without a cluster, what comes twice all the same: tiles of 64x128 of 128x8192x8192 took 47.8
 us, and in clusters 39.1. Kernels that split tiles come in clusters of two always, and it is 38.6 and 39.3
 (h200_tiles_h7.json)."""
 
-PART_OF_A = 0.55
-"""Of a tile of A, what the L2 notices where all CTAs come in clusters: it is wanted for as many columns of tiles as
-there are, at about the same time. Tiles of 128x64 of 512x2112x7168 take some 425 cycles a k-tile, which is 20480 bytes
-with all of A, of which an SM gets 34 a cycle (h200_tiles_h7.json)."""
+PART_OF_A, FEW, PART_OF_MANY = 0.55, 4, 0.75
+"""Of a tile of A, what the L2 notices where all CTAs come in clusters, up to so many rows of tiles and beyond: it is
+wanted for as many columns of tiles as there are, at about the same time. Tiles of 128x64 of 512x2112x7168 take some 425
+cycles a k-tile, which is 20480 bytes with all of A, of which an SM gets 34 a cycle (h200_tiles_h7.json); clusters are
+dealt out one to a GPC in turn, so that with more rows one GPC has more of them (h100_in_order.json)."""
+
+GPC_SMS = 16
+"""That share a GPC, as nearly all of an H100 do. What they load at the same time comes once: of 130 CTAs that load one
+k-tile after another, each its tile of 10 by 13, 128x80 take 375 cycles for each if those of a square share a GPC, and
+609 in clusters of two, which are dealt out one to a GPC in turn (bench/calibrate/tables/h100_micro.csv, "squares")."""
+
+IN_ORDER, IN_ORDER_DRIFT = 1.6, 1.5
+"""Of what could come once, how often it does where CTAs come in order; and how fast that ends, beside `DRIFT_BYTES`,
+as CTAs with tiles to come are in no step any more. By 326 problems on an H100 (h100_in_order.json)."""
+
+LATE_NS = 700
+"""That a grid takes longer which does not start while the one before it ends (`EARLY_PRODUCTS`)."""
+
+EARLY_WEIGHTS = 2**26
+EARLY_PRODUCTS = 2**33
+"""The most elements of B, and products, with which a grid starts early: some 30 to 40 µs on an H200.
+
+A grid that starts early takes the SMs in the order in which they get free. Started all at once, CTAs with neighbouring
+tiles are on neighbouring SMs, whose requests to the L2 are joined: at full power an H200 then takes 1 % less for
+problems of 0.1 to 2 ms (the mean of nine; 2.2 % at most), and 1.2 % more for one of 44 µs
+(bench/results/h200_early_start.json)."""
 
 DRIFT_BYTES = 4000 * 128
 """Of a row, in all k-tiles of a CTA together: after so many CTAs are in no step any more, and nothing of A is spared.
@@ -63,6 +80,10 @@ RELEASE_CYCLES = 1000
 """That an arrival takes which releases what was written to the other CTAs of a cluster, and their wait for it: on an
 H200 some 1100 to 1600 for 2 to 8 KiB (bench/calibrate/tables/h200_micro.csv, "exchange: heard"), and the choice is best
 a little below (h200_tiles_h7.json)."""
+
+OUTSIDE_PART = 0.5
+"""Of a row that is there, what the L2 notices of one that TMA fills with zeros: 64x144 with 56 of them in 12 of 132
+tiles takes 18.4 us, and 12.6 with none; 128x128, which has time, 1 us longer (h100_tails.json)."""
 
 ZERO_ROW_CYCLES = 1.5
 """Where the memory bounds a k-tile; elsewhere up to 5: on an H200, with M = 1 and 5120x2880, a tile of 64x80 takes 14.3
@@ -107,7 +128,7 @@ def predicted_cycles(tile: TileConfig) -> int:
     """SM cycles, at its full clock, from the launch to the last store, on the SM that has the most tiles."""
     supply = _supply(tile)
     figures, count = supply.figures, _tiles_of_one_sm(tile, supply.figures)
-    start = _start(supply)
+    start = _start(tile, supply)
     together = min(count, resident_ctas(tile))
     if "clc" in tile.features:
         loop, end = tile.k_tiles * _k_tile(tile, supply, together), _epilogue(tile, supply, together)
@@ -115,7 +136,8 @@ def predicted_cycles(tile: TileConfig) -> int:
     if "persistent" in tile.features:
         loop, drain = tile.k_tiles * _k_tile(tile, supply, 1), _drain(tile, figures)
         each = _with_each_other(loop + _turnover(tile, supply), drain)
-        return round(start + _first(tile, supply) + (count - 1) * each + loop + _epilogue(tile, supply, 1))
+        last = tile.k_tiles * _k_tile(tile, supply, 1, _rows_outside(tile))
+        return round(start + _first(tile, supply) + (count - 1) * each + last + _epilogue(tile, supply, 1))
     full, rest = divmod(count, together)
     return round(start + full * _round(tile, supply, together) + bool(rest) * _round(tile, supply, rest))
 
@@ -127,7 +149,7 @@ def least_cycles(tile: TileConfig) -> int:
     figures = supply.figures
     own = max(products * supply.products, _shared(tile), _into_shared_memory(tile, figures))
     k_tile = max(_tiles_of_one_sm(tile, figures) * own, _chain(tile, supply, products)) + _besides(tile, figures)
-    return int(_start(supply) + _first(tile, supply) + tile.k_tiles * k_tile + _epilogue(tile, supply, 1))
+    return int(_start(tile, supply) + _first(tile, supply) + tile.k_tiles * k_tile + _epilogue(tile, supply, 1))
 
 
 @cache
@@ -140,8 +162,10 @@ def _unlimited(gpu: Gpu) -> Supply:
     )
 
 
-def _start(supply: Supply) -> float:
-    return supply.figures.ramp_ns * supply.ghz + supply.figures.start_cycles
+def _start(tile: TileConfig, supply: Supply) -> float:
+    weights = tile.problem.n * tile.problem.k
+    late = tile.in_order and weights <= EARLY_WEIGHTS and tile.problem.m * weights <= EARLY_PRODUCTS
+    return (supply.figures.ramp_ns + late * LATE_NS) * supply.ghz + supply.figures.start_cycles
 
 
 def _round(tile: TileConfig, supply: Supply, together: int) -> float:
@@ -215,7 +239,7 @@ def _again(tile: TileConfig) -> float:
     step: those of split tiles, whose clusters lie anywhere; neighbours without a cluster now and then, and where tiles
     can be split all have one."""
     rows = ceil_div(tile.problem.m, tile.block_m)
-    out_of_step = 0 if "split_k" in tile.features else OUT_OF_STEP
+    out_of_step = 0 if "neighbours" in tile.features else OUT_OF_STEP
     more = rows / tile.cluster_m - 1 if tile.split_k > 1 else out_of_step * (min(rows, NEIGHBOURS) / tile.cluster_m - 1)
     return max(0, more) * tile.problem.n * tile.problem.k * tile.problem.element_bytes
 
@@ -230,6 +254,8 @@ def _loaded_rows(tile: TileConfig) -> float:
     part of an A that many want. Those of one cluster share B, by multicast; CTAs that follow each other share it, too,
     unless they are parts of a tile, or share A, where there is one row of tiles."""
     rows = ceil_div(tile.problem.m, tile.block_m)
+    if tile.in_order:
+        return _rows_in_order(tile, rows)
     rows_of_a = tile.cta_m * _part_of_a(tile)
     if tile.split_k > 1 or tile.cluster_m > 1:
         return rows_of_a + tile.cta_n / min(tile.cluster_m, rows)
@@ -238,12 +264,22 @@ def _loaded_rows(tile: TileConfig) -> float:
     return rows_of_a + tile.cta_n / NEIGHBOURS if rows > 1 else tile.cta_m / NEIGHBOURS + tile.cta_n
 
 
+def _rows_in_order(tile: TileConfig, rows: int) -> float:
+    """Those that follow each other go down the rows of a group, then to the next column, and share a GPC."""
+    high = rows / ceil_div(rows, tile.group_m)
+    wide = min(ceil_div(tile.problem.n, tile.block_n), max(1, GPC_SMS / high))
+    once = (min(high, GPC_SMS) * tile.cta_m + wide * tile.cta_n) / GPC_SMS
+    later = tile.k_tiles * (_tiles_of_one_sm(tile, nearest_figures(tile.gpu)) - 1)
+    return IN_ORDER * once + IN_ORDER_DRIFT * later * tile.row_bytes / DRIFT_BYTES * (tile.cta_m + tile.cta_n)
+
+
 def _part_of_a(tile: TileConfig) -> float:
     """That the L2 notices; less than all where CTAs come in clusters and are in step."""
-    if "split_k" not in tile.features:
+    if "neighbours" not in tile.features:
         return 1
+    part = PART_OF_A if ceil_div(tile.problem.m, tile.block_m) <= FEW else PART_OF_MANY
     k_tiles = tile.k_tiles * _tiles_of_one_sm(tile, nearest_figures(tile.gpu))
-    return min(1, PART_OF_A + k_tiles * tile.row_bytes / DRIFT_BYTES)
+    return min(1, part + k_tiles * tile.row_bytes / DRIFT_BYTES)
 
 
 def _from_memory(tile: TileConfig, figures: TimeFigures) -> float:
@@ -272,9 +308,9 @@ def _products(tile: TileConfig) -> float:
     return tile.mma_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * rate)
 
 
-def _k_tile(tile: TileConfig, supply: Supply, together: int) -> float:
-    """Of each of the CTAs that share an SM."""
-    figures, rows, products = supply.figures, _loaded_rows(tile), _products(tile)
+def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: int = 0) -> float:
+    """Of each of the CTAs that share an SM. outside: rows of A and B that are not there."""
+    figures, rows, products = supply.figures, _loaded_rows(tile) + OUTSIDE_PART * outside, _products(tile)
     shared, at_once = _shared(tile), products * supply.products
     own = max(at_once, _held_up(products, shared, supply), shared, _into_shared_memory(tile, figures))
     from_l2 = rows * (max(tile.row_bytes, ROW_BYTES) if "tma" in tile.features else tile.row_bytes) / supply.incoming
@@ -297,6 +333,15 @@ def _held_up(products: float, shared: float, supply: Supply) -> float:
     if not products < shared < HELD_UP * products:
         return 0
     return shared * supply.ghz / (supply.ghz - supply.figures.clock_fall_ghz * products / shared)
+
+
+def _rows_outside(tile: TileConfig) -> int:
+    """Of A and B, in the last tiles of several. Where kernels have a knob `neighbours`, and a knob `split_k`, the last
+    tile of a row begins where all are there, if it has whole strips too many (`kernels.last_columns`)."""
+    problem = tile.problem
+    rows, columns = -problem.m % tile.block_m, -problem.n % tile.block_n
+    moved = "split_k" in tile.features and columns % tile.e_block_n == 0
+    return rows * (problem.m > tile.block_m) + columns * (problem.n > tile.block_n and not moved)
 
 
 def _zeros(tile: TileConfig) -> float:

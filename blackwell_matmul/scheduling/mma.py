@@ -11,6 +11,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
+    NEIGHBOURS,
     SPACE_COLUMNS,
     SPACE_ROW_ELEMENTS,
     WARP,
@@ -192,6 +193,7 @@ def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:
         group_m=schedule.group_m or 1,
         cluster_m=schedule.cluster_m or 1,
         split_k=schedule.split_k or 1,
+        neighbours=schedule.neighbours or NEIGHBOURS,
         features=schedule.kernel_features,
         mma=MMA_SPECS[schedule.mma],
         problem=problem,

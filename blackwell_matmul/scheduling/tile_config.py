@@ -37,6 +37,11 @@ SPACE_ROW_ELEMENTS = 64
 SPACE_LEAST_ROWS, SPACE_ROWS = 64, 128
 """What one CTA computes, in the space."""
 
+NEIGHBOURS = 2
+"""SMs that have one way to the L2. What both want at about the same time comes once: into the SMs of a B200 go 12.5
+TB/s of what two of them share, without multicast, and 13.7 with it (SemiAnalysis, microbench-blackwell); HopperMatmulV5
+takes 1.05 GB out of an H200's L2 for the 1.61 that it loads at 4096, and 1.18 with pairs (h200_counters.json)."""
+
 ANSWER_BYTES = 16
 """What cluster launch control answers (PTX ISA, "clusterlaunchcontrol.try_cancel")."""
 
@@ -132,6 +137,7 @@ class TileConfig:
     group_m: int
     cluster_m: int
     split_k: int
+    neighbours: int
     features: frozenset[str]
     mma: MmaSpec
     problem: Problem
@@ -209,6 +215,11 @@ class TileConfig:
     def cta_n(self) -> int:
         """Rows of B that one CTA holds."""
         return self.block_n // self.pair
+
+    @property
+    def in_order(self) -> bool:
+        """Whether CTAs come without clusters, and all at once, so that those that follow each other share a GPC."""
+        return self.neighbours == 1 and "neighbours" in self.features
 
     @property
     def cluster_ctas(self) -> int:

@@ -46,9 +46,9 @@ GOOD = {
     "h3": Schedule(128, 128, 64, 32, 3, 2, mma="wgmma"),
     "h4": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
     "h5": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
-    "h6": Schedule(128, 128, 64, 32, 3, 2, 4, 2, mma="wgmma"),
-    "h7": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, mma="wgmma"),
-    "h8": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, mma="wgmma"),
+    "h6": Schedule(128, 128, 64, 32, 3, 2, 4, 2, neighbours=2, mma="wgmma"),
+    "h7": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, 2, mma="wgmma"),
+    "h8": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, 2, mma="wgmma"),
     "g0": Schedule(128, 128, 64, 32, 2, mma="mma.sync"),
 }
 GOOD = {name: dataclasses.replace(schedule, features=rung(name).features) for name, schedule in GOOD.items()}

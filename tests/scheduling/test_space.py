@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ ODD = Problem(1000, 200, 136)
 
 def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
     counts = {"v0": 21, "v1": 72, "v2": 720, "v6": 2880}
-    counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 14080, "h7": 23880}
+    counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 15840, "h7": 25640}
     for name, count in (counts | {"g0": 1080}).items():
         schedules = projection(rung(name))
         assert len(schedules) == len(set(schedules)) == count
@@ -41,6 +42,10 @@ def test_a_projection_has_only_parts_that_share_the_strips_and_fit_in_a_cluster(
     assert {(s.cluster_m, s.split_k) for s in schedules} == {(m, k) for m in (1, 2) for k in (1, 2, 4, 8)} - {(2, 8)}
     features = rung("h6").features
     alone = {dataclasses.replace(s, split_k=None, features=features) for s in schedules if s.split_k == 1}
+    in_order = [s for s in schedules if s.neighbours == 1]
+    assert {(s.split_k, s.cluster_m) for s in in_order} == {(1, 1)}
+    assert {s.group_m for s in in_order if (s.block_n or 0) <= 176} == {4}
+    assert {s.group_m for s in in_order if (s.block_n or 0) > 176} == {16}
     small = {schedule for schedule in alone if schedule.block_m < 64 or schedule.block_n < 64}
     assert alone - small == set(projection(rung("h6")))
     assert {(s.consumers, s.group_m, s.cluster_m) for s in small} == {(1, 16, 1)}
@@ -80,6 +85,7 @@ def test_a_projection_takes_knob_names() -> None:
 # --- the choice
 
 
+PAIRS: dict[str, Any] = {"neighbours": 2, "mma": "wgmma"}
 CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
     ("v0", (8192, 8192, 8192), Schedule(128, 256, 64)),  # the widest tile moves the fewest bytes
     ("v1", (2048, 2048, 2048), Schedule(128, 128, 64, 64)),  # one stage: two CTAs an SM, as good as four of 64 columns
@@ -89,12 +95,13 @@ CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
     ("v2", (2048, 2048, 64), Schedule(128, 128, 64, 64, 2)),  # one k-tile fills no ring; two CTAs an SM at once
     ("h2", (8192, 8192, 8192), Schedule(128, 192, 64, 64, 2, mma="wgmma")),  # one warpgroup holds no wider tile
     ("h5", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, mma="wgmma")),  # of others shared memory holds some
-    ("h7", (8192, 8192, 8192), Schedule(128, 256, 128, 64, 2, 2, 16, 1, 1, mma="wgmma")),  # half as many waits
-    ("h6", (2048, 2048, 2048), Schedule(128, 256, 128, 64, 2, 2, 16, 1, mma="wgmma")),  # 128 tiles for 132 SMs
-    ("h6", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 4, 1, mma="wgmma")),  # as many; measured best
-    ("h6", (8192, 8192, 4096), Schedule(128, 256, 128, 64, 2, 2, 16, 1, mma="wgmma")),  # neighbours share B as it is
-    ("h6", (128, 6144, 4096), Schedule(64, 96, 64, 32, 10, 1, 16, 2, mma="wgmma")),  # 128 tiles
-    ("h6", (512, 3584, 3584), Schedule(64, 224, 64, 32, 6, 1, 16, 1, mma="wgmma")),  # 128 tiles for 132 SMs
+    ("h7", (8192, 8192, 8192), Schedule(128, 256, 128, 64, 2, 2, 16, 1, 1, **PAIRS)),  # half as many waits
+    ("h6", (2048, 2048, 2048), Schedule(128, 256, 128, 64, 2, 2, 16, 1, **PAIRS)),  # 128 tiles for 132 SMs
+    ("h6", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 4, 1, **PAIRS)),  # as many; measured best
+    ("h6", (8192, 8192, 4096), Schedule(128, 256, 128, 64, 2, 2, 16, 1, **PAIRS)),  # neighbours share B as it is
+    ("h6", (128, 6144, 4096), Schedule(64, 96, 64, 32, 10, 1, 16, 1, **PAIRS)),  # 128 tiles
+    ("h6", (512, 3584, 3584), Schedule(128, 112, 64, 16, 7, 2, 4, 1, neighbours=1, mma="wgmma")),  # 4 rows of tiles
+    ("h7", (512, 1536, 7168), Schedule(64, 96, 64, 32, 10, 1, 4, 1, 1, 1, mma="wgmma")),  # the L2 gives squares once
     ("g0", (4096, 4096, 4096), Schedule(64, 64, 64, 64, 2, mma="mma.sync")),  # the tensor cores hold all tiles alike
 ]
 

@@ -43,7 +43,7 @@ def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **kno
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
     c = torch.full((m, n), float("nan")).half()
-    script = cls(**{"dtype": tilus.float16, **SCHEDULE, "cluster_m": 2, "sm_count": 4, **knobs})
+    script = cls(**{"dtype": tilus.float16, **SCHEDULE, "cluster_m": 2, "neighbours": 2, "sm_count": 4, **knobs})
     run = simulate(script, m, n, k, a, b, c, target="sm_90a", policy=policy, workers=1)
     return run, check_matmul(a, b, c).ok
 

@@ -23,8 +23,9 @@ from blackwell_matmul.studies import mutation
 SOURCE = (Path(__file__).resolve().parents[2] / "blackwell_matmul/kernels/hopper/v7.py").read_text()
 SCHEDULE = {"block_m": 64, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "consumers": 1, "group_m": 4}
 POLICIES = ("adversarial", "eager", "random")
-SHAPES = [(200, 136, 136), (40, 72, 24), (136, 200, 104)]
-"""Tails everywhere; one k-tile, so that of several parts all but one are empty; tiles for every place."""
+SHAPES = [(200, 136, 136), (40, 72, 24), (136, 200, 104), (72, 144, 40)]
+"""Tails everywhere; one k-tile, so that of several parts all but one are empty; tiles for every place; a last column of
+tiles that begins where all its rows of B are there."""
 CLUSTERS = [(1, 1), (1, 4), (2, 1), (2, 2)]
 
 
@@ -46,7 +47,7 @@ def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **kno
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
     c = torch.full((m, n), float("nan")).half()
-    given = {"dtype": tilus.float16, **SCHEDULE, "cluster_m": 1, "split_k": 2, **knobs}
+    given = {"dtype": tilus.float16, **SCHEDULE, "cluster_m": 1, "split_k": 2, "neighbours": 2, **knobs}
     script = cls(**{"sm_count": given["cluster_m"] * given["split_k"], **given})
     run = simulate(script, m, n, k, a, b, c, target="sm_90a", policy=policy, workers=1)
     return run, check_matmul(a, b, c).ok, c
@@ -73,6 +74,7 @@ def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cl
         {"sm_count": 7, "group_m": 1},  # of which one has no cluster
         {"block_m": 16, "block_n": 48, "block_k": 64},
         {"block_m": 32, "block_n": 16, "block_k": 64, "split_k": 1, "sm_count": 9},
+        {"split_k": 1, "neighbours": 1, "sm_count": 5},
     ],
     ids=str,
 )
@@ -169,6 +171,19 @@ def exposed(mutant: Any, code: str, says: str) -> None:
     for policy in POLICIES[1:2]:
         run, good, _ = execute(mutant, *MUTATED, policy, cluster_m=2)
         assert not (run.ok and good), policy
+
+
+def test_what_the_tile_before_stores_is_left_out() -> None:
+    mutant = built(("if offset_n + strip * self.e_block_n >= column * self.block_n:", "if strip >= 0:", 0))
+    run, _, _ = execute(mutant, 72, 144, 40, split_k=1)
+    assert {finding.code for finding in run.findings} == {WRITTEN}
+    assert all("g_c" in finding.message for finding in run.findings)
+
+
+def test_all_columns_of_a_tile_are_there_where_strips_fill_what_is_too_many() -> None:
+    """Of 80 columns the second tile of 64 stores its last strip of 16; of 72 all four, most of which lie outside."""
+    stored = [execute(built(), 64, n, 32, split_k=1)[0].counts["cp.async.bulk.tensor (store)"] for n in (80, 72)]
+    assert stored == [4 + 1, 4 + 4]
 
 
 def test_an_arrival_before_the_sync_is_exposed(tmp_path: Path) -> None:

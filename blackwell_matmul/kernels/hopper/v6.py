@@ -3,8 +3,9 @@
 New against V5: a cluster of `cluster_m` CTAs computes tiles that lie above each other and need the same tile of B. Each
 loads its share of it, and TMA writes that into the shared memory of all of them (multicast), so that less has to come
 from L2. So a stage is only empty when the consumers of every CTA have said so. CTAs that share nothing come in clusters
-of two all the same: those of a cluster are neighbours, and what two neighbours load at about the same time comes out of
-the L2 once. And a k-tile can be wider than TMA swizzles: it comes in boxes, and half as many barriers are waited for.
+of two all the same: what `neighbours` load at about the same time comes out of the L2 once. Or without clusters, which
+are dealt out one to a GPC in turn: then CTAs that follow each other share a GPC, and what all of these load comes once.
+And a k-tile can be wider than TMA swizzles: it comes in boxes, and half as many barriers are waited for.
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, void_p
@@ -13,7 +14,6 @@ from tilus.utils import cdiv
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles import GroupedTiles
-from blackwell_matmul.scheduling.cost_model import NEIGHBOURS
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
@@ -23,7 +23,7 @@ class HopperMatmulV6(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "boxes")
+    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "neighbours", "boxes")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class HopperMatmulV6(MatmulScript):
         consumers: int,
         group_m: int,
         cluster_m: int,
+        neighbours: int,
         sm_count: int,
     ):
         super().__init__()
@@ -51,7 +52,7 @@ class HopperMatmulV6(MatmulScript):
         self.cluster_m = cluster_m
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
         self.team_ctas = cluster_m  # that share B
-        self.cluster_ctas = max(NEIGHBOURS, self.team_ctas)
+        self.cluster_ctas = max(neighbours, self.team_ctas)
         self.teams = max(1, sm_count // self.cluster_ctas * (self.cluster_ctas // self.team_ctas))
         self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
         self.strips = block_n // e_block_n

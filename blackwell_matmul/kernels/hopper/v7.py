@@ -4,18 +4,19 @@ New against V6: with few tiles, `split_k` CTAs compute one together, each its pa
 its share of the strips of C: it gives the sums that it has of the others' strips away, through a workspace in global
 memory that stays in the L2, and adds to its own what the others give. A cluster runs at once, so they can wait for each
 other; and always in the same order, so that C is the same, bit for bit, every time. A warpgroup that multiplies alone
-leaves the products of a k-tile to the tensor cores while it goes on, and of a tile of 16 or 32 rows only those are
-loaded. n and k come with the launch, as m does: one compilation serves all layers of a model.
+leaves the products of a k-tile to the tensor cores while it goes on. Of a tile of 16 or 32 rows only those are loaded,
+and the last tile of a row begins where all its columns are there. n and k come with the launch, as m does: one
+compilation serves all layers of a model.
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.few_rows import FewRows
+from blackwell_matmul.kernels.last_columns import LastColumns
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
-from blackwell_matmul.scheduling.cost_model import NEIGHBOURS
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
@@ -26,7 +27,7 @@ class HopperMatmulV7(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "split_k", "boxes")
+    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "neighbours", "split_k", "boxes")
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class HopperMatmulV7(MatmulScript):
         group_m: int,
         cluster_m: int,
         split_k: int,
+        neighbours: int,
         sm_count: int,
     ):
         super().__init__()
@@ -58,7 +60,7 @@ class HopperMatmulV7(MatmulScript):
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
         self.split_k = split_k
         self.team_ctas = cluster_m * split_k  # that compute together
-        self.cluster_ctas = max(NEIGHBOURS, self.team_ctas)
+        self.cluster_ctas = max(neighbours, self.team_ctas)
         self.teams = max(1, sm_count // self.cluster_ctas * (self.cluster_ctas // self.team_ctas))
         self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
         self.in_flight = Wgmma.in_flight(block_n, consumers)
@@ -81,6 +83,7 @@ class HopperMatmulV7(MatmulScript):
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
         tiles = TilesOfAnySize(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
+        self.columns = LastColumns(n, self.block_n, self.e_block_n)
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
@@ -118,7 +121,7 @@ class HopperMatmulV7(MatmulScript):
             tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
                 row, column = tiles.place(tile)
-                offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+                offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, self.columns.first(column)
                 # What lies outside of A and B arrives as zeros, which add nothing.
                 for _ in range(k_tiles):
                     ring.wait_empty()
@@ -171,7 +174,7 @@ class HopperMatmulV7(MatmulScript):
         tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
             row, column = tiles.place(tile)
-            offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+            offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, self.columns.first(column)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for k_tile in self.range(0, k_tiles, 1, unroll=1):  # four a round would compile for twice as long
                 # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
@@ -240,9 +243,10 @@ class HopperMatmulV7(MatmulScript):
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
-                        # What lies outside of C is not stored.
+                        # What lies outside of C is not stored, nor what the tile before this one stores.
                         offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
-                        self.tma.shared_to_global(self.s_c_stored[which, buffer, 0], self.g_c, offsets=offsets)
+                        if offset_n + strip * self.e_block_n >= column * self.block_n:
+                            self.tma.shared_to_global(self.s_c_stored[which, buffer, 0], self.g_c, offsets=offsets)
                         self.tma.commit_group()
             turn ^= 1
             tile += self.gridDim.x // self.team_ctas

@@ -11,10 +11,10 @@ from tilus.utils import cdiv
 from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.kernels.finishing import FinishingScript
+from blackwell_matmul.kernels.last_columns import LastColumns
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
-from blackwell_matmul.scheduling.cost_model import NEIGHBOURS
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, pair_layout, strip_layout
@@ -26,7 +26,9 @@ class HopperMatmulV8(FinishingScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "split_k", "boxes", "forms")
+    features = (
+        "tma", "ring", "specialised", "grouped", "persistent", "clusters", "neighbours", "split_k", "boxes", "forms",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class HopperMatmulV8(FinishingScript):
         group_m: int,
         cluster_m: int,
         split_k: int,
+        neighbours: int,
         sm_count: int,
         form: Form = PLAIN,
     ):
@@ -59,7 +62,7 @@ class HopperMatmulV8(FinishingScript):
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
         self.split_k = split_k
         self.team_ctas = cluster_m * split_k  # that compute together
-        self.cluster_ctas = max(NEIGHBOURS, self.team_ctas)
+        self.cluster_ctas = max(neighbours, self.team_ctas)
         self.teams = max(1, sm_count // self.cluster_ctas * (self.cluster_ctas // self.team_ctas))
         self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
         self.in_flight = Wgmma.in_flight(block_n, consumers)
@@ -98,6 +101,7 @@ class HopperMatmulV8(FinishingScript):
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
         tiles = TilesOfAnySize(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
+        self.columns = LastColumns(n, self.block_n, self.e_block_n)
 
         self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
@@ -136,7 +140,7 @@ class HopperMatmulV8(FinishingScript):
             while tile < count:
                 batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
                 row, column = tiles.place(tile_of_batch)
-                offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+                offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, self.columns.first(column)
                 # What lies outside of A and B arrives as zeros, which add nothing.
                 for _ in range(k_tiles):
                     ring.wait_empty()
@@ -184,7 +188,7 @@ class HopperMatmulV8(FinishingScript):
         while tile < count:
             batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
             row, column = tiles.place(tile_of_batch)
-            offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+            offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, self.columns.first(column)
             self.load_columns(offset_n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for k_tile in self.range(0, k_tiles, 1, unroll=1):  # four a round would compile for twice as long
@@ -261,11 +265,12 @@ class HopperMatmulV8(FinishingScript):
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
-                        # What lies outside of C is not stored.
+                        # What lies outside of C is not stored, nor what the tile before this one stores.
                         offsets = [batch, at_m, at_n // self.columns_of_c]
-                        self.tma.shared_to_global(
-                            self.s_c_stored[which, buffer, 0], self.g_c, offsets=offsets, dims=[1, 2]
-                        )
+                        if at_n >= column * self.block_n:
+                            self.tma.shared_to_global(
+                                self.s_c_stored[which, buffer, 0], self.g_c, offsets=offsets, dims=[1, 2]
+                            )
                         self.tma.commit_group()
             turn ^= 1
             tile += self.gridDim.x // self.team_ctas

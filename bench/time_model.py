@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import statistics
 import sys
 import types
@@ -219,13 +220,26 @@ def h200() -> None:
 
 
 def h100() -> None:
-    """The same of the ladder on an H100."""
+    """The same of the ladder on an H100, and of tiles with clusters and without."""
     rows = beside(of_bench("ladder", "h100_ladder", "h", {}), "H100")
     rungs = {rung: grouped([row for row in rows if row["rung"] == rung]) for rung in sorted({r["rung"] for r in rows})}
     every = {"ladder": grouped(rows), **rungs}
+    tiles = beside(in_order(), "H100")
+    for group in ("in order", "in clusters"):
+        every[group] = grouped([row for row in tiles if row["group"] == group])
+    rows += tiles
     for name, numbers in every.items():
         print(name, numbers)
     write("time_model_h100", "h100", {"gpu": "H100", "groups": every, "rows": rows})
+
+
+def in_order() -> Iterator[Timed]:
+    """Of every 14th problem of up to 2**36 products and 96 rows or more."""
+    sizes = {each.problem: [*map(int, each.problem.split()[0].split("x"))] for each in of_tiles("h100_in_order")}
+    some = [problem for problem, size in sizes.items() if size[0] >= 96 and math.prod(size) <= 2**36][::14]
+    for each in of_tiles("h100_in_order"):
+        if each.problem in some:
+            yield replace(each, group="in order" if "neighbours=1" in each.schedule else "in clusters")
 
 
 def beside(timed: Iterable[Timed], gpu: str) -> list[dict[str, Any]]:
@@ -235,9 +249,9 @@ def beside(timed: Iterable[Timed], gpu: str) -> list[dict[str, Any]]:
         if each.us >= LEAST_US:
             size, dtype = each.problem.split()
             m, n, k = map(int, size.split("x"))
-            schedule = each.schedule + ",neighbours=2" * (
-                "neighbours" in rung_named(each.rung).knobs
-            )  # as all had then
+            schedule = each.schedule
+            if "neighbours" in rung_named(each.rung).knobs and "neighbours" not in schedule:
+                schedule += ",neighbours=2"  # no kernel had others then
             took = predict(each.rung, m, n, k, dtype=dtype, schedule=schedule, target=gpu, explained=False).time_us
             rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
     return rows

@@ -293,6 +293,7 @@ _H100 = dataclasses.replace(
     l2_ns=_m(144, "H1: a chain of loads, 285 cycles"),
     memory_ns=_m(348, "H1: the same, 689 cycles"),
     near_l2_bytes=_d(25e6, "half of the L2"),
+    l2_joins=_d(0.6, "tiles of H7 of 12 problems that the L2 holds up, with clusters and without (h100_in_order.json)"),
     l2_bytes_per_ns=_m(7800, "H1: 30 bytes a cycle into each of 132 SMs"),
     port_bytes_per_cycle=_m(89, "H1: up to 16 SMs, each with six boxes of 32 KiB in flight"),
     memory_bytes_per_ns=_d(2930, "weights of one row, 940 MB in 323 us (h100_chosen.json)"),

@@ -22,7 +22,7 @@ NEIGHBOURS = 2
 """SMs with one way to the L2, which get CTAs that follow each other."""
 
 GPC_CTAS = 16
-"""That follow each other, on SMs that lie together."""
+"""On SMs that lie together."""
 
 ONCE = 1.05
 """Of the bytes of what is read alone; with no more from memory, each comes once."""
@@ -72,7 +72,7 @@ def traffic(
         return Traffic(0 if constant <= near_bytes else constant, written)
     waves = _waves(loads, clusters[:MOST], side)
     first = [*itertools.islice(waves, loads.looked_at)]
-    distinct = _distinct(first, loads, 1 - joins)
+    distinct = _distinct(first, len(clusters[0]), loads, 1 - joins)
     if constant <= near_bytes:
         return Traffic(0, written, distinct)
     found = _loaded(itertools.chain(first, waves), loads, near_bytes) * _left_out(loads)
@@ -97,16 +97,25 @@ def _waves(loads: Loads, clusters: Sequence[list[Position]], side: int) -> Itera
         yield from ([rounds[each] for rounds in ctas] for each in range(loads.looked_at))
 
 
-def _distinct(waves: Iterable[Wave], loads: Loads, power: float) -> float:
-    """These stand for all."""
+def _distinct(waves: Iterable[Wave], cluster: int, loads: Loads, power: float) -> float:
+    """These stand for all. cluster: how many CTAs one has."""
     every = given = 0.0
     for ctas in waves:
-        pairs = [set[Tile]().union(*some) for some in _in_a_row(ctas, NEIGHBOURS)]
         every += sum(_sum(tiles, loads) for tiles in ctas)
-        for gpc in _in_a_row(pairs, GPC_CTAS // NEIGHBOURS):
-            askers = Counter(itertools.chain.from_iterable(gpc))
+        for gpc in _gpcs(ctas, cluster):
+            pairs = [set[Tile]().union(*some) for some in _in_a_row(gpc, NEIGHBOURS)]
+            askers = Counter(itertools.chain.from_iterable(pairs))
             given += sum(loads.sizes[source] * count**power for (source, _), count in askers.items())
     return given / every if every else 1.0
+
+
+def _gpcs(ctas: Wave, cluster: int) -> Iterator[Wave]:
+    """Those that lie together: CTAs without clusters follow each other; clusters are dealt out, one to a GPC in turn, as
+    an H100 does (%smid of 132 CTAs)."""
+    if cluster == 1:
+        return _in_a_row(ctas, GPC_CTAS)
+    clusters, gpcs = [*_in_a_row(ctas, cluster)], -(-len(ctas) // GPC_CTAS)
+    return ([*itertools.chain.from_iterable(clusters[at::gpcs])] for at in range(gpcs))
 
 
 def _in_a_row(them: Wave, count: int) -> Iterator[Wave]:

@@ -110,8 +110,8 @@ def _distinct(waves: Iterable[Wave], cluster: int, loads: Loads, power: float) -
 
 
 def _gpcs(ctas: Wave, cluster: int) -> Iterator[Wave]:
-    """Those that lie together: CTAs without clusters follow each other; clusters are dealt out, one to a GPC in turn, as
-    an H100 does (%smid of 132 CTAs)."""
+    """Those that lie together: CTAs without clusters follow each other; clusters are dealt out, one to a GPC in turn
+    (%smid of 132 CTAs on an H100)."""
     if cluster == 1:
         return _in_a_row(ctas, GPC_CTAS)
     clusters, gpcs = [*_in_a_row(ctas, cluster)], -(-len(ctas) // GPC_CTAS)

@@ -47,6 +47,7 @@ from blackwell_matmul.scheduling.space import choose, preference, projection
 from blackwell_matmul.trials.executors import PROCESSES
 from blackwell_matmul.trials.running_trials import Job, died, run
 from blackwell_matmul.trials.scripts import ExecutorOption, script
+from blackwell_matmul.tuner.candidates import TILE
 
 GPU = GPUS["H200"]
 SQUARES = (1024, 2048)
@@ -57,7 +58,7 @@ FEW = tuple(itertools.product(FEW_NK, (1, 16, 64, 128, 256, 512)))
 BEST = 14
 """Tiles of a problem that take part, besides the chosen one, unless told otherwise."""
 
-BLOCK_K, TILE = 64, ("block_m", "block_n", "cluster_m", "split_k", "neighbours")
+BLOCK_K = 64
 
 SHORT_US = 40.0
 SETTINGS = Settings(rounds=5, group_us=4_000, warmup_s=0.3)

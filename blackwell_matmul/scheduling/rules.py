@@ -184,6 +184,18 @@ def _cluster_fits(tile: TileConfig) -> str | None:
     )
 
 
+def _neighbours_are_whole_teams(tile: TileConfig) -> str | None:
+    together = tile.cluster_m * tile.split_k
+    if "neighbours" not in tile.features or tile.neighbours <= together:
+        return None
+    if tile.neighbours % together == 0 and tile.neighbours <= MAX_CLUSTER_CTAS:
+        return None
+    return (
+        f"neighbours = {tile.neighbours}: it holds the {together} CTAs that compute together, once or more often, "
+        f"and has {MAX_CLUSTER_CTAS} at most; {together} fits."
+    )
+
+
 def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
     if "tma" not in tile.features:
         return None
@@ -310,6 +322,7 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _shares_fill_the_tile_of_b,
     _strips_for_every_cta,
     _cluster_fits,
+    _neighbours_are_whole_teams,
     _box_rows_fit,
     _tile_row_is_one_swizzle,
     _tma_reads_rows_of_a_and_b,

@@ -176,6 +176,8 @@ OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
     ("h3", {"block_m": 256}, "block_m = 256: consumers = 2 compute 64 rows each, 128 in all"),
     ("h6", {"block_n": 72, "e_block_n": 8}, "cluster_m = 2: .* 72 rows of B, .* a multiple of 16"),
     ("h7", {"e_block_n": 64, "split_k": 4}, "split_k = 4: .* e_block_n = 64 has 2; make e_block_n smaller"),
+    ("h7", {"neighbours": 6}, "neighbours = 6: .* 4 CTAs that compute together"),
+    ("h6", {"neighbours": 16}, "neighbours = 16: .* has 8 at most"),
     ("h7", {"cluster_m": 4, "split_k": 4}, "a cluster would have 16 CTAs, and it can have 8 on every GPU"),
     ("h5", {"block_n": 512}, "takes 256 registers|block_n = 512: a TMA box"),
 ]

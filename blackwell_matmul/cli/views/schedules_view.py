@@ -143,6 +143,17 @@ MANY_KNOBS = 8
 """With more, a table that fits 80 columns has room for one number in a cell."""
 
 
+BROKEN = {
+    "stages": "sta-\nges",
+    "consumers": "con-\nsum-\ners",
+    "cluster": "clu-\nster",
+    "neighbours": "nei-\nghb-\nours",
+}
+"""Words of headings, in lines."""
+
+
 def _heading(knob: str) -> str:
     """No wider than the values under it: a table with every knob fits 80 columns."""
-    return knob.replace("consumers", "con-\nsumers").replace("cluster", "clus-\nter").replace("_", "\n")
+    for word, parts in BROKEN.items():
+        knob = knob.replace(word, parts)
+    return knob.replace("_", "\n")

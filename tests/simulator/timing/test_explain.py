@@ -243,7 +243,7 @@ def test_the_l2_is_not_called_memory_and_a_part_of_k_that_it_keeps_is_not_advise
 def test_clusters_are_not_advised_where_neighbours_share_what_they_load():
     narrow = H7.replace("block_n=128", "block_n=80").replace("e_block_n=64", "e_block_n=16")
     size, pins = (1024, 1024, 1024), narrow.format(1)
-    alone, pairs = rung("h7", size, pins), unexplained("h7", size, pins.replace("cluster_m=1", "cluster_m=2"))
+    alone, pairs = (predict("h7", *size, gpu="H200", schedule=pins.replace("m=1,s", f"m={c},s")) for c in (1, 2))
     assert saved(alone, pairs) < 0.01
     sentence, _ = told(alone, "at the rate of the L2")
     assert sentence.endswith("fewer cycles: no schedule beside this one takes less time.")
@@ -330,7 +330,7 @@ def careless(size, **schedule):
 
 def test_what_a_stage_gets_twice_is_told_and_no_number_of_stages():
     """Both halves of A come by one instruction, and with more stages neither is there for nothing."""
-    size = (1408, 1536, 2048)
+    size = (4096, 4096, 4096)
     twice, once, more = (careless(size, **each) for each in ({"copies": 2}, {}, {"copies": 2, "stages": 5}))
     sentence, promised = told(twice, "at the rate of the L2")
     assert re.search(r"; 33% of it comes into the same stage a second time \(careless_scripts.py:\d+\): ", sentence)

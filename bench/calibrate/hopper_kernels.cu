@@ -365,6 +365,25 @@ extern "C" __global__ void load_once(const __grid_constant__ Map map, u64* out, 
     out[blockIdx.x * SLOTS + 1] = boxes;
 }
 
+// Of each k-tile its stage, but no sooner than `pace` cycles after the one before. out: cycles from the first k-tile to
+// the last, the SM.
+__device__ __forceinline__ void give_back(u64* out, int k_tiles, int stages, int pace, u32 full, u32 empty) {
+    int stage = 0, parity = 0;
+    u64 start = 0, due = 0;
+#pragma unroll 1
+    for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
+        wait(full + 8 * stage, parity);
+        if (k_tile == 0) start = due = cycles();
+        while (cycles() < due) {
+        }
+        due = (due > cycles() - pace ? due : cycles()) + pace;
+        arrive(empty + 8 * stage);
+        if (++stage == stages) stage = 0, parity ^= 1;
+    }
+    out[blockIdx.x * SLOTS] = cycles() - start;
+    out[blockIdx.x * SLOTS + 1] = sm_id();
+}
+
 // The k-tiles of a product, loaded by one thread of each CTA and given back by another, no sooner than `pace` cycles
 // after the one before: `a` rows that CTAs share whose numbers are equal modulo `across`, and `b` that as many follow
 // each other for. All CTAs run at once; by_sm: their numbers are those of their SMs. out: cycles from the first k-tile
@@ -394,19 +413,7 @@ extern "C" __global__ void shared_tiles(const __grid_constant__ Map map_a, const
             if (++stage == stages) stage = 0, parity ^= 1;
         }
     } else if (threadIdx.x == 32) {
-        u64 start = 0, due = 0;
-#pragma unroll 1
-        for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
-            wait(full + 8 * stage, parity);
-            if (k_tile == 0) start = due = cycles();
-            while (cycles() < due) {
-            }
-            due = (due > cycles() - pace ? due : cycles()) + pace;
-            arrive(empty + 8 * stage);
-            if (++stage == stages) stage = 0, parity ^= 1;
-        }
-        out[blockIdx.x * SLOTS] = cycles() - start;
-        out[blockIdx.x * SLOTS + 1] = sm_id();
+        give_back(out, k_tiles, stages, pace, full, empty);
     }
 }
 
@@ -452,19 +459,7 @@ __device__ __forceinline__ void squares(const Map& map_a, const Map& map_b, u64*
             if (++stage == stages) stage = 0, parity ^= 1;
         }
     } else if (threadIdx.x == 32) {
-        u64 start = 0, due = 0;
-#pragma unroll 1
-        for (int k_tile = 0; k_tile < k_tiles; ++k_tile) {
-            wait(full + 8 * stage, parity);
-            if (k_tile == 0) start = due = cycles();
-            while (cycles() < due) {
-            }
-            due = (due > cycles() - pace ? due : cycles()) + pace;
-            arrive(empty + 8 * stage);
-            if (++stage == stages) stage = 0, parity ^= 1;
-        }
-        out[blockIdx.x * SLOTS] = cycles() - start;
-        out[blockIdx.x * SLOTS + 1] = sm_id();
+        give_back(out, k_tiles, stages, pace, full, empty);
     }
 }
 

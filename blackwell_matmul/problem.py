@@ -213,7 +213,7 @@ class Schedule:
     block_m: int | None = knob(16, 32, 64, 128, 256)
     block_n: int | None = knob(16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
     block_k: int | None = knob(16, 32, 64, 128)
-    e_block_n: int | None = knob(16, 32, 64, feature="tma")
+    e_block_n: int | None = knob(16, 32, 48, 64, 80, 112, 144, 176, feature="tma")
     stages: int | None = knob(2, 3, 4, 5, 6, 7, 8, 9, 10, 12, feature="ring", after="e_block_n")
     consumers: int | None = knob(1, 2, feature="specialised", after="stages", mma="wgmma")
     group_m: int | None = knob(1, 4, 8, 16, feature="grouped", after="stages")

@@ -18,7 +18,16 @@ from typing import NamedTuple
 from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, GpuFigure, TimeFigures, figures_of
 from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.problem import C_BYTES
-from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, NEIGHBOURS, WARP, WARPGROUP, TileConfig, ceil_div
+from blackwell_matmul.scheduling.tile_config import (
+    LAST_ROWS,
+    MMA_K_BYTES,
+    NEIGHBOURS,
+    SWIZZLE_BYTES,
+    WARP,
+    WARPGROUP,
+    TileConfig,
+    ceil_div,
+)
 
 USUAL_LOAD = 1.0
 """Of the tensor cores where they are what a kernel waits for; at the clock that it leaves them they multiply. Whatever
@@ -84,6 +93,10 @@ a little below (h200_tiles_h7.json)."""
 OUTSIDE_PART = 0.5
 """Of a row that is there, what the L2 notices of one that TMA fills with zeros: 64x144 with 56 of them in 12 of 132
 tiles takes 18.4 us, and 12.6 with none; 128x128, which has time, 1 us longer (h100_tails.json)."""
+
+MANY_OUTSIDE = 12
+"""CTAs that load them at once; fewer hold each other up less. 64x112 with 80 of them in 2 of 126 tiles takes no longer
+than with none, and 64x64 with 56 in 64 of 128 tiles took 1.5 times as long (h100_strips.json)."""
 
 ZERO_ROW_CYCLES = 1.5
 """Where the memory bounds a k-tile; elsewhere up to 5: on an H200, with M = 1 and 5120x2880, a tile of 64x80 takes 14.3
@@ -308,7 +321,7 @@ def _products(tile: TileConfig) -> float:
     return tile.mma_m * tile.mma.multiplied_columns(tile) * tile.row_bytes / (2 * rate)
 
 
-def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: int = 0) -> float:
+def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0) -> float:
     """Of each of the CTAs that share an SM. outside: rows of A and B that are not there."""
     figures, rows, products = supply.figures, _loaded_rows(tile) + OUTSIDE_PART * outside, _products(tile)
     shared, at_once = _shared(tile), products * supply.products
@@ -335,13 +348,16 @@ def _held_up(products: float, shared: float, supply: Supply) -> float:
     return shared * supply.ghz / (supply.ghz - supply.figures.clock_fall_ghz * products / shared)
 
 
-def _rows_outside(tile: TileConfig) -> int:
-    """Of A and B, in the last tiles of several. Where kernels have a knob `neighbours`, and a knob `split_k`, the last
-    tile of a row begins where all are there, if it has whole strips too many (`kernels.last_columns`)."""
-    problem = tile.problem
-    rows, columns = -problem.m % tile.block_m, -problem.n % tile.block_n
-    moved = "split_k" in tile.features and columns % tile.e_block_n == 0
-    return rows * (problem.m > tile.block_m) + columns * (problem.n > tile.block_n and not moved)
+def _rows_outside(tile: TileConfig) -> float:
+    """Of A and B, in the last tiles of several, as far as there are CTAs that load them at once. Where kernels have a
+    knob `neighbours`, and a knob `split_k`, these begin where nearly all rows are there, and all columns, if they have
+    whole strips too many (`kernels.last_tiles`)."""
+    problem, moves = tile.problem, "split_k" in tile.features
+    rows, columns = -problem.m % (LAST_ROWS if moves else tile.block_m), -problem.n % tile.block_n
+    moved = moves and columns % tile.e_block_n == 0
+    of_rows, of_columns = ceil_div(problem.n, tile.block_n), ceil_div(problem.m, tile.block_m)
+    of_a = rows * min(1, of_rows / MANY_OUTSIDE) if problem.m > tile.block_m else 0
+    return of_a + (columns * min(1, of_columns / MANY_OUTSIDE) if problem.n > tile.block_n and not moved else 0)
 
 
 def _zeros(tile: TileConfig) -> float:
@@ -451,9 +467,10 @@ def _strips_of(tile: TileConfig) -> float:
 
 def _strip(tile: TileConfig, figures: TimeFigures) -> float:
     """From the sums to the issue of the store."""
-    strip = _cast(tile, figures) + figures.stage_cycles + figures.stage_value_cycles * _strip_values(tile)
+    at_once = 1 if tile.strip_row_bytes in SWIZZLE_BYTES else 2  # of eight rows that a warp stores, in the same banks
+    strip = _cast(tile, figures) + figures.stage_cycles + figures.stage_value_cycles * _strip_values(tile) * at_once
     strip += figures.fence_cycles + 2 * _sync(tile, figures) + figures.issue_cycles
-    if tile.strip_buffers == 1:
+    if tile.strip_buffers == 1 and tile.strips > 1:
         strip += figures.store_cycles + figures.store_kib_cycles * tile.cta_m * tile.e_block_n * C_BYTES / KIB
     return strip
 

@@ -11,6 +11,7 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import DTYPES, Problem, Schedule
 from blackwell_matmul.scheduling.tile_config import (
+    ALIGNMENT_BYTES,
     NEIGHBOURS,
     SPACE_COLUMNS,
     SPACE_ROW_ELEMENTS,
@@ -88,6 +89,7 @@ class Wgmma(MmaSpec):
     rows = 64
     step_n = 8
     fma_per_cycle = 2048
+    plain_strips = True
     least_rows = rows
     few_rows = (16, 32)
     """What a tile can have instead where the kernel multiplies zeros besides."""
@@ -100,7 +102,7 @@ class Wgmma(MmaSpec):
         product is too short for that, or of a width that takes a pause: there, on an H200, a call takes 1 to 21 % less
         with one in flight, and with the others up to 7 % more.
         """
-        return int(consumers == 1 or block_n in (64, 80, 96, 112, 144))
+        return int(consumers == 1 or block_n in (64, 80, 96, 112, 144, 176))
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         rows = self.rows * tile.consumers
@@ -136,10 +138,10 @@ class Wgmma(MmaSpec):
         return tile.mma_m + tile.consumers * tile.block_n
 
     def column_bytes(self, tile: TileConfig) -> int:
-        """Of each warpgroup a bias and a scale, as many of each as it has threads, or a multiple of that."""
+        """Of each warpgroup a bias and a scale."""
         epilogue = tile.problem.form.epilogue
-        element = epilogue.bias * tile.problem.c_bytes + 4 * (epilogue.scale == "rowwise")
-        return tile.consumers * round_up(tile.block_n, WARPGROUP) * element
+        elements = epilogue.bias * tile.problem.c_bytes, 4 * (epilogue.scale == "rowwise")
+        return tile.consumers * sum(round_up(tile.block_n * each, ALIGNMENT_BYTES) for each in elements)
 
     def products_in_flight(self, tile: TileConfig) -> int:
         return self.in_flight(tile.block_n, tile.consumers) if "split_k" in tile.features else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import GPUS, Gpu, lacking
@@ -19,6 +19,10 @@ were compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
 TMA_BOX_EXTENT = 256
 TMA_BYTES = 16
 """A dimension of a box, and what rows and addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+SAME_BANKS_BYTES = 64
+"""Of rows that follow each other without a swizzle and are a multiple of that, four in eight begin in the same banks,
+or all; of others two (of 32 banks of 4 bytes)."""
 
 SPAN_BYTES = 128
 """Of an operand that is contiguous along its rows, in one piece of shared memory (`frontend.operand_majors`)."""
@@ -136,18 +140,26 @@ def _tile_row_is_one_swizzle(tile: TileConfig) -> str | None:
 
 
 def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
-    if "tma" not in tile.features or tile.strip_row_bytes in SWIZZLE_BYTES:
+    row_bytes, plain = tile.strip_row_bytes, has_plain_strips(tile.mma, tile.features)
+    spread = plain and row_bytes % TMA_BYTES == 0 and row_bytes % SAME_BANKS_BYTES != 0
+    if "tma" not in tile.features or row_bytes in SWIZZLE_BYTES or spread:
         return None
-    return _swizzle_reason(
-        "e_block_n", tile.e_block_n, tile.strip_row_bytes, tile.strip_row_bytes // tile.e_block_n or 1
-    )
+    element_bytes = row_bytes // tile.e_block_n or 1
+    multiple = TMA_BYTES // element_bytes, SAME_BANKS_BYTES // element_bytes
+    besides = ", or a multiple of {} that is none of {}".format(*multiple) if plain else ""
+    return _swizzle_reason("e_block_n", tile.e_block_n, row_bytes, element_bytes, besides)
 
 
-def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int) -> str:
+def has_plain_strips(mma: MmaSpec, features: Collection[str]) -> bool:
+    """Whether strips of C can be of any width in this kernel."""
+    return mma.plain_strips and "split_k" in features
+
+
+def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int, besides: str = "") -> str:
     fit = ", ".join(str(size // element_bytes) for size in reversed(SWIZZLE_BYTES))
     return (
         f"{name} = {value}: a row of the tile is {row_bytes} bytes, and TMA swizzles rows of 32, 64 or 128 bytes "
-        f"and leaves those of 16 as they are; {name} can be {fit}."
+        f"and leaves those of 16 as they are; {name} can be {fit}{besides}."
     )
 
 

@@ -18,10 +18,10 @@ from typing import Any, Protocol
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.problem import INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
+from blackwell_matmul.problem import C_BYTES, INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
 from blackwell_matmul.scheduling.cost_model import least_cycles, predicted_cycles
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
-from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, fits, require, why_no_mma, why_not
+from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, fits, has_plain_strips, require, why_no_mma, why_not
 from blackwell_matmul.scheduling.tile_config import SPACE_COLUMNS, SPACE_LEAST_ROWS, SWIZZLE_BYTES, TileConfig, ceil_div
 from blackwell_matmul.validation import integer, plain_text, shown
 
@@ -68,8 +68,10 @@ def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | No
     """Knobs are turned a few at a time: of the 537,600 combinations that H7's have, most are left out before they are
     made."""
     spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
-    rest = [name for name in names if name not in (*_ASKED_BY_MMA, *_ASKED_BY_CLUSTER)]
+    rest = [name for name in names if name not in (*_ASKED_BY_MMA, "e_block_n", *_ASKED_BY_CLUSTER)]
     rows = [row for row in _with_each(_ASKED_BY_MMA, names, [{}]) if spec.in_space(row, made_of)]
+    plain = has_plain_strips(spec, made_of)
+    rows = [row for row in _with_each(("e_block_n",), names, rows) if _has_strips(row, plain)]
     rows = [row for row in _with_each(_ASKED_BY_CLUSTER, names, rows) if _fills_its_cluster(row)]
     rows = sorted(_with_each(rest, names, rows), key=lambda row: [row[name] for name in names])
     blank = Schedule(**{name: SPACE[name][0] for name in names}, mma=mma, features=features)
@@ -79,7 +81,7 @@ def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | No
 _ASKED_BY_MMA = ("block_m", "block_n", "block_k", "consumers", "cluster_m")
 """What `MmaSpec.in_space` asks for."""
 
-_ASKED_BY_CLUSTER = ("e_block_n", "group_m", "split_k", "neighbours")
+_ASKED_BY_CLUSTER = ("group_m", "split_k", "neighbours")
 """What `_fills_its_cluster` asks for besides."""
 
 
@@ -90,10 +92,17 @@ def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row])
     return ({**row, **values} for row in rows for values in combinations)
 
 
-def _fills_its_cluster(row: Mapping[str, int]) -> bool:
-    """Whether strips fill the tile, there is one for each CTA that computes it, and the order of the tiles is one that
-    tells: not where they are few, or small. CTAs come without clusters in one order alone."""
-    strips, rest = divmod(row.get("block_n", 0), row.get("e_block_n", 1))
+def _has_strips(row: Row, plain: bool) -> bool:
+    """Whether strips fill the tile; without a swizzle one does."""
+    columns, strip = row.get("block_n", 0), row.get("e_block_n", 1)
+    swizzled = strip * C_BYTES in SWIZZLE_BYTES or "e_block_n" not in row
+    return columns % strip == 0 if swizzled else plain and columns == strip
+
+
+def _fills_its_cluster(row: Row) -> bool:
+    """Whether there is a strip for each CTA that computes the tile, and the order of the tiles is one that tells: not
+    where they are few, or small. CTAs come without clusters in one order alone."""
+    strips = row.get("block_n", 0) // row.get("e_block_n", 1)
     split_k, cluster_m, order = row.get("split_k", 1), row.get("cluster_m", 1), row.get("group_m")
     large = row.get("block_m", SPACE_LEAST_ROWS) >= SPACE_LEAST_ROWS and row.get("block_n", 0) >= SPACE_COLUMNS[0]
     if row.get("neighbours") == 1:
@@ -101,7 +110,7 @@ def _fills_its_cluster(row: Mapping[str, int]) -> bool:
         tells = split_k == cluster_m == 1 and large and order == wanted
     else:
         tells = (split_k == 1 and large) or order in (None, SPACE["group_m"][-1])
-    return not rest and strips >= split_k and split_k * cluster_m <= MAX_CLUSTER_CTAS and tells
+    return strips >= split_k and split_k * cluster_m <= MAX_CLUSTER_CTAS and tells
 
 
 def _knobs(rung: Rung) -> tuple[str, ...]:

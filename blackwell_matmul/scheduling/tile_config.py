@@ -28,6 +28,10 @@ MBARRIER_BYTES = 8
 SWIZZLE_BYTES = (128, 64, 32, 16)
 """How long a row can be for TMA to spread it over the banks; 16 is no swizzle (PTX ISA, "Swizzling Modes")."""
 
+LAST_ROWS = 16
+"""In what steps the last tile of a column begins further up, and how many of its rows leave at a time
+(`kernels.last_tiles`)."""
+
 SPACE_COLUMNS = range(64, 257, 32)
 """block_n, in the space."""
 
@@ -72,6 +76,9 @@ class MmaSpec(ABC):
 
     one_swizzle: ClassVar[bool] = False
     """Whether tilus has code for A and B of one swizzle alone."""
+
+    plain_strips: ClassVar[bool] = False
+    """Whether rows of a strip of C can follow each other in shared memory, where they are too long for a swizzle."""
 
     least_rows: ClassVar[int] = 1
     """What it multiplies for a CTA even where the tile has fewer."""

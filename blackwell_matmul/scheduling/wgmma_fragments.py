@@ -6,10 +6,11 @@ dimension and the one of the rows lead, because tilus 0.2.0 takes a slice of a r
 of its size.
 """
 
-from tilus import RegisterLayout
-from tilus.ir.layout.ops import register_layout
+from tilus import RegisterLayout, SharedLayout
+from tilus.ir.layout.ops import register_layout, shared_row_major, shared_row_major_swizzle
 
 from blackwell_matmul.scheduling.mma import Wgmma
+from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 
 MMA_ROWS = Wgmma.rows
 
@@ -42,3 +43,10 @@ def pair_layout(rows: int, columns: int) -> RegisterLayout:
         spatial_modes=[0, 2, 4],
         local_modes=[3, 1, 5],
     )
+
+
+def buffer_layout(rows: int, columns: int, element_bytes: int) -> SharedLayout:
+    """A strip on its way out, in shared memory: swizzled where TMA can do that, else one row after the other. tilus
+    0.2.0 would cut other rows into columns of 16 to 64 bytes, which no box of TMA is."""
+    swizzled = columns * element_bytes in SWIZZLE_BYTES
+    return shared_row_major_swizzle([rows, columns], element_bytes) if swizzled else shared_row_major(rows, columns)

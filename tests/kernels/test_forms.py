@@ -181,9 +181,9 @@ def test_what_is_kept_of_each_column_is_read_once_all_have_stored_it(meets: bool
         def store_columns(self):
             self.bias.store()
 
-    m, n, k = 64 * 9, 32, 64
+    m, n, k = 64 * 9, 128, 64
     a, b, c = torch.randn(m, k).half(), torch.randn(n, k).half(), torch.empty(m, n).half()
-    kernel = (HopperMatmulV8 if meets else Hasty)(form=Epilogue(bias=True), sm_count=4)
+    kernel = (HopperMatmulV8 if meets else Hasty)(form=Epilogue(bias=True), block_n=128, sm_count=4)
     found = check(kernel, m, n, k, a, b, c, torch.randn(n).half(), target="sm_90a").findings
     assert {each.code for each in found} == (set() if meets else {"data-race", "uninitialised-read"})
 

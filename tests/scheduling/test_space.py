@@ -17,7 +17,7 @@ from blackwell_matmul.problem import MMAS, Problem, Schedule, features_of
 from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import predicted_cycles, resident_ctas
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
-from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.scheduling.rules import has_plain_strips, why_not
 from blackwell_matmul.scheduling.space import choose, knobs_of, projection
 
 B200, B300, H200 = GPUS["B200"], GPUS["B300"], GPUS["H200"]
@@ -28,7 +28,7 @@ ODD = Problem(1000, 200, 136)
 
 def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
     counts = {"v0": 21, "v1": 72, "v2": 720, "v6": 2880}
-    counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 15840, "h7": 25640}
+    counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 15840, "h7": 28740}
     for name, count in (counts | {"g0": 1080}).items():
         schedules = projection(rung(name))
         assert len(schedules) == len(set(schedules)) == count
@@ -47,7 +47,10 @@ def test_a_projection_has_only_parts_that_share_the_strips_and_fit_in_a_cluster(
     assert {s.group_m for s in in_order if (s.block_n or 0) <= 176} == {4}
     assert {s.group_m for s in in_order if (s.block_n or 0) > 176} == {16}
     small = {schedule for schedule in alone if schedule.block_m < 64 or schedule.block_n < 64}
-    assert alone - small == set(projection(rung("h6")))
+    plain = {schedule for schedule in alone if schedule.e_block_n not in (16, 32, 64)}
+    assert alone - small - plain == set(projection(rung("h6")))
+    assert all(schedule.block_n == schedule.e_block_n for schedule in plain)
+    assert {schedule.block_n for schedule in plain} == {48, 80, 112, 144, 176}
     assert {(s.consumers, s.group_m, s.cluster_m) for s in small} == {(1, 16, 1)}
     assert {s.block_k for s in small} == {64, 128}
     assert {s.block_m for s in small} == {16, 32, 64} and {16, 32, 48} < {s.block_n for s in small}
@@ -69,7 +72,9 @@ def test_a_projection_has_only_tiles_that_its_mma_computes() -> None:
 def test_a_projection_is_all_combinations_that_the_rules_leave_in_the_order_of_the_knobs(name: str) -> None:
     cls = rung(name)
     rows = (dict(zip(cls.knobs, values)) for values in itertools.product(*(space.SPACE[knob] for knob in cls.knobs)))
-    left = [row for row in rows if MMA_SPECS[cls.mma].in_space(row, cls.features) and space._fills_its_cluster(row)]
+    mma = MMA_SPECS[cls.mma]
+    tiles = (row for row in rows if mma.in_space(row, cls.features) and space._fills_its_cluster(row))
+    left = [row for row in tiles if space._has_strips(row, has_plain_strips(mma, cls.features))]
     expected = [Schedule(**row, mma=cls.mma, features=cls.features) for row in left]
     assert list(projection(cls)) == expected
     assert [each.kernel_features for each in projection(cls)] == [each.kernel_features for each in expected]

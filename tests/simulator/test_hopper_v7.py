@@ -174,10 +174,22 @@ def exposed(mutant: Any, code: str, says: str) -> None:
 
 
 def test_what_the_tile_before_stores_is_left_out() -> None:
-    mutant = built(("if offset_n + strip * self.e_block_n >= column * self.block_n:", "if strip >= 0:", 0))
+    mutant = built(("if at_n >= tile_n:", "if strip >= 0:", 0))
     run, _, _ = execute(mutant, 72, 144, 40, split_k=1)
     assert {finding.code for finding in run.findings} == {WRITTEN}
     assert all("g_c" in finding.message for finding in run.findings)
+
+
+@pytest.mark.parametrize(("m", "stored"), [(64, 1), (128, 2), (72, 1 + 1), (100, 1 + 3), (200, 3 + 1)])
+def test_nearly_all_rows_of_a_tile_are_there(m: int, stored: int) -> None:
+    """Of 72 rows the second tile of 64 begins in row 16, and stores the last 16; of 100 in row 48, and stores 48."""
+    run, good, _ = execute(built(), m, 64, 32, split_k=1, e_block_n=64)
+    assert good and run.counts["cp.async.bulk.tensor (store)"] == stored
+
+
+def test_rows_that_the_tile_above_stores_are_left_out() -> None:
+    run, _, _ = execute(built(("at_m, at_n, tile_m)", "at_m, at_n, 0)", 0)), 72, 64, 40, split_k=1)
+    assert {finding.code for finding in run.findings} == {WRITTEN}
 
 
 def test_all_columns_of_a_tile_are_there_where_strips_fill_what_is_too_many() -> None:

@@ -143,13 +143,14 @@ class HopperMatmulV5(MatmulScript):
                 self.sync()
                 # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then all
                 # meet.
-                self.store_shared(self.s_c[which, strip % self.buffers], r_strips[0, strip].to(self.dtype))
+                s_strip = self.s_c[which, strip % self.buffers]
+                self.store_shared(s_strip, r_strips[0, strip].to(self.dtype))
                 self.fence.proxy_async(space="shared")
                 self.sync()
                 with self.single_warp():
                     # What lies outside of C is not stored.
-                    offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
-                    self.tma.shared_to_global(self.s_c[which, strip % self.buffers], self.g_c, offsets=offsets)
+                    at_m, at_n = offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n
+                    self.tma.shared_to_global(s_strip, self.g_c, offsets=[at_m, at_n])
                     self.tma.commit_group()
             tile += self.gridDim.x
 

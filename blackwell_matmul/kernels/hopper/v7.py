@@ -5,21 +5,21 @@ its share of the strips of C: it gives the sums that it has of the others' strip
 memory that stays in the L2, and adds to its own what the others give. A cluster runs at once, so they can wait for each
 other; and always in the same order, so that C is the same, bit for bit, every time. A warpgroup that multiplies alone
 leaves the products of a k-tile to the tensor cores while it goes on. Of a tile of 16 or 32 rows only those are loaded,
-and the last tile of a row begins where all its columns are there. n and k come with the launch, as m does: one
-compilation serves all layers of a model.
+the last tiles of C begin where nearly all their rows and columns are there, and a tile can leave in one strip, whose
+rows need no swizzle. n and k come with the launch, as m does: one compilation serves all layers of a model.
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.few_rows import FewRows
-from blackwell_matmul.kernels.last_columns import LastColumns
+from blackwell_matmul.kernels.last_tiles import LastTiles
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
-from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, buffer_layout, strip_layout
 
 
 class HopperMatmulV7(MatmulScript):
@@ -47,8 +47,6 @@ class HopperMatmulV7(MatmulScript):
         super().__init__()
         self.dtype = dtype
         self.block_m = block_m
-        self.rows = max(block_m, MMA_ROWS)  # that are multiplied
-        self.stored = min(block_m, MMA_ROWS)  # of the rows of a warpgroup
         self.block_n = block_n
         self.block_k = block_k
         self.box_k = min(block_k, SWIZZLE_BYTES[0] // dtype.nbytes)  # as wide as TMA swizzles
@@ -68,6 +66,7 @@ class HopperMatmulV7(MatmulScript):
         self.buffers = min(2, self.strips)
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
+        self.buffer_layout = buffer_layout(MMA_ROWS, e_block_n, dtype.nbytes)
 
     def __call__(self, m: int32, n: int32, k: int32, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
         # The grid: a CTA for an SM, in clusters, but no more than the rounds need: 512 tiles take 132 SMs four rounds,
@@ -83,7 +82,7 @@ class HopperMatmulV7(MatmulScript):
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
         tiles = TilesOfAnySize(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
-        self.columns = LastColumns(n, self.block_n, self.e_block_n)
+        self.last = LastTiles(m, n, self.block_m, self.block_n, self.e_block_n)
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
@@ -94,13 +93,11 @@ class HopperMatmulV7(MatmulScript):
 
         # On-chip memory: shared memory for `stages` k-tiles of A and B and, for each warpgroup, up to two strips of C.
         held = self.stages * self.boxes  # boxes of A, and as many of B
-        s_a = self.shared_tensor(dtype=self.dtype, shape=[held, self.rows, self.box_k])
+        s_a = self.shared_tensor(dtype=self.dtype, shape=[held, max(self.block_m, MMA_ROWS), self.box_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[held, self.block_n, self.box_k])
         s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])
         share_n = self.block_n // self.cluster_m
         s_b_shares = self.reshape_shared(s_b, [held, self.cluster_m, share_n, self.box_k])
-        stored = [self.consumers, self.buffers, MMA_ROWS // self.stored, self.stored, self.e_block_n]
-        self.s_c_stored = self.reshape_shared(s_c, stored)
         s_a_rows = self.reshape_shared(s_a, [held, self.consumers, MMA_ROWS, self.box_k])
 
         # Of a tile of few rows only those are loaded, and the others are zeros.
@@ -121,7 +118,8 @@ class HopperMatmulV7(MatmulScript):
             tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
                 row, column = tiles.place(tile)
-                offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, self.columns.first(column)
+                tile_m, tile_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+                offset_m, offset_n = self.last.begin(tile_m, tile_n)
                 # What lies outside of A and B arrives as zeros, which add nothing.
                 for _ in range(k_tiles):
                     ring.wait_empty()
@@ -174,7 +172,8 @@ class HopperMatmulV7(MatmulScript):
         tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
             row, column = tiles.place(tile)
-            offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, self.columns.first(column)
+            tile_m, tile_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+            offset_m, offset_n = self.last.begin(tile_m, tile_n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for k_tile in self.range(0, k_tiles, 1, unroll=1):  # four a round would compile for twice as long
                 # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
@@ -238,15 +237,16 @@ class HopperMatmulV7(MatmulScript):
                     self.sync()
                     # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
                     # all meet.
-                    buffer = strip // self.split_k % self.buffers
-                    self.store_shared(self.s_c[which, buffer], r_sum.to(self.dtype))
+                    s_strip = self.s_c[which, strip // self.split_k % self.buffers]
+                    self.annotate_layout(s_strip, self.buffer_layout)
+                    self.store_shared(s_strip, r_sum.to(self.dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
-                        # What lies outside of C is not stored, nor what the tile before this one stores.
-                        offsets = [offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n]
-                        if offset_n + strip * self.e_block_n >= column * self.block_n:
-                            self.tma.shared_to_global(self.s_c_stored[which, buffer, 0], self.g_c, offsets=offsets)
+                        # What lies outside of C is not stored, nor what the tiles before this one store.
+                        at_m, at_n = offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n
+                        if at_n >= tile_n:
+                            self.last.store(s_strip, self.g_c, 0, at_m, at_n, tile_m)
                         self.tma.commit_group()
             turn ^= 1
             tile += self.gridDim.x // self.team_ctas

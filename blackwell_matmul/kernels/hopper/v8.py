@@ -11,13 +11,19 @@ from tilus.utils import cdiv
 from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.kernels.finishing import FinishingScript
-from blackwell_matmul.kernels.last_columns import LastColumns
+from blackwell_matmul.kernels.last_tiles import LastTiles
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
-from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, pair_layout, strip_layout
+from blackwell_matmul.scheduling.wgmma_fragments import (
+    MMA_ROWS,
+    accumulator_layout,
+    buffer_layout,
+    pair_layout,
+    strip_layout,
+)
 
 
 class HopperMatmulV8(FinishingScript):
@@ -50,7 +56,6 @@ class HopperMatmulV8(FinishingScript):
         self.dtype = dtype
         self.take_form(form)
         self.block_m = block_m
-        self.stored = min(block_m, MMA_ROWS)  # of the rows of a warpgroup
         self.block_n = block_n
         self.block_k = block_k
         self.box_k = min(block_k, SWIZZLE_BYTES[0] // dtype.nbytes)  # as wide as TMA swizzles
@@ -70,6 +75,7 @@ class HopperMatmulV8(FinishingScript):
         self.buffers = min(2, self.strips)
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
+        self.buffer_layout = buffer_layout(MMA_ROWS, e_block_n // self.columns_of_c, self.c_dtype.nbytes)
         self.sum_layout = accumulator_layout(MMA_ROWS, e_block_n)
         self.pair_layout = pair_layout(MMA_ROWS, e_block_n)
 
@@ -101,7 +107,7 @@ class HopperMatmulV8(FinishingScript):
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
         tiles = TilesOfAnySize(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
-        self.columns = LastColumns(n, self.block_n, self.e_block_n)
+        self.last = LastTiles(m, n, self.block_m, self.block_n, self.e_block_n)
 
         self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
@@ -116,8 +122,6 @@ class HopperMatmulV8(FinishingScript):
         s_b = self.shared_tensor(dtype=self.dtype, shape=lines(self.b_k, [held], self.block_n, self.box_k))
         columns = self.e_block_n // self.columns_of_c
         s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.consumers, self.buffers, MMA_ROWS, columns])
-        stored = [self.consumers, self.buffers, MMA_ROWS // self.stored, self.stored, columns]
-        self.s_c_stored = self.reshape_shared(s_c, stored)
         s_b_shares = self.reshape_shared(s_b, lines(self.b_k, [held], [self.cluster_m, share_n], self.box_k))
 
         # Of a tile of few rows only those are loaded, and the others are zeros. A is K-major there.
@@ -140,7 +144,8 @@ class HopperMatmulV8(FinishingScript):
             while tile < count:
                 batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
                 row, column = tiles.place(tile_of_batch)
-                offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, self.columns.first(column)
+                tile_m, tile_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+                offset_m, offset_n = self.last.begin(tile_m, tile_n)
                 # What lies outside of A and B arrives as zeros, which add nothing.
                 for _ in range(k_tiles):
                     ring.wait_empty()
@@ -188,7 +193,8 @@ class HopperMatmulV8(FinishingScript):
         while tile < count:
             batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
             row, column = tiles.place(tile_of_batch)
-            offset_m, offset_n = (row * self.cluster_m + self.share) * self.block_m, self.columns.first(column)
+            tile_m, tile_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+            offset_m, offset_n = self.last.begin(tile_m, tile_n)
             self.load_columns(offset_n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for k_tile in self.range(0, k_tiles, 1, unroll=1):  # four a round would compile for twice as long
@@ -260,17 +266,15 @@ class HopperMatmulV8(FinishingScript):
                     self.sync()
                     # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
                     # all meet.
-                    buffer = strip // self.split_k % self.buffers
-                    self.store_shared(self.s_c[which, buffer], r_c.to(self.c_dtype))
+                    s_strip = self.s_c[which, strip // self.split_k % self.buffers]
+                    self.annotate_layout(s_strip, self.buffer_layout)
+                    self.store_shared(s_strip, r_c.to(self.c_dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
-                        # What lies outside of C is not stored, nor what the tile before this one stores.
-                        offsets = [batch, at_m, at_n // self.columns_of_c]
-                        if at_n >= column * self.block_n:
-                            self.tma.shared_to_global(
-                                self.s_c_stored[which, buffer, 0], self.g_c, offsets=offsets, dims=[1, 2]
-                            )
+                        # What lies outside of C is not stored, nor what the tiles before this one store.
+                        if at_n >= tile_n:
+                            self.last.store(s_strip, self.g_c, batch, at_m, at_n // self.columns_of_c, tile_m)
                         self.tma.commit_group()
             turn ^= 1
             tile += self.gridDim.x // self.team_ctas

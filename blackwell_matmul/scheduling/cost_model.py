@@ -279,7 +279,7 @@ def _loaded_rows(tile: TileConfig) -> float:
 
 def _rows_in_order(tile: TileConfig, rows: int) -> float:
     """Those that follow each other go down the rows of a group, then to the next column, and share a GPC."""
-    high = rows / ceil_div(rows, tile.group_m)
+    high = rows / max(1, ceil_div(rows - tile.group_m // 2, tile.group_m))  # `kernels.tiles_of_any_size`
     wide = min(ceil_div(tile.problem.n, tile.block_n), max(1, GPC_SMS / high))
     once = (min(high, GPC_SMS) * tile.cta_m + wide * tile.cta_n) / GPC_SMS
     later = tile.k_tiles * (_tiles_of_one_sm(tile, nearest_figures(tile.gpu)) - 1)

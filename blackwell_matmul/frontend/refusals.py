@@ -15,6 +15,7 @@ from blackwell_matmul.frontend import (
     reductions,
     register_layouts,
     register_slices,
+    shared_layouts,
 )
 from blackwell_matmul.frontend.recording import instructions
 
@@ -26,7 +27,7 @@ def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
     for inst in barrier_slices.stale(tile):
         yield inst, _stale(names.get(inst.inputs[0], "a tensor of barriers"))
     for inst in instructions(tile):
-        for why in (_slice(inst, names), _copy(inst, names), _combination(inst)):
+        for why in (_slice(inst, names), _view(inst, names), _copy(inst, names), _combination(inst)):
             if why is not None:
                 yield inst, why
 
@@ -46,6 +47,16 @@ def _stale(name: str) -> str:
 
 def _slice(inst: Any, names: Mapping[Any, str]) -> str | None:
     return register_slices.fault(inst, names.get(inst.inputs[0], "a register tensor")) if inst.inputs else None
+
+
+def _view(inst: Any, names: Mapping[Any, str]) -> str | None:
+    if not shared_layouts.apart(inst):
+        return None
+    whole = names.get(inst.shared_input, "a shared tensor")
+    return (
+        f"this view of {whole} has another layout than {whole}, which tilus 0.2.0 does not notice: each would look for "
+        "the other's elements elsewhere; annotate the view, where it is used, and not the whole"
+    )
 
 
 def _copy(inst: Any, names: Mapping[Any, str]) -> str | None:

@@ -88,7 +88,8 @@ banks, all of the tile at once, while TMA writes the next k-tiles there."""
 
 NARROW, NARROW_BYTES = 2, 32
 """How many times longer TMA stores rows of up to so many bytes, a sector each. With both the choice among what was
-measured of 311 problems on an H100 loses 0.9 %, and 1.1 without (h100_strips.json, h100_chosen.json)."""
+measured of 311 problems on an H100 loses 0.9 %, and 1.1 without (h100_strips.json, h100_last_groups.json,
+h100_any_m.json); on a B200 nobody has measured them."""
 
 SUM_BYTES = 4
 """Of fp32."""

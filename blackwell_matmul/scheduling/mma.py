@@ -100,7 +100,7 @@ class Wgmma(MmaSpec):
 
         Of two warpgroups one multiplies while the other waits, and what both leave would delay both. But not where a
         product is too short for that, or of a width that takes a pause: there, on an H200, a call takes 1 to 21 % less
-        with one in flight, and with the others up to 7 % more.
+        with one in flight, and with the others up to 7 % more; with 176 columns 2.7 % less on an H100 (ten problems).
         """
         return int(consumers == 1 or block_n in (64, 80, 96, 112, 144, 176))
 

@@ -65,7 +65,7 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 
 @cache
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
-    """Knobs are turned a few at a time: of the 537,600 combinations that H7's have, most are left out before they are
+    """Knobs are turned a few at a time: of the 2,867,200 combinations that H7's have, most are left out before they are
     made."""
     spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
     rest = [name for name in names if name not in (*_ASKED_BY_MMA, "e_block_n", *_ASKED_BY_CLUSTER)]

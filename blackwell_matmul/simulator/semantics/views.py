@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.frontend.shared_layouts import offset_in
 from blackwell_matmul.frontend.wide_views import MOST_OFFSET, TOO_WIDE, counted_views
 from blackwell_matmul.simulator.description import (
     Access,
@@ -65,13 +65,6 @@ def allocate_shared(inst: Any, context: LoweringContext) -> Any:
         return cta.shared[key]
 
     return lambda warp: in_cta(warp.cta).root
-
-
-def offset_in(layout: Any, place: tuple[int, ...]) -> int:
-    """Where a shared layout has an element, in elements; of one place, which takes much less than `as_numpy_grid`."""
-    swizzle = layout.optional_swizzle
-    offset = int(dataclasses.replace(layout, optional_swizzle=None)(*place))
-    return offset if swizzle is None else offset ^ offset >> swizzle.shift & (2**swizzle.bits - 1) << swizzle.base
 
 
 def _meet(a: Any, b: Any) -> bool:

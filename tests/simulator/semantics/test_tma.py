@@ -15,9 +15,9 @@ from tilus.ir.layout.shared_layout import Swizzle
 
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.frontend.shared_layouts import offset_in
 from blackwell_matmul.simulator import simulate
 from blackwell_matmul.simulator.semantics.tma import tensor_map_fault
-from blackwell_matmul.simulator.semantics.views import offset_in
 
 Slices = tuple[slice, ...]
 

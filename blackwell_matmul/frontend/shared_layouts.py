@@ -1,0 +1,72 @@
+"""Parts of a shared tensor, and the same tensor in another shape, that lie otherwise than the tensor itself.
+
+tilus 0.2.0 gives a slice the layout that an instruction asks for first, and does not compare it with one that the
+tensor has already, by `annotate_layout` or by another slice. Then both address the same memory, each in its own way:
+what is stored through the one is found elsewhere through the other, and nothing says so. Removable when tilus compares
+them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator, Sequence
+
+from tilus.ir.inst import Instruction
+from tilus.ir.instructions import ReshapeSharedInst, SliceSharedInst
+from tilus.ir.layout import SharedLayout
+
+Place = tuple[int, ...]
+
+
+def apart(inst: Instruction) -> bool:
+    """Whether this makes a shared tensor that lies otherwise than the one that it is of."""
+    if not isinstance(inst, (ReshapeSharedInst, SliceSharedInst)):
+        return False
+    whole, view = inst.shared_input.optional_layout, inst.shared_output.optional_layout
+    if whole is None or view is None:
+        return False
+    return _differ(whole, view, _dims(inst, len(whole.shape)) if isinstance(inst, SliceSharedInst) else None)
+
+
+def _dims(inst: SliceSharedInst, rank: int) -> tuple[int, ...]:
+    return tuple(range(rank)) if inst.dims is None else tuple(inst.dims)
+
+
+@functools.lru_cache(256)
+def _differ(whole: SharedLayout, view: SharedLayout, dims: tuple[int, ...] | None) -> bool:
+    """dims: of a slice; None if all elements are there, in another shape."""
+    shape = tuple(whole.shape)
+    for place in _places(view.shape):
+        inside = _reshaped(place, view.shape, shape) if dims is None else _sliced(place, dims, len(shape))
+        if offset_in(view, place) != offset_in(whole, inside):
+            return True
+    return False
+
+
+def _places(shape: Sequence[int]) -> Iterator[Place]:
+    """Such as tell two layouts apart, which are sums of digits times strides, and swizzles, which give bits of one
+    dimension to another one: the powers of two in each dimension, and the last place."""
+    yield tuple(extent - 1 for extent in shape)
+    for dim, extent in enumerate(shape):
+        for bit in range((extent - 1).bit_length()):
+            yield tuple((1 << bit) * (dim == other) for other in range(len(shape)))
+
+
+def _sliced(place: Place, dims: tuple[int, ...], rank: int) -> Place:
+    found = dict(zip(dims, place, strict=True))
+    return tuple(found.get(dim, 0) for dim in range(rank))
+
+
+def _reshaped(place: Place, shape: Sequence[int], other: Sequence[int]) -> Place:
+    """The place with the same number, in row-major order."""
+    number = sum(index * math.prod(shape[dim + 1 :]) for dim, index in enumerate(place))
+    return tuple(number // math.prod(other[dim + 1 :]) % extent for dim, extent in enumerate(other))
+
+
+def offset_in(layout: SharedLayout, place: Place) -> int:
+    """Where a shared layout has an element, in elements; of one place, which takes much less than `as_numpy_grid`."""
+    swizzle = layout.optional_swizzle
+    offset = int(dataclasses.replace(layout, optional_swizzle=None)(*place))
+    return offset if swizzle is None else offset ^ offset >> swizzle.shift & (2**swizzle.bits - 1) << swizzle.base

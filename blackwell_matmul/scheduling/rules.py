@@ -141,17 +141,17 @@ def _tile_row_is_one_swizzle(tile: TileConfig) -> str | None:
 
 def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
     row_bytes, plain = tile.strip_row_bytes, has_plain_strips(tile.mma, tile.features)
-    spread = plain and row_bytes % TMA_BYTES == 0 and row_bytes % SAME_BANKS_BYTES != 0
-    if "tma" not in tile.features or row_bytes in SWIZZLE_BYTES or spread:
+    one = plain and tile.strips == 1 and row_bytes % TMA_BYTES == 0 and row_bytes % SAME_BANKS_BYTES != 0
+    if "tma" not in tile.features or row_bytes in SWIZZLE_BYTES or one:
         return None
     element_bytes = row_bytes // tile.e_block_n or 1
     multiple = TMA_BYTES // element_bytes, SAME_BANKS_BYTES // element_bytes
-    besides = ", or a multiple of {} that is none of {}".format(*multiple) if plain else ""
+    besides = ", or block_n, a multiple of {} that is none of {}".format(*multiple) if plain else ""
     return _swizzle_reason("e_block_n", tile.e_block_n, row_bytes, element_bytes, besides)
 
 
 def has_plain_strips(mma: MmaSpec, features: Collection[str]) -> bool:
-    """Whether strips of C can be of any width in this kernel."""
+    """Whether a strip of C can be a tile of any width in this kernel."""
     return mma.plain_strips and "split_k" in features
 
 

@@ -78,7 +78,7 @@ class MmaSpec(ABC):
     """Whether tilus has code for A and B of one swizzle alone."""
 
     plain_strips: ClassVar[bool] = False
-    """Whether rows of a strip of C can follow each other in shared memory, where they are too long for a swizzle."""
+    """Whether a tile of C can leave in one strip, whose rows follow each other in shared memory without a swizzle."""
 
     least_rows: ClassVar[int] = 1
     """What it multiplies for a CTA even where the tile has fewer."""

@@ -272,7 +272,9 @@ def parsed(pins):
 
 def test_several_tiles_for_each_of_few_ctas_are_told():
     """144 tiles of 128x128 are two for 72 SMs of 132; 96 of 128x192 one for each."""
-    sentence, changes = held("h7", (1536, 1536, 2048), H7.format(1), "clusters of 2 tiles run where 66 could: with")
+    sentence, changes = held(
+        "h7", (1536, 1536, 2048), H7.format(1) + ",neighbours=2", "clusters of 2 tiles run where 66 could: with"
+    )
     assert int(changes["block_n"]) > 128 and "larger ones" not in sentence
 
 

@@ -146,7 +146,7 @@ def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
         return None
     element_bytes = row_bytes // tile.e_block_n or 1
     multiple = TMA_BYTES // element_bytes, SAME_BANKS_BYTES // element_bytes
-    besides = ", or block_n, a multiple of {} that is none of {}".format(*multiple) if plain else ""
+    besides = ", or block_n, if that is a multiple of {} and not of {}".format(*multiple) if plain else ""
     return _swizzle_reason("e_block_n", tile.e_block_n, row_bytes, element_bytes, besides)
 
 

@@ -164,7 +164,7 @@ OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
     ("v1", {"e_block_n": 48}, "strips must fill block_n = 128"),
     ("v1", {"e_block_n": 128}, "e_block_n = 128: a row of the tile is 256 bytes"),
     ("h6", {"block_n": 144, "e_block_n": 144}, "288 bytes, .* e_block_n can be 8, 16, 32, 64.$"),
-    ("h7", {"block_n": 192, "e_block_n": 96}, "192 bytes, .* 64, or block_n, if that is a multiple of 8 and not of 32.$"),
+    ("h7", {"block_n": 192, "e_block_n": 96}, "192 bytes, .* 64, or block_n, if .* a multiple of 8 and not of 32.$"),
     ("v1", {"block_n": 96, "e_block_n": 64}, "e_block_n = 64: strips must fill block_n = 96"),
     ("v2", {"stages": 9}, "9 stages .*303236 bytes .*232448"),
     ("v2", {"stages": 7}, "237700 bytes"),

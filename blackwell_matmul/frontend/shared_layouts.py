@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from tilus.ir.inst import Instruction
 from tilus.ir.instructions import ReshapeSharedInst, SliceSharedInst
 from tilus.ir.layout import SharedLayout
@@ -39,7 +39,7 @@ def _differ(whole: SharedLayout, view: SharedLayout, dims: tuple[int, ...] | Non
     """dims: of a slice; None if all elements are there, in another shape."""
     shape = tuple(whole.shape)
     for place in _places(view.shape):
-        inside = _reshaped(place, view.shape, shape) if dims is None else _sliced(place, dims, len(shape))
+        inside = _numbered_alike(place, view.shape, shape) if dims is None else _sliced(place, dims, len(shape))
         if offset_in(view, place) != offset_in(whole, inside):
             return True
     return False
@@ -59,10 +59,9 @@ def _sliced(place: Place, dims: tuple[int, ...], rank: int) -> Place:
     return tuple(found.get(dim, 0) for dim in range(rank))
 
 
-def _reshaped(place: Place, shape: Sequence[int], other: Sequence[int]) -> Place:
-    """The place with the same number, in row-major order."""
-    number = sum(index * math.prod(shape[dim + 1 :]) for dim, index in enumerate(place))
-    return tuple(number // math.prod(other[dim + 1 :]) % extent for dim, extent in enumerate(other))
+def _numbered_alike(place: Place, shape: Sequence[int], other: Sequence[int]) -> Place:
+    """The place in the other shape, in row-major order."""
+    return tuple(map(int, np.unravel_index(np.ravel_multi_index(place, tuple(shape)), tuple(other))))
 
 
 def offset_in(layout: SharedLayout, place: Place) -> int:

@@ -2,6 +2,12 @@
 
 import tilus
 from tilus import int32
+from tilus.hidet.ir.expr import Expr
+
+
+def last_group(tiles_m: Expr, group_m: int) -> Expr:
+    """Its number; C rounds towards 0."""
+    return (tiles_m - group_m // 2 - 1) // group_m
 
 
 class TilesOfAnySize(tilus.Class):
@@ -14,8 +20,8 @@ class TilesOfAnySize(tilus.Class):
     def __init__(self, tiles_m: int32, tiles_n: int32, group_m: int):
         self.group_m = group_m
         self.group_tiles: int32 = group_m * tiles_n
-        self.last: int32 = (tiles_m - group_m // 2 - 1) // group_m  # group; C rounds towards 0
-        self.last_rows: int32 = tiles_m - (tiles_m - group_m // 2 - 1) // group_m * group_m
+        self.last: int32 = last_group(tiles_m, group_m)
+        self.last_rows: int32 = tiles_m - last_group(tiles_m, group_m) * group_m  # no self.last: the host divides by it
 
     def place(self, tile: int32):
         """The row and the column of a tile, in tiles."""

@@ -362,11 +362,12 @@ def _rows_outside(tile: TileConfig) -> float:
     knob `neighbours`, and a knob `split_k`, these begin where nearly all rows are there, and all columns, if they have
     whole strips too many (`kernels.last_tiles`)."""
     problem, moves = tile.problem, "split_k" in tile.features
-    rows, columns = -problem.m % (LAST_ROWS if moves else tile.block_m), -problem.n % tile.block_n
-    moved = moves and columns % tile.e_block_n == 0
-    of_rows, of_columns = ceil_div(problem.n, tile.block_n), ceil_div(problem.m, tile.block_m)
-    of_a = rows * min(1, of_rows / MANY_OUTSIDE) if problem.m > tile.block_m else 0
-    return of_a + (columns * min(1, of_columns / MANY_OUTSIDE) if problem.n > tile.block_n and not moved else 0)
+    tiles_m, tiles_n = ceil_div(problem.m, tile.block_m), ceil_div(problem.n, tile.block_n)
+    rows = -problem.m % (LAST_ROWS if moves else tile.block_m) if tiles_m > 1 else 0
+    columns = -problem.n % tile.block_n if tiles_n > 1 else 0
+    if moves and columns % tile.e_block_n == 0:
+        columns = 0
+    return rows * min(1, tiles_n / MANY_OUTSIDE) + columns * min(1, tiles_m / MANY_OUTSIDE)
 
 
 def _zeros(tile: TileConfig) -> float:

@@ -68,10 +68,10 @@ def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | No
     """Knobs are turned a few at a time: of the 2,867,200 combinations that H7's have, most are left out before they are
     made."""
     spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
-    rest = [name for name in names if name not in (*_ASKED_BY_MMA, "e_block_n", *_ASKED_BY_CLUSTER)]
+    rest = [name for name in names if name not in (*_ASKED_BY_MMA, *_ASKED_BY_STRIPS, *_ASKED_BY_CLUSTER)]
     rows = [row for row in _with_each(_ASKED_BY_MMA, names, [{}]) if spec.in_space(row, made_of)]
     plain = has_plain_strips(spec, made_of)
-    rows = [row for row in _with_each(("e_block_n",), names, rows) if _has_strips(row, plain)]
+    rows = [row for row in _with_each(_ASKED_BY_STRIPS, names, rows) if _has_strips(row, plain)]
     rows = [row for row in _with_each(_ASKED_BY_CLUSTER, names, rows) if _fills_its_cluster(row)]
     rows = sorted(_with_each(rest, names, rows), key=lambda row: [row[name] for name in names])
     blank = Schedule(**{name: SPACE[name][0] for name in names}, mma=mma, features=features)
@@ -80,6 +80,9 @@ def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | No
 
 _ASKED_BY_MMA = ("block_m", "block_n", "block_k", "consumers", "cluster_m")
 """What `MmaSpec.in_space` asks for."""
+
+_ASKED_BY_STRIPS = ("e_block_n",)
+"""What `_has_strips` asks for besides."""
 
 _ASKED_BY_CLUSTER = ("group_m", "split_k", "neighbours")
 """What `_fills_its_cluster` asks for besides."""

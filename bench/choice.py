@@ -83,7 +83,7 @@ def problem_of(text: str) -> Problem:
     return Problem(*map(int, size.split("x")), dtype)
 
 
-THEN = {"group_m": 16, "neighbours": 2}
+THEN = {"group_m": 16, "neighbours": 2, "swap_ab": 0}
 """What each large tile of `MEASURED` had; its files say the first alone, for no kernel had others of the second."""
 
 

@@ -252,6 +252,8 @@ def beside(timed: Iterable[Timed], gpu: str) -> list[dict[str, Any]]:
             schedule = each.schedule
             if "neighbours" in rung_named(each.rung).knobs and "neighbours" not in schedule:
                 schedule += ",neighbours=2"  # no kernel had others then
+            if "swap_ab" in rung_named(each.rung).knobs and "swap_ab" not in schedule:
+                schedule += ",swap_ab=0"
             took = predict(each.rung, m, n, k, dtype=dtype, schedule=schedule, target=gpu, explained=False).time_us
             rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from blackwell_matmul.errors import InputError
@@ -112,6 +112,21 @@ class Form:
                     f"{name} is {shown(getattr(self, name))}; it must be an integer from 0 to {MAX_STRIDE}."
                 )
             object.__setattr__(self, name, found)
+
+    @property
+    def swapped(self) -> Form:
+        """The same with A and B in each other's place."""
+        return replace(
+            self,
+            a_major={"n": "m"}.get(self.b_major, "k"),
+            b_major={"m": "n"}.get(self.a_major, "k"),
+            a_stride=self.b_stride,
+            b_stride=self.a_stride,
+            a_batched=self.b_batched,
+            b_batched=self.a_batched,
+            a_batch_stride=self.b_batch_stride,
+            b_batch_stride=self.a_batch_stride,
+        )
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Form:

@@ -126,6 +126,11 @@ class Problem:
     def element_bytes(self) -> int:
         return DTYPES[self.dtype]
 
+    @cached_property
+    def swapped(self) -> Problem:
+        """C.T = B @ A.T."""
+        return dataclasses.replace(self, m=self.n, n=self.m, form=self.form.swapped)
+
     @property
     def c_bytes(self) -> int:
         """Of an element of C."""
@@ -172,6 +177,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "neighbours": "CTAs that share nothing come in clusters, too, or in no cluster and one GPC after the other",
         "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
         "boxes": "a k-tile can be wider than what TMA swizzles, and comes in boxes of that width",
+        "swap": "A and B can change places: what is computed then is C transposed, with M on the columns of the MMA",
         "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
     }
 )
@@ -206,26 +212,31 @@ class Schedule:
     consumers: warpgroups that share a tile. group_m: tiles along m that come before the next along n. cluster_m: CTAs
     along m that read their tile of B once for all of them. split_k: CTAs that compute a tile together. neighbours: CTAs
     of a cluster at least, whatever they share; 1 leaves to the hardware where they lie, which deals them out in order.
+    swap_ab: 1 computes C transposed, B @ A.T; block_m then is of N and block_n of M, and likewise what is said of m and
+    n here, and A and B.
     mma: the instruction that multiplies, a key of `MMAS`; no knob, the rung has it. features: keys of `FEATURES`, the
     rung's, too; None stands for those that the knobs tune.
     """
 
     block_m: int | None = knob(16, 32, 64, 128, 256)
-    block_n: int | None = knob(16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
+    block_n: int | None = knob(16, 32, 48, *range(64, 257, 8))
     block_k: int | None = knob(16, 32, 64, 128)
-    e_block_n: int | None = knob(16, 32, 48, 64, 80, 112, 144, 176, feature="tma")
+    e_block_n: int | None = knob(
+        *(16, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 136, 144, 152, 176, 184, 232, 248), feature="tma"
+    )
     stages: int | None = knob(2, 3, 4, 5, 6, 7, 8, 9, 10, 12, feature="ring", after="e_block_n")
     consumers: int | None = knob(1, 2, feature="specialised", after="stages", mma="wgmma")
     group_m: int | None = knob(1, 4, 8, 16, feature="grouped", after="stages")
     cluster_m: int | None = knob(1, 2, feature="clusters", after="group_m")
     split_k: int | None = knob(1, 2, 4, 8, feature="split_k", after="cluster_m")
     neighbours: int | None = knob(1, 2, feature="neighbours", after="cluster_m")
+    swap_ab: int | None = knob(0, 1, feature="swap", after="split_k")
     mma: str = dataclasses.field(default="tcgen05", kw_only=True)
     features: tuple[str, ...] | None = dataclasses.field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         for name, value in self:
-            object.__setattr__(self, name, positive(name, value))
+            object.__setattr__(self, name, positive(name, value, least=min(1, *KNOBS[name].values)))
         if plain_text(self.mma) not in MMAS:
             raise InputError(f"mma is {shown(self.mma)}; it must be one of {', '.join(MMAS)}.")
         if self.features is not None:

@@ -12,7 +12,7 @@ from blackwell_matmul.harness.compiled import compile_call
 from blackwell_matmul.harness.inputs import arguments_of
 from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.result import Result, ScriptResult
-from blackwell_matmul.harness.run import Progress, matmul_result
+from blackwell_matmul.harness.run import Progress, matmul_result, tile_of_c
 from blackwell_matmul.harness.timelines import timeline_buffer
 from blackwell_matmul.validation import plain_values
 
@@ -63,9 +63,8 @@ def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None =
         raise UnsupportedError(
             f"--check is for kernels that are called with (m, n, k, a, b, c); run {call.kernel.name} with --emulate."
         )
-    rows = bundle.schedule.get("block_m")
-    more = 1 if asked.form.a_major == "k" else TMA_ROWS
-    few = rows + more if isinstance(rows, int) and "m" not in bundle.consts else asked.m
+    rows, more = tile_of_c(bundle.schedule)[0], 1 if asked.form.a_major == "k" else TMA_ROWS
+    few = rows + more if isinstance(bundle.schedule.get("block_m"), int) and "m" not in bundle.consts else asked.m
     problem = replace(asked, m=min(asked.m, few))
     small = replace(call, arguments=arguments_of(problem, call.seed), problem=problem)
     seconds, schedule = execute(small, bundle, progress=progress), plain_values(bundle.schedule)

@@ -151,10 +151,15 @@ def matmul_result(
 ) -> Result:
     """What a run has left in A, B and C, judged in the tiles of its schedule. operands: those of `check_product`."""
     schedule = {name: value for name, value in schedule.items() if name not in ("dtype", "form")}
-    tile_m, tile_n = (_tile(schedule.get(name)) for name in ("block_m", "block_n"))
+    tile_m, tile_n = tile_of_c(schedule)
     verdict = check_product(problem, operands, tile_m=tile_m, tile_n=tile_n)
     return Result(kernel, problem, schedule, target, seed, verdict, seconds, how=how)
 
 
-def _tile(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 128
+def tile_of_c(schedule: Mapping[str, object]) -> tuple[int, int]:
+    """Its rows and columns; 128 where a schedule does not say."""
+    tile = [value if isinstance(value, int) and value > 0 else 128 for value in map(schedule.get, TILE)]
+    return (tile[1], tile[0]) if schedule.get("swap_ab") else (tile[0], tile[1])
+
+
+TILE = ("block_m", "block_n")

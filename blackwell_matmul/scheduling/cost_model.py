@@ -185,8 +185,8 @@ def _unlimited(gpu: Gpu) -> Supply:
 
 
 def _start(tile: TileConfig, supply: Supply) -> float:
-    weights = tile.problem.n * tile.problem.k
-    late = tile.in_order and weights <= EARLY_WEIGHTS and tile.problem.m * weights <= EARLY_PRODUCTS
+    weights = tile.asked.n * tile.asked.k
+    late = tile.in_order and weights <= EARLY_WEIGHTS and tile.asked.m * weights <= EARLY_PRODUCTS
     return (supply.figures.ramp_ns + late * LATE_NS) * supply.ghz + supply.figures.start_cycles
 
 
@@ -358,16 +358,20 @@ def _held_up(products: float, shared: float, supply: Supply) -> float:
 
 
 def _rows_outside(tile: TileConfig) -> float:
-    """Of A and B, in the last tiles of several, as far as there are CTAs that load them at once. Where kernels have a
-    knob `neighbours`, and a knob `split_k`, these begin where nearly all rows are there, and all columns, if they have
-    whole strips too many (`kernels.last_tiles`)."""
-    problem, moves = tile.problem, "split_k" in tile.features
+    """Of A and B, in the last tiles of several, as far as there are CTAs that load them at once."""
+    problem, (step_m, step_n) = tile.problem, _last_steps(tile)
     tiles_m, tiles_n = ceil_div(problem.m, tile.block_m), ceil_div(problem.n, tile.block_n)
-    rows = -problem.m % (LAST_ROWS if moves else tile.block_m) if tiles_m > 1 else 0
-    columns = -problem.n % tile.block_n if tiles_n > 1 else 0
-    if moves and columns % tile.e_block_n == 0:
-        columns = 0
+    rows = -problem.m % step_m if tiles_m > 1 else 0
+    columns = -problem.n % step_n if tiles_n > 1 else 0
     return rows * min(1, tiles_n / MANY_OUTSIDE) + columns * min(1, tiles_m / MANY_OUTSIDE)
+
+
+def _last_steps(tile: TileConfig) -> tuple[int, int]:
+    """In what steps of rows and columns the last tiles begin further up and to the left, where kernels have a knob
+    `split_k` (`kernels.tiles_of_c`)."""
+    if "split_k" not in tile.features:
+        return tile.block_m, tile.block_n
+    return (tile.mma_m // tile.consumers, LAST_ROWS) if tile.swap_ab else (LAST_ROWS, tile.e_block_n)
 
 
 def _zeros(tile: TileConfig) -> float:

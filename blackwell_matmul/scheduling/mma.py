@@ -79,6 +79,10 @@ def tensor_memory_columns(block_n: int) -> int:
     return max(32, 1 << (block_n - 1).bit_length())
 
 
+NARROW = 80
+"""Columns of a tile of C up to which a k-tile of two boxes pays (`space.preference`)."""
+
+
 class Wgmma(MmaSpec):
     """wgmma of 16-bit types (PTX ISA, "Asynchronous wgmma" shapes: m64, n a multiple of 8, k16), into registers.
 
@@ -93,6 +97,8 @@ class Wgmma(MmaSpec):
     least_rows = rows
     few_rows = (16, 32)
     """What a tile can have instead where the kernel multiplies zeros besides."""
+    columns = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
+    """block_n, in the space, where C is computed as it is; of C transposed any multiple of 8 from 64 on."""
 
     @staticmethod
     def in_flight(block_n: int, consumers: int) -> int:
@@ -100,9 +106,10 @@ class Wgmma(MmaSpec):
 
         Of two warpgroups one multiplies while the other waits, and what both leave would delay both. But not where a
         product is too short for that, or of a width that takes a pause: there, on an H200, a call takes 1 to 21 % less
-        with one in flight, and with the others up to 7 % more; with 176 columns 2.7 % less on an H100 (ten problems).
+        with one in flight, and with the others up to 7 % more; with 176 columns 2.7 % less on an H100 (ten problems),
+        and with 136 2 % (three).
         """
-        return int(consumers == 1 or block_n in (64, 80, 96, 112, 144, 176))
+        return int(consumers == 1 or block_n < 128 or block_n in (136, 144, 176))
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         rows = self.rows * tile.consumers
@@ -119,11 +126,17 @@ class Wgmma(MmaSpec):
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
         """With warps that only multiply any width is worth a try: 3584 columns are 32 tiles of 112, which fill an H200
-        with four rows of them. Few rows, and few columns, are for CTAs that are alone."""
+        with four rows of them. Few rows, and few columns, are for CTAs that are alone; so is C transposed."""
         if "consumers" not in row:
             return super().in_space(row, features)
         rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "boxes" in features else 1)
         whole = row.get("block_m", rows) == rows
+        if row.get("swap_ab"):
+            wide = SPACE_ROW_ELEMENTS < row["block_k"] <= most and row["block_n"] <= NARROW and row["consumers"] == 1
+            fits = row["block_k"] == SPACE_ROW_ELEMENTS or wide
+            return whole and fits and row["block_n"] >= SPACE_COLUMNS[0] and row["cluster_m"] == 1
+        if row.get("block_n", SPACE_COLUMNS[0]) not in self.columns:
+            return False
         if whole and row.get("block_n", SPACE_COLUMNS[0]) >= SPACE_COLUMNS[0]:
             return row.get("block_k", 0) <= most
         alone = row["consumers"] == row.get("cluster_m", 1) == 1 and "split_k" in features
@@ -196,8 +209,9 @@ def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:
         cluster_m=schedule.cluster_m or 1,
         split_k=schedule.split_k or 1,
         neighbours=schedule.neighbours or NEIGHBOURS,
+        swap_ab=bool(schedule.swap_ab),
         features=schedule.kernel_features,
         mma=MMA_SPECS[schedule.mma],
-        problem=problem,
+        problem=problem.swapped if schedule.swap_ab else problem,
         gpu=gpu,
     )

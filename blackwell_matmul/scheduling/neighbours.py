@@ -19,6 +19,7 @@ TILE = ("block_m", "block_n")
 CHANGES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (TILE, ()),
     (("consumers",), TILE),  # a tile has the rows that its warpgroups multiply
+    (("swap_ab",), (*TILE, "consumers")),
     *(((name,), ()) for name in ("split_k", "cluster_m", "block_k", "e_block_n", "stages", "group_m")),
 )
 """Knobs that are changed, and those that may go with them."""
@@ -48,7 +49,7 @@ RING = ("block_k", "stages")
 
 
 def _doubled_or_halved(value: int) -> list[int]:
-    return [2 * value, *[value // 2] * (value % 2 == 0)]
+    return [] if value == 0 else [2 * value, *[value // 2] * (value % 2 == 0)]
 
 
 def neighbours(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[list[Schedule]]:

@@ -9,7 +9,15 @@ from blackwell_matmul.gpus import GPUS, Gpu, lacking
 from blackwell_matmul.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
 from blackwell_matmul.scheduling.ladders import LADDERS
 from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
-from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES, SWIZZLE_BYTES, MmaSpec, TileConfig, ceil_div, round_up
+from blackwell_matmul.scheduling.tile_config import (
+    LAST_ROWS,
+    MMA_K_BYTES,
+    SWIZZLE_BYTES,
+    MmaSpec,
+    TileConfig,
+    ceil_div,
+    round_up,
+)
 from blackwell_matmul.validation import shown
 
 SPARE_REGISTERS = 60
@@ -169,6 +177,12 @@ def _strips_fill_the_tile(tile: TileConfig) -> str | None:
     return f"e_block_n = {tile.e_block_n}: strips must fill block_n = {tile.block_n}, so it must be a divisor of it."
 
 
+def _transposed_strips_are_whole_matrices(tile: TileConfig) -> str | None:
+    if not tile.swap_ab or tile.e_block_n % LAST_ROWS == 0:
+        return None
+    return f"e_block_n = {tile.e_block_n}: with swap_ab = 1 strips have rows of C, a multiple of {LAST_ROWS}."
+
+
 def _shares_fill_the_tile_of_b(tile: TileConfig) -> str | None:
     if tile.block_n % (SHARE_ROWS * tile.cluster_m) == 0:
         return None
@@ -211,7 +225,7 @@ def _neighbours_are_whole_teams(tile: TileConfig) -> str | None:
 def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
     if "tma" not in tile.features:
         return None
-    problem, form = tile.problem, tile.problem.form
+    problem, form = tile.asked, tile.asked.form
     if form.a_major == form.b_major == "k" and not form.a_stride and not form.b_stride:
         return _tma_row_reason("K", problem.k, "A and of B", problem.element_bytes)
     lines = (("A", form.a_major, form.a_stride, problem.m), ("B", form.b_major, form.b_stride, problem.n))
@@ -223,10 +237,28 @@ def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
 def _tma_writes_rows_of_c(tile: TileConfig) -> str | None:
     if "tma" not in tile.features:
         return None
-    if tile.problem.form.c_stride:
-        return _tma_row_reason("c_stride", tile.problem.form.c_stride, "C", tile.problem.c_bytes)
-    name = "N / 2" if tile.problem.columns != tile.problem.n else "N"
-    return _tma_row_reason(name, tile.problem.columns, "C", tile.problem.c_bytes)
+    problem = tile.asked
+    if problem.form.c_stride:
+        return _tma_row_reason("c_stride", problem.form.c_stride, "C", problem.c_bytes)
+    name = "N / 2" if problem.columns != problem.n else "N"
+    return _tma_row_reason(name, problem.columns, "C", problem.c_bytes)
+
+
+def _swapped_is_plain(tile: TileConfig) -> str | None:
+    """What an epilogue reads has the rows and columns of C; and a lane of stmatrix.trans stores 16 bits of each."""
+    form = tile.problem.form
+    of_places = form.epilogue.bias or form.epilogue.residual or form.epilogue.scale == "rowwise"
+    if not tile.swap_ab or (
+        form.a_major == form.b_major == "k"
+        and not of_places
+        and form.epilogue.columns_of_c == 1
+        and tile.problem.c_bytes == C_BYTES
+    ):
+        return None
+    return (
+        "swap_ab = 1: computes C transposed of K-major A and B, into 16 bits, without bias, residual, row-wise scales "
+        "and swiglu; swap_ab = 0 computes all of them."
+    )
 
 
 def _form_is_the_rungs(tile: TileConfig) -> str | None:
@@ -263,6 +295,13 @@ def _few_rows_follow_each_other(tile: TileConfig) -> str | None:
     return (
         f"block_m = {tile.block_m}: of an A that is contiguous along m a tile has {least} rows or more; {least} fits."
     )
+
+
+def _few_rows_are_rows_of_c(tile: TileConfig) -> str | None:
+    if tile.block_m >= tile.mma.least_rows or not tile.swap_ab:
+        return None
+    least = tile.mma.least_rows
+    return f"block_m = {tile.block_m}: of C transposed a tile has {least} rows or more; {least} fits."
 
 
 def _columns_come_in_pairs(tile: TileConfig) -> str | None:
@@ -326,10 +365,13 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _block_k_is_whole_mmas,
     _registers_fit,
     _strips_fill_the_tile,
+    _transposed_strips_are_whole_matrices,
     _strip_row_is_one_swizzle,
     _form_is_the_rungs,
+    _swapped_is_plain,
     _spans_fill_the_tiles,
     _few_rows_follow_each_other,
+    _few_rows_are_rows_of_c,
     _columns_come_in_pairs,
     _shares_fill_the_tile_of_b,
     _strips_for_every_cta,

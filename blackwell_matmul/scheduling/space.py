@@ -20,9 +20,24 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import C_BYTES, INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
 from blackwell_matmul.scheduling.cost_model import least_cycles, predicted_cycles
-from blackwell_matmul.scheduling.mma import MMA_SPECS, tile_config
-from blackwell_matmul.scheduling.rules import MAX_CLUSTER_CTAS, fits, has_plain_strips, require, why_no_mma, why_not
-from blackwell_matmul.scheduling.tile_config import SPACE_COLUMNS, SPACE_LEAST_ROWS, SWIZZLE_BYTES, TileConfig, ceil_div
+from blackwell_matmul.scheduling.mma import MMA_SPECS, NARROW, tile_config
+from blackwell_matmul.scheduling.rules import (
+    MAX_CLUSTER_CTAS,
+    SAME_BANKS_BYTES,
+    fits,
+    has_plain_strips,
+    require,
+    why_no_mma,
+    why_not,
+)
+from blackwell_matmul.scheduling.tile_config import (
+    LAST_ROWS,
+    SPACE_COLUMNS,
+    SPACE_LEAST_ROWS,
+    SWIZZLE_BYTES,
+    TileConfig,
+    ceil_div,
+)
 from blackwell_matmul.validation import integer, plain_text, shown
 
 SPACE: Mapping[str, tuple[int, ...]] = MappingProxyType({name: knob.values for name, knob in KNOBS.items()})
@@ -78,7 +93,7 @@ def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | No
     return tuple(blank.with_known(row) for row in rows)
 
 
-_ASKED_BY_MMA = ("block_m", "block_n", "block_k", "consumers", "cluster_m")
+_ASKED_BY_MMA = ("block_m", "block_n", "block_k", "consumers", "cluster_m", "swap_ab")
 """What `MmaSpec.in_space` asks for."""
 
 _ASKED_BY_STRIPS = ("e_block_n",)
@@ -96,10 +111,24 @@ def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row])
 
 
 def _has_strips(row: Row, plain: bool) -> bool:
-    """Whether strips fill the tile; without a swizzle one does."""
+    """Whether strips fill the tile; without a swizzle one does, and what is computed transposed has one way."""
     columns, strip = row.get("block_n", 0), row.get("e_block_n", 1)
-    swizzled = strip * C_BYTES in SWIZZLE_BYTES or "e_block_n" not in row
-    return columns % strip == 0 if swizzled else plain and columns == strip
+    if row.get("swap_ab"):
+        return strip == _transposed_strip(columns)
+    if strip * C_BYTES in SWIZZLE_BYTES or "e_block_n" not in row:
+        return columns % strip == 0
+    return plain and columns == strip and columns * C_BYTES % SAME_BANKS_BYTES != 0
+
+
+def _transposed_strip(columns: int) -> int:
+    """A few wide strips; one, where 8 columns are all that divides a tile."""
+    most = max(strip for strip in range(LAST_ROWS, TRANSPOSED_STRIP + 1, LAST_ROWS) if columns % strip == 0)
+    return most if most > LAST_ROWS else columns
+
+
+TRANSPOSED_STRIP = 104
+"""Rows of C in a strip of what is computed transposed, at most: shared memory holds two. With fewer, wider strips a
+tile takes up to 2 % less, but not where they cost a stage (h100_swapped.json)."""
 
 
 def _fills_its_cluster(row: Row) -> bool:
@@ -113,7 +142,8 @@ def _fills_its_cluster(row: Row) -> bool:
         tells = split_k == cluster_m == 1 and large and order == wanted
     else:
         tells = (split_k == 1 and large) or order in (None, SPACE["group_m"][-1])
-    return strips >= split_k and split_k * cluster_m <= MAX_CLUSTER_CTAS and tells
+    alone = split_k == 1 or not row.get("swap_ab")
+    return strips >= split_k and split_k * cluster_m <= MAX_CLUSTER_CTAS and tells and alone
 
 
 def _knobs(rung: Rung) -> tuple[str, ...]:
@@ -145,9 +175,10 @@ def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | 
     return chosen
 
 
-STEPS_OF_M = {16: 1, 64: 16, INT32_MAX - 64: 64}
+STEPS_OF_M = {16: 1, 1024: 16, 2048: 32, INT32_MAX - 64: 64}
 """Up to each of these numbers of rows those of one step are chosen for alike, as for the most of them: tiles have 16
-rows, 32, or a multiple of 64. Who serves prompts of any length chooses once for 64 of them."""
+rows, 32, or a multiple of 64, and of C transposed any multiple of 8. Who serves prompts of any length chooses once for
+16 of them, and for 64 where that makes no difference."""
 
 
 def _of_many_m(problem: Problem) -> Problem:
@@ -235,7 +266,7 @@ def _contenders(kind: Sequence[Schedule], problem: Problem, gpu: Gpu) -> Iterato
     there are, which are the same, the larger is. Where a CTA has its SM for itself more stages cost nothing, and are
     preferred as long as k-tiles fill them."""
     tile = tile_config(kind[-1], problem, gpu)
-    rows, last_order = ceil_div(problem.m, tile.block_m), max(each.group_m or 1 for each in kind)
+    rows, last_order = ceil_div(tile.problem.m, tile.block_m), max(each.group_m or 1 for each in kind)
     enough = _useful_stages(tile) if "persistent" in tile.features else 1
     most = _stages(kind[0])
     for each in kind:
@@ -261,16 +292,17 @@ and as long or up to 4 % longer for the others; wider tiles take up to 6 % less 
 
 
 def preference(schedule: Schedule, tile: TileConfig, cycles: float | None = None) -> tuple[int, ...]:
-    """What to sort schedules by, best first; of equals few large tiles come first, then wide strips, stages that
-    k-tiles can fill and large groups, and last small clusters. Tiles of fewer rows than the MMA multiplies are for
-    problems of so few rows: of others nobody measured them. cycles: as predicted; None predicts them."""
+    """What to sort schedules by, best first; of equals those of C as it is come first, then few large tiles, then wide
+    strips, stages that k-tiles can fill and large groups, and last small clusters. Tiles of fewer rows than the MMA
+    multiplies are for problems of so few rows: of others nobody measured them. cycles: as predicted; None predicts
+    them."""
     largest = (
         *(tile.block_m, tile.block_n, tile.block_k, schedule.e_block_n or 0),
         *(min(tile.stages, _useful_stages(tile)), -tile.stages),
         *(_order(tile), -tile.cluster_m, -tile.split_k, _clusters(tile)),
     )
     log_cycles = _log_cycles(predicted_cycles(tile) if cycles is None else cycles)
-    return (_is_wasteful(tile), log_cycles, *(-size for size in largest))
+    return (_is_wasteful(tile), log_cycles, tile.swap_ab, *(-size for size in largest))
 
 
 def _log_cycles(cycles: float) -> int:
@@ -305,10 +337,14 @@ def _useful_stages(tile: TileConfig) -> int:
 def _is_wasteful(tile: TileConfig) -> bool:
     """Few rows for a problem of more; or a k-tile in several boxes. Half as many of twice the width are half as many
     waits, but a ring has room for half as many, too. That pays where the tile is narrow, and where its products take
-    so long that two k-tiles are enough; others take up to 20 % longer on an H200 (h200_tiles_wide.json)."""
+    so long that two k-tiles are enough; others take up to 20 % longer on an H200 (h200_tiles_wide.json). The latter
+    with many rows of tiles alone: on an H100 128x256 takes 1.8 % less for 16 problems with 8192 rows, and for 9 with
+    512 and 1024 rows 3.8 % longer (h100_wide_k_tiles.json)."""
     few_rows = tile.cta_m < tile.mma_m and tile.problem.m > tile.block_m
-    narrow, large = tile.consumers == tile.cluster_m == 1 and tile.block_n <= 80, tile.block_n == 256
-    return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not narrow and not (large and tile.consumers > 1))
+    narrow, large = tile.consumers == tile.cluster_m == 1 and tile.block_n <= NARROW, tile.block_n == 256
+    many = ceil_div(tile.problem.m, tile.block_m) >= SPACE["group_m"][-1]
+    pays = narrow or (large and many and tile.consumers > 1)
+    return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not pays)
 
 
 def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:
@@ -318,7 +354,7 @@ def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:
         if name not in knobs:
             raise InputError(f"{_label(rung)} has no knob {shown(name)}; its knobs are {', '.join(knobs)}.")
         offered = _offered(name, knobs, *kind)
-        wanted[name] = integer(value, 1, INT32_MAX)
+        wanted[name] = integer(value, 0, INT32_MAX)
         if wanted[name] not in offered:
             can = ", ".join(map(str, offered))
             raise InputError(f"{name} = {shown(value)} is outside of the space; {name} can be {can}.")

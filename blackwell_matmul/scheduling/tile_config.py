@@ -28,9 +28,9 @@ MBARRIER_BYTES = 8
 SWIZZLE_BYTES = (128, 64, 32, 16)
 """How long a row can be for TMA to spread it over the banks; 16 is no swizzle (PTX ISA, "Swizzling Modes")."""
 
-LAST_ROWS = 16
-"""In what steps the last tile of a column begins further up, and how many of its rows leave at a time
-(`kernels.last_tiles`)."""
+LAST_ROWS = 8
+"""Of C, in steps of which the last tiles begin further up, and that leave at a time (`kernels.tiles_of_c`); a swizzle
+begins anew after as many."""
 
 SPACE_COLUMNS = range(64, 257, 32)
 """block_n, in the space."""
@@ -132,7 +132,7 @@ class MmaSpec(ABC):
 @dataclass(frozen=True)
 class TileConfig:
     """A complete schedule on a problem and a GPU, with the sizes that follow. A knob that the schedule does not have is
-    1 here, and the strip of C then is the tile.
+    1 here, and the strip of C then is the tile. problem: what is computed, which is C transposed with `swap_ab`.
     """
 
     block_m: int
@@ -145,10 +145,16 @@ class TileConfig:
     cluster_m: int
     split_k: int
     neighbours: int
+    swap_ab: bool
     features: frozenset[str]
     mma: MmaSpec
     problem: Problem
     gpu: Gpu
+
+    @property
+    def asked(self) -> Problem:
+        """What is asked for."""
+        return self.problem.swapped if self.swap_ab else self.problem
 
     @property
     def row_bytes(self) -> int:
@@ -158,8 +164,15 @@ class TileConfig:
     @property
     def strip_row_bytes(self) -> int:
         """A row of a strip of C in shared memory; 0 where C leaves straight from registers."""
-        columns = self.e_block_n // self.problem.form.epilogue.columns_of_c
+        columns = (
+            self.mma_m // self.consumers if self.swap_ab else self.e_block_n // self.problem.form.epilogue.columns_of_c
+        )
         return columns * self.problem.c_bytes if "tma" in self.features else 0
+
+    @property
+    def strip_rows(self) -> int:
+        """Of C, in a strip of each warpgroup or of all."""
+        return self.consumers * self.e_block_n if self.swap_ab else self.mma_m
 
     @property
     def barriers(self) -> int:
@@ -239,7 +252,7 @@ class TileConfig:
         for rows, row_bytes in (
             (self.stages * self.mma_m, self.row_bytes),
             (self.stages * self.cta_n, self.row_bytes),
-            (self.strip_buffers * self.mma_m, self.strip_row_bytes),
+            (self.strip_buffers * self.strip_rows, self.strip_row_bytes),
             ("clc" in self.features, ANSWER_BYTES),
         ):
             alignment = _alignment_bytes(row_bytes)

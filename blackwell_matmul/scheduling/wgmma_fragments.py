@@ -35,6 +35,16 @@ def strip_layout(rows: int, columns: int, strip_columns: int) -> RegisterLayout:
     )
 
 
+def transposed_layout(rows: int, columns: int) -> RegisterLayout:
+    """The registers of one strip as (columns, rows): tilus stores them so by stmatrix.trans."""
+    return register_layout(
+        shape=[columns, rows],
+        mode_shape=[columns // 8, 4, 2, 4, 2, 8],
+        spatial_modes=[3, 5, 1],
+        local_modes=[0, 4, 2],
+    )
+
+
 def pair_layout(rows: int, columns: int) -> RegisterLayout:
     """The registers of one strip as (rows, columns / 2, 2)."""
     return register_layout(

@@ -47,8 +47,8 @@ GOOD = {
     "h4": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
     "h5": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
     "h6": Schedule(128, 128, 64, 32, 3, 2, 4, 2, neighbours=2, mma="wgmma"),
-    "h7": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, 2, mma="wgmma"),
-    "h8": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, 2, mma="wgmma"),
+    "h7": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, 2, 0, mma="wgmma"),
+    "h8": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, 2, 0, mma="wgmma"),
     "g0": Schedule(128, 128, 64, 32, 2, mma="mma.sync"),
 }
 GOOD = {name: dataclasses.replace(schedule, features=rung(name).features) for name, schedule in GOOD.items()}
@@ -178,6 +178,8 @@ OFF_SPACE: list[tuple[str, dict[str, int], str]] = [
     ("h3", {"block_m": 256}, "block_m = 256: consumers = 2 compute 64 rows each, 128 in all"),
     ("h6", {"block_n": 72, "e_block_n": 8}, "cluster_m = 2: .* 72 rows of B, .* a multiple of 16"),
     ("h7", {"e_block_n": 64, "split_k": 4}, "split_k = 4: .* e_block_n = 64 has 2; make e_block_n smaller"),
+    ("h7", {"swap_ab": 1, "block_n": 136, "e_block_n": 68}, "e_block_n = 68: with swap_ab = 1 .* a multiple of 8"),
+    ("h7", {"swap_ab": 1, "block_m": 16, "consumers": 1}, "block_m = 16: of C transposed a tile has 64 rows"),
     ("h7", {"neighbours": 6}, "neighbours = 6: .* 4 CTAs that compute together"),
     ("h6", {"neighbours": 16}, "neighbours = 16: .* has 8 at most"),
     ("h7", {"cluster_m": 4, "split_k": 4}, "a cluster would have 16 CTAs, and it can have 8 on every GPU"),

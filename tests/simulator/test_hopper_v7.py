@@ -21,7 +21,10 @@ from blackwell_matmul.simulator import Run, simulate
 from blackwell_matmul.studies import mutation
 
 SOURCE = (Path(__file__).resolve().parents[2] / "blackwell_matmul/kernels/hopper/v7.py").read_text()
-SCHEDULE = {"block_m": 64, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "consumers": 1, "group_m": 4}
+SCHEDULE = {
+    "block_m": 64, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3, "consumers": 1, "group_m": 4,
+    "swap_ab": 0,
+}  # fmt: skip
 POLICIES = ("adversarial", "eager", "random")
 SHAPES = [(200, 136, 136), (40, 72, 24), (136, 200, 104), (72, 144, 40)]
 """Tails everywhere; one k-tile, so that of several parts all but one are empty; tiles for every place; a last column of
@@ -75,6 +78,10 @@ def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cl
         {"block_m": 16, "block_n": 48, "block_k": 64},
         {"block_m": 32, "block_n": 16, "block_k": 64, "split_k": 1, "sm_count": 9},
         {"split_k": 1, "neighbours": 1, "sm_count": 5},
+        {"swap_ab": 1, "split_k": 1, "block_n": 72, "e_block_n": 24, "sm_count": 5},
+        {"swap_ab": 1, "split_k": 1, "block_n": 104, "e_block_n": 104, "consumers": 2, "block_m": 128},
+        {"swap_ab": 1, "split_k": 4, "block_n": 64, "sm_count": 8},
+        {"swap_ab": 1, "cluster_m": 2, "block_n": 80, "sm_count": 8},
     ],
     ids=str,
 )
@@ -174,28 +181,52 @@ def exposed(mutant: Any, code: str, says: str) -> None:
 
 
 def test_what_the_tile_before_stores_is_left_out() -> None:
-    mutant = built(("if at_n >= tile_n:", "if strip >= 0:", 0))
+    mutant = built(("at_m, at_n, tile_m, tile_n)", "at_m, at_n, tile_m, 0)", 0))
     run, _, _ = execute(mutant, 72, 144, 40, split_k=1)
     assert {finding.code for finding in run.findings} == {WRITTEN}
     assert all("g_c" in finding.message for finding in run.findings)
 
 
-@pytest.mark.parametrize(("m", "stored"), [(64, 1), (128, 2), (72, 1 + 1), (100, 1 + 3), (200, 3 + 1)])
+@pytest.mark.parametrize(("m", "stored"), [(64, 1), (128, 2), (72, 1 + 1), (100, 1 + 5), (200, 3 + 1)])
 def test_nearly_all_rows_of_a_tile_are_there(m: int, stored: int) -> None:
-    """Of 72 rows the second tile of 64 begins in row 16, and stores the last 16; of 100 in row 48, and stores 48."""
+    """Of 72 rows the second tile of 64 begins in row 8, and stores the last 8; of 100 in row 40, and stores 40."""
     run, good, _ = execute(built(), m, 64, 32, split_k=1, e_block_n=64)
     assert good and run.counts["cp.async.bulk.tensor (store)"] == stored
 
 
 def test_rows_that_the_tile_above_stores_are_left_out() -> None:
-    run, _, _ = execute(built(("at_m, at_n, tile_m)", "at_m, at_n, 0)", 0)), 72, 64, 40, split_k=1)
+    run, _, _ = execute(built(("at_m, at_n, tile_m, tile_n)", "at_m, at_n, 0, tile_n)", 0)), 72, 64, 40, split_k=1)
     assert {finding.code for finding in run.findings} == {WRITTEN}
 
 
-def test_all_columns_of_a_tile_are_there_where_strips_fill_what_is_too_many() -> None:
-    """Of 80 columns the second tile of 64 stores its last strip of 16; of 72 all four, most of which lie outside."""
-    stored = [execute(built(), 64, n, 32, split_k=1)[0].counts["cp.async.bulk.tensor (store)"] for n in (80, 72)]
-    assert stored == [4 + 1, 4 + 4]
+@pytest.mark.parametrize("n", [80, 72])
+def test_nearly_all_columns_of_a_tile_are_there(n: int) -> None:
+    """The second tile of 64 begins in column 16, and stores its last strip of 16, be it half of one."""
+    run, good, _ = execute(built(), 64, n, 32, split_k=1)
+    assert good and run.counts["cp.async.bulk.tensor (store)"] == 4 + 1
+
+
+TRANSPOSED = {"swap_ab": 1, "split_k": 1, "block_n": 72, "e_block_n": 24}
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "stored"), [(72, 64, 3), (80, 64, 3 + 1), (100, 64, 3 + 1 + 1), (64, 72, 2 * 3), (64, 128, 2 * 3)]
+)
+def test_of_c_transposed_nearly_all_columns_are_there(m: int, n: int, stored: int) -> None:
+    """Tiles are 64 of N by 72 of M. Of 80 rows of C the second tile begins in row 8, and stores 8; of 100 in row 32,
+    and stores 8 of one strip and a whole one, of which 4 rows lie outside."""
+    run, good, _ = execute(built(), m, n, 32, **TRANSPOSED)
+    assert good and run.counts["cp.async.bulk.tensor (store)"] == stored
+
+
+@pytest.mark.parametrize(
+    ("edit", "shape"), [("tile_m, 0)", (80, 64, 40)), ("0, tile_n)", (64, 192, 40))], ids=["rows", "columns"]
+)
+def test_of_c_transposed_what_the_tile_before_stores_is_left_out(edit: str, shape: tuple[int, int, int]) -> None:
+    mutant = built(("at_m, at_n, tile_m, tile_n)", f"at_m, at_n, {edit}", 0))
+    knobs = {**TRANSPOSED, "consumers": 2, "block_m": 128}
+    run, _, _ = execute(mutant, *shape, **knobs)
+    assert {finding.code for finding in run.findings} == {WRITTEN}
 
 
 def test_an_arrival_before_the_sync_is_exposed(tmp_path: Path) -> None:

@@ -7,19 +7,23 @@ other; and always in the same order, so that C is the same, bit for bit, every t
 leaves the products of a k-tile to the tensor cores while it goes on. Of a tile of 16 or 32 rows only those are loaded,
 the last tiles of C begin where nearly all their rows and columns are there, and a tile can leave in one strip, whose
 rows need no swizzle. n and k come with the launch, as m does: one compilation serves all layers of a model.
+
+With `swap_ab` A and B change places, and C is computed transposed: the rows of a wgmma are 64 of N, and its columns any
+multiple of 8 of M, so that tiles fit any number of rows. Only the store knows of it, which turns a strip as it goes
+through shared memory (PTX ISA, "stmatrix", .trans).
 """
 
 from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void_p
 from tilus.utils import cdiv
 
 from blackwell_matmul.kernels.few_rows import FewRows
-from blackwell_matmul.kernels.last_tiles import LastTiles
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
+from blackwell_matmul.kernels.tiles_of_c import TilesOfC
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
-from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, buffer_layout, strip_layout
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, strip_layout
 
 
 class HopperMatmulV7(MatmulScript):
@@ -27,7 +31,9 @@ class HopperMatmulV7(MatmulScript):
 
     target = "sm_90a"
     mma = "wgmma"
-    features = ("tma", "ring", "specialised", "grouped", "persistent", "clusters", "neighbours", "split_k", "boxes")
+    features = (
+        "tma", "ring", "specialised", "grouped", "persistent", "clusters", "neighbours", "split_k", "boxes", "swap",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -42,6 +48,7 @@ class HopperMatmulV7(MatmulScript):
         cluster_m: int,
         split_k: int,
         neighbours: int,
+        swap_ab: int,
         sm_count: int,
     ):
         super().__init__()
@@ -66,13 +73,15 @@ class HopperMatmulV7(MatmulScript):
         self.buffers = min(2, self.strips)
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
-        self.buffer_layout = buffer_layout(MMA_ROWS, e_block_n, dtype.nbytes)
+        self.swap_ab = swap_ab == 1
 
     def __call__(self, m: int32, n: int32, k: int32, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        rows, columns = (n, m) if self.swap_ab else (m, n)  # of what is computed: C, or C.T = B @ A.T
+
         # The grid: a CTA for an SM, in clusters, but no more than the rounds need: 512 tiles take 132 SMs four rounds,
         # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
         # the tile each; one more warp loads.
-        count = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
+        count = cdiv(rows, self.cluster_m * self.block_m) * cdiv(columns, self.block_n)
         rounds = (count - 1) // self.teams + 1  # one without tiles, too
         self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
@@ -81,12 +90,13 @@ class HopperMatmulV7(MatmulScript):
         self.part = self.cluster.blockRank // self.cluster_m % self.split_k  # of K
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
-        tiles = TilesOfAnySize(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
-        self.last = LastTiles(m, n, self.block_m, self.block_n, self.e_block_n)
+        tiles = TilesOfAnySize(cdiv(rows, self.cluster_m * self.block_m), cdiv(columns, self.block_n), self.group_m)
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
         g_c = self.global_view(c_ptr, dtype=self.dtype, shape=[m, n])
+        self.out = TilesOfC(g_c, rows, columns, self.block_m, self.block_n, self.e_block_n, 1, self.swap_ab)
+        g_rows, g_columns = (g_b, g_a) if self.swap_ab else (g_a, g_b)
         if self.split_k > 1:  # the sums that CTAs give each other, in two places that take turns
             shape = [2, self.teams * self.team_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
             self.g_parts = self.global_tensor(dtype=float32, shape=shape, requires_clean=False)
@@ -95,7 +105,7 @@ class HopperMatmulV7(MatmulScript):
         held = self.stages * self.boxes  # boxes of A, and as many of B
         s_a = self.shared_tensor(dtype=self.dtype, shape=[held, max(self.block_m, MMA_ROWS), self.box_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[held, self.block_n, self.box_k])
-        s_c = self.shared_tensor(dtype=self.dtype, shape=[self.consumers, self.buffers, MMA_ROWS, self.e_block_n])
+        s_c = self.out.buffers(self.consumers, self.buffers)
         share_n = self.block_n // self.cluster_m
         s_b_shares = self.reshape_shared(s_b, [held, self.cluster_m, share_n, self.box_k])
         s_a_rows = self.reshape_shared(s_a, [held, self.consumers, MMA_ROWS, self.box_k])
@@ -119,7 +129,7 @@ class HopperMatmulV7(MatmulScript):
             while tile < count:
                 row, column = tiles.place(tile)
                 tile_m, tile_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
-                offset_m, offset_n = self.last.begin(tile_m, tile_n)
+                offset_m, offset_n = self.out.begin(tile_m, tile_n)
                 # What lies outside of A and B arrives as zeros, which add nothing.
                 for _ in range(k_tiles):
                     ring.wait_empty()
@@ -130,15 +140,15 @@ class HopperMatmulV7(MatmulScript):
                     for part in self.range(0, self.boxes, 1, unroll="all"):
                         box = stage * self.boxes + part
                         self.tma.global_to_shared(
-                            src=g_a, dst=few.parts[box, 0], offsets=[offset_m, offset_k], mbarrier=full
+                            src=g_rows, dst=few.parts[box, 0], offsets=[offset_m, offset_k], mbarrier=full
                         )
                         if self.cluster_m == 1:
                             self.tma.global_to_shared(
-                                src=g_b, dst=s_b[box], offsets=[offset_n, offset_k], mbarrier=full
+                                src=g_columns, dst=s_b[box], offsets=[offset_n, offset_k], mbarrier=full
                             )
                         else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
                             self.tma.global_to_shared(
-                                src=g_b,
+                                src=g_columns,
                                 dst=s_b_shares[box, self.share],
                                 offsets=[offset_n + self.share * share_n, offset_k],
                                 mbarrier=full,
@@ -155,7 +165,7 @@ class HopperMatmulV7(MatmulScript):
                 ring.advance()
 
         # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
-        self.s_a, self.s_b, self.s_c, self.g_c = s_a_rows, s_b, s_c, g_c
+        self.s_a, self.s_b, self.s_c = s_a_rows, s_b, s_c
         with self.warp_group(0, 4):
             if self.block_m < MMA_ROWS:
                 few.clear()  # while the first k-tiles are on their way
@@ -173,7 +183,7 @@ class HopperMatmulV7(MatmulScript):
         while tile < count:
             row, column = tiles.place(tile)
             tile_m, tile_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
-            offset_m, offset_n = self.last.begin(tile_m, tile_n)
+            offset_m, offset_n = self.out.begin(tile_m, tile_n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for k_tile in self.range(0, k_tiles, 1, unroll=1):  # four a round would compile for twice as long
                 # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
@@ -238,15 +248,13 @@ class HopperMatmulV7(MatmulScript):
                     # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
                     # all meet.
                     s_strip = self.s_c[which, strip // self.split_k % self.buffers]
-                    self.annotate_layout(s_strip, self.buffer_layout)
-                    self.store_shared(s_strip, r_sum.to(self.dtype))
+                    self.out.put(s_strip, r_sum.to(self.dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
                         # What lies outside of C is not stored, nor what the tiles before this one store.
                         at_m, at_n = offset_m + which * MMA_ROWS, offset_n + strip * self.e_block_n
-                        if at_n >= tile_n:
-                            self.last.store(s_strip, self.g_c, 0, at_m, at_n, tile_m)
+                        self.out.store(s_strip, 0, at_m, at_n, tile_m, tile_n)
                         self.tma.commit_group()
             turn ^= 1
             tile += self.gridDim.x // self.team_ctas

@@ -11,16 +11,15 @@ from tilus.utils import cdiv
 from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.kernels.finishing import FinishingScript
-from blackwell_matmul.kernels.last_tiles import LastTiles
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
+from blackwell_matmul.kernels.tiles_of_c import TilesOfC
 from blackwell_matmul.scheduling.mma import Wgmma
 from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
 from blackwell_matmul.scheduling.wgmma_fragments import (
     MMA_ROWS,
     accumulator_layout,
-    buffer_layout,
     pair_layout,
     strip_layout,
 )
@@ -33,7 +32,8 @@ class HopperMatmulV8(FinishingScript):
     target = "sm_90a"
     mma = "wgmma"
     features = (
-        "tma", "ring", "specialised", "grouped", "persistent", "clusters", "neighbours", "split_k", "boxes", "forms",
+        "tma", "ring", "specialised", "grouped", "persistent", "clusters", "neighbours", "split_k", "boxes", "swap",
+        "forms",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,7 @@ class HopperMatmulV8(FinishingScript):
         cluster_m: int,
         split_k: int,
         neighbours: int,
+        swap_ab: int,
         sm_count: int,
         form: Form = PLAIN,
     ):
@@ -75,7 +76,7 @@ class HopperMatmulV8(FinishingScript):
         self.buffers = min(2, self.strips)
         self.acc_layout = accumulator_layout(MMA_ROWS, block_n)
         self.strip_layout = strip_layout(MMA_ROWS, block_n, e_block_n)
-        self.buffer_layout = buffer_layout(MMA_ROWS, e_block_n // self.columns_of_c, self.c_dtype.nbytes)
+        self.swap_ab = swap_ab == 1
         self.sum_layout = accumulator_layout(MMA_ROWS, e_block_n)
         self.pair_layout = pair_layout(MMA_ROWS, e_block_n)
 
@@ -93,10 +94,12 @@ class HopperMatmulV8(FinishingScript):
         scale_b_ptr: void_p = 0,
         batches: int32 = 1,
     ):
+        rows, columns = (n, m) if self.swap_ab else (m, n)  # of what is computed: C, or C.T = B @ A.T
+
         # The grid: a CTA for an SM, in clusters, but no more than the rounds need: 512 tiles take 132 SMs four rounds,
         # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
         # the tile each; one more warp loads.
-        self.of_a_batch: int32 = cdiv(m, self.cluster_m * self.block_m) * cdiv(n, self.block_n)
+        self.of_a_batch: int32 = cdiv(rows, self.cluster_m * self.block_m) * cdiv(columns, self.block_n)
         count = batches * self.of_a_batch
         rounds = (count - 1) // self.teams + 1  # one without tiles, too
         self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
@@ -106,10 +109,13 @@ class HopperMatmulV8(FinishingScript):
         self.part = self.cluster.blockRank // self.cluster_m % self.split_k  # of K
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
-        tiles = TilesOfAnySize(cdiv(m, self.cluster_m * self.block_m), cdiv(n, self.block_n), self.group_m)
-        self.last = LastTiles(m, n, self.block_m, self.block_n, self.e_block_n)
+        tiles = TilesOfAnySize(cdiv(rows, self.cluster_m * self.block_m), cdiv(columns, self.block_n), self.group_m)
 
         self.open_operands(batches, m, n, k, a_ptr, b_ptr, c_ptr)
+        self.out = TilesOfC(
+            self.g_c, rows, columns, self.block_m, self.block_n, self.e_block_n, self.columns_of_c, self.swap_ab
+        )
+        self.a, self.b = (self.b, self.a) if self.swap_ab else (self.a, self.b)
         self.open_epilogue(batches, m, n, bias_ptr, residual_ptr, scale_a_ptr, scale_b_ptr)
         if self.split_k > 1:  # the sums that CTAs give each other, in two places that take turns
             shape = [2, self.teams * self.team_ctas, self.consumers, self.strips, MMA_ROWS, self.e_block_n]
@@ -120,8 +126,7 @@ class HopperMatmulV8(FinishingScript):
         held = self.stages * self.boxes  # boxes of A, and as many of B
         s_a = self.shared_tensor(dtype=self.dtype, shape=lines(self.a_k, [held, self.consumers], MMA_ROWS, self.box_k))
         s_b = self.shared_tensor(dtype=self.dtype, shape=lines(self.b_k, [held], self.block_n, self.box_k))
-        columns = self.e_block_n // self.columns_of_c
-        s_c = self.shared_tensor(dtype=self.c_dtype, shape=[self.consumers, self.buffers, MMA_ROWS, columns])
+        s_c = self.out.buffers(self.consumers, self.buffers)
         s_b_shares = self.reshape_shared(s_b, lines(self.b_k, [held], [self.cluster_m, share_n], self.box_k))
 
         # Of a tile of few rows only those are loaded, and the others are zeros. A is K-major there.
@@ -145,7 +150,7 @@ class HopperMatmulV8(FinishingScript):
                 batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
                 row, column = tiles.place(tile_of_batch)
                 tile_m, tile_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
-                offset_m, offset_n = self.last.begin(tile_m, tile_n)
+                offset_m, offset_n = self.out.begin(tile_m, tile_n)
                 # What lies outside of A and B arrives as zeros, which add nothing.
                 for _ in range(k_tiles):
                     ring.wait_empty()
@@ -194,7 +199,7 @@ class HopperMatmulV8(FinishingScript):
             batch, tile_of_batch = self.fast_divmod(tile, self.of_a_batch)
             row, column = tiles.place(tile_of_batch)
             tile_m, tile_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
-            offset_m, offset_n = self.last.begin(tile_m, tile_n)
+            offset_m, offset_n = self.out.begin(tile_m, tile_n)
             self.load_columns(offset_n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for k_tile in self.range(0, k_tiles, 1, unroll=1):  # four a round would compile for twice as long
@@ -267,14 +272,12 @@ class HopperMatmulV8(FinishingScript):
                     # Written through the generic proxy, read by TMA through the async proxy: each writer fences, then
                     # all meet.
                     s_strip = self.s_c[which, strip // self.split_k % self.buffers]
-                    self.annotate_layout(s_strip, self.buffer_layout)
-                    self.store_shared(s_strip, r_c.to(self.c_dtype))
+                    self.out.put(s_strip, r_c.to(self.c_dtype))
                     self.fence.proxy_async(space="shared")
                     self.sync()
                     with self.single_warp():
                         # What lies outside of C is not stored, nor what the tiles before this one store.
-                        if at_n >= tile_n:
-                            self.last.store(s_strip, self.g_c, batch, at_m, at_n // self.columns_of_c, tile_m)
+                        self.out.store(s_strip, batch, at_m, at_n, tile_m, tile_n)
                         self.tma.commit_group()
             turn ^= 1
             tile += self.gridDim.x // self.team_ctas

@@ -1,0 +1,88 @@
+"""`TilesOfC`: where tiles begin, so that what they load of A and of B is there, and how their strips leave."""
+
+import tilus
+from tilus import GlobalTensor, RegisterTensor, SharedTensor, int32
+from tilus.utils import cdiv
+
+from blackwell_matmul.scheduling.tile_config import LAST_ROWS
+from blackwell_matmul.scheduling.wgmma_fragments import MMA_ROWS, accumulator_layout, buffer_layout, transposed_layout
+
+
+class TilesOfC(tilus.Class):
+    """The last tiles begin as far up, and as far to the left, as they have rows and columns too many: in steps of 8
+    rows of C, and of whole strips of its columns. What they have twice, the tiles before them store. TMA fills rows
+    that are not there with zeros, and for these a call took up to 1.9 times as long where many SMs load at once
+    (bench/results/h100_tails.json).
+
+    m, n: of what is computed, which is C, or with `swap_ab` C transposed; of that a strip is turned as it goes through
+    shared memory (PTX ISA, "stmatrix", .trans). per_column: columns of sums that make one of C."""
+
+    def __init__(
+        self,
+        g_c: GlobalTensor,
+        m: int32,
+        n: int32,
+        block_m: int,
+        block_n: int,
+        strip_n: int,
+        per_column: int,
+        swap_ab: bool,
+    ):
+        self.swap_ab = swap_ab
+        self.g_c = g_c
+        self.per_column = per_column
+        columns = strip_n // per_column
+        self.rows, self.columns = (strip_n, MMA_ROWS) if swap_ab else (MMA_ROWS, columns)  # of C, in a strip
+        self.stored = min(self.rows, block_n if swap_ab else block_m)
+        self.layout = buffer_layout(self.rows, self.columns, g_c.dtype.nbytes)
+        self.sum_layout = accumulator_layout(MMA_ROWS, strip_n)
+        self.transposed_layout = transposed_layout(MMA_ROWS, strip_n)
+        step_m, step_n = (MMA_ROWS, LAST_ROWS) if swap_ab else (LAST_ROWS, strip_n)
+        self.last_m: int32 = cdiv(m, step_m) * step_m - block_m if m > block_m else 0
+        self.last_n: int32 = cdiv(n, step_n) * step_n - block_n if n > block_n else 0
+
+    def begin(self, tile_m: int32, tile_n: int32):
+        """The first row and column that are computed, of a tile that stores C from these on."""
+        return min(tile_m, self.last_m), min(tile_n, self.last_n)
+
+    def buffers(self, groups: int, number: int):
+        """Shared memory for so many strips of each group of rows."""
+        return self.shared_tensor(dtype=self.g_c.dtype, shape=[groups, number, self.rows, self.columns])
+
+    def put(self, s_strip: SharedTensor, r_strip: RegisterTensor):
+        """A strip into shared memory, in rows of C."""
+        self.annotate_layout(s_strip, self.layout)
+        self.store_shared(s_strip, self.transposed(r_strip) if self.swap_ab else r_strip)
+
+    def transposed(self, r: RegisterTensor):
+        self.annotate_layout(r, self.sum_layout)
+        return self.view(r, layout=self.transposed_layout)
+
+    def store(
+        self,
+        s_strip: SharedTensor,
+        batch: int32,
+        at_m: int32,
+        at_n: int32,
+        tile_m: int32,
+        tile_n: int32,
+    ):
+        """A strip of the tile that stores from [tile_m, tile_n] on, and nothing before that; [at_m, at_n] is its first
+        sum."""
+        row, column = (at_n, at_m) if self.swap_ab else (at_m, at_n // self.per_column)  # of C
+        first_row, first_column = (tile_n, tile_m) if self.swap_ab else (tile_m, tile_n // self.per_column)
+        if column >= first_column:
+            if row >= first_row:
+                s_rows = self.reshape_shared(s_strip, [self.rows // self.stored, self.stored, self.columns])
+                self.leave(s_rows[0], batch, row, column)
+            else:
+                s_parts = self.reshape_shared(s_strip, [self.rows // LAST_ROWS, LAST_ROWS, self.columns])
+                for part in range(1, self.stored // LAST_ROWS):
+                    if row + part * LAST_ROWS >= first_row:
+                        self.leave(s_parts[part], batch, row + part * LAST_ROWS, column)
+
+    def leave(self, s_rows: SharedTensor, batch: int32, row: int32, column: int32):
+        if len(self.g_c.shape) == 2:
+            self.tma.shared_to_global(s_rows, self.g_c, offsets=[row, column])
+        else:
+            self.tma.shared_to_global(s_rows, self.g_c, offsets=[batch, row, column], dims=[1, 2])

@@ -220,14 +220,16 @@ def h200() -> None:
 
 
 def h100() -> None:
-    """The same of the ladder on an H100, and of tiles with clusters and without."""
+    """The same of the ladder on an H100, and of tiles with clusters and without, and of C transposed."""
     rows = beside(of_bench("ladder", "h100_ladder", "h", {}), "H100")
     rungs = {rung: grouped([row for row in rows if row["rung"] == rung]) for rung in sorted({r["rung"] for r in rows})}
     every = {"ladder": grouped(rows), **rungs}
     tiles = beside(in_order(), "H100")
     for group in ("in order", "in clusters"):
         every[group] = grouped([row for row in tiles if row["group"] == group])
-    rows += tiles
+    transposed = beside(of_c_transposed(), "H100")
+    every["C transposed"] = grouped(transposed)
+    rows += tiles + transposed
     for name, numbers in every.items():
         print(name, numbers)
     write("time_model_h100", "h100", {"gpu": "H100", "groups": every, "rows": rows})
@@ -240,6 +242,12 @@ def in_order() -> Iterator[Timed]:
     for each in of_tiles("h100_in_order"):
         if each.problem in some:
             yield replace(each, group="in order" if "neighbours=1" in each.schedule else "in clusters")
+
+
+def of_c_transposed() -> Iterator[Timed]:
+    """Every fourth that is chosen so."""
+    chosen = (each for each in of_tiles("h100_swapped_chosen") if "swap_ab=1" in each.schedule and each.us >= LEAST_US)
+    yield from (replace(each, group="C transposed") for each in list(chosen)[::4])
 
 
 def beside(timed: Iterable[Timed], gpu: str) -> list[dict[str, Any]]:

@@ -136,7 +136,7 @@ def _listed(values: Sequence[int]) -> str:
     return _span(values) if len(values) > MANY_VALUES else ",".join(map(str, values))
 
 
-MANY_VALUES = 4
+MANY_VALUES = 3
 """Of a knob; more are told by the first and the last."""
 
 MANY_KNOBS = 8
@@ -146,8 +146,11 @@ MANY_KNOBS = 8
 BROKEN = {
     "stages": "sta-\nges",
     "consumers": "con-\nsum-\ners",
+    "group": "gro-\nup",
     "cluster": "clu-\nster",
+    "split": "spl-\nit",
     "neighbours": "nei-\nghb-\nours",
+    "swap": "sw-\nap",
 }
 """Words of headings, in lines."""
 

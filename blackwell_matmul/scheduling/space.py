@@ -80,8 +80,8 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 
 @cache
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
-    """Knobs are turned a few at a time: of the 2,867,200 combinations that H7's have, most are left out before they are
-    made."""
+    """Knobs are turned a few at a time: of the 27,238,400 combinations that H7's have, most are left out before they
+    are made."""
     spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
     rest = [name for name in names if name not in (*_ASKED_BY_MMA, *_ASKED_BY_STRIPS, *_ASKED_BY_CLUSTER)]
     rows = [row for row in _with_each(_ASKED_BY_MMA, names, [{}]) if spec.in_space(row, made_of)]
@@ -133,7 +133,7 @@ tile takes up to 2 % less, but not where they cost a stage (h100_swapped.json)."
 
 def _fills_its_cluster(row: Row) -> bool:
     """Whether there is a strip for each CTA that computes the tile, and the order of the tiles is one that tells: not
-    where they are few, or small. CTAs come without clusters in one order alone."""
+    where they are few, or small. CTAs come without clusters in one order alone, and C transposed is not split."""
     strips = row.get("block_n", 0) // row.get("e_block_n", 1)
     split_k, cluster_m, order = row.get("split_k", 1), row.get("cluster_m", 1), row.get("group_m")
     large = row.get("block_m", SPACE_LEAST_ROWS) >= SPACE_LEAST_ROWS and row.get("block_n", 0) >= SPACE_COLUMNS[0]

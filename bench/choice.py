@@ -84,7 +84,7 @@ def problem_of(text: str) -> Problem:
 
 
 THEN = {"group_m": 16, "neighbours": 2, "swap_ab": 0}
-"""What each large tile of `MEASURED` had; its files say the first alone, for no kernel had others of the second."""
+"""What each large tile of `MEASURED` had; its files say the first alone, for no kernel had others of the rest."""
 
 
 def chosen_then(rung: str, problem: str) -> str:

@@ -257,14 +257,17 @@ def beside(timed: Iterable[Timed], gpu: str) -> list[dict[str, Any]]:
         if each.us >= LEAST_US:
             size, dtype = each.problem.split()
             m, n, k = map(int, size.split("x"))
-            schedule = each.schedule
-            if "neighbours" in rung_named(each.rung).knobs and "neighbours" not in schedule:
-                schedule += ",neighbours=2"  # no kernel had others then
-            if "swap_ab" in rung_named(each.rung).knobs and "swap_ab" not in schedule:
-                schedule += ",swap_ab=0"
+            schedule = ",".join([each.schedule, *unsaid(each)])
             took = predict(each.rung, m, n, k, dtype=dtype, schedule=schedule, target=gpu, explained=False).time_us
             rows.append({**asdict(each), "predicted_us": round(took, 2), "error": round(took / each.us - 1, 4)})
     return rows
+
+
+def unsaid(timed: Timed) -> Iterator[str]:
+    """Knobs of the rung that its schedule does not name: no kernel had other values then."""
+    for name, value in (("neighbours", 2), ("swap_ab", 0)):
+        if name in rung_named(timed.rung).knobs and name not in timed.schedule:
+            yield f"{name}={value}"
 
 
 def by_rows(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:

@@ -158,8 +158,9 @@ def matmul_result(
 
 def tile_of_c(schedule: Mapping[str, object]) -> tuple[int, int]:
     """Its rows and columns; 128 where a schedule does not say."""
-    tile = [value if isinstance(value, int) and value > 0 else 128 for value in map(schedule.get, TILE)]
-    return (tile[1], tile[0]) if schedule.get("swap_ab") else (tile[0], tile[1])
+    rows, columns = ("block_n", "block_m") if schedule.get("swap_ab") else ("block_m", "block_n")
+    return _tile(schedule.get(rows)), _tile(schedule.get(columns))
 
 
-TILE = ("block_m", "block_n")
+def _tile(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 128

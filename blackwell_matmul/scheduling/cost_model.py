@@ -371,7 +371,7 @@ def _last_steps(tile: TileConfig) -> tuple[int, int]:
     `split_k` (`kernels.tiles_of_c`)."""
     if "split_k" not in tile.features:
         return tile.block_m, tile.block_n
-    return (tile.mma_m // tile.consumers, LAST_ROWS) if tile.swap_ab else (LAST_ROWS, tile.e_block_n)
+    return (tile.warpgroup_m, LAST_ROWS) if tile.swap_ab else (LAST_ROWS, tile.e_block_n)
 
 
 def _zeros(tile: TileConfig) -> float:

@@ -132,9 +132,9 @@ class Wgmma(MmaSpec):
         rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "boxes" in features else 1)
         whole = row.get("block_m", rows) == rows
         if row.get("swap_ab"):
-            wide = SPACE_ROW_ELEMENTS < row["block_k"] <= most and row["block_n"] <= NARROW and row["consumers"] == 1
-            fits = row["block_k"] == SPACE_ROW_ELEMENTS or wide
-            return whole and fits and row["block_n"] >= SPACE_COLUMNS[0] and row["cluster_m"] == 1
+            most = most if row["block_n"] <= NARROW and row["consumers"] == 1 else SPACE_ROW_ELEMENTS
+            alone = row["block_n"] >= SPACE_COLUMNS[0] and row["cluster_m"] == 1
+            return whole and alone and SPACE_ROW_ELEMENTS <= row["block_k"] <= most
         if row.get("block_n", SPACE_COLUMNS[0]) not in self.columns:
             return False
         if whole and row.get("block_n", SPACE_COLUMNS[0]) >= SPACE_COLUMNS[0]:

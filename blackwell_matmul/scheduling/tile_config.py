@@ -164,9 +164,8 @@ class TileConfig:
     @property
     def strip_row_bytes(self) -> int:
         """A row of a strip of C in shared memory; 0 where C leaves straight from registers."""
-        columns = (
-            self.mma_m // self.consumers if self.swap_ab else self.e_block_n // self.problem.form.epilogue.columns_of_c
-        )
+        as_it_is = self.e_block_n // self.problem.form.epilogue.columns_of_c
+        columns = self.warpgroup_m if self.swap_ab else as_it_is
         return columns * self.problem.c_bytes if "tma" in self.features else 0
 
     @property
@@ -230,6 +229,11 @@ class TileConfig:
     def mma_m(self) -> int:
         """Rows that are multiplied for one CTA, and that shared memory and registers hold."""
         return max(self.cta_m, self.mma.least_rows)
+
+    @property
+    def warpgroup_m(self) -> int:
+        """Rows that each of the warpgroups multiplies."""
+        return self.mma_m // self.consumers
 
     @property
     def cta_n(self) -> int:

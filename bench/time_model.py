@@ -34,6 +34,7 @@ from choice import chosen_then
 from rich.console import Console
 from rich.table import Table
 
+from blackwell_matmul.gpu_figures import ROW_BYTES
 from blackwell_matmul.harness.predicting import predict
 from blackwell_matmul.kernels import rung as rung_named
 
@@ -156,7 +157,7 @@ def write(name: str, words: str, record: dict[str, object]) -> None:
 
 # --- an H200
 
-LEAST_US = 50
+LEAST_US, CUT_LEAST_US = 50, 10
 GROUPS = ("ladder", "tiles", "split k", "chosen", "mma.sync")
 RENAMED = {"h4": "h5", "h5": "h6", "h6": "h7"}
 """Rungs by the names that they had when they were measured."""
@@ -220,7 +221,8 @@ def h200() -> None:
 
 
 def h100() -> None:
-    """The same of the ladder on an H100, and of tiles with clusters and without, and of C transposed."""
+    """The same of the ladder on an H100, of tiles with clusters and without, of C transposed, and of rows that begin
+    within lines."""
     rows = beside(of_bench("ladder", "h100_ladder", "h", {}), "H100")
     rungs = {rung: grouped([row for row in rows if row["rung"] == rung]) for rung in sorted({r["rung"] for r in rows})}
     every = {"ladder": grouped(rows), **rungs}
@@ -229,7 +231,10 @@ def h100() -> None:
         every[group] = grouped([row for row in tiles if row["group"] == group])
     transposed = beside(of_c_transposed(), "H100")
     every["C transposed"] = grouped(transposed)
-    rows += tiles + transposed
+    cut = beside(of_cut_rows(), "H100", CUT_LEAST_US)
+    for group in ("rows by 16 bytes", "rows by 32 bytes", "rows by 64 bytes"):
+        every[group] = grouped([row for row in cut if row["group"] == group])
+    rows += tiles + transposed + cut
     for name, numbers in every.items():
         print(name, numbers)
     write("time_model_h100", "h100", {"gpu": "H100", "groups": every, "rows": rows})
@@ -250,11 +255,21 @@ def of_c_transposed() -> Iterator[Timed]:
     yield from (replace(each, group="C transposed") for each in list(chosen)[::4])
 
 
-def beside(timed: Iterable[Timed], gpu: str) -> list[dict[str, Any]]:
+def of_cut_rows() -> Iterator[Timed]:
+    """Of 159 problems every sixth, with all tiles that were measured."""
+    problems = dict.fromkeys(each.problem for each in of_tiles("h100_cut_rows"))
+    some = list(problems)[::6]
+    for each in of_tiles("h100_cut_rows"):
+        if each.problem in some:
+            pitch = 2 * int(each.problem.split()[0].split("x")[2])
+            yield replace(each, group=f"rows by {math.gcd(pitch, ROW_BYTES)} bytes")
+
+
+def beside(timed: Iterable[Timed], gpu: str, least_us: float = LEAST_US) -> list[dict[str, Any]]:
     """What is predicted of those that are long enough."""
     rows = []
     for each in timed:
-        if each.us >= LEAST_US:
+        if each.us >= least_us:
             size, dtype = each.problem.split()
             m, n, k = map(int, size.split("x"))
             schedule = ",".join([each.schedule, *unsaid(each)])

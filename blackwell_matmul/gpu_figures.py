@@ -22,6 +22,7 @@ Sources, by the letters used below (the tables are in bench/calibrate/tables/):
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -61,6 +62,9 @@ def _a(value: float, why: str) -> GpuFigure:
 MMA_SYNC_PRODUCTS = 16 * 8 * 16
 """Of an mma.sync.m16n8k16."""
 
+ROW_BYTES = 128
+"""What TMA moves at a time, and asks the L2 for; a shorter row takes as long."""
+
 
 @dataclass(frozen=True)
 class TimeFigures:
@@ -92,8 +96,10 @@ class TimeFigures:
     cycle. stage_cycles, stage_value_cycles: st.shared, likewise. unstage_cycles: ld.shared. fence_cycles:
     fence.proxy.async. store_cycles, store_kib_cycles: a TMA store until its source is free; drain_kib_cycles: until it
     has left, behind a buffer of store_buffer_kib. line_bytes: at most, of a sector of 32 bytes that threads store or
-    load by themselves, a sector a cycle; part_sector_cycles: of one of which they store a part. cut_row_bytes: as many
-    more as a row takes of the L2 that TMA loads and that begins within one.
+    load by themselves, a sector a cycle; part_sector_cycles: of one of which they store a part.
+    rows_by_16_cycles, rows_by_32_cycles, rows_by_64_cycles: of a TMA load, for up to 128 bytes of rows that lie a
+    multiple of so many bytes apart and no more, so that they begin within lines of the L2; rows_alone: of that, if the
+    SM beside this one has nothing to do.
     query_cycles: of an answer of cluster launch control, which takes cancel_ns.
     alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
@@ -152,7 +158,10 @@ class TimeFigures:
     store_buffer_kib: GpuFigure
     line_bytes: GpuFigure
     part_sector_cycles: GpuFigure | None
-    cut_row_bytes: GpuFigure | None
+    rows_by_16_cycles: GpuFigure | None
+    rows_by_32_cycles: GpuFigure | None
+    rows_by_64_cycles: GpuFigure | None
+    rows_alone: GpuFigure | None
     query_cycles: GpuFigure
     cancel_ns: GpuFigure
     alloc_cycles: GpuFigure
@@ -161,6 +170,12 @@ class TimeFigures:
     start_cycles: GpuFigure
     ramp_ns: GpuFigure
     cluster_share: GpuFigure
+
+    def cut_row_cycles(self, pitch_bytes: int, alone: bool) -> float:
+        """Of a TMA load, for up to 128 bytes of rows so many bytes apart that begin within lines; 0 if none does."""
+        by = {16: self.rows_by_16_cycles, 32: self.rows_by_32_cycles, 64: self.rows_by_64_cycles}
+        cycles = by.get(math.gcd(pitch_bytes, ROW_BYTES)) or 0.0
+        return cycles * (self.rows_alone or 1) if alone else cycles * 1.0
 
     def clusters_at_once(self, sm_count: int, size: int) -> int:
         """How many clusters of so many CTAs, one on an SM, run side by side."""
@@ -219,7 +234,10 @@ _B200 = TimeFigures(
     drain_kib_cycles=_m(52, "META"),
     store_buffer_kib=_a(8, "two strips of 4 KiB"),
     part_sector_cycles=None,
-    cut_row_bytes=None,
+    rows_by_16_cycles=None,
+    rows_by_32_cycles=None,
+    rows_by_64_cycles=None,
+    rows_alone=None,
     line_bytes=_a(16, "HM: 32 where two SMs store, 23 where all do; with either H7's sums for other CTAs are too fast"),
     query_cycles=_d(86, "QRC: a load from shared memory and a fence's issue"),
     cancel_ns=_a(400, "a request to the L2 and back; hidden by a tile's main loop"),
@@ -277,7 +295,10 @@ _H200 = dataclasses.replace(
     store_kib_cycles=_m(32, "HM: 64 + 32 a KiB"),
     drain_kib_cycles=_m(57, "HM: all SMs; one alone 32"),
     part_sector_cycles=_a(3.7, "as an H100's"),
-    cut_row_bytes=_a(96, "as an H100's"),
+    rows_by_16_cycles=_a(4.7, "as an H100's"),
+    rows_by_32_cycles=_a(3.1, "as an H100's"),
+    rows_by_64_cycles=_a(2.5, "as an H100's"),
+    rows_alone=_a(0.6, "as an H100's"),
     launch_ns=_m(158, "HM: 313 cycles"),
     ramp_ns=_d(1080, "HM: kernels of 5.05 us in a graph take 6.13"),
     cluster_share=_m(10 / 11, "cuOccupancyMaxActiveClusters: 30 clusters of four CTAs or 15 of eight, on 132 SMs"),
@@ -302,7 +323,10 @@ _H100 = dataclasses.replace(
     release_cycles=_d(652, "H1: an arrival in the other CTA is seen after 922 cycles with a release, 269 without"),
     cluster_sync_cycles=_m(1175, "H1: 384 threads; 719 with 128"),
     part_sector_cycles=_d(3.7, "H1: all SMs; of up to 16 bytes, 32 in rows of their own in 96 to 138 cycles"),
-    cut_row_bytes=_d(96, "H1: 52 to 105, where each second row is; G0 in such rows and in others: 90 to 100"),
+    rows_by_16_cycles=_d(4.7, "tiles of H7 that they bound, in 115 problems (h100_cut_rows.json)"),
+    rows_by_32_cycles=_d(3.1, "the same"),
+    rows_by_64_cycles=_d(2.5, "the same"),
+    rows_alone=_d(0.6, "H7 on 8 to 64 SMs and on 128 (h100_cut_rows.json)"),
     drain_kib_cycles=_m(74, "H1: all SMs; one alone 32"),
     ramp_ns=_d(1440, "an H200's; H1: empty kernels of 132 CTAs follow each other after 1.11 us, there 0.75"),
 )

@@ -142,6 +142,16 @@ class Problem:
         return self.form == PLAIN and self.batches == 1
 
     @property
+    def a_line(self) -> int:
+        """Elements from a line of A, along k or along m, to the next in memory."""
+        return self.form.a_stride or (self.k if self.form.a_major == "k" else self.m)
+
+    @property
+    def b_line(self) -> int:
+        """The same of B."""
+        return self.form.b_stride or (self.k if self.form.b_major == "k" else self.n)
+
+    @property
     def columns(self) -> int:
         """Of C."""
         return self.n // self.form.epilogue.columns_of_c
@@ -227,7 +237,7 @@ class Schedule:
     stages: int | None = knob(2, 3, 4, 5, 6, 7, 8, 9, 10, 12, feature="ring", after="e_block_n")
     consumers: int | None = knob(1, 2, feature="specialised", after="stages", mma="wgmma")
     group_m: int | None = knob(1, 4, 8, 16, feature="grouped", after="stages")
-    cluster_m: int | None = knob(1, 2, feature="clusters", after="group_m")
+    cluster_m: int | None = knob(1, 2, 4, feature="clusters", after="group_m")
     split_k: int | None = knob(1, 2, 4, 8, feature="split_k", after="cluster_m")
     neighbours: int | None = knob(1, 2, feature="neighbours", after="cluster_m")
     swap_ab: int | None = knob(0, 1, feature="swap", after="split_k")

@@ -3,7 +3,7 @@
 | A[m, k] or B[n, k], or a batch of them | what happens |
 |---|---|
 | contiguous along k or along its rows; its lines begin at multiples of 16 bytes | read as it is |
-| any other | one copy, contiguous along k, its rows padded to a multiple of 16 bytes |
+| any other | one copy, contiguous along k, its rows a multiple of 128 bytes apart, short ones of 16 |
 | expanded over batches | the one matrix |
 | several dimensions of batches, whose matrices do not lie at one distance | a copy before that |
 | e4m3 beside e5m2, or e5m2 beside e4m3 | the same in bfloat16: no kernel multiplies one by the other |
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.gpu_figures import ROW_BYTES
 from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.group_calls import why_no_rows
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
@@ -93,7 +94,7 @@ def _sentence(name: str, x: Tensor, reason: str) -> str:
     """x: [.., m, k] or [.., k, n]."""
     lines, k = (x.shape[-2], x.shape[-1]) if name == "a" else (x.shape[-1], x.shape[-2])
     item = 2 if reason == MIXED else x.element_size()
-    nbytes = math.prod(x.shape[:-2]) * lines * padded(k, item) * item
+    nbytes = math.prod(x.shape[:-2]) * lines * apart(k, item) * item
     what = f"{name} with shape {tuple(x.shape)} and strides {x.stride()}"
     return f"{what} is copied ({nbytes} bytes): {reason}."
 
@@ -118,10 +119,11 @@ def copying(x: Tensor, other: Tensor) -> Callable[[Tensor], Tensor] | None:
 
 
 def k_major(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A copy whose rows begin at multiples of 16 bytes. dtype: its type; None: x's."""
+    """A copy whose rows begin with lines of the L2: out of others TMA loads take up to twice as long. dtype: its type;
+    None: x's."""
     *outer, k = x.shape
     dtype = dtype or x.dtype
-    return x.new_empty((*outer, padded(k, dtype.itemsize)), dtype=dtype)[..., :k].copy_(x)
+    return x.new_empty((*outer, apart(k, dtype.itemsize)), dtype=dtype)[..., :k].copy_(x)
 
 
 def widened(x: Tensor) -> Tensor:
@@ -137,9 +139,14 @@ def with_zeros(x: Tensor) -> Tensor:
     return made
 
 
-def padded(count: int, item_bytes: int) -> int:
-    """The next count of elements that fills 16 bytes."""
-    step = ALIGNMENT_BYTES // item_bytes
+def apart(k: int, item_bytes: int) -> int:
+    """Elements from a row of such a copy to the next."""
+    return padded(k, item_bytes, ROW_BYTES if k * item_bytes > ROW_BYTES else ALIGNMENT_BYTES)
+
+
+def padded(count: int, item_bytes: int, line_bytes: int = ALIGNMENT_BYTES) -> int:
+    """The next count of elements that fills lines of so many bytes."""
+    step = line_bytes // item_bytes
     return -(-count // step) * step
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, GpuFigure, TimeFigures, figures_of
+from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, ROW_BYTES, TIME_FIGURES, GpuFigure, TimeFigures, figures_of
 from blackwell_matmul.gpus import GPUS, Gpu
 from blackwell_matmul.problem import C_BYTES
 from blackwell_matmul.scheduling.tile_config import (
@@ -78,9 +78,6 @@ KIB = 1024
 NORM = 4
 """Of the bounds of a k-tile, or of a rate: it takes longer than the longest of them, where two are equal 19 %. With 3
 to 8 the choice on an H200 loses 0.8 to 1.1 % (h200_tiles_h7.json)."""
-
-ROW_BYTES = 128
-"""What TMA moves at a time, and asks the L2 for; a shorter row takes as long."""
 
 PLAIN = 4
 """How many times longer a strip takes into shared memory that is not swizzled: two rows in eight meet in the same
@@ -338,7 +335,7 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0)
     from_l2 = rows * (max(tile.row_bytes, ROW_BYTES) if "tma" in tile.features else tile.row_bytes) / supply.incoming
     from_memory = rows * tile.row_bytes / supply.from_memory
     chained = max(together * own, _chain(tile, supply, products))
-    k_tile = _with_each_other(chained, together * from_l2, together * from_memory)
+    k_tile = _with_each_other(chained, together * from_l2, together * from_memory, together * _cut_rows(tile))
     return k_tile + _besides(tile, figures)
 
 
@@ -399,6 +396,16 @@ def _into_shared_memory(tile: TileConfig, figures: TimeFigures) -> float:
     if "tma" in tile.features:
         return rows * ceil_div(tile.row_bytes, ROW_BYTES) * figures.tma_row_cycles
     return rows * tile.row_bytes / figures.fill_bytes_per_cycle
+
+
+def _cut_rows(tile: TileConfig) -> float:
+    """For how long the rows that a CTA asks for keep the way from the L2, which they have together with those of the
+    SM beside it, if they begin within lines; those that come by multicast another CTA asks for."""
+    if "tma" not in tile.features:
+        return 0
+    figures, problem, alone = nearest_figures(tile.gpu), tile.problem, tile.ctas * NEIGHBOURS <= tile.gpu.sm_count
+    a, b = (figures.cut_row_cycles(each * problem.element_bytes, alone) for each in (problem.a_line, problem.b_line))
+    return (tile.cta_m * a + tile.cta_n / tile.cluster_m * b) * ceil_div(tile.row_bytes, ROW_BYTES)
 
 
 def _chain(tile: TileConfig, supply: Supply, products: float) -> float:

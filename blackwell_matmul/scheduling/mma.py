@@ -126,15 +126,14 @@ class Wgmma(MmaSpec):
 
     def in_space(self, row: Mapping[str, int], features: Sequence[str]) -> bool:
         """With warps that only multiply any width is worth a try: 3584 columns are 32 tiles of 112, which fill an H200
-        with four rows of them. Few rows, and few columns, are for CTAs that are alone; so is C transposed."""
+        with four rows of them. Few rows, and few columns, are for CTAs that are alone."""
         if "consumers" not in row:
             return super().in_space(row, features)
         rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "boxes" in features else 1)
         whole = row.get("block_m", rows) == rows
         if row.get("swap_ab"):
             most = most if row["block_n"] <= NARROW and row["consumers"] == 1 else SPACE_ROW_ELEMENTS
-            alone = row["block_n"] >= SPACE_COLUMNS[0] and row["cluster_m"] == 1
-            return whole and alone and SPACE_ROW_ELEMENTS <= row["block_k"] <= most
+            return whole and row["block_n"] >= SPACE_COLUMNS[0] and SPACE_ROW_ELEMENTS <= row["block_k"] <= most
         if row.get("block_n", SPACE_COLUMNS[0]) not in self.columns:
             return False
         if whole and row.get("block_n", SPACE_COLUMNS[0]) >= SPACE_COLUMNS[0]:

@@ -228,8 +228,7 @@ def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
     problem, form = tile.asked, tile.asked.form
     if form.a_major == form.b_major == "k" and not form.a_stride and not form.b_stride:
         return _tma_row_reason("K", problem.k, "A and of B", problem.element_bytes)
-    lines = (("A", form.a_major, form.a_stride, problem.m), ("B", form.b_major, form.b_stride, problem.n))
-    named = ((whose, major, stride or (problem.k if major == "k" else rows)) for whose, major, stride, rows in lines)
+    named = ("A", form.a_major, problem.a_line), ("B", form.b_major, problem.b_line)
     reasons = (_tma_row_reason(major.upper(), line, whose, problem.element_bytes) for whose, major, line in named)
     return next((reason for reason in reasons if reason), None)
 

@@ -24,6 +24,7 @@ from blackwell_matmul.scheduling.mma import MMA_SPECS, NARROW, tile_config
 from blackwell_matmul.scheduling.rules import (
     MAX_CLUSTER_CTAS,
     SAME_BANKS_BYTES,
+    SHARE_ROWS,
     fits,
     has_plain_strips,
     require,
@@ -34,6 +35,7 @@ from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     SPACE_COLUMNS,
     SPACE_LEAST_ROWS,
+    SPACE_ROW_ELEMENTS,
     SWIZZLE_BYTES,
     TileConfig,
     ceil_div,
@@ -132,18 +134,21 @@ tile takes up to 2 % less, but not where they cost a stage (h100_swapped.json)."
 
 
 def _fills_its_cluster(row: Row) -> bool:
-    """Whether there is a strip for each CTA that computes the tile, and the order of the tiles is one that tells: not
-    where they are few, or small. CTAs come without clusters in one order alone, and C transposed is not split."""
-    strips = row.get("block_n", 0) // row.get("e_block_n", 1)
+    """Whether there is a strip for each CTA that computes the tile, a share of B for each that reads it, and the order
+    of the tiles is one that tells: not where they are few, or small. CTAs come in one order alone without clusters, in
+    clusters of four and with C transposed in clusters; and these are not split, nor is C transposed."""
+    strips, shares = row.get("block_n", 0) // row.get("e_block_n", 1), row.get("block_n", 0) // SHARE_ROWS
     split_k, cluster_m, order = row.get("split_k", 1), row.get("cluster_m", 1), row.get("group_m")
     large = row.get("block_m", SPACE_LEAST_ROWS) >= SPACE_LEAST_ROWS and row.get("block_n", 0) >= SPACE_COLUMNS[0]
     if row.get("neighbours") == 1:
         wanted = SQUARE_GROUP if row.get("block_n", 0) <= SQUARE_COLUMNS else SPACE["group_m"][-1]
         tells = split_k == cluster_m == 1 and large and order == wanted
+    elif cluster_m > 2 or (cluster_m > 1 and row.get("swap_ab")):
+        tells = row.get("split_k") == 1 and order == SPACE["group_m"][-1] and row["block_k"] >= SPACE_ROW_ELEMENTS
     else:
         tells = (split_k == 1 and large) or order in (None, SPACE["group_m"][-1])
-    alone = split_k == 1 or not row.get("swap_ab")
-    return strips >= split_k and split_k * cluster_m <= MAX_CLUSTER_CTAS and tells and alone
+    whole = strips >= split_k and shares % cluster_m == 0 and split_k * cluster_m <= MAX_CLUSTER_CTAS
+    return tells and whole and (split_k == 1 or not row.get("swap_ab"))
 
 
 def _knobs(rung: Rung) -> tuple[str, ...]:
@@ -175,10 +180,11 @@ def choose(rung: Rung, problem: Problem, gpu: Gpu, pins: Mapping[str, object] | 
     return chosen
 
 
-STEPS_OF_M = {16: 1, 1024: 16, 2048: 32, INT32_MAX - 64: 64}
+STEPS_OF_M = {16: 1, 1024: 8, 2048: 16, 4096: 32, INT32_MAX - 64: 64}
 """Up to each of these numbers of rows those of one step are chosen for alike, as for the most of them: tiles have 16
 rows, 32, or a multiple of 64, and of C transposed any multiple of 8. Who serves prompts of any length chooses once for
-16 of them, and for 64 where that makes no difference."""
+8 of them, and for 64 where that makes no difference. A step too many can cost a column of tiles: chosen for 80 rows,
+68x2640x2424 took 14.2 us, and 9.6 as chosen for 72 (h100_cut_rows.json)."""
 
 
 def _of_many_m(problem: Problem) -> Problem:

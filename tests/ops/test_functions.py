@@ -94,6 +94,8 @@ def test_copies_are_told():
     odd = placing.copies(matrix(4, 7), matrix(8, 7).T)
     assert len(odd) == 2 and "(64 bytes): its lines are 14 bytes apart, which is no multiple of 16" in odd[0]
     assert odd[1].startswith("b with shape (7, 8) and strides (1, 7) is copied (128 bytes)")
+    far = placing.copies(matrix(4, 100)[:, :99], matrix(8, 104)[:, :99].T)
+    assert len(far) == 1 and f"({4 * 128 * 2} bytes)" in far[0]
     (shifted,) = placing.copies(unaligned(a), w.T)
     assert "does not start at a multiple of 16 bytes" in shifted
     (spread,) = placing.copies(torch.cat([a, a], 1)[:, ::2], w.T)

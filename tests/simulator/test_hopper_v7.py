@@ -82,6 +82,8 @@ def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cl
         {"swap_ab": 1, "split_k": 1, "block_n": 104, "e_block_n": 104, "consumers": 2, "block_m": 128},
         {"swap_ab": 1, "split_k": 4, "block_n": 64, "sm_count": 8},
         {"swap_ab": 1, "cluster_m": 2, "block_n": 80, "sm_count": 8},
+        {"cluster_m": 4, "split_k": 1, "sm_count": 8},
+        {"swap_ab": 1, "cluster_m": 4, "split_k": 1, "block_n": 96, "e_block_n": 48, "sm_count": 9},
     ],
     ids=str,
 )

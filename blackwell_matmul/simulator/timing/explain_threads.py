@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from blackwell_matmul.gpu_figures import ROW_BYTES
 from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of
 from blackwell_matmul.simulator.timing.one_sm import Change
 from blackwell_matmul.simulator.timing.path import EXECUTES
@@ -83,10 +84,10 @@ def in_the_way(run: PredictedRun) -> Iterator[Gain]:
         most = max(lines, key=lambda each: lines[each])
         told = f"{most.name} ({line_of(most.location)}): its lanes lie apart, and each moves {SECTOR_BYTES} bytes for"
         yield gain, f"{told} a part of them; side by side, through shared memory say: {gain:.0%} fewer cycles."
-    gain = _saved(run, "L2", Change(whole=True)) if run.conditions.figures.cut_row_bytes else 0.0
+    gain = _saved(run, "TMA loads", Change(whole=True)) if run.conditions.figures.rows_by_16_cycles else 0.0
     if gain > SHARE:
-        told = f"rows that TMA loads begin within sectors of {SECTOR_BYTES} bytes, which the L2 gives more slowly"
-        yield gain, f"{told}; if rows were a multiple of {SECTOR_BYTES} bytes apart: {gain:.0%} fewer cycles."
+        told = f"rows that TMA loads begin within lines of {ROW_BYTES} bytes, and come out of the L2 more slowly"
+        yield gain, f"{told}; if rows were a multiple of {ROW_BYTES} bytes apart: {gain:.0%} fewer cycles."
 
 
 def _saved(run: PredictedRun, part: str, change: Change) -> float:

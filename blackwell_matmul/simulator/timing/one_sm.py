@@ -81,7 +81,7 @@ class Change(NamedTuple):
     ring of loads. first: the first load of each stage is there at once. place: the SM had the work of this one.
     until_read: who waits for stores waits for what they read alone. apart: no two lanes ask a bank of shared
     memory for different words. side_by_side: what lanes load and store lies so. whole: rows that TMA loads begin with
-    a sector."""
+    a line."""
 
     free: frozenset[tuple[Location | None, str]] = frozenset()
     slots: int = 0

@@ -9,11 +9,13 @@ but each store of a part of one goes there by itself.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from blackwell_matmul.gpu_figures import ROW_BYTES
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
@@ -68,18 +70,18 @@ def _in_elements(view: GlobalView, offsets: Sequence[int]) -> tuple[tuple[int, .
 
 
 class RowsOf:
-    """A TMA load, of a tensor whose rows may begin within a sector: every second one, as they begin with 16 bytes
-    (PTX ISA, "tensorMap": globalStrides)."""
+    """A TMA load, of a tensor whose rows may begin within lines of the L2."""
 
     def __init__(self, work: Load) -> None:
         self.work = work
-        self.cut = dataclasses.replace(work, cost=1 + work.rows / 2 * work.cut_bytes / work.count_bytes)
+        self.by_pitch: dict[int, Load] = {}
 
     def at(self, operands: tuple[Any, ...]) -> Load:
         view = next(each for each in operands if isinstance(each, GlobalView))
-        size = view.data.itemsize
-        cut = any(stride % SECTOR_BYTES for stride in view.data.strides if stride > size)
-        return self.cut if cut else self.work
+        pitch = math.gcd(ROW_BYTES, *(stride for stride in view.data.strides if stride > view.data.itemsize))
+        if pitch not in self.by_pitch:
+            self.by_pitch[pitch] = dataclasses.replace(self.work, pitch_bytes=pitch)
+        return self.by_pitch[pitch]
 
 
 class Sectors(NamedTuple):

@@ -91,11 +91,11 @@ class Bucket:
         self.free = self.moved = self.busy = 0.0
         self.tell: Callable[[float, float, bool], None] = _nobody
 
-    def take(self, time: float, count_bytes: float, cost: float = 1.0) -> float:
-        """When that many bytes are through, each of which takes as long as so many."""
+    def take(self, time: float, count_bytes: float) -> float:
+        """When that many bytes are through."""
         while self.later and self.moved >= self.later[0][0]:
             self.rate = self.later.popleft()[1]
-        full, took = time - self.burst / self.rate, cost * count_bytes / self.rate
+        full, took = time - self.burst / self.rate, count_bytes / self.rate
         waited, begin = self.free > full, max(self.free, full)
         self.free = begin + took
         self.moved += count_bytes

@@ -10,14 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from blackwell_matmul.gpu_figures import TimeFigures
+from blackwell_matmul.gpu_figures import ROW_BYTES, TimeFigures
 from blackwell_matmul.simulator.timing.servers import Banks, Bucket, Pipe, TensorMemoryLock
 
 SHARED_BYTES_PER_CYCLE = 128
 """What the tensor core reads of shared memory, as every other reader."""
-
-ROW_BYTES = 128
-"""What TMA moves at a time."""
 
 SECTOR_BYTES = 32
 """What a warp's own load or store moves at a time, whatever part of it is asked for (CUDA C++ Best Practices
@@ -44,7 +41,7 @@ class MemoryShare:
 class Conditions:
     """What an SM meets. ghz: its clock. latency_ns: of a load. bytes_per_ns: its share of what the L2, or the memory
     behind it, delivers. later: (bytes, times), how much more that is once so many bytes have come into it, and others
-    have no more to do. memory: what loads and stores share."""
+    have no more to do. memory: what loads and stores share. alone: the SM beside it has nothing to do."""
 
     figures: TimeFigures
     ghz: float
@@ -52,6 +49,7 @@ class Conditions:
     bytes_per_ns: float
     later: tuple[tuple[float, float], ...] = ()
     memory: MemoryShare = MemoryShare()
+    alone: bool = False
 
     def cycles(self, ns: float) -> float:
         return ns * self.ghz
@@ -124,23 +122,24 @@ class Sm:
 
     # copies
 
-    def load(self, time: float, rows: int, count_bytes: int, cost: float = 1.0) -> float:
-        """A TMA load of so many rows of up to 128 bytes. cost: of a byte to the L2."""
+    def load(self, time: float, rows: int, count_bytes: int, pitch_bytes: int = ROW_BYTES) -> float:
+        """A TMA load of so many rows of up to 128 bytes, so many bytes apart."""
         self.asked_bytes += count_bytes
-        took = rows * self.figures.tma_row_cycles
+        cut = self.figures.cut_row_cycles(pitch_bytes, self.conditions.alone)
+        took = rows * max(self.figures.tma_row_cycles, cut)
         issued = self.tma.start(time, took)
-        return max(issued + took + self._trip, self.arrive(issued, count_bytes, cost))
+        return max(issued + took + self._trip, self.arrive(issued, count_bytes))
 
-    def arrive(self, time: float, count_bytes: int, cost: float = 1.0) -> float:
+    def arrive(self, time: float, count_bytes: int) -> float:
         """What a TMA load brings. Multicast brings as much into each SM as a load of its own would: SA has 13.7 TB/s
         of it, and 14.6 without, where four share."""
         took = count_bytes / self.figures.port_bytes_per_cycle
-        given = self._given(time, count_bytes, cost)
+        given = self._given(time, count_bytes)
         return self.port.start(max(time, given - took) + self._trip, took) + took
 
-    def _given(self, time: float, count_bytes: float, cost: float = 1.0) -> float:
+    def _given(self, time: float, count_bytes: float) -> float:
         """When the L2, and the memory behind it, have given that many bytes."""
-        given = self.incoming.take(time, count_bytes, cost)
+        given = self.incoming.take(time, count_bytes)
         return max(given, self._through_memory(time, count_bytes * self.conditions.memory.loaded))
 
     def _through_memory(self, time: float, count_bytes: float) -> float:

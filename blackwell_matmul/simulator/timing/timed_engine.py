@@ -442,7 +442,7 @@ def timed(call: Callable[..., Any], work: Work, inst: Any, given: frozenset[str]
     """What executes an instruction, telling the engine when its warp comes to it. given: tensors that the program only
     reads; None: wherever they are, lanes are taken to lie side by side."""
     if isinstance(work, Service):
-        rows = RowsOf(work) if isinstance(work, Load) and work.cut_bytes else None
+        rows = RowsOf(work) if isinstance(work, Load) and work.pitch_bytes is None else None
 
         def issue(warp: Warp, *operands: Any) -> Any:
             asked = work if rows is None else rows.at(operands)

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.reductions import reduced_lane_bits
-from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, TIME_FIGURES, TimeFigures
+from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, ROW_BYTES, TIME_FIGURES, TimeFigures
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.expressions import function_name
 from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.timing.banks import turns_of
-from blackwell_matmul.simulator.timing.sm import ROW_BYTES, SHARED_BYTES_PER_CYCLE, Sm
+from blackwell_matmul.simulator.timing.sm import SHARED_BYTES_PER_CYCLE, Sm
 
 UNROLLED = 4
 """Turns of a loop that a compiler runs together, and whose loads it then issues first: NVRTC 13 does so on an H100,
@@ -104,23 +104,22 @@ class WarpgroupMultiply(Service):
 
 @dataclass(frozen=True)
 class Load(Service):
-    """A TMA load. cost: of a byte to the L2. cut_bytes: as many more as a row takes that begins within a sector."""
+    """A TMA load. pitch_bytes: from a row to the next, in memory; None: as the tensor says."""
 
     rows: int = 0
     count_bytes: int = 0
-    cost: float = 1.0
-    cut_bytes: float = 0.0
+    pitch_bytes: int | None = None
 
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        end = sm.load(time, self.rows, self.count_bytes, self.cost)
+        end = sm.load(time, self.rows, self.count_bytes, self.pitch_bytes or ROW_BYTES)
         return end, end
 
     def arrive(self, sm: Sm, time: float, end: float) -> float:
-        return max(end, sm.arrive(time, self.count_bytes, self.cost))
+        return max(end, sm.arrive(time, self.count_bytes))
 
     def whole(self) -> Load:
-        """If each row began with a sector."""
-        return replace(self, cut_bytes=0.0)
+        """If each row began with a line."""
+        return replace(self, pitch_bytes=ROW_BYTES)
 
 
 @dataclass(frozen=True)
@@ -383,8 +382,7 @@ def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     tensor, count_bytes = inst.inputs[0], _bytes(inst.inputs[0])
     row = int(tensor.shape[-1]) * int(tensor.dtype.nbits) // 8
     rows = count_bytes // row * math.ceil(row / ROW_BYTES)
-    cut_bytes = float(figures.cut_row_bytes or 0)
-    return Load(instruction, figures.tma_issue_cycles, rows=rows, count_bytes=count_bytes, cut_bytes=cut_bytes)
+    return Load(instruction, figures.tma_issue_cycles, rows=rows, count_bytes=count_bytes)
 
 
 def _copy(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:

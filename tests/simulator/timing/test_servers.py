@@ -27,11 +27,6 @@ def test_warps_that_ask_for_the_same_in_step_are_done_when_all_are():
     assert banks.busy == 60
 
 
-def test_of_a_bucket_some_bytes_take_as_much_as_more():
-    bucket = Bucket(rate=2, burst=0)
-    assert bucket.take(0, 100, cost=1.5) == 75 and bucket.moved == 100
-
-
 def test_a_bucket_lets_a_burst_through_and_then_its_rate():
     bucket = Bucket(rate=2, burst=100)
     assert bucket.take(1000, 100) == 1000

@@ -344,12 +344,14 @@ def _is_wasteful(tile: TileConfig) -> bool:
     """Few rows for a problem of more; or a k-tile in several boxes. Half as many of twice the width are half as many
     waits, but a ring has room for half as many, too. That pays where the tile is narrow, and where its products take
     so long that two k-tiles are enough; others take up to 20 % longer on an H200 (h200_tiles_wide.json). The latter
-    with many rows of tiles alone: on an H100 128x256 takes 1.8 % less for 16 problems with 8192 rows, and for 9 with
-    512 and 1024 rows 3.8 % longer (h100_wide_k_tiles.json)."""
+    with many rows of tiles alone, which begin with lines of the L2: on an H100 128x256 takes 1.8 % less for 16 problems
+    with 8192 rows, and for 9 with 512 and 1024 rows 3.8 % longer (h100_wide_k_tiles.json); with K = 2064 in squares of
+    4096 it takes 9 % longer, and with 2080 5 % (h100_cut_rows.json)."""
     few_rows = tile.cta_m < tile.mma_m and tile.problem.m > tile.block_m
     narrow, large = tile.consumers == tile.cluster_m == 1 and tile.block_n <= NARROW, tile.block_n == 256
     many = ceil_div(tile.problem.m, tile.block_m) >= SPACE["group_m"][-1]
-    pays = narrow or (large and many and tile.consumers > 1)
+    whole = math.gcd(tile.problem.a_line, tile.problem.b_line) * tile.problem.element_bytes % SWIZZLE_BYTES[0] == 0
+    pays = narrow or (large and many and whole and tile.consumers > 1)
     return few_rows or (tile.row_bytes > SWIZZLE_BYTES[0] and not pays)
 
 

@@ -98,8 +98,8 @@ class TimeFigures:
     has left, behind a buffer of store_buffer_kib. line_bytes: at most, of a sector of 32 bytes that threads store or
     load by themselves, a sector a cycle; part_sector_cycles: of one of which they store a part.
     rows_by_16_cycles, rows_by_32_cycles, rows_by_64_cycles: of a TMA load, for up to 128 bytes of rows that lie a
-    multiple of so many bytes apart and no more, so that they begin within lines of the L2; rows_alone: of that, if the
-    SM beside this one has nothing to do.
+    multiple of so many bytes apart and no more, so that they begin within lines of the L2; rows_few_sms: of that, where no
+    more than half of the SMs are at work.
     query_cycles: of an answer of cluster launch control, which takes cancel_ns.
     alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.
@@ -161,7 +161,7 @@ class TimeFigures:
     rows_by_16_cycles: GpuFigure | None
     rows_by_32_cycles: GpuFigure | None
     rows_by_64_cycles: GpuFigure | None
-    rows_alone: GpuFigure | None
+    rows_few_sms: GpuFigure | None
     query_cycles: GpuFigure
     cancel_ns: GpuFigure
     alloc_cycles: GpuFigure
@@ -171,11 +171,11 @@ class TimeFigures:
     ramp_ns: GpuFigure
     cluster_share: GpuFigure
 
-    def cut_row_cycles(self, pitch_bytes: int, alone: bool) -> float:
+    def cut_row_cycles(self, pitch_bytes: int, few_sms: bool) -> float:
         """Of a TMA load, for up to 128 bytes of rows so many bytes apart that begin within lines; 0 if none does."""
         by = {16: self.rows_by_16_cycles, 32: self.rows_by_32_cycles, 64: self.rows_by_64_cycles}
         cycles = by.get(math.gcd(pitch_bytes, ROW_BYTES)) or 0.0
-        return cycles * (self.rows_alone or 1) if alone else cycles * 1.0
+        return cycles * (self.rows_few_sms or 1) if few_sms else cycles * 1.0
 
     def clusters_at_once(self, sm_count: int, size: int) -> int:
         """How many clusters of so many CTAs, one on an SM, run side by side."""
@@ -237,7 +237,7 @@ _B200 = TimeFigures(
     rows_by_16_cycles=None,
     rows_by_32_cycles=None,
     rows_by_64_cycles=None,
-    rows_alone=None,
+    rows_few_sms=None,
     line_bytes=_a(16, "HM: 32 where two SMs store, 23 where all do; with either H7's sums for other CTAs are too fast"),
     query_cycles=_d(86, "QRC: a load from shared memory and a fence's issue"),
     cancel_ns=_a(400, "a request to the L2 and back; hidden by a tile's main loop"),
@@ -298,7 +298,7 @@ _H200 = dataclasses.replace(
     rows_by_16_cycles=_a(4.7, "as an H100's"),
     rows_by_32_cycles=_a(3.1, "as an H100's"),
     rows_by_64_cycles=_a(2.5, "as an H100's"),
-    rows_alone=_a(0.6, "as an H100's"),
+    rows_few_sms=_a(0.6, "as an H100's"),
     launch_ns=_m(158, "HM: 313 cycles"),
     ramp_ns=_d(1080, "HM: kernels of 5.05 us in a graph take 6.13"),
     cluster_share=_m(10 / 11, "cuOccupancyMaxActiveClusters: 30 clusters of four CTAs or 15 of eight, on 132 SMs"),
@@ -326,7 +326,7 @@ _H100 = dataclasses.replace(
     rows_by_16_cycles=_d(4.7, "tiles of H7 that they bound, in 115 problems (h100_cut_rows.json)"),
     rows_by_32_cycles=_d(3.1, "the same"),
     rows_by_64_cycles=_d(2.5, "the same"),
-    rows_alone=_d(0.6, "H7 on 8 to 64 SMs and on 128 (h100_cut_rows.json)"),
+    rows_few_sms=_d(0.6, "H7 on 8 to 64 SMs and on 128 (h100_cut_rows.json)"),
     drain_kib_cycles=_m(74, "H1: all SMs; one alone 32"),
     ramp_ns=_d(1440, "an H200's; H1: empty kernels of 132 CTAs follow each other after 1.11 us, there 0.75"),
 )

@@ -399,12 +399,12 @@ def _into_shared_memory(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _cut_rows(tile: TileConfig) -> float:
-    """For how long the rows that a CTA asks for keep the way from the L2, which they have together with those of the
-    SM beside it, if they begin within lines; those that come by multicast another CTA asks for."""
+    """For how long the rows that a CTA asks for keep TMA if they begin within lines of the L2; those that come by
+    multicast another CTA asks for."""
     if "tma" not in tile.features:
         return 0
-    figures, problem, alone = nearest_figures(tile.gpu), tile.problem, tile.ctas * NEIGHBOURS <= tile.gpu.sm_count
-    a, b = (figures.cut_row_cycles(each * problem.element_bytes, alone) for each in (problem.a_line, problem.b_line))
+    figures, problem, few_sms = nearest_figures(tile.gpu), tile.problem, tile.ctas <= tile.gpu.sm_count / 2
+    a, b = (figures.cut_row_cycles(each * problem.element_bytes, few_sms) for each in (problem.a_line, problem.b_line))
     return (tile.cta_m * a + tile.cta_n / tile.cluster_m * b) * ceil_div(tile.row_bytes, ROW_BYTES)
 
 

@@ -160,8 +160,8 @@ class TimedLaunch:
         needed_ns = moving.from_memory / figures.memory_bytes_per_ns + hits / figures.l2_bytes_per_ns
         latency = figures.memory_ns + figures.queue_ns * min(load.memory, 1) if moving.from_memory else figures.l2_ns
         rate = load.moved / needed_ns if needed_ns else figures.l2_bytes_per_ns
-        memory, alone = self._memory(load, moving), active <= self.gpu.sm_count / 2
-        return Conditions(figures, ghz, latency, rate / active, self._later(load.moved), memory, alone)
+        memory, few_sms = self._memory(load, moving), active <= self.gpu.sm_count / 2
+        return Conditions(figures, ghz, latency, rate / active, self._later(load.moved), memory, few_sms)
 
     def _later(self, moved: float) -> tuple[tuple[float, float], ...]:
         """As of `Conditions`, of so many bytes of all SMs."""

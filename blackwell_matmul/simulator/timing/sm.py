@@ -41,7 +41,7 @@ class MemoryShare:
 class Conditions:
     """What an SM meets. ghz: its clock. latency_ns: of a load. bytes_per_ns: its share of what the L2, or the memory
     behind it, delivers. later: (bytes, times), how much more that is once so many bytes have come into it, and others
-    have no more to do. memory: what loads and stores share. alone: the SM beside it has nothing to do."""
+    have no more to do. memory: what loads and stores share. few_sms: no more than half are at work."""
 
     figures: TimeFigures
     ghz: float
@@ -49,7 +49,7 @@ class Conditions:
     bytes_per_ns: float
     later: tuple[tuple[float, float], ...] = ()
     memory: MemoryShare = MemoryShare()
-    alone: bool = False
+    few_sms: bool = False
 
     def cycles(self, ns: float) -> float:
         return ns * self.ghz
@@ -125,7 +125,7 @@ class Sm:
     def load(self, time: float, rows: int, count_bytes: int, pitch_bytes: int = ROW_BYTES) -> float:
         """A TMA load of so many rows of up to 128 bytes, so many bytes apart."""
         self.asked_bytes += count_bytes
-        cut = self.figures.cut_row_cycles(pitch_bytes, self.conditions.alone)
+        cut = self.figures.cut_row_cycles(pitch_bytes, self.conditions.few_sms)
         took = rows * max(self.figures.tma_row_cycles, cut)
         issued = self.tma.start(time, took)
         return max(issued + took + self._trip, self.arrive(issued, count_bytes))

@@ -98,8 +98,8 @@ class TimeFigures:
     has left, behind a buffer of store_buffer_kib. line_bytes: at most, of a sector of 32 bytes that threads store or
     load by themselves, a sector a cycle; part_sector_cycles: of one of which they store a part.
     rows_by_16_cycles, rows_by_32_cycles, rows_by_64_cycles: of a TMA load, for up to 128 bytes of rows that lie a
-    multiple of so many bytes apart and no more, so that they begin within lines of the L2; rows_few_sms: of that, where no
-    more than half of the SMs are at work.
+    multiple of so many bytes apart and no more, so that they begin within lines of the L2; rows_few_sms: of that, where
+    no more than half of the SMs are at work.
     query_cycles: of an answer of cluster launch control, which takes cancel_ns.
     alloc_cycles: tcgen05.alloc; alloc_again_cycles: of one that had to wait.
     launch_ns: from a CTA's end to the next one's start on its SM; start_cycles: until it works; ramp_ns: of a kernel.

@@ -340,8 +340,8 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0)
 
 
 def _besides(tile: TileConfig, figures: TimeFigures) -> float:
-    """What a k-tile takes whatever bounds it."""
-    one_way = figures.remote_cycles / 2 if tile.cluster_m > 1 else 0
+    """What a k-tile takes whatever bounds it. The products of the largest take longer than the way to another CTA."""
+    one_way = figures.remote_cycles / 2 if tile.cluster_m > 1 and not tile.is_largest else 0
     turn = TURN_CYCLES if "boxes" in tile.features else 0
     return one_way / tile.stages + turn + _zeros(tile)
 

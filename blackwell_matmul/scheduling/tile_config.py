@@ -246,6 +246,11 @@ class TileConfig:
         return self.neighbours == 1 and "neighbours" in self.features
 
     @property
+    def is_largest(self) -> bool:
+        """Whether two warpgroups hold all the columns of C that wgmma has."""
+        return self.mma.name == "wgmma" and self.consumers > 1 and self.block_n == SPACE_COLUMNS[-1]
+
+    @property
     def cluster_ctas(self) -> int:
         return self.cluster_m * self.split_k * self.pair
 

@@ -77,7 +77,7 @@ def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
     tiles = {schedule: tile_config(schedule, problem, gpu) for schedule in able}
     cycles = {schedule: predicted_cycles(tile) for schedule, tile in tiles.items()}
     able.sort(key=lambda each: space.preference(each, tiles[each], cycles[each]))
-    listed = mixed(able, vars, cycles.__getitem__)
+    listed = mixed(able, vars, lambda each: space.counted_alike(cycles[each]))
     return Candidates(tuple(schedule.as_dict() for schedule in listed), dict(refused))
 
 

@@ -371,7 +371,7 @@ THEN = {"group_m": 16, "neighbours": 2, "swap_ab": 0}
 def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
     """`python bench/choice.py score`: the choice, which was measured of all 193 problems in groups of 16 rows,
     takes 1.0 % longer in the geometric mean, and 9.8 % at most. Here every fourth problem, but none whose K is so small
-    that the strips tell, which were others then."""
+    that the strips tell, which were others then. Of some that come in pairs now those were not measured."""
     measured = dict(list(json.loads(MEASURED.read_text(encoding="utf-8"))["us"].items())[::4])
     measured = {text: times for text, times in measured.items() if int(re.split("[x ]", text)[2]) >= 1024}
     lost = []
@@ -381,6 +381,6 @@ def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
         tiles = {_without_strips(name): us for name, us in times.items() if name != "cublas"}
         if _without_strips(chosen) in tiles:
             lost.append(tiles[_without_strips(chosen)] / min(tiles.values()))
-    assert len(lost) > 0.9 * len(measured)
+    assert len(lost) > 0.85 * len(measured)
     assert math.prod(lost) ** (1 / len(lost)) < 1.01
     assert max(lost) < 1.08

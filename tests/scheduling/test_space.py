@@ -113,11 +113,11 @@ CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
     ("v2", (2048, 2048, 64), Schedule(128, 128, 64, 64, 2)),  # one k-tile fills no ring; two CTAs an SM at once
     ("h2", (8192, 8192, 8192), Schedule(128, 192, 64, 64, 2, mma="wgmma")),  # one warpgroup holds no wider tile
     ("h5", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, mma="wgmma")),  # of others shared memory holds some
-    ("h7", (8192, 8192, 8192), Schedule(128, 256, 128, 64, 2, 2, 16, 1, 1, swap_ab=0, **PAIRS)),  # half as many waits
+    ("h7", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 2, 1, swap_ab=0, **PAIRS)),  # half of B
     ("h7", (1024, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 1, 1, 1, 0, mma="wgmma")),  # fewer rows of tiles
-    ("h6", (2048, 2048, 2048), Schedule(128, 256, 128, 64, 2, 2, 16, 1, **PAIRS)),  # 128 tiles for 132 SMs
+    ("h6", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 1, **PAIRS)),  # 128 tiles for 132 SMs
     ("h6", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 4, 1, **PAIRS)),  # as many; measured best
-    ("h6", (8192, 8192, 4096), Schedule(128, 256, 128, 64, 2, 2, 16, 1, **PAIRS)),  # neighbours share B as it is
+    ("h6", (8192, 8192, 4096), Schedule(128, 256, 64, 64, 4, 2, 16, 2, **PAIRS)),  # each half of B
     ("h6", (128, 6144, 4096), Schedule(64, 96, 64, 32, 10, 1, 16, 1, **PAIRS)),  # 128 tiles
     ("h7", (512, 3584, 3584), Schedule(128, 112, 64, 112, 6, 2, 4, 1, 1, 1, 0, mma="wgmma")),  # four rows, one strip
     ("h7", (512, 1536, 7168), Schedule(64, 96, 64, 32, 10, 1, 4, 1, 1, 1, 0, mma="wgmma")),  # the L2 gives squares once

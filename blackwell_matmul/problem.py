@@ -184,6 +184,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "clc": "a CTA computes tile after tile, as cluster launch control hands them out",
         "pairs": "two CTAs compute a tile together, with one MMA of twice the rows",
         "clusters": "the CTAs of a cluster lie above each other and read their tile of B once, by multicast",
+        "rectangles": "a cluster's CTAs lie beside each other, too, and read their tile of A once, by multicast",
         "neighbours": "CTAs that share nothing come in clusters, too, or in no cluster and one GPC after the other",
         "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
         "boxes": "a k-tile can be wider than what TMA swizzles, and comes in boxes of that width",
@@ -220,7 +221,8 @@ class Schedule:
     elements.
     e_block_n: the width of an epilogue strip, in columns of C. stages: shared-memory buffers of A and B.
     consumers: warpgroups that share a tile. group_m: tiles along m that come before the next along n. cluster_m: CTAs
-    along m that read their tile of B once for all of them. split_k: CTAs that compute a tile together. neighbours: CTAs
+    along m that read their tile of B once for all of them. cluster_n: CTAs along n that read their tile of A once.
+    split_k: CTAs that compute a tile together. neighbours: CTAs
     of a cluster at least, whatever they share; 1 leaves to the hardware where they lie, which deals them out in order.
     swap_ab: 1 computes C transposed, B @ A.T; block_m then is of N and block_n of M, and likewise what is said of m and
     n here, and A and B.
@@ -228,16 +230,17 @@ class Schedule:
     rung's, too; None stands for those that the knobs tune.
     """
 
-    block_m: int | None = knob(16, 32, 64, 128, 256)
+    block_m: int | None = knob(16, 32, 64, 128, 192, 256)
     block_n: int | None = knob(16, 32, 48, *range(64, 257, 8))
     block_k: int | None = knob(16, 32, 64, 128)
     e_block_n: int | None = knob(
         *(16, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 136, 144, 152, 176, 184, 232, 248), feature="tma"
     )
     stages: int | None = knob(2, 3, 4, 5, 6, 7, 8, 9, 10, 12, feature="ring", after="e_block_n")
-    consumers: int | None = knob(1, 2, feature="specialised", after="stages", mma="wgmma")
+    consumers: int | None = knob(1, 2, 3, feature="specialised", after="stages", mma="wgmma")
     group_m: int | None = knob(1, 4, 8, 16, feature="grouped", after="stages")
     cluster_m: int | None = knob(1, 2, 4, feature="clusters", after="group_m")
+    cluster_n: int | None = knob(1, 2, 4, feature="rectangles", after="cluster_m")
     split_k: int | None = knob(1, 2, 4, 8, feature="split_k", after="cluster_m")
     neighbours: int | None = knob(1, 2, feature="neighbours", after="cluster_m")
     swap_ab: int | None = knob(0, 1, feature="swap", after="split_k")

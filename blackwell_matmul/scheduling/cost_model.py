@@ -22,6 +22,7 @@ from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     MMA_K_BYTES,
     NEIGHBOURS,
+    REGISTERS,
     SWIZZLE_BYTES,
     WARP,
     WARPGROUP,
@@ -126,10 +127,6 @@ RESERVED_BYTES = 1024
 
 USUAL_REGISTERS = 40
 """What a thread takes besides its part of the accumulator; `rules.SPARE_REGISTERS` is the most."""
-
-REGISTERS = 65536
-"""Of an SM, 32 bits each."""
-
 
 class Supply(NamedTuple):
     """What an SM gets, in its cycles. products: how much longer they take, at the clock that they leave. latency: of a
@@ -276,8 +273,8 @@ def _loaded_rows(tile: TileConfig) -> float:
     if tile.in_order:
         return _rows_in_order(tile, rows)
     rows_of_a = tile.cta_m * _part_of_a(tile)
-    if tile.split_k > 1 or tile.cluster_m > 1:
-        return rows_of_a + tile.cta_n / min(tile.cluster_m, rows)
+    if tile.split_k > 1 or tile.cluster_tiles > 1:
+        return rows_of_a / tile.cluster_n + tile.cta_n / min(tile.cluster_m, rows)
     if tile.pair > 1:
         return tile.cta_m + tile.cta_n
     return rows_of_a + tile.cta_n / NEIGHBOURS if rows > 1 else tile.cta_m / NEIGHBOURS + tile.cta_n
@@ -341,7 +338,7 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0)
 
 def _besides(tile: TileConfig, figures: TimeFigures) -> float:
     """What a k-tile takes whatever bounds it. The products of the largest take longer than the way to another CTA."""
-    one_way = figures.remote_cycles / 2 if tile.cluster_m > 1 and not tile.is_largest else 0
+    one_way = figures.remote_cycles / 2 if tile.cluster_tiles > 1 and not tile.is_largest else 0
     turn = TURN_CYCLES if "boxes" in tile.features else 0
     return one_way / tile.stages + turn + _zeros(tile)
 
@@ -405,7 +402,7 @@ def _cut_rows(tile: TileConfig) -> float:
         return 0
     figures, problem, few_sms = nearest_figures(tile.gpu), tile.problem, tile.ctas <= tile.gpu.sm_count / 2
     a, b = (figures.cut_row_cycles(each * problem.element_bytes, few_sms) for each in (problem.a_line, problem.b_line))
-    return (tile.cta_m * a + tile.cta_n / tile.cluster_m * b) * ceil_div(tile.row_bytes, ROW_BYTES)
+    return (tile.cta_m / tile.cluster_n * a + tile.cta_n / tile.cluster_m * b) * ceil_div(tile.row_bytes, ROW_BYTES)
 
 
 def _chain(tile: TileConfig, supply: Supply, products: float) -> float:

@@ -100,6 +100,9 @@ class Wgmma(MmaSpec):
     columns = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 224, 256)
     """block_n, in the space, where C is computed as it is; of C transposed any multiple of 8 from 64 on."""
 
+    columns_of_three = 192
+    """The most of block_n, in the space, where three warpgroups multiply (`rules.FEW_REGISTERS`)."""
+
     @staticmethod
     def in_flight(block_n: int, consumers: int) -> int:
         """K-tiles whose products a warpgroup leaves to the tensor cores while it goes on: 0 or 1.
@@ -131,6 +134,8 @@ class Wgmma(MmaSpec):
             return super().in_space(row, features)
         rows, most = self.rows * row["consumers"], SPACE_ROW_ELEMENTS * (2 if "boxes" in features else 1)
         whole = row.get("block_m", rows) == rows
+        if row["consumers"] > 2 and ("rectangles" not in features or not self._is_for_three(row)):
+            return False
         if row.get("swap_ab"):
             most = most if row["block_n"] <= NARROW and row["consumers"] == 1 else SPACE_ROW_ELEMENTS
             return whole and row["block_n"] >= SPACE_COLUMNS[0] and SPACE_ROW_ELEMENTS <= row["block_k"] <= most
@@ -141,6 +146,10 @@ class Wgmma(MmaSpec):
         alone = row["consumers"] == row.get("cluster_m", 1) == 1 and "split_k" in features
         few = whole or row.get("block_m") in self.few_rows
         return alone and few and SPACE_ROW_ELEMENTS <= row.get("block_k", 0) <= most
+
+    def _is_for_three(self, row: Mapping[str, int]) -> bool:
+        """Whether three warpgroups multiply it: they have registers for so many columns."""
+        return SPACE_COLUMNS[0] <= row.get("block_n", 0) <= self.columns_of_three and row["block_k"] == SPACE_ROW_ELEMENTS
 
     def registers(self, tile: TileConfig) -> int:
         return tile.mma_m * tile.block_n // (WARPGROUP * tile.consumers)
@@ -206,6 +215,7 @@ def tile_config(schedule: Schedule, problem: Problem, gpu: Gpu) -> TileConfig:
         consumers=schedule.consumers or 1,
         group_m=schedule.group_m or 1,
         cluster_m=schedule.cluster_m or 1,
+        cluster_n=schedule.cluster_n or 1,
         split_k=schedule.split_k or 1,
         neighbours=schedule.neighbours or NEIGHBOURS,
         swap_ab=bool(schedule.swap_ab),

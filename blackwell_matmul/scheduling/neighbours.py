@@ -20,7 +20,7 @@ CHANGES: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     (TILE, ()),
     (("consumers",), TILE),  # a tile has the rows that its warpgroups multiply
     (("swap_ab",), (*TILE, "consumers")),
-    *(((name,), ()) for name in ("split_k", "cluster_m", "block_k", "e_block_n", "stages", "group_m")),
+    *(((name,), ()) for name in ("split_k", "cluster_m", "cluster_n", "block_k", "e_block_n", "stages", "group_m")),
 )
 """Knobs that are changed, and those that may go with them."""
 

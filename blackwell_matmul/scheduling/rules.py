@@ -24,6 +24,10 @@ SPARE_REGISTERS = 60
 """What a thread needs besides its part of the accumulator: addresses, the loop, a strip on its way out. Kernels that
 were compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
 
+FEW_REGISTERS = 32
+"""The same where so many warps share an SM that ptxas spares: 192x192 compiles in three warpgroups and a warp, which
+have 128 registers a thread, and 192x208 does not (ptxas of CUDA 13.0, C7602)."""
+
 TMA_BOX_EXTENT = 256
 TMA_BYTES = 16
 """A dimension of a box, and what rows and addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
@@ -105,8 +109,9 @@ def _accumulator_fits(tile: TileConfig) -> str | None:
 
 
 def _registers_fit(tile: TileConfig) -> str | None:
-    need, have = tile.registers, tile.gpu.max_registers_per_thread
-    if not need or need + SPARE_REGISTERS <= have:
+    need, have = tile.registers, tile.registers_per_thread
+    spare = SPARE_REGISTERS if have == tile.gpu.max_registers_per_thread else FEW_REGISTERS
+    if not need or need + spare <= have:
         return None
     return (
         f"block_m = {tile.block_m}, block_n = {tile.block_n}: what a thread holds of the tile takes {need} registers "
@@ -192,6 +197,15 @@ def _shares_fill_the_tile_of_b(tile: TileConfig) -> str | None:
     )
 
 
+def _shares_fill_the_tile_of_a(tile: TileConfig) -> str | None:
+    if tile.block_m % (SHARE_ROWS * tile.cluster_n) == 0:
+        return None
+    return (
+        f"cluster_n = {tile.cluster_n}: each CTA loads its share of block_m = {tile.block_m} rows of A, in groups of "
+        f"{SHARE_ROWS}; block_m must be a multiple of {SHARE_ROWS * tile.cluster_n}."
+    )
+
+
 def _strips_for_every_cta(tile: TileConfig) -> str | None:
     if tile.strips >= tile.split_k:
         return None
@@ -204,14 +218,15 @@ def _strips_for_every_cta(tile: TileConfig) -> str | None:
 def _cluster_fits(tile: TileConfig) -> str | None:
     if tile.cluster_ctas <= MAX_CLUSTER_CTAS:
         return None
+    beside = f"cluster_n = {tile.cluster_n}, " if "rectangles" in tile.features else ""
     return (
-        f"cluster_m = {tile.cluster_m}, split_k = {tile.split_k}: a cluster would have {tile.cluster_ctas} CTAs, and "
+        f"cluster_m = {tile.cluster_m}, {beside}split_k = {tile.split_k}: a cluster would have {tile.cluster_ctas} CTAs, and "
         f"it can have {MAX_CLUSTER_CTAS} on every GPU; lower one of them."
     )
 
 
 def _neighbours_are_whole_teams(tile: TileConfig) -> str | None:
-    together = tile.cluster_m * tile.split_k
+    together = tile.cluster_tiles * tile.split_k
     if "neighbours" not in tile.features or tile.neighbours <= together:
         return None
     if tile.neighbours % together == 0 and tile.neighbours <= MAX_CLUSTER_CTAS:
@@ -373,6 +388,7 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _few_rows_are_rows_of_c,
     _columns_come_in_pairs,
     _shares_fill_the_tile_of_b,
+    _shares_fill_the_tile_of_a,
     _strips_for_every_cta,
     _cluster_fits,
     _neighbours_are_whole_teams,

@@ -101,7 +101,7 @@ _ASKED_BY_MMA = ("block_m", "block_n", "block_k", "consumers", "cluster_m", "swa
 _ASKED_BY_STRIPS = ("e_block_n",)
 """What `_has_strips` asks for besides."""
 
-_ASKED_BY_CLUSTER = ("group_m", "split_k", "neighbours")
+_ASKED_BY_CLUSTER = ("group_m", "cluster_n", "split_k", "neighbours")
 """What `_fills_its_cluster` asks for besides."""
 
 
@@ -116,38 +116,44 @@ def _has_strips(row: Row, plain: bool) -> bool:
     """Whether strips fill the tile; without a swizzle one does, and what is computed transposed has one way."""
     columns, strip = row.get("block_n", 0), row.get("e_block_n", 1)
     if row.get("swap_ab"):
-        return strip == _transposed_strip(columns)
+        return strip == _transposed_strip(columns, row["consumers"])
     if strip * C_BYTES in SWIZZLE_BYTES or "e_block_n" not in row:
         return columns % strip == 0
     return plain and columns == strip and columns * C_BYTES % SAME_BANKS_BYTES != 0
 
 
-def _transposed_strip(columns: int) -> int:
+def _transposed_strip(columns: int, consumers: int) -> int:
     """A few wide strips; one, where 8 columns are all that divides a tile."""
-    most = max(strip for strip in range(LAST_ROWS, TRANSPOSED_STRIP + 1, LAST_ROWS) if columns % strip == 0)
+    widest = TRANSPOSED_STRIP if consumers <= 2 else TRANSPOSED_STRIP_OF_THREE
+    most = max(strip for strip in range(LAST_ROWS, widest + 1, LAST_ROWS) if columns % strip == 0)
     return most if most > LAST_ROWS else columns
 
 
-TRANSPOSED_STRIP = 104
-"""Rows of C in a strip of what is computed transposed, at most: shared memory holds two. With fewer, wider strips a
-tile takes up to 2 % less, but not where they cost a stage (h100_swapped.json)."""
+TRANSPOSED_STRIP, TRANSPOSED_STRIP_OF_THREE = 104, 56
+"""Rows of C in a strip of what is computed transposed, at most, by up to two warpgroups, and by three: shared memory
+holds two for each. With fewer, wider strips a tile takes up to 2 % less, but not where they cost a stage
+(h100_swapped.json)."""
 
 
 def _fills_its_cluster(row: Row) -> bool:
     """Whether there is a strip for each CTA that computes the tile, a share of B for each that reads it, and the order
     of the tiles is one that tells: not where they are few, or small. CTAs come in one order alone without clusters, in
-    clusters of four and with C transposed in clusters; and these are not split, nor is C transposed."""
+    clusters of four, or that share A, or with C transposed, and where three warpgroups multiply; and these are not
+    split, nor is C transposed. Four above each other and several beside each other are what C transposed is in rows."""
     strips, shares = row.get("block_n", 0) // row.get("e_block_n", 1), row.get("block_n", 0) // SHARE_ROWS
-    split_k, cluster_m, order = row.get("split_k", 1), row.get("cluster_m", 1), row.get("group_m")
+    split_k, cluster_m, cluster_n = (row.get(name, 1) for name in ("split_k", "cluster_m", "cluster_n"))
+    order, last_order = row.get("group_m"), SPACE["group_m"][-1]
     large = row.get("block_m", SPACE_LEAST_ROWS) >= SPACE_LEAST_ROWS and row.get("block_n", 0) >= SPACE_COLUMNS[0]
     if row.get("neighbours") == 1:
-        wanted = SQUARE_GROUP if row.get("block_n", 0) <= SQUARE_COLUMNS else SPACE["group_m"][-1]
-        tells = split_k == cluster_m == 1 and large and order == wanted
-    elif cluster_m > 2 or (cluster_m > 1 and row.get("swap_ab")):
-        tells = row.get("split_k") == 1 and order == SPACE["group_m"][-1] and row["block_k"] >= SPACE_ROW_ELEMENTS
+        wanted = SQUARE_GROUP if row.get("block_n", 0) <= SQUARE_COLUMNS else last_order
+        tells = split_k == cluster_m == cluster_n == 1 and large and order == wanted
+    elif cluster_n > 1:
+        tells = split_k == 1 and cluster_m <= 2 and large and order == last_order and row["block_k"] == SPACE_ROW_ELEMENTS
+    elif cluster_m > 2 or (cluster_m > 1 and row.get("swap_ab")) or row.get("consumers", 1) > 2:
+        tells = row.get("split_k") == 1 and order == last_order and row["block_k"] >= SPACE_ROW_ELEMENTS
     else:
-        tells = (split_k == 1 and large) or order in (None, SPACE["group_m"][-1])
-    whole = strips >= split_k and shares % cluster_m == 0 and split_k * cluster_m <= MAX_CLUSTER_CTAS
+        tells = (split_k == 1 and large) or order in (None, last_order)
+    whole = strips >= split_k and shares % cluster_m == 0 and split_k * cluster_m * cluster_n <= MAX_CLUSTER_CTAS
     return tells and whole and (split_k == 1 or not row.get("swap_ab"))
 
 

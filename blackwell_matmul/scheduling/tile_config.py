@@ -17,6 +17,9 @@ from blackwell_matmul.problem import SIXTEEN_BITS, Problem
 WARP = 32
 WARPGROUP = 128
 
+REGISTERS = 65536
+"""Of an SM, 32 bits each; its four partitions have a quarter of them, and of the warps."""
+
 MMA_K_BYTES = 32
 """What every one of them takes of a row along k at a time."""
 
@@ -143,6 +146,7 @@ class TileConfig:
     consumers: int
     group_m: int
     cluster_m: int
+    cluster_n: int
     split_k: int
     neighbours: int
     swap_ab: bool
@@ -200,6 +204,12 @@ class TileConfig:
         return self.mma.threads(self)
 
     @property
+    def registers_per_thread(self) -> int:
+        """What a thread can have: as many as its partition of the SM has for each of its warps, in steps of 8."""
+        of_partition = REGISTERS // round_up(self.threads, WARPGROUP) // 8 * 8
+        return min(self.gpu.max_registers_per_thread, of_partition)
+
+    @property
     def tensor_memory_columns(self) -> int:
         """What the accumulator takes; 0 where registers hold it."""
         return self.mma.tensor_memory_columns(self)
@@ -208,7 +218,8 @@ class TileConfig:
     def ctas(self) -> int:
         """Tiles of C and their parts, or, where a CTA computes many, what would be a CTA each; in whole clusters."""
         tiles_m = round_up(ceil_div(self.problem.m, self.block_m), self.cluster_m)
-        return self.problem.batches * tiles_m * ceil_div(self.problem.n, self.block_n) * self.split_k * self.pair
+        tiles_n = round_up(ceil_div(self.problem.n, self.block_n), self.cluster_n)
+        return self.problem.batches * tiles_m * tiles_n * self.split_k * self.pair
 
     @property
     def k_tiles(self) -> int:
@@ -252,7 +263,12 @@ class TileConfig:
 
     @property
     def cluster_ctas(self) -> int:
-        return self.cluster_m * self.split_k * self.pair
+        return self.cluster_tiles * self.split_k * self.pair
+
+    @property
+    def cluster_tiles(self) -> int:
+        """That a cluster computes at once."""
+        return self.cluster_m * self.cluster_n
 
     @property
     def shared_bytes(self) -> int:

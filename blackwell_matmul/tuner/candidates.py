@@ -81,7 +81,7 @@ def _of_the_space(script_cls: Any, problem: Problem, gpu: Gpu) -> Candidates:
     return Candidates(tuple(schedule.as_dict() for schedule in listed), dict(refused))
 
 
-TILE = ("block_m", "block_n", "cluster_m", "split_k", "neighbours", "swap_ab")
+TILE = ("block_m", "block_n", "cluster_m", "cluster_n", "split_k", "neighbours", "swap_ab")
 
 
 def mixed(ranked: Sequence[T], pins: Callable[[T], Pins], cost: Callable[[T], float]) -> list[T]:

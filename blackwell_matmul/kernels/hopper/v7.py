@@ -32,7 +32,8 @@ class HopperMatmulV7(MatmulScript):
     target = "sm_90a"
     mma = "wgmma"
     features = (
-        "tma", "ring", "specialised", "grouped", "persistent", "clusters", "neighbours", "split_k", "boxes", "swap",
+        "tma", "ring", "specialised", "grouped", "persistent", "clusters", "rectangles", "neighbours", "split_k", "boxes",
+        "swap",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +47,7 @@ class HopperMatmulV7(MatmulScript):
         consumers: int,
         group_m: int,
         cluster_m: int,
+        cluster_n: int,
         split_k: int,
         neighbours: int,
         swap_ab: int,
@@ -62,12 +64,15 @@ class HopperMatmulV7(MatmulScript):
         self.stages = stages
         self.consumers = consumers
         self.cluster_m = cluster_m
+        self.cluster_n = cluster_n
+        self.cluster_tiles = cluster_m * cluster_n
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
         self.split_k = split_k
-        self.team_ctas = cluster_m * split_k  # that compute together
+        self.team_ctas = self.cluster_tiles * split_k  # that compute together
         self.cluster_ctas = max(neighbours, self.team_ctas)
         self.teams = max(1, sm_count // self.cluster_ctas * (self.cluster_ctas // self.team_ctas))
-        self.sharers = 2**cluster_m - 1  # a mask: the CTAs that share B, counted from the first of them
+        # Masks: the CTAs that share B, and those that share A, counted from the first of them.
+        self.share_b, self.share_a = 2**cluster_m - 1, sum(1 << cluster_m * each for each in range(cluster_n))
         self.in_flight = Wgmma.in_flight(block_n, consumers)
         self.strips = block_n // e_block_n
         self.buffers = min(2, self.strips)
@@ -81,16 +86,18 @@ class HopperMatmulV7(MatmulScript):
         # The grid: a CTA for an SM, in clusters, but no more than the rounds need: 512 tiles take 132 SMs four rounds,
         # and 128 as well; they stay in step and leave the others the power. `consumers` warpgroups multiply, 64 rows of
         # the tile each; one more warp loads.
-        count = cdiv(rows, self.cluster_m * self.block_m) * cdiv(columns, self.block_n)
+        tiles_m, tiles_n = cdiv(rows, self.cluster_m * self.block_m), cdiv(columns, self.cluster_n * self.block_n)
+        count = tiles_m * tiles_n
         rounds = (count - 1) // self.teams + 1  # one without tiles, too
         self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
         self.attrs.warps = 4 * self.consumers + 1
-        self.share = self.cluster.blockRank % self.cluster_m  # of B, and which of the cluster's tiles
-        self.part = self.cluster.blockRank // self.cluster_m % self.split_k  # of K
+        self.place_m = self.cluster.blockRank % self.cluster_m  # which of the cluster's tiles, and of the shares of B
+        self.place_n = self.cluster.blockRank // self.cluster_m % self.cluster_n  # and of A
+        self.part = self.cluster.blockRank // self.cluster_tiles % self.split_k  # of K
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
-        tiles = TilesOfAnySize(cdiv(rows, self.cluster_m * self.block_m), cdiv(columns, self.block_n), self.group_m)
+        tiles = TilesOfAnySize(tiles_m, tiles_n, self.group_m)
 
         g_a = self.global_view(a_ptr, dtype=self.dtype, shape=[m, k])
         g_b = self.global_view(b_ptr, dtype=self.dtype, shape=[n, k])
@@ -106,29 +113,32 @@ class HopperMatmulV7(MatmulScript):
         s_a = self.shared_tensor(dtype=self.dtype, shape=[held, max(self.block_m, MMA_ROWS), self.box_k])
         s_b = self.shared_tensor(dtype=self.dtype, shape=[held, self.block_n, self.box_k])
         s_c = self.out.buffers(self.consumers, self.buffers)
-        share_n = self.block_n // self.cluster_m
+        share_m, share_n = self.block_m // self.cluster_n, self.block_n // self.cluster_m
+        s_a_shares = self.reshape_shared(s_a, [held, max(self.block_m, MMA_ROWS) // share_m, share_m, self.box_k])
         s_b_shares = self.reshape_shared(s_b, [held, self.cluster_m, share_n, self.box_k])
         s_a_rows = self.reshape_shared(s_a, [held, self.consumers, MMA_ROWS, self.box_k])
 
         # Of a tile of few rows only those are loaded, and the others are zeros.
-        few = FewRows(s_a, held, self.block_m, self.box_k)
+        if self.block_m < MMA_ROWS:
+            few = FewRows(s_a, held, self.block_m, self.box_k)
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
         # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
-        ring = Ring(self.stages, empties=self.cluster_m * self.consumers)
+        ring = Ring(self.stages, empties=(self.cluster_m + self.cluster_n - 1) * self.consumers)
         self.given = self.mbarrier.alloc(counts=[self.split_k for _ in range(self.consumers)])
         self.cluster.sync()  # every warp of every CTA sees the initialised barriers
 
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            mask: uint16 = self.sharers << (self.cluster.blockRank - self.share)
+            mask_a: uint16 = self.share_a << (self.cluster.blockRank - self.place_n * self.cluster_m)
+            mask_b: uint16 = self.share_b << (self.cluster.blockRank - self.place_m)
             offset_k: int32 = first_k * self.block_k
             step_k: int32 = self.box_k
             tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
                 row, column = tiles.place(tile)
-                tile_m, tile_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+                tile_m, tile_n = self.tile_at(row, column)
                 offset_m, offset_n = self.out.begin(tile_m, tile_n)
                 # What lies outside of A and B arrives as zeros, which add nothing.
                 for _ in range(k_tiles):
@@ -139,20 +149,29 @@ class HopperMatmulV7(MatmulScript):
                         self.mbarrier.arrive_and_expect_tx(full, transaction_bytes=tile_bytes)
                     for part in self.range(0, self.boxes, 1, unroll="all"):
                         box = stage * self.boxes + part
-                        self.tma.global_to_shared(
-                            src=g_rows, dst=few.parts[box, 0], offsets=[offset_m, offset_k], mbarrier=full
-                        )
+                        if self.cluster_n == 1:
+                            self.tma.global_to_shared(
+                                src=g_rows, dst=s_a_shares[box, 0], offsets=[offset_m, offset_k], mbarrier=full
+                            )
+                        else:  # into every CTA at the same place; each CTA's barrier counts the bytes that it gets
+                            self.tma.global_to_shared(
+                                src=g_rows,
+                                dst=s_a_shares[box, self.place_n],
+                                offsets=[offset_m + self.place_n * share_m, offset_k],
+                                mbarrier=full,
+                                multicast_mask=mask_a,
+                            )
                         if self.cluster_m == 1:
                             self.tma.global_to_shared(
                                 src=g_columns, dst=s_b[box], offsets=[offset_n, offset_k], mbarrier=full
                             )
-                        else:  # into every CTA at the same place, and each CTA's barrier counts the bytes that it gets
+                        else:
                             self.tma.global_to_shared(
                                 src=g_columns,
-                                dst=s_b_shares[box, self.share],
-                                offsets=[offset_n + self.share * share_n, offset_k],
+                                dst=s_b_shares[box, self.place_m],
+                                offsets=[offset_n + self.place_m * share_n, offset_k],
                                 mbarrier=full,
-                                multicast_mask=mask,
+                                multicast_mask=mask_b,
                             )
                         offset_k += step_k
                     ring.advance()
@@ -164,15 +183,24 @@ class HopperMatmulV7(MatmulScript):
                 ring.wait_empty()
                 ring.advance()
 
-        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code twice.
+        # The warpgroups that multiply. wgmma wants to know its warps when compiling: hence the same code for each.
         self.s_a, self.s_b, self.s_c = s_a_rows, s_b, s_c
         with self.warp_group(0, 4):
             if self.block_m < MMA_ROWS:
                 few.clear()  # while the first k-tiles are on their way
             self.consume(0, ring, tiles, count, k_tiles)
-        if self.consumers == 2:
+        if self.consumers > 1:
             with self.warp_group(4, 4):
                 self.consume(1, ring, tiles, count, k_tiles)
+        if self.consumers > 2:
+            with self.warp_group(8, 4):
+                self.consume(2, ring, tiles, count, k_tiles)
+
+    def tile_at(self, row: int32, column: int32):
+        """Where this CTA's tile of a cluster begins."""
+        tile_m: int32 = (row * self.cluster_m + self.place_m) * self.block_m
+        tile_n: int32 = (column * self.cluster_n + self.place_n) * self.block_n
+        return tile_m, tile_n
 
     def consume(self, which: int, ring: Ring, tiles: TilesOfAnySize, count: int32, k_tiles: int32):
         """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
@@ -182,7 +210,7 @@ class HopperMatmulV7(MatmulScript):
         tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
             row, column = tiles.place(tile)
-            tile_m, tile_n = (row * self.cluster_m + self.share) * self.block_m, column * self.block_n
+            tile_m, tile_n = self.tile_at(row, column)
             offset_m, offset_n = self.out.begin(tile_m, tile_n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for k_tile in self.range(0, k_tiles, 1, unroll=1):  # four a round would compile for twice as long
@@ -221,7 +249,7 @@ class HopperMatmulV7(MatmulScript):
                     # It releases nothing to itself, which would take as long as to another one.
                     self.mbarrier.arrive(self.given[which])
                     for other in range(1, self.split_k, 1):
-                        rank = (self.cluster.blockRank + other * self.cluster_m) % self.cluster_ctas
+                        rank = (self.cluster.blockRank + other * self.cluster_tiles) % self.cluster_ctas
                         self.mbarrier.arrive_and_expect_tx_remote(
                             self.given[which], transaction_bytes=0, target_rank=rank
                         )
@@ -235,7 +263,7 @@ class HopperMatmulV7(MatmulScript):
                     if self.split_k > 1:
                         for other in self.range(1, self.split_k, 1, unroll="all"):
                             rank = self.cluster.blockRank
-                            giver = self.blockIdx.x - rank + (rank + other * self.cluster_m) % self.cluster_ctas
+                            giver = self.blockIdx.x - rank + (rank + other * self.cluster_tiles) % self.cluster_ctas
                             offsets = [turn, giver, which, strip, 0, 0]
                             r_sum += self.load_global(
                                 self.g_parts, offsets=offsets, shape=[MMA_ROWS, self.e_block_n], dims=[4, 5]
@@ -265,14 +293,18 @@ class HopperMatmulV7(MatmulScript):
 
     def release(self, empty: RegisterTensor):
         """Tell the CTAs that write into a stage that this warpgroup has read it."""
-        # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA that shares B
-        # writes into this stage, so every one is told. What is told is that reads are over, and waiting for their group
-        # has made sure of that: an arrival that releases to the whole cluster would wait again, and take a quarter of
-        # the kernel's time.
+        # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA that shares A or
+        # B writes into this stage, so every one is told. What is told is that reads are over, and waiting for their
+        # group has made sure of that: an arrival that releases to the whole cluster would wait again, and take a quarter
+        # of the kernel's time.
         with self.single_thread(0):
-            if self.cluster_m == 1:
+            if self.cluster_tiles == 1:
                 self.mbarrier.arrive(empty)
             else:
-                for sharer in range(self.cluster_m):
-                    rank = self.cluster.blockRank - self.share + sharer
+                for other in range(self.cluster_m):  # this CTA is one of them
+                    rank = self.cluster.blockRank - self.place_m + other
+                    self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=rank, scope="cta")
+                for other in range(1, self.cluster_n):
+                    first = self.cluster.blockRank - self.place_n * self.cluster_m
+                    rank = first + (self.place_n + other) % self.cluster_n * self.cluster_m
                     self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=rank, scope="cta")

@@ -280,7 +280,7 @@ def beside(timed: Iterable[Timed], gpu: str, least_us: float = LEAST_US) -> list
 
 def unsaid(timed: Timed) -> Iterator[str]:
     """Knobs of the rung that its schedule does not name: no kernel had other values then."""
-    for name, value in (("neighbours", 2), ("swap_ab", 0)):
+    for name, value in (("cluster_n", 1), ("neighbours", 2), ("swap_ab", 0)):
         if name in rung_named(timed.rung).knobs and name not in timed.schedule:
             yield f"{name}={value}"
 

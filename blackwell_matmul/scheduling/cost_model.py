@@ -119,6 +119,10 @@ H200 takes 1.5 % longer for 128x224, beside 128x256, than its products do, and 4
 h200_tiles_wide.json); but tiles that wait longer yet do not take longer than those of one warpgroup, which would be
 chosen for them (h100_tiles_wide.json)."""
 
+OF_THREE = 1.015
+"""Of a k-tile that three warpgroups multiply: in turns with the tiles of two that were chosen before, of 121 problems
+with whole lines, they took 0.8 % longer, and were predicted to take less (h100_rectangles.json)."""
+
 SHARED_BYTES = 128
 """That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""
 
@@ -333,7 +337,7 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0)
     from_memory = rows * tile.row_bytes / supply.from_memory
     chained = max(together * own, _chain(tile, supply, products))
     k_tile = _with_each_other(chained, together * from_l2, together * from_memory, together * _cut_rows(tile))
-    return k_tile + _besides(tile, figures)
+    return k_tile * (OF_THREE if tile.consumers > 2 else 1) + _besides(tile, figures)
 
 
 def _besides(tile: TileConfig, figures: TimeFigures) -> float:

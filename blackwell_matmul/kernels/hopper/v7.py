@@ -13,9 +13,10 @@ multiple of 8 of M, so that tiles fit any number of rows. Only the store knows o
 through shared memory (PTX ISA, "stmatrix", .trans).
 """
 
-from tilus import DataType, RegisterTensor, float32, int32, uint16, uint32, void_p
+from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
+from blackwell_matmul.kernels.cluster_of_tiles import ClusterOfTiles
 from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.ring import Ring
@@ -65,14 +66,11 @@ class HopperMatmulV7(MatmulScript):
         self.consumers = consumers
         self.cluster_m = cluster_m
         self.cluster_n = cluster_n
-        self.cluster_tiles = cluster_m * cluster_n
         self.group_m = cdiv(group_m, cluster_m)  # in rows of clusters
         self.split_k = split_k
-        self.team_ctas = self.cluster_tiles * split_k  # that compute together
+        self.team_ctas = cluster_m * cluster_n * split_k  # that compute together
         self.cluster_ctas = max(neighbours, self.team_ctas)
         self.teams = max(1, sm_count // self.cluster_ctas * (self.cluster_ctas // self.team_ctas))
-        # Masks: the CTAs that share B, and those that share A, counted from the first of them.
-        self.share_b, self.share_a = 2**cluster_m - 1, sum(1 << cluster_m * each for each in range(cluster_n))
         self.in_flight = Wgmma.in_flight(block_n, consumers)
         self.strips = block_n // e_block_n
         self.buffers = min(2, self.strips)
@@ -92,9 +90,8 @@ class HopperMatmulV7(MatmulScript):
         self.attrs.blocks = cdiv(cdiv(count, rounds) * self.team_ctas, self.cluster_ctas) * self.cluster_ctas
         self.attrs.cluster_blocks = self.cluster_ctas
         self.attrs.warps = 4 * self.consumers + 1
-        self.place_m = self.cluster.blockRank % self.cluster_m  # which of the cluster's tiles, and of the shares of B
-        self.place_n = self.cluster.blockRank // self.cluster_m % self.cluster_n  # and of A
-        self.part = self.cluster.blockRank // self.cluster_tiles % self.split_k  # of K
+        self.mine = ClusterOfTiles(self.cluster_m, self.cluster_n, self.block_m, self.block_n)
+        self.part = self.cluster.blockRank // self.mine.tiles % self.split_k  # of K
         first_k: int32 = cdiv(k, self.block_k) * self.part // self.split_k
         k_tiles: int32 = cdiv(k, self.block_k) * (self.part + 1) // self.split_k - first_k
         tiles = TilesOfAnySize(tiles_m, tiles_n, self.group_m)
@@ -124,21 +121,19 @@ class HopperMatmulV7(MatmulScript):
 
         # Barriers: a stage is full after one arrival and all the bytes that it announces, and empty after an arrival
         # of each warpgroup that reads it. A part is given after an arrival of each CTA that computes the tile.
-        ring = Ring(self.stages, empties=(self.cluster_m + self.cluster_n - 1) * self.consumers)
+        ring = Ring(self.stages, empties=self.mine.writers * self.consumers)
         self.given = self.mbarrier.alloc(counts=[self.split_k for _ in range(self.consumers)])
         self.cluster.sync()  # every warp of every CTA sees the initialised barriers
 
         # Main loop of the warp that loads.
         with self.single_warp(4 * self.consumers):
             tile_bytes = (self.block_m + self.block_n) * self.block_k * self.dtype.nbytes
-            mask_a: uint16 = self.share_a << (self.cluster.blockRank - self.place_n * self.cluster_m)
-            mask_b: uint16 = self.share_b << (self.cluster.blockRank - self.place_m)
             offset_k: int32 = first_k * self.block_k
             step_k: int32 = self.box_k
             tile: int32 = self.blockIdx.x // self.team_ctas
             while tile < count:
                 row, column = tiles.place(tile)
-                tile_m, tile_n = self.tile_at(row, column)
+                tile_m, tile_n = self.mine.tile_at(row, column)
                 offset_m, offset_n = self.out.begin(tile_m, tile_n)
                 # What lies outside of A and B arrives as zeros, which add nothing.
                 for _ in range(k_tiles):
@@ -156,10 +151,10 @@ class HopperMatmulV7(MatmulScript):
                         else:  # into every CTA at the same place; each CTA's barrier counts the bytes that it gets
                             self.tma.global_to_shared(
                                 src=g_rows,
-                                dst=s_a_shares[box, self.place_n],
-                                offsets=[offset_m + self.place_n * share_m, offset_k],
+                                dst=s_a_shares[box, self.mine.place_n],
+                                offsets=[offset_m + self.mine.place_n * share_m, offset_k],
                                 mbarrier=full,
-                                multicast_mask=mask_a,
+                                multicast_mask=self.mine.mask_a,
                             )
                         if self.cluster_m == 1:
                             self.tma.global_to_shared(
@@ -168,10 +163,10 @@ class HopperMatmulV7(MatmulScript):
                         else:
                             self.tma.global_to_shared(
                                 src=g_columns,
-                                dst=s_b_shares[box, self.place_m],
-                                offsets=[offset_n + self.place_m * share_n, offset_k],
+                                dst=s_b_shares[box, self.mine.place_m],
+                                offsets=[offset_n + self.mine.place_m * share_n, offset_k],
                                 mbarrier=full,
-                                multicast_mask=mask_b,
+                                multicast_mask=self.mine.mask_b,
                             )
                         offset_k += step_k
                     ring.advance()
@@ -196,12 +191,6 @@ class HopperMatmulV7(MatmulScript):
             with self.warp_group(8, 4):
                 self.consume(2, ring, tiles, count, k_tiles)
 
-    def tile_at(self, row: int32, column: int32):
-        """Where this CTA's tile of a cluster begins."""
-        tile_m: int32 = (row * self.cluster_m + self.place_m) * self.block_m
-        tile_n: int32 = (column * self.cluster_n + self.place_n) * self.block_n
-        return tile_m, tile_n
-
     def consume(self, which: int, ring: Ring, tiles: TilesOfAnySize, count: int32, k_tiles: int32):
         """What one warpgroup does: 64 rows of each tile, from the first k-tile to the store of C."""
         # Said once more, so that the compiler knows: all threads here agree on the stage, and one address is for all.
@@ -210,7 +199,7 @@ class HopperMatmulV7(MatmulScript):
         tile: int32 = self.blockIdx.x // self.team_ctas
         while tile < count:
             row, column = tiles.place(tile)
-            tile_m, tile_n = self.tile_at(row, column)
+            tile_m, tile_n = self.mine.tile_at(row, column)
             offset_m, offset_n = self.out.begin(tile_m, tile_n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
             for k_tile in self.range(0, k_tiles, 1, unroll=1):  # four a round would compile for twice as long
@@ -228,12 +217,12 @@ class HopperMatmulV7(MatmulScript):
                 # alone leaves them idle, so that it waits for the k-tile before.
                 self.wgmma.wait_group(self.in_flight)
                 if k_tile >= self.in_flight:
-                    self.release(ring.empty(self.in_flight))
+                    self.mine.release(ring.empty(self.in_flight))
                 ring.advance()
             if self.in_flight:
                 self.wgmma.wait_group(0)
                 if k_tiles > 0:
-                    self.release(ring.empty(1))
+                    self.mine.release(ring.empty(1))
 
             # Epilogue: registers -> shared memory -> global memory, one strip of columns at a time; of a tile that
             # several CTAs compute, each finishes every so-many-th strip. First it gives away its part of the others.
@@ -249,7 +238,7 @@ class HopperMatmulV7(MatmulScript):
                     # It releases nothing to itself, which would take as long as to another one.
                     self.mbarrier.arrive(self.given[which])
                     for other in range(1, self.split_k, 1):
-                        rank = (self.cluster.blockRank + other * self.cluster_tiles) % self.cluster_ctas
+                        rank = (self.cluster.blockRank + other * self.mine.tiles) % self.cluster_ctas
                         self.mbarrier.arrive_and_expect_tx_remote(
                             self.given[which], transaction_bytes=0, target_rank=rank
                         )
@@ -263,7 +252,7 @@ class HopperMatmulV7(MatmulScript):
                     if self.split_k > 1:
                         for other in self.range(1, self.split_k, 1, unroll="all"):
                             rank = self.cluster.blockRank
-                            giver = self.blockIdx.x - rank + (rank + other * self.cluster_tiles) % self.cluster_ctas
+                            giver = self.blockIdx.x - rank + (rank + other * self.mine.tiles) % self.cluster_ctas
                             offsets = [turn, giver, which, strip, 0, 0]
                             r_sum += self.load_global(
                                 self.g_parts, offsets=offsets, shape=[MMA_ROWS, self.e_block_n], dims=[4, 5]
@@ -290,21 +279,3 @@ class HopperMatmulV7(MatmulScript):
         # The CTA may exit once TMA has read the last strips.
         with self.single_warp():
             self.tma.wait_group(n=0, read=True)
-
-    def release(self, empty: RegisterTensor):
-        """Tell the CTAs that write into a stage that this warpgroup has read it."""
-        # One wgmma is of all four warps: what one of them has waited for has been read by all. Every CTA that shares A or
-        # B writes into this stage, so every one is told. What is told is that reads are over, and waiting for their
-        # group has made sure of that: an arrival that releases to the whole cluster would wait again, and take a quarter
-        # of the kernel's time.
-        with self.single_thread(0):
-            if self.cluster_tiles == 1:
-                self.mbarrier.arrive(empty)
-            else:
-                for other in range(self.cluster_m):  # this CTA is one of them
-                    rank = self.cluster.blockRank - self.place_m + other
-                    self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=rank, scope="cta")
-                for other in range(1, self.cluster_n):
-                    first = self.cluster.blockRank - self.place_n * self.cluster_m
-                    rank = first + (self.place_n + other) % self.cluster_n * self.cluster_m
-                    self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=rank, scope="cta")

@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import types
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling.cost_model import predicted_cycles
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
-from blackwell_matmul.scheduling.space import choose, projection
+from blackwell_matmul.scheduling.space import choose, preference, projection
 from blackwell_matmul.scheduling.tile_config import TileConfig
 from blackwell_matmul.trials.executors import PROCESSES
 from blackwell_matmul.trials.running_trials import Job, died, run
@@ -83,14 +83,19 @@ def problem_of(text: str) -> Problem:
     return Problem(*map(int, size.split("x")), dtype)
 
 
-THEN = {"group_m": 16, "neighbours": 2, "swap_ab": 0}
-"""What each large tile of `MEASURED` had; its files say the first alone, for no kernel had others of the rest."""
+THEN = {"cluster_n": 1, "neighbours": 2, "swap_ab": 0}
+"""What a schedule of H7 had that does not name them, for no kernel had others."""
 
 
-def chosen_then(rung: str, problem: str) -> str:
-    """What is chosen of those that there were, as its files name it."""
-    chosen = choose(rung_named(rung), problem_of(problem), GPUS["H200"], THEN)
-    return str(dataclasses.replace(chosen, neighbours=None))
+def preferred(problem: str, names: Iterable[str]) -> str:
+    """Of the schedules of H7 that were measured what is chosen, as its file names it."""
+
+    def key(name: str) -> tuple[int, ...]:
+        knobs = {**THEN, **dict(Schedule.parse(name))}
+        schedule = Schedule(**knobs, mma="wgmma", features=rung_named("h7").features)
+        return preference(schedule, tile_config(schedule, problem_of(problem), GPUS["H200"]))
+
+    return min(names, key=key)
 
 
 def measured(source: str) -> dict[str, dict[str, float]]:
@@ -253,16 +258,10 @@ def beside(known: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def chosen(source: str) -> dict[str, Any]:
-    """What the choice from the whole space loses, where what it takes was measured, in groups of 16 rows of tiles."""
-    lost, unknown = {}, []
-    for problem, times in measured(source).items():
-        name = chosen_then("h7", problem)
-        if name in times:
-            lost[problem] = round(times[name] / min(times.values()) - 1, 4)
-        else:
-            unknown.append(f"{problem}: {name}")
-    mean = statistics.geometric_mean(1 + each for each in lost.values()) - 1
-    return {"problems": len(lost), "regret": round(mean, 4), "worst": max(lost.values()), "not_measured": unknown}
+    """What the choice loses among the schedules that were measured."""
+    lost = [times[preferred(problem, times)] / min(times.values()) - 1 for problem, times in measured(source).items()]
+    mean = statistics.geometric_mean(1 + each for each in lost) - 1
+    return {"problems": len(lost), "regret": round(mean, 4), "worst": round(max(lost), 4)}
 
 
 def shown(found: dict[str, Score], between: list[dict[str, Any]]) -> None:

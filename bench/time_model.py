@@ -30,7 +30,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from choice import chosen_then
+from choice import measured as times_of
+from choice import preferred
 from rich.console import Console
 from rich.table import Table
 
@@ -193,12 +194,8 @@ def measured() -> Iterator[Timed]:
     yield from of_bench("mma.sync", "h200_odd", "g", RENAMED)
     for each in of_tiles("h200_tiles_h7"):
         yield replace(each, group="tiles" if "split_k=1" in each.schedule else "split k")
-    yield from filter(is_chosen, of_tiles("h200_chosen"))
-
-
-def is_chosen(timed: Timed) -> bool:
-    """Others were measured beside it."""
-    return timed.schedule == chosen_then(timed.rung, timed.problem)
+    chosen = {problem: preferred(problem, times) for problem, times in times_of("h200_chosen").items()}
+    yield from (each for each in of_tiles("h200_chosen") if each.schedule == chosen.get(each.problem))
 
 
 def of_tiles(name: str) -> Iterator[Timed]:

@@ -132,6 +132,7 @@ RESERVED_BYTES = 1024
 USUAL_REGISTERS = 40
 """What a thread takes besides its part of the accumulator; `rules.SPARE_REGISTERS` is the most."""
 
+
 class Supply(NamedTuple):
     """What an SM gets, in its cycles. products: how much longer they take, at the clock that they leave. latency: of a
     load. incoming: bytes a cycle, its share of the L2; from_memory: the same bytes at the rate of the memory behind."""

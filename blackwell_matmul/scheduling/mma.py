@@ -149,7 +149,8 @@ class Wgmma(MmaSpec):
 
     def _is_for_three(self, row: Mapping[str, int]) -> bool:
         """Whether three warpgroups multiply it: they have registers for so many columns."""
-        return SPACE_COLUMNS[0] <= row.get("block_n", 0) <= self.columns_of_three and row["block_k"] == SPACE_ROW_ELEMENTS
+        whole = row["block_k"] == SPACE_ROW_ELEMENTS
+        return whole and SPACE_COLUMNS[0] <= row.get("block_n", 0) <= self.columns_of_three
 
     def registers(self, tile: TileConfig) -> int:
         return tile.mma_m * tile.block_n // (WARPGROUP * tile.consumers)

@@ -220,8 +220,8 @@ def _cluster_fits(tile: TileConfig) -> str | None:
         return None
     beside = f"cluster_n = {tile.cluster_n}, " if "rectangles" in tile.features else ""
     return (
-        f"cluster_m = {tile.cluster_m}, {beside}split_k = {tile.split_k}: a cluster would have {tile.cluster_ctas} CTAs, and "
-        f"it can have {MAX_CLUSTER_CTAS} on every GPU; lower one of them."
+        f"cluster_m = {tile.cluster_m}, {beside}split_k = {tile.split_k}: a cluster would have {tile.cluster_ctas} "
+        f"CTAs, and it can have {MAX_CLUSTER_CTAS} on every GPU; lower one of them."
     )
 
 

@@ -32,7 +32,6 @@ from blackwell_matmul.scheduling.rules import (
     why_not,
 )
 from blackwell_matmul.scheduling.tile_config import (
-    LAST_ROWS,
     SPACE_COLUMNS,
     SPACE_LEAST_ROWS,
     SPACE_ROW_ELEMENTS,
@@ -82,7 +81,7 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 
 @cache
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
-    """Knobs are turned a few at a time: of the 40,857,600 combinations that H7's have, most are left out before they
+    """Knobs are turned a few at a time: of the 220,631,040 combinations that H7's have, most are left out before they
     are made."""
     spec, made_of, names = MMA_SPECS[mma], features or features_of(knobs), tuple(dict.fromkeys(knobs))
     rest = [name for name in names if name not in (*_ASKED_BY_MMA, *_ASKED_BY_STRIPS, *_ASKED_BY_CLUSTER)]
@@ -125,8 +124,7 @@ def _has_strips(row: Row, plain: bool) -> bool:
 def _transposed_strip(columns: int, consumers: int) -> int:
     """A few wide strips; one, where 8 columns are all that divides a tile."""
     widest = TRANSPOSED_STRIP if consumers <= 2 else TRANSPOSED_STRIP_OF_THREE
-    most = max(strip for strip in range(LAST_ROWS, widest + 1, LAST_ROWS) if columns % strip == 0)
-    return most if most > LAST_ROWS else columns
+    return max((strip for strip in SPACE["e_block_n"] if strip <= widest and columns % strip == 0), default=columns)
 
 
 TRANSPOSED_STRIP, TRANSPOSED_STRIP_OF_THREE = 104, 56
@@ -148,13 +146,14 @@ def _fills_its_cluster(row: Row) -> bool:
         wanted = SQUARE_GROUP if row.get("block_n", 0) <= SQUARE_COLUMNS else last_order
         tells = split_k == cluster_m == cluster_n == 1 and large and order == wanted
     elif cluster_n > 1:
-        tells = split_k == 1 and cluster_m <= 2 and large and order == last_order and row["block_k"] == SPACE_ROW_ELEMENTS
+        whole = order == last_order and row["block_k"] == SPACE_ROW_ELEMENTS
+        tells = split_k == 1 and cluster_m <= 2 and large and whole
     elif cluster_m > 2 or (cluster_m > 1 and row.get("swap_ab")) or row.get("consumers", 1) > 2:
         tells = row.get("split_k") == 1 and order == last_order and row["block_k"] >= SPACE_ROW_ELEMENTS
     else:
         tells = (split_k == 1 and large) or order in (None, last_order)
-    whole = strips >= split_k and shares % cluster_m == 0 and split_k * cluster_m * cluster_n <= MAX_CLUSTER_CTAS
-    return tells and whole and (split_k == 1 or not row.get("swap_ab"))
+    filled = strips >= split_k and shares % cluster_m == 0 and split_k * cluster_m * cluster_n <= MAX_CLUSTER_CTAS
+    return tells and filled and (split_k == 1 or not row.get("swap_ab"))
 
 
 def _knobs(rung: Rung) -> tuple[str, ...]:

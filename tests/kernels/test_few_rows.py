@@ -15,7 +15,7 @@ from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose
 
 N, K = 136, 200
-SCHEDULE = {"block_k": 64, "e_block_n": 16, "stages": 3, "consumers": 1, "group_m": 16, "cluster_m": 1}
+SCHEDULE = {"block_k": 64, "e_block_n": 16, "stages": 3, "consumers": 1, "group_m": 16, "cluster_m": 1, "cluster_n": 1}
 
 
 def operands(m: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -40,7 +40,7 @@ GPU_FOR = {mma: gpu_for_target(t) for mma, t in (("tcgen05", "sm_100a"), ("wgmma
 
 def sm_count(schedule: Schedule) -> int:
     """Of a GPU small enough for its CTAs to compute several tiles each: it has room for one cluster."""
-    return max(2, (schedule.cluster_m or 1) * (schedule.split_k or 1))
+    return max(2, (schedule.cluster_m or 1) * (schedule.cluster_n or 1) * (schedule.split_k or 1))
 
 
 def cases() -> Iterator[tuple[str, Schedule]]:

@@ -19,7 +19,7 @@ from blackwell_matmul.simulator import simulate
 
 SCHEDULE = {
     "block_m": 64, "block_n": 120, "block_k": 64, "e_block_n": 40, "stages": 2, "consumers": 1, "group_m": 4,
-    "cluster_m": 1, "split_k": 1, "neighbours": 1, "swap_ab": 1,
+    "cluster_m": 1, "cluster_n": 1, "split_k": 1, "neighbours": 1, "swap_ab": 1,
 }  # fmt: skip
 TALL = {**SCHEDULE, "block_m": 128, "consumers": 2, "block_n": 136, "e_block_n": 136}
 

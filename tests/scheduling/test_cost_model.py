@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from blackwell_matmul.gpu_figures import figures_of
 from blackwell_matmul.gpus import GPUS, gpu_for_target
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem import Form, Problem, Schedule
+from blackwell_matmul.scheduling import space
 from blackwell_matmul.scheduling.cost_model import _cut_rows, least_cycles, predicted_cycles, resident_ctas
 from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.rules import why_not
@@ -24,7 +24,7 @@ from blackwell_matmul.scheduling.space import choose, projection
 from blackwell_matmul.scheduling.tile_config import TileConfig
 
 RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
-MEASURED, CUT = RESULTS / "h200_chosen.json", RESULTS / "h100_cut_rows.json"
+CHOSEN, RECTANGLES = RESULTS / "h200_chosen.json", RESULTS / "h100_rectangles.json"
 LARGE = (8192, 8192, 8192)
 TILE = {"block_m": 128, "block_n": 128, "block_k": 64, "e_block_n": 64}
 PERSISTENT = {**TILE, "stages": 6, "consumers": 2, "group_m": 16}
@@ -346,41 +346,23 @@ def test_what_begins_within_lines_is_a_tensors_rows() -> None:
     assert list(cut.values()) == [0, 128 * figures.rows_by_16_cycles, 0, 128 * figures.rows_by_16_cycles]
 
 
-@pytest.mark.skipif(not CUT.exists(), reason="nothing was measured")
-def test_the_choice_where_rows_begin_within_lines_is_nearly_the_fastest_of_what_was_measured() -> None:
-    """Every third of the 159 problems of h100_cut_rows.json, of which it was measured in all."""
-    measured = list(json.loads(CUT.read_text(encoding="utf-8"))["us"].items())[::3]
+@pytest.mark.parametrize(("file", "step", "most", "worst"), [(CHOSEN, 4, 1.015, 1.1), (RECTANGLES, 2, 1.025, 1.2)])
+def test_what_is_preferred_is_nearly_the_fastest_of_what_was_measured(
+    file: Path, step: int, most: float, worst: float
+) -> None:
+    """Of the schedules that were measured beside it: on an H200 193 problems, 1.0 % longer in the geometric mean; on an
+    H100 297, of which 126 have rows that begin within lines, with all clusters and three warpgroups, 1.7 %."""
     lost = []
-    for text, times in measured:
-        chosen = str(choose(rung("h7"), Problem(*map(int, text.split()[0].split("x"))), GPUS["H200"]))
-        if chosen in times:
-            lost.append(times[chosen] / min(us for name, us in times.items() if name != "cublas"))
-    assert len(lost) > 0.9 * len(measured)
-    assert math.prod(lost) ** (1 / len(lost)) < 1.04
+    for text, times in list(json.loads(file.read_text(encoding="utf-8"))["us"].items())[::step]:
+        tiles = {_completed(name): us for name, us in times.items() if name != "cublas"}
+        problem = space._of_many_m(Problem(*map(int, text.split()[0].split("x"))))
+        preferred = min(tiles, key=lambda each: space.preference(each, tile_config(each, problem, GPUS["H200"])))
+        lost.append(tiles[preferred] / min(tiles.values()))
+    assert math.prod(lost) ** (1 / len(lost)) < most
+    assert max(lost) < worst
 
 
-def _without_strips(schedule: str) -> str:
-    """Nor the stages that there is room for beside them, nor neighbours or C transposed: no kernel had others then."""
-    return re.sub(r"e_block_n=\d+,stages=\d+,|,neighbours=\d|,swap_ab=0", "", schedule)
-
-
-THEN = {"group_m": 16, "neighbours": 2, "swap_ab": 0}
-
-
-@pytest.mark.skipif(not MEASURED.exists(), reason="nothing was measured")
-def test_the_choice_is_nearly_the_fastest_of_what_was_measured() -> None:
-    """`python bench/choice.py score`: the choice, which was measured of all 193 problems in groups of 16 rows,
-    takes 1.0 % longer in the geometric mean, and 9.8 % at most. Here every fourth problem, but none whose K is so small
-    that the strips tell, which were others then. Of some that come in pairs now those were not measured."""
-    measured = dict(list(json.loads(MEASURED.read_text(encoding="utf-8"))["us"].items())[::4])
-    measured = {text: times for text, times in measured.items() if int(re.split("[x ]", text)[2]) >= 1024}
-    lost = []
-    for text, times in measured.items():
-        m, n, k = map(int, text.split()[0].split("x"))
-        chosen = str(choose(rung("h7"), Problem(m, n, k), GPUS["H200"], THEN))
-        tiles = {_without_strips(name): us for name, us in times.items() if name != "cublas"}
-        if _without_strips(chosen) in tiles:
-            lost.append(tiles[_without_strips(chosen)] / min(tiles.values()))
-    assert len(lost) > 0.85 * len(measured)
-    assert math.prod(lost) ** (1 / len(lost)) < 1.01
-    assert max(lost) < 1.08
+def _completed(name: str) -> Schedule:
+    """A schedule of H7 with the knobs that its file does not name: no kernel had other values then."""
+    named = {"cluster_n": 1, "neighbours": 2, "swap_ab": 0, **dict(Schedule.parse(name))}
+    return Schedule(**named, mma="wgmma", features=rung("h7").features)

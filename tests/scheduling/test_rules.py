@@ -47,8 +47,8 @@ GOOD = {
     "h4": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
     "h5": Schedule(128, 128, 64, 32, 3, 2, 4, mma="wgmma"),
     "h6": Schedule(128, 128, 64, 32, 3, 2, 4, 2, neighbours=2, mma="wgmma"),
-    "h7": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, 2, 0, mma="wgmma"),
-    "h8": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 2, 2, 0, mma="wgmma"),
+    "h7": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 1, 2, 2, 0, mma="wgmma"),
+    "h8": Schedule(128, 128, 64, 32, 3, 2, 4, 2, 1, 2, 2, 0, mma="wgmma"),
     "g0": Schedule(128, 128, 64, 32, 2, mma="mma.sync"),
 }
 GOOD = {name: dataclasses.replace(schedule, features=rung(name).features) for name, schedule in GOOD.items()}
@@ -280,7 +280,7 @@ def test_an_incomplete_schedule_says_what_is_missing() -> None:
 
 
 def test_a_schedule_with_parts_is_one_with_clusters() -> None:
-    without = dataclasses.replace(GOOD["h7"], cluster_m=None, features=None)
+    without = dataclasses.replace(GOOD["h7"], cluster_m=None, cluster_n=None, features=None)
     assert why_not(without, ODD, H200) == ["cluster_m is not set; a schedule with split_k has it."]
 
 

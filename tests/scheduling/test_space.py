@@ -28,7 +28,7 @@ ODD = Problem(1000, 200, 136)
 
 def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
     counts = {"v0": 21, "v1": 72, "v2": 720, "v6": 2880}
-    counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 15840, "h7": 32540}
+    counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 15840, "h7": 38740}
     for name, count in (counts | {"g0": 1080}).items():
         schedules = projection(rung(name))
         assert len(schedules) == len(set(schedules)) == count
@@ -37,18 +37,19 @@ def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
 
 def test_a_projection_has_only_parts_that_share_the_strips_and_fit_in_a_cluster() -> None:
     schedules = projection(rung("h7"))
-    assert all(s.block_n // s.e_block_n >= s.split_k and s.cluster_m * s.split_k <= 8 for s in schedules)
+    assert all(s.block_n // s.e_block_n >= s.split_k for s in schedules)
+    assert all(s.cluster_m * s.cluster_n * s.split_k <= 8 for s in schedules)
     assert {s.group_m for s in schedules if s.split_k > 1} == {16}
     shared_and_split = {*itertools.product((1, 2), (1, 2, 4, 8)), (4, 1)} - {(2, 8)}
     assert {(s.cluster_m, s.split_k) for s in schedules} == shared_and_split
     features = rung("h6").features
     alone = {
-        dataclasses.replace(s, split_k=None, swap_ab=None, features=features)
+        dataclasses.replace(s, cluster_n=None, split_k=None, swap_ab=None, features=features)
         for s in schedules
-        if s.split_k == 1 and not s.swap_ab and s.cluster_m < 4
+        if s.split_k == s.cluster_n == 1 and not s.swap_ab and s.cluster_m < 4 and s.consumers < 3
     }
     in_order = [s for s in schedules if s.neighbours == 1]
-    assert {(s.split_k, s.cluster_m) for s in in_order} == {(1, 1)}
+    assert {(s.split_k, s.cluster_m, s.cluster_n) for s in in_order} == {(1, 1, 1)}
     assert {s.group_m for s in in_order if (s.block_n or 0) <= 176} == {4}
     assert {s.group_m for s in in_order if (s.block_n or 0) > 176} == {16}
     small = {schedule for schedule in alone if schedule.block_m < 64 or schedule.block_n < 64}
@@ -65,8 +66,21 @@ def test_what_is_computed_transposed_has_any_multiple_of_8_rows_of_c() -> None:
     swapped = [schedule for schedule in projection(rung("h7")) if schedule.swap_ab]
     assert {schedule.block_n for schedule in swapped} == set(range(64, 257, 8))
     assert {(s.split_k, s.cluster_m, s.block_m // s.consumers) for s in swapped} == {(1, m, 64) for m in (1, 2, 4)}
-    strips = {schedule.block_n: schedule.e_block_n for schedule in swapped}
+    strips = {schedule.block_n: schedule.e_block_n for schedule in swapped if schedule.consumers < 3}
     assert strips.items() >= {64: 64, 104: 104, 120: 40, 136: 136, 176: 88, 208: 104, 248: 248, 256: 64}.items()
+
+
+def test_clusters_that_share_a_and_three_warpgroups_have_one_way_each() -> None:
+    schedules = projection(rung("h7"))
+    beside = [s for s in schedules if s.cluster_n > 1]
+    assert {(s.cluster_m, s.cluster_n) for s in beside} == {*itertools.product((1, 2), (2, 4))}
+    assert {(s.split_k, s.neighbours, s.group_m, s.block_k) for s in beside} == {(1, 2, 16, 64)}
+    assert min(s.block_m for s in beside) == min(s.block_n for s in beside) == 64
+    three = [s for s in schedules if s.consumers == 3]
+    assert {(s.block_m, s.block_k, s.split_k) for s in three} == {(192, 64, 1)}
+    assert {s.block_n for s in three} == set(range(64, 193, 8))
+    assert max(s.e_block_n for s in three if s.swap_ab and s.block_n % 16 == 0) <= 56
+    assert not any(s.consumers == 3 or s.block_m == 192 for s in projection(rung("h6")))
 
 
 def test_projections_nest() -> None:
@@ -113,16 +127,17 @@ CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
     ("v2", (2048, 2048, 64), Schedule(128, 128, 64, 64, 2)),  # one k-tile fills no ring; two CTAs an SM at once
     ("h2", (8192, 8192, 8192), Schedule(128, 192, 64, 64, 2, mma="wgmma")),  # one warpgroup holds no wider tile
     ("h5", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, mma="wgmma")),  # of others shared memory holds some
-    ("h7", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 2, 1, swap_ab=0, **PAIRS)),  # half of B
-    ("h7", (1024, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 1, 1, 1, 0, mma="wgmma")),  # fewer rows of tiles
+    ("h7", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 2, 1, 1, swap_ab=0, **PAIRS)),  # half of B
+    ("h7", (1024, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 1, 1, 1, 1, 0, mma="wgmma")),  # fewer rows of tiles
     ("h6", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 1, **PAIRS)),  # 128 tiles for 132 SMs
     ("h6", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 4, 1, **PAIRS)),  # as many; measured best
     ("h6", (8192, 8192, 4096), Schedule(128, 256, 64, 64, 4, 2, 16, 2, **PAIRS)),  # each half of B
     ("h6", (128, 6144, 4096), Schedule(64, 96, 64, 32, 10, 1, 16, 1, **PAIRS)),  # 128 tiles
-    ("h7", (512, 3584, 3584), Schedule(128, 112, 64, 112, 6, 2, 4, 1, 1, 1, 0, mma="wgmma")),  # four rows, one strip
-    ("h7", (512, 1536, 7168), Schedule(64, 96, 64, 32, 10, 1, 4, 1, 1, 1, 0, mma="wgmma")),  # the L2 gives squares once
-    ("h7", (399, 5440, 7488), Schedule(128, 136, 64, 136, 5, 2, 4, 1, 1, 1, 1, mma="wgmma")),  # 3 x 136 rows
-    ("h7", (512, 1536, 2056), Schedule(64, 128, 64, 64, 8, 1, 16, 4, 1, 2, 0, mma="wgmma")),  # four ask for a row once
+    ("h7", (512, 3584, 3584), Schedule(128, 112, 64, 112, 6, 2, 4, 1, 1, 1, 1, 0, mma="wgmma")),  # four rows, one strip
+    ("h7", (512, 1536, 7168), Schedule(64, 96, 64, 32, 10, 1, 4, 1, 1, 1, 1, 0, mma="wgmma")),  # the L2 gives squares
+    ("h7", (399, 5440, 7488), Schedule(128, 136, 64, 136, 5, 2, 4, 1, 1, 1, 1, 1, mma="wgmma")),  # 3 x 136 rows
+    ("h7", (512, 1536, 2056), Schedule(128, 64, 64, 64, 8, 2, 16, 2, 4, 1, 2, 0, mma="wgmma")),  # eight share rows
+    ("h7", (619, 6288, 1896), Schedule(192, 160, 64, 40, 4, 3, 16, 1, 2, 1, 2, 1, mma="wgmma")),  # in one round
     ("g0", (4096, 4096, 4096), Schedule(64, 64, 64, 64, 2, mma="mma.sync")),  # the tensor cores hold all tiles alike
 ]
 

@@ -50,8 +50,8 @@ def execute(cls: Any, m: int, n: int, k: int, policy: str = "adversarial", **kno
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
     c = torch.full((m, n), float("nan")).half()
-    given = {"dtype": tilus.float16, **SCHEDULE, "cluster_m": 1, "split_k": 2, "neighbours": 2, **knobs}
-    script = cls(**{"sm_count": given["cluster_m"] * given["split_k"], **given})
+    given = {"dtype": tilus.float16, **SCHEDULE, "cluster_m": 1, "cluster_n": 1, "split_k": 2, "neighbours": 2, **knobs}
+    script = cls(**{"sm_count": given["cluster_m"] * given["cluster_n"] * given["split_k"], **given})
     run = simulate(script, m, n, k, a, b, c, target="sm_90a", policy=policy, workers=1)
     return run, check_matmul(a, b, c).ok, c
 
@@ -84,6 +84,13 @@ def test_it_is_right_and_the_same_in_every_order(shape: tuple[int, int, int], cl
         {"swap_ab": 1, "cluster_m": 2, "block_n": 80, "sm_count": 8},
         {"cluster_m": 4, "split_k": 1, "sm_count": 8},
         {"swap_ab": 1, "cluster_m": 4, "split_k": 1, "block_n": 96, "e_block_n": 48, "sm_count": 9},
+        {"cluster_n": 4, "split_k": 1, "sm_count": 8},
+        {"cluster_m": 2, "cluster_n": 2, "split_k": 1, "stages": 2},
+        {"cluster_m": 2, "cluster_n": 4, "split_k": 1, "sm_count": 9},
+        {"cluster_n": 2, "sm_count": 8},
+        {"cluster_n": 2, "split_k": 1, "block_m": 16, "block_k": 64},
+        {"consumers": 3, "block_m": 192, "e_block_n": 32, "cluster_n": 2, "split_k": 1},
+        {"swap_ab": 1, "consumers": 3, "block_m": 192, "block_n": 80, "e_block_n": 40, "cluster_n": 2, "split_k": 1},
     ],
     ids=str,
 )
@@ -104,7 +111,7 @@ UNWRITTEN = "uninitialised-read"
 WAIT = 'self.mbarrier.wait(self.given[which], phase=turn, scope="cluster")'
 TO = "target_rank=rank"
 ITSELF = "self.mbarrier.arrive(self.given[which])"
-GIVER = "(rank + other * self.cluster_m)"
+GIVER = "(rank + other * self.mine.tiles)"
 STORE, LOAD = "[turn, self.blockIdx.x, which", "[turn, giver, which"
 LAST = "(self.part + 1) // self.split_k - first_k"
 COUNT = "counts=[self.split_k for"

@@ -33,8 +33,8 @@ class HopperMatmulV8(FinishingScript):
     target = "sm_90a"
     mma = "wgmma"
     features = (
-        "tma", "ring", "specialised", "grouped", "persistent", "clusters", "rectangles", "neighbours", "split_k", "boxes",
-        "swap", "forms",
+        "tma", "ring", "specialised", "grouped", "persistent", "clusters", "rectangles", "neighbours", "split_k",
+        "boxes", "swap", "forms",
     )  # fmt: skip
 
     def __init__(
@@ -178,8 +178,9 @@ class HopperMatmulV8(FinishingScript):
                         if self.cluster_m == 1:
                             self.b.load(s_b[box], batch, offset_n, offset_k, full)
                         else:
-                            share = s_b_shares[box, self.mine.place_m] if self.b_k else s_b_shares[box, :, self.mine.place_m]
-                            self.b.multicast(share, batch, offset_n + self.mine.place_m * share_n, offset_k, full, self.mine.mask_b)
+                            at = self.mine.place_m
+                            share = s_b_shares[box, at] if self.b_k else s_b_shares[box, :, at]
+                            self.b.multicast(share, batch, offset_n + at * share_n, offset_k, full, self.mine.mask_b)
                         offset_k += step_k
                     ring.advance()
                 step_k = -step_k  # the next tile begins with the k-tile that this one ended with

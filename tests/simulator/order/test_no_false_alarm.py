@@ -42,7 +42,7 @@ def test_a_correct_kernel_is_silent(name: str, schedule: Schedule, shape: tuple[
     m, n, k = shape
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(rows, k, generator=generator).half() for rows in (m, n))
-    sm_count = max(2, (schedule.cluster_m or 1) * (schedule.split_k or 1))
+    sm_count = max(2, (schedule.cluster_m or 1) * (schedule.cluster_n or 1) * (schedule.split_k or 1))
     kernel = rung(name)(sm_count=sm_count) if "persistent" in rung(name).features else rung(name)
     for policy, seed in ORDERS:
         c = torch.full((m, n), float("nan")).half()

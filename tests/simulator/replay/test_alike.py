@@ -238,7 +238,8 @@ def of_rung(name: str, shape: tuple[int, int, int], sm_count: int = 0, policy: A
     """Both ways, with small tiles and those of the knobs that the rung has."""
     cls = rung(name)
     tile = {"block_m": 64 * knobs.get("consumers", 1) if name[0] == "h" else 128, "block_n": 64, "block_k": 32}
-    every = {**tile, "e_block_n": 32, "stages": 2, "consumers": 1, "group_m": 1, "cluster_m": 1, "split_k": 1, **knobs}
+    every = {**tile, "e_block_n": 32, "stages": 2, "consumers": 1, "group_m": 1}
+    every |= {"cluster_m": 1, "cluster_n": 1, "split_k": 1, **knobs}
     schedule = {name: value for name, value in every.items() if KNOBS[name].feature in ("", *cls.features)}
     script = cls(sm_count=sm_count) if sm_count else cls
     seen = both(script, *operands(*shape), schedule=schedule, policy=policy[0], seed=policy[1])

@@ -151,7 +151,9 @@ def test_the_operation_that_tells_a_barrier_is_that_of_this_one_of_an_array():
 
 V3 = "block_m=128,block_n=256,block_k=64,e_block_n=64,stages={}"
 H3 = "block_m=128,block_n=128,block_k=64,e_block_n=32,stages={},consumers=2"
-H7 = "block_m=128,block_n=128,block_k=64,e_block_n=64,stages=4,consumers=2,group_m=16,cluster_m=1,split_k={}"
+H7 = (
+    "block_m=128,block_n=128,block_k=64,e_block_n=64,stages=4,consumers=2,group_m=16,cluster_m=1,cluster_n=1,split_k={}"
+)
 
 
 @cache

@@ -1,0 +1,45 @@
+"""`ClusterOfTiles`: each CTA loads its share of A and of B for all that need it. What must not be left out is found."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from kernel_edits import DROP, Edit, edited
+from test_hopper_v7 import MUTATED, execute, kernel
+
+from blackwell_matmul.kernels import cluster_of_tiles
+
+IMPORT = "from blackwell_matmul.kernels.cluster_of_tiles import ClusterOfTiles\n"
+SOURCE = Path(cluster_of_tiles.__file__).read_text()
+TILES = {"cluster_m": 2, "cluster_n": 2, "split_k": 1, "stages": 2}
+TELL = "self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=rank"
+
+MUTANTS: dict[str, tuple[str, Edit]] = {
+    "those that share A are told nothing": ("deadlock", (TELL, DROP, 1)),
+    "those that share B are told nothing": ("deadlock", (TELL, DROP, 0)),
+    "one waits for too few": ("overwritten-in-flight", ("self.writers = m + n - 1", "self.writers = m", 0)),
+    "one waits for too many": ("deadlock", ("self.writers = m + n - 1", "self.writers = m + n", 0)),
+    "A for those that follow each other": ("deadlock", ("((1 << m * n) - 1) // ((1 << m) - 1)", "((1 << n) - 1)", 0)),
+    "a row is told, not a column": ("deadlock", ("% self.n * self.m", "% self.n", 0)),
+    "both compute the same column": ("values", ("column * self.n + self.place_n", "column * self.n", 0)),
+}
+
+
+def test_it_is_right_as_it_stands() -> None:
+    run, good, _ = execute(kernel_with(SOURCE), *MUTATED, **TILES)
+    assert good and not run.findings
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_exposed(name: str) -> None:
+    says, edit = MUTANTS[name]
+    run, good, _ = execute(kernel_with(edited(SOURCE, (edit,))), *MUTATED, **TILES)
+    assert not good if says == "values" else says in {finding.code for finding in run.findings}
+
+
+def kernel_with(source: str) -> object:
+    """V7, with this in place of what it imports."""
+    _, code = source.split('"""\n', 1)
+    return kernel(Path(tempfile.mkdtemp()), replaced=(IMPORT, code))

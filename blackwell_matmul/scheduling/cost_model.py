@@ -486,7 +486,8 @@ def _drain(tile: TileConfig, figures: TimeFigures) -> float:
 
 
 def _strips_of(tile: TileConfig) -> float:
-    return _finished_columns(tile) / tile.e_block_n
+    """At least one, though a schedule that nobody has checked has a wider strip than its tile."""
+    return max(1, _finished_columns(tile) / tile.e_block_n)
 
 
 def _strip(tile: TileConfig, figures: TimeFigures) -> float:

@@ -380,7 +380,7 @@ def matching(rung: Rung, pins: Mapping[str, object]) -> list[Schedule]:
             can = ", ".join(map(str, offered))
             raise InputError(f"{name} = {shown(value)} is outside of the space; {name} can be {can}.")
     found = list(_with_values(tuple(wanted.items()), knobs, *kind))
-    return found or _in_another_order(rung, pins) or [_pinned(rung, pins)]
+    return found or _with_pins(rung, wanted)
 
 
 @cache
@@ -395,18 +395,15 @@ def _with_values(wanted: tuple[tuple[str, int | None], ...], *space: Any) -> tup
     return tuple(each for each in _projection(*space) if all(getattr(each, name) == value for name, value in wanted))
 
 
-def _in_another_order(rung: Rung, pins: Mapping[str, Any]) -> list[Schedule]:
-    """Those that match but for group_m: a split tile is listed with one order of the tiles, and can have any."""
-    others = {name: value for name, value in pins.items() if name != "group_m"}
-    matching = [schedule for schedule in projection(rung) if schedule.matches(others)] if "group_m" in pins else []
-    return [dataclasses.replace(schedule, group_m=pins["group_m"]) for schedule in matching]
+def _with_pins(rung: Rung, pins: Mapping[str, int]) -> list[Schedule]:
+    """Where none of the projection has all the pins: those that have most of them, with the others, too. They can run,
+    or why_not says what stands in the way."""
 
+    def has(each: Schedule) -> int:
+        return sum(getattr(each, name) == value for name, value in pins.items())
 
-def _pinned(rung: Rung, pins: Mapping[str, object]) -> Schedule:
-    """One that has the pins, where no tile of the projection does: why_not says why."""
-    values: dict[str, Any] = {name: pins.get(name, SPACE[name][0]) for name in _knobs(rung)}
-    mma, features = _kind(rung)
-    return Schedule(**values, mma=mma, features=features)
+    most = max(map(has, projection(rung)))
+    return list(dict.fromkeys(each.with_known(pins) for each in projection(rung) if has(each) == most))
 
 
 def _nothing_runs(rung: Rung, matching: list[Schedule], problem: Problem, gpu: Gpu) -> str:

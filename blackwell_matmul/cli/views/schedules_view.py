@@ -144,6 +144,7 @@ MANY_KNOBS = 8
 
 
 BROKEN = {
+    "block": "blo-\nck",
     "stages": "sta-\nges",
     "consumers": "con-\nsum-\ners",
     "group": "gro-\nup",

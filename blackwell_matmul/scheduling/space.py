@@ -395,7 +395,7 @@ def _with_values(wanted: tuple[tuple[str, int | None], ...], *space: Any) -> tup
     return tuple(each for each in _projection(*space) if all(getattr(each, name) == value for name, value in wanted))
 
 
-def _with_pins(rung: Rung, pins: Mapping[str, int]) -> list[Schedule]:
+def _with_pins(rung: Rung, pins: Mapping[str, Any]) -> list[Schedule]:
     """Where none of the projection has all the pins: those that have most of them, with the others, too. They can run,
     or why_not says what stands in the way."""
 

@@ -190,6 +190,11 @@ class TileConfig:
         return self.block_n // self.e_block_n
 
     @property
+    def strip_values(self) -> int:
+        """Of a strip of C, by one thread."""
+        return self.mma_m * self.e_block_n // (WARPGROUP * self.consumers)
+
+    @property
     def strip_buffers(self) -> int:
         """Strips of C that are in shared memory at once, in each group of rows: two if a CTA has tiles to come."""
         return min(2, self.strips) if "persistent" in self.features else 1

@@ -12,7 +12,7 @@ import pytest
 import tilus
 
 from blackwell_matmul.errors import CompileError
-from blackwell_matmul.form import Epilogue, Form
+from blackwell_matmul.form import PLAIN, Epilogue, Form
 from blackwell_matmul.frontend.bind import Bound
 from blackwell_matmul.frontend.build import build
 from blackwell_matmul.frontend.program import Program
@@ -306,3 +306,20 @@ def test_each_reason_is_one_sentence() -> None:
 def test_a_gpu_without_the_multiplier_names_those_that_have_it() -> None:
     assert "H100 and H200 have them" in why_not(GOOD["h1"], ODD, B200)[0]
     assert "B200, GB200 and B300 have them" in why_not(GOOD["v1"], ODD, H200)[0]
+
+
+def test_three_warpgroups_have_registers_for_the_sums_and_a_strip_that_an_epilogue_works_on() -> None:
+    """192x192 leaves 32 of 128, which the epilogue of a strip of 32 columns takes half of; what was compiled with more
+    spilled."""
+    knobs = {"consumers": 3, "block_k": 64, "cluster_n": 1, "split_k": 1, "neighbours": 2, "swap_ab": 0, "cluster_m": 1}
+
+    def reasons(block_n: int, e_block_n: int, form: Form = PLAIN) -> list[str]:
+        made = Schedule(
+            **knobs, block_m=192, block_n=block_n, e_block_n=e_block_n, stages=3, group_m=16, mma="wgmma",
+            features=rung("h8").features,
+        )  # fmt: skip
+        return [each for each in why_not(made, Problem(3072, 3072, 4096, form=form), H200) if "registers" in each]
+
+    biased = Form(epilogue=Epilogue(bias=True))
+    assert not reasons(192, 32) and "takes 104 registers and it has 128" in reasons(208, 16)[0]
+    assert not reasons(160, 32, biased) and "takes 112 registers and it has 128" in reasons(192, 32, biased)[0]

@@ -402,8 +402,9 @@ def _with_pins(rung: Rung, pins: Mapping[str, Any]) -> list[Schedule]:
     def has(each: Schedule) -> int:
         return sum(getattr(each, name) == value for name, value in pins.items())
 
-    most = max(map(has, projection(rung)))
-    return list(dict.fromkeys(each.with_known(pins) for each in projection(rung) if has(each) == most))
+    listed = projection(rung) or [Schedule(mma=_kind(rung)[0], features=_kind(rung)[1])]
+    most = max(map(has, listed))
+    return list(dict.fromkeys(each.with_known(pins) for each in listed if has(each) == most))
 
 
 def _nothing_runs(rung: Rung, matching: list[Schedule], problem: Problem, gpu: Gpu) -> str:

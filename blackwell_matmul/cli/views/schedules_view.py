@@ -119,45 +119,48 @@ def _table(
     marked: ScheduleRow | None = None,
 ) -> RenderableType:
     figures = [figure for figure in figures if any(getattr(row, figure[1]) for group in groups for row in group)]
-    headings = [*map(_heading, _values(groups[0])), *(heading for heading, _ in figures)]
+    knobs = list(_values(groups[0]))
+    headings = [*(_heading(knob, len(knobs) > MANY_KNOBS) for knob in knobs), *(heading for heading, _ in figures)]
     columns = [Column(), *(Column(heading, "right", "folds") for heading in headings)]
     rows = (_row(group, figures, marked is not None and group[0] == marked) for group in groups)
     return table(columns, rows, padding=(0, 1, 0, 0), pad_edge=False)
 
 
+MANY_VALUES = 3
+"""Of a knob; more are told by the first and the last."""
+
+
 def _row(group: Sequence[ScheduleRow], figures: Sequence[tuple[str, str]], marked: bool) -> TableRow:
-    cells = [_listed(values) for values in _values(group).values()]
+    knobs = _values(group)
+    most = MANY_VALUES - (len(knobs) > MANY_KNOBS)
+    cells = [_listed(values, most) for values in knobs.values()]
     spans = [_span(getattr(row, figure) for row in group) for _, figure in figures]
     cells += [span.replace("..", "..\n") if len(cells) > MANY_KNOBS else span for span in spans]
     return TableRow((">" if marked else "", *cells), "bold green" if marked else "")
 
 
-def _listed(values: Sequence[int]) -> str:
-    return _span(values) if len(values) > MANY_VALUES else ",".join(map(str, values))
+def _listed(values: Sequence[int], most: int) -> str:
+    return _span(values) if len(values) > most else ",".join(map(str, values))
 
-
-MANY_VALUES = 3
-"""Of a knob; more are told by the first and the last."""
 
 MANY_KNOBS = 8
 """With more, a table that fits 80 columns has room for one number in a cell."""
 
 
 BROKEN = {
-    "block": "blo-\nck",
     "stages": "sta-\nges",
     "consumers": "con-\nsum-\ners",
     "group": "gro-\nup",
-    "cluster": "clu-\nster",
-    "split": "spl-\nit",
+    "cluster": "cl-\nus-\nter",
+    "split": "sp-\nlit",
     "neighbours": "nei-\nghb-\nours",
     "swap": "sw-\nap",
 }
 """Words of headings, in lines."""
 
 
-def _heading(knob: str) -> str:
+def _heading(knob: str, many: bool) -> str:
     """No wider than the values under it: a table with every knob fits 80 columns."""
-    for word, parts in BROKEN.items():
+    for word, parts in [*BROKEN.items(), *([("block", "blo-\nck")] if many else [])]:
         knob = knob.replace(word, parts)
     return knob.replace("_", "\n")

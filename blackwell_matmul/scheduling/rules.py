@@ -191,20 +191,19 @@ def _transposed_strips_are_whole_matrices(tile: TileConfig) -> str | None:
 
 
 def _shares_fill_the_tile_of_b(tile: TileConfig) -> str | None:
-    if tile.block_n % (SHARE_ROWS * tile.cluster_m) == 0:
-        return None
-    return (
-        f"cluster_m = {tile.cluster_m}: each CTA loads its share of block_n = {tile.block_n} rows of B, in groups of "
-        f"{SHARE_ROWS}; block_n must be a multiple of {SHARE_ROWS * tile.cluster_m}."
-    )
+    return _share_reason("cluster_m", tile.cluster_m, "block_n", tile.block_n, "B")
 
 
 def _shares_fill_the_tile_of_a(tile: TileConfig) -> str | None:
-    if tile.block_m % (SHARE_ROWS * tile.cluster_n) == 0:
+    return _share_reason("cluster_n", tile.cluster_n, "block_m", tile.block_m, "A")
+
+
+def _share_reason(name: str, ctas: int, block: str, rows: int, whose: str) -> str | None:
+    if rows % (SHARE_ROWS * ctas) == 0:
         return None
     return (
-        f"cluster_n = {tile.cluster_n}: each CTA loads its share of block_m = {tile.block_m} rows of A, in groups of "
-        f"{SHARE_ROWS}; block_m must be a multiple of {SHARE_ROWS * tile.cluster_n}."
+        f"{name} = {ctas}: each CTA loads its share of {block} = {rows} rows of {whose}, in groups of {SHARE_ROWS}; "
+        f"{block} must be a multiple of {SHARE_ROWS * ctas}."
     )
 
 

@@ -59,8 +59,8 @@ KERNELS = (*RUNGS, RING, *HOPPER)
 TWO_GROUPS = {"block_m": 128, "block_n": 64, "consumers": 2}
 ONE_GROUP = {"block_m": 64, "block_n": 64, "consumers": 1, "group_m": 4}
 SPLIT = {split_k: {"cluster_m": 1, "cluster_n": 1, "split_k": split_k, "sm_count": split_k} for split_k in (2, 4)}
-RECTANGLE = {"block_k": 32, "e_block_n": 32, "stages": 2, "cluster_m": 2, "cluster_n": 2, "split_k": 1, "sm_count": 4}
 """A cluster for each number of parts, and no other."""
+RECTANGLE = {"block_k": 32, "e_block_n": 32, "stages": 2, "cluster_m": 2, "cluster_n": 2, "split_k": 1, "sm_count": 4}
 ODD_STRIPS = {"block_m": 64, "block_n": 96, "e_block_n": 32, "consumers": 1}
 """Three strips in two buffers: the last one of a tile and the first one of the next share one."""
 

@@ -228,12 +228,15 @@ def emulated(bundle: Any, named: Mapping[str, Any]) -> tuple[list[Any], list[int
 
 
 def roomed(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A copy on the GPU in the middle of a room of its own."""
-    raw = tensor.contiguous().view(-1).view(torch.uint8)
+    """A copy on the GPU in the middle of a room of its own, with its dimensions in the same order in memory."""
+    outermost_first = sorted(range(tensor.ndim), key=tensor.stride, reverse=True)
+    in_memory = tensor.permute(outermost_first)
+    raw = in_memory.contiguous().view(-1).view(torch.uint8)
     room = torch.full((len(raw) + 2 * ROOM_BYTES,), FILL, dtype=torch.uint8, device=DEVICE)
     inside = room[ROOM_BYTES : ROOM_BYTES + len(raw)]
     inside.copy_(raw)
-    return inside.view(tensor.dtype).view(tensor.shape), room
+    copy = inside.view(tensor.dtype).view(in_memory.shape)
+    return copy.permute([outermost_first.index(each) for each in range(tensor.ndim)]), room
 
 
 def untouched(room: torch.Tensor) -> bool:

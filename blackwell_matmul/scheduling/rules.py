@@ -292,9 +292,16 @@ def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
         return (
             f"dtype = {tile.problem.dtype}: {tile.mma.instruction} reads such operands K-major alone; transpose them."
         )
-    share = tile.cta_n // tile.cluster_m
-    if form.b_major == "n" and share % width:
-        return f"block_n = {tile.block_n}: B is contiguous along n, in spans of {width}, and a CTA loads {share} rows."
+    shares = (
+        ("A", form.a_major, "m", tile.block_m, tile.cta_m // tile.cluster_n),
+        ("B", form.b_major, "n", tile.block_n, tile.cta_n // tile.cluster_m),
+    )
+    for whose, major, rows, block, share in shares:
+        if major == rows and share % width:
+            return (
+                f"block_{rows} = {block}: {whose} is contiguous along {rows}, in spans of {width}, and a CTA loads "
+                f"{share} rows."
+            )
     if tile.mma.one_swizzle and "k" in (form.a_major, form.b_major) and tile.row_bytes != SPAN_BYTES:
         fit = SPAN_BYTES // tile.problem.element_bytes
         return (

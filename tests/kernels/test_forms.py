@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -12,11 +12,13 @@ import torch
 pytest.importorskip("tilus")
 
 from blackwell_matmul import BlackwellMatmulV7, Epilogue, HopperMatmulV8, InputError, check, compile, emulate, simulate
-from blackwell_matmul.form import ACTIVATIONS
+from blackwell_matmul.form import ACTIVATIONS, Form
 from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels.forms import lines_of, why_unreadable
 from blackwell_matmul.kernels.matmul import share_memory
 from blackwell_matmul.ops.finished import finished
+from blackwell_matmul.problem import Problem
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import projection
 
@@ -93,6 +95,26 @@ def test_every_form_is_right_in_two_orders_and_as_compiled(rung: Any, gpu: Any, 
         case.c.fill_(float("nan"))
         emulate(bundle, *values)
         case.assert_right()
+
+
+@pytest.mark.parametrize("b_rows_first", [False, True])
+@pytest.mark.parametrize("a_rows_first", [False, True])
+def test_clusters_that_share_a_load_all_of_it_however_operands_lie(a_rows_first: bool, b_rows_first: bool) -> None:
+    """A share of what is contiguous along its rows is whole spans; with less of one nothing came, and no CTA ended."""
+    m, n, k, h200 = 392, 264, 72, GPUS["H200"]
+    a, b = (
+        torch.randn(k, rows).half().mT if rows_first else torch.randn(rows, k).half()
+        for rows, rows_first in ((m, a_rows_first), (n, b_rows_first))
+    )
+    form = Form("m" if a_rows_first else "k", "n" if b_rows_first else "k")
+    problem = Problem(m, n, k, form=form)
+    beside = [each for each in projection(HopperMatmulV8) if each.cluster_n == (4 if b_rows_first else 2)]
+    draw = random.Random(str(form))
+    able = (each for each in draw.sample(beside, len(beside)) if not why_not(each, problem, h200))
+    for schedule in islice(able, 3):
+        c = torch.full((m, n), float("nan")).half()
+        assert simulate(HopperMatmulV8(**schedule.as_dict()), m, n, k, a, b, c).ok, schedule
+        assert check_matmul(a, b, c).ok, schedule
 
 
 BINS = (-14, -6, -5, -4, -3, -2, -1, -0.25, 0.25, 1, 2, 4, 14)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import itertools
 import os
 import random
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from explanations import LARGE_EXPONENTIALS, Bound, sums
 
+from blackwell_matmul.form import ACTIVATIONS, Epilogue
 from blackwell_matmul.gpus import gpu_for_target
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.kernels import LADDERS, primitives, rung
@@ -39,8 +41,14 @@ SHAPES = ((1, 64, 64), (37, 128, 72), (129, 136, 64), (200, 264, 136), (64, 256,
 SCHEDULES = 6
 
 
+FINISHING = ("h8", "v7")
+FORMS = 40
+"""Of each; every other one has a tile that few have."""
+
+
 def cases() -> Iterator[Case]:
     yield from rungs()
+    yield from forms()
     for name, make in SCRIPTS.items():
         yield Case(f"script/{name}", make)
 
@@ -70,6 +78,38 @@ def one_rung(name: str, dtype: str, number: int) -> Made:
         a, b = (torch.randn(rows, k, generator=generator).to(kind) for rows in (m, n))
         launches.append((m, n, k, a, b, torch.full((m, n), float("nan"), dtype=kind)))
     return Made(launches, script=rung(name)(**schedule.as_dict()), bound=sums(2))
+
+
+def forms() -> Iterator[Case]:
+    for name, number in itertools.product(FINISHING, range(FORMS)):
+        yield Case(f"form/{name}/{number}", functools.partial(one_form, name, number))
+
+
+def one_form(name: str, number: int) -> Made:
+    """Order of operands, batches, epilogue, shape and schedule are drawn."""
+    cls, draw = rung(name), random.Random(f"{name} {number}")
+    gpu, generator = gpu_for_target(cls.target), torch.Generator().manual_seed(number)
+    (m, n, k), batches = draw.choice([shape for shape in SHAPES if shape[1] % 16 == 0]), draw.choice((1, 1, 2))
+    kind, activation = draw.choice((torch.float16, torch.bfloat16)), draw.choice(ACTIVATIONS)
+    epilogue = Epilogue(activation=activation, alpha=draw.choice((1.0, 0.5)), beta=draw.choice((1.0, -2.0)))
+
+    def drawn(*shape: int, kind: torch.dtype = kind) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator).to(kind)
+
+    def operand(rows: int) -> torch.Tensor:
+        transposed = draw.random() < 0.5 and rows % 8 == 0  # lines are multiples of 16 bytes
+        return drawn(batches, k, rows).mT if transposed else drawn(batches, rows, k)
+
+    a, b, c = operand(m), operand(n), torch.full((batches, m, n // epilogue.columns_of_c), float("nan"), dtype=kind)
+    bias = draw.choice((0, drawn(n)))
+    residual = draw.choice((0, drawn(batches, m, n) if activation != "swiglu" else 0))
+    scales = draw.choice(((0, 0), (drawn(1, kind=_32), drawn(1, kind=_32)), (drawn(m, kind=_32), drawn(n, kind=_32))))
+    arguments = (m, n, k, a, b, c, bias, residual, *scales, batches)
+    problem, _ = cls.problem_of({"form": epilogue}, *arguments)
+    able = [each for each in projection(cls) if number % 2 == 0 or (each.cluster_n or 1) > 1 or each.consumers == 3]
+    draw.shuffle(able)
+    schedule = next(each for each in able or projection(cls) if not why_not(each, problem, gpu))
+    return Made([arguments], script=cls(form=epilogue, **schedule.as_dict()), bound=sums(2))
 
 
 # --- scripts that no test simulates

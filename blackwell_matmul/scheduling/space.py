@@ -149,7 +149,7 @@ def _fills_its_cluster(row: Row) -> bool:
         whole = order == last_order and row["block_k"] == SPACE_ROW_ELEMENTS
         tells = split_k == 1 and cluster_m <= 2 and large and whole
     elif cluster_m > 2 or (cluster_m > 1 and row.get("swap_ab")) or row.get("consumers", 1) > 2:
-        tells = row.get("split_k") == 1 and order == last_order and row["block_k"] >= SPACE_ROW_ELEMENTS
+        tells = split_k == 1 and order == last_order and row["block_k"] >= SPACE_ROW_ELEMENTS
     else:
         tells = (split_k == 1 and large) or order in (None, last_order)
     filled = strips >= split_k and shares % cluster_m == 0 and split_k * cluster_m * cluster_n <= MAX_CLUSTER_CTAS

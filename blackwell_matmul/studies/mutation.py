@@ -60,7 +60,8 @@ TWO_GROUPS = {"block_m": 128, "block_n": 64, "consumers": 2}
 ONE_GROUP = {"block_m": 64, "block_n": 64, "consumers": 1, "group_m": 4}
 SPLIT = {split_k: {"cluster_m": 1, "cluster_n": 1, "split_k": split_k, "sm_count": split_k} for split_k in (2, 4)}
 """A cluster for each number of parts, and no other."""
-RECTANGLE = {"block_k": 32, "e_block_n": 32, "stages": 2, "cluster_m": 2, "cluster_n": 2, "split_k": 1, "sm_count": 4}
+ABOVE = {cluster_m: {"cluster_m": cluster_m, "cluster_n": 1, "sm_count": cluster_m} for cluster_m in (1, 2)}
+RECTANGLE = {"block_k": 32, "e_block_n": 32, "stages": 2, "cluster_m": 2, "cluster_n": 2, "sm_count": 4}
 ODD_STRIPS = {"block_m": 64, "block_n": 96, "e_block_n": 32, "consumers": 1}
 """Three strips in two buffers: the last one of a tile and the first one of the next share one."""
 
@@ -122,21 +123,22 @@ SCHEDULES: Mapping[str, tuple[dict[str, int], ...]] = {
         {**ODD_STRIPS, "block_k": 32, "stages": 3, "group_m": 4, "sm_count": 1},
     ),
     "h6": (
-        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, "cluster_m": 2, "sm_count": 2},
-        {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, "cluster_m": 1, "sm_count": 1},
-        {**ODD_STRIPS, "block_k": 32, "stages": 2, "group_m": 4, "cluster_m": 2, "sm_count": 2},
+        {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **ABOVE[2]},
+        {**TWO_GROUPS, "block_k": 16, "e_block_n": 64, "stages": 2, "group_m": 4, **ABOVE[1]},
+        {**ODD_STRIPS, "block_k": 32, "stages": 2, "group_m": 4, **ABOVE[2]},
+        {**ONE_GROUP, **RECTANGLE},
     ),
     "h7": (
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2]},
         {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4]},
         {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **SPLIT[2], "cluster_m": 2, "sm_count": 4},
-        {**ONE_GROUP, **RECTANGLE},
+        {**ONE_GROUP, **RECTANGLE, "split_k": 1},
     ),
     "h8": (
         {**TWO_GROUPS, "block_k": 32, "e_block_n": 16, "stages": 3, "group_m": 1, **SPLIT[2]},
         {**ONE_GROUP, "block_k": 16, "e_block_n": 16, "stages": 2, **SPLIT[4]},
         {**ONE_GROUP, "block_k": 32, "e_block_n": 32, "stages": 2, **SPLIT[2], "cluster_m": 2, "sm_count": 4},
-        {**ONE_GROUP, **RECTANGLE},
+        {**ONE_GROUP, **RECTANGLE, "split_k": 1},
     ),
     "g0": (
         {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3},

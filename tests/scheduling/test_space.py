@@ -28,7 +28,7 @@ ODD = Problem(1000, 200, 136)
 
 def test_a_projection_has_each_schedule_once_and_only_the_knobs() -> None:
     counts = {"v0": 21, "v1": 72, "v2": 720, "v6": 2880}
-    counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 15840, "h7": 38740}
+    counts |= {"h0": 42, "h2": 1080, "h3": 1320, "h4": 5280, "h6": 19640, "h7": 38740}
     for name, count in (counts | {"g0": 1080}).items():
         schedules = projection(rung(name))
         assert len(schedules) == len(set(schedules)) == count
@@ -44,9 +44,9 @@ def test_a_projection_has_only_parts_that_share_the_strips_and_fit_in_a_cluster(
     assert {(s.cluster_m, s.split_k) for s in schedules} == shared_and_split
     features = rung("h6").features
     alone = {
-        dataclasses.replace(s, cluster_n=None, split_k=None, swap_ab=None, features=features)
+        dataclasses.replace(s, split_k=None, swap_ab=None, features=features)
         for s in schedules
-        if s.split_k == s.cluster_n == 1 and not s.swap_ab and s.cluster_m < 4 and s.consumers < 3
+        if s.split_k == 1 and not s.swap_ab
     }
     in_order = [s for s in schedules if s.neighbours == 1]
     assert {(s.split_k, s.cluster_m, s.cluster_n) for s in in_order} == {(1, 1, 1)}
@@ -80,7 +80,6 @@ def test_clusters_that_share_a_and_three_warpgroups_have_one_way_each() -> None:
     assert {(s.block_m, s.block_k, s.split_k) for s in three} == {(192, 64, 1)}
     assert {s.block_n for s in three} == set(range(64, 193, 8))
     assert max(s.e_block_n for s in three if s.swap_ab and s.block_n % 16 == 0) <= 56
-    assert not any(s.consumers == 3 or s.block_m == 192 for s in projection(rung("h6")))
 
 
 def test_projections_nest() -> None:
@@ -129,10 +128,10 @@ CHOSEN: list[tuple[str, tuple[int, int, int], Schedule]] = [
     ("h5", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, mma="wgmma")),  # of others shared memory holds some
     ("h7", (8192, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 2, 1, 1, swap_ab=0, **PAIRS)),  # half of B
     ("h7", (1024, 8192, 8192), Schedule(128, 256, 64, 64, 4, 2, 16, 1, 1, 1, 1, 0, mma="wgmma")),  # fewer rows of tiles
-    ("h6", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 1, **PAIRS)),  # 128 tiles for 132 SMs
-    ("h6", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 4, 1, **PAIRS)),  # as many; measured best
-    ("h6", (8192, 8192, 4096), Schedule(128, 256, 64, 64, 4, 2, 16, 2, **PAIRS)),  # each half of B
-    ("h6", (128, 6144, 4096), Schedule(64, 96, 64, 32, 10, 1, 16, 1, **PAIRS)),  # 128 tiles
+    ("h6", (2048, 2048, 2048), Schedule(128, 256, 64, 64, 4, 2, 16, 1, 1, **PAIRS)),  # 128 tiles for 132 SMs
+    ("h6", (1024, 1024, 1024), Schedule(64, 128, 64, 64, 8, 1, 4, 1, 1, **PAIRS)),  # as many; measured best
+    ("h6", (8192, 8192, 4096), Schedule(128, 256, 64, 64, 4, 2, 16, 2, 1, **PAIRS)),  # each half of B
+    ("h6", (128, 6144, 4096), Schedule(64, 96, 64, 32, 10, 1, 16, 1, 1, **PAIRS)),  # 128 tiles
     ("h7", (512, 3584, 3584), Schedule(128, 112, 64, 112, 6, 2, 4, 1, 1, 1, 1, 0, mma="wgmma")),  # four rows, one strip
     ("h7", (512, 1536, 7168), Schedule(64, 96, 64, 32, 10, 1, 4, 1, 1, 1, 1, 0, mma="wgmma")),  # the L2 gives squares
     ("h7", (399, 5440, 7488), Schedule(128, 136, 64, 136, 5, 2, 4, 1, 1, 1, 1, 1, mma="wgmma")),  # 3 x 136 rows

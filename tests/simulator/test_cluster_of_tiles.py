@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pytest
-from kernel_edits import DROP, Edit, edited
-from test_hopper_v7 import MUTATED, execute, kernel
+from kernel_edits import DROP, Edit
+from test_hopper_v6 import built, execute
 
-from blackwell_matmul.kernels import cluster_of_tiles
-
-IMPORT = "from blackwell_matmul.kernels.cluster_of_tiles import ClusterOfTiles\n"
-SOURCE = Path(cluster_of_tiles.__file__).read_text()
-TILES = {"cluster_m": 2, "cluster_n": 2, "split_k": 1, "stages": 2}
+SIZES = 136, 72, 136
+TILES = {"block_m": 64, "block_n": 64, "block_k": 32, "e_block_n": 32, "consumers": 1, "cluster_n": 2, "stages": 2}
 TELL = "self.mbarrier.arrive_and_expect_tx_remote(empty, transaction_bytes=0, target_rank=rank"
 
 MUTANTS: dict[str, tuple[str, Edit]] = {
@@ -28,18 +22,12 @@ MUTANTS: dict[str, tuple[str, Edit]] = {
 
 
 def test_it_is_right_as_it_stands() -> None:
-    run, good, _ = execute(kernel_with(SOURCE), *MUTATED, **TILES)
+    run, good = execute(built(), *SIZES, **TILES)
     assert good and not run.findings
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_mutant_is_exposed(name: str) -> None:
     says, edit = MUTANTS[name]
-    run, good, _ = execute(kernel_with(edited(SOURCE, (edit,))), *MUTATED, **TILES)
+    run, good = execute(built(edit), *SIZES, **TILES)
     assert not good if says == "values" else says in {finding.code for finding in run.findings}
-
-
-def kernel_with(source: str) -> object:
-    """V7, with this in place of what it imports."""
-    _, code = source.split('"""\n', 1)
-    return kernel(Path(tempfile.mkdtemp()), replaced=(IMPORT, code))

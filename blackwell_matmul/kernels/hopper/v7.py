@@ -8,9 +8,6 @@ leaves the products of a k-tile to the tensor cores while it goes on. Of a tile 
 the last tiles of C begin where nearly all their rows and columns are there, and a tile can leave in one strip, whose
 rows need no swizzle. n and k come with the launch, as m does: one compilation serves all layers of a model.
 
-Clusters are rectangles of tiles: CTAs beside each other share A, as those above each other share B. With three
-warpgroups a tile has 192 rows.
-
 With `swap_ab` A and B change places, and C is computed transposed: the rows of a wgmma are 64 of N, and its columns any
 multiple of 8 of M, so that tiles fit any number of rows. Only the store knows of it, which turns a strip as it goes
 through shared memory (PTX ISA, "stmatrix", .trans).

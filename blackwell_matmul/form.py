@@ -42,8 +42,7 @@ class Epilogue:
 
     def __post_init__(self) -> None:
         for name in ("bias", "residual"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(f"{name} is {shown(getattr(self, name))}; it must be True or False.")
+            check_flag(name, getattr(self, name))
         object.__setattr__(self, "activation", _one_of("activation", self.activation, ACTIVATIONS))
         object.__setattr__(self, "scale", _one_of("scale", self.scale, SCALES))
         for name in ("alpha", "beta"):
@@ -86,7 +85,8 @@ class Form:
     a_major, b_major: the dimension along which A[m, k] and B[n, k] are contiguous. a_stride, b_stride: from a line of
     that dimension to the next, in elements; 0: lines follow each other. a_batched, b_batched: whether each batch has a
     matrix of its own; a_batch_stride, b_batch_stride: from one to the next; 0: they follow each other. c_stride: from a
-    row of C to the next; 0: they follow each other. out: C's type; "": as `problem.c_dtype` says.
+    row of C to the next; 0: they follow each other. out: C's type; "": as `problem.c_dtype` says. fast_accum: whether
+    the sums of 8-bit products may be as the tensor cores have them; only those of Hopper have less than fp32.
     """
 
     a_major: str = "k"
@@ -99,12 +99,14 @@ class Form:
     b_batch_stride: int = 0
     c_stride: int = 0
     out: str = ""
+    fast_accum: bool = False
     epilogue: Epilogue = field(default_factory=Epilogue)
 
     def __post_init__(self) -> None:
         for name, offered in MAJORS.items():
             object.__setattr__(self, name, _one_of(name, getattr(self, name), offered))
         object.__setattr__(self, "out", _one_of("out", self.out, OUTPUTS))
+        check_flag("fast_accum", self.fast_accum)
         for name in ("a_stride", "b_stride", "a_batch_stride", "b_batch_stride", "c_stride"):
             found = integer(getattr(self, name), 0, MAX_STRIDE)
             if found is None:
@@ -141,6 +143,11 @@ class Form:
         fields = ((name, getattr(self, name)) for name in vars(self) if name != "epilogue")
         said = [f"{name}={value}" for name, value in fields if value != getattr(PLAIN, name)]
         return ", ".join(said + [str(self.epilogue)] * (self.epilogue != PLAIN.epilogue))
+
+
+def check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} is {shown(value)}; it must be True or False.")
 
 
 def _factor(name: str, value: object) -> float:

@@ -166,10 +166,12 @@ def scaled_mm(draw: Draw) -> Case:
     def exact(a: Tensor, b: Tensor, *scales: Tensor) -> Tensor:
         return (a @ b.mT) * scales[0] * scales[1]
 
-    def by(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        return lambda a, b, *scales: call(a, b.mT, *scales, out_dtype=torch.bfloat16)
+    out, fast = draw.dice.choice((torch.bfloat16, torch.bfloat16, torch.float32)), draw.dice.random() < 0.3
 
-    kind = f"scaled_mm {'rowwise' if rowwise else 'tensor'}"
+    def by(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda a, b, *scales: call(a, b.mT, *scales, out_dtype=out, use_fast_accum=fast)
+
+    kind = f"scaled_mm {'rowwise' if rowwise else 'tensor'} {out}{' fast' if fast else ''}"
     return of(
         kind, (m, n, k), by(partial(ours.scaled_mm, **draw.more)), by(torch._scaled_mm), a, b, *scales, exact=exact
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,9 +75,13 @@ def _eight_bits(x: Tensor, w: Tensor, more: dict[str, Any]) -> Iterator[Case]:
     a, b = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn).T
     one = torch.ones((), device=x.device)
     rows = torch.rand(x.shape[0], 1, device=x.device), torch.rand(1, w.shape[0], device=x.device)
-    for name, scales in (("tensor", (one, one)), ("rowwise", rows)):
-        torchs = partial(torch._scaled_mm, a, b, *scales, out_dtype=torch.bfloat16)
-        yield Case(f"scaled_mm {name}", partial(ours.scaled_mm, a, b, *scales, **more), torchs)
+    for (name, scales), fast in itertools.product((("tensor", (one, one)), ("rowwise", rows)), (False, True)):
+        how = {"out_dtype": torch.bfloat16, "use_fast_accum": fast}
+        mine, torchs = (
+            partial(ours.scaled_mm, a, b, *scales, **how, **more),
+            partial(torch._scaled_mm, a, b, *scales, **how),
+        )
+        yield Case(f"scaled_mm {name}{', use_fast_accum' if fast else ''}", mine, torchs)
 
 
 def _groups(size: int, where: dict[str, Any], more: dict[str, Any]) -> Iterator[Case]:

@@ -83,7 +83,8 @@ def why_unreadable(tensor: Any) -> str:
 
 
 def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
-    """What a call computes. form: what its user pinned, of which the epilogue's activation, alpha and beta matter."""
+    """What a call computes. form: what its user pinned, of which the epilogue's activation, alpha and beta matter, and
+    fast_accum."""
     m, n, k, a, b, c, bias, residual, scale_a, scale_b, batches = args
     left, right = lines_of(a), lines_of(b)
     pinned, out = form.epilogue, OUTPUTS[c.dtype]
@@ -101,6 +102,7 @@ def problem_of(form: Form, args: tuple[Any, ...]) -> Problem:
         b_batch_stride=right.batch_stride,
         c_stride=_stride(c.stride()[-2], c.shape[-1], c.shape[-2] * int(batches), c.element_size()),
         out="" if out == c_dtype(dtype) else out,
+        fast_accum=form.fast_accum and a.element_size() == 1,
         epilogue=epilogue,
     )
     _check_agrees(form, found, n, c)

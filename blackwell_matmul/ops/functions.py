@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.form import check_flag
 from blackwell_matmul.ops.direct import is_plain, recorded, wants_gradient
 from blackwell_matmul.ops.eager import product
 from blackwell_matmul.ops.finished import ACTIVATED
@@ -190,7 +191,8 @@ def scaled_mm(
     input, mat2: contiguous along k, as `w.T` is; any other is copied, as `copies` says. e4m3 times e5m2 is multiplied
     in 16 bits, with copies of both. scale_a, scale_b: float32, one number each, or [m, 1] and [1, n]. bias: [n], of the
     type of the result. scale_result: there is none, as no result has 8 bits. out_dtype: bfloat16 where nobody says,
-    float16 or float32. use_fast_accum: either way sums are float32's.
+    float16 or float32. use_fast_accum: whether sums may be as the tensor cores of Hopper have them, with some 13 bits,
+    which is faster; elsewhere they are float32's either way.
 
     There are no gradients.
     """
@@ -205,5 +207,6 @@ def scaled_mm(
         raise UnsupportedError("scale_result is given, and no result has 8 bits; multiply what scaled_mm returns.")
     if out_dtype is not None:
         check_out(out_dtype)
-    tensors = (bias, None, scale_a, scale_b)
-    return product(input, mat2, tensors, plain=plain, simulate=simulate, said=SCALED, out_dtype=out_dtype)
+    check_flag("use_fast_accum", use_fast_accum)
+    tensors, how = (bias, None, scale_a, scale_b), {"out_dtype": out_dtype, "fast_accum": use_fast_accum}
+    return product(input, mat2, tensors, plain=plain, simulate=simulate, said=SCALED, **how)

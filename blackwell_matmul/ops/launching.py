@@ -129,11 +129,19 @@ def kind_of(x: Tensor) -> tuple[Any, ...]:
 
 
 def planned(
-    a: Tensor, b: Tensor, tensors: Tensors, gpu: Gpu, out: torch.dtype, activation: str, alpha: float, beta: float
+    a: Tensor,
+    b: Tensor,
+    tensors: Tensors,
+    gpu: Gpu,
+    out: torch.dtype,
+    activation: str,
+    alpha: float,
+    beta: float,
+    fast_accum: bool,
 ) -> ProductPlan | None:
-    """How a[.., m, k] @ b[.., k, n] is computed, with what `form.Epilogue` says; None where it has no element, or no
-    product."""
-    left, right, form = a, b.mT, _form(activation, alpha, beta)
+    """How a[.., m, k] @ b[.., k, n] is computed, by `form.Epilogue`, and fast_accum as `form.Form` has it; None
+    where it has no element, or no product."""
+    left, right, form = a, b.mT, _form(activation, alpha, beta, fast_accum)
     batch = () if a.dim() == b.dim() == 2 else (max(x.shape[0] for x in (a, b) if x.dim() == 3),)
     m, n, k = a.shape[-2], b.shape[-1], a.shape[-1]
     shape = (*batch, m, n // form.epilogue.columns_of_c)
@@ -158,9 +166,9 @@ def planned(
 
 
 @functools.lru_cache(KEPT_KERNELS)
-def _form(activation: str, alpha: float, beta: float) -> Form:
-    epilogue = Epilogue(activation=activation, alpha=alpha, beta=beta)
-    return PLAIN if epilogue == PLAIN.epilogue else Form(epilogue=epilogue)
+def _form(activation: str, alpha: float, beta: float, fast_accum: bool) -> Form:
+    made = Form(epilogue=Epilogue(activation=activation, alpha=alpha, beta=beta), fast_accum=fast_accum)
+    return PLAIN if made == PLAIN else made
 
 
 def gpu_of(x: Tensor, simulate: bool, operation: str, *operands: str) -> Gpu:

@@ -64,12 +64,13 @@ def run(
     beta: float = 1.0,
     out_dtype: torch.dtype | None = None,
     simulate: bool = False,
+    fast_accum: bool = False,
     into: Tensor | None = None,
     said: Said = AS_OURS,
 ) -> Tensor:
     """Without gradients. What was checked and planned for a call is found again by all that it depends on. into: where
     C goes, if a kernel can write there; else it is in new memory."""
-    how = (activation, alpha, beta, out_dtype, simulate)
+    how = (activation, alpha, beta, out_dtype, simulate, fast_accum)
     key = (*kind_of(a), *kind_of(b), *[None if each is None else kind_of(each) for each in tensors], *how)
     plan = _plans.get(key)
     if plan is None:
@@ -99,10 +100,11 @@ def _planned(
     beta: float,
     out_dtype: torch.dtype | None,
     simulate: bool,
+    fast_accum: bool,
     said: Said,
 ) -> ProductPlan | Empty:
     of_c, out = checked(a, b, tensors, activation, out_dtype, said)
-    plan = planned(a, b, tensors, gpu_of(a, simulate, *said[:3]), out, activation, alpha, beta)
+    plan = planned(a, b, tensors, gpu_of(a, simulate, *said[:3]), out, activation, alpha, beta, fast_accum)
     return plan or (of_c, out)
 
 
@@ -131,7 +133,8 @@ def _fake(a: Tensor, b: Tensor, *tensors: Tensor | None, **rest: Any) -> Tensor:
 
 ARGUMENTS = (
     "Tensor a, Tensor b, Tensor? bias=None, Tensor? residual=None, Tensor? scale_a=None, Tensor? scale_b=None, "
-    "*, str activation='none', float alpha=1.0, float beta=1.0, ScalarType? out_dtype=None, bool simulate=False"
+    "*, str activation='none', float alpha=1.0, float beta=1.0, ScalarType? out_dtype=None, bool simulate=False, "
+    "bool fast_accum=False"
 )
 _library = torch.library.Library("blackwell_matmul", "DEF")
 define(_library, "matmul", ARGUMENTS, _eager, _fake, ProductOfTwo)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.form import ACTIVATIONS
+from blackwell_matmul.form import ACTIVATIONS, check_flag
 from blackwell_matmul.kernels.forms import OUTPUTS
 from blackwell_matmul.kernels.group_calls import check_types
 from blackwell_matmul.kernels.matmul import BYTES, HALVES
@@ -236,8 +236,7 @@ def check_derivatives(operation: str, tensors: Iterable[Tensor | None]) -> None:
 
 
 def check_simulate(value: object) -> None:
-    if not isinstance(value, bool):
-        raise InputError(f"simulate is {shown(value)}; it must be True or False.")
+    check_flag("simulate", value)
 
 
 def plain_number(name: str, value: object) -> float:

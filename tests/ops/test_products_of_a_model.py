@@ -89,7 +89,7 @@ def test_scaled_mm_takes_what_torchs_takes():
     a, w, one = randn(16, 32).to(torch.float8_e4m3fn), randn(16, 32, seed=1).to(torch.float8_e4m3fn), torch.ones(())
     exact = scaled_mm(a, w.T, one, one, simulate=True)
     by_name = {"input": a, "mat2": w.T, "scale_a": one, "scale_b": one, "scale_result": None, "use_fast_accum": True}
-    assert torch.equal(scaled_mm(**by_name, simulate=True), exact)
+    assert torch.equal(scaled_mm(**by_name, simulate=True), exact)  # a B200's sums are fp32's either way
     with pytest.raises(UnsupportedError, match="scale_result is given, and no result has 8 bits"):
         scaled_mm(a, w.T, one, one, None, one, simulate=True)
 

@@ -81,6 +81,7 @@ class HopperMatmulV8(FinishingScript):
         self.swap_ab = swap_ab == 1
         self.sum_layout = accumulator_layout(MMA_ROWS, e_block_n)
         self.pair_layout = pair_layout(MMA_ROWS, e_block_n)
+        self.sum_tiles = Wgmma.sum_tiles(dtype.nbytes, block_k, form)
 
     def __call__(
         self,
@@ -218,29 +219,37 @@ class HopperMatmulV8(FinishingScript):
             offset_m, offset_n = self.out.begin(tile_m, tile_n)
             self.load_columns(offset_n)
             r_acc = self.register_tensor(dtype=float32, shape=[MMA_ROWS, self.block_n], init=0.0)
-            for k_tile in self.range(0, k_tiles, 1, unroll=1):  # four a round would compile for twice as long
-                # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
-                ring.wait_full()
-                stage = ring.stage
-                # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"), and
-                # until the wait for its group the accumulator is not ours ("wgmma.wait_group").
-                self.wgmma.fence()
-                for part in self.range(0, self.boxes, 1, unroll="all"):
-                    box = stage * self.boxes + part
-                    t_a = self.s_a[box, which] if self.a_k else self.s_a[box, which].transpose()
-                    t_b = self.s_b[box].transpose() if self.b_k else self.s_b[box]
-                    self.wgmma.mma(t_a, t_b, r_acc)
-                self.wgmma.commit_group()
-                # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that is
-                # alone leaves them idle, so that it waits for the k-tile before.
-                self.wgmma.wait_group(self.in_flight)
-                if k_tile >= self.in_flight:
-                    self.mine.release(ring.empty(self.in_flight))
-                ring.advance()
-            if self.in_flight:
-                self.wgmma.wait_group(0)
-                if k_tiles > 0:
-                    self.mine.release(ring.empty(1))
+            # Of 8 bits wgmma keeps some 13 bits of a sum, so that fp32 adds up those of a few k-tiles each.
+            sums = cdiv(k_tiles, self.sum_tiles) if self.sum_tiles else 1
+            for each in self.range(0, sums, 1, unroll=1 if self.sum_tiles else "all"):
+                shape = [MMA_ROWS, self.block_n]
+                r_some = self.register_tensor(dtype=float32, shape=shape, init=0.0) if self.sum_tiles else r_acc
+                length = min(self.sum_tiles, k_tiles - each * self.sum_tiles) if self.sum_tiles else k_tiles
+                for k_tile in self.range(0, length, 1, unroll=1):  # four a round would compile for twice as long
+                    # TMA writes through the async proxy, like the tensor core reads: a wait is enough, no fence.
+                    ring.wait_full()
+                    stage = ring.stage
+                    # wgmma is asynchronous: the fence orders it after what the registers held before ("wgmma.fence"),
+                    # and until the wait for its group the accumulator is not ours ("wgmma.wait_group").
+                    self.wgmma.fence()
+                    for part in self.range(0, self.boxes, 1, unroll="all"):
+                        box = stage * self.boxes + part
+                        t_a = self.s_a[box, which] if self.a_k else self.s_a[box, which].transpose()
+                        t_b = self.s_b[box].transpose() if self.b_k else self.s_b[box]
+                        self.wgmma.mma(t_a, t_b, r_some)
+                    self.wgmma.commit_group()
+                    # A warpgroup that waits for what it has just issued leaves the tensor cores to the other; one that
+                    # is alone leaves them idle, so that it waits for the k-tile before.
+                    self.wgmma.wait_group(self.in_flight)
+                    if k_tile >= self.in_flight:
+                        self.mine.release(ring.empty(self.in_flight))
+                    ring.advance()
+                if self.in_flight:
+                    self.wgmma.wait_group(0)
+                    if length > 0:
+                        self.mine.release(ring.empty(1))
+                if self.sum_tiles:
+                    r_acc += r_some
 
             self.store_columns()
 

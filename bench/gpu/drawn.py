@@ -302,18 +302,26 @@ def main(
     """Draw, judge and write."""
     numbers = range(first, first + cases) if only is None else [only]
     rows = sorted(Run(numbers, processes, time.monotonic() + limit_s).rows, key=lambda row: row["case"])
-    outcomes = collections.Counter(row["outcome"] for row in rows)
-    unlike = [row for row in rows if row["outcome"] != "right"]
-    kinds = collections.Counter(row["kind"] for row in rows if "kind" in row)
-    most = max((row.get("error_over_torchs", 0.0) for row in rows), default=0.0)
-    about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "repetitions": REPETITIONS}
     command = f"python bench/gpu/drawn.py --out bench/results/{out.name} --cases {len(numbers)}"
     command += f" --first {first}" if first else ""
-    write_json(out, {"command": command, **about, "cases": len(rows), "outcomes": outcomes, "kinds": kinds,
-                     "most_error_over_torchs": most, "others": unlike})  # fmt: skip
-    for row in unlike:
+    about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "repetitions": REPETITIONS}
+    found = summary(rows)
+    write_json(out, {"command": command, **about, **found})
+    for row in found["others"]:
         print(json.dumps(row))
-    print(dict(outcomes), "largest error", most, "of torch's")
+    print(found["outcomes"])
+
+
+def summary(rows: Sequence[Row]) -> Row:
+    """How the cases ended, the largest error of each kind, and the rows of those that are not right."""
+    errors = collections.defaultdict[str, list[float]](list)
+    for row in rows:
+        if "error_over_torchs" in row:
+            errors[row["kind"]].append(row["error_over_torchs"])
+    kinds = {kind: {"cases": len(each), "most_error_over_torchs": max(each)} for kind, each in sorted(errors.items())}
+    outcomes = dict(collections.Counter(row["outcome"] for row in rows))
+    others = [row for row in rows if row["outcome"] != "right"]
+    return {"cases": len(rows), "outcomes": outcomes, "kinds": kinds, "others": others}
 
 
 if __name__ == "__main__":

@@ -101,14 +101,18 @@ def main(
     out: Annotated[Path, typer.Option(help="The JSON file to write")],
     size: Annotated[int, typer.Option(help="Of the squares")] = 4096,
     suite: Annotated[Suite, typer.Option(help="Squares, or products of language models")] = Suite.square,
+    kinds: Annotated[str, typer.Option(help="Those alone whose kind begins so")] = "",
 ) -> None:
     """Compare, time, print and write."""
     rows = []
     for case in cases(size, "cuda") if suite == Suite.square else llm("cuda"):
+        if not (case.kind or case.name).startswith(kinds):
+            continue
         rows.append({"kind": case.kind or case.name, "case": case.name, **judged(case)})
         print(*rows[-1].values(), flush=True)
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "size": size, "suite": suite.value}
     command = f"python bench/gpu/products.py --suite {suite.value} --out bench/results/{out.name}"
+    command += f" --kinds '{kinds}'" if kinds else ""
     mean_of = means(rows)
     found = {"command": command, **about, "torch_over_ours": mean_of, "rows": rows}
     out.write_text(json.dumps(found, indent=1) + "\n")

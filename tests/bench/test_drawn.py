@@ -61,3 +61,15 @@ def off(case: Any) -> Any:
 def test_what_hangs_or_dies_has_a_row(ended: Ended, outcome: str) -> None:
     row = drawn.row_of(7, ended)
     assert (row["case"], row["outcome"], row["what"]) == (7, outcome, "matmul 8x8x8") and json.dumps(row)
+
+
+def test_a_summary_has_each_kinds_largest_error_and_the_rows_that_are_not_right() -> None:
+    rows = [
+        {"case": n, "kind": "bmm", "outcome": o, "error_over_torchs": e}
+        for n, o, e in ((0, "right", 1), (1, "wrong", 3))
+    ]
+    rows.append(drawn.row_of(2, Ended(failed="it died", at="bmm")))
+    found = drawn.summary(rows)
+    assert found["outcomes"] == {"right": 1, "wrong": 1, "error": 1}
+    assert found["kinds"] == {"bmm": {"cases": 2, "most_error_over_torchs": 3}}
+    assert found["others"] == rows[1:]

@@ -11,8 +11,10 @@ How well it ranks, beside that model and beside what was measured: docs/time.md,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, ROW_BYTES, TIME_FIGURES, GpuFigure, TimeFigures, figures_of
@@ -121,6 +123,11 @@ chosen for them (h100_tiles_wide.json)."""
 OF_THREE = 1.015
 """Of a k-tile that three warpgroups multiply: where these were chosen without it, of 114 problems whose rows are whole
 lines, they took 0.5 % longer than what was chosen of two (h100_rectangles.json)."""
+
+OF_LARGE_CLUSTERS: Mapping[str, float] = MappingProxyType({"H200": 1.04})
+"""Of a k-tile of CTAs in clusters of four and more that share A or B, by GPU. Those of an H100 gain what is predicted;
+of 70 problems for which they were chosen, or that were slow, an H200 takes 1.2 % less with what is chosen so
+(h200_clusters.json)."""
 
 SHARED_BYTES = 128
 """That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""
@@ -337,7 +344,8 @@ def _k_tile(tile: TileConfig, supply: Supply, together: int, outside: float = 0)
     from_memory = rows * tile.row_bytes / supply.from_memory
     chained = max(together * own, _chain(tile, supply, products))
     k_tile = _with_each_other(chained, together * from_l2, together * from_memory, together * _cut_rows(tile))
-    return k_tile * (OF_THREE if tile.consumers > 2 else 1) + _besides(tile, figures)
+    large = OF_LARGE_CLUSTERS.get(tile.gpu.name, 1.0) if tile.cluster_tiles >= 4 else 1.0
+    return k_tile * large * (OF_THREE if tile.consumers > 2 else 1) + _besides(tile, figures)
 
 
 def _besides(tile: TileConfig, figures: TimeFigures) -> float:

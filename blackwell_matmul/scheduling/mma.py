@@ -124,7 +124,8 @@ class Wgmma(MmaSpec):
         """K-tiles whose products wgmma adds up, before they are added to the others in fp32; 0: all.
 
         Of 16 bits its sums are fp32's. Of 8 bits it keeps some 13 bits of each addend, beside the largest: with all
-        2048 to 18944 products in one sum the error was 1.8 to 4.1 times that of torch._scaled_mm (h100_fast_accum.json).
+        2048 to 18944 products in one sum the error was 1.8 to 4.1 times that of torch._scaled_mm
+        (h100_fast_accum.json).
         """
         if element_bytes > 1 or form.fast_accum:
             return 0

@@ -137,7 +137,7 @@ def planned(
     activation: str,
     alpha: float,
     beta: float,
-    fast_accum: bool,
+    fast_accum: bool = False,
 ) -> ProductPlan | None:
     """How a[.., m, k] @ b[.., k, n] is computed, by `form.Epilogue`, and fast_accum as `form.Form` has it; None
     where it has no element, or no product."""

@@ -293,7 +293,7 @@ def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
             f"dtype = {tile.problem.dtype}: {tile.mma.instruction} reads such operands K-major alone; transpose them."
         )
     shares = (
-        ("A", form.a_major, "m", tile.block_m, tile.cta_m // tile.cluster_n),
+        ("A", form.a_major, "m", tile.block_m, tile.mma_m // tile.cluster_n),
         ("B", form.b_major, "n", tile.block_n, tile.cta_n // tile.cluster_m),
     )
     for whose, major, rows, block, share in shares:

@@ -31,7 +31,9 @@ from torch.nn import functional
 
 import blackwell_matmul as ours
 from blackwell_matmul.files import write_json
+from blackwell_matmul.form import ACTIVATIONS
 from blackwell_matmul.harness.bench.workers import Ended, Workers
+from blackwell_matmul.ops.finished import ACTIVATED
 
 HERE = Path(__file__).resolve().parent
 REPETITIONS = 11
@@ -82,17 +84,13 @@ class Draw:
         return torch.randn(*shape, generator=self.generator, device=self.device).to(dtype or self.dtype)
 
     def operand(self, *shape: int) -> Tensor:
-        """In one of four ways to lie in memory."""
+        """Contiguous along columns or along rows, whole or a slice of a larger one."""
         *outer, rows, columns = shape
-        way = self.dice.randrange(4)
-        made = self.tensor(*outer, columns, rows + (8 if way == 3 else 0)).mT if way % 2 else self.tensor(*shape)
-        return (
-            made[..., :rows, :]
-            if way == 3
-            else made
-            if way < 2
-            else self.tensor(*shape[:-1], columns + 16)[..., :columns]
-        )
+        sliced, along_rows = divmod(self.dice.randrange(4), 2)
+        lines, length = (columns, rows) if along_rows else (rows, columns)
+        larger = self.tensor(*outer, lines, length + sliced * (8 if along_rows else 16))
+        made = larger[..., :length]
+        return made.mT if along_rows else made
 
 
 # --- what is drawn
@@ -116,7 +114,7 @@ def linear(draw: Draw) -> Case:
     m, n, k = draw.sizes((1, 16, 8))
     x, w = draw.operand(m, k), draw.operand(n, k) / k**0.5
     bias = draw.dice.choice((None, draw.tensor(n)))
-    activation = draw.dice.choice(("none", "relu", "gelu", "gelu_tanh", "silu", "swiglu"))
+    activation = draw.dice.choice(ACTIVATIONS)
     residual = None if activation == "swiglu" else draw.dice.choice((None, draw.tensor(m, n)))
 
     def mine(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
@@ -124,19 +122,9 @@ def linear(draw: Draw) -> Case:
 
     def torchs(x: Tensor, w: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
         made = functional.linear(x, w, bias)
-        return ACTIVATIONS[activation](made if residual is None else made + residual)
+        return ACTIVATED[activation](made if residual is None else made + residual)
 
     return of(f"linear {activation}", (m, n, k), mine, torchs, x, w, bias, residual)
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "none": lambda z: z,
-    "relu": torch.relu,
-    "gelu": functional.gelu,
-    "gelu_tanh": lambda z: functional.gelu(z, approximate="tanh"),
-    "silu": functional.silu,
-    "swiglu": lambda z: functional.silu(z[..., ::2]) * z[..., 1::2],
-}
 
 
 def gradients(draw: Draw) -> Case:

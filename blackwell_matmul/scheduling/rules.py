@@ -300,7 +300,7 @@ def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
         if major == rows and share % width:
             return (
                 f"block_{rows} = {block}: {whose} is contiguous along {rows}, in spans of {width}, and a CTA loads "
-                f"{share} rows."
+                f"{share} rows; it must load a multiple of {width}."
             )
     if tile.mma.one_swizzle and "k" in (form.a_major, form.b_major) and tile.row_bytes != SPAN_BYTES:
         fit = SPAN_BYTES // tile.problem.element_bytes

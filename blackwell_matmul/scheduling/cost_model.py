@@ -127,7 +127,27 @@ lines, they took 0.5 % longer than what was chosen of two (h100_rectangles.json)
 OF_LARGE_CLUSTERS: Mapping[str, float] = MappingProxyType({"H200": 1.04})
 """Of a k-tile of CTAs in clusters of four and more that share A or B, where rows are whole lines, by GPU. On an H200,
 whose memory is faster, they took 8 % longer in the ten of 492 problems that come without them so, to which this is
-fitted; where rows begin within lines they gain what is predicted (h200_clusters.json)."""
+fitted (h200_clusters.json); where rows begin within lines see `CUT_ROWS_TRAITS`."""
+
+CUT_ROWS_TRAITS: Mapping[str, float] = MappingProxyType(
+    {
+        "cluster 2x1": 1.018,
+        "cluster 1x2": 0.98,
+        "cluster 4x1": 0.969,
+        "cluster 1x4": 0.965,
+        "cluster 2x2": 1.02,
+        "cluster 2x4": 1.036,
+        "cluster 4x2": 1.053,
+        "split 2": 0.918,
+        "split 4": 0.951,
+        "split 8": 1.081,
+        "boxes 2": 0.948,
+        "warpgroups 1": 1.057,
+    }
+)
+"""Of what is predicted otherwise, by `traits`, where rows begin within lines of the L2: fitted to 828 problems on an
+H200 and an H100, which then lose 1.8 and 2.4 %, and 3.3 and 2.7 without (bench/choice_traits.py). Fitted to half of
+an H200's, for 260 others it chose what takes 1.1 % less in the mean (h200_cut_rows.json)."""
 
 SHARED_BYTES = 128
 """That shared memory takes or gives in a cycle: 32 banks of 4 bytes (CUDA C++ Programming Guide, "Shared Memory")."""
@@ -153,20 +173,35 @@ class Supply(NamedTuple):
 
 def predicted_cycles(tile: TileConfig) -> int:
     """SM cycles, at its full clock, from the launch to the last store, on the SM that has the most tiles."""
+    return round(_cycles(tile) * _of_traits(tile))
+
+
+def traits(tile: TileConfig) -> tuple[str, ...]:
+    """By which `CUT_ROWS_TRAITS` tells schedules apart."""
+    boxes = ceil_div(tile.row_bytes, ROW_BYTES)
+    found = f"cluster {tile.cluster_m}x{tile.cluster_n}", f"split {tile.split_k}", f"boxes {boxes}"
+    return *found, f"warpgroups {tile.consumers}"
+
+
+def _of_traits(tile: TileConfig) -> float:
+    return math.prod(CUT_ROWS_TRAITS.get(each, 1.0) for each in traits(tile)) if _cut_rows(tile) else 1.0
+
+
+def _cycles(tile: TileConfig) -> float:
     supply = _supply(tile)
     figures, count = supply.figures, _tiles_of_one_sm(tile, supply.figures)
     start = _start(tile, supply)
     together = min(count, resident_ctas(tile))
     if "clc" in tile.features:
         loop, end = tile.k_tiles * _k_tile(tile, supply, together), _epilogue(tile, supply, together)
-        return round(start + _first(tile, supply) + loop + (ceil_div(count, together) - 1) * max(loop, end) + end)
+        return start + _first(tile, supply) + loop + (ceil_div(count, together) - 1) * max(loop, end) + end
     if "persistent" in tile.features:
         loop, drain = tile.k_tiles * _k_tile(tile, supply, 1), _drain(tile, figures)
         each = _with_each_other(loop + _turnover(tile, supply), drain)
         last = tile.k_tiles * _k_tile(tile, supply, 1, _rows_outside(tile))
-        return round(start + _first(tile, supply) + (count - 1) * each + last + _epilogue(tile, supply, 1))
+        return start + _first(tile, supply) + (count - 1) * each + last + _epilogue(tile, supply, 1)
     full, rest = divmod(count, together)
-    return round(start + full * _round(tile, supply, together) + bool(rest) * _round(tile, supply, rest))
+    return start + full * _round(tile, supply, together) + bool(rest) * _round(tile, supply, rest)
 
 
 def least_cycles(tile: TileConfig) -> int:
@@ -176,7 +211,8 @@ def least_cycles(tile: TileConfig) -> int:
     figures = supply.figures
     own = max(products * supply.products, _shared(tile), _into_shared_memory(tile, figures))
     k_tile = max(_tiles_of_one_sm(tile, figures) * own, _chain(tile, supply, products)) + _besides(tile, figures)
-    return int(_start(tile, supply) + _first(tile, supply) + tile.k_tiles * k_tile + _epilogue(tile, supply, 1))
+    cycles = _start(tile, supply) + _first(tile, supply) + tile.k_tiles * k_tile + _epilogue(tile, supply, 1)
+    return int(cycles * _of_traits(tile))
 
 
 @cache

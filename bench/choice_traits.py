@@ -1,0 +1,127 @@
+"""What do schedules take beside the closed form where rows begin within lines of the L2, by their traits? Needs no GPU.
+
+    python bench/choice_traits.py        # prints cost_model.CUT_ROWS_TRAITS, and what the choice loses with it
+
+Measured are H7's schedules of problems whose K is no multiple of 64 (SOURCES). A trait's factor is that of a regression
+of the logarithms of measured over predicted time, in which a problem's mean takes no part; the traits in REFERENCE are
+1. Loss: how much longer the first schedule of a problem's takes than its fastest, in the geometric mean; `fitted to
+the others` is that of factors which four fifths of the problems give, on the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import typer
+from choice import RESULTS, THEN, problem_of
+from rich.console import Console
+from rich.table import Table
+
+from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.kernels import rung
+from blackwell_matmul.problem import Schedule
+from blackwell_matmul.scheduling import cost_model
+from blackwell_matmul.scheduling.mma import tile_config
+from blackwell_matmul.scheduling.tile_config import SPACE_ROW_ELEMENTS, TileConfig
+from blackwell_matmul.trials.scripts import script
+
+SOURCES = {
+    "H200": (("h200_cut_rows", "us"), ("h200_cut_rows", "held_out"), ("h200_clusters", "us")),
+    "H100": (("h100_cut_rows", "us"), ("h100_rectangles", "us"), ("h100_odd_strips", "us"), ("h100_any_m", "us")),
+}
+"""Files and their parts, by GPU."""
+
+REFERENCE = ("cluster 1x1", "split 1", "boxes 1", "warpgroups 2", "warpgroups 3")
+RIDGE = 1.0
+"""As if there were so many schedules more, of each trait, that take what is predicted."""
+
+PARTS = 5
+
+app = typer.Typer(add_completion=False, help=__doc__.splitlines()[0])
+
+
+class Timed(NamedTuple):
+    """A problem's schedules: their tiles, what is predicted without traits, and measured, in logarithms."""
+
+    gpu: str
+    tiles: tuple[TileConfig, ...]
+    predicted: np.ndarray
+    measured: np.ndarray
+
+
+Factors = Mapping[str, float]
+"""By trait, in logarithms."""
+
+
+def timed() -> Iterator[Timed]:
+    """Of each problem with two schedules or more."""
+    for gpu, parts in SOURCES.items():
+        for file, part in parts:
+            for problem, times in json.loads((RESULTS / f"{file}.json").read_text())[part].items():
+                us = {name: each for name, each in times.items() if "=" in name}
+                if problem_of(problem).k % SPACE_ROW_ELEMENTS and len(us) > 1:
+                    yield of_problem(gpu, problem, us)
+
+
+def of_problem(gpu: str, problem: str, us: Mapping[str, float]) -> Timed:
+    cls = rung("h7")
+    knobs = ({**THEN, **dict(Schedule.parse(name))} for name in us)
+    schedules = (Schedule(**each, mma=cls.mma, features=cls.features) for each in knobs)
+    tiles = tuple(tile_config(each, problem_of(problem), GPUS[gpu]) for each in schedules)
+    return Timed(gpu, tiles, np.log([cost_model._cycles(tile) for tile in tiles]), np.log([*us.values()]))
+
+
+def fitted(problems: Sequence[Timed]) -> Factors:
+    found = {trait for each in problems for tile in each.tiles for trait in cost_model.traits(tile)}
+    names = sorted(found - {*REFERENCE})
+    rows = np.vstack([centred(has(each, names)) for each in problems])
+    late = np.concatenate([centred(each.measured - each.predicted) for each in problems])
+    weights = np.linalg.solve(rows.T @ rows + RIDGE * np.eye(len(names)), rows.T @ late)
+    return dict(zip(names, weights.tolist()))
+
+
+def has(each: Timed, names: Sequence[str]) -> np.ndarray:
+    """Schedules by traits."""
+    return np.array([[name in cost_model.traits(tile) for name in names] for tile in each.tiles], float)
+
+
+def centred(rows: np.ndarray) -> np.ndarray:
+    return rows - rows.mean(axis=0)
+
+
+def lost(each: Timed, factors: Factors) -> float:
+    """By the first one, of the fastest, in logarithms."""
+    names = list(factors)
+    cost = each.predicted + has(each, names) @ np.array([factors[name] for name in names]) if names else each.predicted
+    return float(each.measured[cost.argmin()] - each.measured.min())
+
+
+def loss(rows: Sequence[float]) -> str:
+    return f"{math.expm1(statistics.fmean(rows)):.2%}"
+
+
+@app.command()
+def main() -> None:
+    problems = list(timed())
+    factors = fitted(problems)
+    random.Random(1).shuffle(problems)
+    parts = [problems[i::PARTS] for i in range(PARTS)]
+    others = [fitted([each for part in parts if part is not last for each in part]) for last in parts]
+    table = Table("GPU", "problems", "schedules", "loss without", "with", "fitted to the others")
+    for gpu in SOURCES:
+        mine = [each for each in problems if each.gpu == gpu]
+        held_out = [lost(each, other) for part, other in zip(parts, others) for each in part if each.gpu == gpu]
+        losses = ([lost(each, {}) for each in mine], [lost(each, factors) for each in mine], held_out)
+        table.add_row(gpu, str(len(mine)), str(sum(len(each.tiles) for each in mine)), *map(loss, losses))
+    Console(width=100).print(table)
+    print({name: round(math.exp(each), 3) for name, each in factors.items()})
+
+
+if __name__ == "__main__":
+    script(app)

@@ -149,6 +149,24 @@ def llm(device: str, small: int = 1) -> Iterator[Case]:
         yield _ragged(-(-experts // small), n // small, k // small, EIGHT_TIMES * ROWS // small, where, more)
 
 
+ODD = ((50257, 768), (50257, 1600), (32003, 4096), (4100, 4096), (4100, 4100), (1001, 2048), (999, 776), (10, 4096))
+"""N, K: rows of C begin anywhere. GPT-2's vocabulary, classes of images, and others."""
+
+ODD_ROWS = (1, 16, 64, 512, 4096)
+
+
+def odd(device: str, small: int = 1) -> Iterator[Case]:
+    more = {"simulate": True} if device == "cpu" else {}
+    where: dict[str, Any] = {"device": device, "dtype": torch.bfloat16}
+    for (n, k), m in itertools.product(ODD, ODD_ROWS):
+        m, n, k = -(-m // small), n // small | 1, k // small
+        x, w, bias = (torch.randn(shape, **where) for shape in ((m, k), (n, k), (n,)))
+        name = f"{m}x{n}x{k}"
+        yield Case(name, partial(ours.matmul, x, w.T, **more), partial(torch.matmul, x, w.T), kind="matmul")
+        linear = partial(ours.linear, x, w, bias, **more)
+        yield Case(name, linear, partial(functional.linear, x, w, bias), kind="bias")
+
+
 def _layer(name: str, m: int, n: int, k: int, where: dict[str, Any], more: dict[str, Any]) -> Iterator[Case]:
     """x @ w.T in each layout, with what follows a linear layer, and of 8 bits."""
     x, w, bias = (torch.randn(shape, **where) for shape in ((m, k), (n, k), (n,)))

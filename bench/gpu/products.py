@@ -2,10 +2,12 @@
 
     python bench/gpu/products.py --out bench/results/products.json
     python bench/gpu/products.py --suite llm --out bench/results/products_llm.json
+    python bench/gpu/products.py --suite odd --out bench/results/products_odd.json
 
-The second one is of layers, attention and mixtures of experts of language models. Each case has two calls on the same
-tensors, ours and torch's. Both are captured in CUDA graphs of several calls, which are timed in turn, so that a ratio
-is of one run; those of a kind have a mean. `eager_us` is the CPU time of a call without a graph.
+The second one is of layers, attention and mixtures of experts of language models, the third of an odd number of
+columns. Each case has two calls on the same tensors, ours and torch's. Both are captured in CUDA graphs of several
+calls, which are timed in turn, so that a ratio is of one run; those of a kind have a mean. `eager_us` is the CPU time
+of a call without a graph.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ import enum
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
-from product_cases import Case, cases, llm
+from product_cases import Case, cases, llm, odd
 from rich.console import Console
 from rich.table import Table
 
@@ -95,17 +97,21 @@ def geometric_mean(rows: Sequence[Mapping[str, Any]], kind: str) -> float:
 class Suite(enum.StrEnum):
     square = "square"
     llm = "llm"
+    odd = "odd"
+
+    def cases(self, size: int) -> Iterator[Case]:
+        return cases(size, "cuda") if self == Suite.square else {"llm": llm, "odd": odd}[self.value]("cuda")
 
 
 def main(
     out: Annotated[Path, typer.Option(help="The JSON file to write")],
     size: Annotated[int, typer.Option(help="Of the squares")] = 4096,
-    suite: Annotated[Suite, typer.Option(help="Squares, or products of language models")] = Suite.square,
+    suite: Annotated[Suite, typer.Option(help="Squares, products of language models, or an odd N")] = Suite.square,
     kinds: Annotated[str, typer.Option(help="Those alone whose kind begins so")] = "",
 ) -> None:
     """Compare, time, print and write."""
     rows = []
-    for case in cases(size, "cuda") if suite == Suite.square else llm("cuda"):
+    for case in suite.cases(size):
         if not (case.kind or case.name).startswith(kinds):
             continue
         rows.append({"kind": case.kind or case.name, "case": case.name, **judged(case)})

@@ -148,7 +148,8 @@ def planned(
     if 0 in (*shape, k):
         return None
     name, alone = _of_forms(gpu), form == PLAIN and all(each is None for each in tensors)
-    if alone and not batch and out == a.dtype and (name is None or (is_plain(left) and is_plain(right))):
+    plain = is_plain(left) and is_plain(right) and n == padded(n, out.itemsize)
+    if alone and not batch and out == a.dtype and (name is None or plain):
         plain_a, plain_b = (None if is_plain(x) else with_zeros for x in (left, right))
         k = padded(k, a.element_size())
         launches = Launches(_kernel(best_rung(gpu, m, n, k, a.dtype), PLAIN), a.get_device())

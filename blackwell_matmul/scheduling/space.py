@@ -12,13 +12,14 @@ import math
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import C_BYTES, INT32_MAX, KNOBS, Problem, Schedule, as_pins, features_of
+from blackwell_matmul.processes import uncollected
 from blackwell_matmul.scheduling.cost_model import least_cycles, predicted_cycles
 from blackwell_matmul.scheduling.mma import MMA_SPECS, NARROW, tile_config
 from blackwell_matmul.scheduling.rules import (
@@ -80,6 +81,7 @@ def _kind(rung: Rung) -> tuple[str, tuple[str, ...] | None]:
 
 
 @cache
+@uncollected()
 def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | None) -> tuple[Schedule, ...]:
     """Knobs are turned a few at a time: of the 220,631,040 combinations that H7's have, most are left out before they
     are made."""
@@ -89,7 +91,7 @@ def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | No
     plain = has_plain_strips(spec, made_of)
     rows = [row for row in _with_each(_ASKED_BY_STRIPS, names, rows) if _has_strips(row, plain)]
     rows = [row for row in _with_each(_ASKED_BY_CLUSTER, names, rows) if _fills_its_cluster(row)]
-    rows = sorted(_with_each(rest, names, rows), key=lambda row: [row[name] for name in names])
+    rows = sorted(_with_each(rest, names, rows), key=itemgetter(*names))
     blank = Schedule(**{name: SPACE[name][0] for name in names}, mma=mma, features=features)
     return tuple(blank.with_known(row) for row in rows)
 
@@ -138,22 +140,23 @@ def _fills_its_cluster(row: Row) -> bool:
     of the tiles is one that tells: not where they are few, or small. CTAs come in one order alone without clusters, in
     clusters of four, or that share A, or with C transposed, and where three warpgroups multiply; and these are not
     split, nor is C transposed. Four above each other and several beside each other are what C transposed is in rows."""
-    strips, shares = row.get("block_n", 0) // row.get("e_block_n", 1), row.get("block_n", 0) // SHARE_ROWS
     split_k, cluster_m, cluster_n = (row.get(name, 1) for name in ("split_k", "cluster_m", "cluster_n"))
-    order, last_order = row.get("group_m"), SPACE["group_m"][-1]
-    large = row.get("block_m", SPACE_LEAST_ROWS) >= SPACE_LEAST_ROWS and row.get("block_n", 0) >= SPACE_COLUMNS[0]
-    if row.get("neighbours") == 1:
-        wanted = SQUARE_GROUP if row.get("block_n", 0) <= SQUARE_COLUMNS else last_order
-        tells = split_k == cluster_m == cluster_n == 1 and large and order == wanted
+    in_order, swapped = row.get("neighbours") == 1, row.get("swap_ab")
+    if split_k * cluster_m * cluster_n > MAX_CLUSTER_CTAS or (split_k > 1) + (cluster_n > 1) + in_order > 1:
+        return False
+    columns, order, last_order = row.get("block_n", 0), row.get("group_m"), SPACE["group_m"][-1]
+    large = row.get("block_m", SPACE_LEAST_ROWS) >= SPACE_LEAST_ROWS and columns >= SPACE_COLUMNS[0]
+    if in_order:
+        wanted = SQUARE_GROUP if columns <= SQUARE_COLUMNS else last_order
+        tells = cluster_m == 1 and large and order == wanted
     elif cluster_n > 1:
-        whole = order == last_order and row["block_k"] == SPACE_ROW_ELEMENTS
-        tells = split_k == 1 and cluster_m <= 2 and large and whole
-    elif cluster_m > 2 or (cluster_m > 1 and row.get("swap_ab")) or row.get("consumers", 1) > 2:
+        tells = cluster_m <= 2 and large and order == last_order and row["block_k"] == SPACE_ROW_ELEMENTS
+    elif cluster_m > 2 or (cluster_m > 1 and swapped) or row.get("consumers", 1) > 2:
         tells = split_k == 1 and order == last_order and row["block_k"] >= SPACE_ROW_ELEMENTS
     else:
         tells = (split_k == 1 and large) or order in (None, last_order)
-    filled = strips >= split_k and shares % cluster_m == 0 and split_k * cluster_m * cluster_n <= MAX_CLUSTER_CTAS
-    return tells and filled and (split_k == 1 or not row.get("swap_ab"))
+    filled = columns // row.get("e_block_n", 1) >= split_k and columns // SHARE_ROWS % cluster_m == 0
+    return tells and filled and not (split_k > 1 and swapped)
 
 
 def _knobs(rung: Rung) -> tuple[str, ...]:
@@ -213,6 +216,7 @@ class _Found:
 
 
 @lru_cache(CHOICES_KEPT)
+@uncollected()
 def _first_that_runs(found: _Found, problem: Problem, gpu: Gpu) -> Schedule | None:
     if why_no_mma(MMA_SPECS[found.schedules[0].mma], gpu):
         return None  # whichever it is

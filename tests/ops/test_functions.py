@@ -5,7 +5,7 @@ import torch
 
 import blackwell_matmul
 from blackwell_matmul import InputError, UnsupportedError, gpus
-from blackwell_matmul.kernels import LADDERS, RUNGS
+from blackwell_matmul.kernels import LADDERS, RUNGS, rung
 from blackwell_matmul.ops import launching, library, placing
 from blackwell_matmul.runtime.recent import Recent
 
@@ -258,6 +258,19 @@ def test_only_the_gradient_that_is_needed_is_computed(monkeypatch, unplanned):
     monkeypatch.setattr(launching, "_kernel", lambda name, form: kernels.append(name) or original(name, form))
     product.sum().backward()
     assert a.grad is None and b.grad is not None and len(kernels) == 1
+
+
+@pytest.mark.parametrize(("n", "forms"), [(64, False), (65, True), (68, True), (72, False)])
+def test_rows_of_c_that_tma_does_not_write_are_copied_out_of_longer_ones(monkeypatch, unplanned, n, forms):
+    """Kernels without TMA need no copy, and take up to three times as long on an H200."""
+    kernels, original = [], launching._kernel
+    monkeypatch.setattr(launching, "_kernel", lambda name, form: kernels.append(name) or original(name, form))
+    a, b = matrix(24, 64), matrix(n, 64, seed=1).T
+    made = matmul(a, b, simulate=True)
+    names = LADDERS["sm_100a"]
+    wanted = next(name for name in names if "forms" in rung(name).features) if forms else names[0]
+    assert kernels == [wanted] and made.is_contiguous()
+    torch.testing.assert_close(made, a @ b)
 
 
 @pytest.mark.parametrize("gradient", [False, True])

@@ -91,7 +91,9 @@ def _projection(knobs: tuple[str, ...], mma: str, features: tuple[str, ...] | No
     plain = has_plain_strips(spec, made_of)
     rows = [row for row in _with_each(_ASKED_BY_STRIPS, names, rows) if _has_strips(row, plain)]
     rows = [row for row in _with_each(_ASKED_BY_CLUSTER, names, rows) if _fills_its_cluster(row)]
-    rows = sorted(_with_each(rest, names, rows), key=itemgetter(*names))
+    rows = [*_with_each(rest, names, rows)]
+    if names:
+        rows.sort(key=itemgetter(*names))
     blank = Schedule(**{name: SPACE[name][0] for name in names}, mma=mma, features=features)
     return tuple(blank.with_known(row) for row in rows)
 

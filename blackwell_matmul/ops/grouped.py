@@ -34,7 +34,7 @@ from blackwell_matmul.ops.operand_checks import (
     check_tensors,
     grouped_shape,
 )
-from blackwell_matmul.ops.placing import k_major, padded
+from blackwell_matmul.ops.placing import k_major, packed, padded
 from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.runtime.recent import Recent
 from blackwell_matmul.validation import shown
@@ -196,7 +196,7 @@ class GroupedPlan:
         c, n, ends = x.new_empty(self.shape), self.sizes[1], offs.contiguous()
         c = c if self.shape[-1] == n else c[..., :n]
         self.launches((x, w, ends, c), lambda: (*self.sizes, x.mT if self.turns else x, w, ends, c))
-        return c.contiguous()
+        return packed(c)
 
 
 KEPT_PLANS = 1024

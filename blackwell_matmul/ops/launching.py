@@ -16,7 +16,7 @@ from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, rung
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
-from blackwell_matmul.ops.placing import copying, is_plain, padded, with_zeros
+from blackwell_matmul.ops.placing import copying, is_plain, packed, padded, with_zeros
 from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.device import gpu_at
@@ -99,7 +99,7 @@ class ProductPlan:
             c = whole[..., : self.columns]
         extras = [_readable(each) for each in tensors if each is not None]
         self.launches((left, right, c, *extras), lambda: self._arguments(left, right.mT, c, tensors, iter(extras)))
-        return c if whole is c else c.contiguous()
+        return c if whole is c else packed(c)
 
     def _writes(self, into: Tensor) -> bool:
         """Whether it is what C would be, were it new."""

@@ -123,7 +123,7 @@ def k_major(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     None: x's."""
     *outer, k = x.shape
     dtype = dtype or x.dtype
-    return x.new_empty((*outer, apart(k, dtype.itemsize)), dtype=dtype)[..., :k].copy_(x)
+    return filled(x.new_empty((*outer, apart(k, dtype.itemsize)), dtype=dtype)[..., :k], x)
 
 
 def widened(x: Tensor) -> Tensor:
@@ -135,8 +135,33 @@ def with_zeros(x: Tensor) -> Tensor:
     """The same with all of its padding, as zeros, for kernels that know no stride."""
     rows, k = x.shape
     made = x.new_zeros((rows, padded(k, x.element_size())))
-    made[:, :k].copy_(x)
+    filled(made[:, :k], x)
     return made
+
+
+def packed(x: Tensor) -> Tensor:
+    """x.contiguous()."""
+    return x if x.is_contiguous() else filled(x.new_empty(x.shape), x)
+
+
+WORDS = (torch.int64, torch.int32)
+
+
+def filled(made: Tensor, x: Tensor) -> Tensor:
+    """made.copy_(x), in words. Of rows that lie apart torch copies an element at a time: 8192 of 8196 numbers of 16
+    bits take 156 us on an H200, and 73 in words of 64."""
+    for word in WORDS:
+        if made.dtype == x.dtype and _is_of(word, made) and _is_of(word, x):
+            made.detach().view(word).copy_(x.detach().view(word))
+            return made
+    return made.copy_(x)
+
+
+def _is_of(word: torch.dtype, x: Tensor) -> bool:
+    """Whether it can be seen as words."""
+    item, *strides = x.element_size(), *x.stride()[:-1]
+    begins = x.data_ptr(), x.storage_offset() * item, *(stride * item for stride in strides)
+    return x.stride(-1) == 1 and all(each % word.itemsize == 0 for each in (x.shape[-1] * item, *begins))
 
 
 def apart(k: int, item_bytes: int) -> int:

@@ -28,7 +28,7 @@ from blackwell_matmul.kernels import rung
 from blackwell_matmul.problem import Schedule
 from blackwell_matmul.scheduling import cost_model
 from blackwell_matmul.scheduling.mma import tile_config
-from blackwell_matmul.scheduling.tile_config import SPACE_ROW_ELEMENTS, TileConfig
+from blackwell_matmul.scheduling.tile_config import SPACE_ROW_ELEMENTS
 from blackwell_matmul.trials.scripts import script
 
 SOURCES = {
@@ -47,10 +47,10 @@ app = typer.Typer(add_completion=False, help=__doc__.splitlines()[0])
 
 
 class Timed(NamedTuple):
-    """A problem's schedules: their tiles, what is predicted without traits, and measured, in logarithms."""
+    """A problem's schedules: their traits, what is predicted without them, and measured, in logarithms."""
 
     gpu: str
-    tiles: tuple[TileConfig, ...]
+    traits: tuple[tuple[str, ...], ...]
     predicted: np.ndarray
     measured: np.ndarray
 
@@ -73,13 +73,13 @@ def of_problem(gpu: str, problem: str, us: Mapping[str, float]) -> Timed:
     cls = rung("h7")
     knobs = ({**THEN, **dict(Schedule.parse(name))} for name in us)
     schedules = (Schedule(**each, mma=cls.mma, features=cls.features) for each in knobs)
-    tiles = tuple(tile_config(each, problem_of(problem), GPUS[gpu]) for each in schedules)
-    return Timed(gpu, tiles, np.log([cost_model._cycles(tile) for tile in tiles]), np.log([*us.values()]))
+    tiles = [tile_config(each, problem_of(problem), GPUS[gpu]) for each in schedules]
+    predicted = np.log([cost_model.modelled_cycles(tile) for tile in tiles])
+    return Timed(gpu, tuple(map(cost_model.traits, tiles)), predicted, np.log([*us.values()]))
 
 
 def fitted(problems: Sequence[Timed]) -> Factors:
-    found = {trait for each in problems for tile in each.tiles for trait in cost_model.traits(tile)}
-    names = sorted(found - {*REFERENCE})
+    names = sorted({trait for each in problems for traits in each.traits for trait in traits} - {*REFERENCE})
     rows = np.vstack([centred(has(each, names)) for each in problems])
     late = np.concatenate([centred(each.measured - each.predicted) for each in problems])
     weights = np.linalg.solve(rows.T @ rows + RIDGE * np.eye(len(names)), rows.T @ late)
@@ -88,7 +88,7 @@ def fitted(problems: Sequence[Timed]) -> Factors:
 
 def has(each: Timed, names: Sequence[str]) -> np.ndarray:
     """Schedules by traits."""
-    return np.array([[name in cost_model.traits(tile) for name in names] for tile in each.tiles], float)
+    return np.array([[name in traits for name in names] for traits in each.traits], float)
 
 
 def centred(rows: np.ndarray) -> np.ndarray:
@@ -100,6 +100,11 @@ def lost(each: Timed, factors: Factors) -> float:
     names = list(factors)
     cost = each.predicted + has(each, names) @ np.array([factors[name] for name in names]) if names else each.predicted
     return float(each.measured[cost.argmin()] - each.measured.min())
+
+
+def rounded(factors: Factors) -> dict[str, float]:
+    """As the closed form has them."""
+    return {name: round(math.exp(each), 3) for name, each in factors.items()}
 
 
 def loss(rows: Sequence[float]) -> str:
@@ -118,9 +123,9 @@ def main() -> None:
         mine = [each for each in problems if each.gpu == gpu]
         held_out = [lost(each, other) for part, other in zip(parts, others) for each in part if each.gpu == gpu]
         losses = ([lost(each, {}) for each in mine], [lost(each, factors) for each in mine], held_out)
-        table.add_row(gpu, str(len(mine)), str(sum(len(each.tiles) for each in mine)), *map(loss, losses))
+        table.add_row(gpu, str(len(mine)), str(sum(len(each.traits) for each in mine)), *map(loss, losses))
     Console(width=100).print(table)
-    print({name: round(math.exp(each), 3) for name, each in factors.items()})
+    print(rounded(factors))
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ class Supply(NamedTuple):
 
 def predicted_cycles(tile: TileConfig) -> int:
     """SM cycles, at its full clock, from the launch to the last store, on the SM that has the most tiles."""
-    return round(_cycles(tile) * _of_traits(tile))
+    return round(modelled_cycles(tile) * _of_traits(tile))
 
 
 def traits(tile: TileConfig) -> tuple[str, ...]:
@@ -187,7 +187,8 @@ def _of_traits(tile: TileConfig) -> float:
     return math.prod(CUT_ROWS_TRAITS.get(each, 1.0) for each in traits(tile)) if _cut_rows(tile) else 1.0
 
 
-def _cycles(tile: TileConfig) -> float:
+def modelled_cycles(tile: TileConfig) -> float:
+    """The same by the rules alone, without what was measured of kinds of schedules."""
     supply = _supply(tile)
     figures, count = supply.figures, _tiles_of_one_sm(tile, supply.figures)
     start = _start(tile, supply)

@@ -188,7 +188,7 @@ def _of_traits(tile: TileConfig) -> float:
 
 
 def modelled_cycles(tile: TileConfig) -> float:
-    """The same by the rules alone, without what was measured of kinds of schedules."""
+    """As `predicted_cycles`, by the rules alone, without what was measured of kinds of schedules."""
     supply = _supply(tile)
     figures, count = supply.figures, _tiles_of_one_sm(tile, supply.figures)
     start = _start(tile, supply)

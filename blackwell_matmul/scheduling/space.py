@@ -112,7 +112,13 @@ def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row])
     """Each row with each combination of values of those knobs that are turned."""
     names = [name for name in knobs if name in turned]
     combinations = [dict(zip(names, values)) for values in itertools.product(*(SPACE[name] for name in names))]
+    combinations = [values for values in combinations if _has_one_purpose(values)]
     return ({**row, **values} for row in rows for values in combinations)
+
+
+def _has_one_purpose(row: Row) -> bool:
+    """CTAs split a tile, or share A, or come in order without clusters."""
+    return (row.get("split_k", 1) > 1) + (row.get("cluster_n", 1) > 1) + (row.get("neighbours") == 1) <= 1
 
 
 def _has_strips(row: Row, plain: bool) -> bool:
@@ -144,7 +150,7 @@ def _fills_its_cluster(row: Row) -> bool:
     split, nor is C transposed. Four above each other and several beside each other are what C transposed is in rows."""
     split_k, cluster_m, cluster_n = (row.get(name, 1) for name in ("split_k", "cluster_m", "cluster_n"))
     in_order, swapped = row.get("neighbours") == 1, row.get("swap_ab")
-    if split_k * cluster_m * cluster_n > MAX_CLUSTER_CTAS or (split_k > 1) + (cluster_n > 1) + in_order > 1:
+    if split_k * cluster_m * cluster_n > MAX_CLUSTER_CTAS:
         return False
     columns, order, last_order = row.get("block_n", 0), row.get("group_m"), SPACE["group_m"][-1]
     large = row.get("block_m", SPACE_LEAST_ROWS) >= SPACE_LEAST_ROWS and columns >= SPACE_COLUMNS[0]

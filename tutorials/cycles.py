@@ -20,9 +20,9 @@ from blackwell_matmul.simulator.trace.timeline_style import kind_of
 
 RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results" / "time_model.json"
 SIZE = (8192, 8192, 8192)
-K_TILES = 128
+BLOCK_K = 64
 
-TILE = "block_m=128,block_n=256,block_k=64"
+TILE = f"block_m=128,block_n=256,block_k={BLOCK_K}"
 RING = f"{TILE},stages=4,e_block_n=16"
 GROUPS = f"{RING},group_m=8"
 PAIRS = GROUPS.replace("block_m=128", "block_m=256")
@@ -74,12 +74,12 @@ def of_rung(name: str) -> Canvas:
 
 
 @cache
-def end_of_a_tile(name: str) -> Timeline:
+def end_of_a_tile(name: str, size: tuple[int, int, int] = SIZE) -> Timeline:
     """Of the first CTA's first one."""
-    timeline = trace(name, *SIZE, schedule=RUNGS[name].schedule)
+    timeline = trace(name, *size, schedule=RUNGS[name].schedule)
     products = [each for each in timeline.events if each.track == "tensor core"]
     whose = products[0].detail.split(", s_a")[0]
-    end = [each for each in products if each.detail.startswith(whose)][K_TILES - 1].end_cycles
+    end = [each for each in products if each.detail.startswith(whose)][size[2] // BLOCK_K - 1].end_cycles
     return timeline.between(end - BEFORE, end + AFTER)
 
 
@@ -206,9 +206,9 @@ def k_tiles(timeline: Timeline, first: int, last: int) -> Timeline:
 
 
 @cache
-def k_tiles_alone(name: str) -> Timeline:
+def k_tiles_alone(name: str, size: tuple[int, int, int] = SIZE) -> Timeline:
     """Three in the middle of a tile's main loop."""
-    return k_tiles(trace(alone(name), *SIZE, schedule=RUNGS[name].schedule), 64, 67)
+    return k_tiles(trace(alone(name), *size, schedule=RUNGS[name].schedule), 64, 67)
 
 
 def v1_beside_v0() -> Canvas:

@@ -82,6 +82,6 @@ def test_a_column_read_from_shared_memory_takes_32_turns_and_padding_is_what_hel
     assert not any("banks" in each for each in padded.explanation)
 
 
-def test_no_rung_is_in_its_own_way():
+def test_no_rung_is_in_its_own_way(no_other_schedules):
     found = predict("h7", 2048, 2048, 2048, gpu="H100")
     assert not any("banks" in each or "lie apart" in each for each in found.explanation)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from blackwell_matmul import predict
-from blackwell_matmul.harness import predicting
 
 SCRIPTS = Path(__file__).parent / "explained_scripts.py"
 PUBLISHED = Path(__file__).parents[3] / "bench" / "public_ladder_kernels.py"
@@ -163,12 +162,6 @@ H7 = (
 def rung(name, size, pins, explained=True):
     gpu = "B200" if name.startswith("v") else "H100"
     return predict(name, *size, gpu=gpu, schedule=pins, explained=explained)
-
-
-@pytest.fixture
-def no_other_schedules(monkeypatch):
-    """Where what is said of those is not read, which takes most of the time; what is predicted then is not kept."""
-    monkeypatch.setattr(predicting, "neighbours", lambda *_: [])
 
 
 def unexplained(name, size, pins):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from blackwell_matmul import check, compile, emulate, simulate
+from blackwell_matmul import check, compile, emulate
 from blackwell_matmul.form import Form
 from blackwell_matmul.gpus import GPUS
 from blackwell_matmul.kernels import rung
@@ -14,7 +14,7 @@ from blackwell_matmul.problem import Problem, Schedule
 from blackwell_matmul.scheduling.rules import why_not
 from blackwell_matmul.scheduling.space import choose
 
-N, K = 136, 200
+N, K = 88, 200
 SCHEDULE = {"block_k": 64, "e_block_n": 16, "stages": 3, "consumers": 1, "group_m": 16, "cluster_m": 1, "cluster_n": 1}
 
 
@@ -28,7 +28,7 @@ def operands(m: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize(
     ("name", "m", "block_m", "block_n", "split_k"),
     [
-        ("h7", 1, 16, 64, 1), ("h7", 40, 16, 64, 4), ("h7", 33, 32, 80, 2),
+        ("h7", 1, 16, 64, 1), ("h7", 24, 16, 64, 4), ("h7", 33, 32, 80, 2),
         ("h8", 16, 16, 80, 2), ("h8", 32, 32, 64, 1), ("h8", 1, 16, 64, 1),
     ],
 )  # fmt: skip
@@ -37,7 +37,6 @@ def test_a_product_of_few_rows(name: str, m: int, block_m: int, block_n: int, sp
     a, b, c = operands(m)
     exact = (a.double() @ b.double().T).to(c.dtype)
     assert check(rung(name), m, N, K, a, b, c, schedule=schedule).ok
-    simulate(rung(name), m, N, K, a, b, c, schedule=schedule)
     assert torch.equal(c, exact)
     c.fill_(torch.nan)
     emulate(compile(rung(name), m, N, K, a, b, c, schedule=schedule), m, N, K, a, b, c)

@@ -11,9 +11,9 @@ def randn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).half()
 
 
-X, W = randn(20, 32), randn(24, 32, seed=1)
-ROWS = torch.arange(20) % 3 > 0
-EVEN = torch.arange(20) % 2 > 0
+X, W = randn(8, 32), randn(24, 32, seed=1)
+ROWS = torch.arange(8) % 3 > 0
+EVEN = torch.arange(8) % 2 > 0
 ONE = torch.ones(())
 
 
@@ -54,7 +54,7 @@ UNKNOWN = {
     "sums": (lambda x, rows: matmul(x[rows].T, x[~rows], simulate=True), EVEN),
     "columns": (lambda x, rows: linear(x.T[:, rows], x.T[:, ~rows], simulate=True), EVEN),
     "rowwise": (rowwise, ROWS),
-    "groups": (grouped, torch.tensor([0] * 4 + [2] * 7)),
+    "groups": (grouped, torch.tensor([0] * 2 + [2] * 4)),
 }
 
 
@@ -95,6 +95,6 @@ def test_a_trace_has_the_operations():
 def test_tensors_without_memory_give_their_like():
     """As torch's operations of the device meta."""
     x, w = X.to("meta"), W.to("meta")
-    assert linear(x, w, activation="swiglu").shape == (20, 12) and linear(x, w).is_meta
+    assert linear(x, w, activation="swiglu").shape == (8, 12) and linear(x, w).is_meta
     ends = torch.empty(2, dtype=torch.int32, device="meta")
-    assert grouped_matmul(x, torch.empty(2, 32, 8, dtype=x.dtype, device="meta"), ends).shape == (20, 8)
+    assert grouped_matmul(x, torch.empty(2, 32, 8, dtype=x.dtype, device="meta"), ends).shape == (8, 8)

@@ -24,7 +24,7 @@ from blackwell_matmul.scheduling.rules import STRICTER_RULES, broken, can_run, w
 from blackwell_matmul.scheduling.space import projection
 
 B200, H200 = GPUS["B200"], GPUS["H200"]
-GENERATED = 3
+GENERATED = 4
 """Schedules of a rung whose code is generated; where there are more, a seeded draw."""
 
 GPU_OF = {name: {"v": B200, "h": H200, "g": GPUS["RTX 5090"]}[name[0]] for name in RUNGS}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -688,19 +688,26 @@ def test_a_layer_that_hangs_ends_with_its_children(monkeypatch: pytest.MonkeyPat
     assert found[1].detail == "its time is up: no end after 2 s"
 
 
-def test_triton_that_is_not_installed_is_not_run(tmp_path: Path) -> None:
-    """-S and an empty folder would take torch away as well, so find_spec is what is replaced."""
-    body = (
-        "import importlib.util as u; real = u.find_spec;"
-        "u.find_spec = lambda name, *rest: None if name == 'triton' else real(name, *rest);"
-        "from blackwell_matmul.doctor import checks; checks.triton()"
+def test_triton_that_is_not_installed_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "triton" else real(name, *rest)
     )
-    done = subprocess.run([sys.executable, "-c", body], capture_output=True, text=True, check=True)
-    (found,) = verify._outcomes("triton", done.stdout)
+    checks.triton()
+    (found,) = verify._outcomes("triton", capsys.readouterr().out)
     assert (found.status, found.detail) == ("not run", "Triton is not installed")
 
 
-def test_the_simulator_layer_for_real() -> None:
+def test_the_simulator_layer_for_real(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """In this process, which has torch and tilus."""
+
+    def here(command: Sequence[str], timeout_s: float) -> verify.ProcessEnd:
+        checks.CHECKS[command[-1]]()
+        return verify.ProcessEnd(0, *capsys.readouterr())
+
+    monkeypatch.setattr(verify, "run_within", here)
     found = verify.verify(("simulator",))
     assert verify.passed(found) and {each.status for each in found} == {"correct"}
     names = [each.what.partition(" ")[0] for each in found]

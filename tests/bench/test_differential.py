@@ -233,22 +233,10 @@ def test_a_record_holds_the_simulator(monkeypatch: pytest.MonkeyPatch, tmp_path:
 # --- the run
 
 
-def breaking(step, key: str, gpu: bool) -> dict[str, object]:
-    """A case whose process dies at "dies" and hangs at "hangs"."""
-    step("launch")
-    if key == "dies":
-        import os
-
-        os._exit(3)
-    if key == "hangs":
-        time.sleep(600)
-    return {"key": key, "outcome": "equal"}
-
-
 def test_a_process_that_dies_or_hangs_costs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     run = differential.Run(tmp_path / "rows.jsonl", False, 1, time.monotonic() + 500, limit_s=2.0)
-    run.run(["a", "dies", "b", "hangs", "c"], "test_differential:breaking")
+    run.run(["a", "dies", "b", "hangs", "c"], "breaking_cases:breaking")
     rows = {row["key"]: row for row in differential.rows_in(tmp_path / "rows.jsonl")}
     assert [rows[key]["outcome"] for key in ("a", "b", "c")] == ["equal"] * 3
     assert rows["dies"]["outcome"] == rows["hangs"]["outcome"] == "error"
@@ -272,7 +260,7 @@ def test_a_second_run_does_what_is_missing(tmp_path: Path) -> None:
 
 def test_a_run_out_of_time_starts_nothing(tmp_path: Path) -> None:
     run = differential.Run(tmp_path / "rows.jsonl", False, 2, time.monotonic() - 1, limit_s=2.0)
-    run.run(["a", "b"], "test_differential:breaking")
+    run.run(["a", "b"], "breaking_cases:breaking")
     assert differential.rows_in(tmp_path / "rows.jsonl") == []
 
 

@@ -1,12 +1,19 @@
 """`bench/calibrate/hopper_micro.py` from its kernels to its table, with the emulator in the GPU's place."""
 
 import csv
+import functools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from blackwell_matmul.compiler.nvrtc import compile_source
+
 FOLDER = Path(__file__).resolve().parents[2] / "bench" / "calibrate"
+SMS, SCALE = 4, 32
+"""Of the emulator here: half of the SMs and of the loops, which still take both buffers in turn."""
+
+compiled = functools.cache(compile_source)
 
 
 @pytest.fixture
@@ -14,6 +21,9 @@ def calibration(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     import hopper_micro
 
+    monkeypatch.setattr(hopper_micro, "compile_source", compiled)
+    monkeypatch.setattr(hopper_micro.EmulatedCard, "sms", SMS)
+    monkeypatch.setattr(hopper_micro.EmulatedCard, "scale", SCALE)
     return hopper_micro
 
 
@@ -27,7 +37,7 @@ def test_the_whole_way_on_a_cpu(calibration, tmp_path, capsys):
     out = tmp_path / "micro.csv"
     assert calibration.main([str(out), "--emulate", "--only", "barriers,plain_loads,tma_stores"]) == 0
     head, rows = table(out)
-    assert head.startswith("# emulator, 8 SMs") and "cycles of the SM" in head
+    assert head.startswith(f"# emulator, {SMS} SMs") and "cycles of the SM" in head
     assert rows["mbarrier.arrive and try_wait", "one thread"] > rows["mbarrier.arrive", "one thread"] > 0
     assert rows["bar.sync", "384 threads"] > rows["bar.sync", "64 threads"] > 0
     assert rows["TMA store till written", "64 rows of 128 bytes, one SM"] > 0

@@ -11,7 +11,7 @@ from blackwell_matmul import predict
 from blackwell_matmul.scheduling.neighbours import knobs_beside
 
 PUBLISHED = Path(__file__).parents[2] / "bench" / "public_ladder_kernels.py"
-SIZE = (1024, 1024, 1024)
+SIZE = (256, 256, 512)
 
 
 def serial(**schedule):

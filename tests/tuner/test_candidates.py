@@ -57,7 +57,7 @@ def test_what_a_call_would_choose_comes_first_and_soon_other_tiles():
 
 def test_why_others_were_refused_is_plain_data():
     """asdict turns a Counter into one of pairs, which JSON cannot have as names."""
-    found = candidates(find("h6"), LARGE, H200)
+    found = candidates(find("v2"), LARGE, B200)
     assert found.refused and json.loads(json.dumps(asdict(found)["refused"])) == found.refused
 
 

@@ -17,10 +17,11 @@ from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tune_view import tuning_lines
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.harness.bench import bench_machine, contenders, session
+from blackwell_matmul.harness.bench import bench_machine, child, contenders, nursery, session
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.suites import BenchCase
+from blackwell_matmul.harness.bench.workers import Ended
 from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.runtime import winners as kept_winners
@@ -87,8 +88,6 @@ class Instant:
         pass
 
     def run(self, tasks, step=None):
-        from blackwell_matmul.harness.bench.workers import Ended
-
         for task in tasks:
             times = {"median_us": 1.0, "q1_us": 1.0, "q3_us": 1.0, "least_us": 1.0, "rounds": 3, "launched_by": "calls"}
             names = [each["contender"]["name"] for each in task.get("contenders", ())]
@@ -102,6 +101,15 @@ class Instant:
                 "warmup": {"seconds": 0.0, "rounds": 0, "settled": True}, "telemetry": {}, "sets": 1,
             }  # fmt: skip
             yield Ended(result=checked if task["do"] == "check" else timed)
+
+
+class InThisProcess(Instant):
+    """Whatever is asked for, where torch and tilus are imported already."""
+
+    def run(self, tasks, step=None):
+        for task in tasks:
+            ended, _ = child._ended(task, step or (lambda what: None))
+            yield Ended(**ended)
 
 
 @pytest.fixture
@@ -145,13 +153,13 @@ def test_a_short_budget_finds_something(instant, monkeypatch):
 
 def test_a_rung_on_a_hopper_is_measured_in_the_order_that_was_fitted_there(instant, monkeypatch):
     monkeypatch.setattr(
-        tuning, "contender_of", lambda kernel, pins: contenders.function(f"h7 {spelled(pins)}", f"{FAKES}:right")
+        tuning, "contender_of", lambda kernel, pins: contenders.function(f"h2 {spelled(pins)}", f"{FAKES}:right")
     )
-    found = tune("h7", Problem(256, 512, 512, "bf16"))
+    found = tune("h2", Problem(256, 512, 512, "bf16"))
     assert len(found.trials) == tuning.TOP and not found.predicted
     monkeypatch.setattr(bench_machine, "gpu_at_hand", lambda index=0: GPUS["B200"])
     monkeypatch.setattr(Instant, "predicted_us", [("block_m", 20.0)])
-    found = tune("v5", Problem(256, 512, 512, "bf16"))
+    found = tune("v2", Problem(256, 512, 512, "bf16"))
     assert len(found.trials) == tuning.TOP and all(trial.predicted_us == 20.0 for trial in found.trials)
 
 
@@ -278,7 +286,9 @@ def test_an_order_by_the_model_itself(monkeypatch):
     assert {row.predicted_us for row in others} == {None} and len(told) == 2
 
 
-def test_a_form_is_ranked_and_one_that_a_rung_does_not_compute_is_refused(command):
+def test_a_form_is_ranked_and_one_that_a_rung_does_not_compute_is_refused(command, monkeypatch):
+    monkeypatch.setattr(session, "Workers", InThisProcess)
+    monkeypatch.setattr(nursery, "prepare", lambda module: None)
     said = ("--size", "256", "256", "128", "--gpu", "B200", "--layout", "nn", "--epilogue", "bias,gelu")
     code, out, _ = command("v7", *said, "--predict", "1", "--json")
     record = json.loads(out)

@@ -37,15 +37,57 @@ def begun(request, monkeypatch):
     monkeypatch.setattr(nursery, "FORKS", request.param)
 
 
-@pytest.mark.usefixtures("begun")
+IN_TURN = ("right", "leaves", "chatty", "nothing")
+
+
 def test_one_child_goes_on_until_it_breaks_and_another_takes_over():
-    steps = []
+    """With the tasks of a measurement, which import torch and tilus."""
     with Workers(limit_s=20.0) as pool:
-        ends = list(pool.run([check("right"), check("leaves"), check("chatty"), check("nothing")], steps.append))
+        ends = told_in_turn(pool, [check(name) for name in IN_TURN])
+    assert ends[3].refused.endswith("where make() returns a call.")
+
+
+LIGHT = """
+import os
+from blackwell_matmul.errors import InputError
+
+def right(step):
+    step("right")
+    return {"ok": True}
+
+def leaves(step):
+    step("leaves")
+    os._exit(3)
+
+def chatty(step):
+    step("chatty")
+    print("a library says something", flush=True)
+    os.system("echo and so does its child")
+    return {"ok": True}
+
+def nothing(step):
+    step("nothing")
+    raise InputError("there is nothing to call.")
+"""
+
+
+@pytest.mark.usefixtures("begun")
+def test_another_child_takes_over_from_one_that_breaks_however_it_begins(tmp_path):
+    (tmp_path / "light.py").write_text(LIGHT)
+    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    with Workers(20.0, {"PYTHONPATH": path}, "light") as pool:
+        ends = told_in_turn(pool, [{"do": f"light:{name}"} for name in IN_TURN])
+    assert ends[3].refused == "there is nothing to call."
+
+
+def told_in_turn(pool: Workers, tasks: list[dict]) -> list[Ended]:
+    """The ends of these four, of which the second breaks its child and the last is refused."""
+    steps = []
+    ends = list(pool.run(tasks, steps.append))
     assert [bool(each.result and each.result["ok"]) for each in ends] == [True, False, True, False]
     assert ends[1].failed == "its process ended with code 3" and ends[1].at == "leaves" and not ends[1].hung
-    assert ends[3].refused.endswith("where make() returns a call.")
-    assert steps == ["right", "leaves", "chatty", "nothing"]
+    assert steps == list(IN_TURN)
+    return ends
 
 
 WHICH = """
@@ -56,6 +98,15 @@ def which(step):
 
 def broken(step):
     raise RuntimeError("no more")
+"""
+
+
+HANGS = """
+import time
+
+def hangs(step):
+    step("hangs")
+    time.sleep(600)
 """
 
 
@@ -81,7 +132,7 @@ def test_a_child_that_has_done_its_tasks_is_kept_where_that_is_asked_for(tmp_pat
 @pytest.mark.usefixtures("begun")
 def test_a_child_that_is_ended_meanwhile_is_not_waited_for(tmp_path):
     """As Ctrl-C does, from another thread than the one that waits for what the child says."""
-    (tmp_path / "light.py").write_text("import time\ndef hangs(step):\n    step('hangs')\n    time.sleep(600)\n")
+    (tmp_path / "light.py").write_text(HANGS)
     path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
     pool = Workers(20.0, {"PYTHONPATH": path}, "light")
     at_work, ends = threading.Event(), []
@@ -110,14 +161,17 @@ def test_children_of_several_environments_begin_at_the_same_time(tmp_path):
         assert len({pid for each in threads.map(pids, range(8)) for pid in each}) == 8
 
 
-def test_a_child_leaves_when_its_parent_is_killed():
+def test_a_child_leaves_when_its_parent_is_killed(tmp_path):
+    (tmp_path / "light.py").write_text(HANGS)
     code = (
-        f"import sys, time; sys.path[:0] = [{str(FAKES.parent)!r}]; from test_workers import check\n"
         "from blackwell_matmul.harness.bench.workers import Workers\n"
-        "with Workers(600) as pool:\n"
-        "    for _ in pool.run([check('hangs')], lambda step: print(step, flush=True)): pass\n"
+        "with Workers(600, module='light') as pool:\n"
+        "    for _ in pool.run([{'do': 'light:hangs'}], lambda step: print(step, flush=True)): pass\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    )
     assert parent.stdout.readline() == "hangs\n"
     children = [child.pid for child in psutil.Process(parent.pid).children(recursive=True)]
     assert len(children) >= 1 + 2 * nursery.FORKS

@@ -58,7 +58,7 @@ app = typer.Typer(add_completion=False, help=__doc__.splitlines()[0])
 
 
 class Row(NamedTuple):
-    """A schedule on a problem. source: the file with its time, or the rung."""
+    """A schedule on a problem. source: the file with its time, which begins with the GPU's name, or the rung."""
 
     source: str
     problem: str
@@ -70,7 +70,7 @@ class Row(NamedTuple):
 
     @property
     def gpu(self) -> str:
-        return "B200" if self.source in RUNGS else "H200"
+        return "B200" if self.source in RUNGS else self.source.partition("_")[0].upper()
 
     def tile(self) -> TileConfig:
         cls = rung_named(self.rung)

@@ -19,23 +19,19 @@ from typing import NamedTuple
 
 import numpy as np
 import typer
-from choice import RESULTS, THEN, problem_of
+from choice import RESULTS, Row, problem_of
 from rich.console import Console
 from rich.table import Table
 
-from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.kernels import rung
-from blackwell_matmul.problem import Schedule
 from blackwell_matmul.scheduling import cost_model
-from blackwell_matmul.scheduling.mma import tile_config
 from blackwell_matmul.scheduling.tile_config import SPACE_ROW_ELEMENTS
 from blackwell_matmul.trials.scripts import script
 
-SOURCES = {
-    "H200": (("h200_cut_rows", "us"), ("h200_cut_rows", "held_out"), ("h200_clusters", "us")),
-    "H100": (("h100_cut_rows", "us"), ("h100_rectangles", "us"), ("h100_odd_strips", "us"), ("h100_any_m", "us")),
-}
-"""Files and their parts, by GPU."""
+SOURCES = (
+    *(("h200_cut_rows", "us"), ("h200_cut_rows", "held_out"), ("h200_clusters", "us")),
+    *(("h100_cut_rows", "us"), ("h100_rectangles", "us"), ("h100_odd_strips", "us"), ("h100_any_m", "us")),
+)
+"""Files and their parts."""
 
 REFERENCE = ("cluster 1x1", "split 1", "boxes 1", "warpgroups 2", "warpgroups 3")
 RIDGE = 1.0
@@ -61,19 +57,15 @@ Factors = Mapping[str, float]
 
 def timed() -> Iterator[Timed]:
     """Of each problem with two schedules or more."""
-    for gpu, parts in SOURCES.items():
-        for file, part in parts:
-            for problem, times in json.loads((RESULTS / f"{file}.json").read_text())[part].items():
-                us = {name: each for name, each in times.items() if "=" in name}
-                if problem_of(problem).k % SPACE_ROW_ELEMENTS and len(us) > 1:
-                    yield of_problem(gpu, problem, us)
+    for file, part in SOURCES:
+        for problem, times in json.loads((RESULTS / f"{file}.json").read_text())[part].items():
+            us = {Row(file, problem, name): each for name, each in times.items() if "=" in name}
+            if problem_of(problem).k % SPACE_ROW_ELEMENTS and len(us) > 1:
+                yield of_problem(us)
 
 
-def of_problem(gpu: str, problem: str, us: Mapping[str, float]) -> Timed:
-    cls = rung("h7")
-    knobs = ({**THEN, **dict(Schedule.parse(name))} for name in us)
-    schedules = (Schedule(**each, mma=cls.mma, features=cls.features) for each in knobs)
-    tiles = [tile_config(each, problem_of(problem), GPUS[gpu]) for each in schedules]
+def of_problem(us: Mapping[Row, float]) -> Timed:
+    (gpu,), tiles = {row.gpu for row in us}, [row.tile() for row in us]
     predicted = np.log([cost_model.modelled_cycles(tile) for tile in tiles])
     return Timed(gpu, tuple(map(cost_model.traits, tiles)), predicted, np.log([*us.values()]))
 
@@ -97,8 +89,7 @@ def centred(rows: np.ndarray) -> np.ndarray:
 
 def lost(each: Timed, factors: Factors) -> float:
     """By the first one, of the fastest, in logarithms."""
-    names = list(factors)
-    cost = each.predicted + has(each, names) @ np.array([factors[name] for name in names]) if names else each.predicted
+    cost = each.predicted + has(each, list(factors)) @ np.array([*factors.values()])
     return float(each.measured[cost.argmin()] - each.measured.min())
 
 
@@ -119,7 +110,7 @@ def main() -> None:
     parts = [problems[i::PARTS] for i in range(PARTS)]
     others = [fitted([each for part in parts if part is not last for each in part]) for last in parts]
     table = Table("GPU", "problems", "schedules", "loss without", "with", "fitted to the others")
-    for gpu in SOURCES:
+    for gpu in dict.fromkeys(each.gpu for each in problems):
         mine = [each for each in problems if each.gpu == gpu]
         held_out = [lost(each, other) for part, other in zip(parts, others) for each in part if each.gpu == gpu]
         losses = ([lost(each, {}) for each in mine], [lost(each, factors) for each in mine], held_out)

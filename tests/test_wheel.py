@@ -33,7 +33,7 @@ SAYS = {
     f"run v1 {SIZE}": "correct",
     f"check v1 {SIZE}": "clean in program order",
     f"schedules v1 {SIZE}": "> chosen",
-    f"predict v1 h1 {SIZE}": "predicted",
+    f"predict v1 h7 {SIZE}": "predicted",
     f"trace v1 {SIZE} -o v1.html": "predicted, not measured",
     f"compile v1 {SIZE} -o compiled": "written to",
     f"bench --compile-only --target sm_90a --rungs h1 {SIZE} --out made": "made/bundles",

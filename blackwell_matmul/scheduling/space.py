@@ -109,7 +109,7 @@ _ASKED_BY_CLUSTER = ("group_m", "cluster_n", "split_k", "neighbours")
 
 
 def _with_each(turned: Sequence[str], knobs: Sequence[str], rows: Sequence[Row]) -> Iterator[Row]:
-    """Each row with each combination of values of those knobs that are turned."""
+    """Each row with each combination of values of those knobs that are turned, and that has one purpose."""
     names = [name for name in knobs if name in turned]
     combinations = [dict(zip(names, values)) for values in itertools.product(*(SPACE[name] for name in names))]
     combinations = [values for values in combinations if _has_one_purpose(values)]

@@ -94,7 +94,7 @@ def test_a_projection_has_only_tiles_that_its_mma_computes() -> None:
     assert all(schedule.block_n % schedule.e_block_n == 0 for schedule in projection(rung("v1")))
 
 
-@pytest.mark.parametrize("name", ["v1", "v7", "h2", "h3", "g0"])
+@pytest.mark.parametrize("name", ["v1", "v7", "h2", "h4", "g0"])
 def test_a_projection_is_all_combinations_that_the_rules_leave_in_the_order_of_the_knobs(name: str) -> None:
     cls = rung(name)
     rows = (dict(zip(cls.knobs, values)) for values in itertools.product(*(space.SPACE[knob] for knob in cls.knobs)))

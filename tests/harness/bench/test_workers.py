@@ -37,6 +37,12 @@ def begun(request, monkeypatch):
     monkeypatch.setattr(nursery, "FORKS", request.param)
 
 
+def path_to(folder: Path, text: str, name: str = "light") -> str:
+    """What PYTHONPATH must be for children to find this module."""
+    (folder / f"{name}.py").write_text(text)
+    return os.pathsep.join((str(folder), *filter(None, sys.path)))
+
+
 IN_TURN = ("right", "leaves", "chatty", "nothing")
 
 
@@ -73,8 +79,7 @@ def nothing(step):
 
 @pytest.mark.usefixtures("begun")
 def test_another_child_takes_over_from_one_that_breaks_however_it_begins(tmp_path):
-    (tmp_path / "light.py").write_text(LIGHT)
-    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    path = path_to(tmp_path, LIGHT)
     with Workers(20.0, {"PYTHONPATH": path}, "light") as pool:
         ends = told_in_turn(pool, [{"do": f"light:{name}"} for name in IN_TURN])
     assert ends[3].refused == "there is nothing to call."
@@ -113,8 +118,7 @@ def hangs(step):
 @pytest.mark.usefixtures("begun")
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_child_that_has_done_its_tasks_is_kept_where_that_is_asked_for(tmp_path, keep):
-    (tmp_path / "light.py").write_text(WHICH)
-    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    path = path_to(tmp_path, WHICH)
     with Workers(20.0, environment={"PYTHONPATH": path}, module="light", keep=keep) as pool:
 
         def pids(*names):
@@ -132,8 +136,7 @@ def test_a_child_that_has_done_its_tasks_is_kept_where_that_is_asked_for(tmp_pat
 @pytest.mark.usefixtures("begun")
 def test_a_child_that_is_ended_meanwhile_is_not_waited_for(tmp_path):
     """As Ctrl-C does, from another thread than the one that waits for what the child says."""
-    (tmp_path / "light.py").write_text(HANGS)
-    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    path = path_to(tmp_path, HANGS)
     pool = Workers(20.0, {"PYTHONPATH": path}, "light")
     at_work, ends = threading.Event(), []
 
@@ -150,8 +153,7 @@ def test_a_child_that_is_ended_meanwhile_is_not_waited_for(tmp_path):
 
 @pytest.mark.skipif(not nursery.FORKS, reason="forks on Linux alone")
 def test_children_of_several_environments_begin_at_the_same_time(tmp_path):
-    (tmp_path / "light.py").write_text(WHICH)
-    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    path = path_to(tmp_path, WHICH)
 
     def pids(number):
         with Workers(20.0, {"PYTHONPATH": path, "NUMBER": str(number)}, "light") as pool:
@@ -162,13 +164,12 @@ def test_children_of_several_environments_begin_at_the_same_time(tmp_path):
 
 
 def test_a_child_leaves_when_its_parent_is_killed(tmp_path):
-    (tmp_path / "light.py").write_text(HANGS)
     code = (
         "from blackwell_matmul.harness.bench.workers import Workers\n"
         "with Workers(600, module='light') as pool:\n"
         "    for _ in pool.run([{'do': 'light:hangs'}], lambda step: print(step, flush=True)): pass\n"
     )
-    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    path = path_to(tmp_path, HANGS)
     parent = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
     )
@@ -224,8 +225,7 @@ def killed(step):
 
 @pytest.mark.skipif(not nursery.FORKS, reason="forks on Linux alone")
 def test_children_import_once_and_are_processes_of_their_own(tmp_path):
-    (tmp_path / "heavy.py").write_text(HEAVY)
-    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    path = path_to(tmp_path, HEAVY, "heavy")
 
     def ends(name, gpu):
         with Workers(20.0, {"PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": gpu}, "heavy") as pool:
@@ -256,8 +256,7 @@ def pid(step):
 
 @pytest.mark.skipif(not nursery.FORKS, reason="forks on Linux alone")
 def test_a_child_imports_itself_where_imports_have_asked_cuda(tmp_path):
-    (tmp_path / "spoilt.py").write_text(SPOILT)
-    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    path = path_to(tmp_path, SPOILT, "spoilt")
     with Workers(20.0, {"PYTHONPATH": path}, "spoilt") as pool:
         (ended,) = pool.run([{"do": "spoilt:pid"}])
     assert ended.result["folder"] == os.getcwd() and ended.result["by"] is None
@@ -265,8 +264,7 @@ def test_a_child_imports_itself_where_imports_have_asked_cuda(tmp_path):
 
 
 def test_a_child_that_is_not_needed_is_ended_before_its_imports_are_done(tmp_path):
-    (tmp_path / "slow.py").write_text("import time; time.sleep(25)")
-    path = os.pathsep.join((str(tmp_path), *filter(None, sys.path)))
+    path = path_to(tmp_path, "import time; time.sleep(25)", "slow")
     start = time.monotonic()
     with Workers(20.0, {"PYTHONPATH": path}, "slow") as pool:
         pool.prepare()

@@ -11,13 +11,13 @@ from blackwell_matmul.simulator.semantics import DESCRIPTIONS
 PAGE = Path(__file__).with_name("instructions.md")
 HEAD = """# Instructions
 
-What the simulator knows of each instruction of tilus: its accesses to memory, whom it tells, what it waits for, and
-what the checks of the order leave out. Written by `python docs/instruction_table.py` from the descriptions that
-instructions are executed by; those that move registers alone are left out. "later": at some time before the operation
-is waited for.
+What the simulator knows of each instruction of tilus: its accesses to memory, whom it tells, what it waits for, which
+part of an SM serves it, and what the checks of the order leave out. `python docs/instruction_table.py` writes this page
+from the descriptions that execute the instructions. "later": at some time before the operation is waited for. "time":
+the part of the SM, then the figure of `gpu_figures.TimeFigures` with the cycles that the issue takes of the warp.
 
-| instruction | touches | tells | waits for | left out | PTX ISA | in tilus |
-|---|---|---|---|---|---|---|
+| instruction | touches | tells | waits for | time | left out | PTX ISA | in tilus |
+|---|---|---|---|---|---|---|---|
 """
 
 
@@ -30,9 +30,9 @@ def rows() -> Iterator[str]:
         touched = ", ".join(dict.fromkeys(map(_touch, _memory(description))))
         told = ", ".join(f"{s.kind}{_later(s.when)}" for s in description.signals)
         awaited = ", ".join(wait.kind for wait in description.waits)
-        if touched or told or awaited or "fence" in description.name:
-            cells = (description.name, touched, told, awaited, description.approximation, description.ptx, f"`{name}`")
-            yield f"| {' | '.join(cells)} |"
+        time, left_out = str(description.time), description.approximation
+        cells = (description.name, touched, told, awaited, time, left_out, description.ptx, f"`{name}`")
+        yield f"| {' | '.join(cells)} |"
 
 
 def _memory(description: Description) -> list[Effect]:

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
+from types import MappingProxyType
 from typing import Any
 
 from blackwell_matmul.compiler import cache as disk
@@ -50,6 +51,7 @@ def compile(
     target: str | None = None,
     cache: bool = True,
     timeline: int | None = None,
+    marks: Mapping[str, str] = MappingProxyType({}),
 ) -> Bundle:
     """Compile `script` (a tilus.Script class, or what calling one returns) for a call with these arguments.
 
@@ -57,7 +59,8 @@ def compile(
     compiled in; `bundle.serves` says so. schedule: pins arguments of its `__init__`; the rest is chosen as `simulate`
     does. target: the GPU's architecture (None: as for `simulate`). cache: use the cache in memory and on disk.
     timeline: the kernel gets one more argument, a buffer to which each warp writes when its instructions begin and end,
-    up to so many records (`compiler/marks.py`); None leaves the code as it is.
+    up to so many records (`compiler/marks.py`); None leaves the code as it is. marks: what the timeline calls each
+    instruction, by the name of tilus's class.
 
     Raises InputError, CompileError or UnsupportedError, each one sentence, where the script cannot be compiled.
     """
@@ -72,18 +75,18 @@ def compile(
         if found is not None:
             return found
         bound, program = build_first(candidates, target)
-        marks = None
+        written = None
         if timeline is not None:
-            program, marks = _with_marks(program, timeline)
+            program, written = _with_marks(program, timeline, marks)
         if not cache:
-            return _compiled(program, bound, _key(program, bound), marks)
+            return _compiled(program, bound, _key(program, bound), written)
         kept, left_out = _memo.setdefault(program, {}), tuple(_defaults(program, bound))
-        found = kept[left_out] = kept.get(left_out) or _from_disk(program, bound, marks)
+        found = kept[left_out] = kept.get(left_out) or _from_disk(program, bound, written)
         known_code.keep(known, found)
         return found
 
 
-def _with_marks(program: Program, events: int) -> tuple[Program, Marks]:
+def _with_marks(program: Program, events: int, names: Mapping[str, str]) -> tuple[Program, Marks]:
     from blackwell_matmul.compiler.marks import MOST_EVENTS, marked
 
     found = integer(events, 1, MOST_EVENTS)
@@ -91,7 +94,7 @@ def _with_marks(program: Program, events: int) -> tuple[Program, Marks]:
         raise InputError(
             f"timeline is {shown(events)}; it must be how many records a warp may write, from 1 to {MOST_EVENTS:,}."
         )
-    return marked(program, found)
+    return marked(program, found, names)
 
 
 def _from_disk(program: Program, bound: Bound, marks: Marks | None) -> Bundle:

@@ -1,11 +1,11 @@
 """A kernel that says when its instructions begin and end: marks in the lowered module, and what they mean.
 
-Around each instruction of `MARKED` every warp that executes it writes two records into a row of its own of a buffer in
-global memory, which the kernel gets as one more argument. A record is the low half of %clock64 and a number that names
-the mark: %clock64 counts the cycles of one SM and is read in a few of them, but the SMs' counts have nothing to do with
-each other. %globaltimer is one clock for all, in ns, but steps by 32 of them and more (on some GPUs by 1000). So both
-are written at the start and at the end of each warp: the pair aligns the SMs and gives their clock, and the low half of
-%clock64 is enough between them, as long as no instruction takes 2**32 cycles.
+Around each instruction that has a mark every warp that executes it writes two records into a row of its own of a buffer
+in global memory, which the kernel gets as one more argument. A record is the low half of %clock64 and a number that
+names the mark: %clock64 counts the cycles of one SM and is read in a few of them, but the SMs' counts have nothing to
+do with each other. %globaltimer is one clock for all, in ns, but steps by 32 of them and more (on some GPUs by 1000).
+So both are written at the start and at the end of each warp: the pair aligns the SMs and gives their clock, and the low
+half of %clock64 is enough between them, as long as no instruction takes 2**32 cycles.
 
 A row is a header of 64 bytes and as many records of 8 bytes as were asked for; what comes after these is counted and
 not written. A row whose count is 0 was not written: zero the buffer before the launch that is to be read. That launch
@@ -39,48 +39,6 @@ from blackwell_matmul.frontend.recording import BARRIER_BYTES, instructions
 
 PARAMETER = "timeline"
 """What the argument is called that the kernel gets more."""
-
-OTHER_WARPS, LOADS, STORES = "waits for other warps", "cp.async.bulk.tensor (load)", "cp.async.bulk.tensor (store)"
-MARKED: Mapping[str, str] = {
-    "ArriveBarrierInst": "mbarrier.arrive",
-    "ArriveExpectTxBarrierInst": "mbarrier.arrive.expect_tx",
-    "ArriveExpectTxMulticastBarrierInst": "mbarrier.arrive.expect_tx (multicast)",
-    "ArriveExpectTxRemoteBarrierInst": "mbarrier.arrive.expect_tx (remote)",
-    "ClusterLaunchControlQueryResponseInst": "clusterlaunchcontrol.query_cancel",
-    "ClusterLaunchControlTryCancelInst": "clusterlaunchcontrol.try_cancel",
-    "ClusterSyncThreadsInst": OTHER_WARPS,
-    "CopyAsyncBulkGlobalToSharedInst": "cp.async.bulk (load)",
-    "CopyAsyncBulkSharedToGlobalInst": "cp.async.bulk (store)",
-    "CopyAsyncBulkWaitGroupInst": "waits for cp.async.bulk (store)",
-    "CopyAsyncGenericInst": "cp.async",
-    "CopyAsyncInst": "cp.async",
-    "CopyAsyncTensorGlobalToSharedInst": LOADS,
-    "CopyAsyncTensorSharedToGlobalInst": STORES,
-    "CopyAsyncTensorWaitGroupInst": f"waits for {STORES}",
-    "CopyAsyncWaitAllInst": "waits for cp.async",
-    "CopyAsyncWaitGroupInst": "waits for cp.async",
-    "DotInst": "dot",
-    "FenceProxyAsync": "fence.proxy.async",
-    "LoadGlobalGenericInst": "load_global",
-    "LoadGlobalInst": "load_global",
-    "LoadSharedInst": "load_shared",
-    "RelaxedClusterSyncInst": OTHER_WARPS,
-    "StoreGlobalGenericInst": "store_global",
-    "StoreGlobalInst": "store_global",
-    "StoreSharedInst": "store_shared",
-    "SyncThreadsInst": OTHER_WARPS,
-    "Tcgen05AllocInst": "tcgen05.alloc",
-    "Tcgen05DeallocInst": "tcgen05.dealloc",
-    "Tcgen05LoadInst": "tcgen05.ld",
-    "Tcgen05MmaSSInst": "tcgen05.mma",
-    "Tcgen05MmaTSInst": "tcgen05.mma",
-    "Tcgen05StoreInst": "tcgen05.st",
-    "Tcgen05WaitInst": "waits for tcgen05.ld",
-    "WaitBarrierInst": "waits for mbarrier",
-    "WgmmaMmaSSInst": "wgmma.mma_async",
-    "WgmmaWaitGroupInst": "waits for wgmma.mma_async",
-}
-"""Instructions after all passes, by tilus's class, and what a timeline calls them; of a wait, for what."""
 
 HEADER_BYTES, RECORD_BYTES = 64, 8
 MOST_EVENTS = 1 << 24
@@ -118,8 +76,11 @@ static __device__ __forceinline__ void timeline_end(uint32_t at, uint64_t row) {
 %globaltimer and %clock64, and how many records there are, at the end."""
 
 
-def marked(program: Program, events: int) -> tuple[Program, Marks]:
+def marked(program: Program, events: int, names: Mapping[str, str]) -> tuple[Program, Marks]:
     """The same program, whose kernel writes up to so many records of each warp (or one more); and what they mean.
+
+    names: what a timeline calls each instruction after all passes, by the name of tilus's class; the others get no
+    marks.
 
     Raises CompileError where the kernel has a parameter of this name already.
     """
@@ -127,7 +88,7 @@ def marked(program: Program, events: int) -> tuple[Program, Marks]:
         raise CompileError(f"{program.name} has a parameter {PARAMETER} already, as a kernel with marks gets one more.")
     events += events % 2  # so that each row begins at a multiple of 16 bytes
     rows = Var(PARAMETER, PointerType(int64))
-    marker = _EventMarker(program, events, rows)
+    marker = _EventMarker(program, events, names, rows)
     functions = {name: marker.rewrite(each) for name, each in program.lowered.functions.items()}
     lowered = program.lowered.copy().reset_funcs(functions, program.lowered.global_vars)
     found = Marks(events, marker.warps, tuple(marker.found), tuple(_barrier_names(program)))
@@ -153,11 +114,11 @@ class _EventMarker(IRRewriter):
     groups of 2 to 31 threads, and inside of these, there are no marks.
     """
 
-    def __init__(self, program: Program, events: int, rows: Var) -> None:
+    def __init__(self, program: Program, events: int, names: Mapping[str, str], rows: Var) -> None:
         super().__init__()
         self.found: list[tuple[str, str, str]] = []
         self.warps = program.final.metadata.num_warps
-        self._program, self._events, self._rows = program, events, rows
+        self._program, self._events, self._names, self._rows = program, events, names, rows
         self._instructions = (
             each for each in instructions(program.final) if not isinstance(each, (PrintTensorInst, FormatPrintInst))
         )
@@ -209,7 +170,7 @@ class _EventMarker(IRRewriter):
 
     def _of_instruction(self, stmt: Stmt) -> Iterator[Stmt]:
         inst = next(self._instructions)
-        name = MARKED.get(type(inst).__name__)
+        name = self._names.get(type(inst).__name__)
         if name is None or self._threads == 0:
             yield self.visit(stmt)
             return

@@ -43,9 +43,11 @@ def compile_call(
     call: KernelCall, *, target: str | None = None, cache: bool = True, timeline: int | None = None
 ) -> Bundle:
     from blackwell_matmul.compiler import compile
+    from blackwell_matmul.simulator.semantics import DESCRIPTIONS
 
+    marks = {} if timeline is None else {name: each.mark for name, (each, _) in DESCRIPTIONS.items() if each.mark}
     with call.loaded():
         pins = call.pins or None
         return compile(
-            call.script, *call.arguments, schedule=pins, target=target, cache=cache, timeline=timeline
+            call.script, *call.arguments, schedule=pins, target=target, cache=cache, timeline=timeline, marks=marks
         )  # fmt: skip

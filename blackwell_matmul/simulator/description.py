@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from blackwell_matmul.errors import UnsupportedError
@@ -111,6 +111,54 @@ class Wait:
     kind: WaitKind
 
 
+class Unit(enum.Enum):
+    """The part of an SM that serves an instruction; `timing/work.py` has the service of each."""
+
+    NONE = "free"
+    UNKNOWN = "unknown"
+    WARP = "its warp"
+    LATER = "no part, but it ends later"
+    WARPS = "all warps that meet"
+    PEER = "its warp, until the other CTA is told"
+    TCGEN05 = "tensor core (tcgen05.mma)"
+    WGMMA = "tensor core (wgmma)"
+    MMA_SYNC = "tensor core (mma.sync)"
+    TENSOR_MEMORY = "tensor memory"
+    TENSOR_MEMORY_LOCK = "allocation of tensor memory"
+    TMA_LOAD = "TMA loads"
+    TMA_STORE = "TMA stores"
+    CP_ASYNC = "cp.async"
+    CLC = "cluster launch control"
+    LINES = "loads and stores"
+    BANKS = "shared memory"
+    ARITHMETIC = "arithmetic units"
+    SHUFFLES = "shuffles"
+
+
+@dataclass(frozen=True)
+class Time:
+    """The service time of an instruction: the part of the SM that serves it, and what its warp spends on the issue.
+
+    cycles: the name of a field of `gpu_figures.TimeFigures`; "": the issue costs nothing. For `Unit.LATER` they are the
+    cycles from the issue to the end of the operation.
+    """
+
+    unit: Unit
+    cycles: str = ""
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (self.unit.value, self.cycles)))
+
+
+AT_ONCE = (Unit.NONE, Unit.WARP, Unit.WARPS, Unit.PEER)
+"""The units whose instructions are over before the warp goes on."""
+
+FREE = Time(Unit.NONE)
+"""The time of an instruction that takes no cycles: it moves no data, or a compiler removes it."""
+
+UNKNOWN = Time(Unit.UNKNOWN)
+"""The time of an instruction that nobody has published; `predict` refuses it."""
+
 LANES_TOGETHER = "a warp's lanes act as one: races between lanes of one warp are not looked for"
 """The approximation of what every lane does by itself."""
 
@@ -126,10 +174,15 @@ class Description:
     must execute it in full. carries: it moves or combines elements of registers inside each thread; what nothing wrote
     is carried along (unwritten.py). shares: its result is its operand's registers, seen otherwise. cancels: it takes
     the work of a cluster that has not started, and no CTA may exit before it is over.
+
+    time: which part of an SM serves it, for how long; every description says so, `FREE` included. mark: the name of its
+    intervals on a timeline that a GPU measures; "": such a timeline leaves it out.
     """
 
     name: str
     ptx: str
+    time: Time = field(kw_only=True)
+    mark: str = field(default="", kw_only=True)
     lanes: ExecutedBy = ExecutedBy.ALL
     effects: tuple[Effect, ...] = ()
     signals: tuple[Signal, ...] = ()
@@ -212,15 +265,21 @@ DESCRIPTIONS: dict[str, tuple[Description, Lowering]] = {}
 """By the name of tilus's instruction class."""
 
 
-def describe(*instructions: str, **facts: Any) -> Callable[[Lowering], Lowering]:
-    """Register the lowering of the named tilus instruction classes with their description."""
+def describe(*instructions: str, mark: str | bool = "", **facts: Any) -> Callable[[Lowering], Lowering]:
+    """Register the lowering of the named tilus instruction classes with their description.
+
+    mark: as of `Description`; True stands for the instruction's name.
+    """
 
     def register(lowering: Lowering) -> Lowering:
         for instruction in instructions:
-            description = Description(**{"name": instruction, **facts})
+            name = facts.get("name", instruction)
+            marked = name if mark is True else mark or ""
+            description = Description(**{**facts, "name": name, "mark": marked})
             later = any(e.when is When.COMPLETION for e in description.effects)
             told = description.completes_by or description.signalling(When.COMPLETION)
             assert told or not later, f"{description.name} ends later, and nothing says what waits for it: completes_by"
+            assert not (later and description.time.unit in AT_ONCE), f"{description.name} ends later: Unit.LATER"
             DESCRIPTIONS[instruction] = (description, lowering)
         return lowering
 

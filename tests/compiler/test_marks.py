@@ -22,6 +22,9 @@ from blackwell_matmul.errors import CompileError, InputError
 from blackwell_matmul.simulator.description import DESCRIPTIONS
 from blackwell_matmul.simulator.trace.recorder import WAITS
 
+OTHER_WARPS = f"{WAITS}other warps"
+MARKS = {name: each.mark for name, (each, _) in DESCRIPTIONS.items() if each.mark}
+
 SAMPLES = {
     "h0": (64, 128, 192),
     "h2": (100, 64, 192),
@@ -129,14 +132,14 @@ def test_waits_name_their_mbarriers() -> None:
 
 def test_names_are_those_of_the_prediction() -> None:
     described = {each.name for each, _ in DESCRIPTIONS.values()}
-    for kind, name in marks.MARKED.items():
-        own = DESCRIPTIONS.get(kind)
-        if name.startswith(WAITS):
-            assert name == marks.OTHER_WARPS or name == f"{WAITS}mbarrier" or name.removeprefix(WAITS) in described
-            assert own is not None and own[0].waits
+    marked = [each for each, _ in DESCRIPTIONS.values() if each.mark]
+    assert {each.mark for each in marked if each.name == "sync"} == {OTHER_WARPS}
+    for each in marked:
+        if each.mark.startswith(WAITS):
+            assert each.mark in (OTHER_WARPS, f"{WAITS}mbarrier") or each.mark.removeprefix(WAITS) in described
+            assert each.waits
         else:
-            assert own is not None and own[0].name.startswith(name), kind
-    assert set(marks.MARKED) <= set(DESCRIPTIONS)
+            assert each.name.startswith(each.mark)
 
 
 # --- without marks
@@ -145,7 +148,7 @@ def test_names_are_those_of_the_prediction() -> None:
 def test_code_without_marks_has_nothing_of_them() -> None:
     program = rung_program("h2")
     before = str(program.lowered)
-    with_marks, made = marks.marked(program, 64)
+    with_marks, made = marks.marked(program, 64, MARKS)
     assert made.marks and with_marks.params[-1][0] == marks.PARAMETER
     assert str(program.lowered) == before and marks.PARAMETER not in dict(program.params)
     assert str(lower(program).module) == str(lowered(program).module)
@@ -174,7 +177,7 @@ def test_a_bundle_keeps_its_marks(tmp_path: Path) -> None:
 
 
 def test_rows_begin_at_multiples_of_16_bytes() -> None:
-    made = marks.marked(rung_program("h2"), 7)[1]
+    made = marks.marked(rung_program("h2"), 7, MARKS)[1]
     assert made.events == 8 and (marks.HEADER_BYTES + marks.RECORD_BYTES * made.events) % 16 == 0
 
 
@@ -195,7 +198,7 @@ def test_a_parameter_of_that_name() -> None:
     program = rung_program("h2")
     taken = replace(program, params=(("timeline", program.params[0][1]), *program.params[1:]))
     with pytest.raises(CompileError, match=r"has a parameter timeline already"):
-        marks.marked(taken, 64)
+        marks.marked(taken, 64, MARKS)
 
 
 def test_rows_that_are_too_short_say_how_long_they_must_be() -> None:

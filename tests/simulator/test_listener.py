@@ -18,7 +18,7 @@ from blackwell_matmul import BlackwellMatmulV1, InputError, UnsupportedError, si
 from blackwell_matmul.frontend import build_first
 from blackwell_matmul.frontend.recording import instructions
 from blackwell_matmul.simulator import Run
-from blackwell_matmul.simulator.description import DESCRIPTIONS, Access, Effect, Space, When, describe
+from blackwell_matmul.simulator.description import DESCRIPTIONS, FREE, Access, Effect, Space, Time, Unit, When, describe
 from blackwell_matmul.simulator.listener import EVENTS, Broadcast, Listener
 from blackwell_matmul.simulator.lowering.lower import lower
 from blackwell_matmul.simulator.semantics.context import LoweringContext
@@ -150,7 +150,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch, described: None) -> Iterator[None]:
     module = importlib.import_module("blackwell_matmul.simulator.simulate")
     monkeypatch.setattr(module, "build_first", build)
     monkeypatch.setattr(module, "lowered", lower)  # anew each time, as descriptions change
-    describe("StoreRow", name="store_row", ptx="st.global", effects=STORE)(store_global)
+    describe("StoreRow", name="store_row", ptx="st.global", time=FREE, effects=STORE)(store_global)
     yield
     for inst in changed:  # Programs are kept for the next test
         object.__setattr__(inst, "__class__", StoreGlobalInst)
@@ -185,12 +185,20 @@ def test_an_instruction_that_nobody_described_stops_the_run(described: None, mad
 def test_a_description_says_what_ends_an_operation() -> None:
     later = Effect("dst", Space.SHARED, Access.WRITE, when=When.COMPLETION)
     with pytest.raises(AssertionError, match="nothing says what waits for it"):
-        describe("Endless", name="endless", ptx="", effects=(later,))(store_global)
+        describe("Endless", name="endless", ptx="", time=Time(Unit.LATER), effects=(later,))(store_global)
+
+
+def test_a_description_says_what_it_costs() -> None:
+    later = Effect("dst", Space.SHARED, Access.WRITE, when=When.COMPLETION)
+    with pytest.raises(TypeError, match="time"):
+        describe("Costly", name="costly", ptx="")(store_global)
+    with pytest.raises(AssertionError, match=r"ends later: Unit\.LATER"):
+        describe("Costly", name="costly", ptx="", time=FREE, effects=(later,), completes_by="a wait")(store_global)
 
 
 def test_what_a_description_leaves_out_is_not_done_in_secret(described: None, made_up: None) -> None:
     """A callable that touches, or writes, what its description does not say is stopped."""
-    describe("StoreRow", name="store_row", ptx="st.global", effects=STORE[:1])(store_global)
+    describe("StoreRow", name="store_row", ptx="st.global", time=FREE, effects=STORE[:1])(store_global)
     with pytest.raises(AssertionError, match="store_row declares no effect on dst"):
         swap()
 
@@ -198,6 +206,6 @@ def test_what_a_description_leaves_out_is_not_done_in_secret(described: None, ma
         context.use(inst.inputs[0])
         return lambda warp, view: record_write(warp, view, view.region().box)
 
-    describe("StoreRow", name="store_row", ptx="st.global", effects=STORE[:1])(writes_anyway)
+    describe("StoreRow", name="store_row", ptx="st.global", time=FREE, effects=STORE[:1])(writes_anyway)
     with pytest.raises(UnsupportedError, match="g_y is written by an instruction whose description has no effect"):
         swap()

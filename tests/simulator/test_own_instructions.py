@@ -3,7 +3,7 @@
 import importlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tilus.ir.instructions.cuda.mbarrier import ArriveExpectTxBarrierInst
 
 from blackwell_matmul.frontend import build_first
 from blackwell_matmul.frontend.recording import instructions
+from blackwell_matmul.gpu_figures import TIME_FIGURES
 from blackwell_matmul.simulator import description
 from blackwell_matmul.simulator.description import DESCRIPTIONS
 from blackwell_matmul.simulator.lowering.lower import lower
@@ -24,6 +25,7 @@ from blackwell_matmul.simulator.machine.barrier import barrier_at
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.semantics.context import LoweringContext
+from blackwell_matmul.simulator.timing.predict import predict_script
 from blackwell_matmul.simulator.types import element, to_image
 
 PAGE = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
@@ -134,6 +136,19 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
 def test_its_values_are_right_in_every_order(ends: str) -> None:
     x, y = rows()
     silent(Through(ends), (x, y), y, x)
+
+
+def cycles(ends: str) -> float:
+    return predict_script(Through(ends), rows(), explained=False).cycles
+
+
+def test_its_time_is_predicted_by_the_figure_of_its_description(ends: str) -> None:
+    (name,) = (name for name, (how, _) in KINDS.items() if how == ends)
+    known, lowering = DESCRIPTIONS[name]
+    as_on_the_page = cycles(ends)
+    DESCRIPTIONS[name] = replace(known, time=replace(known.time, cycles="alloc_cycles")), lowering
+    longer = TIME_FIGURES["B200"].alloc_cycles - getattr(TIME_FIGURES["B200"], known.time.cycles)
+    assert 0 < longer / 2 < cycles(ends) - as_on_the_page
 
 
 @pytest.mark.parametrize("ends", ["LazyStore", "StoreAsync"], indirect=True)

@@ -19,6 +19,8 @@ from blackwell_matmul.simulator.description import (
     Proxy,
     Signal,
     Space,
+    Time,
+    Unit,
     When,
     describe,
 )
@@ -50,6 +52,8 @@ def _item(response: Any, context: LoweringContext) -> Element:
     signals=(Signal("complete_tx", When.COMPLETION),),
     again=Again.VALUES,
     cancels=True,
+    time=Time(Unit.CLC, "issue_cycles"),
+    mark=True,
 )
 def try_cancel(inst: Any, context: LoweringContext) -> Any:
     """One request; with multicast its answer comes to each CTA of the cluster, at the same place."""
@@ -102,6 +106,8 @@ def try_cancel(inst: Any, context: LoweringContext) -> Any:
     ptx="clusterlaunchcontrol.query_cancel",
     effects=(Effect("response", Space.SHARED, Access.READ),),
     again=Again.NOTHING,
+    time=Time(Unit.WARP, "query_cycles"),
+    mark=True,
 )
 def query_cancel(inst: Any, context: LoweringContext) -> Any:
     """ld.shared of the response, and what it says; where nothing is granted, tilus 0.2.0 leaves the coordinates as they

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.description import Again, Wait, describe
+from blackwell_matmul.simulator.description import FREE, Again, Time, Unit, Wait, describe
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine.barrier import mapped
 from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp, spell
@@ -45,7 +45,13 @@ def _sizes(ctas: int) -> str:
 
 
 @describe(
-    "ClusterSyncThreadsInst", name="cluster.sync", ptx="barrier.cluster", waits=(Wait("cluster"),), again=Again.NOTHING
+    "ClusterSyncThreadsInst",
+    name="cluster.sync",
+    ptx="barrier.cluster",
+    waits=(Wait("cluster"),),
+    again=Again.NOTHING,
+    time=Time(Unit.WARPS, "cluster_sync_cycles"),
+    mark="waits for other warps",
 )
 def cluster_sync(inst: Any, context: LoweringContext) -> Any:
     """barrier.cluster.arrive (release) and wait (acquire): all threads of all CTAs that have not exited."""
@@ -68,7 +74,7 @@ def _missing_in_cluster(meeting: Rendezvous) -> str:
     return f"{spell(sorted(absent, key=lambda warp: (warp.cta.rank, warp.index)))} at cluster.sync()"
 
 
-@describe("MapSharedAddrInst", name="map_shared_addr", ptx="mapa", again=Again.NOTHING)
+@describe("MapSharedAddrInst", name="map_shared_addr", ptx="mapa", again=Again.NOTHING, time=FREE)
 def map_shared_addr(inst: Any, context: LoweringContext) -> Any:
     """The addresses of the same places in another CTA."""
     context.use(inst.inputs[0])

@@ -8,7 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.description import Access, Again, Effect, Proxy, Space, Wait, When, describe
+from blackwell_matmul.simulator.description import (
+    FREE,
+    Access,
+    Again,
+    Effect,
+    Proxy,
+    Space,
+    Time,
+    Unit,
+    Wait,
+    When,
+    describe,
+)
 from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage
@@ -32,6 +44,8 @@ _COPY: dict[str, Any] = {
     "completes_by": f"copy_async_commit_group and {_REMEDY}",
     "approximation": "a warp copies its rows as one: which lane copies and waits for what is not looked at",
     "again": Again.VALUES,
+    "time": Time(Unit.CP_ASYNC),
+    "mark": "cp.async",
 }
 
 
@@ -183,6 +197,7 @@ def copy_async_generic(inst: Any, context: LoweringContext) -> Any:
     ptx="cp.async.commit_group",
     completes_by=_REMEDY,
     again=Again.NOTHING,
+    time=FREE,
 )
 def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     return lambda warp: context.commit(warp, _FAMILY)
@@ -195,6 +210,8 @@ def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     ptx="cp.async.wait_group",
     waits=(Wait("group"),),
     again=Again.NOTHING,
+    time=FREE,
+    mark="waits for cp.async",
 )
 def wait_group(inst: Any, context: LoweringContext) -> Any:
     """All but the newest n groups of the executing threads are complete afterwards."""
@@ -208,6 +225,8 @@ def wait_group(inst: Any, context: LoweringContext) -> Any:
     ptx="cp.async.wait_all",
     waits=(Wait("group"),),
     again=Again.NOTHING,
+    time=FREE,
+    mark="waits for cp.async",
 )
 def wait_all(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     """Every prior cp.async of the executing threads is complete afterwards, committed or not."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.description import Wait, describe
+from blackwell_matmul.simulator.description import Time, Unit, Wait, describe
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.semantics.context import LoweringContext
@@ -23,7 +23,13 @@ def python_format(text: str) -> str:
     return _CONVERSION.sub(lambda m: f"%{m[1]}{'#x' if m[2] == 'p' else m[2]}", text)
 
 
-@describe("PrintTensorInst", name="print_tensor", ptx="bar{.cta}", waits=(Wait("threads"),))
+@describe(
+    "PrintTensorInst",
+    name="print_tensor",
+    ptx="bar{.cta}",
+    waits=(Wait("threads"),),
+    time=Time(Unit.WARPS, "sync_cycles"),
+)
 def print_tensor(inst: Any, context: LoweringContext) -> Any:
     tensor = inst.inputs[0]
     context.kind = "steps"
@@ -67,7 +73,9 @@ def _spell(tile: np.ndarray, pattern: str) -> str:
     return "[" + "\n ".join(_spell(row, pattern) for row in tile) + "]"
 
 
-@describe("FormatPrintInst", name="printf", ptx="bar{.cta}", waits=(Wait("threads"),))
+@describe(
+    "FormatPrintInst", name="printf", ptx="bar{.cta}", waits=(Wait("threads"),), time=Time(Unit.WARPS, "sync_cycles")
+)
 def printf(inst: Any, context: LoweringContext) -> Any:
     """Printed once by the first thread of the group, as in the generated code."""
     context.kind = "steps"

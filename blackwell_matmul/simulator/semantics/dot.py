@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.description import Access, Again, Effect, Space, describe
+from blackwell_matmul.simulator.description import Access, Again, Effect, Space, Time, Unit, describe
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch, Sum
 from blackwell_matmul.simulator.machine.registers import WARP, Gather, WarpLayout, coordinates
@@ -35,6 +35,8 @@ REGISTER_BITS = 32
         Effect("d", Space.REGISTER, Access.WRITE),
     ),
     again=Again.VALUES,
+    time=Time(Unit.MMA_SYNC, "mma_sync_latency_cycles"),
+    mark=True,
 )
 def dot(inst: Any, context: LoweringContext) -> Any:
     """d = a @ b + c; each warp computes the part of d that it holds, from the parts of a and b that it holds."""

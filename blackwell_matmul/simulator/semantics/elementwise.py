@@ -10,7 +10,7 @@ import numpy as np
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.simulator.arithmetic import Undefined, conversion
-from blackwell_matmul.simulator.description import Access, Again, Effect, Space, describe
+from blackwell_matmul.simulator.description import FREE, Access, Again, Effect, Space, Time, Unit, describe
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch, Sum
@@ -32,7 +32,7 @@ def use_all(context: LoweringContext, tensors: Sequence[Any]) -> None:
         context.use(tensor)
 
 
-@describe("AllocateRegisterInst", name="register_tensor", **_FACTS)
+@describe("AllocateRegisterInst", name="register_tensor", time=FREE, **_FACTS)
 def allocate_register(inst: Any, context: LoweringContext) -> Any:
     tensor, item = inst.output, element(inst.output.dtype)
     shape = (WARP, tensor.layout.local_size)
@@ -51,7 +51,7 @@ def allocate_register(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
-@describe("AssignInst", name="assign", **_FACTS)
+@describe("AssignInst", name="assign", time=FREE, **_FACTS)
 def assign(inst: Any, context: LoweringContext) -> Any:
     use_all(context, inst.inputs)
 
@@ -62,7 +62,7 @@ def assign(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
-@describe("CastInst", name="cast", **_FACTS)
+@describe("CastInst", name="cast", time=Time(Unit.ARITHMETIC, "cast_cycles"), **_FACTS)
 def cast(inst: Any, context: LoweringContext) -> Any:
     context.use(inst.inputs[0])
     source, target, seen = element(inst.inputs[0].dtype), element(inst.output.dtype), list[Undefined]()
@@ -127,12 +127,12 @@ def _combine(
     return run
 
 
-@describe("ElementwiseUnaryBaseInst", name="elementwise", **_FACTS)
+@describe("ElementwiseUnaryBaseInst", name="elementwise", time=Time(Unit.ARITHMETIC, "cast_cycles"), **_FACTS)
 def unary(inst: Any, context: LoweringContext) -> Any:
     return _pointwise(inst, context)
 
 
-@describe("ElementwiseBinaryBaseInst", name="elementwise", **_FACTS)
+@describe("ElementwiseBinaryBaseInst", name="elementwise", time=Time(Unit.ARITHMETIC, "cast_cycles"), **_FACTS)
 def binary(inst: Any, context: LoweringContext) -> Any:
     return _pointwise(inst, context)
 
@@ -148,7 +148,7 @@ def _pointwise(inst: Any, context: LoweringContext) -> Any:
     return _combine(inst, context, _watched(context, args, body, inst.output.dtype))
 
 
-@describe("WhereInst", name="where", **_FACTS)
+@describe("WhereInst", name="where", time=FREE, **_FACTS)
 def where(inst: Any, context: LoweringContext) -> Any:
     context.by_value = True
     item, (_, yes, no) = element(inst.output.dtype), (element(t.dtype) for t in inst.inputs)
@@ -180,7 +180,7 @@ def _regather(
     return run
 
 
-@describe("RepeatInst", name="repeat", **_FACTS)
+@describe("RepeatInst", name="repeat", time=FREE, **_FACTS)
 def repeat(inst: Any, context: LoweringContext) -> Any:
     """repeat(): the tile is laid down again and again, so indices wrap."""
     shape = inst.inputs[0].shape
@@ -188,13 +188,13 @@ def repeat(inst: Any, context: LoweringContext) -> Any:
     return _regather(inst, context, lambda coords: [c // r for c, r in zip(coords, repeats, strict=True)])
 
 
-@describe("RepeatInterleaveInst", name="repeat_interleave", **_FACTS)
+@describe("RepeatInterleaveInst", name="repeat_interleave", time=FREE, **_FACTS)
 def repeat_interleave(inst: Any, context: LoweringContext) -> Any:
     shape = inst.inputs[0].shape
     return _regather(inst, context, lambda coords: [c % s for c, s in zip(coords, shape, strict=True)])
 
 
-@describe("SqueezeInst", "UnsqueezeInst", "TransposeInst", name="reshape_registers", **_FACTS)
+@describe("SqueezeInst", "UnsqueezeInst", "TransposeInst", name="reshape_registers", time=FREE, **_FACTS)
 def rename(inst: Any, context: LoweringContext) -> Any:
     """The registers stay; only their names change."""
     context.use(inst.inputs[0])
@@ -203,7 +203,7 @@ def rename(inst: Any, context: LoweringContext) -> Any:
     return lambda warp, x: x.seen((1, 0)) if isinstance(x, Patch) else x.copy()
 
 
-@describe("ViewInst", name="view", shares=True, **_FACTS)
+@describe("ViewInst", name="view", shares=True, time=FREE, **_FACTS)
 def view(inst: Any, context: LoweringContext) -> Any:
     """The same bits under another type and layout (an alias of the thread's registers, as in the generated code)."""
     context.use(inst.inputs[0])
@@ -231,7 +231,7 @@ def view(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
-@describe("SliceRegisterInst", name="slice_register", **_FACTS)
+@describe("SliceRegisterInst", name="slice_register", time=FREE, **_FACTS)
 def slice_register(inst: Any, context: LoweringContext) -> Any:
     """As the generated code has it: thread t takes the element at offsets + (its own index in the output's layout)."""
     source, target = inst.inputs[0], inst.output
@@ -279,7 +279,7 @@ def _check_register_bounds(warp: Warp, position: list[np.ndarray], tensor: Any, 
             raise warp.cta.stop("out-of-bounds", message, location)
 
 
-@describe("SliceAssignInst", name="slice_assign", **_FACTS)
+@describe("SliceAssignInst", name="slice_assign", time=FREE, **_FACTS)
 def slice_assign(inst: Any, context: LoweringContext) -> Any:
     """As the generated code has it: each thread writes to its own registers, which the frontend knows to be right."""
     dst, src = inst.inputs

@@ -12,14 +12,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.description import Access, Again, Description, Space, Wait, describe, description_of
+from blackwell_matmul.simulator.description import (
+    FREE,
+    Access,
+    Again,
+    Description,
+    Space,
+    Time,
+    Unit,
+    Wait,
+    describe,
+    description_of,
+)
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.semantics.cluster import cluster_sync
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 
 
-@describe("GridDependencyInst", name="griddepcontrol.wait", ptx="griddepcontrol", again=Again.NOTHING)
+@describe("GridDependencyInst", name="griddepcontrol.wait", ptx="griddepcontrol", again=Again.NOTHING, time=FREE)
 def grid_dependency(inst: Any, context: LoweringContext) -> Callable[[Warp], None] | None:
     """Every access of global memory that comes first is a finding: none of them is ordered after the grids before."""
     early = list(_before(inst, context, frozenset({Space.GLOBAL})))
@@ -56,6 +67,8 @@ def _before(
     ptx="barrier.cluster.arrive.relaxed",
     waits=(Wait("cluster"),),
     again=Again.NOTHING,
+    time=Time(Unit.WARPS, "cluster_sync_cycles"),
+    mark="waits for other warps",
 )
 def relaxed_cluster_sync(inst: Any, context: LoweringContext) -> Callable[[Warp], Blocked | None]:
     """`cluster.sync` that releases nothing but initialised barriers, which have a fence of their own: what accesses

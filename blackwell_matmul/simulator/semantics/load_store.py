@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.simulator.description import LANES_TOGETHER, Access, Again, Effect, Space, describe
+from blackwell_matmul.simulator.description import LANES_TOGETHER, Access, Again, Effect, Space, Time, Unit, describe
 from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch
@@ -24,6 +24,8 @@ from blackwell_matmul.simulator.types import element, from_image, to_image
     effects=(Effect("src", Space.SHARED, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     approximation=LANES_TOGETHER,
     again=Again.VALUES,
+    time=Time(Unit.BANKS, "unstage_cycles"),
+    mark=True,
 )
 def load_shared(inst: Any, context: LoweringContext) -> Any:
     layouts, check, item = context.layouts(inst.output), context.touch("src"), element(inst.output.dtype)
@@ -49,6 +51,8 @@ def load_shared(inst: Any, context: LoweringContext) -> Any:
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.SHARED, Access.WRITE)),
     approximation=LANES_TOGETHER,
     again=Again.VALUES,
+    time=Time(Unit.BANKS, "stage_cycles"),
+    mark=True,
 )
 def store_shared(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
@@ -71,6 +75,8 @@ def store_shared(inst: Any, context: LoweringContext) -> Any:
     effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     approximation=LANES_TOGETHER,
     again=Again.VALUES,
+    time=Time(Unit.LINES),
+    mark=True,
 )
 def load_global(inst: Any, context: LoweringContext) -> Any:
     """tilus masks a load by the declared shape: what lies outside reads as zero."""
@@ -113,6 +119,8 @@ def _clip(
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
     approximation=LANES_TOGETHER,
     again=Again.VALUES,
+    time=Time(Unit.LINES),
+    mark=True,
 )
 def store_global(inst: Any, context: LoweringContext) -> Any:
     """tilus masks a store by the declared shape."""
@@ -250,6 +258,8 @@ def _generic(inst: Any, context: LoweringContext) -> tuple[Any, Any]:
     ptx="ld.global",
     effects=(Effect("src", Space.GLOBAL, Access.READ), Effect("dst", Space.REGISTER, Access.WRITE)),
     approximation=_BY_POINTER,
+    time=Time(Unit.LINES),
+    mark="load_global",
 )
 def load_global_generic(inst: Any, context: LoweringContext) -> Any:
     layouts, item, location = context.layouts(inst.output), element(inst.output.dtype), context.location
@@ -273,6 +283,8 @@ def load_global_generic(inst: Any, context: LoweringContext) -> Any:
     ptx="st.global",
     effects=(Effect("src", Space.REGISTER, Access.READ), Effect("dst", Space.GLOBAL, Access.WRITE)),
     approximation=_BY_POINTER,
+    time=Time(Unit.LINES),
+    mark="store_global",
 )
 def store_global_generic(inst: Any, context: LoweringContext) -> Any:
     src = inst.inputs[0]

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.simulator.description import (
+    FREE,
     Access,
     Again,
     Effect,
     Instruction,
     Signal,
     Space,
+    Time,
+    Unit,
     Wait,
     describe,
 )
@@ -32,6 +35,7 @@ from blackwell_matmul.simulator.semantics.context import LoweringContext
     ptx="mbarrier.init",
     effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
     again=Again.NOTHING,
+    time=FREE,
 )
 def alloc_barrier(inst: Any, context: LoweringContext) -> Any:
     """Initialised at the kernel's entry, before a fence and a CTA-wide barrier, which code generation adds."""
@@ -75,6 +79,8 @@ def _scope(inst: Any) -> str:
     effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
     signals=(Signal("arrive"),),
     again=Again.NOTHING,
+    time=Time(Unit.WARP, "arrive_cycles"),
+    mark=True,
 )
 def arrive(inst: Any, context: LoweringContext) -> Any:
     """Every active lane arrives, each `count` times."""
@@ -95,6 +101,8 @@ def arrive(inst: Any, context: LoweringContext) -> Any:
     effects=(Effect("barrier", Space.BARRIER, Access.WRITE),),
     signals=(Signal("expect_tx"), Signal("arrive")),
     again=Again.NOTHING,
+    time=Time(Unit.WARP, "expect_cycles"),
+    mark=True,
 )
 def arrive_expect_tx(inst: Any, context: LoweringContext) -> Any:
     """expect-tx, then one arrival, by every active lane."""
@@ -117,7 +125,13 @@ _IN_CLUSTER: dict[str, Any] = {
 }
 
 
-@describe("ArriveExpectTxMulticastBarrierInst", name="mbarrier.arrive.expect_tx (multicast)", **_IN_CLUSTER)
+@describe(
+    "ArriveExpectTxMulticastBarrierInst",
+    name="mbarrier.arrive.expect_tx (multicast)",
+    time=Time(Unit.PEER, "expect_cycles"),
+    mark=True,
+    **_IN_CLUSTER,
+)
 def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
     """For each bit that is set in the mask, the thread of that number in the group tells the CTA of that rank."""
     context.scalar(inst.barrier)
@@ -136,7 +150,13 @@ def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
-@describe("ArriveExpectTxRemoteBarrierInst", name="mbarrier.arrive.expect_tx (remote)", **_IN_CLUSTER)
+@describe(
+    "ArriveExpectTxRemoteBarrierInst",
+    name="mbarrier.arrive.expect_tx (remote)",
+    time=Time(Unit.PEER, "expect_cycles"),
+    mark=True,
+    **_IN_CLUSTER,
+)
 def arrive_remote(inst: Any, context: LoweringContext) -> Any:
     """Every active lane tells the CTA of the given rank."""
     context.scalar(inst.barrier)
@@ -158,6 +178,8 @@ def arrive_remote(inst: Any, context: LoweringContext) -> Any:
     effects=(Effect("barrier", Space.BARRIER, Access.READ),),
     waits=(Wait("mbarrier"),),
     again=Again.NOTHING,
+    time=Time(Unit.WARP, "wait_cycles"),
+    mark="waits for mbarrier",
 )
 def wait(inst: Any, context: LoweringContext) -> Any:
     """Blocks until the phase of the given parity, 0 or 1, is over (mbarrier.try_wait.parity in a loop; PTX ISA,
@@ -180,7 +202,14 @@ def wait(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
-@describe("FenceProxyAsync", name="fence.proxy.async", ptx="membar / fence: fence.proxy.async", again=Again.NOTHING)
+@describe(
+    "FenceProxyAsync",
+    name="fence.proxy.async",
+    ptx="membar / fence: fence.proxy.async",
+    again=Again.NOTHING,
+    time=Time(Unit.WARP, "fence_cycles"),
+    mark=True,
+)
 def fence_proxy_async(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     """Orders generic against async accesses of the executing threads; it moves no data and waits for nobody."""
     space = str(getattr(inst, "space", ""))
@@ -193,6 +222,7 @@ def fence_proxy_async(inst: Any, context: LoweringContext) -> Callable[[Warp], N
     ptx="membar / fence: fence.proxy.async::generic",
     approximation="it orders nothing here",
     again=Again.NOTHING,
+    time=FREE,
 )
 def fence_proxy_async_release(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     return lambda warp: warp.cta.engine.tell.fenced(warp, context.instruction, "nothing")

@@ -15,7 +15,7 @@ import numpy as np
 
 from blackwell_matmul.frontend.reductions import combining_type, reduced_lane_bits
 from blackwell_matmul.simulator.arithmetic import floats, integers, nobody
-from blackwell_matmul.simulator.description import describe
+from blackwell_matmul.simulator.description import Time, Unit, describe
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import WARP
@@ -28,7 +28,7 @@ Operation = Callable[[np.ndarray, np.ndarray], np.ndarray]
 _LANES = np.arange(WARP)
 
 
-@describe("ReduceInst", name="reduce", ptx="shfl.sync", **COLLECTIVE)
+@describe("ReduceInst", name="reduce", ptx="shfl.sync", time=Time(Unit.SHUFFLES, "cast_cycles"), **COLLECTIVE)
 def reduce(inst: Any, context: LoweringContext) -> Any:
     """Along one dimension, inside threads, then lanes, then warps; every thread gets the result it holds."""
     from tilus.backends.emitters.reduce import ReduceInstEmitter

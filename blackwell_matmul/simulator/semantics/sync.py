@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.simulator.description import (
+    FREE,
     Access,
     Again,
     Effect,
     Signal,
     Space,
+    Time,
+    Unit,
     Wait,
     describe,
 )
@@ -22,7 +25,15 @@ from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 
 
-@describe("SyncThreadsInst", name="sync", ptx="bar{.cta}, bar.warp.sync", waits=(Wait("threads"),), again=Again.NOTHING)
+@describe(
+    "SyncThreadsInst",
+    name="sync",
+    ptx="bar{.cta}, bar.warp.sync",
+    waits=(Wait("threads"),),
+    again=Again.NOTHING,
+    time=Time(Unit.WARPS, "sync_cycles"),
+    mark="waits for other warps",
+)
 def sync_threads(inst: Any, context: LoweringContext) -> Any:
     """bar.sync over the warps of the thread group; a barrier inside one warp never blocks the warp's agent."""
     if len(context.group.warps) == 1:
@@ -42,7 +53,7 @@ def sync_warp(warp: Warp, context: LoweringContext) -> None:
     warp.cta.engine.tell.met((warp,), warp, context.instruction)
 
 
-@describe("SyncReduceThreadsInst", ptx="barrier.red", waits=(Wait("threads"),))
+@describe("SyncReduceThreadsInst", ptx="barrier.red", waits=(Wait("threads"),), time=Time(Unit.WARPS, "sync_cycles"))
 def sync_reduce(inst: Any, context: LoweringContext) -> Any:
     """bar.red.and/or of one predicate."""
     context.result = inst.var
@@ -64,7 +75,14 @@ COLLECTIVE: dict[str, Any] = {
 }
 
 
-@describe("ShuffleDownInst", "ShuffleUpInst", name="shuffle", ptx="bar{.cta}", **COLLECTIVE)
+@describe(
+    "ShuffleDownInst",
+    "ShuffleUpInst",
+    name="shuffle",
+    ptx="bar{.cta}",
+    time=Time(Unit.WARPS, "sync_cycles"),
+    **COLLECTIVE,
+)
 def shuffle(inst: Any, context: LoweringContext) -> Any:
     """tilus shuffles between warps: warp w takes the registers of warp w + delta (down) or w - delta (up)."""
     context.kind = "steps"
@@ -81,13 +99,13 @@ def shuffle(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
-@describe("ExitInst", ptx="exit", again=Again.NOTHING)
+@describe("ExitInst", ptx="exit", again=Again.NOTHING, time=FREE)
 def leave(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     context.kind = "exit"
     return lambda warp: None
 
 
-@describe("NopInst", "AnnotateLayoutInst", ptx="", again=Again.NOTHING)
+@describe("NopInst", "AnnotateLayoutInst", ptx="", again=Again.NOTHING, time=FREE)
 def nothing(inst: Any, context: LoweringContext) -> Any:
     return None
 
@@ -105,7 +123,13 @@ def _cell(warp: Warp, address: int, location: Any) -> np.ndarray:
     return segment.cells[start : start + 4].view(np.int32)
 
 
-@describe("LockSemaphoreInst", name="lock_semaphore", ptx="ld.acquire.gpu", waits=(Wait("acquire"), Wait("threads")))
+@describe(
+    "LockSemaphoreInst",
+    name="lock_semaphore",
+    ptx="ld.acquire.gpu",
+    waits=(Wait("acquire"), Wait("threads")),
+    time=Time(Unit.WARPS, "sync_cycles"),
+)
 def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
     """Spins until the semaphore holds the value."""
     context.kind = "steps"
@@ -130,6 +154,7 @@ def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
     ptx="st.release.gpu",
     effects=(Effect("semaphore", Space.GLOBAL, Access.WRITE),),
     signals=(Signal("release"),),
+    time=FREE,
 )
 def release_semaphore(inst: Any, context: LoweringContext) -> Any:
     context.scalar(inst.semaphore)

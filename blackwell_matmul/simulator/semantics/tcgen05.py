@@ -15,6 +15,8 @@ import numpy as np
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import (
+    FREE,
+    UNKNOWN,
     Access,
     Again,
     Effect,
@@ -22,6 +24,8 @@ from blackwell_matmul.simulator.description import (
     Proxy,
     Signal,
     Space,
+    Time,
+    Unit,
     Wait,
     When,
     describe,
@@ -132,6 +136,8 @@ def _power_of_two(columns: int) -> int:
     effects=(Effect("dst", Space.TENSOR, Access.ALLOCATE, Proxy.TENSOR_MEMORY),),
     waits=(Wait("threads"),),
     again=Again.NOTHING,
+    time=Time(Unit.TENSOR_MEMORY_LOCK, "alloc_cycles"),
+    mark=True,
 )
 def alloc(inst: Any, context: LoweringContext) -> Any:
     """One warp allocates, or one of each CTA of a pair; code generation lets the whole thread group wait for the
@@ -199,6 +205,8 @@ def _allocate(cta: Cta, total: int, name: str, location: Location | None) -> All
     waits=(Wait("threads"),),
     conflict="dealloc-in-flight",
     again=Again.NOTHING,
+    time=Time(Unit.TENSOR_MEMORY_LOCK, "issue_cycles"),
+    mark=True,
 )
 def dealloc(inst: Any, context: LoweringContext) -> Any:
     """One warp gives the columns back: nobody may still be using them, nor be about to. Of a pair one of each CTA does,
@@ -247,6 +255,7 @@ def _by_first(context: LoweringContext, perform: Callable[..., None], purpose: s
     ptx="tcgen05.relinquish_alloc_permit",
     waits=(Wait("threads"),),
     again=Again.NOTHING,
+    time=Time(Unit.TENSOR_MEMORY_LOCK),
 )
 def relinquish(inst: Any, context: LoweringContext) -> Any:
     location = context.location
@@ -257,7 +266,7 @@ def relinquish(inst: Any, context: LoweringContext) -> Any:
     return _by_first(context, in_one_group(inst, context, give_up), "tcgen05.relinquish_alloc_permit")
 
 
-@describe("Tcgen05SliceInst", name="tcgen05.slice", ptx="Tensor Memory Addressing", again=Again.NOTHING)
+@describe("Tcgen05SliceInst", name="tcgen05.slice", ptx="Tensor Memory Addressing", again=Again.NOTHING, time=FREE)
 def slice_tensor(inst: Any, context: LoweringContext) -> Any:
     source, dims, shape = inst.inputs[0], tuple(inst.slice_dims), tuple(inst.output.shape)
     context.use(source)
@@ -287,7 +296,7 @@ def _check_slice(
             raise warp.cta.stop("out-of-bounds", message, location)
 
 
-@describe("Tcgen05ViewInst", name="tcgen05.view", ptx="Tensor Memory Addressing", again=Again.NOTHING)
+@describe("Tcgen05ViewInst", name="tcgen05.view", ptx="Tensor Memory Addressing", again=Again.NOTHING, time=FREE)
 def view_tensor(inst: Any, context: LoweringContext) -> Any:
     context.use(inst.inputs[0])
     item, shape = element(inst.output.dtype), tuple(inst.output.shape)
@@ -307,6 +316,8 @@ def view_tensor(inst: Any, context: LoweringContext) -> Any:
     ),
     completes_by="tcgen05.wait_load by the same warp",
     again=Again.VALUES,
+    time=Time(Unit.TENSOR_MEMORY),
+    mark=True,
 )
 def load(inst: Any, context: LoweringContext) -> Any:
     """The registers hold the values after tcgen05.wait::ld, and poison before it."""
@@ -339,6 +350,8 @@ def load(inst: Any, context: LoweringContext) -> Any:
     ),
     completes_by="tcgen05.wait_store by the same warp",
     again=Again.VALUES,
+    time=Time(Unit.TENSOR_MEMORY),
+    mark=True,
 )
 def store(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
@@ -364,6 +377,8 @@ def store(inst: Any, context: LoweringContext) -> Any:
     ptx="tcgen05.wait",
     waits=(Wait("wait::ld"), Wait("wait::st")),
     again=Again.NOTHING,
+    time=FREE,
+    mark="waits for tcgen05.ld",
 )
 def wait(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     def run(warp: Warp) -> None:
@@ -474,6 +489,8 @@ _MMA: dict[str, Any] = {
             ("d", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY),
         )
     ),
+    time=Time(Unit.TCGEN05, "issue_cycles"),
+    mark=True,
     **_MMA,
 )
 def mma_ss(inst: Any, context: LoweringContext) -> Any:
@@ -521,6 +538,8 @@ def mma_ss(inst: Any, context: LoweringContext) -> Any:
         Effect("d read", Space.TENSOR, Access.READ, Proxy.TENSOR_MEMORY, When.COMPLETION),
         Effect("d", Space.TENSOR, Access.WRITE, Proxy.TENSOR_MEMORY, When.COMPLETION),
     ),
+    time=Time(Unit.TCGEN05, "issue_cycles"),
+    mark=True,
     **_MMA,
 )
 def mma_ts(inst: Any, context: LoweringContext) -> Any:
@@ -556,6 +575,7 @@ def mma_ts(inst: Any, context: LoweringContext) -> Any:
     ),
     completes_by=_MMA_REMEDY,
     again=Again.VALUES,
+    time=UNKNOWN,
 )
 def copy(inst: Any, context: LoweringContext) -> Any:
     dst, src = inst.inputs
@@ -583,6 +603,7 @@ def copy(inst: Any, context: LoweringContext) -> Any:
     lanes=ExecutedBy.ELECTED,
     signals=(Signal("arrive", When.COMPLETION),),
     again=Again.NOTHING,
+    time=Time(Unit.TCGEN05),
 )
 def commit(inst: Any, context: LoweringContext) -> Any:
     """One arrival on the mbarrier when all prior mma and cp of the executing thread are complete; with a mask, on the

@@ -18,6 +18,8 @@ from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.operand_majors import spans
 from blackwell_matmul.frontend.tma_coordinates import misplaced, step_of
 from blackwell_matmul.simulator.description import (
+    FREE,
+    UNKNOWN,
     Access,
     Again,
     Effect,
@@ -26,6 +28,8 @@ from blackwell_matmul.simulator.description import (
     Proxy,
     Signal,
     Space,
+    Time,
+    Unit,
     Wait,
     WaitKind,
     When,
@@ -253,7 +257,14 @@ def _told(barrier: Mbarrier, cta: Cta, group: int) -> Mbarrier:
     return barrier.in_cta(cta.cluster.ctas[rank])
 
 
-@describe("CopyAsyncTensorGlobalToSharedInst", name="cp.async.bulk.tensor (load)", ptx="cp.async.bulk.tensor", **_LOAD)
+@describe(
+    "CopyAsyncTensorGlobalToSharedInst",
+    name="cp.async.bulk.tensor (load)",
+    ptx="cp.async.bulk.tensor",
+    time=Time(Unit.TMA_LOAD, "tma_issue_cycles"),
+    mark=True,
+    **_LOAD,
+)
 def tensor_load(inst: Any, context: LoweringContext) -> Any:
     return _load(inst, context)
 
@@ -266,6 +277,8 @@ _ONE_WARP = "the first warp of the group makes all of the copy"
     name=LINEAR_LOAD,
     ptx="cp.async.bulk",
     approximation=_ONE_WARP,
+    time=Time(Unit.TMA_LOAD, "tma_issue_cycles"),
+    mark=True,
     **_LOAD | {"signals": (Signal("expect_tx"), *_LOAD["signals"])},
 )
 def bulk_load(inst: Any, context: LoweringContext) -> Any:
@@ -310,7 +323,12 @@ def _store(inst: Any, context: LoweringContext) -> Any:
 
 
 @describe(
-    "CopyAsyncTensorSharedToGlobalInst", name="cp.async.bulk.tensor (store)", ptx="cp.async.bulk.tensor", **_STORE
+    "CopyAsyncTensorSharedToGlobalInst",
+    name="cp.async.bulk.tensor (store)",
+    ptx="cp.async.bulk.tensor",
+    time=Time(Unit.TMA_STORE, "issue_cycles"),
+    mark=True,
+    **_STORE,
 )
 def tensor_store(inst: Any, context: LoweringContext) -> Any:
     return _store(inst, context)
@@ -321,13 +339,20 @@ def tensor_store(inst: Any, context: LoweringContext) -> Any:
     name="cp.async.bulk (store)",
     ptx="cp.async.bulk",
     approximation=_ONE_WARP,
+    time=Time(Unit.TMA_STORE, "issue_cycles"),
+    mark=True,
     **_STORE,
 )
 def bulk_store(inst: Any, context: LoweringContext) -> Any:
     return _store(inst, context)
 
 
-@describe("CopyAsyncBulkGlobalToClusterSharedInst", "CopyAsyncBulkSharedToClusterSharedInst", ptx="cp.async.bulk")
+@describe(
+    "CopyAsyncBulkGlobalToClusterSharedInst",
+    "CopyAsyncBulkSharedToClusterSharedInst",
+    ptx="cp.async.bulk",
+    time=UNKNOWN,
+)
 def bulk_cluster(inst: Any, context: LoweringContext) -> Any:
     raise UnsupportedError(
         f"The simulator does not run the bulk copy into a cluster at {context.location}; tma.global_to_shared with a"
@@ -343,21 +368,25 @@ def bulk_cluster(inst: Any, context: LoweringContext) -> Any:
     lanes=ExecutedBy.ELECTED,
     completes_by=_REMEDY,
     again=Again.NOTHING,
+    time=FREE,
 )
 def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     return lambda warp: context.commit(warp, _FAMILY)
 
 
-@describe(
-    "CopyAsyncTensorWaitGroupInst",
-    "CopyAsyncBulkWaitGroupInst",
-    name="cp.async.bulk.wait_group",
-    called="tma.wait_group",
-    ptx="cp.async.bulk.wait_group",
-    lanes=ExecutedBy.ELECTED,
-    waits=(Wait("group"), Wait("group.read")),
-    again=Again.NOTHING,
-)
+_WAIT: dict[str, Any] = {
+    "name": "cp.async.bulk.wait_group",
+    "called": "tma.wait_group",
+    "ptx": "cp.async.bulk.wait_group",
+    "lanes": ExecutedBy.ELECTED,
+    "waits": (Wait("group"), Wait("group.read")),
+    "again": Again.NOTHING,
+    "time": FREE,
+}
+
+
+@describe("CopyAsyncTensorWaitGroupInst", mark="waits for cp.async.bulk.tensor (store)", **_WAIT)
+@describe("CopyAsyncBulkWaitGroupInst", mark="waits for cp.async.bulk (store)", **_WAIT)
 def wait_group(inst: Any, context: LoweringContext) -> Any:
     """All but the newest n bulk groups of the executing thread are complete; with `read`, only their reads are."""
     context.scalar(inst.n)

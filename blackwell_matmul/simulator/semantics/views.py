@@ -13,6 +13,7 @@ from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.shared_layouts import offset_in
 from blackwell_matmul.frontend.wide_views import MOST_OFFSET, TOO_WIDE, counted_views
 from blackwell_matmul.simulator.description import (
+    FREE,
     Access,
     Again,
     Description,
@@ -39,6 +40,7 @@ from blackwell_matmul.simulator.types import element
     ptx="State Spaces / Shared State Space",
     effects=(Effect("dst", Space.SHARED, Access.ALLOCATE),),
     again=Again.NOTHING,
+    time=FREE,
 )
 def allocate_shared(inst: Any, context: LoweringContext) -> Any:
     tensor, name = inst.output, context.name(inst.output, "shared tensor")
@@ -87,13 +89,13 @@ def _aliased(cta: Cta, tensor: Any, name: str, address: int, context: LoweringCo
     return storage
 
 
-@describe("FreeSharedInst", ptx="State Spaces / Shared State Space", again=Again.NOTHING)
+@describe("FreeSharedInst", ptx="State Spaces / Shared State Space", again=Again.NOTHING, time=FREE)
 def free_shared(inst: Any, context: LoweringContext) -> Any:
     """Frees the addresses for a later tensor; the bytes stay what they are until that one is written."""
     return None
 
 
-@describe("SliceSharedInst", "SliceGlobalInst", ptx="Addresses as Operands", again=Again.NOTHING)
+@describe("SliceSharedInst", "SliceGlobalInst", ptx="Addresses as Operands", again=Again.NOTHING, time=FREE)
 def slice_view(inst: Any, context: LoweringContext) -> Any:
     source, shape = inst.inputs[0], tuple(inst.output.shape)
     dims = tuple(range(len(source.shape))) if inst.dims is None else tuple(inst.dims)
@@ -115,14 +117,14 @@ def slice_view(inst: Any, context: LoweringContext) -> Any:
     return run
 
 
-@describe("PermuteSharedInst", ptx="Addresses as Operands", again=Again.NOTHING)
+@describe("PermuteSharedInst", ptx="Addresses as Operands", again=Again.NOTHING, time=FREE)
 def permute_view(inst: Any, context: LoweringContext) -> Any:
     context.use(inst.inputs[0])
     dims = tuple(inst.dims)
     return lambda warp, view: view.permute(dims)
 
 
-@describe("ReshapeSharedInst", ptx="Addresses as Operands", again=Again.NOTHING)
+@describe("ReshapeSharedInst", ptx="Addresses as Operands", again=Again.NOTHING, time=FREE)
 def reshape_view(inst: Any, context: LoweringContext) -> Any:
     context.use(inst.inputs[0])
     shape = tuple(inst.output.shape)
@@ -190,7 +192,7 @@ def _probe(offset: Callable[..., Any], shape: tuple[int, ...], free: tuple[Any, 
     return origin, strides
 
 
-@describe("GlobalViewInst", ptx="State Spaces / Global State Space", again=Again.NOTHING)
+@describe("GlobalViewInst", ptx="State Spaces / Global State Space", again=Again.NOTHING, time=FREE)
 def global_view(inst: Any, context: LoweringContext) -> Any:
     tensor = inst.output
     name, item, location = context.name(tensor, "global tensor"), element(tensor.dtype), context.location
@@ -238,6 +240,7 @@ CLEAN, LEFT = 0, 0xFF
     "AllocateGlobalInst",
     ptx="State Spaces / Global State Space",
     effects=(Effect("dst", Space.GLOBAL, Access.ALLOCATE),),
+    time=FREE,
 )
 def allocate_global(inst: Any, context: LoweringContext) -> Any:
     """A workspace that all CTAs share; zeros where code generation is asked for a clean one."""
@@ -368,7 +371,7 @@ def record_read(warp: Warp, view: View, box: Box | None = None) -> None:
 # single elements
 
 
-ITEM = Description("item()", "ld")
+ITEM = Description("item()", "ld", time=FREE)
 _ITEM_READS = {
     "shared": Effect("tensor", Space.SHARED, Access.READ),
     "global": Effect("tensor", Space.GLOBAL, Access.READ),

@@ -15,7 +15,19 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.frontend import tilus_compat
-from blackwell_matmul.simulator.description import Access, Again, Effect, Proxy, Space, Wait, When, describe
+from blackwell_matmul.simulator.description import (
+    FREE,
+    Access,
+    Again,
+    Effect,
+    Proxy,
+    Space,
+    Time,
+    Unit,
+    Wait,
+    When,
+    describe,
+)
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine.cta import Rendezvous, Warp
 from blackwell_matmul.simulator.machine.deferred import Sum
@@ -144,6 +156,8 @@ def _check_tile(inst: Any, context: LoweringContext, layouts: Mapping[int, WarpL
     ),
     completes_by=UNCOMMITTED,
     again=Again.NOTHING,
+    time=Time(Unit.WGMMA, "issue_cycles"),
+    mark=True,
 )
 def mma(inst: Any, context: LoweringContext) -> Any:
     """D += A @ B: A [m, k] and B [k, n] in shared memory, D [m, n] in the registers of four warps."""
@@ -208,7 +222,7 @@ def _take_part(
 # fence, commit, wait
 
 
-@describe("WgmmaFenceInst", name="wgmma.fence", ptx="wgmma.fence", again=Again.NOTHING)
+@describe("WgmmaFenceInst", name="wgmma.fence", ptx="wgmma.fence", again=Again.NOTHING, time=FREE)
 def fence(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     """Orders registers, and no memory: what ordinary stores wrote to shared memory needs fence.proxy.async."""
 
@@ -225,6 +239,7 @@ def fence(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     ptx="wgmma.commit_group",
     completes_by=COMMITTED,
     again=Again.NOTHING,
+    time=FREE,
 )
 def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     return lambda warp: context.commit(warp, FAMILY)
@@ -238,6 +253,8 @@ def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     approximation="who has waited knows that the products of all four warps are over: as in CUTLASS, whose warpgroups "
     "free a stage by one arrival",
     again=Again.NOTHING,
+    time=FREE,
+    mark="waits for wgmma.mma_async",
 )
 def wait_group(inst: Any, context: LoweringContext) -> Any:
     """All but the newest n groups of the warpgroup are complete: hence all of its warps have issued them."""

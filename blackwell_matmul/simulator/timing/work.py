@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.frontend.reductions import reduced_lane_bits
 from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, ROW_BYTES, TIME_FIGURES, TimeFigures
-from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.description import Access, Instruction, Unit, When
 from blackwell_matmul.simulator.expressions import function_name
 from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.timing.banks import turns_of
@@ -164,6 +165,17 @@ class Cancel(Service):
 
 
 @dataclass(frozen=True)
+class Latency(Service):
+    """An operation that no part of the SM is busy with."""
+
+    latency_cycles: float = 0.0
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = time + self.latency_cycles
+        return end, end
+
+
+@dataclass(frozen=True)
 class MoveLines(Work):
     """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads. own: that is what
     the launch has stored. way_cycles: of their way out of the SM, or into it; count_bytes: that the L2 sees.
@@ -302,13 +314,11 @@ def freed(work: Work) -> Work:
 
 
 def work_of(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """That of a tilus instruction at its place in a program; UnsupportedError for one that takes nobody knows how long,
-    and not little."""
-    names = [cls.__name__ for cls in type(inst).__mro__]
-    if not UNKNOWN.isdisjoint(names):
-        raise _unknown(instruction)
-    make = next((_MAKERS[name] for name in names if name in _MAKERS), None)
-    return Work(instruction) if make is None else make(inst, instruction, figures)
+    """Return the work of a tilus instruction at its place in a program, as the time of its description says.
+
+    Raises UnsupportedError for an instruction whose time is unknown, or is unknown on this GPU.
+    """
+    return MAKERS[instruction.description.time.unit](inst, instruction, figures)
 
 
 def _unknown(instruction: Instruction) -> UnsupportedError:
@@ -342,13 +352,15 @@ def interval_of(rows: int, columns: int, pair: bool, both_shared: bool = True) -
 
 
 def _multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """tcgen05.mma, and tcgen05.commit, which ends a chain of them."""
+    if instruction.description.signals:
+        return Commit(instruction)
     a, _, d = inst.inputs
     pair, both = inst.cta_group == 2, type(inst).__name__ == "Tcgen05MmaSSInst"
     interval, ideal = interval_of(int(d.shape[-2]), int(d.shape[-1]), pair, both)
     steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
-    return Multiply(
-        instruction, figures.issue_cycles, interval=interval, steps=steps, columns=ideal, pair=pair
-    )  # fmt: skip
+    issue = _issue(instruction, figures)
+    return Multiply(instruction, issue, interval=interval, steps=steps, columns=ideal, pair=pair)
 
 
 WGMMA_ROWS = 64
@@ -366,7 +378,7 @@ def _warpgroup_multiply(inst: Any, instruction: Instruction, figures: TimeFigure
     a, _, d = inst.inputs
     interval = wgmma_interval_of(int(d.shape[1]), figures) * int(d.shape[0]) / WGMMA_ROWS
     steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
-    return WarpgroupMultiply(instruction, figures.issue_cycles, at_once=True, interval=interval, steps=steps)
+    return WarpgroupMultiply(instruction, _issue(instruction, figures), at_once=True, interval=interval, steps=steps)
 
 
 def _multiply_sync(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -375,7 +387,7 @@ def _multiply_sync(inst: Any, instruction: Instruction, figures: TimeFigures) ->
     if figures.mma_sync_interval is None or figures.mma_sync_latency_cycles is None or int(a.dtype.nbits) != 16:
         raise _unknown(instruction)
     count = math.prod(d.shape) * int(a.shape[-1]) / MMA_SYNC_PRODUCTS / len(instruction.group.warps)
-    return MultiplySync(instruction, figures.mma_sync_latency_cycles, count * figures.mma_sync_interval)
+    return MultiplySync(instruction, _issue(instruction, figures), count * figures.mma_sync_interval)
 
 
 def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -383,7 +395,7 @@ def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     row = int(tensor.shape[-1]) * int(tensor.dtype.nbits) // 8
     rows = count_bytes // row * math.ceil(row / ROW_BYTES)
     pitch_bytes = None if figures.rows_by_16_cycles else ROW_BYTES  # where it makes no difference, nobody looks
-    return Load(instruction, figures.tma_issue_cycles, rows=rows, count_bytes=count_bytes, pitch_bytes=pitch_bytes)
+    return Load(instruction, _issue(instruction, figures), rows=rows, count_bytes=count_bytes, pitch_bytes=pitch_bytes)
 
 
 def _copy(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -392,7 +404,8 @@ def _copy(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _store(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    return Store(instruction, figures.issue_cycles, at_once=True, count_bytes=_bytes(inst.inputs[1]))
+    issue, count_bytes = _issue(instruction, figures), _bytes(inst.inputs[1])
+    return Store(instruction, issue, at_once=True, count_bytes=count_bytes)
 
 
 def _tensor_memory(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -405,28 +418,26 @@ def _values(tensor: Any, instruction: Instruction) -> float:
     return float(math.prod(tensor.shape)) / (WARP * len(instruction.group.warps))
 
 
-def _cast(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    values = _values(inst.output, instruction)
-    return Work(instruction, figures.cast_cycles + figures.cast_value_cycles * values)
-
-
 SCALED = frozenset({"exp", "log", "sin", "cos"})
 """By a multiplication, before or after: the units know powers and logarithms of 2, and turns."""
 
 SPECIAL = SCALED | {"exp2", "log2", "sqrt", "rsqrt", "tanh"}
 
 
-def _elementwise(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    """A function of 32-bit floats; a division takes a reciprocal."""
+def _arithmetic(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """A cast, or a function of 32-bit floats; a division takes a reciprocal."""
     from tilus.hidet.ir.expr import Call, Div, Var
     from tilus.hidet.ir.tools import collect
 
-    body = inst.f_compute(*(Var("x", type=each.dtype) for each in inst.inputs))
+    values = _values(inst.output, instruction)
+    compute = getattr(inst, "f_compute", None)
+    if compute is None:
+        return Work(instruction, _issue(instruction, figures) + figures.cast_value_cycles * values)
+    body = compute(*(Var("x", type=each.dtype) for each in inst.inputs))
     names = [function_name(call.func_var.name) for call in collect(body, Call)]
     special = sum(name in SPECIAL for name in names) + len(collect(body, Div)) * inst.output.dtype.is_float()
-    values = _values(inst.output, instruction)
     operations = values * (1 + sum(name in SCALED for name in names))
-    cycles = figures.cast_cycles + figures.cast_value_cycles * operations
+    cycles = _issue(instruction, figures) + figures.cast_value_cycles * operations
     return Special(instruction, cycles, results=special * values * WARP) if special else Work(instruction, cycles)
 
 
@@ -438,7 +449,7 @@ def _reduce(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
     shuffles = len(reduced_lane_bits(inst)) * (1 if of_warps else 2)
     results = inst.output.layout.local_size
     values = inst.inputs[0].layout.local_size + shuffles * results
-    cycles = figures.cast_cycles + figures.cast_value_cycles * values + figures.shuffle_cycles * shuffles
+    cycles = _issue(instruction, figures) + figures.cast_value_cycles * values + figures.shuffle_cycles * shuffles
     cycles += _in_turns(inst, instruction, figures) if of_warps else 0.0
     return Shuffles(instruction, cycles, results=shuffles * results * WARP, meets=of_warps)
 
@@ -456,13 +467,12 @@ def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> floa
     return turns * (exchange + meeting)
 
 
-def _stage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    cycles = figures.stage_cycles + figures.stage_value_cycles * _values(inst.inputs[1], instruction)
-    return UseBanks(instruction, cycles, *turns_of(inst, instruction))
-
-
-def _unstage(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
-    return UseBanks(instruction, figures.unstage_cycles * 1.0, *turns_of(inst, instruction), returns=True)
+def _banks(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """st.shared, which takes more for each value, and ld.shared, whose warp waits for the values."""
+    loads, cycles = inst.output is not None, _issue(instruction, figures)
+    if not loads:
+        cycles += figures.stage_value_cycles * _values(inst.inputs[1], instruction)
+    return UseBanks(instruction, cycles, *turns_of(inst, instruction), returns=loads)
 
 
 def _lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
@@ -478,58 +488,56 @@ def _lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
 
 
 def _arrive_there(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    issue = _issue(instruction, figures)
     if inst.scope == "cluster" and inst.sem != "relaxed" and figures.release_cycles is not None:
-        return Release(instruction, figures.expect_cycles + figures.release_cycles)
-    return Work(instruction, figures.expect_cycles)
+        return Release(instruction, issue + figures.release_cycles)
+    return Work(instruction, issue)
 
 
-def _takes(name: str) -> Any:
-    """An instruction that takes what this figure says."""
-    return lambda inst, instruction, figures: Work(instruction, getattr(figures, name))
+def _lock(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """tcgen05.alloc makes tensor memory, tcgen05.dealloc writes it, tcgen05.relinquish_alloc_permit does neither."""
+    accesses = {effect.access for effect in instruction.description.effects}
+    if Access.ALLOCATE in accesses:
+        return Allocate(instruction, columns=allocated_columns(inst.output))
+    if Access.WRITE in accesses:
+        return Free(instruction, _issue(instruction, figures), columns=allocated_columns(inst.inputs[0]))
+    return Relinquish(instruction)
 
 
-_MAKERS: dict[str, Any] = {
-    "Tcgen05MmaSSInst": _multiply,
-    "Tcgen05MmaTSInst": _multiply,
-    "Tcgen05CommitInst": lambda inst, instruction, figures: Commit(instruction),
-    "Tcgen05LoadInst": _tensor_memory,
-    "Tcgen05StoreInst": _tensor_memory,
-    "Tcgen05AllocInst": lambda inst, instruction, _: Allocate(instruction, columns=allocated_columns(inst.output)),
-    "Tcgen05DeallocInst": lambda inst, instruction, figures: Free(
-        instruction, figures.issue_cycles * 1.0, columns=allocated_columns(inst.inputs[0])
-    ),
-    "Tcgen05RelinquishAllocPermitInst": lambda inst, instruction, _: Relinquish(instruction),
-    "WgmmaMmaSSInst": _warpgroup_multiply,
-    "DotInst": _multiply_sync,
-    "CopyAsyncTensorGlobalToSharedInst": _load,
-    "CopyAsyncBulkGlobalToSharedInst": _load,
-    "CopyAsyncInst": _copy,
-    "CopyAsyncGenericInst": _copy,
-    "CopyAsyncTensorSharedToGlobalInst": _store,
-    "CopyAsyncBulkSharedToGlobalInst": _store,
-    "ClusterLaunchControlTryCancelInst": lambda inst, instruction, figures: Cancel(
-        instruction, figures.issue_cycles, skips=False
-    ),
-    "ClusterLaunchControlQueryResponseInst": _takes("query_cycles"),
-    "CastInst": _cast,
-    "ElementwiseUnaryBaseInst": _elementwise,
-    "ElementwiseBinaryBaseInst": _elementwise,
-    "ReduceInst": _reduce,
-    "LoadSharedInst": _unstage,
-    "StoreSharedInst": _stage,
-    "LoadGlobalInst": _lines,
-    "LoadGlobalGenericInst": _lines,
-    "StoreGlobalInst": _lines,
-    "StoreGlobalGenericInst": _lines,
-    "WaitBarrierInst": _takes("wait_cycles"),
-    "ArriveBarrierInst": _takes("arrive_cycles"),
-    "ArriveExpectTxBarrierInst": _takes("expect_cycles"),
-    "ArriveExpectTxMulticastBarrierInst": _arrive_there,
-    "ArriveExpectTxRemoteBarrierInst": _arrive_there,
-    "FenceProxyAsync": _takes("fence_cycles"),
-    "CopyAsyncTensorCommitGroupInst": lambda inst, instruction, _: Work(instruction),
+def _issue(instruction: Instruction, figures: TimeFigures) -> float:
+    """The cycles that the issue takes of the warp."""
+    name = instruction.description.time.cycles
+    return 1.0 * getattr(figures, name) if name else 0.0
+
+
+def _later(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    told = bool(instruction.description.signalling(When.COMPLETION))
+    return Latency(instruction, at_once=not told, latency_cycles=_issue(instruction, figures))
+
+
+def _refuse(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    raise _unknown(instruction)
+
+
+MAKERS: Mapping[Unit, Callable[[Any, Instruction, TimeFigures], Work]] = {
+    Unit.NONE: lambda inst, instruction, figures: Work(instruction),
+    Unit.UNKNOWN: _refuse,
+    Unit.WARP: lambda inst, instruction, figures: Work(instruction, _issue(instruction, figures)),
+    Unit.LATER: _later,
+    Unit.WARPS: lambda inst, instruction, figures: Work(instruction),  # their meeting takes the time
+    Unit.PEER: _arrive_there,
+    Unit.TCGEN05: _multiply,
+    Unit.WGMMA: _warpgroup_multiply,
+    Unit.MMA_SYNC: _multiply_sync,
+    Unit.TENSOR_MEMORY: _tensor_memory,
+    Unit.TENSOR_MEMORY_LOCK: _lock,
+    Unit.TMA_LOAD: _load,
+    Unit.TMA_STORE: _store,
+    Unit.CP_ASYNC: _copy,
+    Unit.CLC: lambda inst, instruction, figures: Cancel(instruction, _issue(instruction, figures), skips=False),
+    Unit.LINES: _lines,
+    Unit.BANKS: _banks,
+    Unit.ARITHMETIC: _arithmetic,
+    Unit.SHUFFLES: _reduce,
 }
-"""By the names of tilus's instruction classes and their bases; the others take no time."""
-
-UNKNOWN = frozenset({"Tcgen05CopyInst"})
-"""Nobody has published how long it takes."""
+"""The service of each part of an SM: (tilus instruction, the same at its place in a program, figures) -> Work."""

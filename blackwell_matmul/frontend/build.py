@@ -7,7 +7,7 @@ cache folder and ask for a GPU. No file is written here and no process started.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError
@@ -95,11 +95,7 @@ class _Build:
             try:
                 with (
                     tilus_compat.restore_scopes(),
-                    tilus_compat.wgmma_fragments(),
-                    tilus_compat.widest_wgmma(),
-                    tilus_compat.wgmma_descriptors(),
-                    tilus_compat.one_wgmma(),
-                    tilus_compat.tcgen05_mma(),
+                    tilus_compat.products(),
                     tilus_compat.workspace_bytes(),
                     sound_arithmetic(),
                     quick_rules(),
@@ -126,8 +122,11 @@ class _Build:
         from tilus.transforms.layout_inference import LayoutInferencePass
         from tilus.transforms.lower_assume import LowerAssumePass
 
+        from blackwell_matmul.frontend.refusals import refusals, tile_refusals
+
         program = self._transpile()
         verify(program)
+        self._refuse(tile_refusals(_function(program)))
         passes = get_default_passes()
         kinds = [type(each) for each in passes]
         # assumptions are read where names stand for parameters already and no pass has dropped them
@@ -138,7 +137,7 @@ class _Build:
             program = passes[assumes_end](program)
             program = tilus_compat.of_any_sign(program, self._negative(program))
             tile = self._in_launch_order(_apply(passes[assumes_end + 1 : tile_end], program))
-            self._refuse(_function(tile))
+            self._refuse(refusals(_function(tile), self.recorder.names(_function(tile))))
             final = _apply(passes[tile_end:], tile)
         return self._assemble(_function(tile), _function(final), assumes)
 
@@ -183,10 +182,8 @@ class _Build:
         self.recorder.rewritten(function, ordered)
         return program.with_function(ordered)
 
-    def _refuse(self, tile: Any) -> None:
-        from blackwell_matmul.frontend.refusals import refusals
-
-        for inst, why in refusals(tile, self.recorder.names(tile)):
+    def _refuse(self, found: Iterable[tuple[Any, str]]) -> None:
+        for inst, why in found:
             name, line = self.bound.script_cls.__name__, self.recorder.line_of(inst)
             raise CompileError(f"{name} does not compile for {self.target}: {why} ({line}).")
 

@@ -10,6 +10,7 @@ from tilus.ir.instructions import DotInst, ReduceInst
 
 from blackwell_matmul.frontend import (
     barrier_slices,
+    mma_tiles,
     products,
     raw_copies,
     reductions,
@@ -20,6 +21,14 @@ from blackwell_matmul.frontend import (
 from blackwell_matmul.frontend.recording import instructions
 
 
+def tile_refusals(function: Any) -> Iterator[tuple[Any, str]]:
+    """The instructions whose tiles nothing multiplies, and why; asked before tilus looks for layouts for them."""
+    for inst in instructions(function):
+        why = mma_tiles.refusal(inst)
+        if why is not None:
+            yield inst, why
+
+
 def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
     """The instructions with a fault, and why; layouts first, for the others follow from them. names: of tensors."""
     for inst, tensor, threads in register_layouts.beyond(tile):
@@ -27,7 +36,7 @@ def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
     for inst in barrier_slices.stale(tile):
         yield inst, _stale(names.get(inst.inputs[0], "a tensor of barriers"))
     for inst in instructions(tile):
-        for why in (_slice(inst, names), _view(inst, names), _copy(inst, names), _combination(inst)):
+        for why in (_slice(inst, names), _view(inst, names), _copy(inst, names), _combination(inst, names)):
             if why is not None:
                 yield inst, why
 
@@ -70,7 +79,9 @@ def _copy(inst: Any, names: Mapping[Any, str]) -> str | None:
     return f"{copy.name} from {source} to {target} copies raw bytes in tilus 0.2.0; {copy.remedy}"
 
 
-def _combination(inst: Any) -> str | None:
+def _combination(inst: Any, names: Mapping[Any, str]) -> str | None:
     if isinstance(inst, ReduceInst):
         return reductions.refusal(inst)
-    return products.refusal(inst) if isinstance(inst, DotInst) else None
+    if isinstance(inst, DotInst):
+        return products.refusal(inst)
+    return mma_tiles.layout_refusal(inst, names.get(inst.inputs[-1], "the accumulator")) if inst.inputs else None

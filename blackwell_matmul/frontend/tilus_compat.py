@@ -367,6 +367,20 @@ def tcgen05_mma() -> Iterator[None]:
 
 
 @contextmanager
+def products() -> Iterator[None]:
+    """Everything that concerns the instructions which multiply."""
+    with (
+        wgmma_fragments(),
+        widest_wgmma(),
+        wgmma_descriptors(),
+        one_wgmma(),
+        tcgen05_mma(),
+        modes_kept_apart(),
+    ):
+        yield
+
+
+@contextmanager
 def workspace_bytes() -> Iterator[None]:
     """Ask for as many bytes of global memory as `global_tensor` needs.
 
@@ -605,6 +619,32 @@ def _remainder(a: Range, b: Range) -> Range:
         return a
     most = max(abs(b[0]), abs(b[1])) - 1
     return (0 if a[0] >= 0 else -most), (0 if a[1] <= 0 else most)
+
+
+@contextmanager
+def modes_kept_apart() -> Iterator[None]:
+    """Let tilus look at the layouts of a dot whose M, K and N have n and n + 1 instructions, as K = 80 has with M = 64.
+
+    `canonicalize_multi_function` merges modes where the extent of one is that of the last plus one, which it takes for
+    their numbers, and `mode_groups` finds no dimension in what is merged ("Cannot group the modes"). Without merging
+    they mean the same. Removable when it compares the numbers, and `mode_groups` takes what is merged.
+    """
+    functions: Any = importlib.import_module("tilus.ir.layout.mfunction.mfunction")
+    with lock:
+        canonicalize = functions.canonicalize_multi_function
+        functions.canonicalize_multi_function = _without_ones
+        try:
+            yield
+        finally:
+            functions.canonicalize_multi_function = canonicalize
+
+
+def _without_ones(func: Any) -> Any:
+    """The same function, without its modes of extent 1."""
+    kept = [mode for mode, extent in enumerate(func.mode_shape) if extent > 1]
+    number = {mode: place for place, mode in enumerate(kept)}
+    modes = [number.get(mode, mode) for mode in func.modes if mode < 0 or mode in number]
+    return type(func).create(func.shape, [func.mode_shape[mode] for mode in kept], modes)
 
 
 @contextmanager

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilus.hidet.ir.primitives.cuda.wgmma import WgmmaConfig
-from tilus.hidet.ir.type import data_type
 from tilus.hidet.ir.utils.broadcast_utils import broadcast_shape
 from tilus.ir.inst import Instruction
 from tilus.ir.instructions import AssignInst, ReduceInst
@@ -26,9 +24,6 @@ from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.phrases import LANES_ALONE
 from blackwell_matmul.frontend.program import Location
-
-WGMMA_TILE = 64, 8
-"""The steps of M and N: PTX ISA, "wgmma.mma_async: Matrix Shape"."""
 
 TENSOR_MEMORY_LANES = 128
 
@@ -48,10 +43,8 @@ class Statements:
         self._follow(inst)
         if isinstance(inst, (AssignInst, ElementwiseBinaryBaseInst)):
             return self._assigned(inst)
-        if isinstance(inst, WgmmaMmaSSInst):
-            return self._product(inst) or _wgmma_tile(*inst.inputs)
-        if isinstance(inst, Tcgen05MmaSSInst):
-            return self._product(inst) if inst.cta_group == 1 else None
+        if isinstance(inst, (WgmmaMmaSSInst, Tcgen05MmaSSInst)):
+            return self._product(inst) if getattr(inst, "cta_group", 1) == 1 else None
         if isinstance(inst, (CopyAsyncTensorGlobalToSharedInst, CopyAsyncTensorSharedToGlobalInst)):
             return self._copy(inst)
         return _allocated(inst) if isinstance(inst, Tcgen05AllocInst) else None
@@ -119,22 +112,6 @@ class Statements:
             return None
         wanted = f"the copy is of a tile with {rank} dimensions of {whole}, and {tile} has shape {_ints(shared.shape)}"
         return f"{wanted}; index it, as in {tile}[i]" if len(shared.shape) > rank else f"{wanted}; say which with dims"
-
-
-def _wgmma_tile(a: Any, b: Any, d: Any) -> str | None:
-    """A tile or a type that no wgmma has."""
-    m, n = _ints(d.shape)
-    step_m, step_n = WGMMA_TILE
-    if m % step_m or n % step_n:
-        return f"wgmma works on multiples of {step_m} rows and {step_n} columns, and this product has ({m}, {n})"
-    types = {data_type(each.output_dtype).name: None for each in WgmmaConfig.all() if _multiplies(each, a, b)}
-    if not types or d.dtype.name in types:
-        return None
-    return f"wgmma has no instruction that multiplies {a.dtype.name} into {d.dtype.name}; {' or '.join(types)} works"
-
-
-def _multiplies(config: WgmmaConfig, a: Any, b: Any) -> bool:
-    return (config.a_input_dtype, config.b_input_dtype) == (a.dtype.short_name, b.dtype.short_name)
 
 
 def _allocated(inst: Any) -> str | None:

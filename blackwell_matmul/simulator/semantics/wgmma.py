@@ -33,13 +33,11 @@ from blackwell_matmul.simulator.machine.cta import Rendezvous, Warp
 from blackwell_matmul.simulator.machine.deferred import Sum
 from blackwell_matmul.simulator.machine.memory import Region, View
 from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_of
-from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
 from blackwell_matmul.simulator.semantics.accumulators import sum_of
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.tcgen05 import products
 from blackwell_matmul.simulator.types import Element, element
 
-MMA_M = 64  # PTX ISA, "wgmma: Matrix Shape": M is 64
 FAMILY = "wgmma"
 COMMITTED = "wgmma.wait_group(0)"
 UNCOMMITTED = f"wgmma.commit_group and {COMMITTED}"
@@ -115,35 +113,6 @@ def instruction_shape(inst: Any) -> Shape:
     return (*shape, *(each.name for each in types))
 
 
-def _fragment(group_warp: int, shape: tuple[int, ...], mma_n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column of each register of a warp (PTX ISA, "wgmma: Register Fragments ... D"), in the order in which
-    code generation lays the mma_async of a tile side by side."""
-    size = MMA_M * mma_n // (4 * WARP)
-    lane, register = np.arange(WARP)[:, None], np.arange(shape[0] * shape[1] // (4 * WARP))[None, :]
-    tile, index = register // size, register % size
-    across = shape[1] // mma_n
-    row = tile // across * MMA_M + group_warp * 16 + lane // 4 + index // 2 % 2 * 8
-    return row, tile % across * mma_n + index // 4 * 8 + lane % 4 * 2 + index % 2
-
-
-def _check_tile(inst: Any, context: LoweringContext, layouts: Mapping[int, WarpLayout]) -> None:
-    """What code generation lets pass and hardware computes otherwise."""
-    a, _, d = inst.inputs
-    mma_m, mma_n, mma_k = instruction_shape(inst)[:3]
-    if d.shape[0] % mma_m or a.shape[1] % mma_k:
-        raise context.fail(
-            f"the tile is {d.shape[0]}x{d.shape[1]}x{a.shape[1]}, and code generation drops what is beyond a multiple"
-            f" of {mma_m} rows and of {mma_k} along k"
-        )
-    for number, warp in enumerate(context.group.warps):
-        expected = _fragment(number, tuple(d.shape), mma_n)
-        if any(not np.array_equal(np.broadcast_to(e, c.shape), c) for e, c in zip(expected, layouts[warp].coords)):
-            raise context.fail(
-                f"the registers of {context.name(d, 'the accumulator')} are not laid out as wgmma writes them (two"
-                " neighbours of a row in each thread): its columns would be exchanged; annotate_layout sets them right"
-            )
-
-
 @describe(
     "WgmmaMmaSSInst",
     name="wgmma.mma_async",
@@ -165,7 +134,6 @@ def mma(inst: Any, context: LoweringContext) -> Any:
     for tensor in (a, b, d):
         context.use(tensor)
     items, layouts, shape = (element(a.dtype), element(d.dtype)), context.layouts(d), instruction_shape(inst)
-    _check_tile(inst, context, layouts)
     needed, name, first = frozenset(context.group.warps), context.name(d, "the accumulator"), context.group.begin
     deferrable = items[0].is_float and items[0].nbits < 32 and items[1].name == "float32"
 

@@ -60,6 +60,10 @@ s_b = self.shared_tensor(dtype={dtype}, shape=[{n}, 64])
 acc = self.register_tensor(dtype={acc}, shape=[{m}, {n}], init=0)
 self.wgmma.mma(s_a, s_b.transpose(), acc)  # here
 """
+WGMMA_STEPS = (
+    "wgmma has M, N and K {}, and an instruction works on M = 64, N = 8 and K = 16 of float16; take multiples of "
+    "these, such as {}"
+)
 TOTAL = """
 x = self.load_global(g_x, offsets=[0, 0], shape=[64, {n}])
 total = self.register_tensor(dtype=float16, shape={total}, init=0.0)
@@ -130,7 +134,17 @@ CASES: list[tuple[str, str]] = [
         "make it a constant (annotate it with",
     ),
     # tensor cores of Blackwell
-    (MMA.format(k=33, b="s_b.transpose()"), "the shared tensor a has no layout that the tensor core reads; it must be"),
+    (
+        MMA.format(k=33, b="s_b.transpose()"),
+        "tcgen05.mma has M, N and K (128, 64, 33), and an instruction works on M = 128, N = 16 and K = 16 of float16; "
+        "take multiples of these, such as (128, 64, 48)",
+    ),
+    (
+        MMA.format(k=32, b="s_b.transpose()").replace(
+            "\nt_acc", "\nself.annotate_layout(s_a, tilus.ir.layout.ops.shared_row_major(128, 32))\nt_acc"
+        ),
+        "the shared tensor a has no layout that the tensor core reads; it must be",
+    ),
     (MMA.format(k=32, b="s_b"), "(128, 32), (64, 32) and (128, 64); a transposed B is b.transpose()"),
     (
         MMA.format(k=32, b="s_b.transpose(), cta_group=2").replace("t_acc, enable", "d=t_acc, enable"),
@@ -333,9 +347,9 @@ HOPPER_CASES: list[tuple[str, str]] = [
         wgmma().replace("[64, 32], init", "[32, 64], init"),
         "mma multiplies (64, 64) by (64, 32), which goes into an accumulator of (64, 32), and acc has shape (32, 64)",
     ),
-    (wgmma(m=32), "wgmma works on multiples of 64 rows and 8 columns, and this product has (32, 32)"),
-    (wgmma(m=96), "wgmma works on multiples of 64 rows and 8 columns, and this product has (96, 32)"),
-    (wgmma(n=20), "wgmma works on multiples of 64 rows and 8 columns, and this product has (64, 20)"),
+    (wgmma(m=32), WGMMA_STEPS.format("(32, 32, 64)", "(64, 32, 64)")),
+    (wgmma(m=96), WGMMA_STEPS.format("(96, 32, 64)", "(128, 32, 64)")),
+    (wgmma(n=20), WGMMA_STEPS.format("(64, 20, 64)", "(64, 24, 64)")),
     (wgmma(acc="int32"), "no instruction that multiplies float16 into int32; float16 or float32 works"),
     (wgmma(dtype="int8"), "no instruction that multiplies int8 into float32; int32 works"),
     (wgmma().replace(".transpose()", ""), "mma takes A of shape (m, k), B of (k, n) and D of (m, n), and these have"),

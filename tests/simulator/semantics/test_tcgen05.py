@@ -118,7 +118,7 @@ def operands(numpy_type: Any = np.float16, k: int = 96, n: int = 16) -> tuple[np
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("block_n", [8, 16, 48])
+@pytest.mark.parametrize("block_n", [16, 32, 48])
 def test_a_product_in_k_tiles(name: str, block_n: int) -> None:
     numpy_type, acc = KINDS[name]
     a, b, expected = operands(numpy_type, n=block_n)

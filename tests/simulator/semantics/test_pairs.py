@@ -44,7 +44,7 @@ def test_each_cta_brings_half_of_b(block_n: int) -> None:
 def test_an_accumulator_of_halves_is_refused() -> None:
     a, b, _ = operands(256, 32, 64)
     c = np.zeros((256, 32), np.float16)
-    with pytest.raises(CompileError, match="a column of tensor memory for each float16.* accumulator of float32"):
+    with pytest.raises(CompileError, match=r"a column of tensor memory for each float16.* accumulator of float32"):
         clean(PairProduct(total=tilus.float16), 256, 32, 64, a, b, c)
 
 

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from blackwell_matmul.detect import DetectedGpu
 
 
+REGISTERS_PER_SM = 65536
+"""32-bit registers of an SM, of every GPU here (G)."""
+
+_WARPGROUP = 128
+"""Threads of a warp in each of the four partitions of an SM, which have a quarter of its registers each."""
+
+
 @dataclass(frozen=True)
 class Gpu:
     """A GPU, as far as a kernel can tell.
@@ -51,6 +58,12 @@ class Gpu:
 
     def __str__(self) -> str:
         return f"{self.name} ({self.arch})"
+
+    def registers_per_thread(self, threads: int) -> int:
+        """What each of so many threads of a CTA can have: as many as its partition of the SM has for each of its warps,
+        in steps of 8."""
+        of_partition = REGISTERS_PER_SM // (-(-threads // _WARPGROUP) * _WARPGROUP) // 8 * 8
+        return min(self.max_registers_per_thread, of_partition)
 
 
 FEATURES: Mapping[str, str] = MappingProxyType(

@@ -8,12 +8,8 @@ from collections.abc import Mapping
 from blackwell_matmul.compiler.bundle import Resources
 from blackwell_matmul.compiler.plan import LaunchPlan
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import Gpu, gpu_for_target
+from blackwell_matmul.gpus import REGISTERS_PER_SM, Gpu, gpu_for_target
 
-REGISTERS_PER_SM = 65536
-"""32-bit registers of an SM, of every target here (CUDA Programming Guide, "Technical Specifications per Compute
-Capability").
-"""
 REGISTERS_PER_UNIT = 256
 """A warp's registers are allocated in such units."""
 RESERVED_SHARED_BYTES = 1024

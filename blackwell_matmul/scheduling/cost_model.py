@@ -18,13 +18,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from blackwell_matmul.gpu_figures import MMA_SYNC_PRODUCTS, ROW_BYTES, TIME_FIGURES, GpuFigure, TimeFigures, figures_of
-from blackwell_matmul.gpus import GPUS, Gpu
+from blackwell_matmul.gpus import GPUS, REGISTERS_PER_SM, Gpu
 from blackwell_matmul.problem import C_BYTES
 from blackwell_matmul.scheduling.tile_config import (
     LAST_ROWS,
     MMA_K_BYTES,
     NEIGHBOURS,
-    REGISTERS,
     SWIZZLE_BYTES,
     WARP,
     TileConfig,
@@ -578,7 +577,7 @@ def resident_ctas(tile: TileConfig) -> int:
     limits = [
         tile.gpu.shared_memory_per_sm_bytes // (tile.shared_bytes + RESERVED_BYTES),
         tile.gpu.max_threads_per_sm // tile.threads,
-        REGISTERS // (tile.threads * min(registers, tile.gpu.max_registers_per_thread)),
+        REGISTERS_PER_SM // (tile.threads * min(registers, tile.gpu.max_registers_per_thread)),
     ]
     if tile.tensor_memory_columns and tile.gpu.tensor_memory_columns:
         limits.append(tile.gpu.tensor_memory_columns // tile.tensor_memory_columns)

@@ -17,9 +17,6 @@ from blackwell_matmul.problem import SIXTEEN_BITS, Problem
 WARP = 32
 WARPGROUP = 128
 
-REGISTERS = 65536
-"""Of an SM, 32 bits each; its four partitions have a quarter of them, and of the warps."""
-
 MMA_K_BYTES = 32
 """What every one of them takes of a row along k at a time."""
 
@@ -210,9 +207,8 @@ class TileConfig:
 
     @property
     def registers_per_thread(self) -> int:
-        """What a thread can have: as many as its partition of the SM has for each of its warps, in steps of 8."""
-        of_partition = REGISTERS // round_up(self.threads, WARPGROUP) // 8 * 8
-        return min(self.gpu.max_registers_per_thread, of_partition)
+        """What a thread can have, with so many."""
+        return self.gpu.registers_per_thread(self.threads)
 
     @property
     def tensor_memory_columns(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.timing import what_if
 from blackwell_matmul.simulator.timing.explain_beside import of_schedules
-from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of, whole
+from blackwell_matmul.simulator.timing.explain_launch import Gain, line_of, spills, whole
 from blackwell_matmul.simulator.timing.explain_loads import told_of_loads
 from blackwell_matmul.simulator.timing.explain_threads import in_the_way, stores, told_of_threads
 from blackwell_matmul.simulator.timing.one_sm import Change
@@ -37,7 +37,7 @@ MOST_GAINS = 5
 def explain(run: PredictedRun, gains: bool) -> tuple[str, ...]:
     """What holds it; then what would be gained, the most first, if that is asked for."""
     most = sorted(_gains(run), key=lambda each: -each[0])[:MOST_GAINS] if gains else ()
-    return (*_waits(run), *(sentence for _, sentence in most))
+    return (*spills(run), *_waits(run), *(sentence for _, sentence in most))
 
 
 def _waits(run: PredictedRun) -> Iterator[str]:

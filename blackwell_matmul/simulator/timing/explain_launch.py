@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.timing.occupancy import registers_per_thread, spilled_sums
 from blackwell_matmul.simulator.timing.one_sm import Change
 from blackwell_matmul.simulator.timing.what_if import MULTIPLY, SHARE, PredictedRun, Supposed
 from blackwell_matmul.simulator.timing.work import Multiply, WarpgroupMultiply, allocated_columns, work_of
@@ -18,6 +19,20 @@ Gain = tuple[float, str]
 
 def line_of(location: Location | None) -> str:
     return "a line of tilus" if location is None else f"{os.path.basename(location.file)}:{location.line}"
+
+
+def spills(run: PredictedRun) -> Iterator[str]:
+    """Sums that no thread has the registers for."""
+    program = run.lowered.program
+    for inst, instruction in run.lowered.calls.values():
+        sums = spilled_sums(program, inst) if instruction.name in MULTIPLY else 0
+        if sums:
+            yield (
+                f"the sums of {instruction.name} ({line_of(instruction.location)}) take {sums} registers of a thread,"
+                f" which has {registers_per_thread(program)} for everything, and are spilled to local memory: what that"
+                " takes is an estimate; fewer rows or columns for each warp keep them in registers."
+            )
+            return
 
 
 def whole(run: PredictedRun) -> Iterator[Gain]:

@@ -8,17 +8,18 @@ from collections.abc import Iterable
 from typing import Any
 
 from blackwell_matmul.frontend.program import Program
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.gpus import REGISTERS_PER_SM, Gpu, gpu_for_target
 from blackwell_matmul.simulator.machine.registers import WARP
 
 RESERVED_BYTES = 1024
 """Of an SM's shared memory, with each CTA (CUDA C++ Programming Guide)."""
 
-REGISTERS = 65536
-"""Of an SM, 32 bits each (CUDA C++ Programming Guide)."""
-
 OTHER_REGISTERS = 40
 """Of a thread, besides the tensors of an instruction: addresses, counters."""
+
+LEAST_OTHER_REGISTERS = 26
+"""The least of these: of one warpgroup a tile of 128x224 takes 250 registers and spills nothing, one of 128x232 spills
+8436 bytes (ptxas of CUDA 13.0, sm_90a; 256x112 and 256x128 alike)."""
 
 MAX_CTAS = 32
 """Of an SM (CUDA C++ Programming Guide)."""
@@ -41,14 +42,25 @@ def limits(program: Program, gpu: Gpu, more_bytes: int = 0) -> dict[str, int]:
     return {
         "shared memory": gpu.shared_memory_per_sm_bytes // shared_bytes,
         "threads": gpu.max_threads_per_sm // threads,
-        "registers": REGISTERS // (threads * _registers(program, gpu)),
+        "registers": REGISTERS_PER_SM // (threads * _registers(program, gpu)),
         "most CTAs": MAX_CTAS,
     }
 
 
 def registers_full(program: Program, ctas: int, sums: Iterable[Any]) -> bool:
     """With so many CTAs, by the largest of these alone, which are instructions that add to their accumulators."""
-    return ctas * _threads(program) * max(map(_largest, sums), default=0) >= REGISTERS
+    return ctas * _threads(program) * max(map(_largest, sums), default=0) >= REGISTERS_PER_SM
+
+
+def spilled_sums(program: Program, product: Any) -> int:
+    """Registers of a thread that the sums of a product take, where the compiler has to spill them; 0: they fit."""
+    need = _largest(product)
+    return need if need and need + LEAST_OTHER_REGISTERS > registers_per_thread(program) else 0
+
+
+def registers_per_thread(program: Program) -> int:
+    """What a thread can have."""
+    return gpu_for_target(program.target).registers_per_thread(_threads(program))
 
 
 def _threads(program: Program) -> int:

@@ -21,11 +21,12 @@ from blackwell_matmul.simulator.machine.grants import Grants, Response
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.timing.deeper import DeeperRings
+from blackwell_matmul.simulator.timing.occupancy import spilled_sums
 from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, PathStep, along
 from blackwell_matmul.simulator.timing.sectors import given
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
-from blackwell_matmul.simulator.timing.work import Load, UseBanks, freed, work_of
+from blackwell_matmul.simulator.timing.work import Load, MultiplySync, UseBanks, WarpgroupMultiply, freed, work_of
 
 MOST_OF_ONE_SM = 2_000_000
 """Of one run, some ten seconds; a persistent kernel at 16384x16384x16384 has 0.8 million."""
@@ -103,6 +104,11 @@ def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_
     """The program, which tells the engine of each instruction."""
     calls, mine = lowered.calls, lowered.main.__globals__
     works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
+    for name, work in works.items():
+        if isinstance(work, (WarpgroupMultiply, MultiplySync)) and (
+            sums := spilled_sums(lowered.program, calls[name][0])
+        ):
+            works[name] = work.spilling(sums)
     free = {name for name, (_, inst) in calls.items() if (inst.location, inst.name) in change.free}
     works |= {name: freed(works[name]) for name in free}
     if change.apart:

@@ -116,6 +116,12 @@ class Sm:
         assert self.figures.wgmma_latency_cycles is not None
         return self.tensor.start(time, steps * interval) + steps * interval + self.figures.wgmma_latency_cycles
 
+    def spill(self, time: float, count_bytes: float) -> float:
+        """When sums that have no room in registers have gone to local memory and come from there, at the SM's share of
+        the L2. How much of them the L1 keeps, and how a compiler orders that, nobody has published."""
+        took = count_bytes * self.conditions.ghz / self.conditions.bytes_per_ns
+        return self.lines.start(time, took) + took if took else time
+
     def multiply_sync(self, time: float, took: float) -> float:
         """mma.sync of a warp; time: after its latency."""
         return self.tensor.start(time, took) + took

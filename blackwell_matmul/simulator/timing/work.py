@@ -23,6 +23,9 @@ where sums of rows in pieces of 64 columns take as long as in pieces of 512 (h10
 MOST_MOVED = 128
 """Registers of a thread that such loads fill."""
 
+THERE_AND_BACK_BYTES = 8
+"""Of a register that is stored and loaded again."""
+
 MMA_ROW_BYTES = 32
 """What one tcgen05.mma or wgmma takes of a row along k."""
 
@@ -92,15 +95,20 @@ class Commit(Service):
 
 @dataclass(frozen=True)
 class WarpgroupMultiply(Service):
-    """wgmma."""
+    """wgmma. spilled_bytes: of sums that move to local memory and back."""
 
     interval: float = 0.0
     steps: int = 1
+    spilled_bytes: int = 0
     multiplies: ClassVar[bool] = True
 
     def serve(self, sm: Sm, time: float) -> tuple[float, float]:
-        end = sm.multiply_registers(time, self.interval, self.steps)
+        end = sm.multiply_registers(sm.spill(time, self.spilled_bytes), self.interval, self.steps)
         return end, end
+
+    def spilling(self, registers: int) -> WarpgroupMultiply:
+        """With sums of so many registers of a thread that each wgmma of the chain needs, and the next one others."""
+        return replace(self, spilled_bytes=self.steps * THERE_AND_BACK_BYTES * 4 * WARP * registers)
 
 
 @dataclass(frozen=True)
@@ -256,13 +264,19 @@ class UseBanks(Work):
 
 @dataclass(frozen=True)
 class MultiplySync(Work):
-    """mma.sync: takes so long of the tensor cores, and keeps its warp till its last result is there."""
+    """mma.sync: takes so long of the tensor cores, and keeps its warp till its last result is there. spilled_bytes: of
+    sums that move to local memory and back."""
 
     tensor_cycles: float = 0.0
+    spilled_bytes: int = 0
     multiplies: ClassVar[bool] = True
 
     def keeps(self, sm: Sm, now: float, time: float) -> float:
-        return sm.multiply_sync(time + self.cycles, self.tensor_cycles)
+        return sm.multiply_sync(sm.spill(time + self.cycles, self.spilled_bytes), self.tensor_cycles)
+
+    def spilling(self, registers: int) -> MultiplySync:
+        """With sums of so many registers of a thread, once for all k of the tile."""
+        return replace(self, spilled_bytes=THERE_AND_BACK_BYTES * WARP * registers)
 
 
 @dataclass(frozen=True)

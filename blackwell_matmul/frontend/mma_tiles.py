@@ -15,6 +15,7 @@ Removable, each for itself, when tilus refuses it.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,6 +27,9 @@ from tilus.ir.instructions import DotInst
 from tilus.ir.instructions.cuda.mma_dot import AtomicMmaConfig
 from tilus.ir.instructions.cuda.tcgen05 import Tcgen05MmaSSInst
 from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
+from tilus.ir.layout import RegisterLayout
+
+from blackwell_matmul.frontend.register_slices import Modes
 
 Shape = tuple[int, int, int]
 """M, N and K."""
@@ -37,7 +41,7 @@ K_BITS = 256
 """Of a row of A, that one wgmma or tcgen05.mma multiplies; of elements below a byte as many as of bytes."""
 
 MOST_N = 256
-"""Of one instruction. tilus divides N alone, and of kind::f16 for one CTA alone."""
+"""Of one instruction; tilus takes several for a wider tile of kind::f16 and one CTA alone."""
 
 
 class Mma(NamedTuple):
@@ -122,9 +126,7 @@ def _multiplies(config: WgmmaConfig, a: Any, b: Any) -> bool:
 
 def layout_refusal(inst: Instruction, name: str) -> str | None:
     """Why the layout of a wgmma's accumulator, which is called `name`, is not what the instruction writes."""
-    if not isinstance(inst, WgmmaMmaSSInst):
-        return None
-    if _is_as_written(inst):
+    if not isinstance(inst, WgmmaMmaSSInst) or _is_as_written(inst):
         return None
     return (
         f"the registers of {name} are not laid out as wgmma writes them (two neighbours of a row in each thread), so "
@@ -136,12 +138,36 @@ def _is_as_written(inst: WgmmaMmaSSInst) -> bool:
     a, b, d = inst.inputs
     m, n, k = int(d.shape[0]), int(d.shape[1]), int(a.shape[1])
     _, mma_n, _ = inst.get_inst_mnk(m, n, k, a.dtype, b.dtype, d.dtype)
-    layout, registers = d.as_register_tensor().layout, m * n // WARPGROUP
-    places = [(thread, 0) for thread in range(WARPGROUP)] + [(0, register) for register in range(registers)]
-    return (layout.spatial_size, layout.local_size) == (WARPGROUP, registers) and all(
-        layout.get_global(spatial_index=thread, local_index=register) == _fragment(thread, register, n // mma_n, mma_n)
-        for thread, register in places
-    )
+    layout = d.as_register_tensor().layout
+    modes = layout.shape, layout.mode_shape, layout.spatial_modes, layout.local_modes
+    return (layout.spatial_size, layout.local_size) == (WARPGROUP, m * n // WARPGROUP) and _writes(modes, mma_n)
+
+
+@functools.lru_cache(maxsize=256)
+def _writes(modes: Modes, mma_n: int) -> bool:
+    """Whether instructions of that N write such a layout."""
+    layout = RegisterLayout(*modes)
+    places = [(thread, 0) for thread in range(WARPGROUP)] + [(0, register) for register in range(layout.local_size)]
+    across = layout.shape[1] // mma_n
+    return all(_element(layout, *place) == _fragment(*place, across, mma_n) for place in places)
+
+
+def _element(layout: RegisterLayout, thread: int, register: int) -> list[int]:
+    """Row and column of a register; tilus's get_global takes thirty times as long."""
+    digits: dict[int, int] = {}
+    for modes, shape, left in (
+        (layout.spatial_modes, layout.spatial_shape, thread),
+        (layout.local_modes, layout.local_shape, register),
+    ):
+        for mode, extent in zip(reversed(modes), reversed(shape)):
+            left, digits[mode] = divmod(left, extent)
+    found = []
+    for group in layout.grouped_modes:
+        index = 0
+        for mode in group:
+            index = index * layout.mode_shape[mode] + digits[mode]
+        found.append(index)
+    return found
 
 
 def _fragment(thread: int, register: int, across: int, mma_n: int) -> list[int]:

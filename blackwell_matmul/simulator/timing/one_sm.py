@@ -26,7 +26,7 @@ from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, PathSte
 from blackwell_matmul.simulator.timing.sectors import given
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
-from blackwell_matmul.simulator.timing.work import Load, MultiplySync, UseBanks, WarpgroupMultiply, freed, work_of
+from blackwell_matmul.simulator.timing.work import Load, MultiplySync, UseBanks, WarpgroupMultiply, Work, freed, work_of
 
 MOST_OF_ONE_SM = 2_000_000
 """Of one run, some ten seconds; a persistent kernel at 16384x16384x16384 has 0.8 million."""
@@ -104,11 +104,7 @@ def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_
     """The program, which tells the engine of each instruction."""
     calls, mine = lowered.calls, lowered.main.__globals__
     works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
-    for name, work in works.items():
-        if isinstance(work, (WarpgroupMultiply, MultiplySync)) and (
-            sums := spilled_sums(lowered.program, calls[name][0])
-        ):
-            works[name] = work.spilling(sums)
+    works |= _spilling(lowered, works)
     free = {name for name, (_, inst) in calls.items() if (inst.location, inst.name) in change.free}
     works |= {name: freed(works[name]) for name in free}
     if change.apart:
@@ -117,6 +113,13 @@ def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_
         works |= {name: work.whole() for name, work in works.items() if isinstance(work, Load)}
     reads = None if change.side_by_side else given(lowered)
     return lowered.main_of({name: timed(mine[name], work, calls[name][0], reads) for name, work in works.items()})
+
+
+def _spilling(lowered: Lowered, works: Mapping[str, Work]) -> dict[str, Work]:
+    """The products whose sums have no room in registers."""
+    found = {name: work for name, work in works.items() if isinstance(work, (WarpgroupMultiply, MultiplySync))}
+    sums = {name: spilled_sums(lowered.program, lowered.calls[name][0]) for name in found}
+    return {name: work.spilling(sums[name]) for name, work in found.items() if sums[name]}
 
 
 def _multiplies_sync(lowered: Lowered) -> bool:

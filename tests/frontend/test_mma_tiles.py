@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from mma_scripts import ByTensorMemory, ByWarpgroup, ByWarps
 
 from blackwell_matmul import CompileError, check, compile, emulate, predict, simulate
 from blackwell_matmul.errors import BlackwellMatmulError
-from blackwell_matmul.frontend import mma_tiles
+from blackwell_matmul.frontend import mma_tiles, tilus_compat
 
 OF_TORCH = {"float16": torch.float16, "float8_e4m3": torch.float8_e4m3fn, "float32": torch.float32}
 OF_TORCH |= {"bfloat16": torch.bfloat16, "int8": torch.int8, "int32": torch.int32, "tfloat32": torch.float32}
@@ -173,3 +174,9 @@ def test_what_tilus_makes_of_them(tile: Tile, wrong: str, monkeypatch: pytest.Mo
     else:
         assert wrong == "other values"
         assert not torch.equal(c.double(), a.double() @ b.double().T)
+
+
+def test_what_tilus_says_of_a_dot_with_one_more_instruction_along_k(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fault that `modes_kept_apart` works around: four instructions along M, and five along K."""
+    monkeypatch.setattr(tilus_compat, "modes_kept_apart", nullcontext)
+    assert "Cannot group the modes" in refusal(simulate, Tile(ByWarps, k=80, m=64, n=48))

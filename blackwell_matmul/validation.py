@@ -115,8 +115,8 @@ def attribute(value: object, name: str) -> object:
 def has_memory(tensor: Any) -> bool:
     """Whether the elements of a torch tensor lie in memory as they are; not of a sparse, nested or fake one."""
     try:
-        plain = not (tensor.is_sparse or tensor.is_nested or tensor.is_conj() or tensor.is_neg())
-        return plain and tensor.untyped_storage().device == tensor.device
+        lazy = tensor.is_sparse or tensor.is_nested or tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor()
+        return not lazy and tensor.untyped_storage().device == tensor.device
     except Exception:  # torch raises where there is no storage
         return False
 

@@ -18,13 +18,15 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, NamedTuple, cast
 
+from blackwell_matmul.elements import require_element
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.validation import shown
+from blackwell_matmul.strides import require_memory, require_row_major
+from blackwell_matmul.validation import attribute, shown
 
 Expr = int | str | tuple[Any, ...]
 Dim3 = tuple[Expr, Expr, Expr]
 
-FORMAT = 4
+FORMAT = 5
 """The version of what `as_dict` writes."""
 
 # --- expressions
@@ -130,13 +132,15 @@ class Parameter:
     """An argument of the call. type: "pointer", "int32", "uint32", "int64", "float32" and so on.
 
     element: what a pointer points to, such as "float16"; "" where the kernel does not say. default: of a call
-    that leaves it out; None where none may.
+    that leaves it out; None where none may. row_major: a pointer to what must be contiguous, as the kernel takes no
+    strides.
     """
 
     name: str
     type: str
     element: str = ""
     default: int | float | None = None
+    row_major: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +246,16 @@ class LaunchPlan:
             if isinstance(error, InputError):
                 raise
             raise InputError(f"{self.kernel} cannot be launched with {self._told(values)}: {error}.") from error
+
+    def require_operands(self, kernel: str, arguments: Sequence[Any]) -> None:
+        """Raise InputError for a tensor or an array whose elements are not what its parameter points to, or do not lie
+        where the kernel looks for them. kernel: its name for the user.
+        """
+        for parameter, each in zip(self.parameters, arguments):
+            if parameter.type == "pointer" and attribute(each, "dtype") is not None:
+                require_memory(f"{parameter.name} of {kernel}", each)
+                require_element(kernel, parameter.name, parameter.element, each)
+                require_row_major(kernel, parameter.name, each, lambda parameter=parameter: parameter.row_major)
 
     def _completed(self, values: Sequence[int | float]) -> Sequence[int | float]:
         """With the defaults of what was left out at the end."""
@@ -424,6 +438,8 @@ def _verify_names(plan: LaunchPlan) -> None:
     for parameter in plan.parameters:
         if not isinstance(parameter.default, (int, float, NoneType)):
             raise TypeError(f"{shown(parameter.default)} is no default")
+        if not isinstance(parameter.row_major, bool):
+            raise TypeError(f"{shown(parameter.row_major)} is neither true nor false")
 
 
 def _is_enum(field: str) -> bool:

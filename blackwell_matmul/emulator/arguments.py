@@ -13,6 +13,7 @@ from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.parser import SIZES, Entry, Variable, float_bits
 from blackwell_matmul.emulator.spaces import GlobalSpace
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.strides import require_memory
 from blackwell_matmul.validation import shown
 
 
@@ -78,6 +79,7 @@ def _storage(name: str, tensor: Any) -> tuple[Array, int]:
         return _torch_storage(name, tensor)
     if not isinstance(tensor, np.ndarray):
         raise InputError(f"{name} is {shown(tensor)}; a pointer takes a tensor, an array or None.")
+    require_memory(name, tensor)
     root = tensor
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -91,6 +93,7 @@ def _torch_storage(name: str, tensor: Any) -> tuple[Array, int]:
 
     if tensor.device.type != "cpu":
         raise InputError(f"{name} is on {tensor.device}; the emulator takes tensors on the CPU.")
+    require_memory(name, tensor)
     storage = torch.tensor([], dtype=torch.uint8).set_(tensor.untyped_storage())
     return storage.numpy(), tensor.data_ptr() - storage.data_ptr()
 

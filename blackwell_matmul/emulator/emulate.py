@@ -75,6 +75,7 @@ def emulate(
 def of_bundle(bundle: Bundle, module: Module, args: Sequence[object], choices: Choices) -> Emulation:
     """Execute a module as the plan of a bundle launches it: the bundle's own, or one that a study has changed."""
     memory, plan = GlobalSpace(), bundle.plan
+    plan.require_operands(bundle.name, args)
     names = itertools.chain((parameter.name for parameter in plan.parameters), itertools.repeat("an argument too many"))
     launch = plan.evaluate([plan_value(memory, name, each) for name, each in zip(names, args, strict=False)])
     if launch.is_empty:

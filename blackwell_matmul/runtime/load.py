@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from blackwell_matmul import driver
-from blackwell_matmul.elements import require_element
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.calls import Calls, address
@@ -94,7 +93,11 @@ class Loaded:
             if type(value) is not int:
                 return None
             moves = parameter.type == "pointer" and isinstance(each, Tensor)
-            key += (each.dtype, value & LAST_BITS) if moves else (value,)  # type: ignore[attr-defined]
+            if not moves:
+                key.append(value)
+                continue
+            lies = not parameter.row_major or each.is_contiguous() or (each.shape, each.stride())  # type: ignore[attr-defined]
+            key += (each.dtype, value & LAST_BITS, lies)  # type: ignore[attr-defined]
         return tuple(key)
 
     def _new(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Prepared:
@@ -104,12 +107,9 @@ class Loaded:
         return Prepared.of(self.bundle.name, function, launch, device, stream)
 
     def _check_types(self, arguments: Sequence[object]) -> None:
-        """A tensor has the type that its parameter is annotated with, and one behind a tensor map that of the map."""
-        given: dict[str, object] = {}
-        for parameter, each in zip(self.bundle.plan.parameters, arguments):
-            given[parameter.name] = each
-            if isinstance(each, Tensor):
-                require_element(self.bundle.name, parameter.name, parameter.element, each)
+        """A tensor is what its parameter points to, and one behind a tensor map has the type of the map."""
+        self.bundle.plan.require_operands(self.bundle.name, arguments)
+        given = {parameter.name: each for parameter, each in zip(self.bundle.plan.parameters, arguments)}
         for described in self.bundle.plan.tensor_maps:
             tensor = given.get(described.pointer) if isinstance(described.pointer, str) else None
             expected = MAP_TYPES.get(described.dtype)

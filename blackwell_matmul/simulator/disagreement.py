@@ -7,13 +7,14 @@ access outside of the memory it is the likely cause, and a sentence that follows
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from blackwell_matmul.elements import dtype_name, fits
 from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, ViewKey
+from blackwell_matmul.strides import is_row_major, steps, strides_of, told
 
 
 def disagreements(memory: GlobalMemory) -> tuple[str, ...]:
@@ -24,22 +25,18 @@ def disagreements(memory: GlobalMemory) -> tuple[str, ...]:
 
 def disagreement(tensors: Mapping[str, Any], key: ViewKey) -> str | None:
     """A clause on the tensor that starts where the view does; None where it is what the kernel takes it as."""
-    told = [_told(name, tensor, key) for name, tensor in tensors.items() if _address(tensor) == key.address]
-    return told[0] if told and all(told) else None
+    clauses = [_told(name, tensor, key) for name, tensor in tensors.items() if _address(tensor) == key.address]
+    return clauses[0] if clauses and all(clauses) else None
 
 
 def _told(name: str, tensor: Any, key: ViewKey) -> str | None:
-    shape, strides = tuple(tensor.shape), _strides(tensor)
+    shape, strides = tuple(tensor.shape), strides_of(tensor)
     if not fits(key.item.name, tensor.dtype):
         return f"{name} is a tensor of {dtype_name(tensor.dtype)}; the kernel takes it as {key.item.name}"
-    if key.item.packed or _steps(shape, strides) == _steps(key.shape, key.strides):
+    if key.item.packed or steps(shape, strides) == steps(key.shape, key.strides):
         return None
-    if not _is_row_major(shape, strides):
-        kind = "transposed" if _is_row_major(*_by_stride(shape, strides)) else "strided"
-        return (
-            f"{name} is a {kind} view of shape {list(shape)} with strides {strides}; the kernel takes it as "
-            f"{_spelled(key)}: pass {name}.contiguous()"
-        )
+    if not is_row_major(shape, strides):
+        return f"{name} is {told(shape, strides)}; the kernel takes it as {_spelled(key)}: pass {name}.contiguous()"
     if math.prod(shape) != math.prod(key.shape) or (len(shape) == len(key.shape) and shape != key.shape):
         return f"{name} has shape {list(shape)}; the kernel takes it as {list(key.shape)}"
     return None
@@ -49,34 +46,7 @@ def _address(tensor: Any) -> int:
     return int(tensor.__array_interface__["data"][0] if isinstance(tensor, np.ndarray) else tensor.data_ptr())
 
 
-def _strides(tensor: Any) -> tuple[int, ...]:
-    """In elements."""
-    if isinstance(tensor, np.ndarray):
-        return tuple(stride // tensor.itemsize for stride in tensor.strides)
-    return tuple(tensor.stride())
-
-
-def _steps(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """Extent and stride of each dimension that has more than one element: the others say nothing."""
-    return [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
-
-
-def _is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    expected = 1
-    for extent, stride in reversed(_steps(shape, strides)):
-        if stride != expected:
-            return False
-        expected *= extent
-    return True
-
-
-def _by_stride(shape: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The dimensions with the slowest first."""
-    order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
-    return tuple(shape[dim] for dim in order), tuple(strides[dim] for dim in order)
-
-
 def _spelled(key: ViewKey) -> str:
-    if _is_row_major(key.shape, key.strides):
+    if is_row_major(key.shape, key.strides):
         return f"row-major {list(key.shape)}"
     return f"{list(key.shape)} with strides {key.strides}"

@@ -13,8 +13,10 @@ import numpy as np
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
+from blackwell_matmul.frontend.pointer_views import row_major_pointers
 from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
 from blackwell_matmul.simulator.disagreement import disagreements
+from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered, lower
@@ -28,7 +30,8 @@ from blackwell_matmul.simulator.parallel import run_ctas
 from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS as MAX_CTAS_OF_A_CLUSTER
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.trace.tracer import Tracer
-from blackwell_matmul.validation import accepts, attribute, has_memory, integer, shown, spelled
+from blackwell_matmul.strides import require_memory, require_row_major
+from blackwell_matmul.validation import accepts, attribute, integer, shown, spelled
 
 import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
 
@@ -191,6 +194,10 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
     memory, arguments = GlobalMemory(tensors=tensors), dict(bound.kernel_args)
     every = {**tensors, **reached}
     segments = {name: _segment(lowered.program.name, name, value) for name, value in every.items()}
+    for name, value in tensors.items():
+        require_row_major(
+            lowered.program.name, name, value, lambda name=name: name in row_major_pointers(lowered.program)
+        )
     arguments |= {name: segments[name].address for name in tensors}
     for segment in segments.values():
         if all(s.address != segment.address or s.nbytes < segment.nbytes for s in memory.segments):
@@ -211,12 +218,7 @@ def _segment(kernel: str, name: str, value: Any) -> Segment:
     _require_cpu(kernel, name, value)
     if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
         raise InputError(f"{name} of {kernel} is not contiguous; numpy.ascontiguousarray makes an array that is.")
-    if isinstance(value, np.ndarray) and not value.dtype.isnative:
-        raise InputError(f"{name} of {kernel} is of type {value.dtype}, in another byte order than this machine's.")
-    if isinstance(value, np.ndarray) and (value.dtype.hasobject or not value.shape):
-        raise InputError(f"{name} of {kernel} is {shown(value)}; it must have numbers and a dimension.")
-    if not isinstance(value, np.ndarray) and not has_memory(value):
-        raise InputError(f"{name} of {kernel} is {shown(value)} without memory of its own; pass a dense tensor.")
+    require_memory(f"{name} of {kernel}", value)
     return segment_of(name, value)
 
 
@@ -257,8 +259,6 @@ def _check_clusters(name: str, grid: tuple[int, int, int], cluster: tuple[int, i
 
 def _check_assumptions(grid: Grid, program: Program, arguments: Mapping[str, Any]) -> None:
     """self.assume(p % c == 0) is a promise to the compiler; a broken one makes wrong code."""
-    from blackwell_matmul.simulator.expressions import free_variables, vector_function
-
     names = {id(var): name for name, var in program.params}
     for condition, location in program.assumes:
         free = free_variables(condition)

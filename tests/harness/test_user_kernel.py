@@ -102,16 +102,25 @@ def command(command_line):
     return command_line
 
 
+def test_a_tensor_that_a_kernel_without_strides_takes_as_row_major_is_refused(write):
+    args = ARGS.replace("torch.randn(m, n)", "torch.randn(n, m).T").replace("empty_like(x)", "empty(m, n)")
+    assert refused(write(DOUBLE + args + REFERENCE), (16, 16, 1)) == (
+        "x_ptr of Double is a transposed view of shape [16, 16] with strides (1, 16), and Double takes x_ptr as "
+        "row-major: pass x_ptr.contiguous(), or give its views strides."
+    )
+
+
 def test_a_wrong_result_names_a_tensor_that_is_not_what_the_kernel_takes_it_as(write):
     args = ARGS.replace("torch.randn(m, n)", "torch.randn(n, m).T").replace("empty_like(x)", "empty(m, n)")
-    result = run_script(write(DOUBLE + args + REFERENCE), (16, 16, 1))
+    taking = DOUBLE.replace("shape=[m, n])", "shape=[m, n], strides=[m, 1])", 1)
+    result = run_script(write(taking + args + REFERENCE), (16, 16, 1))
     assert not result.ok
     blamed = (
         "x_ptr is a transposed view of shape [16, 16] with strides (1, 16); the kernel takes it as row-major [16, 16]"
     )
     assert result.message.endswith(f"; {blamed}: pass x_ptr.contiguous().")
     assert blamed in str(result) and blamed in result.as_dict()["verdict"]
-    unchecked = run_script(write(DOUBLE + args), (16, 16, 1))
+    unchecked = run_script(write(taking + args), (16, 16, 1))
     assert unchecked.ok and unchecked.message.startswith(f"not checked: no reference; {blamed}")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.errors import InputError
 from blackwell_matmul.simulator.machine.memory import Box, Region, Storage
 from blackwell_matmul.simulator.types import Element, from_bits, to_bits, to_image
 
@@ -36,8 +35,6 @@ def segment_of(name: str, value: Any) -> Segment:
     """The memory behind a CPU tensor (torch or numpy)."""
     if isinstance(value, np.ndarray):
         low, high = np.lib.array_utils.byte_bounds(value)
-        if not value.flags.writeable:
-            raise InputError(f"{name} is a read-only array; pass a writable one.")
         whole = np.lib.stride_tricks.as_strided(value.view(np.uint8).reshape(-1)[:1], (high - low,), (1,))
         return Segment(name, value.__array_interface__["data"][0], whole)
     return Segment(name, value.data_ptr(), _torch_bytes(value))

@@ -187,10 +187,32 @@ def gpu_of(x: Tensor, simulate: bool, operation: str, *operands: str) -> Gpu:
 
 @functools.lru_cache(maxsize=4096)
 def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
-    """The first rung of the GPU's row in `LADDERS` that has a schedule for the shape; the last, if none has."""
+    """The first rung of the GPU's row in `LADDERS` that has a schedule for the shape; the last, if none has.
+
+    A pair of CTAs has a tile of twice as many rows: of fewer, the first rung without pairs that takes far less, by the
+    model of the choice of schedules.
+    """
     problem = Problem(m, n, k, DTYPE_OF_TORCH[str(dtype)])
     *better, last = _ladder(gpu)
-    return next((name for name in better if _takes(name, problem, gpu)), last)
+    found = next((name for name in better if _takes(name, problem, gpu)), last)
+    if m > ROWS_OF_ONE_CTA or "pairs" not in rung(found).features:
+        return found
+    alone = next((name for name in better if "pairs" not in rung(name).features and _takes(name, problem, gpu)), found)
+    return alone if _cycles(alone, problem, gpu) < FAR_LESS * _cycles(found, problem, gpu) else found
+
+
+ROWS_OF_ONE_CTA = 128
+"""Of its tile, where those of a pair have 256 (tcgen05.mma, PTX ISA, "Data Path Layout Organization")."""
+
+FAR_LESS = 0.9
+"""Of the cycles: what the closed form says surely enough (`bench/choice.py`)."""
+
+
+def _cycles(name: str, problem: Problem, gpu: Gpu) -> int:
+    from blackwell_matmul.scheduling import cost_model, space
+    from blackwell_matmul.scheduling.mma import tile_config
+
+    return cost_model.predicted_cycles(tile_config(space.choose(rung(name), problem, gpu), problem, gpu))
 
 
 def _takes(name: str, problem: Problem, gpu: Gpu) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 import weakref
@@ -194,10 +195,9 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
     memory, arguments = GlobalMemory(tensors=tensors), dict(bound.kernel_args)
     every = {**tensors, **reached}
     segments = {name: _segment(lowered.program.name, name, value) for name, value in every.items()}
+    program = lowered.program
     for name, value in tensors.items():
-        require_row_major(
-            lowered.program.name, name, value, lambda name=name: name in row_major_pointers(lowered.program)
-        )
+        require_row_major(program.name, name, value, functools.partial(_is_taken_as_row_major, program, name))
     arguments |= {name: segments[name].address for name in tensors}
     for segment in segments.values():
         if all(s.address != segment.address or s.nbytes < segment.nbytes for s in memory.segments):
@@ -207,6 +207,10 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
     for segment in memory.segments:
         segment.constant = known and not any(_meet(segment, segments[name]) for name in written or ())
     return memory, arguments
+
+
+def _is_taken_as_row_major(program: Program, name: str) -> bool:
+    return name in row_major_pointers(program)
 
 
 def _meet(one: Segment, other: Segment) -> bool:

@@ -89,10 +89,27 @@ class PhaseBarrier:
 
 @dataclass(slots=True)
 class NamedBarrier:
-    """`bar.sync`: expected threads of this round, those that came, and how many rounds are over."""
+    """`bar.sync`: the threads that came in this round, and how many rounds are over.
+
+    asked, yes: of `bar.red`, the threads with a predicate, and those with a true one; told: who gets both in the end.
+    """
 
     arrived: int = 0
     rounds: int = 0
+    asked: int = 0
+    yes: int = 0
+    told: list[Callable[[int, int], None]] = field(default_factory=list)
+
+    def vote(self, yes: int, asked: int, tell: Callable[[int, int], None]) -> None:
+        """Masks of lanes. tell: is given the numbers of threads, those with a true predicate first."""
+        self.yes, self.asked = self.yes + yes.bit_count(), self.asked + asked.bit_count()
+        self.told.append(tell)
+
+    def end(self) -> None:
+        """The round is over."""
+        for tell in self.told:
+            tell(self.yes, self.asked)
+        self.rounds, self.arrived, self.asked, self.yes, self.told = self.rounds + 1, 0, 0, 0, []
 
 
 class TensorMemory:

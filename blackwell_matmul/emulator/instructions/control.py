@@ -76,7 +76,8 @@ _BARRIER_WORDS = {
 
 @instruction("bar", "barrier")
 def barrier(build: Builder, each: Statement) -> Act:
-    """`bar.sync a{, b}`, `.arrive a, b`, `bar.warp.sync mask`, `.red`: by threads, whole warps ("bar", "barrier")."""
+    """`bar.sync a{, b}`, `.arrive a, b`, `.red.op d, a{, b}, c`, `bar.warp.sync mask`: by threads, whole warps ("bar",
+    "barrier")."""
     words = each.modifiers
     if not {*words} <= _BARRIER_WORDS:
         raise Unknown(f"{each.opcode} is not emulated")
@@ -84,11 +85,11 @@ def barrier(build: Builder, each: Statement) -> Act:
         return _warp_barrier(build, each)
     if "cluster" in words:
         return _cluster_barrier(build, each)
-    if "red" in words:
-        raise Unknown(f"{each.opcode} is not emulated")
-    number = build.scalar(each.operands[0])
-    count = build.scalar(each.operands[1]) if len(each.operands) > 1 else None
-    arrives_only = "arrive" in words
+    reduces = "red" in words
+    names = each.operands[1:-1] if reduces else each.operands
+    number = build.scalar(names[0])
+    count = build.scalar(names[1]) if len(names) > 1 else None
+    votes, arrives_only = _vote(build, each) if reduces else None, "arrive" in words
 
     def act(warp: WarpState, mask: int) -> Any:
         lane = first(mask)
@@ -97,6 +98,8 @@ def barrier(build: Builder, each: Statement) -> Act:
             return wait
         named = warp.cta.named.setdefault(number(warp, lane), NamedBarrier())
         expected = count(warp, lane) if count else None
+        if votes is not None:
+            votes(warp, mask, named)
         return _arrived(warp, named, expected, arrives_only, number(warp, lane))
 
     return act
@@ -113,13 +116,30 @@ def _arrived(warp: WarpState, named: NamedBarrier, expected: int | None, arrives
 
     def is_over() -> bool:
         if named.rounds == rounds and named.arrived >= wanted():
-            named.rounds, named.arrived = named.rounds + 1, 0
+            named.end()
         return named.rounds > rounds
 
     cta.cluster.grid.effects += 1
     if is_over() or arrives_only:
         return None
     return Waiting(is_over, False, lambda: f"barrier {number}: {named.arrived} of {wanted()} threads are there")
+
+
+def _vote(build: Builder, each: Statement) -> Callable[[WarpState, int, NamedBarrier], None]:
+    """`.red`: how many of the threads have a true predicate (.popc), whether all have (.and), whether one has (.or)."""
+    target, asked = build.target(each.operands[0]), build.predicate(each.operands[-1])
+    (mode,) = {"popc", "and", "or"} & {*each.modifiers}
+
+    def votes(warp: WarpState, mask: int, named: NamedBarrier) -> None:
+        def tell(yes: int, threads: int) -> None:
+            if mode == "popc":
+                warp.set(target, np.full(LANES, yes, np.uint32), mask)
+            else:
+                warp.set_predicate(target, ALL if yes >= (threads if mode == "and" else 1) else 0, mask)
+
+        named.vote(asked(warp) & mask, mask, tell)
+
+    return votes
 
 
 def _warp_barrier(build: Builder, each: Statement) -> Act:

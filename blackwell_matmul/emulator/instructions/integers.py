@@ -311,6 +311,21 @@ def dot_of_bytes(build: Builder, each: Statement) -> Act:
     return elementwise(build, each, every, "u32", "u32", "u32", "u32" if set(types) == {"u32"} else "s32")
 
 
+@instruction("dp2a")
+def dot_of_pairs(build: Builder, each: Statement) -> Act:
+    """The two halves of a by the lower bytes of b or by the higher ones, and c ("dp2a")."""
+    half, *types = each.modifiers
+    wide, narrow = (np.dtype(f"{type[0].replace('s', 'i')}{size}") for type, size in zip(types, (2, 1)))
+    begin = {"lo": 0, "hi": 2}[half]
+
+    def every(a: Array, b: Array, c: Array) -> Array:
+        x = np.ascontiguousarray(a).view(wide).reshape(LANES, 2).astype(np.int64)
+        y = np.ascontiguousarray(b).view(narrow).reshape(LANES, 4)[:, begin : begin + 2].astype(np.int64)
+        return ((x * y).sum(axis=1) + c).astype(np.int64).astype(np.uint32)
+
+    return elementwise(build, each, every, "u32", "u32", "u32", "u32" if {*types} == {"u32"} else "s32")
+
+
 # --- comparison and selection
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from ptx import run, stored
 
-from blackwell_matmul.errors import EmulationError, UnsupportedError
+from blackwell_matmul.errors import EmulationError
 
 ALL = 0xFFFFFFFF
 
@@ -148,9 +148,52 @@ def test_lanes_wait_for_one_another_in_a_loop() -> None:
     assert found.tolist() == [1] + [9] * 31
 
 
-def test_barriers_that_reduce_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"bar\.red\.popc\.u32 is not emulated"):
-        run("setp.eq.u32 %p0, %r39, 0; bar.red.popc.u32 %r0, 0, %p0;")
+@pytest.mark.parametrize("bar", ["bar", "bar.cta", "barrier", "barrier.cta"])
+def test_a_barrier_counts_the_threads_whose_predicate_is_true(bar: str) -> None:
+    aligned = ".aligned" if bar.startswith("barrier") else ""
+    found = stored(
+        f"and.b32 %r1, %r39, 3; setp.eq.u32 %p0, %r1, 0; {bar}.red.popc{aligned}.u32 %r0, 0, %p0;", threads=96
+    )
+    assert found.tolist() == [24] * 96
+    found = stored(f"setp.lt.u32 %p0, %r39, 5; {bar}.red.popc{aligned}.u32 %r0, 2, 64, !%p0;", threads=64)
+    assert found.tolist() == [59] * 64
+
+
+@pytest.mark.parametrize("mode, whole, one, none", [("and", 1, 0, 0), ("or", 1, 1, 0)])
+def test_a_barrier_tells_whether_all_threads_say_yes_or_one(mode: str, whole: int, one: int, none: int) -> None:
+    for condition, expected in (
+        ("ge.u32 %p0, %r39, 0", whole),
+        ("eq.u32 %p0, %r39, 70", one),
+        ("gt.u32 %p0, 0, %r39", none),
+    ):
+        found = stored(f"setp.{condition}; bar.red.{mode}.pred %p1, 0, %p0; selp.u32 %r0, 1, 0, %p1;", threads=96)
+        assert found.tolist() == [expected] * 96
+
+
+@pytest.mark.parametrize("order", ["late", "random"])
+def test_each_round_of_a_barrier_that_reduces_has_its_own_result(order: str) -> None:
+    found = stored(
+        """
+        mov.u32 %r0, 0; mov.u32 %r1, 0; shr.u32 %r3, %r39, 5;
+        LOOP: setp.lt.u32 %p0, %r39, %r1; bar.red.popc.u32 %r2, 1, %p0; mad.lo.s32 %r0, %r0, 7, %r2;
+        add.u32 %r1, %r1, 1; setp.le.u32 %p1, %r1, 4; @%p1 bra LOOP;""",
+        threads=128,
+        order=order,
+    )
+    assert found.tolist() == [functools.reduce(lambda sum, yes: 7 * sum + yes, range(5), 0)] * 128
+
+
+def test_who_only_arrives_or_has_left_has_no_say_at_a_barrier_that_reduces() -> None:
+    found = stored(
+        """
+        mov.u32 %r0, 3; setp.lt.u32 %p0, %r39, 32; @%p0 bra ASKS;
+        bar.arrive 0, 64; bra END;
+        ASKS: setp.lt.u32 %p2, %r39, 4; @%p2 exit; setp.ge.u32 %p1, %r39, 4;
+        bar.red.and.pred %p3, 0, 64, %p1; bar.red.popc.u32 %r1, 1, 32, %p1; selp.u32 %r0, %r1, 0, %p3;
+        END:""",
+        threads=64,
+    )
+    assert found.tolist() == [0xDEAD] * 4 + [28] * 28 + [3] * 32
 
 
 @pytest.mark.parametrize("order", ["late", "random"])

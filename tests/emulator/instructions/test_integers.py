@@ -262,6 +262,26 @@ def test_dot_of_bytes(types: str) -> None:
     )
 
 
+@pytest.mark.parametrize("half", ["lo", "hi"])
+@pytest.mark.parametrize("types", ["u32.u32", "s32.u32", "u32.s32", "s32.s32"])
+def test_products_of_pairs(half: str, types: str) -> None:
+    def parts(word: int, count: int, signed: bool) -> list[int]:
+        raw = (word & 0xFFFFFFFF).to_bytes(4, "little")
+        size = 4 // count
+        return [int.from_bytes(raw[i * size : (i + 1) * size], "little", signed=signed) for i in range(count)]
+
+    a_signed, b_signed = (type == "s32" for type in types.split("."))
+    begin = 0 if half == "lo" else 2
+    check(
+        f"dp2a.{half}.{types} %d, %a, %b, %c;",
+        lambda a, b, c: sum(x * y for x, y in zip(parts(a, 2, a_signed), parts(b, 4, b_signed)[begin:])) + c,
+        "u32",
+        "b32",
+        "b32",
+        "b32",
+    )
+
+
 def test_differences() -> None:
     check("sad.s32 %d, %a, %b, %c;", lambda a, b, c: c + abs(a - b), "s32", "s32", "s32", "s32")
     check("sad.u32 %d, %a, %b, %c;", lambda a, b, c: c + abs(a - b), "u32", "u32", "u32", "u32")

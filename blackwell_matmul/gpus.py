@@ -74,7 +74,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "clusters": "CTAs that reach one another's shared memory (P: sm_90)",
         "multicast": "one TMA load into several CTAs of a cluster (P: fast on sm_90a and sm_10x, S: not on sm_120)",
         "wgmma": "warpgroup MMA (P: sm_90a alone)",
-        "tcgen05": "tensor memory and the MMAs that accumulate in it (P: sm_100a, sm_103a)",
+        "tcgen05": "tensor memory and the MMAs that accumulate in it (P: sm_100a, sm_103a, sm_110a)",
         "clc": "cluster launch control (P: sm_100)",
     }
 )
@@ -209,9 +209,27 @@ def board(gpu: Gpu) -> Gpu | None:
     return next((each for each in alike if f"{gpu.name} ".startswith(f"{each.name} ")), None)
 
 
+OTHER_NAMES: Mapping[str, str] = MappingProxyType(
+    {"GB300": "B300", "DGX Spark": "GB10", "RTX PRO 6000": "RTX 5090", "H800": "H100", "GH200": "H200"}
+)
+"""GPUs without figures of their own, each with one of the same target (S; D)."""
+
+_TARGETS = {gpu.name.casefold(): gpu.arch for gpu in _ALL}
+_TARGETS.update((name.casefold(), GPUS[alike].arch) for name, alike in OTHER_NAMES.items())
+
+
+def target_of(name: object) -> str | None:
+    """The target of the GPU of this name; None for anything else."""
+    return _TARGETS.get((plain_text(name) or "").casefold())
+
+
 def target_named(text: str) -> str:
     """The target of the GPU of this name, or a target as it is; InputError for anything else."""
-    return text if text in OTHER_TARGETS else gpu_named(text).arch
+    return text if text in OTHER_TARGETS else target_of(text) or gpu_named(text).arch
+
+
+WITH_TCGEN05 = ("sm_100", "sm_103", "sm_110")
+"""What the targets begin with for which PTX has tcgen05 (P)."""
 
 
 def gpu_named(text: str) -> Gpu:

@@ -14,6 +14,7 @@ from blackwell_matmul.frontend.tilus_compat import target, target_names
 from blackwell_matmul.gpus import (
     FEATURES,
     GPUS,
+    OTHER_NAMES,
     OTHER_TARGETS,
     Gpu,
     board,
@@ -61,6 +62,14 @@ def test_a_gpu_is_named_by_itself_or_by_its_target(gpu: Gpu) -> None:
     assert gpu_named(gpu.name) is gpu_named(gpu.name.lower()) is by_name(gpu.name) is gpu
     assert target_named(gpu.name) == target_named(gpu.arch) == target_for(object(), gpu.name) == gpu.arch
     assert gpu_named(gpu.arch) is gpu_for_target(gpu.arch)
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_a_gpu_without_figures_is_named_as_a_target(name: str) -> None:
+    alike = GPUS[OTHER_NAMES[name]]
+    assert target_named(name) == target_named(name.lower()) == target_for(object(), name) == alike.arch
+    with pytest.raises(InputError, match="it must be a GPU"):
+        gpu_named(name)
 
 
 def test_the_targets_are_those_of_tilus() -> None:

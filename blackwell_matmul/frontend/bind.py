@@ -17,7 +17,7 @@ from blackwell_matmul.elements import require_element
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend.phrases import told
 from blackwell_matmul.frontend.tilus_compat import check_target, import_tilus, target_names
-from blackwell_matmul.gpus import by_name
+from blackwell_matmul.gpus import target_of
 from blackwell_matmul.problem import Schedule, as_pins
 from blackwell_matmul.validation import attribute, integer, number, plain_text, same, shown, spelled
 
@@ -79,8 +79,7 @@ def target_for(script: Any, target: object = None) -> str:
     script_cls = attribute(script, "script_cls") or script
     if target is not None:
         offered = attribute(script_cls, "targets")
-        named_gpu = by_name(target)
-        return check_target(named_gpu.arch if named_gpu else target, offered if isinstance(offered, tuple) else ())
+        return check_target(target_of(target) or target, offered if isinstance(offered, tuple) else ())
     named = plain_text(attribute(script_cls, "target"))
     return named if named is not None and named in target_names() else DEFAULT_TARGET
 

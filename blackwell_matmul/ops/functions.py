@@ -64,7 +64,7 @@ def linear(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    activation: str = "none",
+    activation: str | None = "none",
     *,
     residual: Tensor | None = None,
     beta: float = 1.0,
@@ -72,7 +72,7 @@ def linear(
 ) -> Tensor:
     """activation(input[.., k] @ weight[n, k].T + beta * residual[.., n] + bias[n]), as one kernel.
 
-    activation: "none", "relu", "gelu", "gelu_tanh", "silu", or "swiglu": column j is silu(column 2j) * (column 2j + 1),
+    activation: "none" or None, "relu", "gelu", "gelu_tanh", "silu", or "swiglu": column j is silu(column 2j) * (column 2j + 1),
     and the result has n / 2 columns. Where a gradient is wanted, torch applies the activation, which needs what it was
     applied to, and swiglu also after a residual. A bias of another shape, which torch.nn.functional.linear broadcasts,
     is read as a residual.
@@ -80,6 +80,8 @@ def linear(
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """
     plain = is_plain((input, weight), (bias, residual))
+    if activation is None:
+        activation = "none"
     if not plain:
         rest = {"residual": residual, "beta": beta, "simulate": simulate}
         if (node := recorded(linear, input, weight, bias, activation, **rest)) is not None:

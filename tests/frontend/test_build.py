@@ -15,6 +15,7 @@ from frontend_samples import CALLS, built
 from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first
 from blackwell_matmul.frontend.build import _key
+from blackwell_matmul.frontend.lacking import lacking
 from blackwell_matmul.frontend.recording import instructions
 
 
@@ -136,6 +137,11 @@ def test_tensor_memory_that_is_not_given_back_is_named() -> None:
     error = str(refusal(scripts.TensorMemory(leak=True), 1))
     assert "t_acc (float32 128x32)" in error
     assert f":{line_with('t_acc = self.tcgen05.alloc(dtype=float32, shape=[128, 32])')})" in error
+
+
+def test_of_a_target_that_has_tcgen05_it_is_tilus_that_has_no_code():
+    assert lacking("Tcgen05AllocInst", "sm_110a") == "tilus has no code for Tcgen05AllocInst on this target"
+    assert lacking("Tcgen05AllocInst", "sm_80").startswith("sm_80 has no tcgen05 instructions; B200")
 
 
 def test_an_instruction_that_the_target_lacks_is_named_with_its_line() -> None:

@@ -372,6 +372,13 @@ def test_every_ladder_names_rungs_of_known_targets():
         assert gpus.gpu_for_target(arch) and rungs and set(rungs) <= set(RUNGS)
 
 
+def test_of_linear_no_bias_and_no_activation_are_none():
+    x, w = matrix(8, 32), matrix(16, 32, seed=1)
+    expected = blackwell_matmul.linear(x, w, simulate=True)
+    assert torch.equal(blackwell_matmul.linear(x, w, None, simulate=True), expected)
+    assert torch.equal(blackwell_matmul.linear(x, w, None, None, simulate=True), expected)
+
+
 class Model(torch.nn.Module):
     def forward(self, x, w):
         y = blackwell_matmul.linear(x, w, activation="relu", residual=x[:, :16], simulate=True)

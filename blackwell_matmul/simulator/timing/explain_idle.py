@@ -40,11 +40,11 @@ def _turns(run: PredictedRun) -> Iterator[Lack]:
         yield Lack(lost, told, f": {_even(run)} would take up to {lost:.0%} fewer cycles.")
         return
     loads = run.took.busy_cycles["L2"] / run.took.cycles / run.distinct  # if neighbours share nothing then
-    gain, tiles = min(lost, 1 - loads), run.spread.most.tiles
+    gain, tiles = min(lost, 1 - loads, 1 - run.begins), run.spread.most.tiles
     told = f"{run.clusters} {run.who}{f' of {tiles} tiles' if tiles > 1 else ''} run where {side} could"
     if gain > SHARE:
-        more = f": smaller tiles, or a part of k for each, fill more SMs: up to {gain:.0%} fewer cycles."
-        yield Lack(gain, told, more)
+        fill = "smaller tiles, or a part of k for each, fill" if run.multiplies else "smaller tiles fill"
+        yield Lack(gain, told, f": {fill} more SMs: up to {gain:.0%} fewer cycles.")
     elif tiles > 1:  # fewer, larger tiles do not ask the L2 for more
         even = ": tiles that come out even, larger ones for instance, would take up to"
         yield Lack(lost, told, f"{even} {lost:.0%} fewer cycles.")

@@ -206,6 +206,11 @@ class PredictedRun:
         return any(instruction.name in MULTIPLY for _, instruction in self.lowered.calls.values())
 
     @cached_property
+    def begins(self) -> float:
+        """Of the time, the launch and what each CTA begins with, which more CTAs do not shorten."""
+        return sum(cycles for cause, cycles in self.took.path.items() if group_of(cause) == STARTS) / self.took.cycles
+
+    @cached_property
     def most(self) -> float:
         """That can be saved: without products the busiest part moves what there is to move, with any change."""
         return 1.0 if self.multiplies else max(0.0, 1 - self.took.busiest(self.memory)[1])

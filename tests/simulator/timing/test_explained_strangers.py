@@ -47,6 +47,16 @@ def test_of_a_ring_that_stores_read_the_number_of_stages_is_told_that_saves_what
     assert promised > 0.5 and saved(few, more) == pytest.approx(promised, abs=0.06)
 
 
+@pytest.mark.parametrize("size", [64, 256])
+def test_of_a_small_transpose_more_ctas_are_promised_no_more_than_the_launch_leaves(size):
+    x = torch.empty(size, size, dtype=torch.float32)
+    found = predict(f"{PLAIN}:Sums", size, size, x, torch.empty(size, 1), gpu="B200")
+    sentence, promised = told(found, "run where .* could")
+    begins, launch = told(found, "the launch, and what each CTA begins with")
+    assert "part of k" not in sentence and "smaller tiles fill more SMs" in sentence
+    assert 0 < promised <= 1 - launch + 0.01, (sentence, begins)
+
+
 @pytest.mark.parametrize("prediction", [lambda: moves(stages=1), lambda: sums(4736, 64)])
 def test_where_nothing_is_multiplied_no_tensor_core_and_no_products_are_named(prediction):
     explanation = " ".join(prediction().explanation)

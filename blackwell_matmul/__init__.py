@@ -37,24 +37,6 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.compiled import compile
     from blackwell_matmul.harness.predicting import predict, trace
     from blackwell_matmul.harness.timelines import measured_timeline, timeline_buffer
-    from blackwell_matmul.kernels.blackwell.v0 import BlackwellMatmulV0
-    from blackwell_matmul.kernels.blackwell.v1 import BlackwellMatmulV1
-    from blackwell_matmul.kernels.blackwell.v2 import BlackwellMatmulV2
-    from blackwell_matmul.kernels.blackwell.v3 import BlackwellMatmulV3
-    from blackwell_matmul.kernels.blackwell.v4 import BlackwellMatmulV4
-    from blackwell_matmul.kernels.blackwell.v5 import BlackwellMatmulV5
-    from blackwell_matmul.kernels.blackwell.v6 import BlackwellMatmulV6
-    from blackwell_matmul.kernels.blackwell.v7 import BlackwellMatmulV7
-    from blackwell_matmul.kernels.geforce.v0 import GeforceMatmulV0
-    from blackwell_matmul.kernels.hopper.v0 import HopperMatmulV0
-    from blackwell_matmul.kernels.hopper.v1 import HopperMatmulV1
-    from blackwell_matmul.kernels.hopper.v2 import HopperMatmulV2
-    from blackwell_matmul.kernels.hopper.v3 import HopperMatmulV3
-    from blackwell_matmul.kernels.hopper.v4 import HopperMatmulV4
-    from blackwell_matmul.kernels.hopper.v5 import HopperMatmulV5
-    from blackwell_matmul.kernels.hopper.v6 import HopperMatmulV6
-    from blackwell_matmul.kernels.hopper.v7 import HopperMatmulV7
-    from blackwell_matmul.kernels.hopper.v8 import HopperMatmulV8
     from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
     from blackwell_matmul.ops.fusing import fused_linear
     from blackwell_matmul.ops.grouped import grouped_matmul
@@ -69,6 +51,26 @@ if TYPE_CHECKING:
     from blackwell_matmul.simulator.timing.predict import Prediction
     from blackwell_matmul.simulator.trace.timeline import Timeline
     from blackwell_matmul.testing import assert_clean
+    from blackwell_matmul.typed import (
+        BlackwellMatmulV0,
+        BlackwellMatmulV1,
+        BlackwellMatmulV2,
+        BlackwellMatmulV3,
+        BlackwellMatmulV4,
+        BlackwellMatmulV5,
+        BlackwellMatmulV6,
+        BlackwellMatmulV7,
+        GeforceMatmulV0,
+        HopperMatmulV0,
+        HopperMatmulV1,
+        HopperMatmulV2,
+        HopperMatmulV3,
+        HopperMatmulV4,
+        HopperMatmulV5,
+        HopperMatmulV6,
+        HopperMatmulV7,
+        HopperMatmulV8,
+    )
 
 __all__ = [
     "GPUS",

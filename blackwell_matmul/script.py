@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend.tilus_compat import import_tilus
@@ -42,12 +42,12 @@ class Kernel:
     def __repr__(self) -> str:
         return f"{self.script_cls.__name__}({', '.join(f'{name}={shown(value)}' for name, value in self.pins.items())})"
 
-    def __call__(self, *args: object, **kwargs: object) -> Run | None:
+    def __call__(self, *args: object, **kwargs: object) -> Run | Any:
         """Run on the device of the tensors among the arguments and write the outputs in place.
 
         CPU tensors are simulated, and what was seen is returned. With CUDA tensors the kernel is compiled for their GPU
         when first needed and launched on torch's current stream; the call returns None at once, like any operation of
-        torch.
+        torch. A type checker sees `Run | Any`, as types do not say where tensors are.
 
         Raises InputError for arguments that break a rule, UnsupportedError for a device that cannot run the kernel,
         DriverError where the driver refuses, and SimulationError when a finding is an error; the outputs are written

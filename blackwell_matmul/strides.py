@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from blackwell_matmul.errors import InputError
@@ -50,13 +50,10 @@ def told(shape: Sequence[int], strides: Sequence[int]) -> str:
     return f"a {kind} view of shape {list(shape)} with strides {tuple(strides)}"
 
 
-def require_row_major(kernel: str, name: str, value: Any, taken: Callable[[], bool]) -> None:
-    """Raise InputError for a tensor or an array that is not contiguous, where a kernel takes it as row-major.
-
-    taken: whether it does; asked only for what is not contiguous.
-    """
+def require_row_major(kernel: str, name: str, value: Any) -> None:
+    """Raise InputError for a tensor or an array that is not contiguous, as a kernel that takes no strides has it."""
     shape, strides = tuple(value.shape), strides_of(value)
-    if not is_row_major(shape, strides) and taken():
+    if not is_row_major(shape, strides):
         raise InputError(
             f"{name} of {kernel} is {told(shape, strides)}, and {kernel} takes {name} as row-major: pass "
             f"{_contiguous(name, value)}, or give its views strides."

@@ -112,6 +112,9 @@ def _page(section: Section) -> str:
 
 
 def _path(name: str) -> str:
+    """Where griffe finds it; of a rung in its file, as the package names it for type checkers."""
+    if _kernel_file(name) is not None:
+        return f"blackwell_matmul.{blackwell_matmul._HOME_OF[name]}.{name}"
     return f"blackwell_matmul.{IN_A_FILE_OF_ITS_NAME.get(name, name)}"
 
 

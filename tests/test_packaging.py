@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import sys
 import tomllib
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from blackwell_matmul.kernels import RUNGS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "blackwell_matmul"
@@ -195,3 +198,18 @@ def test_no_text_depends_on_a_machine() -> None:
         if path.search(line) or host.search(line)
     ]
     assert not wrong
+
+
+def test_a_type_checker_knows_each_rung_and_calls_it_without_knobs() -> None:
+    from blackwell_matmul import typed
+
+    declared = {each.__name__ for each in typed.Rung.__subclasses__()}
+    assert declared == {home.partition(":")[2] for home in RUNGS.values()}
+    parameters = inspect.signature(typed.Rung.__init__).parameters.values()
+    assert all(each.kind is each.VAR_KEYWORD or each.default is ... for each in list(parameters)[1:])
+
+
+def test_an_editable_install_is_a_path_that_type_checkers_follow() -> None:
+    """Otherwise setuptools installs an import hook ("Development Mode"), which they do not run."""
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    assert options["package-dir"] == {"": "."}

@@ -32,7 +32,6 @@ from blackwell_matmul.compiler.plan import (
 )
 from blackwell_matmul.errors import CompileError, UnsupportedError
 from blackwell_matmul.frontend.bind import pointee
-from blackwell_matmul.frontend.pointer_views import row_major_pointers
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.frontend.recording import instructions
 from blackwell_matmul.frontend.tma_coordinates import misplaced
@@ -103,7 +102,6 @@ class _Planner:
         self._workspaces: dict[Any, Workspace] = {}
         self._checks: list[Check] = []
         self._launch: Any = None
-        self._row_major = row_major_pointers(program)
         self._parameters = tuple(
             self._parameter(var, name) for var, (name, _) in zip(self._host.params, program.params)
         )
@@ -144,7 +142,7 @@ class _Planner:
 
     def _parameter(self, var: Any, name: str) -> Parameter:
         self._values[var] = name
-        return Parameter(name, _type_name(var.type), pointee(var.type), row_major=name in self._row_major)
+        return Parameter(name, _type_name(var.type), pointee(var.type), row_major=name in self._program.row_major)
 
     def _kernel_params(self) -> list[Any]:
         return list(self._functions[self._launch.func_var.name].params)

@@ -255,7 +255,8 @@ class LaunchPlan:
             if parameter.type == "pointer" and attribute(each, "dtype") is not None:
                 require_memory(f"{parameter.name} of {kernel}", each)
                 require_element(kernel, parameter.name, parameter.element, each)
-                require_row_major(kernel, parameter.name, each, lambda parameter=parameter: parameter.row_major)
+                if parameter.row_major:
+                    require_row_major(kernel, parameter.name, each)
 
     def _completed(self, values: Sequence[int | float]) -> Sequence[int | float]:
         """With the defaults of what was left out at the end."""

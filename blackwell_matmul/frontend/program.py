@@ -50,6 +50,7 @@ class Program:
     origins: for each instruction of `final`, the instruction of `tile` that it came from.
     early_start: it waits for the grids before it (`launch_order`), so that a launch may let it start before they end.
     lone_cta: its cluster is one CTA.
+    row_major: the names of the pointers that the script takes without strides (`pointer_views`).
     """
 
     name: str
@@ -70,6 +71,7 @@ class Program:
     origins: Mapping[Any, Any] = field(default_factory=dict)
     early_start: bool = False
     lone_cta: bool = True
+    row_major: frozenset[str] = frozenset()
 
     def location_of(self, node: Any) -> Location | None:
         """The source line of an instruction (or control statement) of the tile view."""

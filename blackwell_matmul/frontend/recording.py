@@ -183,6 +183,12 @@ class Recorder:
         texts = (self._texts[ancestor] for ancestor in self.ancestry(value) if ancestor in self._texts)
         return next((source_text(*text) for text in texts), None)
 
+    def was_given(self, value: Any, keyword: str) -> bool:
+        """Whether the call behind a value has an argument of this name, or one of those that `**` passes may be."""
+        texts = (self._texts[ancestor] for ancestor in self.ancestry(value) if ancestor in self._texts)
+        node, _ = next(texts, (None, ""))
+        return isinstance(node, ast.Call) and any(each.arg in (keyword, None) for each in node.keywords)
+
     def line_of_failure(self, errors: Sequence[BaseException]) -> Location | None:
         """The line of the node that a pass or code generation was in when it raised one of `errors`."""
         if self._failure is None or not any(self._failure[0] is error for error in errors):

@@ -72,10 +72,10 @@ def linear(
 ) -> Tensor:
     """activation(input[.., k] @ weight[n, k].T + beta * residual[.., n] + bias[n]), as one kernel.
 
-    activation: "none" or None, "relu", "gelu", "gelu_tanh", "silu", or "swiglu": column j is silu(column 2j) * (column 2j + 1),
-    and the result has n / 2 columns. Where a gradient is wanted, torch applies the activation, which needs what it was
-    applied to, and swiglu also after a residual. A bias of another shape, which torch.nn.functional.linear broadcasts,
-    is read as a residual.
+    activation: "none" or None, "relu", "gelu", "gelu_tanh", "silu", or "swiglu": column j is silu(column 2j) * (column
+    2j + 1), and the result has n / 2 columns. Where a gradient is wanted, torch applies the activation, which needs
+    what it was applied to, and swiglu also after a residual. A bias of another shape, which torch.nn.functional.linear
+    broadcasts, is read as a residual.
 
     Raises InputError for what does not fit, UnsupportedError where no kernel runs.
     """

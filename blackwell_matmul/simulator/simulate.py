@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 import weakref
@@ -14,7 +13,6 @@ import numpy as np
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
-from blackwell_matmul.frontend.pointer_views import row_major_pointers
 from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
 from blackwell_matmul.simulator.disagreement import disagreements
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
@@ -197,7 +195,8 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
     segments = {name: _segment(lowered.program.name, name, value) for name, value in every.items()}
     program = lowered.program
     for name, value in tensors.items():
-        require_row_major(program.name, name, value, functools.partial(_is_taken_as_row_major, program, name))
+        if name in program.row_major:
+            require_row_major(program.name, name, value)
     arguments |= {name: segments[name].address for name in tensors}
     for segment in segments.values():
         if all(s.address != segment.address or s.nbytes < segment.nbytes for s in memory.segments):
@@ -207,10 +206,6 @@ def _arguments(bound: Bound, lowered: Lowered, reached: Mapping[str, Any]) -> tu
     for segment in memory.segments:
         segment.constant = known and not any(_meet(segment, segments[name]) for name in written or ())
     return memory, arguments
-
-
-def _is_taken_as_row_major(program: Program, name: str) -> bool:
-    return name in row_major_pointers(program)
 
 
 def _meet(one: Segment, other: Segment) -> bool:

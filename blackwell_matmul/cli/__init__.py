@@ -30,6 +30,7 @@ from blackwell_matmul.cli import (
     verify_command,
 )
 from blackwell_matmul.cli.output import LEFT, as_text, complain, emit, stdout_is_there
+from blackwell_matmul.cli.plain_help import Command, Group
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.errors import BlackwellMatmulError, EmulationError, SimulationError
 from blackwell_matmul.validation import spelled
@@ -39,7 +40,7 @@ TRACEBACK_VARIABLE = "BLACKWELL_MATMUL_TRACEBACK"
 USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
 """What typer raises for a command line that it cannot read; the class itself has no public name."""
 
-app = typer.Typer(rich_markup_mode="markdown", pretty_exceptions_enable=False)
+app = typer.Typer(cls=Group, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -151,4 +152,4 @@ for _command in (
     tune_command.tune, predict_command.predict, trace_command.trace, doctor_command.doctor,
     verify_command.verify,
 ):  # fmt: skip
-    app.command(epilog=sys.modules[_command.__module__].EXAMPLES)(_command)
+    app.command(cls=Command, epilog=sys.modules[_command.__module__].EXAMPLES)(_command)

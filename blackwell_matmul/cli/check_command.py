@@ -34,8 +34,13 @@ def check(
     dtype: Dtype = None,
     schedule: Pins = "",
     orders: Annotated[
-        str, typer.Option(metavar="INTEGER", help="How many orders of warps and completions to run.")
-    ] = "1",
+        str | None,
+        typer.Option(
+            metavar="INTEGER",
+            help="How many orders of warps and completions to run.",
+            show_default="4 where each takes about a second at most, else 1; with --seed 1",
+        ),
+    ] = None,
     seed: Annotated[
         str, typer.Option(metavar="INTEGER", help="The first order; 0 is program order. The inputs stay the same.")
     ] = "0",

@@ -228,8 +228,9 @@ def seed_of(text: str) -> int:
     return plain_seed(integer("--seed", text))
 
 
-def orders_of(text: str) -> int:
-    return _between("--orders", text, MAX_ORDERS)
+def orders_of(text: str | None) -> int | None:
+    """None for as many as are cheap."""
+    return None if text is None else _between("--orders", text, MAX_ORDERS)
 
 
 def workers_of(text: str | None) -> int | None:

@@ -30,6 +30,12 @@ POLICY = "adversarial"
 MAX_TIMELINES = 8
 """Findings that get a timeline; each costs one more run of a CTA."""
 
+ORDERS = 4
+"""Where nobody says how many, of a launch that is cheap."""
+
+CHEAP_INSTRUCTIONS = 50_000
+"""Executed by warps in one order: about a second on one core."""
+
 Progress = Callable[[int, int], None]
 """Told how many CTAs are done, of how many, over all orders."""
 
@@ -38,7 +44,7 @@ def check(
     kernel_or_class: Any,
     *args: Any,
     schedule: Mapping[str, object] | Schedule | None = None,
-    orders: int = 1,
+    orders: int | None = None,
     seed: int = 0,
     strict: bool = False,
     target: str | None = None,
@@ -47,9 +53,11 @@ def check(
 ) -> Report:
     """Run a kernel on CPU tensors in `orders` orders, and report what is wrong with its ordering.
 
-    Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order writes the outputs in
-    place; each later one starts from the tensors as they were, and leaves them alone. strict: findings that nothing
-    guarantees make the report not ok, as errors do. args, schedule, target and workers are those of `simulate`.
+    orders: None is 4 where they are cheap, about a second each at most, and 1 for a larger launch and for a seed other
+    than 0, which replays. Order i is that of `simulate(..., seed=seed + i)`; seed 0 is program order. The first order
+    writes the outputs in place; each later one starts from the tensors as they were, and leaves them alone. strict:
+    findings that nothing guarantees make the report not ok, as errors do. args, schedule, target and workers are those
+    of `simulate`.
 
     Raises InputError, CompileError or UnsupportedError when the kernel cannot run; its faults are in the report.
     """
@@ -61,6 +69,7 @@ def check(
     runs = list(study.runs(workers, progress))
     ran = {name for run in runs for name in run.counts}
     findings = tuple(study.with_timelines(_merged(runs, seed)))
+    orders = len(runs)
     return Report(
         runs[0].kernel, target, plain_values(runs[0].schedule), runs[0].grid, orders, seed, strict,
         time.perf_counter() - start, findings, coverage(lowered.program, ran, orders, lowered.interacts),
@@ -69,10 +78,11 @@ def check(
 
 
 def _check_arguments(orders: object, seed: Any, strict: object, workers: Any, progress: object) -> None:
-    if not isinstance(orders, int) or isinstance(orders, bool) or not 1 <= orders <= MAX_ORDERS:
+    wrong = not isinstance(orders, int) or isinstance(orders, bool) or not 1 <= orders <= MAX_ORDERS
+    if orders is not None and wrong:
         raise InputError(f"orders is {shown(orders)}; it must be an integer from 1 to {MAX_ORDERS}.")
     plain_options(POLICY, seed, workers)
-    if seed + orders > 2**63:
+    if isinstance(orders, int) and seed + orders > 2**63:
         raise InputError(f"seed is {seed} and there are {orders} orders; the last seed must be at most 2**63 - 1.")
     if not isinstance(strict, bool):
         raise InputError(f"strict is {shown(strict)}; it must be True or False.")
@@ -96,14 +106,25 @@ class _Study:
     bound: Bound
     lowered: Lowered
     seed: int
-    orders: int
+    orders: int | None
     saved: Saved
 
     def runs(self, workers: int | None, progress: Progress | None) -> Iterator[Run]:
-        for i in range(self.orders):
-            simulation = self._simulation(self.seed + i, again=i > 0)
-            with redirect_stdout(io.StringIO()) if i else nullcontext():  # what the kernel prints, once
-                yield run_simulation(self.bound, simulation, workers, self._told(i, progress), time.perf_counter())
+        first = self._run(0, self.orders or 1, workers, progress)
+        yield first
+        orders = self.orders or self._affordable(first)
+        for i in range(1, orders):
+            yield self._run(i, orders, workers, progress)
+
+    def _affordable(self, first: Run) -> int:
+        """How many orders are run where nobody says."""
+        cheap = self.seed == 0 and sum(first.counts.values()) <= CHEAP_INSTRUCTIONS
+        return ORDERS if cheap else 1
+
+    def _run(self, i: int, orders: int, workers: int | None, progress: Progress | None) -> Run:
+        simulation = self._simulation(self.seed + i, again=i > 0)
+        with redirect_stdout(io.StringIO()) if i else nullcontext():  # what the kernel prints, once
+            return run_simulation(self.bound, simulation, workers, _told(progress, i, orders), time.perf_counter())
 
     def _simulation(self, seed: int, again: bool) -> Simulation:
         """again: on a copy of the memory as it was, at the same addresses."""
@@ -112,11 +133,6 @@ class _Study:
             if again and segment.address in self.saved:
                 segment.cells = self.saved[segment.address].copy()
         return simulation
-
-    def _told(self, order: int, progress: Progress | None) -> Progress | None:
-        if progress is None:
-            return None
-        return lambda done, total: progress(order * total + done, self.orders * total)
 
     # timelines
 
@@ -142,6 +158,12 @@ class _Study:
             team = team_from(grid, position, teams(grid, seed, self.lowered.cancels))
             simulation.run(team.cluster, Grants(team.grants))
         return simulation.tracer.events
+
+
+def _told(progress: Progress | None, order: int, orders: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda done, total: progress(order * total + done, orders * total)
 
 
 def _merged(runs: list[Run], seed: int) -> list[Finding]:

@@ -14,6 +14,7 @@ from orders import line_of
 
 from blackwell_matmul import InputError, Report, check, simulate
 from blackwell_matmul.simulator import Severity
+from blackwell_matmul.simulator.check import ORDERS
 from blackwell_matmul.simulator.text import AROUND
 
 
@@ -44,6 +45,16 @@ def test_a_correct_kernel_is_clean_in_every_order() -> None:
     report = check(Handoff(), *args, orders=6, strict=True)
     assert report.ok and report.findings == () and (report.orders, report.seed, report.grid) == (6, 0, (1, 1, 1))
     np.testing.assert_array_equal(args[1], args[2])
+
+
+def test_where_nobody_says_how_many_orders_those_that_are_cheap_are_run(monkeypatch) -> None:
+    assert check(AddOne, torch.zeros(64, 64)).orders == ORDERS == 4
+    assert check(AddOne, torch.zeros(64, 64), seed=5).orders == 1
+    told: list[tuple[int, int]] = []
+    check(AddOne, torch.zeros(64, 64), progress=lambda done, total: told.append((done, total)), workers=1)
+    assert told[-1][0] == told[-1][1] and len(told) == told[-1][1]
+    monkeypatch.setattr("blackwell_matmul.simulator.check.CHEAP_INSTRUCTIONS", 3)
+    assert check(AddOne, torch.zeros(64, 64)).orders == 1
 
 
 def test_later_orders_start_from_the_tensors_as_they_were() -> None:

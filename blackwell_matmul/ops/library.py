@@ -18,6 +18,7 @@ from blackwell_matmul.ops.operand_checks import (
     check_extras,
     check_operands,
     check_out,
+    check_sizes,
 )
 from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.runtime.recent import Recent
@@ -104,6 +105,7 @@ def _planned(
     said: Said,
 ) -> ProductPlan | Empty:
     of_c, out = checked(a, b, tensors, activation, out_dtype, said)
+    check_sizes(a, b, tensors[1], said)
     plan = planned(a, b, tensors, gpu_of(a, simulate, *said[:3]), out, activation, alpha, beta, fast_accum)
     return plan or (of_c, out)
 

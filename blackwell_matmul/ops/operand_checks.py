@@ -13,8 +13,9 @@ from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.form import ACTIVATIONS, check_flag
 from blackwell_matmul.kernels.forms import OUTPUTS
 from blackwell_matmul.kernels.group_calls import check_types
-from blackwell_matmul.kernels.matmul import BYTES, HALVES
+from blackwell_matmul.kernels.matmul import BYTES, HALVES, MOST
 from blackwell_matmul.ops.direct import in_forward_mode
+from blackwell_matmul.problem import INT32_MAX
 from blackwell_matmul.validation import number, plain_text, shown
 
 
@@ -76,6 +77,21 @@ def check_operands(a: Tensor, b: Tensor, scaled: bool = False, said: Said = AS_O
     if (a.dtype != b.dtype and not scaled) or a.device != b.device:
         raise InputError(
             f"{said.a} is {a.dtype} on {a.device} and {said.b} is {b.dtype} on {b.device}; both must be alike."
+        )
+
+
+def check_sizes(a: Tensor, b: Tensor, residual: Tensor | None, said: Said = AS_OURS) -> None:
+    """Of a[.., m, k] and b[.., k, n], and of what is read an element at a time: what kernels count in 32 bits."""
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    for count, told in (
+        (m, f"the result has {m} rows"), (n, f"the result has {n} columns"), (k, f"{said.a} has {k} columns"),
+    ):  # fmt: skip
+        if count > MOST:
+            raise InputError(f"{told}, and {said.operation} counts up to {MOST} in 32 bits; multiply parts of it.")
+    if residual is not None and residual.numel() > INT32_MAX:
+        raise InputError(
+            f"{said.residual} has {residual.numel()} elements, and {said.operation} counts up to {INT32_MAX} of it in "
+            "32 bits; multiply parts of it, or add it to the result."
         )
 
 

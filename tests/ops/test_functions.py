@@ -372,6 +372,41 @@ def test_every_ladder_names_rungs_of_known_targets():
         assert gpus.gpu_for_target(arch) and rungs and set(rungs) <= set(RUNGS)
 
 
+def large(*shape):
+    """Without memory for each element."""
+    return torch.zeros(1, dtype=torch.float16).expand(shape)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: matmul(large(2**31, 8), large(8, 8), simulate=True),
+            "the result has 2147483648 rows, and matmul counts up to 2147483392 in 32 bits; multiply parts of it.",
+        ),
+        (
+            lambda: matmul(large(8, 8), large(8, 2**31), simulate=True),
+            "the result has 2147483648 columns, and matmul counts up to 2147483392 in 32 bits; multiply parts of it.",
+        ),
+        (
+            lambda: blackwell_matmul.linear(large(8, 2**31), large(8, 2**31), simulate=True),
+            "input has 2147483648 columns, and linear counts up to 2147483392 in 32 bits; multiply parts of it.",
+        ),
+        (
+            lambda: blackwell_matmul.linear(
+                large(2**16, 8), large(2**16, 8), residual=large(2**16, 2**16), simulate=True
+            ),
+            "residual has 4294967296 elements, and linear counts up to 2147483647 of it in 32 bits; multiply parts of "
+            "it, or add it to the result.",
+        ),
+    ],
+)
+def test_what_kernels_cannot_count_is_refused_in_the_callers_words(call, sentence):
+    with pytest.raises(InputError) as caught:
+        call()
+    assert str(caught.value) == sentence
+
+
 def test_of_linear_no_bias_and_no_activation_are_none():
     x, w = matrix(8, 32), matrix(16, 32, seed=1)
     expected = blackwell_matmul.linear(x, w, simulate=True)

@@ -38,4 +38,4 @@ def _tell_plainly(parameter: Any) -> None:
         parameter.help = f"{parameter.help} [default: {parameter.show_default}]"
         parameter.show_default = False
     if isinstance(parameter, TyperArgument):
-        parameter.display_type_rich = lambda ctx: None  # type: ignore[assignment, method-assign]
+        parameter.display_type_rich = lambda ctx: None  # type: ignore[method-assign]

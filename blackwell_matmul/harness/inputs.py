@@ -6,6 +6,7 @@ import math
 import mmap
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -156,11 +157,26 @@ def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:
     return room.as_strided(lines.shape, (apart, step, 1)[-lines.dim() :]).copy_(lines)
 
 
+_seeding = threading.RLock()
+"""Held while the seeds of torch and numpy are set, which all threads share."""
+
+
+def _renew() -> None:
+    """In a forked child: the thread that held the lock is the parent's."""
+    global _seeding
+    _seeding = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Random numbers of torch and numpy that depend on the seed alone; what they were goes on afterwards."""
-    before = np.random.get_state()
-    with torch.random.fork_rng(devices=[]):
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with _seeding, torch.random.fork_rng(devices=gpus):
+        before = np.random.get_state()
         torch.manual_seed(seed)
         np.random.seed(seed % 2**32)
         try:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +17,7 @@ from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.order.causes import in_order
 from blackwell_matmul.simulator.report import Report, coverage
-from blackwell_matmul.simulator.simulate import new_simulation, plain_options, prepare, run_simulation
+from blackwell_matmul.simulator.simulate import new_simulation, plain_options, prepare, run_simulation, show_printed
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import positions, team_from, teams
 from blackwell_matmul.simulator.trace.around import around
@@ -123,8 +121,10 @@ class _Study:
 
     def _run(self, i: int, orders: int, workers: int | None, progress: Progress | None) -> Run:
         simulation = self._simulation(self.seed + i, again=i > 0)
-        with redirect_stdout(io.StringIO()) if i else nullcontext():  # what the kernel prints, once
-            return run_simulation(self.bound, simulation, workers, _told(progress, i, orders), time.perf_counter())
+        run = run_simulation(self.bound, simulation, workers, _told(progress, i, orders), time.perf_counter())
+        if i == 0:
+            show_printed(run)
+        return run
 
     def _simulation(self, seed: int, again: bool) -> Simulation:
         """again: on a copy of the memory as it was, at the same addresses."""

@@ -11,13 +11,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 from blackwell_matmul.errors import SimulationError, UnsupportedError
 from blackwell_matmul.interrupts import held, leave_with_parent
+from blackwell_matmul.processes import ForAWhile
 from blackwell_matmul.simulator.machine.grid import Grid
 from blackwell_matmul.simulator.replay.alike import Replays
 from blackwell_matmul.simulator.simulation import Simulation
@@ -34,7 +35,7 @@ def run_ctas(simulation: Simulation, workers: int | None, progress: Progress | N
     """Run every CTA; returns how often each instruction was executed by a warp."""
     counts = simulation.lowered.counts
     try:
-        with _blas().limit(limits=1, user_api="blas"), _heap_set_aside():
+        with _one_blas_thread(), _heap_set_aside():
             if simulation.lowered.interacts:
                 simulation.run(list(positions(simulation.grid)))
             else:
@@ -50,10 +51,18 @@ def _tell_nobody(done: int, total: int) -> None:
 
 @functools.cache
 def _blas() -> ThreadpoolController:
-    """The BLAS that numpy brought. A tile's product is too small for threads; cores are for CTAs."""
+    """The BLAS that numpy brought."""
     return ThreadpoolController()
 
 
+@ForAWhile
+def _one_blas_thread() -> AbstractContextManager[Any]:
+    """A tile's product is too small for threads; cores are for CTAs."""
+    limited: AbstractContextManager[Any] = _blas().limit(limits=1, user_api="blas")
+    return limited
+
+
+@ForAWhile
 @contextmanager
 def _heap_set_aside() -> Iterator[None]:
     """The garbage collector leaves alone what is there already, a compiler's worth of objects: to walk through them

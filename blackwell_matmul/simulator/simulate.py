@@ -77,7 +77,9 @@ def simulate(
     start = time.perf_counter()
     simulation = new_simulation(bound, lowered, policy, seed, checks, _reached(memory))
     simulation.tracer, simulation.listeners = Tracer((0, 0, 0)) if trace else None, tuple(listeners)
-    return run_simulation(bound, simulation, workers, progress, start)
+    run = run_simulation(bound, simulation, workers, progress, start)
+    show_printed(run)
+    return run
 
 
 def prepare(
@@ -123,7 +125,8 @@ def new_simulation(
 def run_simulation(
     bound: Bound, simulation: Simulation, workers: int | None, progress: Callable[[int, int], None] | None, start: float
 ) -> Run:
-    """Run every CTA, and look at the whole. start: since when `Run.seconds` counts (time.perf_counter)."""
+    """Run every CTA, and look at the whole; what the kernel prints is in `Run.printed` alone. start: since when
+    `Run.seconds` counts (time.perf_counter)."""
     lowered, program, grid = simulation.lowered, simulation.lowered.program, simulation.grid
     lowered.counts.clear()
     _check_assumptions(grid, program, grid.arguments)
@@ -136,14 +139,18 @@ def run_simulation(
             grid.findings.add(finding)
     differing = disagreements(grid.memory)
     grid.memory.close()
-    for text in grid.printed:
-        print(text)
     events = simulation.tracer.events if simulation.tracer is not None else ()
     return Run(
         program.name, program.target, types_named(bound.init_kwargs), grid.dimensions, time.perf_counter() - start,
         findings=in_order(grid.findings), events=tuple(events), printed=tuple(grid.printed),
         counts=counts, disagreements=differing,
     )  # fmt: skip
+
+
+def show_printed(run: Run) -> None:
+    """On stdout, what the kernel has printed."""
+    for text in run.printed:
+        print(text)
 
 
 def types_named(values: Mapping[str, Any]) -> dict[str, Any]:

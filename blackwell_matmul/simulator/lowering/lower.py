@@ -498,9 +498,9 @@ class Lowering:
     def _scan(self) -> Callable[[Any, list[Any], list[list[int]]], None] | None:
         if not self.known_ahead:
             return None
-        namespace = {**self.namespace, **SCAN_NAMESPACE}
         head = ["def scan(w, log, places):", "    note = log.append", *self._names()]
         head += [f"    place{i} = places[{i}].extend" for i in range(len(self.sources))]
+        namespace = {**self.namespace, **SCAN_NAMESPACE}  # with the constants that the lines above have named
         exec("\n".join([*head, *self.scan]), namespace)
         scan: Callable[[Any, list[Any], list[list[int]]], None] = namespace["scan"]
         return scan

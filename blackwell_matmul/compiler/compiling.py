@@ -231,6 +231,7 @@ def _package_version(name: str) -> str:
         return "unknown"
 
 
+@tilus_compat.deep()
 def _key(program: Program, bound: Bound) -> str:
     """The content address: the program that tilus's code generator made, its lines, and the versions of what comes
     after.

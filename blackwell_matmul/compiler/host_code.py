@@ -34,6 +34,7 @@ from blackwell_matmul.errors import CompileError, UnsupportedError
 from blackwell_matmul.frontend.bind import pointee
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.frontend.recording import instructions
+from blackwell_matmul.frontend.tilus_compat import deep
 from blackwell_matmul.frontend.tma_coordinates import misplaced
 from blackwell_matmul.frontend.wide_views import BY_COORDINATES, MOST_OFFSET, TOO_WIDE, counted_views, last_offset
 
@@ -75,6 +76,7 @@ _SENTENCES = {
 """What is wrong when an assertion of tilus fails; its own words say what ought to be."""
 
 
+@deep()
 def launch_plan(
     module: Any, program: Program, kernel: str, early_start: Expr = 0, defaults: Mapping[str, int | float] = NONE
 ) -> LaunchPlan:

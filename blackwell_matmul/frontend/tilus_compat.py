@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import importlib
 import math
+import shutil
 import subprocess
 import sys
 import threading
@@ -35,7 +36,7 @@ def import_tilus() -> ModuleType:
     module = sys.modules.get("tilus")
     if module is not None and hasattr(module, "Script"):
         return module
-    with lock, _git_may_be_missing(), _cuda_bindings_may_be_missing(), uncollected():
+    with lock, _git_may_be_missing(), _cuda_bindings_may_be_missing(), _limits_stay(), uncollected():
         return importlib.import_module("tilus")
 
 
@@ -58,6 +59,9 @@ def _git_may_be_missing() -> Iterator[None]:
 
     Without a git binary the import ends in FileNotFoundError. Removable when option.py catches OSError.
     """
+    if shutil.which("git"):
+        yield
+        return
     run = subprocess.run
 
     def run_git(*args: Any, **kwargs: Any) -> Any:
@@ -118,6 +122,39 @@ def _no_device_properties(device: int) -> Any:
     raise RuntimeError("Device properties need the package cuda-bindings and a GPU; this machine lacks the package.")
 
 
+@contextmanager
+def _limits_stay() -> Iterator[None]:
+    """tilus/hidet/utils/stack_limit.py raises limits of the whole process on import, and for good: Python's recursion
+    to 100,000 calls, more than the stack of a thread has room for, and the stack of children to 512 MiB.
+
+    An empty stand-in is there while tilus is imported; `deep` raises what is needed where it is needed. Removable when
+    the import raises nothing.
+    """
+    name = "tilus.hidet.utils.stack_limit"
+    sys.modules[name] = ModuleType(name)
+    try:
+        yield
+    finally:
+        del sys.modules[name]
+
+
+DEPTH = 10_000
+"""How many calls may be within each other. H8 takes a thousand, a sum of 900 terms more than 5,000. The 8 MiB of a
+thread's stack had room for 20,000, half of them through C, in Python 3.11."""
+
+
+@contextmanager
+def deep() -> Iterator[None]:
+    """Let what walks through tilus's nodes call itself `DEPTH` times."""
+    with lock:
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(before, DEPTH))
+        try:
+            yield
+        finally:
+            sys.setrecursionlimit(before)
+
+
 def target_names() -> tuple[str, ...]:
     """The names that `target` accepts, e.g. "sm_100a", oldest first."""
     targets = importlib.import_module("tilus.target")
@@ -143,7 +180,7 @@ def target(name: str) -> Iterator[Any]:
     """
     check_target(name)
     targets: Any = importlib.import_module("tilus.target")
-    with lock:
+    with lock, deep():
         before = targets._target
         targets.set_current_target(getattr(targets, "nvgpu_sm" + name.removeprefix("sm_")))
         try:

@@ -12,9 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from typing import Any
-
-from threadpoolctl import ThreadpoolController
+from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.errors import SimulationError, UnsupportedError
 from blackwell_matmul.interrupts import held, leave_with_parent
@@ -25,6 +23,10 @@ from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import Team, positions, teams
 from blackwell_matmul.validation import spelled
 
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
+
+OPENMP_VARIABLE = "KMP_DUPLICATE_LIB_OK"
 FORK_PAYS_SECONDS = 0.15  # forking this process and collecting the results costs some 30 ms; below, one is faster
 
 Progress = Callable[[int, int], None]
@@ -51,7 +53,13 @@ def _tell_nobody(done: int, total: int) -> None:
 
 @functools.cache
 def _blas() -> ThreadpoolController:
-    """The BLAS that numpy brought."""
+    """The BLAS that numpy brought. threadpoolctl's import says in the environment that several OpenMP libraries may be
+    loaded; it loads none, and children would inherit the word."""
+    said = os.environ.get(OPENMP_VARIABLE)
+    from threadpoolctl import ThreadpoolController
+
+    if said is None:
+        os.environ.pop(OPENMP_VARIABLE, None)
     return ThreadpoolController()
 
 

@@ -7,6 +7,7 @@ forks: elsewhere what system libraries do does not survive it.
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import signal
@@ -173,6 +174,7 @@ def _template_of(module: str, environment: Environment) -> Template:
     key = os.getpid(), _folder(), module, imported
     if key not in _kept or not _kept[key].there:
         _leave()
+        _end_at_exit()
         _kept[key] = Template(module, environment)
     return _kept[key]
 
@@ -195,7 +197,11 @@ def _leave() -> None:
         _kept.popitem()[1].close()
 
 
-@atexit.register
+@functools.cache
+def _end_at_exit() -> None:
+    atexit.register(_end)
+
+
 def _end() -> None:
     for (number, *_), template in _kept.items():
         if number == os.getpid():

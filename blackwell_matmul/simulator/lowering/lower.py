@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.program import Location, Program
+from blackwell_matmul.frontend.tilus_compat import deep
 from blackwell_matmul.simulator.arithmetic import Told, Undefined
 from blackwell_matmul.simulator.description import Again, Description, Instruction
 from blackwell_matmul.simulator.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
@@ -699,4 +700,5 @@ def endless_loop(location: Location | None) -> Callable[[Warp], None]:
 
 def lower(program: Program) -> Lowered:
     """Lower the tile view; UnsupportedError names what the simulator does not know, with its line."""
-    return Lowering(program).run()
+    with deep():
+        return Lowering(program).run()

@@ -8,9 +8,11 @@ its function reads the options, asks a service, shows what comes back by one of 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Annotated
 
@@ -43,6 +45,21 @@ USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
 app = typer.Typer(cls=Group, rich_markup_mode="markdown", pretty_exceptions_enable=False)
 
 
+@contextmanager
+def _as_before() -> Iterator[None]:
+    """typer exchanges the hook for exceptions, and a command how stdout spells what its encoding lacks."""
+    hook, out = sys.excepthook, sys.stdout
+    errors = getattr(out, "errors", None)
+    try:
+        yield
+    finally:
+        sys.excepthook = hook
+        if isinstance(out, io.TextIOWrapper):
+            with suppress(OSError, ValueError):  # closed, or full
+                out.reconfigure(errors=errors)
+
+
+@_as_before()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (without the program's name; None: this process's own) and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)

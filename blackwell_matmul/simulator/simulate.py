@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
-from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
+from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, target_for
 from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
 from blackwell_matmul.simulator.disagreement import disagreements
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
@@ -31,8 +31,6 @@ from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.trace.tracer import Tracer
 from blackwell_matmul.strides import require_memory, require_row_major
 from blackwell_matmul.validation import accepts, attribute, integer, shown, spelled
-
-import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
 
 MAX_GRID_X = 2**31 - 1  # CUDA Programming Guide, "Technical Specifications"
 MAX_GRID_YZ = 65535

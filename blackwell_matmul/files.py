@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -29,16 +29,23 @@ def file_to_write(name: str, value: object, endings: tuple[str, ...]) -> Path:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file in a folder that is there."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    file = open(draft, "xb")  # noqa: SIM115
     try:
-        with os.fdopen(handle, "wb") as file:
+        with file:
             file.write(content)
-        os.chmod(name, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
-        os.replace(name, path)
+        os.replace(draft, path)
     except BaseException:
         with suppress(OSError):
-            os.unlink(name)
+            os.unlink(draft)
         raise
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above that are missing, which are their owner's alone."""
+    for each in (*reversed(folder.parents), folder):
+        if not each.is_dir():
+            each.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_json(path: Path, record: Mapping[str, Any]) -> None:
@@ -46,9 +53,3 @@ def write_json(path: Path, record: Mapping[str, Any]) -> None:
     content = json.dumps(record, indent=1, allow_nan=False).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, content)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

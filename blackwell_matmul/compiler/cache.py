@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from blackwell_matmul.compiler.bundle import Bundle
+from blackwell_matmul.compiler.cache_bound import DRAFT, discard, held, keep_bound, most_bytes, used
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.files import make_private
 from blackwell_matmul.validation import shown
 
 CACHE_VARIABLE = "BLACKWELL_MATMUL_CACHE"
@@ -25,6 +27,7 @@ _warned: set[str] = set()
 
 def folder() -> Path | None:
     """Where the cache is; None where it is switched off."""
+    most_bytes()
     named = os.environ.get(CACHE_VARIABLE, "").strip()
     if named.lower() == "off":
         return None
@@ -53,10 +56,14 @@ def read(key: str) -> Bundle | None:
     try:
         if not (place / "bundle.json").is_file():
             return None
-        bundle = Bundle.load(place)
+        with held(place):
+            bundle = Bundle.load(place)
     except (BlackwellMatmulError, OSError):
         return None
-    return bundle if bundle.key == key else None
+    if bundle.key != key:
+        return None
+    used(place)
+    return bundle
 
 
 def write(bundle: Bundle) -> None:
@@ -67,10 +74,12 @@ def write(bundle: Bundle) -> None:
     place = _place(root, bundle.key)
     draft: str | None = None
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        draft = tempfile.mkdtemp(dir=place.parent, prefix=".draft-")
-        bundle.save(draft)
-        _replace(Path(draft), place)
+        make_private(place.parent)
+        draft = tempfile.mkdtemp(dir=place.parent, prefix=DRAFT)
+        with held(Path(draft)):
+            bundle.save(draft)
+            _replace(Path(draft), place)
+        keep_bound(root, place)
     except (BlackwellMatmulError, OSError) as error:
         _warn(root, error)
     finally:
@@ -84,7 +93,6 @@ def _place(root: Path, key: str) -> Path:
 
 def _replace(draft: Path, place: Path) -> None:
     """Put a whole folder in the place of what is there. A folder is never renamed onto one that has files in it."""
-    os.chmod(draft, 0o755)
     for _ in range(3):
         try:
             os.rename(draft, place)
@@ -92,7 +100,7 @@ def _replace(draft: Path, place: Path) -> None:
         except OSError:
             if read_whole(place):
                 return  # another process was faster
-            _discard(place)
+            discard(place)
     os.rename(draft, place)
 
 
@@ -101,17 +109,6 @@ def read_whole(place: Path) -> bool:
     with suppress(BlackwellMatmulError, OSError):
         return Bundle.load(place).key == place.name
     return False
-
-
-def _discard(place: Path) -> None:
-    """Take a damaged entry away: first its name, by one rename, then the rest."""
-    with suppress(OSError):
-        if place.is_dir() and not place.is_symlink():
-            away = tempfile.mkdtemp(dir=place.parent, prefix=".draft-")
-            os.rename(place, Path(away) / "old")
-            shutil.rmtree(away, ignore_errors=True)
-        else:
-            place.unlink(missing_ok=True)
 
 
 def _warn(root: Path, error: Exception) -> None:

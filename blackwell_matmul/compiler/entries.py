@@ -15,7 +15,7 @@ from typing import Any
 
 from blackwell_matmul.compiler import cache
 from blackwell_matmul.digests import digest, package_digest
-from blackwell_matmul.files import write_json
+from blackwell_matmul.files import make_private, write_json
 
 FORMAT = 1
 
@@ -56,4 +56,5 @@ def keep(file: Path | None, record: Mapping[str, Any]) -> None:
     """Write a record, whole or not at all, where the disk allows it."""
     if file is not None:
         with suppress(OSError):
+            make_private(file.parent)
             write_json(file, {"format": FORMAT, **record})

@@ -17,7 +17,7 @@ from typing import Any
 
 from blackwell_matmul.digests import digest, kernels_digest
 from blackwell_matmul.errors import BlackwellMatmulError
-from blackwell_matmul.files import write_json
+from blackwell_matmul.files import make_private, write_json
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
 
@@ -56,6 +56,7 @@ def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any])
     if file is None:
         return None
     try:
+        make_private(file.parent)
         write_json(file, {"format": FORMAT, "under": _under(script_cls, problem, gpu), **record})
     except OSError:
         return None

@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import shutil
+import stat
 import warnings
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import torch
 from compiler_samples import ARRAY, EVERY_RUNG, RUNGS, TARGETS, matmul_arguments, rung_bundle, script_bundle
 
 from blackwell_matmul import emulate
-from blackwell_matmul.compiler import Bundle, cache, compile, compile_many, compiling, nvrtc, resources
+from blackwell_matmul.compiler import Bundle, cache, cache_bound, compile, compile_many, compiling, nvrtc, resources
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
 from blackwell_matmul.kernels import rung
 
@@ -267,6 +268,27 @@ def test_a_full_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(RuntimeWarning, match="No space left on device"):
         copy()
     assert not [path for path in own_cache.rglob("*") if path.is_file()]
+
+
+def test_the_bound_holds_where_kernels_are_compiled(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_bound, "most_bytes", lambda: 1)  # less than any bundle
+    first, second = copy(), copy(schedule={"block": 32})
+    assert [path.parent.name for path in own_cache.rglob("bundle.json")] == [second.key]
+    assert cache.read(second.key) == second and cache.read(first.key) is None
+
+
+def test_a_bundle_that_is_read_is_used(own_cache: Path) -> None:
+    first = copy()
+    (entry,) = [path.parent for path in own_cache.rglob("bundle.json")]
+    os.utime(entry, (0, 0))
+    assert cache.read(first.key) == first
+    assert entry.stat().st_mtime > 0
+
+
+def test_others_cannot_read_the_cache(own_cache: Path) -> None:
+    copy()
+    folders = [own_cache, *(path for path in own_cache.rglob("*") if path.is_dir())]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
 
 
 def test_switched_off(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:

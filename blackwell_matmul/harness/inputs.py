@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.harness.memory import require_memory
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
 from blackwell_matmul.problem import Problem, plain_seed
 from blackwell_matmul.validation import shown
@@ -31,7 +32,7 @@ def make_inputs(problem: Problem, seed: int = 0) -> Operands:
     seed = plain_seed(seed)
     if not isinstance(problem, Problem):
         raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
-    _require_memory(problem)
+    require_memory(problem)
     return _operands(_Maker(problem, torch.Generator().manual_seed(seed)))
 
 
@@ -183,20 +184,3 @@ def seeded(seed: int) -> Iterator[None]:
             yield
         finally:
             np.random.set_state(before)
-
-
-def _require_memory(problem: Problem) -> None:
-    need_bytes = problem.bytes + 8 * problem.n * problem.k
-    have_bytes = _physical_memory_bytes()
-    if have_bytes is not None and need_bytes > have_bytes:
-        raise InputError(
-            f"{problem} needs {need_bytes / 2**30:.4g} GiB for A, B, C and the check; this machine has "
-            f"{have_bytes / 2**30:.4g} GiB, so choose a smaller size."
-        )
-
-
-def _physical_memory_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None

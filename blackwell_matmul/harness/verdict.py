@@ -41,7 +41,9 @@ ALLOWED_RATIO = 2.0
 ANY_ORDER_ERROR = 1.5
 """Of fp32 sums in some order beside torch's; `ALLOWED_RATIO` times it is allowed."""
 BLOCK_ELEMENTS = 2**21
-"""Elements of C that are compared at a time; each costs about 150 bytes while they are."""
+"""Elements of C that are compared at a time."""
+BLOCK_BYTES = 150
+"""About what each of them costs while they are."""
 
 Range = tuple[int, int]
 """First and last index, both included."""
@@ -126,7 +128,7 @@ def check_matmul(
     which a wrong result is reported. finishing: what becomes of the product before it is C. NaN and infinity in C are
     wrong unless the exact product, rounded to C's type, or torch's own product has the same there. Raises InputError
     when shapes, types or devices do not fit. The work is done in blocks of rows: beyond the operands it takes 8 bytes
-    an element of B and about 300 MB.
+    an element of B, as much again for a moment, and about 300 MB.
     """
     _require_matching(a, b, c, 1 if finishing is None else finishing.epilogue.columns_of_c)
     tile_m, tile_n = positive("tile_m", tile_m), positive("tile_n", tile_n)

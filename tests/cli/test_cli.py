@@ -142,7 +142,7 @@ def test_json_is_one_object_on_one_line(command, simulator):
         (["run", "v1", "--size", "1", "1"], "Option '--size' requires 3 arguments; see blackwell-matmul --help."),
         (["run", "v1", "--size", "1", "1", "nan"], "k of --size is 'nan'; it must be an integer."),
         (["run", "v1", "--size", "1", "1", "9" * 5000], f"k of --size is '{'9' * 100}'; it must be"),
-        (["run", "v1", "--size", "2147483647", "2147483647", "1"], "GiB for A, B, C and the check; this machine has"),
+        (["run", "v1", "--size", "2147483647", "2147483647", "1"], "GiB, with the simulator's copies and the check"),
         (["run", "v1", "--schedule", "block_x=1"], "schedule names 'block_x'; the knobs are block_m"),
         (["run", "v1", "--schedule", "block_m=NaN"], "schedule gives block_m the value 'NaN'"),
         (["run", "v1", "--schedule", "block_m=-128"], "schedule gives block_m the value '-128'"),

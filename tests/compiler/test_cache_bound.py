@@ -109,7 +109,7 @@ def test_a_folder_is_held_alone_or_with_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "much", "٣"])
 def test_a_bound_that_is_none(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cache_bound.VARIABLE, value)
-    with pytest.raises(InputError, match="BLACKWELL_MATMUL_CACHE_MIB is .* it must be a whole number of MiB"):
+    with pytest.raises(InputError, match=r"BLACKWELL_MATMUL_CACHE_MIB is .* it must be a whole number of MiB"):
         cache.folder()
 
 

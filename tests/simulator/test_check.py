@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -72,6 +74,24 @@ def test_later_orders_start_from_the_tensors_as_they_were() -> None:
 def test_what_the_kernel_prints_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     check(Prints, torch.zeros(32), orders=3)
     assert capsys.readouterr().out.count("hello") == 1
+
+
+def test_threads_that_check_leave_stdout_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout
+    seen: set[bool] = set()
+
+    def one(number: int) -> None:
+        seen.add(check(Prints, torch.zeros(32), orders=4, progress=lambda *_: seen.add(sys.stdout is before)).ok)
+
+    with ThreadPoolExecutor(4) as executor:
+        list(executor.map(one, range(12)))
+    assert seen == {True} and sys.stdout is before
+    assert capsys.readouterr().out.count("hello") == 12
+
+
+def test_progress_that_prints_is_heard_in_every_order(capsys: pytest.CaptureFixture[str]) -> None:
+    check(AddOne, torch.zeros(64, 64), orders=3, progress=lambda done, total: print(f"{done}/{total}"), workers=1)
+    assert "6/6" in capsys.readouterr().out
 
 
 def test_progress_counts_the_ctas_of_all_orders() -> None:

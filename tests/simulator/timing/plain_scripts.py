@@ -1,7 +1,7 @@
 """Kernels without products."""
 
 import tilus
-from tilus import float16, float32, int32, uint32, void_p
+from tilus import float16, float32, float64, int32, uint32, void_p
 from tilus.utils import cdiv
 
 
@@ -66,3 +66,19 @@ class Sums(tilus.Script):
             piece = self.load_global(g_x, offsets=[row, column], shape=[16, self.piece])
             total = total + self.sum(piece, dim=1, keepdim=True)
         self.store_global(g_y, total, offsets=[row, 0])
+
+
+class Scaled(tilus.Script):
+    """y = alpha x, 32 rows at a time; below a threshold one CTA does it all."""
+
+    def __call__(self, n: int32, alpha: float32, threshold: float64, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = [cdiv(n, 32)]
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[n, 64])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[n, 64])
+        rows: int32 = 1
+        if threshold > 0.5:
+            rows = n // 32
+        for i in range(rows):
+            row: int32 = (self.blockIdx.x + i) % (n // 32) * 32
+            self.store_global(g_y, self.load_global(g_x, offsets=[row, 0], shape=[32, 64]) * alpha, offsets=[row, 0])

@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+from plain_scripts import Scaled
 
-from blackwell_matmul import HopperMatmulV3, predict, run_matmul
+from blackwell_matmul import HopperMatmulV3, predict, run_matmul, trace
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
 
 BENCH = Path(__file__).parents[3] / "bench"
@@ -29,6 +31,13 @@ def test_what_holds_a_kernel_is_said_with_its_line(rung, held):
     sentence, *_ = predict(rung, 4096, 4096, 4096, explained=False).explanation
     assert f"of its own at {rung}.py:" in sentence
     assert sentence.endswith(held)
+
+
+def test_float_arguments_have_their_values():
+    x = torch.randn(1024, 64)
+    short, long = (predict(Scaled, 1024, 2.0, threshold, x, torch.empty_like(x)).cycles for threshold in (0.25, 0.75))
+    assert 10 * short < long  # one row of tiles, and 32
+    assert f"cycles 0 to {long:,.0f}," in str(trace(Scaled, 1024, 2.0, 0.75, x, torch.empty_like(x)))
 
 
 def test_the_measured_rungs_of_an_h200_are_predicted_as_promised():

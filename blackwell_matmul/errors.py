@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from blackwell_matmul.validation import printable
+
 
 class BlackwellMatmulError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose. Its sentence is safe to show, whatever names are in it."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InputError(BlackwellMatmulError, ValueError):

@@ -38,13 +38,21 @@ def _tensor(value: Any) -> str:
     return f"{kind} of shape {tuple(value.shape)} and type {value.dtype}" if value.shape else ""
 
 
+def printable(text: str) -> str:
+    """One line that a terminal, a page and XML can show: line ends, control characters, and bytes that were no text,
+    become escapes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 def near(file: str) -> str:
-    """The path from the current folder, where the file is inside it."""
+    """The path to be shown: from the current folder, where the file is inside it."""
     try:
         path = os.path.relpath(file)
     except (OSError, ValueError):
-        return file
-    return file if path.startswith(os.pardir) else path
+        path = os.pardir
+    return printable(file if path.startswith(os.pardir) else path)
 
 
 def plain_values(values: Mapping[str, object]) -> dict[str, object]:

@@ -236,13 +236,17 @@ def _key(program: Program, bound: Bound) -> str:
     """The content address: the program that tilus's code generator made, its lines, and the versions of what comes
     after.
     """
-    lines = [f"{program.location_of(origin)}" for origin in program.origins.values()]
+    lines = [_line(program.location_of(origin)) for origin in program.origins.values()]
     record = [
-        str(program.lowered), str(program.final), lines, str(_entry(bound)), program.name, program.target,
+        str(program.lowered), str(program.final), lines, _line(_entry(bound)), program.name, program.target,
         _serves(program, bound), [name for name, _ in program.params], _plain(program.consts),
         _plain(bound.init_kwargs), dict(_defaults(program, bound)), versions(),
     ]  # fmt: skip
     return digest(json.dumps(record, sort_keys=True).encode())
+
+
+def _line(location: Location | None) -> str:
+    return "" if location is None else f"{location.import_path}:{location.line}"
 
 
 # --- many schedules

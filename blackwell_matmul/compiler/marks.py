@@ -16,8 +16,6 @@ has no marks, as a compiler moves it through them. This module imports tilus at 
 
 from __future__ import annotations
 
-import linecache
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -194,10 +192,7 @@ def _has_marks(outer: int, threads: int, begin: str) -> bool:
 
 def _line(location: Location | None) -> tuple[str, str]:
     """Its name and what it says."""
-    if location is None:
-        return "", ""
-    said = linecache.getline(location.file, location.line).strip()
-    return f"{os.path.basename(location.file)}:{location.line}", said
+    return ("", "") if location is None else (location.short, location.code)
 
 
 def _comment(stmt: Stmt) -> str:

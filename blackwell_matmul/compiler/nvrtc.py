@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -43,7 +43,9 @@ def compile_source(source: str, target: str, name: str) -> Compiled:
             f"NVRTC {version()} does not compile for {target}, only for {', '.join(supported_targets())}; "
             "a newer nvidia-cuda-nvrtc may."
         )
-    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), SOURCE_NAME.encode(), 0, [], []))
+    headers = _included(source)
+    texts, names = ([each.encode() for each in part] for part in (headers.values(), headers))
+    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), SOURCE_NAME.encode(), len(headers), texts, names))
     try:
         options = [option.encode() for option in (f"-arch={target}", *OPTIONS, *_include_options(source))]
         (code,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
@@ -114,6 +116,29 @@ def _text(size: Any, get: Any, program: Any) -> str:
 
 
 # --- headers
+
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+[<"](cuda_(?:fp|bf)\d+\.\w+|tilus/[^>"]+)[>"]', re.MULTILINE)
+"""Headers of types, whose functions are inlined: NVRTC would write into PTX and cubin where it has found them."""
+
+
+def _included(source: str) -> Mapping[str, str]:
+    """Those headers that the text includes, also by another one, by their names."""
+    found: dict[str, str] = {}
+    waiting = [source]
+    while waiting:
+        for name in _INCLUDE.findall(waiting.pop()):
+            if name not in found:
+                found[name] = _header(name)
+                waiting.append(found[name])
+    return found
+
+
+@functools.cache
+def _header(name: str) -> str:
+    """What it says, as a file at the root: what has no place, NVRTC puts into the current folder."""
+    folder = _tilus_headers() if name.startswith("tilus/") else _cuda_headers()
+    return f'#line 1 "/{name}"\n{Path(folder, name).read_text(encoding="utf-8", errors="replace")}'
 
 
 def _include_options(source: str) -> Sequence[str]:

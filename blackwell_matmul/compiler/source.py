@@ -8,7 +8,6 @@ instruction's line takes its place. This module imports tilus at its top: import
 from __future__ import annotations
 
 import itertools
-import linecache
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -236,8 +235,8 @@ def _placed(text: str, locations: Sequence[Location], entry: Location | None) ->
 
 
 def _quoted(location: Location) -> str:
-    code = linecache.getline(location.file, location.line).strip().rstrip("\\")
-    return f"{Path(location.file).name}:{location.line}  {code}".rstrip()
+    code = location.code.rstrip("\\")
+    return f"{location.short}  {code}".rstrip()
 
 
 _INLINED = re.compile(r"static __device__ __forceinline__ (?P<type>.+?) ?(?P<name>\w+)\((?P<parameters>.*)\) \{")
@@ -251,7 +250,7 @@ def _numbered(text: str, places: Sequence[Location | None]) -> Iterator[str]:
             yield _as_macro(head, [body for body, _ in itertools.takewhile(lambda pair: pair[0] != "}", lines)])
             continue
         if place is not None:
-            yield f"#line {place.line} {_c_string(place.file)}"
+            yield f"#line {place.line} {_c_string('/' + place.import_path)}"
         yield line
 
 

@@ -7,9 +7,23 @@ from it what only code generation decides: shared-memory addresses, dynamic byte
 
 from __future__ import annotations
 
+import functools
+import itertools
+import linecache
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from blackwell_matmul.validation import printable
+
+
+@functools.cache
+def _import_path(file: str) -> str:
+    path = Path(file)
+    packages = itertools.takewhile(lambda folder: (folder / "__init__.py").is_file(), path.parents)
+    return printable("/".join([*reversed([each.name for each in packages]), path.name]))
 
 
 @dataclass(frozen=True)
@@ -20,7 +34,22 @@ class Location:
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return printable(f"{self.file}:{self.line}")
+
+    @property
+    def import_path(self) -> str:
+        """`package/folder/file.py`, the file from where Python imports its package: the same wherever that lies."""
+        return _import_path(self.file)
+
+    @property
+    def short(self) -> str:
+        """`my_kernel.py:12`"""
+        return printable(f"{os.path.basename(self.file)}:{self.line}")
+
+    @property
+    def code(self) -> str:
+        """What the line says, without its indentation."""
+        return printable(linecache.getline(self.file, self.line).strip().expandtabs(4))
 
 
 @dataclass(frozen=True)

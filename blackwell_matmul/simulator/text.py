@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Event, Finding
-from blackwell_matmul.validation import near
+from blackwell_matmul.validation import near, printable
 
 AROUND = 2
 """Source lines shown before and after a marked one."""
@@ -94,7 +94,7 @@ def _edge(finding: Finding) -> Iterator[Paragraph]:
 def _with_lines(text: str, finding: Finding) -> str:
     """`line 21` for what the message calls by its whole path; the excerpt has the path."""
     for location in filter(None, (finding.location, finding.other, finding.at_fault)):
-        text = re.sub(rf"{re.escape(location.file)}:(?=[0-9])", "line ", text)
+        text = re.sub(rf"{re.escape(printable(location.file))}:(?=[0-9])", "line ", text)
     return text
 
 
@@ -170,8 +170,7 @@ def _line(location: Location) -> Iterator[Paragraph]:
 
 
 def _source(file: str, line: int) -> str:
-    text = linecache.getline(file, line).rstrip("\r\n").expandtabs(4)
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return printable(linecache.getline(file, line).rstrip("\r\n").expandtabs(4))
 
 
 def _length(file: str) -> int:

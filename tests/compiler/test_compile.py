@@ -19,6 +19,7 @@ import tilus
 import torch
 from compiler_samples import ARRAY, EVERY_RUNG, RUNGS, TARGETS, matmul_arguments, rung_bundle, script_bundle
 
+from blackwell_matmul import compile as compile_kernel
 from blackwell_matmul import emulate
 from blackwell_matmul.compiler import Bundle, cache, cache_bound, compile, compile_many, compiling, nvrtc, resources
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
@@ -289,6 +290,43 @@ def test_others_cannot_read_the_cache(own_cache: Path) -> None:
     copy()
     folders = [own_cache, *(path for path in own_cache.rglob("*") if path.is_dir())]
     assert {stat.S_IMODE(path.stat().st_mode) for path in folders} == {0o700}
+
+
+OF_A_USER = """
+import tilus, torch
+from tilus import {0}, float32
+
+class Doubled(tilus.Script):
+    def __call__(self, x: ~{0}, y: ~float32):
+        self.attrs.blocks = [1]
+        self.attrs.warps = 1
+        g_x = self.global_view(x, dtype={0}, shape=[32])
+        g_y = self.global_view(y, dtype=float32, shape=[32])
+        r_x = self.load_global(g_x, offsets=[0], shape=[32])
+        self.store_global(g_y, self.cast(r_x, dtype=float32) * 2.0, offsets=[0])
+
+def example_args(m=1, n=1, k=1):
+    return torch.zeros(32).to(torch.{1}), torch.zeros(32)
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "in_torch"), [("float16", "float16"), ("bfloat16", "bfloat16"), ("float8_e4m3", "float8_e4m3fn")]
+)
+def test_a_bundle_is_the_same_wherever_its_files_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, in_torch: str
+) -> None:
+    made = []
+    for place in (tmp_path / "one", tmp_path / "another" / "folder"):
+        (place / "own_package").mkdir(parents=True)
+        (place / "own_package" / "__init__.py").touch()
+        (place / "own_package" / "doubled.py").write_text(OF_A_USER.format(dtype, in_torch))
+        monkeypatch.chdir(place)
+        made.append(compile_kernel(f"{place}/own_package/doubled.py:Doubled", cache=False))
+    assert made[0] == made[1] and made[0].key == made[1].key
+    files = re.findall(r'\.file\s+\d+ "(.*?)"', made[0].ptx)
+    assert "/own_package/doubled.py" in files and {len(Path(each).parts) for each in files} <= {2, 3, 4}
+    assert not any(part in made[0].cubin for part in (str(tmp_path).encode(), b"site-packages"))
 
 
 def test_switched_off(monkeypatch: pytest.MonkeyPatch, own_cache: Path) -> None:

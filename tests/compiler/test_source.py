@@ -23,6 +23,7 @@ from blackwell_matmul.compiler import nvrtc, source
 from blackwell_matmul.compiler.source import DeviceSource, device_source, lower
 from blackwell_matmul.frontend import bind, build
 from blackwell_matmul.kernels import rung
+from blackwell_matmul.kernels.blackwell import v1
 
 
 def plain(text: str) -> list[str]:
@@ -100,8 +101,8 @@ def test_the_text_quotes_the_kernel() -> None:
 def test_numbered_lines_name_existing_lines() -> None:
     numbered = source_of(rung_program("v1")).numbered
     named = set(re.findall(r'#line (\d+) "(.*)"', numbered))
-    assert {Path(file).name for _, file in named} == {"v1.py"}
-    lines = Path(next(iter(named))[1]).read_text().splitlines()
+    assert {file for _, file in named} == {"/blackwell_matmul/kernels/blackwell/v1.py"}
+    lines = Path(v1.__file__).read_text().splitlines()
     assert all(1 <= int(line) <= len(lines) for line, _ in named)
 
 
@@ -143,4 +144,4 @@ def test_file_names_are_escaped() -> None:
     from blackwell_matmul.frontend.program import Location
 
     source = DeviceSource("int a;\n", "k", (Location('C:\\a "b"\\k.py', 3),))
-    assert source.numbered == '#line 3 "C:\\\\a \\"b\\"\\\\k.py"\nint a;\n'
+    assert source.numbered == '#line 3 "/C:\\\\a \\"b\\"\\\\k.py"\nint a;\n'

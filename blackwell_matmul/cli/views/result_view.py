@@ -56,6 +56,5 @@ def _source(location: Location) -> Text:
     from rich.text import Text
 
     linecache.checkcache(location.file)
-    source = printable(linecache.getline(location.file, location.line).strip())
-    where = printable(f"{near(location.file)}:{location.line}")
-    return Text.assemble((where, "cyan"), (" | ", "dim"), source) if source else Text(where, "cyan")
+    where = f"{near(location.file)}:{location.line}"
+    return Text.assemble((where, "cyan"), (" | ", "dim"), location.code) if location.code else Text(where, "cyan")

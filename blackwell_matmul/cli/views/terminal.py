@@ -5,6 +5,7 @@ A terminal gets colours and its width; a file or a pipe gets plain lines, one fo
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import textwrap
@@ -13,6 +14,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from blackwell_matmul.validation import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -26,17 +29,28 @@ Tell = Callable[[int, int], None]
 
 
 def console(stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    return made if made.is_terminal else Console(
+    """Where everything that a command shows goes through, so that no name of a file reaches a terminal as it is."""
+    made = _console_class()(stderr=stderr, highlight=False, markup=False, emoji=False)
+    return made if made.is_terminal else _console_class()(
         stderr=stderr, highlight=False, markup=False, emoji=False, width=PIPE_COLUMNS
     )  # fmt: skip
 
 
-def printable(text: str) -> str:
-    """One line that any terminal can show: line ends, control characters and broken encodings become escapes."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+@functools.cache
+def _console_class() -> type[Console]:
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
+
+    class Safe(Console):
+        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else _printable_lines(text), style, control)
+
+    return Safe
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def complain(sentence: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 from blackwell_matmul.frontend.program import Location
@@ -18,7 +17,7 @@ Gain = tuple[float, str]
 
 
 def line_of(location: Location | None) -> str:
-    return "a line of tilus" if location is None else f"{os.path.basename(location.file)}:{location.line}"
+    return "a line of tilus" if location is None else location.short
 
 
 def spills(run: PredictedRun) -> Iterator[str]:

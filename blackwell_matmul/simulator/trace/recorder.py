@@ -6,8 +6,6 @@ CTA comes to where one has left, and their mbarriers: from the first that concer
 
 from __future__ import annotations
 
-import linecache
-import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -121,10 +119,9 @@ class CycleRecorder(Listener):
     def _line(self, location: Location | None) -> str:
         if location is None:
             return ""
-        line = f"{os.path.basename(location.file)}:{location.line}"
-        if line not in self.sources:
-            self.sources[line] = linecache.getline(location.file, location.line).strip()
-        return line
+        if location.short not in self.sources:
+            self.sources[location.short] = location.code
+        return location.short
 
     def _warp(self, warp: Warp) -> str:
         return self._in_slot(warp.cta, f"warp {warp.index}")

@@ -7,6 +7,7 @@ from html import escape
 from blackwell_matmul.simulator.trace.recorded import Recorded
 from blackwell_matmul.simulator.trace.timeline_picture import BOTTOM, TOP, WIDTH, Bar, Mark, Rule, picture_of
 from blackwell_matmul.simulator.trace.timeline_style import KINDS, colours
+from blackwell_matmul.validation import printable
 
 STYLE = (
     "text{font:11px system-ui,sans-serif;fill:var(--text)}.faint{fill:var(--faint)}"
@@ -27,15 +28,20 @@ def as_svg(timeline: Recorded) -> str:
     return "\n".join(parts) + "\n"
 
 
+def _xml(text: str) -> str:
+    """XML 1.0 has no control characters, not even as references."""
+    return escape(printable(text))
+
+
 def _element(mark: Mark, height: int) -> str:
     if isinstance(mark, Rule):
         return f'<path d="M{mark.x:.1f} {TOP - 4}V{height - BOTTOM}" stroke="var(--rule)"/>'
     if isinstance(mark, Bar):
         return _bar(mark)
     style = f' class="{mark.style}"' if mark.style else ""
-    return f'<text x="{mark.x:.1f}" y="{mark.y:.1f}"{style} text-anchor="{mark.anchor}">{escape(mark.text)}</text>'
+    return f'<text x="{mark.x:.1f}" y="{mark.y:.1f}"{style} text-anchor="{mark.anchor}">{_xml(mark.text)}</text>'
 
 
 def _bar(bar: Bar) -> str:
     place = f'x="{bar.x:.1f}" y="{bar.y}" width="{bar.width:.1f}" height="{bar.height}" class="{bar.kind}"'
-    return f"<rect {place}><title>{escape(bar.told)}</title></rect>" if bar.told else f"<rect {place}/>"
+    return f"<rect {place}><title>{_xml(bar.told)}</title></rect>" if bar.told else f"<rect {place}/>"

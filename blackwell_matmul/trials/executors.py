@@ -71,24 +71,27 @@ def _processes(count: int) -> Iterator[Crew]:
 
 
 def _dask(spec: str, address: str) -> AbstractContextManager[Crew]:
-    if find_spec("distributed") is None:
-        raise UnsupportedError(
-            f"executor is {shown(spec)} and Dask is not installed; install blackwell-matmul[dask], or take processes."
-        )
+    needed = {"distributed": "Dask"} if address else {"distributed": "Dask", "cryptography": "cryptography"}
+    for package, name in needed.items():
+        if find_spec(package) is None:
+            what = f"executor is {shown(spec)} and {name} is not installed"
+            raise UnsupportedError(f"{what}; install blackwell-matmul[dask], or take processes.")
     return _dask_at(spec, address) if address else _dask_here()
 
 
 @contextmanager
 def _dask_here() -> Iterator[Crew]:
-    """A cluster of this machine's cores, which ends with the block."""
+    """A cluster of this machine's cores, which ends with the block. It listens on this machine alone, and takes only
+    who has the key, which no file has: another user could have it run anything otherwise."""
     distributed = import_module("distributed")  # first: it fills the configuration
     quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # it logs tracebacks where Ctrl-C ends it
-    one_each = {"threads_per_worker": 1, "n_workers": os.cpu_count() or 1, **quiet}
+    ours = {"host": "127.0.0.1", "security": distributed.Security.temporary()}
+    one_each = {"threads_per_worker": 1, "n_workers": os.cpu_count() or 1, **ours, **quiet}
     allowed = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
     _start_tracker()
     with import_module("dask").config.set(allowed), held():
         cluster = distributed.LocalCluster(**one_each)
-    with cluster, _dask_at("dask", cluster.scheduler_address) as found:
+    with cluster, _dask_at("dask", cluster) as found:
         yield found
 
 
@@ -106,7 +109,8 @@ def _start_tracker() -> None:
 
 
 @contextmanager
-def _dask_at(spec: str, address: str) -> Iterator[Crew]:
+def _dask_at(spec: str, address: Any) -> Iterator[Crew]:
+    """address: of a scheduler, or a cluster, whose key goes with it."""
     try:
         with held():  # its threads are of no use to Ctrl-C either
             client = import_module("distributed").Client(address, timeout=CONNECT_LIMIT_S)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -30,6 +32,35 @@ def test_no_executor_is_one_sentence(spec: str, words: str) -> None:
     with pytest.raises(InputError) as caught, crew(spec):
         pass
     assert words in str(caught.value) and str(caught.value).endswith(".")
+
+
+def test_dask_here_needs_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executors, "find_spec", lambda name: None if name == "cryptography" else True)
+    with pytest.raises(UnsupportedError, match=r"and cryptography is not installed; install blackwell-matmul\[dask\]"):
+        crew("dask")
+
+
+STRANGER = """
+import asyncio, distributed, sys
+async def ask():
+    try:
+        async with distributed.Client(sys.argv[1], asynchronous=True, timeout=2) as client:
+            print("RAN", await client.submit(int))
+    except (OSError, TypeError, ValueError) as error:
+        print("refused", type(error).__name__)
+if __name__ == "__main__":
+    asyncio.run(ask())
+"""
+
+
+def test_a_cluster_that_is_started_here_takes_nobody_without_its_key() -> None:
+    pytest.importorskip("cryptography")
+    with crew("dask") as found:
+        address = found.executor._client.scheduler.address
+        assert address.startswith("tls://127.0.0.1:")
+        assert found.executor.submit(len, "abc").result() == 3
+        done = subprocess.run([sys.executable, "-c", STRANGER, address], capture_output=True, text=True, timeout=60)
+        assert done.stdout.startswith("refused"), done.stderr
 
 
 def test_dask_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,9 @@ if __name__ == "__main__":
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 @pytest.mark.parametrize("executor", ["processes:2", "dask"])
 def test_ctrl_c_ends_soon_and_says_what_is_kept(folder: Path, file: Path, executor: str) -> None:
-    pytest.importorskip("distributed")
+    if executor == "dask":
+        pytest.importorskip("distributed")
+        pytest.importorskip("cryptography")
     told = interrupted(folder, executor, lambda: bool(runs(folder, 3)))
     last = f"error: interrupted; {len(rows_of(file))} of 6 trials are kept in {file}."
     assert told.splitlines()[-1] == last and "Traceback" not in told
@@ -129,6 +131,7 @@ def test_ctrl_c_ends_soon_and_says_what_is_kept(folder: Path, file: Path, execut
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 def test_ctrl_c_says_nothing_of_a_file_that_nobody_named(folder: Path) -> None:
     pytest.importorskip("distributed")
+    pytest.importorskip("cryptography")
     told = interrupted(folder, "dask", lambda: bool(runs(folder, 3)), file="None")
     assert told.splitlines()[-1] == "error: interrupted." and "resource_tracker" not in told
 

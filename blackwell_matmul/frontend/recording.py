@@ -24,11 +24,11 @@ from tilus.ir.stmt import DeclareStmt, InstStmt, LetStmt, SeqStmt, Stmt, ThreadG
 from tilus.ir.tensor import SharedTensor, Tensor
 from tilus.lang.constructs.state import Class
 from tilus.lang.script import Script
-from tilus.lang.transpiler import Transpiler
-from tilus.lang.transpiler.builder import Scope
 
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.program import Location, SharedAllocation
+from blackwell_matmul.frontend.python_names import OwningScope
+from blackwell_matmul.frontend.python_statements import PythonTranspiler
 from blackwell_matmul.frontend.raised import Refusal
 from blackwell_matmul.frontend.reductions import WARP
 from blackwell_matmul.frontend.written import Statements
@@ -241,16 +241,16 @@ def source_text(node: ast.AST, owner: str) -> str:
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
 
 
-class NamingScope(Scope):
+class NamingScope(OwningScope):
     """A scope of the transpiler that tells which name is bound to what."""
 
     def __init__(self, transpiler: NamingTranspiler) -> None:
-        super().__init__()
-        self._transpiler = transpiler
+        super().__init__(transpiler)
+        self._namer = transpiler
 
     def bind(self, name: str, var_or_value: Any) -> None:
         super().bind(name, var_or_value)
-        self._transpiler.christen(var_or_value, self._transpiler.alias(name))
+        self._namer.christen(self.lookup(name), self._namer.alias(name))
 
 
 class SourcePlace(NamedTuple):
@@ -260,7 +260,7 @@ class SourcePlace(NamedTuple):
     line: Location
 
 
-class NamingTranspiler(Transpiler):
+class NamingTranspiler(PythonTranspiler):
     """tilus's transpiler, telling a `Recorder` the line of each statement and the name of each value."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -323,7 +323,7 @@ class NamingTranspiler(Transpiler):
         self._recorder.item(var, tensor)
         return var
 
-    def scope(self) -> Scope:
+    def scope(self) -> NamingScope:
         return NamingScope(self)
 
     def visit_Call(self, expr: ast.Call) -> Any:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from types import MethodType
 from typing import Any
 
-from tilus.hidet.ir.expr import Var
 from tilus.ir.tensor import Tensor
 from tilus.lang.transpiler.common import TilusProgramError
 
@@ -25,7 +23,7 @@ def script_reason(error: TilusProgramError) -> str:
     last = chain(error)[-1]
     if error.msg.startswith("Internal exception") and last is not error:
         return _cause_reason(error, last)
-    if error.msg.startswith(("Unexpected assignee", "AugAssign only support RegisterTensor")):
+    if error.msg.startswith("Unexpected assignee"):
         return _assignee_reason(error)
     if error.msg.startswith("Trying to access variable without definition"):
         return _name_reason(error)
@@ -44,8 +42,6 @@ def _cause_reason(error: TilusProgramError, last: BaseException) -> str:
         return f"a call that returns {len(last.args[0])} values stands alone; give them names, as in `a, _ = ...`"
     if isinstance(last, TilusProgramError):
         return phrases.told(str(last.msg))
-    if isinstance(last, KeyError) and isinstance(error.obj, ast.AugAssign):
-        return _operator_reason(error.obj)
     return _call_reason(error, last) or plain_reason(last)
 
 
@@ -58,38 +54,17 @@ _DECLARED: dict[type, str] = {bool: "boolean", float: "float32"}
 def _assignee_reason(error: TilusProgramError) -> str:
     """tilus names the type of what cannot be assigned; here the name, and whose it is."""
     plain = innermost(error, "process_name_assign", "name", "bound_value")
-    if plain is not None:
-        return _unassignable(error, plain["name"], plain["bound_value"])
-    found = innermost(error, "visit_AugAssign", "stmt", "var_value", "value")
-    if found is None:
-        return phrases.told(str(error.msg))
-    stmt, value = found["stmt"], found["var_value"]
-    if isinstance(value, Var):
-        return f"`{stmt.target.id}` is a scalar variable, and a {kind(found['value'])} does not go into it"
-    return _operator_reason(stmt) if isinstance(value, Tensor) else _unassignable(error, stmt.target.id, value)
+    return _unassignable(error, plain["name"], plain["bound_value"]) if plain else phrases.told(str(error.msg))
 
 
 def _unassignable(error: TilusProgramError, name: str, value: object) -> str:
     declared = _DECLARED.get(type(value), "int32")
-    if _is_global_of(error.file, name, value):
-        return f"`{name}` is also a global name of this file; tilus cannot assign it, so rename one of them"
     call = innermost(error, "transpile_call", "sig")
     if call is not None and name in call["sig"].parameters:
         own = f"give the new value a name of its own, as in `{name}_1: {declared} = ...`"
         return f"`{name}` is a constant parameter, which is not assigned again; {own}"
     what = f"a Python {type(value).__name__}, which tilus cannot assign again"
     return f"`{name}` is {what}; declare it as a variable of the kernel, as in `{name}: {declared} = ...`"
-
-
-def _is_global_of(file: str, name: str, value: object) -> bool:
-    modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) == file]
-    return any(vars(module).get(name) is value for module in modules)
-
-
-def _operator_reason(stmt: ast.AugAssign) -> str:
-    load = ast.parse(ast.unparse(stmt.target), mode="eval").body
-    longer = ast.unparse(ast.BinOp(load, stmt.op, stmt.value))
-    return f"tilus has no `{ast.unparse(stmt)}`; `{ast.unparse(load)} = {longer}` may do, or self.where on tiles"
 
 
 # --- names

@@ -294,7 +294,6 @@ CASES: list[tuple[str, str]] = [
         "`phase` is a Python int, which tilus cannot assign again; declare it as a variable of the kernel, as in",
     ),
     ("on = True\nfor i in range(n):\n    on ^= True  # here", "as in `on: boolean = ...`"),
-    ("i: int32 = 0\ni |= 1  # here", "tilus has no `i |= 1`; `i = i | 1` may do"),
     (f"i: int32 = 0\n{LOAD}\ni += a  # here", "`i` is a scalar variable, and a register tensor does not go into it"),
     (
         "r: int32 = self.blockIdx.x\ng = self.global_tensor(dtype=float16, shape=[r, 4], requires_clean=False)  # here",

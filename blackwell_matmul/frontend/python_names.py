@@ -1,0 +1,284 @@
+"""Names in a script are bound as Python binds them, or refused; docs/python.md lists each way.
+
+To tilus 0.2.0 a name that is bound to a tile stands for the tile, so that `q = x` and then `q = q + 1` changes x; it
+assigns the values of `a, b = b, a` one after the other, keeps in a tuple how a number is computed and not the number,
+runs an assignment to an object once that stands in a loop or a branch, and looks for a lambda's names where it is
+called. This module imports tilus at its top: import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections import Counter
+from functools import cache
+from types import CodeType
+from typing import Any, NamedTuple
+
+from tilus.hidet.ir.expr import Constant, Expr, Var
+from tilus.hidet.ir.tools import collect
+from tilus.hidet.ir.type import DataType
+from tilus.ir.tensor import RegisterTensor, Tensor
+from tilus.lang.constructs.state import Class
+from tilus.lang.transpiler import builder
+from tilus.lang.transpiler.builder import Scope
+from tilus.lang.transpiler.transpiler import LambdaProxy
+
+from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.python_operators import PythonOperators, check_number, number, type_of
+from blackwell_matmul.frontend.raised import Refusal, kind
+
+
+class Frame(NamedTuple):
+    """Of a method that is being read: its parameters, and the names that it binds, or changes, more than once."""
+
+    parameters: frozenset[str] = frozenset()
+    bound_again: frozenset[str] = frozenset()
+    changed_again: frozenset[str] = frozenset()
+
+
+@cache
+def frame_of(code: CodeType) -> Frame:
+    """`x += 1` gives a number's name another value, and changes a tile in place."""
+    (method,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    stored = Counter([*parameters, *(node.id for node in ast.walk(method) if _is_stored(node))])
+    in_place = Counter(node.target.id for node in ast.walk(method) if _is_in_place(node))
+    again = [frozenset(name for name, count in each.items() if count > 1) for each in (stored - in_place, stored)]
+    return Frame(frozenset(parameters), *again)
+
+
+def _is_stored(node: Any) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _is_in_place(node: Any) -> bool:
+    return isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+
+
+class OwningScope(Scope):
+    """A scope whose names have tiles of their own where they are assigned again."""
+
+    def __init__(self, transpiler: PythonNames) -> None:
+        super().__init__()
+        self._transpiler = transpiler
+
+    def bind(self, name: str, var_or_value: Any) -> None:
+        super().bind(name, self._transpiler.owned(name, var_or_value))
+
+
+class LexicalLambda(LambdaProxy):
+    """A lambda whose names are those of where it stands."""
+
+    def __init__(self, expr: ast.Lambda, transpiler: PythonNames) -> None:
+        super().__init__(expr, transpiler)
+        self._scope, self._frame = transpiler.current_scope, transpiler.frames[-1]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        frames, before = self.translator.frames, builder._current_scope
+        builder._current_scope = self._scope
+        frames.append(Frame(frozenset(each.arg for each in self.lambda_expr.args.args)))
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            frames.pop()
+            builder._current_scope = before
+
+
+class PythonNames(PythonOperators):
+    """tilus's transpiler with Python's names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[Frame] = []
+        self.depth = 0  # of the loops and branches around
+        self._made_at: IdentityMap[int] = IdentityMap()
+        self._changing: IdentityMap[None] = IdentityMap()  # what a name stands for that is assigned again
+        self._names: IdentityMap[str] = IdentityMap()  # the last name of a tile
+
+    # --- what a name stands for
+
+    def get_external_env(self, func: Any) -> dict[str, Any]:
+        """Without the names that the method binds itself: these are its own, as in Python."""
+        env: dict[str, Any] = super().get_external_env(func)
+        for name in (*func.__code__.co_varnames, *func.__code__.co_cellvars):
+            env.pop(name, None)
+        return env
+
+    def visit_Name(self, expr: ast.Name) -> Any:
+        if expr.id == "_" and isinstance(expr.ctx, ast.Load):
+            raise Refusal("`_` is for what nobody reads; give it a name that does not begin so")
+        if self.lookup(expr.id) is None and self._is_bound(expr.id):
+            return None
+        return super().visit_Name(expr)
+
+    def _is_bound(self, name: str) -> bool:
+        """Whether the name stands for None, which `lookup` says of names that are not bound, too."""
+        scope: Scope | None = self.current_scope
+        while scope is not None and name not in scope.name2host_var:
+            scope = scope.parent
+        return scope is not None
+
+    def visit_Lambda(self, expr: ast.Lambda) -> LambdaProxy:
+        return LexicalLambda(expr, self)
+
+    def owned(self, name: str, value: Any) -> Any:
+        """What a new name is bound to: the value, or a tile of its own."""
+        frame = self.frames[-1] if self.frames else Frame()
+        if isinstance(value, RegisterTensor):
+            again = name in frame.bound_again
+            if value in self._names and (again or (value in self._changing and name not in frame.parameters)):
+                value = self._copy(value)
+            self._names[value] = name
+        else:
+            again = isinstance(value, Var) and name in frame.changed_again
+        if again:
+            self._changing[value] = None
+        return value
+
+    def _copy(self, tile: RegisterTensor) -> RegisterTensor:
+        copy = self.allocate_register(dtype=tile.dtype, shape=tile.shape)
+        self.assign_register(output=copy, x=tile)
+        return copy
+
+    def _settled(self, value: Any) -> Any:
+        """What is kept in a tuple, a list or an object: as it is now, though a name in it is assigned again."""
+        if isinstance(value, Expr):
+            changes = any(each in self._changing for each in collect(value, Var))
+            return self._kept(value) if changes else value
+        if isinstance(value, RegisterTensor):
+            value = self._copy(value) if value in self._changing else value
+            self._names.setdefault(value, "")
+        if not isinstance(value, (list, tuple)):
+            return value
+        settled = [self._settled(each) for each in value]
+        same = all(a is b for a, b in zip(settled, value, strict=True))
+        return value if same else type(value)(settled)
+
+    def _kept(self, value: Any) -> Any:
+        """The value as it is now, in registers of its own."""
+        if isinstance(value, RegisterTensor):
+            return self._copy(value) if value in self._names else value
+        if isinstance(value, Expr) and not isinstance(value, Constant):
+            return self.declare(type=type_of(value), init=value)
+        return type(value)(map(self._kept, value)) if isinstance(value, (list, tuple)) else value
+
+    # --- assignments
+
+    def visit_Assign(self, stmt: ast.Assign) -> None:
+        value = self.visit(stmt.value)
+        if len(stmt.targets) > 1:
+            value = self._kept(value)
+        for target in stmt.targets:
+            self._assign(target, value)
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        if not isinstance(target, (ast.Tuple, ast.List)):
+            self.process_assign(target, value)
+            return
+        values = _unpacked(target, value)
+        if any(map(self._is_assigned_again, target.elts)):
+            values = [self._kept(each) for each in values]
+        for each, part in zip(target.elts, values, strict=True):
+            self._assign(each, part)
+
+    def _is_assigned_again(self, target: ast.expr) -> bool:
+        if isinstance(target, ast.Attribute):
+            return hasattr(self.visit(target.value), target.attr)
+        return not isinstance(target, ast.Name) or self.lookup(target.id) is not None
+
+    def visit_AnnAssign(self, stmt: ast.AnnAssign) -> None:
+        if stmt.value is None:
+            text = ast.unparse(stmt)
+            raise Refusal(f"`{text}` declares no variable without its first value; give it one, as in `{text} = 0`")
+        super().visit_AnnAssign(stmt)
+
+    def visit_AugAssign(self, stmt: ast.AugAssign) -> None:
+        """In place on a tile; of any other target, `a += b` is `a = a + b`."""
+        target = stmt.target
+        if isinstance(target, ast.Subscript):
+            super().visit_AugAssign(stmt)
+            return
+        load: Any = ast.copy_location(ast.parse(ast.unparse(target), mode="eval").body, target)
+        held, value = self.visit(load), self.visit(stmt.value)
+        node = ast.copy_location(ast.BinOp(load, stmt.op, stmt.value), stmt)
+        if isinstance(held, RegisterTensor) and isinstance(target, ast.Name):
+            self._in_place(node, held, value)
+            return
+        if isinstance(held, Var) and isinstance(value, Tensor):
+            text = ast.unparse(target)
+            raise Refusal(f"`{text}` is a scalar variable, and a {kind(value)} does not go into it")
+        self.process_assign(target, self.binary(node, stmt.op, held, value))
+
+    def _in_place(self, node: ast.BinOp, tile: RegisterTensor, value: Any) -> None:
+        method = self._method(ast.unparse(node), node.op, tile.dtype, value)
+        method(x=tile, y=self._tile(ast.unparse(node), value, tile), out=tile)
+
+    def process_name_assign(self, name: str, rhs: Any, type_annotation: ast.expr | None = None) -> None:
+        if rhs is None and name != "_":
+            raise Refusal(f"`{name}` is assigned None, which is no value of a kernel; keep it in an attribute")
+        bound = self.lookup(name)
+        if isinstance(bound, Var) and isinstance(rhs, (Expr, bool, int, float)):
+            rhs = self._fitting(name, bound.type, rhs)
+        elif bound is None and type_annotation is not None and isinstance(rhs, (bool, int, float)):
+            rhs = self._fitting(name, self.visit(type_annotation), rhs)
+        elif isinstance(rhs, (list, tuple)):
+            rhs = self._settled(rhs)
+        super().process_name_assign(name, rhs, type_annotation)
+
+    def _fitting(self, name: str, into: Any, value: Any) -> Any:
+        """A number that a variable of this type can have."""
+        if not isinstance(into, DataType):
+            return value
+        check_number(value, into, f"`{name}`", "convert it, or give it another name")
+        return into(value) if isinstance(value, int) and number(value) is not value else value
+
+    # --- objects
+
+    def process_attribute_assign(self, lhs: ast.Attribute, rhs: Any, type_annotation: ast.expr | None = None) -> None:
+        owner, text = self.visit(lhs.value), ast.unparse(lhs)
+        held = getattr(owner, lhs.attr, None)
+        if isinstance(owner, Class) and isinstance(held, (Var, Tensor)):
+            self._check_assignable(text, held, rhs)
+        else:
+            self._check_new_attribute(text, owner, isinstance(owner, Class) and hasattr(owner, lhs.attr))
+            rhs = self._settled(rhs)
+        super().process_attribute_assign(lhs, rhs, type_annotation)
+        held = getattr(owner, lhs.attr, None)
+        if isinstance(owner, Class) and isinstance(held, Var):
+            self._changing[held] = None
+        if isinstance(held, RegisterTensor):
+            self._names[held] = text
+
+    def _check_assignable(self, text: str, held: Any, value: Any) -> None:
+        other = self._names.get(held, text)
+        if other != text:
+            raise Refusal(
+                f"`{other}` and `{text}` are names of one tile, and an assignment would change both; name the new "
+                "value, or write into the tile with out="
+            )
+        if isinstance(held, Var) and isinstance(value, (bool, int, float, Expr)):
+            self._fitting(text, held.type, value)
+
+    def _check_new_attribute(self, text: str, owner: Any, constant: bool) -> None:
+        if constant:
+            raise Refusal(
+                f"`{text}` is a Python value, which tilus cannot assign again; make it a variable of the kernel, as in "
+                f"`{text}: int32 = 0`"
+            )
+        if self.depth > self._made_at.get(owner, 0):
+            raise Refusal(
+                f"`{text}` is assigned in a loop or a branch, which a {kind(owner)} gets once, while the kernel is "
+                "read; assign a variable of the kernel there"
+            )
+
+
+def _unpacked(target: ast.Tuple | ast.List, value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple, str)):
+        raise Refusal(f"`{ast.unparse(target)}` takes several values, and here is one {kind(value)}")
+    if any(isinstance(each, ast.Starred) for each in target.elts):
+        raise Refusal(f"`{ast.unparse(target)}` has a starred name; give each value a name, or take a slice of a tuple")
+    if len(value) != len(target.elts):
+        raise Refusal(f"`{ast.unparse(target)}` takes {len(target.elts)} values, and here are {len(value)}")
+    return list(value)

@@ -103,6 +103,29 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "or a notebook's cell",
     ),
     (
+        r"TypeError: Cannot convert Expr to (int|float)",
+        r"Python's \1(...) takes what is known before the kernel runs; int32(x) and float32(x) convert other values",
+    ),
+    (
+        r'Hidet builtin function "(\w+)" takes (\d+) arguments',
+        r"\1 takes \2 values in a kernel; take it of two, and of that and the next",
+    ),
+    (r"Can not recognize Constant (.*)", r"a kernel cannot have \1; its constants are numbers, texts, truths and None"),
+    (r"Tilus currently do not support multiple with items", "a with statement takes one context; nest two of them"),
+    (
+        r"Return statement must be the last statement in a tilus procedure|Return statement in Tilus .*",
+        "a value is returned by the last statement of a method alone",
+    ),
+    (
+        r"The left side of subscript assignment must be a RegisterTensor",
+        "what is assigned to by index is no register tensor; store_shared and store_global write to the others, and a "
+        "Python list is whole when it is made",
+    ),
+    (
+        r"The number of arguments does not match the lambda function definition",
+        "a lambda takes each of its parameters, by their order and without defaults",
+    ),
+    (
         r"block_m, block_n, block_k (\(.*?\)) must be multiples are illegal",
         r"dot has M, N and K \1, and an instruction works on M = 16, N = 8 and K = 16 (32 of int8); take multiples of "
         "these",
@@ -193,29 +216,32 @@ _CLEANED: tuple[tuple[str, str], ...] = (
     (r"^TypeError: (?=self\.)", ""),
 )
 
+_OUTSIDE = "do that in __init__ or outside of the class"
 _SYNTAX = {
-    "Try": "try",
-    "TryStar": "try",
-    "JoinedStr": "an f-string",
-    "Delete": "del",
-    "Raise": "raise",
-    "Assert": "assert",
-    "Import": "an import",
-    "ImportFrom": "an import",
-    "NamedExpr": "the operator :=",
-    "Global": "global",
-    "Nonlocal": "nonlocal",
-    "FunctionDef": "a function inside of it",
-    "ClassDef": "a class inside of it",
-    "Yield": "yield",
-    "YieldFrom": "yield",
-    "Await": "await",
-    "Match": "match",
-    "SetComp": "a set",
-    "Set": "a set",
-    "GeneratorExp": "a generator",
-    "Starred": "a starred name",
+    "Try": ("try", _OUTSIDE),
+    "TryStar": ("try", _OUTSIDE),
+    "JoinedStr": ("an f-string", _OUTSIDE),
+    "Delete": ("del", "leave it out, a name ends with its block"),
+    "Raise": ("raise", _OUTSIDE),
+    "Assert": ("assert", "check it before the call, or promise it with self.assume"),
+    "Import": ("an import", _OUTSIDE),
+    "ImportFrom": ("an import", _OUTSIDE),
+    "NamedExpr": ("the operator :=", "assign in a statement before"),
+    "Global": ("global", "keep what changes in a tensor"),
+    "Nonlocal": ("nonlocal", "keep what changes in a tensor"),
+    "FunctionDef": ("a function inside of it", "make it a method, or a lambda"),
+    "ClassDef": ("a class inside of it", _OUTSIDE),
+    "Yield": ("yield", _OUTSIDE),
+    "YieldFrom": ("yield", _OUTSIDE),
+    "Await": ("await", _OUTSIDE),
+    "Match": ("match", "if and elif do the same"),
+    "Dict": ("a dict", _OUTSIDE),
+    "SetComp": ("a set", _OUTSIDE),
+    "Set": ("a set", _OUTSIDE),
+    "GeneratorExp": ("a generator", _OUTSIDE),
+    "Starred": ("a starred name", "write the values one by one"),
 }
+"""Of a node of Python's syntax, what it is called and what does the same."""
 
 
 def told(text: str) -> str:
@@ -245,4 +271,5 @@ def untranslated(node: object) -> str:
 def _no_syntax(name: str) -> str:
     if name not in _SYNTAX:
         return "tilus has no translation for a statement of this kind"
-    return f"a kernel cannot have {_SYNTAX[name]}; do that in __init__ or outside of the class"
+    what, instead = _SYNTAX[name]
+    return f"a kernel cannot have {what}; {instead}"

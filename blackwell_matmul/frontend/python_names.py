@@ -86,6 +86,14 @@ class LexicalLambda(LambdaProxy):
             builder._current_scope = before
 
 
+class Visited(ast.expr):
+    """What an expression has been read as, in its place."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
 class PythonNames(PythonOperators):
     """tilus's transpiler with Python's names."""
 
@@ -95,7 +103,11 @@ class PythonNames(PythonOperators):
         self.depth = 0  # of the loops and branches around
         self._made_at: IdentityMap[int] = IdentityMap()
         self._changing: IdentityMap[None] = IdentityMap()  # what a name stands for that is assigned again
-        self._names: IdentityMap[str] = IdentityMap()  # the last name of a tile
+        self._names: IdentityMap[str] = IdentityMap()  # the last name of a tile; "" of one that a call alone names
+        self._homes: IdentityMap[tuple[int, str]] = IdentityMap()  # the object and the attribute that a tile began as
+
+    def visit_Visited(self, node: Visited) -> Any:
+        return node.value
 
     # --- what a name stands for
 
@@ -130,7 +142,7 @@ class PythonNames(PythonOperators):
             again = name in frame.bound_again
             if value in self._names and (again or (value in self._changing and name not in frame.parameters)):
                 value = self._copy(value)
-            self._names[value] = name
+            self._names[value] = self._names.get(value, "") if name in frame.parameters else name
         else:
             again = isinstance(value, Var) and name in frame.changed_again
         if again:
@@ -222,10 +234,15 @@ class PythonNames(PythonOperators):
         if isinstance(bound, Var) and isinstance(rhs, (Expr, bool, int, float)):
             rhs = self._fitting(name, bound.type, rhs)
         elif bound is None and type_annotation is not None and isinstance(rhs, (bool, int, float)):
-            rhs = self._fitting(name, self.visit(type_annotation), rhs)
+            rhs = self._annotated(name, self.visit(type_annotation), rhs)
         elif isinstance(rhs, (list, tuple)):
             rhs = self._settled(rhs)
         super().process_name_assign(name, rhs, type_annotation)
+
+    def _annotated(self, name: str, annotation: Any, value: Any) -> Any:
+        if annotation in (bool, int, float, str) and annotation(value) != value:
+            raise Refusal(f"`{name}` is annotated with {annotation.__name__}, and {value} is none; leave that out")
+        return self._fitting(name, annotation, value)
 
     def _fitting(self, name: str, into: Any, value: Any) -> Any:
         """A number that a variable of this type can have."""
@@ -240,26 +257,39 @@ class PythonNames(PythonOperators):
         owner, text = self.visit(lhs.value), ast.unparse(lhs)
         held = getattr(owner, lhs.attr, None)
         if isinstance(owner, Class) and isinstance(held, (Var, Tensor)):
-            self._check_assignable(text, held, rhs)
+            self._check_assignable(text, owner, lhs.attr)
+            if isinstance(held, Var) and isinstance(rhs, (bool, int, float, Expr)):
+                self._fitting(text, held.type, rhs)
         else:
             self._check_new_attribute(text, owner, isinstance(owner, Class) and hasattr(owner, lhs.attr))
             rhs = self._settled(rhs)
-        super().process_attribute_assign(lhs, rhs, type_annotation)
+        if isinstance(owner, Class) and not hasattr(owner, lhs.attr):
+            self._make_attribute(owner, lhs, rhs, type_annotation)
+        else:
+            super().process_attribute_assign(lhs, rhs, type_annotation)
         held = getattr(owner, lhs.attr, None)
         if isinstance(owner, Class) and isinstance(held, Var):
             self._changing[held] = None
-        if isinstance(held, RegisterTensor):
-            self._names[held] = text
+        if isinstance(held, RegisterTensor) and not self._names.get(held):
+            self._homes[held] = id(owner), lhs.attr
 
-    def _check_assignable(self, text: str, held: Any, value: Any) -> None:
-        other = self._names.get(held, text)
-        if other != text:
+    def _make_attribute(self, owner: Any, lhs: ast.Attribute, value: Any, annotation: ast.expr | None) -> None:
+        """tilus 0.2.0 binds the name `self_stage` for `self.stage`, which a script may have as well."""
+        name = "_".join(self.get_attribute_chain(lhs))
+        kind = None if annotation is None else Visited(self.visit(annotation))
+        before, builder._current_scope = builder._current_scope, self.scope()
+        self.process_name_assign(name, value, kind)
+        setattr(owner, lhs.attr, self.lookup(name))
+        builder._current_scope = before
+
+    def _check_assignable(self, text: str, owner: Any, attribute: str) -> None:
+        tile = getattr(owner, attribute)
+        other = self._names.get(tile)
+        if isinstance(tile, RegisterTensor) and (other or self._homes.get(tile) != (id(owner), attribute)):
             raise Refusal(
-                f"`{other}` and `{text}` are names of one tile, and an assignment would change both; name the new "
-                "value, or write into the tile with out="
+                f"`{text}` is the tile of {f'`{other}`' if other else 'another object'} as well, and an assignment would "
+                "change both; name the new value, or write into the tile with out="
             )
-        if isinstance(held, Var) and isinstance(value, (bool, int, float, Expr)):
-            self._fitting(text, held.type, value)
 
     def _check_new_attribute(self, text: str, owner: Any, constant: bool) -> None:
         if constant:

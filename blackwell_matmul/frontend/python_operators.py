@@ -133,6 +133,8 @@ def truth(value: Any) -> Any:
 
 def choice(condition: Any, a: Any, b: Any) -> Any:
     """The one or the other, in a type that holds both."""
+    if not all(isinstance(each, (Expr, bool, int, float)) for each in (a, b)):
+        raise Refusal(f"{kind(a)} or {kind(b)} is chosen here while the kernel runs, and only numbers can be")
     kinds = type_of(a), type_of(b)
     if kinds[0] != kinds[1] and not any(map(is_float, kinds)):
         common = promote_type(*(int32 if each == boolean else each for each in kinds))
@@ -227,7 +229,7 @@ class PythonOperators(Transpiler):
         try:
             return _UNARY[type(expr.op)](value)
         except TypeError as error:
-            raise Refusal(f"`{ast.unparse(expr)}` has no value in Python: {error}") from error
+            raise Refusal(f"`{ast.unparse(expr)}` has no value in Python: {error}") from None
 
     def _of_tile(self, expr: ast.UnaryOp, tile: Any) -> Any:
         op, truths = expr.op, tile.dtype == boolean
@@ -309,7 +311,7 @@ class PythonOperators(Transpiler):
             raise Refusal(
                 "`a if c else b` in a kernel is for scalars alone; use self.where on tiles, or an if statement"
             )
-        return choice(condition, *values)
+        return choice(truth(condition), *values)
 
     # --- comparisons
 
@@ -344,7 +346,7 @@ class PythonOperators(Transpiler):
             return as_expr(bool(_tried(text, of_python, a, b)))
         for each in (a, b):
             if not isinstance(each, (RegisterTensor, Expr, bool, int, float)):
-                raise Refusal(f"`{text}` compares a value of the kernel with a {kind(each)}; it compares numbers")
+                raise Refusal(f"`{text}` compares a number with a {kind(each)}; numbers are compared with numbers")
         if isinstance(a, RegisterTensor) or isinstance(b, RegisterTensor):
             return self._compare_tiles(of_kernel, a, b)
         return of_kernel(as_expr(number(a)), as_expr(number(b)))
@@ -404,7 +406,7 @@ def _tried(text: str, compute: Callable[..., Any], *values: Any) -> Any:
     try:
         return compute(*(each.value if isinstance(each, Constant) else each for each in values))
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise Refusal(f"`{text}` has no value in Python: {error}") from error
+        raise Refusal(f"`{text}` has no value in Python: {error}") from None
 
 
 def _of_python(text: str, op: ast.operator, a: Any, b: Any) -> Any:

@@ -13,14 +13,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from tilus.hidet import ir
-from tilus.hidet.ir.expr import Expr, Var, as_expr
+from tilus.hidet.ir.expr import Call, Expr, Var, as_expr
+from tilus.hidet.ir.tools import collect
 from tilus.ir.instructions import AssignInst, SliceAssignInst
 from tilus.ir.stmt import AssignStmt, InstStmt, SeqStmt
 from tilus.ir.tensor import RegisterTensor, Tensor
 from tilus.lang.constructs.state import Class
 from tilus.lang.transpiler.builder import Scope
 
-from blackwell_matmul.frontend.python_names import PythonNames, frame_of
+from blackwell_matmul.frontend.python_names import PythonNames, Visited, frame_of
 from blackwell_matmul.frontend.python_operators import known
 from blackwell_matmul.frontend.raised import Refusal, kind
 
@@ -126,9 +127,12 @@ class PythonTranspiler(PythonNames):
         raise Refusal("tilus has no code for continue; put the rest of the loop's body under an if")
 
     def visit_Expr(self, expr: ast.Expr) -> None:
-        """A number or a text alone does nothing."""
-        if not isinstance(expr.value, ast.Constant):
-            super().visit_Expr(expr)
+        """A value that nobody takes does nothing; the call of a primitive does."""
+        if isinstance(expr.value, ast.Constant):
+            return
+        node = ast.copy_location(Visited(self.visit(expr.value)), expr.value)
+        if isinstance(node.value, (list, tuple)) or (isinstance(node.value, Expr) and collect(node.value, Call)):
+            super().visit_Expr(ast.copy_location(ast.Expr(node), expr))
 
     # --- calls
 
@@ -153,8 +157,17 @@ class PythonTranspiler(PythonNames):
         return value
 
     def visit_List(self, expr: ast.List) -> list[Any]:
-        found = super().visit_List(expr)
+        found = self._elements(expr.elts)
         self._made_at[found] = self.depth
+        return found
+
+    def visit_Tuple(self, expr: ast.Tuple) -> tuple[Any, ...]:
+        return tuple(self._elements(expr.elts))
+
+    def _elements(self, nodes: Sequence[ast.expr]) -> list[Any]:
+        found: list[Any] = []
+        for node in nodes:
+            found += self.visit(node.value) if isinstance(node, ast.Starred) else [self.visit(node)]
         return found
 
     def visit_Call(self, expr: ast.Call) -> Any:
@@ -247,18 +260,7 @@ class PythonTranspiler(PythonNames):
             parts = found if isinstance(found, (list, tuple)) else (found,)
             extents = (*base.shape, *[None] * len(parts))  # tilus has the sentence for more parts than dimensions
             found = tuple(_index(ast.unparse(expr), *each) for each in zip(parts, extents))
-        return ast.copy_location(ast.Subscript(_Visited(base), _Visited(found), expr.ctx), expr)
-
-    def visit__Visited(self, node: _Visited) -> Any:
-        return node.value
-
-
-class _Visited(ast.expr):
-    """What an expression has been read as."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__()
-        self.value = value
+        return ast.copy_location(ast.Subscript(Visited(base), Visited(found), expr.ctx), expr)
 
 
 def _index(text: str, index: Any, extent: Any) -> Any:
@@ -271,7 +273,7 @@ def _index(text: str, index: Any, extent: Any) -> Any:
             )
         return slice(None)
     if isinstance(index, bool) or not isinstance(index, (int, Expr)):
-        raise Refusal(f"`{text}` has a {kind(index)} for an index; an index is an integer or :")
+        raise Refusal(f"`{text}` has a {kind(index)} for an index; an index is : or an integer")
     if isinstance(index, Expr) or extent is None or not isinstance(extent, int):
         return index if isinstance(index, Expr) or index >= 0 or extent is None else extent + index
     if not -extent <= index < extent:

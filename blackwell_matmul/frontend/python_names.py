@@ -197,7 +197,7 @@ class PythonNames(PythonOperators):
 
     def _is_assigned_again(self, target: ast.expr) -> bool:
         if isinstance(target, ast.Attribute):
-            return hasattr(self.visit(target.value), target.attr)
+            return isinstance(getattr(self.visit(target.value), target.attr, None), (Expr, Tensor))
         return not isinstance(target, ast.Name) or self.lookup(target.id) is not None
 
     def visit_AnnAssign(self, stmt: ast.AnnAssign) -> None:
@@ -254,27 +254,24 @@ class PythonNames(PythonOperators):
     # --- objects
 
     def process_attribute_assign(self, lhs: ast.Attribute, rhs: Any, type_annotation: ast.expr | None = None) -> None:
-        owner, text = self.visit(lhs.value), ast.unparse(lhs)
-        held = getattr(owner, lhs.attr, None)
-        if isinstance(owner, Class) and isinstance(held, (Var, Tensor)):
-            self._check_assignable(text, owner, lhs.attr)
-            if isinstance(held, Var) and isinstance(rhs, (bool, int, float, Expr)):
-                self._fitting(text, held.type, rhs)
-        else:
-            self._check_new_attribute(text, owner, isinstance(owner, Class) and hasattr(owner, lhs.attr))
-            rhs = self._settled(rhs)
-        if isinstance(owner, Class) and not hasattr(owner, lhs.attr):
-            self._make_attribute(owner, lhs, rhs, type_annotation)
-        else:
+        owner = self.visit(lhs.value)
+        if isinstance(owner, Class) and isinstance(getattr(owner, lhs.attr, None), (Var, Tensor)):
+            self._check_assignable(lhs, owner, rhs)
             super().process_attribute_assign(lhs, rhs, type_annotation)
-        held = getattr(owner, lhs.attr, None)
-        if isinstance(owner, Class) and isinstance(held, Var):
-            self._changing[held] = None
-        if isinstance(held, RegisterTensor) and not self._names.get(held):
-            self._homes[held] = id(owner), lhs.attr
+            return
+        self._check_new_attribute(lhs, owner)
+        value = self._settled(rhs)
+        if isinstance(owner, Class):
+            self._make_attribute(owner, lhs, value, type_annotation)
+        else:
+            super().process_attribute_assign(lhs, value, type_annotation)
+        self._note_attribute(owner, lhs)
 
     def _make_attribute(self, owner: Any, lhs: ast.Attribute, value: Any, annotation: ast.expr | None) -> None:
         """tilus 0.2.0 binds the name `self_stage` for `self.stage`, which a script may have as well."""
+        if isinstance(value, Tensor):
+            setattr(owner, lhs.attr, value)
+            return
         name = "_".join(self.get_attribute_chain(lhs))
         kind = None if annotation is None else Visited(self.visit(annotation))
         before, builder._current_scope = builder._current_scope, self.scope()
@@ -282,17 +279,27 @@ class PythonNames(PythonOperators):
         setattr(owner, lhs.attr, self.lookup(name))
         builder._current_scope = before
 
-    def _check_assignable(self, text: str, owner: Any, attribute: str) -> None:
-        tile = getattr(owner, attribute)
-        other = self._names.get(tile)
-        if isinstance(tile, RegisterTensor) and (other or self._homes.get(tile) != (id(owner), attribute)):
+    def _note_attribute(self, owner: Any, lhs: ast.Attribute) -> None:
+        held, home = getattr(owner, lhs.attr, None), (id(owner), lhs.attr)
+        if isinstance(held, Var) and isinstance(owner, Class):
+            self._changing[held] = None
+        if isinstance(held, RegisterTensor) and self._homes.setdefault(held, home) != home:
+            self._names[held] = ast.unparse(lhs)
+
+    def _check_assignable(self, lhs: ast.Attribute, owner: Any, value: Any) -> None:
+        held, text = getattr(owner, lhs.attr), ast.unparse(lhs)
+        if isinstance(held, Var) and isinstance(value, (bool, int, float, Expr)):
+            self._fitting(text, held.type, value)
+        other = self._names.get(held)
+        if isinstance(held, RegisterTensor) and (other or self._homes.get(held) != (id(owner), lhs.attr)):
             raise Refusal(
-                f"`{text}` is the tile of {f'`{other}`' if other else 'another object'} as well, and an assignment would "
+                f"`{text}` and {f'`{other}`' if other else 'another object'} have one tile, and an assignment would "
                 "change both; name the new value, or write into the tile with out="
             )
 
-    def _check_new_attribute(self, text: str, owner: Any, constant: bool) -> None:
-        if constant:
+    def _check_new_attribute(self, lhs: ast.Attribute, owner: Any) -> None:
+        text = ast.unparse(lhs)
+        if isinstance(owner, Class) and hasattr(owner, lhs.attr):
             raise Refusal(
                 f"`{text}` is a Python value, which tilus cannot assign again; make it a variable of the kernel, as in "
                 f"`{text}: int32 = 0`"

@@ -428,6 +428,9 @@ def _of_scalars(text: str, op: ast.operator, a: Any, b: Any) -> Any:
         _check_division(text, op, kinds, "float32(n)")
         truths = kinds == (boolean, boolean) and not isinstance(op, _BITWISE)
         a, b = map(counted if truths else number, (a, b))
+        if is_float(kinds[0]) != is_float(kinds[1]):
+            common = promote_type(*kinds)  # tilus 0.2.0 makes n of n * 1.0, which is an integer
+            a, b = (common(each) if isinstance(each, Expr) else each for each in (a, b))
     return _OPERATORS[type(op)](a, b)
 
 

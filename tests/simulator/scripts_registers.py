@@ -64,6 +64,8 @@ class Binary(tilus.Script):
             z = x * y
         elif self.op == "div":
             z = x / y
+        elif self.op == "floordiv":
+            z = x // y
         elif self.op == "mod":
             z = x + 0
             z %= y

@@ -100,8 +100,8 @@ class PythonNames(PythonOperators):
     def __init__(self) -> None:
         super().__init__()
         self.frames: list[Frame] = []
-        self.depth = 0  # of the loops and branches around
-        self._made_at: IdentityMap[int] = IdentityMap()
+        self.blocks: tuple[object, ...] = ()  # the loops and branches around
+        self._made_in: IdentityMap[dict[str, tuple[object, ...]]] = IdentityMap()  # the attributes of an object
         self._changing: IdentityMap[None] = IdentityMap()  # what a name stands for that is assigned again
         self._names: IdentityMap[str] = IdentityMap()  # the last name of a tile; "" of one that a call alone names
         self._homes: IdentityMap[tuple[int, str]] = IdentityMap()  # the object and the attribute that a tile began as
@@ -298,17 +298,26 @@ class PythonNames(PythonOperators):
             )
 
     def _check_new_attribute(self, lhs: ast.Attribute, owner: Any) -> None:
-        text = ast.unparse(lhs)
-        if isinstance(owner, Class) and hasattr(owner, lhs.attr):
+        text, made_in = ast.unparse(lhs), self._made_in.setdefault(owner, {})
+        if not hasattr(owner, lhs.attr):
+            made_in[lhs.attr] = self.blocks
+        elif isinstance(owner, Class):
             raise Refusal(
                 f"`{text}` is a Python value, which tilus cannot assign again; make it a variable of the kernel, as in "
                 f"`{text}: int32 = 0`"
             )
-        if self.depth > self._made_at.get(owner, 0):
+        elif made_in.get(lhs.attr, ()) != self.blocks:
             raise Refusal(
-                f"`{text}` is assigned in a loop or a branch, which a {kind(owner)} gets once, while the kernel is "
-                "read; assign a variable of the kernel there"
+                f"`{text}` is assigned again in a loop or a branch, which a {kind(owner)} takes once, while the kernel "
+                "is read; assign a variable of the kernel there"
             )
+
+    def visit_Attribute(self, expr: ast.Attribute) -> Any:
+        owner = self.visit(expr.value)
+        made_in = self._made_in.get(owner, {}).get(expr.attr, ())
+        if made_in != self.blocks[: len(made_in)]:
+            raise Refusal(f"`{ast.unparse(expr)}` is made in a loop or a branch that has ended; make it before that")
+        return super().visit_Attribute(ast.copy_location(ast.Attribute(Visited(owner), expr.attr, expr.ctx), expr))
 
 
 def _unpacked(target: ast.Tuple | ast.List, value: Any) -> list[Any]:

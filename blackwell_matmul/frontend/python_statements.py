@@ -18,9 +18,9 @@ from tilus.hidet.ir.tools import collect
 from tilus.ir.instructions import AssignInst, SliceAssignInst
 from tilus.ir.stmt import AssignStmt, InstStmt, SeqStmt
 from tilus.ir.tensor import RegisterTensor, Tensor
-from tilus.lang.constructs.state import Class
 from tilus.lang.transpiler.builder import Scope
 
+from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.python_names import PythonNames, Visited, frame_of
 from blackwell_matmul.frontend.python_operators import known
 from blackwell_matmul.frontend.raised import Refusal, kind
@@ -40,22 +40,22 @@ class PythonTranspiler(PythonNames):
         self._read: list[Any] = []  # by the statement so far
         self._held: list[list[Any]] = []  # for each call: what its statement has read before it
         self._calls: list[int] = []  # how much that is
+        self._lists: IdentityMap[tuple[object, ...]] = IdentityMap()  # the loops and branches that each is made in
 
     # --- loops and branches
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
         """A scope of what does not run exactly once."""
-        self.depth += 1
+        before, self.blocks = self.blocks, (*self.blocks, object())
         with self.scope():
             yield
-        self.depth -= 1
+        self.blocks = before
 
     def visit_For(self, stmt: ast.For) -> None:
         self._check_targets(stmt.target)
-        self.depth += 1
-        super().visit_For(stmt)
-        self.depth -= 1
+        with self._inside():
+            super().visit_For(stmt)
         self._visit_else(stmt)
 
     def visit_While(self, stmt: ast.While) -> None:
@@ -158,7 +158,7 @@ class PythonTranspiler(PythonNames):
 
     def visit_List(self, expr: ast.List) -> list[Any]:
         found = self._elements(expr.elts)
-        self._made_at[found] = self.depth
+        self._lists[found] = self.blocks
         return found
 
     def visit_Tuple(self, expr: ast.Tuple) -> tuple[Any, ...]:
@@ -179,10 +179,10 @@ class PythonTranspiler(PythonNames):
             self._calls.pop()
 
     def _check_container(self, function: ast.expr) -> None:
-        if not (self.depth and isinstance(function, ast.Attribute) and function.attr in _CHANGING):
+        if not (self.blocks and isinstance(function, ast.Attribute) and function.attr in _CHANGING):
             return
         owner = self.visit(function.value)
-        if isinstance(owner, (list, dict, set)) and self.depth > self._made_at.get(owner, 0):
+        if isinstance(owner, (list, dict, set)) and self.blocks != self._lists.get(owner, ()):
             raise Refusal(
                 f"`{ast.unparse(function)}` in a loop or a branch changes a Python {kind(owner)} once, while the "
                 "kernel is read; have a tensor, or a list that is whole before"
@@ -191,8 +191,6 @@ class PythonTranspiler(PythonNames):
     def transpile_call(self, method: Any, args: Any, kwargs: Any) -> Any:
         if len(self.frames) > DEEPEST_CALL:
             raise Refusal(f"`{method.__name__}` is inlined into itself, without an end; a loop repeats")
-        if method.__name__ == "__init__" and isinstance(method.__self__, Class):
-            self._made_at[method.__self__] = self.depth
         self.frames.append(frame_of(method.__func__.__code__))
         self._held.append(self._read[: self._calls[-1] if self._calls else 0])
         try:

@@ -9,6 +9,7 @@ called. This module imports tilus at its top: import it after `import_tilus`.
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import textwrap
 from collections import Counter
@@ -26,7 +27,7 @@ from tilus.lang.transpiler.builder import Scope
 from tilus.lang.transpiler.transpiler import LambdaProxy
 
 from blackwell_matmul.frontend.identity import IdentityMap
-from blackwell_matmul.frontend.python_operators import PythonOperators, check_number, number, type_of
+from blackwell_matmul.frontend.python_operators import PythonOperators, misfit, number, refused, type_of
 from blackwell_matmul.frontend.raised import Refusal, kind
 
 
@@ -212,20 +213,20 @@ class PythonNames(PythonOperators):
         if isinstance(target, ast.Subscript):
             super().visit_AugAssign(stmt)
             return
-        load: Any = ast.copy_location(ast.parse(ast.unparse(target), mode="eval").body, target)
+        load: Any = copy.copy(target)
+        load.ctx = ast.Load()
         held, value = self.visit(load), self.visit(stmt.value)
         node = ast.copy_location(ast.BinOp(load, stmt.op, stmt.value), stmt)
         if isinstance(held, RegisterTensor) and isinstance(target, ast.Name):
             self._in_place(node, held, value)
             return
         if isinstance(held, Var) and isinstance(value, Tensor):
-            text = ast.unparse(target)
-            raise Refusal(f"`{text}` is a scalar variable, and a {kind(value)} does not go into it")
+            raise refused(target, f"is a scalar variable, and a {kind(value)} does not go into it")
         self.process_assign(target, self.binary(node, stmt.op, held, value))
 
     def _in_place(self, node: ast.BinOp, tile: RegisterTensor, value: Any) -> None:
-        method = self._method(ast.unparse(node), node.op, tile.dtype, value)
-        method(x=tile, y=self._tile(ast.unparse(node), value, tile), out=tile)
+        method = self._method(node, node.op, tile.dtype, value)
+        method(x=tile, y=self._tile(node, value, tile), out=tile)
 
     def process_name_assign(self, name: str, rhs: Any, type_annotation: ast.expr | None = None) -> None:
         if rhs is None and name != "_":
@@ -248,7 +249,9 @@ class PythonNames(PythonOperators):
         """A number that a variable of this type can have."""
         if not isinstance(into, DataType):
             return value
-        check_number(value, into, f"`{name}`", "convert it, or give it another name")
+        why = misfit(value, into)
+        if why is not None:
+            raise Refusal(f"`{name}` {why}; convert it, or give it another name")
         return into(value) if isinstance(value, int) and number(value) is not value else value
 
     # --- objects
@@ -287,44 +290,47 @@ class PythonNames(PythonOperators):
             self._names[held] = ast.unparse(lhs)
 
     def _check_assignable(self, lhs: ast.Attribute, owner: Any, value: Any) -> None:
-        held, text = getattr(owner, lhs.attr), ast.unparse(lhs)
+        held = getattr(owner, lhs.attr)
         if isinstance(held, Var) and isinstance(value, (bool, int, float, Expr)):
-            self._fitting(text, held.type, value)
+            self._fitting(ast.unparse(lhs), held.type, value)
         other = self._names.get(held)
         if isinstance(held, RegisterTensor) and (other or self._homes.get(held) != (id(owner), lhs.attr)):
-            raise Refusal(
-                f"`{text}` and {f'`{other}`' if other else 'another object'} have one tile, and an assignment would "
-                "change both; name the new value, or write into the tile with out="
+            raise refused(
+                lhs,
+                f"and {f'`{other}`' if other else 'another object'} have one tile, and an assignment would "
+                "change both; name the new value, or write into the tile with out=",
             )
 
     def _check_new_attribute(self, lhs: ast.Attribute, owner: Any) -> None:
-        text, made_in = ast.unparse(lhs), self._made_in.setdefault(owner, {})
+        made_in = self._made_in.setdefault(owner, {})
         if not hasattr(owner, lhs.attr):
             made_in[lhs.attr] = self.blocks
         elif isinstance(owner, Class):
-            raise Refusal(
-                f"`{text}` is a Python value, which tilus cannot assign again; make it a variable of the kernel, as in "
-                f"`{text}: int32 = 0`"
+            raise refused(
+                lhs,
+                "is a Python value, which tilus cannot assign again; make it a variable of the kernel, as in "
+                f"`{ast.unparse(lhs)}: int32 = 0`",
             )
         elif made_in.get(lhs.attr, ()) != self.blocks:
-            raise Refusal(
-                f"`{text}` is assigned again in a loop or a branch, which a {kind(owner)} takes once, while the kernel "
-                "is read; assign a variable of the kernel there"
+            raise refused(
+                lhs,
+                f"is assigned again in a loop or a branch, which a {kind(owner)} takes once, while the kernel is read; "
+                "assign a variable of the kernel there",
             )
 
     def visit_Attribute(self, expr: ast.Attribute) -> Any:
         owner = self.visit(expr.value)
         made_in = self._made_in.get(owner, {}).get(expr.attr, ())
         if made_in != self.blocks[: len(made_in)]:
-            raise Refusal(f"`{ast.unparse(expr)}` is made in a loop or a branch that has ended; make it before that")
+            raise refused(expr, "is made in a loop or a branch that has ended; make it before that")
         return super().visit_Attribute(ast.copy_location(ast.Attribute(Visited(owner), expr.attr, expr.ctx), expr))
 
 
 def _unpacked(target: ast.Tuple | ast.List, value: Any) -> list[Any]:
     if not isinstance(value, (list, tuple, str)):
-        raise Refusal(f"`{ast.unparse(target)}` takes several values, and here is one {kind(value)}")
+        raise refused(target, f"takes several values, and here is one {kind(value)}")
     if any(isinstance(each, ast.Starred) for each in target.elts):
-        raise Refusal(f"`{ast.unparse(target)}` has a starred name; give each value a name, or take a slice of a tuple")
+        raise refused(target, "has a starred name; give each value a name, or take a slice of a tuple")
     if len(value) != len(target.elts):
-        raise Refusal(f"`{ast.unparse(target)}` takes {len(target.elts)} values, and here are {len(value)}")
+        raise refused(target, f"takes {len(target.elts)} values, and here are {len(value)}")
     return list(value)

@@ -64,6 +64,11 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
 }
 
 
+def refused(node: ast.AST, words: str) -> Refusal:
+    """What to raise where this stands in a script."""
+    return Refusal(f"`{ast.unparse(node)}` {words}")
+
+
 def known(value: Any) -> bool | None:
     """Whether a value is true, or None: the kernel computes it."""
     if isinstance(value, Constant):
@@ -161,23 +166,22 @@ class PythonOperators(Transpiler):
 
     def binary(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         """node: where it stands, for the sentence of a refusal."""
-        text = ast.unparse(node)
         if isinstance(a, RegisterTensor) or isinstance(b, RegisterTensor):
-            return self._of_tiles(text, op, a, b)
+            return self._of_tiles(node, op, a, b)
         if isinstance(a, Expr) or isinstance(b, Expr):
-            return _of_scalars(text, op, a, b)
-        return _of_python(text, op, a, b)
+            return _of_scalars(node, op, a, b)
+        return _of_python(node, op, a, b)
 
-    def _of_tiles(self, text: str, op: ast.operator, a: Any, b: Any) -> Any:
+    def _of_tiles(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         tile = a if isinstance(a, RegisterTensor) else b
         other = b if tile is a else a
         if isinstance(op, _BITWISE) and _all_truths(a, b):
             together = {ast.BitAnd: ir.logical_and, ast.BitOr: ir.logical_or, ast.BitXor: ir.not_equal}[type(op)]
             return self.elementwise_binary(a, b, f_compute=together)
-        method = self._method(text, op, tile.dtype, other)
-        return method(self._tile(text, a, tile), self._tile(text, b, tile))
+        method = self._method(node, op, tile.dtype, other)
+        return method(self._tile(node, a, tile), self._tile(node, b, tile))
 
-    def _method(self, text: str, op: ast.operator, dtype: Any, other: Any) -> Callable[[Any, Any], Any]:
+    def _method(self, node: ast.AST, op: ast.operator, dtype: Any, other: Any) -> Callable[[Any, Any], Any]:
         """What computes it, unless Python would compute something else."""
         methods = {
             ast.Add: self.add,
@@ -189,32 +193,36 @@ class PythonOperators(Transpiler):
             ast.BitXor: self.bitwise_xor,
         }
         if type(op) not in methods:
-            raise Refusal(f"`{text}` has no instruction for tiles{_instead(op)}")
+            raise refused(node, f"has no instruction for tiles{_instead(op)}")
         if not isinstance(other, (RegisterTensor, Expr, bool, int, float)):
-            raise Refusal(f"`{text}` has a tile and a {kind(other)}; operators take tiles and numbers")
+            raise refused(node, f"has a tile and a {kind(other)}; operators take tiles and numbers")
         kinds = dtype, other.dtype if isinstance(other, RegisterTensor) else type_of(other)
         if kinds[0] == boolean and (kinds[1] == boolean or not isinstance(other, RegisterTensor)):
-            raise Refusal(
-                f"`{text}` computes with a tile of truths, whose sum and product are truths again; convert it first, "
-                "with .to(int32), or use & and | of two such tiles"
+            raise refused(
+                node,
+                "computes with a tile of truths, whose sum and product are truths again; convert it first, "
+                "with .to(int32), or use & and | of two such tiles",
             )
-        _check_division(text, op, kinds, "x.to(float32)")
+        _check_division(node, op, kinds, "x.to(float32)")
         return methods[type(op)]
 
-    def _tile(self, text: str, value: Any, beside: Any) -> Any:
+    def _tile(self, node: ast.AST, value: Any, beside: Any) -> Any:
         """A number as a tile of the type and shape of the one beside it."""
         if isinstance(value, RegisterTensor):
             return value
-        check_number(value, beside.dtype, f"the tile in `{text}`", "convert the tile first, as in x.to(float32)")
+        why = misfit(value, beside.dtype)
+        if why is not None:
+            raise Refusal(f"the tile in `{ast.unparse(node)}` {why}; convert the tile first, as in x.to(float32)")
         return self.allocate_register(dtype=beside.dtype, shape=beside.shape, f_init=lambda _: beside.dtype(value))
 
     # --- one operand
 
     def visit_UnaryOp(self, expr: ast.UnaryOp) -> Any:
         if isinstance(expr.op, ast.USub) and _rounds_up(expr.operand):
-            raise Refusal(
-                f"`{ast.unparse(expr)}` rounds up in Python alone, since // is C's in a kernel; cdiv(a, b) of "
-                "tilus.utils rounds up, and (a + b - 1) // b"
+            raise refused(
+                expr,
+                "rounds up in Python alone, since // is C's in a kernel; cdiv(a, b) of "
+                "tilus.utils rounds up, and (a + b - 1) // b",
             )
         value = self.truth(expr.operand) if isinstance(expr.op, ast.Not) else self.visit(expr.operand)
         if isinstance(value, RegisterTensor):
@@ -229,12 +237,12 @@ class PythonOperators(Transpiler):
         try:
             return _UNARY[type(expr.op)](value)
         except TypeError as error:
-            raise Refusal(f"`{ast.unparse(expr)}` has no value in Python: {error}") from None
+            raise refused(expr, f"has no value in Python: {error}") from None
 
     def _of_tile(self, expr: ast.UnaryOp, tile: Any) -> Any:
         op, truths = expr.op, tile.dtype == boolean
         if isinstance(op, (ast.USub, ast.UAdd)) and truths:
-            raise Refusal(f"`{ast.unparse(expr)}` is of a tile of truths; convert it first, with .to(int32)")
+            raise refused(expr, "is of a tile of truths; convert it first, with .to(int32)")
         if isinstance(op, ast.UAdd):
             return tile
         if isinstance(op, ast.USub):
@@ -242,10 +250,10 @@ class PythonOperators(Transpiler):
         if isinstance(op, ast.Not) or truths:
             return self.logical_not(tile)
         if not is_integer(tile.dtype):
-            raise Refusal(f"`{ast.unparse(expr)}` inverts bits, and the tile is of {tile.dtype.name}")
+            raise refused(expr, f"inverts bits, and the tile is of {tile.dtype.name}")
         limits = tile.dtype.iinfo()
         ones = -1 if limits.min < 0 else limits.max
-        return self.bitwise_xor(tile, self._tile("", ones, tile))
+        return self.bitwise_xor(tile, self._tile(expr, ones, tile))
 
     # --- truths
 
@@ -267,9 +275,10 @@ class PythonOperators(Transpiler):
             visit = self._truth_alone if expr in self._truths else self.visit
             operands.append(self._aside(node, visit) if operands else visit(node))
             if isinstance(operands[-1], Tensor):
-                raise Refusal(
-                    f"`{ast.unparse(expr)}` asks for the one truth of a tile, which has many; tiles of truths have & "
-                    "and |, as in (x > 0) & (x < 5)"
+                raise refused(
+                    expr,
+                    "asks for the one truth of a tile, which has many; tiles of truths have & "
+                    "and |, as in (x > 0) & (x < 5)",
                 )
             if known(operands[-1]) is ends:
                 break
@@ -295,9 +304,8 @@ class PythonOperators(Transpiler):
         before = len(self._stack[-1])
         value = visit(node)
         if not all(map(_is_pure, self._stack[-1][before:])):
-            raise Refusal(
-                f"`{ast.unparse(node)}` may be skipped in Python, and what it reads or does is done here always; put "
-                "it under an if"
+            raise refused(
+                node, "may be skipped in Python, and what it reads or does is done here always; put it under an if"
             )
         return value
 
@@ -320,7 +328,7 @@ class PythonOperators(Transpiler):
         a, found = self.visit(expr.left), None
         for op, node in zip(expr.ops, expr.comparators, strict=True):
             b = self.visit(node) if found is None else self._aside(node, self.visit)
-            each = self._compare(ast.unparse(expr), op, a, b)
+            each = self._compare(expr, op, a, b)
             found = each if found is None else self._both(found, each)
             a = b
         return found
@@ -335,18 +343,18 @@ class PythonOperators(Transpiler):
             return value
         return self.allocate_register(dtype=type_of(value), shape=[], f_init=lambda _: value)
 
-    def _compare(self, text: str, op: ast.cmpop, a: Any, b: Any) -> Any:
+    def _compare(self, node: ast.AST, op: ast.cmpop, a: Any, b: Any) -> Any:
         if isinstance(op, (ast.Is, ast.IsNot)):
-            return as_expr(_identical(text, a, b) is isinstance(op, ast.Is))
+            return as_expr(_identical(node, a, b) is isinstance(op, ast.Is))
         if isinstance(op, (ast.In, ast.NotIn)):
-            found = self._member(text, a, b)
+            found = self._member(node, a, b)
             return found if isinstance(op, ast.In) else ir.logical_not(found)
         of_python, of_kernel = _COMPARISONS[type(op)]
         if not _computed(a) and not _computed(b):
-            return as_expr(bool(_tried(text, of_python, a, b)))
+            return as_expr(bool(_tried(node, of_python, a, b)))
         for each in (a, b):
             if not isinstance(each, (RegisterTensor, Expr, bool, int, float)):
-                raise Refusal(f"`{text}` compares a number with a {kind(each)}; numbers are compared with numbers")
+                raise refused(node, f"compares a number with a {kind(each)}; numbers are compared with numbers")
         if isinstance(a, RegisterTensor) or isinstance(b, RegisterTensor):
             return self._compare_tiles(of_kernel, a, b)
         return of_kernel(as_expr(number(a)), as_expr(number(b)))
@@ -357,15 +365,15 @@ class PythonOperators(Transpiler):
             raise Refusal("a tile of truths is compared with numbers; convert it first, with .to(int32)")
         return self.elementwise_binary(self._scalar_tile(number(a)), self._scalar_tile(number(b)), f_compute=compute)
 
-    def _member(self, text: str, a: Any, items: Any) -> Any:
+    def _member(self, node: ast.AST, a: Any, items: Any) -> Any:
         """Whether a number is one of those of a tuple or a list, or what Python says of its own values."""
         if not isinstance(items, (list, tuple)) or not any(map(_computed, (a, *items))):
             if _computed(a) or _computed(items) or isinstance(items, TilusLoopIterable):
-                raise Refusal(f"`{text}` needs a list of numbers behind in, as (1, 3) is one; a range is 0 <= i < n")
-            return as_expr(bool(_tried(text, lambda a, b: a in b, a, items)))
-        found = [self._compare(text, ast.Eq(), a, each) for each in items]
+                raise refused(node, "needs a list of numbers behind in, as (1, 3) is one; a range is 0 <= i < n")
+            return as_expr(bool(_tried(node, lambda a, b: a in b, a, items)))
+        found = [self._compare(node, ast.Eq(), a, each) for each in items]
         if any(isinstance(each, RegisterTensor) for each in found):
-            raise Refusal(f"`{text}` asks for the one truth of a tile, which has many; compare with == and |")
+            raise refused(node, "asks for the one truth of a tile, which has many; compare with == and |")
         return ir.logical_or(*found) if len(found) > 1 else found[0]
 
 
@@ -395,37 +403,37 @@ def _all_truths(*values: Any) -> bool:
     return all((each.dtype if isinstance(each, Tensor) else type_of(each)) == boolean for each in values)
 
 
-def _identical(text: str, a: Any, b: Any) -> bool:
+def _identical(node: ast.AST, a: Any, b: Any) -> bool:
     if not (a is None or b is None) and (_computed(a) or _computed(b)):
-        raise Refusal(f"`{text}` asks whether two values of the kernel are one object; == compares their values")
+        raise refused(node, "asks whether two values of the kernel are one object; == compares their values")
     return a is b
 
 
-def _tried(text: str, compute: Callable[..., Any], *values: Any) -> Any:
+def _tried(node: ast.AST, compute: Callable[..., Any], *values: Any) -> Any:
     """What Python computes of its own values, or its complaint."""
     try:
         return compute(*(each.value if isinstance(each, Constant) else each for each in values))
     except (TypeError, ValueError, ArithmeticError) as error:
-        raise Refusal(f"`{text}` has no value in Python: {error}") from None
+        raise refused(node, f"has no value in Python: {error}") from None
 
 
-def _of_python(text: str, op: ast.operator, a: Any, b: Any) -> Any:
+def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
     if isinstance(op, _DIVISIONS) and isinstance(a, int) and isinstance(b, int) and b != 0:
         return quotient(a, b) if isinstance(op, ast.FloorDiv) else remainder(a, b)
     if isinstance(op, ast.Add) and isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return a + b if type(a) is type(b) else [*a, *b]  # type: ignore[operator]
-    return _tried(text, _OPERATORS[type(op)], a, b)
+    return _tried(node, _OPERATORS[type(op)], a, b)
 
 
-def _of_scalars(text: str, op: ast.operator, a: Any, b: Any) -> Any:
+def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
     for each in (a, b):
         if not isinstance(each, (Expr, bool, int, float)):
-            raise Refusal(f"`{text}` has a number of the kernel and a {kind(each)}; operators take numbers and tiles")
+            raise refused(node, f"has a number of the kernel and a {kind(each)}; operators take numbers and tiles")
     kinds = type_of(a), type_of(b)
     if isinstance(op, (ast.Pow, ast.MatMult)):
-        raise Refusal(f"`{text}` has no code for a variable{_instead(op)}")
+        raise refused(node, f"has no code for a variable{_instead(op)}")
     if all(isinstance(each, DataType) for each in kinds):
-        _check_division(text, op, kinds, "float32(n)")
+        _check_division(node, op, kinds, "float32(n)")
         truths = kinds == (boolean, boolean) and not isinstance(op, _BITWISE)
         a, b = map(counted if truths else number, (a, b))
         if is_float(kinds[0]) != is_float(kinds[1]):
@@ -442,20 +450,21 @@ def _of_scalar(expr: ast.UnaryOp, value: Any) -> Any:
     if isinstance(expr.op, ast.USub):
         return -counted(value)
     if not is_integer(type_of(counted(value))):
-        raise Refusal(f"`{ast.unparse(expr)}` inverts the bits of an integer, and here is a {type_of(value)}")
+        raise refused(expr, f"inverts the bits of an integer, and here is a {type_of(value)}")
     return BitwiseNot(counted(value))
 
 
-def _check_division(text: str, op: ast.operator, kinds: Sequence[Any], conversion: str) -> None:
+def _check_division(node: ast.AST, op: ast.operator, kinds: Sequence[Any], conversion: str) -> None:
     """Refuse where C divides otherwise than Python beyond the signs that docs/numbers.md tells of."""
     floats = any(map(is_float, kinds))
     if isinstance(op, ast.Div) and not floats:
-        raise Refusal(
-            f"`{text}` divides integers, which gives a fraction in Python and none in C; // leaves it out, "
-            f"{conversion} converts first"
+        raise refused(
+            node,
+            f"divides integers, which gives a fraction in Python and none in C; // leaves it out, "
+            f"{conversion} converts first",
         )
     if isinstance(op, _DIVISIONS) and floats:
-        raise Refusal(f"`{text}` has no code for floats, whose {_signs(op)} C does not round as Python does; / divides")
+        raise refused(node, f"has no code for floats, whose {_signs(op)} C does not round as Python does; / divides")
 
 
 def _signs(op: ast.operator) -> str:
@@ -468,15 +477,16 @@ def _instead(op: ast.operator) -> str:
     return "; self.dot multiplies matrices" if isinstance(op, ast.MatMult) else ""
 
 
-def check_number(value: Any, into: Any, where: str, remedy: str) -> None:
-    """Refuse a number that would be another one in this type of number; into: the type."""
+def misfit(value: Any, into: Any) -> str | None:
+    """Why a number would be another one in this type, or None: it fits."""
     if is_float(type_of(value)) and not is_float(into):
         if not isinstance(value, float) or not value.is_integer():
-            raise Refusal(f"{where} is of {into.name}, which would cut {_shown(value)}; {remedy}")
+            return f"is of {into.name}, which would cut {_shown(value)}"
     if into == boolean and type_of(value) != boolean:
-        raise Refusal(f"{where} is of truths, and {_shown(value)} is none; {remedy}")
+        return f"is of truths, and {_shown(value)} is none"
     if isinstance(value, int) and is_integer(into) and not fits(value, into):
-        raise Refusal(f"{where} is of {into.name}, which does not hold {value}; {remedy}")
+        return f"is of {into.name}, which does not hold {value}"
+    return None
 
 
 def _shown(value: Any) -> str:

@@ -22,7 +22,7 @@ from tilus.lang.transpiler.builder import Scope
 
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.python_names import PythonNames, Visited, frame_of
-from blackwell_matmul.frontend.python_operators import known
+from blackwell_matmul.frontend.python_operators import known, refused
 from blackwell_matmul.frontend.raised import Refusal, kind
 
 DEEPEST_CALL = 64
@@ -183,9 +183,10 @@ class PythonTranspiler(PythonNames):
             return
         owner = self.visit(function.value)
         if isinstance(owner, (list, dict, set)) and self.blocks != self._lists.get(owner, ()):
-            raise Refusal(
-                f"`{ast.unparse(function)}` in a loop or a branch changes a Python {kind(owner)} once, while the "
-                "kernel is read; have a tensor, or a list that is whole before"
+            raise refused(
+                function,
+                f"in a loop or a branch changes a Python {kind(owner)} once, while the "
+                "kernel is read; have a tensor, or a list that is whole before",
             )
 
     def transpile_call(self, method: Any, args: Any, kwargs: Any) -> Any:
@@ -225,7 +226,7 @@ class PythonTranspiler(PythonNames):
     def _items(self, generator: ast.comprehension) -> Iterator[Any]:
         items = self.visit(generator.iter)
         if isinstance(items, (Expr, Tensor)):
-            raise Refusal(f"`{ast.unparse(generator.iter)}` is no list of values; a comprehension goes over one")
+            raise refused(generator.iter, "is no list of values; a comprehension goes over one")
         return iter(items)
 
     def _is_wanted(self, test: ast.expr) -> bool:
@@ -238,7 +239,7 @@ class PythonTranspiler(PythonNames):
             Scope.bind(self.current_scope, target.id, item)
             return
         if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != len(item):
-            raise Refusal(f"`{ast.unparse(target)}` does not take the {len(item)} values of an element")
+            raise refused(target, f"does not take the {len(item)} values of an element")
         for each, part in zip(target.elts, item, strict=True):
             self._bind_item(each, part)
 
@@ -257,25 +258,26 @@ class PythonTranspiler(PythonNames):
         if isinstance(base, Tensor):
             parts = found if isinstance(found, (list, tuple)) else (found,)
             extents = (*base.shape, *[None] * len(parts))  # tilus has the sentence for more parts than dimensions
-            found = tuple(_index(ast.unparse(expr), *each) for each in zip(parts, extents))
+            found = tuple(_index(expr, *each) for each in zip(parts, extents))
         return ast.copy_location(ast.Subscript(Visited(base), Visited(found), expr.ctx), expr)
 
 
-def _index(text: str, index: Any, extent: Any) -> Any:
+def _index(expr: ast.Subscript, index: Any, extent: Any) -> Any:
     """An index as tilus counts it; extent: of its dimension."""
     if isinstance(index, slice):
         if not _is_whole(index, extent):
-            raise Refusal(
-                f"`{text}` takes a part of a dimension, and only the whole can be taken, as in x[:, 0]; load the part "
-                "by its offsets and shape"
+            raise refused(
+                expr,
+                "takes a part of a dimension, and only the whole can be taken, as in x[:, 0]; load the part "
+                "by its offsets and shape",
             )
         return slice(None)
     if isinstance(index, bool) or not isinstance(index, (int, Expr)):
-        raise Refusal(f"`{text}` has a {kind(index)} for an index; an index is : or an integer")
+        raise refused(expr, f"has a {kind(index)} for an index; an index is : or an integer")
     if isinstance(index, Expr) or extent is None or not isinstance(extent, int):
         return index if isinstance(index, Expr) or index >= 0 or extent is None else extent + index
     if not -extent <= index < extent:
-        raise Refusal(f"`{text}` has the index {index} of a dimension of {extent}")
+        raise refused(expr, f"has the index {index} of a dimension of {extent}")
     return index % extent
 
 

@@ -7,12 +7,13 @@ cache folder and ask for a GPU. No file is written here and no process started.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.bind import Bound
+from blackwell_matmul.frontend.fingerprint import meaning, named_values
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.tilus_arithmetic import sound_arithmetic
 
@@ -52,23 +53,10 @@ def build_first(candidates: Sequence[Bound], target: str) -> tuple[Bound, Progra
 
 
 def _key(bound: Bound, target: str) -> Hashable | None:
-    """What a program depends on; None if it cannot be compared, and then the program is not kept."""
-    try:
-        return _frozen([bound.script_cls, bound.init_kwargs, bound.consts, bound.divisibility, target])
-    except Exception:  # `sorted`, `hash` and what a value says of itself are another's code
-        return None
-
-
-def _frozen(value: Any) -> Hashable:
-    """A hashable copy that tells 1 from True and 1.0; an error, of whatever kind, if there is none."""
-    if isinstance(value, Mapping):
-        return ("mapping", *((name, _frozen(value[name])) for name in sorted(value)))
-    if isinstance(value, Set):
-        return ("set", frozenset(map(_frozen, value)))
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return (type(value), *map(_frozen, value))
-    hash(value)
-    return (type(value), value)
+    """What a program depends on; None if it has no name, and then the program is not kept."""
+    named = named_values(bound)
+    means = meaning(bound.script_cls).name
+    return None if named is None or means is None else (bound.script_cls, means, named, target)
 
 
 class _Build:

@@ -1,0 +1,605 @@
+"""What a script means as it is in memory: a name for all that its program follows from.
+
+`Meaning` walks from the methods that tilus reads to what these read: constants of modules, closures, defaults,
+attributes of classes, helpers, and what helpers read. Attributes count by their names alone: any that some code
+names is read. Two processes give one name to one meaning. Where the walk meets what has no name (a file, the clock, an
+object of a C library), the name is None, and nothing made of the script is kept. `same` says in microseconds whether
+all that was read is still there.
+
+The libraries in `TRUSTED` are taken to be as their release is: their functions are known by their names.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import dataclasses
+import dis
+import enum
+import functools
+import importlib.util
+import linecache
+import re
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from operator import attrgetter, is_
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from blackwell_matmul.digests import digest
+from blackwell_matmul.runtime.recent import Recent
+
+if TYPE_CHECKING:
+    from blackwell_matmul.frontend.bind import Bound
+
+PROGRAM = ("__init__", "__call__", "starts_early")
+"""The methods that decide a program and its launch."""
+
+CHOICE = (*PROGRAM, "complete", "check_arguments", "problem_of")
+"""Those that also decide which schedule a call gets."""
+
+TRUSTED = frozenset(
+    "abc builtins cmath collections contextlib copy dataclasses decimal enum fractions functools hidet inspect itertools"
+    " math ml_dtypes numbers numpy operator re string textwrap tilus torch types typing warnings".split()
+)
+"""Libraries whose classes are known by their names; their functions too, but for `_IMPURE`."""
+
+_OWN = re.compile(r"blackwell_matmul\.(?!kernels\b|scheduling\.(tcgen05_strips|\w+_fragments)$)")
+"""What no kernel is written in, of this package: its files are named where that matters."""
+
+_IMPURE = re.compile(r"torch\b|numpy\.(random|lib\.(_?npyio|_datasource))\b")
+_IMPURE_BUILTINS = frozenset(
+    "open input exec eval compile globals locals breakpoint __import__ id fromfile memmap load loadtxt genfromtxt".split()
+)
+_READS_BY_TEXT = frozenset(("getattr", "hasattr", "attrgetter", "methodcaller"))
+_READS_EVERYTHING = frozenset(("vars", "dir", "__dict__", "__getattribute__"))
+"""Names by which code reads attributes that it does not name: those that some text on the way is, or any."""
+
+_PLAIN = frozenset(
+    "torch.dtype torch.device torch.layout torch.memory_format re.Pattern builtins.range builtins.slice builtins.object builtins.complex"
+    " decimal.Decimal fractions.Fraction builtins.ellipsis builtins.NotImplementedType types.GenericAlias"
+    " types.UnionType".split()
+)
+"""Types whose objects do not change, and whose repr says what they are."""
+
+_ATOMS = (bool, int, str, bytes, type(None))
+_CONTENT = (int, float, str, bytes, tuple, list, dict, set, frozenset)
+_UNREAD = frozenset(
+    "__new__ __init_subclass__ __subclasshook__ __class_getitem__ __reduce__ __reduce_ex__ __getstate__ __setstate__"
+    " __copy__ __deepcopy__ __dict__ __weakref__ __doc__ __module__ __sizeof__ __dir__".split()
+)
+"""What a class has besides, which no program follows from: tilus makes its scripts without `__new__`."""
+
+MOST_OBJECTS = 20_000
+"""Objects of one walk, beyond which a script counts as one that has no name."""
+
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of a class that is no static one of C
+_MISSING = object()
+_MAPPINGS = (dict, types.MappingProxyType)
+
+Watch = tuple[Callable[[Any], Iterable[object]], Any, tuple[object, ...]]
+"""A function, what it is called with, and the very objects that it gave."""
+
+
+class Unnameable(Exception):
+    """Something is read that has no name which holds for long enough."""
+
+
+class Meaning:
+    """What some objects mean. name: one for all that was read; None where that cannot be told."""
+
+    def __init__(self, roots: Sequence[object], names: Iterable[str] = (), everything: bool = False) -> None:
+        read, walk = frozenset(names), None
+        try:
+            while walk is None or walk.more():
+                if walk is not None:
+                    read, everything = read | walk.found, everything or walk.everything
+                walk = _Walk(read, everything)
+                found = [walk.refer(root) for root in roots]
+        except (Unnameable, RecursionError):
+            self.name, self._watched = None, []
+            return
+        self.name: str | None = digest("\n".join([*walk.lines, *found]).encode())
+        self._watched: list[Watch] = [*walk.watches(), *walk.watched]
+        self._kept = walk.kept
+
+    def same(self) -> bool:
+        """Whether all that was read is what it was; False where it cannot be told."""
+        if self.name is None:
+            return False
+        for read, holder, found in self._watched:
+            now = tuple(read(holder))
+            if len(now) != len(found) or not all(map(is_, now, found)):
+                return False
+        return True
+
+
+_known: Recent[Hashable, Meaning] = Recent(256)
+
+
+def meaning(script_cls: type, methods: Sequence[str] = PROGRAM) -> Meaning:
+    """That of a script's class, looked through again only where something has changed."""
+    key = script_cls, methods
+    found = _known.get(key)
+    if found is None or not found.same():
+        found = Meaning([script_cls], methods)
+        _known.put(key, found)
+    return found
+
+
+def named_values(bound: Bound) -> Hashable | None:
+    """All that a call compiles in, told by name: 1 from True and 1.0, 0.0 from -0.0. None where something has none."""
+    parts = (bound.init_kwargs, bound.consts, bound.divisibility)
+    named = tuple(tuple((name, _value_name(part[name])) for name in sorted(part)) for part in parts)
+    return None if any(text is None for part in named for _, text in part) else named
+
+
+def _value_name(value: object) -> str | None:
+    kind = type(value)
+    return _atom(value) if kind in _ATOMS or kind is float else Meaning([value], everything=True).name
+
+
+def _atom(value: Any) -> str:
+    return f"float {value.hex()}" if type(value) is float else f"{type(value).__name__} {value!r}"
+
+
+# --- the walk
+
+
+class _Walk:
+    """One walk with the attributes `read`. found: those that some code on the way names. lines: what was met."""
+
+    def __init__(self, read: frozenset[str], everything: bool) -> None:
+        self.read, self.before, self.everything = read, everything, everything
+        self.found: set[str] = set()
+        self._texts: set[str] = set()
+        self.lines: list[str] = []
+        self.watched: list[Watch] = []
+        self.kept: list[object] = []  # ids are keys below: the objects must stay alive
+        self._numbers: dict[int, int] = {}
+        self._spaces: dict[int, tuple[Any, dict[str, object]]] = {}
+
+    def more(self) -> bool:
+        """Whether code on the way reads more than this walk looked at."""
+        if self.found & _READS_BY_TEXT:
+            self.found |= self._texts
+        return bool(self.found - self.read) or self.everything > self.before
+
+    def refer(self, value: Any) -> str:
+        """A few words for a value; of one that can change, or be met again, a number, and a line."""
+        kind = type(value)
+        if kind is str:
+            self._texts.add(value)
+        if kind in _ATOMS or kind is float:
+            return _atom(value)
+        if kind is tuple:
+            return f"({', '.join(map(self.refer, value))})"
+        if kind is frozenset:
+            return f"{{{', '.join(sorted(map(self.refer, value)))}}}"
+        number = self._numbers.get(id(value))
+        if number is None:
+            number = self._numbers[id(value)] = len(self.kept)
+            self.kept.append(value)
+            if number > MOST_OBJECTS:
+                raise Unnameable
+            self.lines.append(f"{number}: {self._described(value)}")
+        return f"#{number}"
+
+    def watches(self) -> Iterator[Watch]:
+        """Of each namespace, what was read there."""
+        for space, names in self._spaces.values():
+            yield functools.partial(_looked_up, names=tuple(names)), space, tuple(names.values())
+
+    def _get(self, space: Any, name: str) -> Any:
+        """What a namespace has under a name; `same` will ask again."""
+        found = space.get(name, _MISSING)
+        if id(space) not in self._spaces:
+            self.kept.append(space)
+        self._spaces.setdefault(id(space), (space, {}))[1][name] = found
+        return found
+
+    def _watch(self, read: Callable[[Any], Iterable[object]], holder: Any) -> tuple[Any, ...]:
+        found = tuple(read(holder))
+        self.watched.append((read, holder, found))
+        return found
+
+    def _described(self, value: Any) -> str:
+        for kind, describe in _DESCRIBED:
+            if isinstance(value, kind):
+                return describe(self, value)
+        return self._object(value)
+
+    # functions
+
+    def _function(self, value: types.FunctionType) -> str:
+        space = value.__globals__
+        if _is_trusted(space.get("__name__", "")):
+            return f"function {space['__name__']}.{value.__code__.co_qualname}"
+        code, defaults, keywords, closure = self._watch(_function_parts, value)
+        facts = _facts(code)
+        self.found |= facts.names
+        self._texts |= facts.texts
+        self.everything |= facts.everything and not space["__name__"].startswith("blackwell_matmul.")
+        cells = self._watch(_cell_contents, closure or ())
+        outer = dict(zip(code.co_freevars, cells, strict=True))
+        told = [self.refer(each) for each in (defaults, keywords) if each is not None]
+        told += [f"{name}={'' if cell is _MISSING else self.refer(cell)}" for name, cell in outer.items()]
+        chains = [*facts.chains, *_annotated(value)]
+        told += [f"{'.'.join(chain)}={self._chain(chain, outer, space)}" for chain in dict.fromkeys(chains)]
+        told += [f"import {name}={self._imported(name, level, space, facts)}" for name, level in facts.imports]
+        told += [self._annotations(value), *self._attributes(value.__dict__)]
+        return f"function {value.__qualname__} {facts.text} {', '.join(told)}"
+
+    def _chain(self, chain: tuple[str, ...], outer: Mapping[str, object], space: Any) -> str:
+        """What code reads by a name, and of a module by the names behind that."""
+        first, *rest = chain
+        found = outer[first] if first in outer else self._get(space, first)
+        if found is _MISSING:
+            home = space.get("__builtins__", builtins)
+            found = self._get(home if isinstance(home, dict) else vars(home), first)
+        while isinstance(found, types.ModuleType) and rest:
+            name = rest.pop(0)
+            found = self._of_module(found, name)
+        if found is _MISSING:
+            return "nothing"
+        return self.refer(found)
+
+    def _of_module(self, module: types.ModuleType, name: str) -> Any:
+        found = self._get(vars(module), name)
+        if found is _MISSING and "__getattr__" in vars(module):
+            found = getattr(module, name, _MISSING)
+        return found
+
+    def _imported(self, name: str, level: int, space: Any, facts: _Facts) -> str:
+        whole = importlib.util.resolve_name("." * level + name, space.get("__package__")) if level else name
+        module = sys.modules.get(whole)
+        if module is None:
+            raise Unnameable  # not yet: the next one sees it
+        return ", ".join(
+            f"{each}={self.refer(found)}"
+            for each in sorted(facts.names)
+            if (found := self._of_module(module, each)) is not _MISSING
+        )
+
+    def _annotations(self, value: types.FunctionType) -> str:
+        """tilus takes the types of a method's parameters from them: classes by their names."""
+        items = self._watch(_items, value.__annotations__)
+        return ", ".join(
+            f"{each.__module__}.{each.__qualname__}" if isinstance(each, type) else self._annotation(each)
+            for each in items
+        )
+
+    def _annotation(self, value: Any) -> str:
+        return self.refer(value) if _is_trusted(type(value).__module__) else repr(value)
+
+    def _attributes(self, state: Any, whole: bool = False) -> list[str]:
+        """Those of an object that are read, by name."""
+        names = sorted(state) if whole or self.everything else sorted(self.read & state.keys())
+        return [f"{name}={self.refer(self._get(state, name))}" for name in names]
+
+    def _builtin(self, value: Any) -> str:
+        owner, name = value.__self__, value.__name__
+        if owner is not None and not isinstance(owner, types.ModuleType):
+            return f"{self.refer(owner)}.{name}"
+        module = value.__module__ or getattr(owner, "__name__", "")
+        if name in _IMPURE_BUILTINS or not _is_trusted(module.removeprefix("_")):
+            raise Unnameable
+        return f"{module}.{name}"
+
+    # classes, modules, objects
+
+    def _class(self, value: Any) -> str:
+        if _is_named(value):
+            return f"class {value.__module__}.{value.__qualname__}"
+        order = self._watch(attrgetter("__mro__"), value)
+        told = [f"class {value.__module__}.{value.__qualname__}"]
+        told += [] if _is_named(type(value)) else [self.refer(type(value))]
+        for each in order:
+            if each is not object:
+                told += [f"of {each.__qualname__}", *self._own(each)]
+        return ", ".join(told)
+
+    def _own(self, value: type) -> list[str]:
+        """What a class has itself of what is read."""
+        space, trusted = vars(value), _is_named(value)
+        self._watch(_size, value)
+        return [
+            f"{name}={self.refer(self._get(space, name))}"
+            for name in sorted(space)
+            if name not in _UNREAD and (name in self.read or (not trusted and self._is_implied(name, space[name])))
+        ]
+
+    def _is_implied(self, name: str, value: object) -> bool:
+        """Whether an attribute is read without being named: by an operator, say."""
+        dunder = name.startswith("__") and name.endswith("__")
+        return isinstance(value, types.FunctionType) if dunder else self.everything and not name.startswith("_abc_")
+
+    def _module(self, value: types.ModuleType) -> str:
+        if _is_library(value.__name__):
+            return f"module {value.__name__}"
+        return f"module {value.__name__} {', '.join(self._attributes(vars(value)))}"
+
+    def _mapping(self, value: Any) -> str:
+        items = self._watch(_items, value)
+        pairs = zip(items[::2], items[1::2], strict=True)
+        return f"{type(value).__name__} {', '.join(f'{self.refer(key)}: {self.refer(each)}' for key, each in pairs)}"
+
+    def _list(self, value: Any) -> str:
+        return f"{type(value).__name__} {', '.join(map(self.refer, self._watch(tuple, value)))}"
+
+    def _set(self, value: Any) -> str:
+        return f"{type(value).__name__} {', '.join(sorted(map(self.refer, self._watch(tuple, value))))}"
+
+    def _array(self, value: Any) -> str:
+        """By its content, which nothing tells the change of: it is looked at again each time."""
+        if value.dtype.hasobject or value.nbytes > 1 << 16:
+            raise Unnameable
+        content = value.tobytes()
+        self.watched.append((lambda array: (array.tobytes() == content,), value, (True,)))
+        return f"{value.dtype} {value.shape} {content!r}"
+
+    def _object(self, value: Any) -> str:
+        kind = type(value)
+        named = f"{kind.__module__}.{kind.__qualname__}"
+        if named in _PLAIN or isinstance(value, (np.dtype, np.generic)):
+            return f"{named} {value!r}"
+        if isinstance(value, enum.Enum):
+            return f"{self.refer(kind)}.{value.name} {self.refer(value.value)}"
+        if isinstance(value, _DESCRIPTORS):
+            return f"descriptor {value.__objclass__.__qualname__}.{value.__name__}"
+        if any(not each.__flags__ & _HEAP_TYPE and each not in (object, *_CONTENT) for each in kind.__mro__):
+            raise Unnameable
+        self._watch(_kind_of, value)
+        told = [self.refer(kind), *self._content(value)]
+        whole = dataclasses.is_dataclass(kind) or _is_library(kind.__module__)
+        state = getattr(value, "__dict__", None)
+        told += [] if state is None else self._attributes(state, whole)
+        return f"{', '.join(told)}, {', '.join(self._slots(value))}"
+
+    def _content(self, value: Any) -> list[str]:
+        """Of an object that is a number, a text or a collection, too."""
+        base = next((each for each in _CONTENT if isinstance(value, each)), None)
+        return [] if base is None else [self.refer(base(value))]
+
+    def _slots(self, value: Any) -> list[str]:
+        names = [name for each in type(value).__mro__ for name in _slot_names(each)]
+        found = self._watch(functools.partial(_slot_values, names=tuple(names)), value)
+        return [f"{name}={self.refer(each)}" for name, each in zip(names, found, strict=True) if each is not _MISSING]
+
+
+def _through(*names: str) -> Callable[[_Walk, Any], str]:
+    """The description of what stands for other objects."""
+
+    def described(walk: _Walk, value: Any) -> str:
+        return f"{type(value).__name__} {', '.join(walk.refer(getattr(value, name)) for name in names)}"
+
+    return described
+
+
+_DESCRIPTORS = (
+    types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType,
+    types.GetSetDescriptorType, types.MemberDescriptorType,
+)  # fmt: skip
+
+_DESCRIBED: list[tuple[Any, Callable[[_Walk, Any], str]]] = [
+    (types.FunctionType, _Walk._function),
+    (type, _Walk._class),
+    (types.ModuleType, _Walk._module),
+    (types.MethodType, _through("__func__", "__self__")),
+    ((staticmethod, classmethod), _through("__func__")),
+    (property, _through("fget", "fset")),
+    (functools.cached_property, _through("func")),
+    (functools.partial, _through("func", "args", "keywords")),
+    (functools._lru_cache_wrapper, _through("__wrapped__")),
+    (types.MethodWrapperType, _through("__name__", "__self__")),
+    (types.BuiltinFunctionType, _Walk._builtin),
+    (np.ufunc, lambda walk, value: f"ufunc {value.__name__}"),
+    (np.ndarray, _Walk._array),
+]
+
+
+def _described_exactly(kinds: tuple[type, ...], describe: Callable[[_Walk, Any], str]) -> Callable[[_Walk, Any], str]:
+    """For these types and no subclass of them, which may have more."""
+    return lambda walk, value: describe(walk, value) if type(value) in kinds else walk._object(value)
+
+
+_DESCRIBED += [
+    (_MAPPINGS, _described_exactly(_MAPPINGS, _Walk._mapping)),
+    (list, _described_exactly((list,), _Walk._list)),
+    (set, _described_exactly((set,), _Walk._set)),
+]
+
+
+def _is_library(module: str) -> bool:
+    return module.partition(".")[0] in TRUSTED or _OWN.match(module) is not None
+
+
+def _is_trusted(module: str) -> bool:
+    return _is_library(module) and not _IMPURE.match(module)
+
+
+def _is_named(value: type) -> bool:
+    """Whether a class is known by its name."""
+    return _is_library(value.__module__) or not value.__flags__ & _HEAP_TYPE
+
+
+# --- what is looked at again
+
+
+_function_parts = attrgetter("__code__", "__defaults__", "__kwdefaults__", "__closure__")
+
+
+def _looked_up(space: Any, names: Sequence[str]) -> Iterator[object]:
+    return map(space.get, names, repeat(_MISSING))
+
+
+def _cell_contents(cells: Iterable[Any]) -> Iterator[object]:
+    for cell in cells:
+        try:
+            yield cell.cell_contents
+        except ValueError:  # it is not bound yet
+            yield _MISSING
+
+
+def _items(mapping: Any) -> Iterator[object]:
+    for pair in mapping.items():
+        yield from pair
+
+
+def _size(value: type) -> tuple[object, ...]:
+    return (len(vars(value)),)
+
+
+def _kind_of(value: object) -> tuple[object, ...]:
+    return (type(value),)
+
+
+def _slot_names(kind: type) -> Sequence[str]:
+    found = vars(kind).get("__slots__", ())
+    names = (found,) if isinstance(found, str) else tuple(found)
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
+
+
+def _slot_values(value: object, names: Sequence[str]) -> Iterator[object]:
+    return map(getattr, repeat(value), names, repeat(_MISSING))
+
+
+# --- code
+
+
+class _Facts(NamedTuple):
+    """What a function's code says. text: its digest. names: all that it names but its own variables. chains: names
+    that are looked up outside of it, each with the attributes read of that. imports: modules, each with its level.
+    texts: the strings in it. everything: whether it reads attributes that neither a name nor a text is.
+    """
+
+    text: str
+    names: frozenset[str]
+    texts: frozenset[str]
+    everything: bool
+    chains: tuple[tuple[str, ...], ...]
+    imports: tuple[tuple[str, int], ...]
+
+
+_facts_of: WeakKeyDictionary[types.CodeType, _Facts] = WeakKeyDictionary()
+
+
+def _facts(code: types.CodeType) -> _Facts:
+    found = _facts_of.get(code)
+    if found is None:
+        every = list(_nested(code))
+        reads = [_reads(each) for each in every]
+        chains = dict.fromkeys(chain for found_there, _ in reads for chain in found_there)
+        imports = dict.fromkeys(each for _, found_there in reads for each in found_there)
+        names = frozenset(name for each in every for name in each.co_names)
+        texts = frozenset(text for each in every for text in _strings(each.co_consts))
+        everything = any(map(_reads_everything, every))
+        text = digest(_text(code).encode())
+        found = _facts_of[code] = _Facts(text, names, texts, everything, tuple(chains), tuple(imports))
+    return found
+
+
+def _strings(constants: Iterable[Any]) -> Iterator[str]:
+    for each in constants:
+        if isinstance(each, str):
+            yield each
+        elif isinstance(each, (tuple, frozenset)):
+            yield from _strings(each)
+
+
+def _reads_everything(code: types.CodeType) -> bool:
+    """Also where it puts the name of an attribute together."""
+    names = set(code.co_names)
+    composed = names & _READS_BY_TEXT and any(step.opname == "BUILD_STRING" for step in dis.get_instructions(code))
+    return bool(composed or names & _READS_EVERYTHING)
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, types.CodeType):
+            yield from _nested(each)
+
+
+def _text(code: types.CodeType) -> str:
+    """All of a code object, its lines included, the same in each process."""
+    return repr((
+        code.co_code, [_constant(each) for each in code.co_consts], code.co_names, code.co_varnames, code.co_freevars,
+        code.co_cellvars, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags,
+        code.co_filename, code.co_qualname, code.co_firstlineno, code.co_linetable, code.co_exceptiontable,
+    ))  # fmt: skip
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, types.CodeType):
+        return _text(value)
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_constant, value))})"
+    if isinstance(value, frozenset):
+        return f"{{{', '.join(sorted(map(_constant, value)))}}}"
+    return _atom(value) if type(value) is float else f"{type(value).__name__} {value!r}"
+
+
+_OUTSIDE = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS")
+_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
+
+
+def _reads(code: types.CodeType) -> tuple[list[tuple[str, ...]], list[tuple[str, int]]]:
+    chains: list[tuple[str, ...]] = []
+    imports: list[tuple[str, int]] = []
+    constants: list[Any] = []
+    own, open_chain = {*code.co_cellvars, *code.co_freevars}, False
+    for step in dis.get_instructions(code):
+        if step.opname in _ATTRIBUTE and open_chain:
+            chains[-1] += (step.argval,)
+            continue
+        if step.opname in ("CACHE", "PRECALL", "EXTENDED_ARG"):
+            continue
+        open_chain = step.opname in _OUTSIDE
+        if open_chain:
+            chains.append((step.argval,))
+        elif step.opname == "LOAD_CONST":
+            constants.append(step.argval)
+        elif step.opname == "IMPORT_NAME":
+            imports.append((step.argval, constants[-2]))
+    return [chain for chain in chains if chain[0] not in own or chain[0] in code.co_freevars], imports
+
+
+_DECLARES = re.compile(r"^\s+[\w.]+\s*:\s*[^\s=]", re.MULTILINE)
+
+
+def _annotated(function: types.FunctionType) -> list[tuple[str, ...]]:
+    """The names in the annotations of variables, which tilus reads in the source: code has none of them."""
+    code = function.__code__
+    found = _annotations_of.get(code)
+    if found is None:
+        found = _annotations_of[code] = _names_in_annotations(code, function.__globals__)
+    return found
+
+
+_annotations_of: WeakKeyDictionary[types.CodeType, list[tuple[str, ...]]] = WeakKeyDictionary()
+
+
+def _names_in_annotations(code: types.CodeType, space: Any) -> list[tuple[str, ...]]:
+    last = max((line for each in _nested(code) for *_, line in each.co_lines() if line), default=0)
+    text = "".join(linecache.getlines(code.co_filename, space)[code.co_firstlineno - 1 : last])
+    if not _DECLARES.search(text):
+        return []
+    try:
+        tree = ast.parse(textwrap.dedent(text))
+    except SyntaxError:
+        return []
+    found = (node.annotation for node in ast.walk(tree) if isinstance(node, ast.AnnAssign))
+    return [chain for each in found for node in ast.walk(each) if (chain := _dotted(node))]
+
+
+def _dotted(node: ast.AST) -> tuple[str, ...]:
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return (*before, node.attr) if before else ()
+    return (node.id,) if isinstance(node, ast.Name) else ()

@@ -23,16 +23,17 @@ import re
 import sys
 import textwrap
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from blackwell_matmul.digests import digest
-from blackwell_matmul.runtime.recent import Recent
 
 if TYPE_CHECKING:
     from blackwell_matmul.frontend.bind import Bound
@@ -78,12 +79,17 @@ _UNREAD = frozenset(
 MOST_OBJECTS = 20_000
 """Objects of one walk, beyond which a script counts as one that has no name."""
 
+_HOME = f"{Path(__file__).parents[2]}/"
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of a class that is no static one of C
 _MISSING = object()
 _MAPPINGS = (dict, types.MappingProxyType)
 
 Watch = tuple[Callable[[Any], Iterable[object]], Any, tuple[object, ...]]
 """A function, what it is called with, and the very objects that it gave."""
+
+
+INSTANCE = (*PROGRAM, "_autotune_space", "debug_schedule")
+"""What tilus reads when a class is called."""
 
 
 class Unnameable(Exception):
@@ -94,24 +100,16 @@ class Meaning:
     """What some objects mean. name: one for all that was read; None where that cannot be told."""
 
     def __init__(self, roots: Sequence[object], names: Iterable[str] = (), everything: bool = False) -> None:
-        read, walk = frozenset(names), None
-        try:
-            while walk is None or walk.more():
-                if walk is not None:
-                    read, everything = read | walk.found, everything or walk.everything
-                walk = _Walk(read, everything)
-                found = [walk.refer(root) for root in roots]
-        except (Unnameable, RecursionError):
-            self.name, self._watched = None, []
-            return
-        self.name: str | None = digest("\n".join([*walk.lines, *found]).encode())
+        walk, found = _Walk(frozenset(names), everything), []
+        while not found or walk.more():
+            walk = _Walk(walk.read | walk.found, walk.everything)
+            found = [walk.refer(root) for root in roots]
+        self.name = None if walk.nameless else digest("\n".join([*walk.lines, *found]).encode())
         self._watched: list[Watch] = [*walk.watches(), *walk.watched]
         self._kept = walk.kept
 
     def same(self) -> bool:
-        """Whether all that was read is what it was; False where it cannot be told."""
-        if self.name is None:
-            return False
+        """Whether all that has a name is what it was."""
         for read, holder, found in self._watched:
             now = tuple(read(holder))
             if len(now) != len(found) or not all(map(is_, now, found)):
@@ -119,7 +117,8 @@ class Meaning:
         return True
 
 
-_known: Recent[Hashable, Meaning] = Recent(256)
+KEPT_MEANINGS = 256
+_known: OrderedDict[Hashable, Meaning] = OrderedDict()
 
 
 def meaning(script_cls: type, methods: Sequence[str] = PROGRAM) -> Meaning:
@@ -127,19 +126,21 @@ def meaning(script_cls: type, methods: Sequence[str] = PROGRAM) -> Meaning:
     key = script_cls, methods
     found = _known.get(key)
     if found is None or not found.same():
-        found = Meaning([script_cls], methods)
-        _known.put(key, found)
+        found = _known[key] = Meaning([script_cls], methods)
+        while len(_known) > KEPT_MEANINGS:
+            _known.popitem(last=False)
     return found
 
 
 def named_values(bound: Bound) -> Hashable | None:
     """All that a call compiles in, told by name: 1 from True and 1.0, 0.0 from -0.0. None where something has none."""
     parts = (bound.init_kwargs, bound.consts, bound.divisibility)
-    named = tuple(tuple((name, _value_name(part[name])) for name in sorted(part)) for part in parts)
+    named = tuple(tuple((name, named_value(part[name])) for name in sorted(part)) for part in parts)
     return None if any(text is None for part in named for _, text in part) else named
 
 
-def _value_name(value: object) -> str | None:
+def named_value(value: object) -> str | None:
+    """The name of what is handed to a script; None where it has none."""
     kind = type(value)
     return _atom(value) if kind in _ATOMS or kind is float else Meaning([value], everything=True).name
 
@@ -157,6 +158,7 @@ class _Walk:
     def __init__(self, read: frozenset[str], everything: bool) -> None:
         self.read, self.before, self.everything = read, everything, everything
         self.found: set[str] = set()
+        self.nameless = False
         self._texts: set[str] = set()
         self.lines: list[str] = []
         self.watched: list[Watch] = []
@@ -185,8 +187,6 @@ class _Walk:
         if number is None:
             number = self._numbers[id(value)] = len(self.kept)
             self.kept.append(value)
-            if number > MOST_OBJECTS:
-                raise Unnameable
             self.lines.append(f"{number}: {self._described(value)}")
         return f"#{number}"
 
@@ -209,10 +209,14 @@ class _Walk:
         return found
 
     def _described(self, value: Any) -> str:
-        for kind, describe in _DESCRIBED:
-            if isinstance(value, kind):
-                return describe(self, value)
-        return self._object(value)
+        describe = next((each for kinds, each in _DESCRIBED if isinstance(value, kinds)), _Walk._object)
+        try:
+            if len(self.kept) > MOST_OBJECTS:
+                raise Unnameable
+            return describe(self, value)
+        except (Unnameable, RecursionError):
+            self.nameless = True
+            return type(value).__qualname__
 
     # functions
 
@@ -257,9 +261,9 @@ class _Walk:
 
     def _imported(self, name: str, level: int, space: Any, facts: _Facts) -> str:
         whole = importlib.util.resolve_name("." * level + name, space.get("__package__")) if level else name
-        module = sys.modules.get(whole)
-        if module is None:
-            raise Unnameable  # not yet: the next one sees it
+        module = self._get(sys.modules, whole)
+        if not isinstance(module, types.ModuleType):
+            raise Unnameable  # it has yet to be imported
         return ", ".join(
             f"{each}={self.refer(found)}"
             for each in sorted(facts.names)
@@ -528,10 +532,11 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def _text(code: types.CodeType) -> str:
     """All of a code object, its lines included, the same in each process."""
+    file = code.co_filename.removeprefix(_HOME)
     return repr((
         code.co_code, [_constant(each) for each in code.co_consts], code.co_names, code.co_varnames, code.co_freevars,
         code.co_cellvars, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags,
-        code.co_filename, code.co_qualname, code.co_firstlineno, code.co_linetable, code.co_exceptiontable,
+        file, code.co_qualname, code.co_firstlineno, code.co_linetable, code.co_exceptiontable,
     ))  # fmt: skip
 
 

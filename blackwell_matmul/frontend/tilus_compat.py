@@ -35,9 +35,65 @@ def import_tilus() -> ModuleType:
     _compute_is_missing()
     module = sys.modules.get("tilus")
     if module is not None and hasattr(module, "Script"):
+        _tell_instances_apart()
+        _tell_zeros_apart()
         return module
     with lock, _git_may_be_missing(), _cuda_bindings_may_be_missing(), _limits_stay(), uncollected():
-        return importlib.import_module("tilus")
+        module = importlib.import_module("tilus")
+        _tell_instances_apart()
+        _tell_zeros_apart()
+        return module
+
+
+@functools.cache
+def _tell_instances_apart() -> None:
+    """tilus keeps what calling a class returned by the class and the arguments, of which 0.0 is -0.0 and 1 is True.
+
+    It holds the defaults of `__init__` and the rows of the autotune space as they were. For good, and for tilus's own
+    calls too, an instance is kept by what its class and arguments mean. Removable when `InstantiatedScriptCache` does.
+    """
+    from blackwell_matmul.frontend.fingerprint import INSTANCE, meaning, named_value
+
+    instances: Any = importlib.import_module("tilus.lang.instantiated_script")
+    kept = instances.InstantiatedScriptCache.cache
+
+    def get(cls: Any, script_cls: type, script_args: Sequence[Any], script_kwargs: Any) -> Any:
+        key = script_cls, meaning(script_cls, INSTANCE).name, named_value(tuple(script_args)), named_value(script_kwargs)
+        found = None if None in key else kept.get(key)
+        if found is None:
+            found = instances.InstantiatedScript(script_cls, script_args, script_kwargs)
+            kept.update({} if None in key else {key: found})
+        return found
+
+    instances.InstantiatedScriptCache.get = classmethod(get)
+
+
+@functools.cache
+def _tell_zeros_apart() -> None:
+    """tilus has one constant for 0.0 and -0.0: whichever a process meets first, for good.
+
+    For good, too, and for the simulator's own expressions, they are two. Removable when the key of
+    `Constant._constant_pool` tells them apart.
+    """
+    constant: Any = importlib.import_module("tilus.hidet.ir.expr").Constant
+    constant._constant_pool = _SignedPool(constant._constant_pool)
+
+
+class _SignedPool(dict[Any, Any]):
+    """Constants by (value, type), in which -0.0 is another value than 0.0."""
+
+    def __contains__(self, key: Any) -> bool:
+        return super().__contains__(_signed(key))
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(_signed(key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(_signed(key), value)
+
+
+def _signed(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*key, math.copysign(1, key[0])) if key[0] == 0 else key
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
-from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, target_for
+from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
+from blackwell_matmul.frontend.build import CACHED_PROGRAMS
 from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
 from blackwell_matmul.simulator.disagreement import disagreements
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
@@ -36,7 +37,8 @@ MAX_GRID_X = 2**31 - 1  # CUDA Programming Guide, "Technical Specifications"
 MAX_GRID_YZ = 65535
 MAX_CTAS = 2**22  # of a whole grid: their list still fits into memory, and each takes a millisecond or so
 
-_lowered: weakref.WeakKeyDictionary[Program, Lowered] = weakref.WeakKeyDictionary()
+_lowered: OrderedDict[Program, Lowered] = OrderedDict()
+"""Of as many programs as are kept."""
 
 
 def simulate(
@@ -89,8 +91,12 @@ def prepare(
 
 
 def lowered(program: Program) -> Lowered:
-    """Once for each Program."""
-    return _lowered.get(program) or _lowered.setdefault(program, lower(program))
+    """Once for each Program that is kept."""
+    found = _lowered.pop(program, None) or lower(program)
+    _lowered[program] = found
+    while len(_lowered) > CACHED_PROGRAMS:
+        _lowered.popitem(last=False)
+    return found
 
 
 def _reached(memory: object) -> dict[str, Any]:

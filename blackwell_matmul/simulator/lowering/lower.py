@@ -11,6 +11,7 @@ import ast
 import itertools
 import linecache
 import math
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -490,11 +491,13 @@ class Lowering:
         counts: dict[str, int] = defaultdict(int)
         self.namespace["counts"] = counts
         exec(compile(source, filename, "exec"), self.namespace)
-        return Lowered(
+        lowered = Lowered(
             self.program, source, self.namespace["main"], self._grid(metadata), self.num_warps,
             self._cluster(), self.interacts, self.cancels, self.written(), self.locations, self._scan(),
             self.known_ahead and self.repeatable, self.values, tuple(self.sources.values()), self.calls, counts,
         )  # fmt: skip
+        weakref.finalize(lowered, linecache.cache.pop, filename, None).atexit = False
+        return lowered
 
     def _scan(self) -> Callable[[Any, list[Any], list[list[int]]], None] | None:
         if not self.known_ahead:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.cache_bound import DRAFT, discard, held, keep_bound, most_bytes, used
+from blackwell_matmul.digests import is_as_imported
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.files import make_private
 from blackwell_matmul.validation import shown
@@ -67,9 +68,9 @@ def read(key: str) -> Bundle | None:
 
 
 def write(bundle: Bundle) -> None:
-    """Keep a bundle; where the disk does not allow it, say so once and go on."""
+    """Keep a bundle, if it is what its name says; where the disk does not allow it, say so once and go on."""
     root = folder()
-    if root is None:
+    if root is None or not is_as_imported():
         return
     place = _place(root, bundle.key)
     draft: str | None = None

@@ -25,7 +25,7 @@ from blackwell_matmul.compiler.bundle import Bundle, Marks
 from blackwell_matmul.compiler.plan import Expr, folded
 from blackwell_matmul.compiler.resources import resources
 from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
-from blackwell_matmul.digests import compiler_digest, digest
+from blackwell_matmul.digests import EDITED, compiler_digest, digest, tilus_digest
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for, tilus_compat
 from blackwell_matmul.frontend.program import Location
@@ -78,7 +78,7 @@ def compile(
         written = None
         if timeline is not None:
             program, written = _with_marks(program, timeline, marks)
-        if not cache:
+        if not cache or compiler_digest() is EDITED:
             return _compiled(program, bound, _key(program, bound), written)
         kept, left_out = _memo.setdefault(program, {}), tuple(_defaults(program, bound))
         found = kept[left_out] = kept.get(left_out) or _from_disk(program, bound, written)
@@ -213,7 +213,7 @@ def _versions() -> dict[str, str]:
     return {
         "blackwell-matmul": _package_version("blackwell-matmul"),
         "compiler": compiler_digest(),
-        "tilus": _package_version("tilus"),
+        "tilus": f"{_package_version('tilus')} {tilus_digest()}",
         "nvrtc": nvrtc.version(),
         "headers": _package_version("nvidia-cuda-runtime"),
     }
@@ -239,7 +239,7 @@ def _key(program: Program, bound: Bound) -> str:
     lines = [_line(program.location_of(origin)) for origin in program.origins.values()]
     record = [
         str(program.lowered), str(program.final), lines, _line(_entry(bound)), program.name, program.target,
-        _serves(program, bound), [name for name, _ in program.params], _plain(program.consts),
+        _serves(program, bound), [name for name, _ in program.params], _plain(program.consts), str(_early_start(bound)),
         _plain(bound.init_kwargs), dict(_defaults(program, bound)), versions(),
     ]  # fmt: skip
     return digest(json.dumps(record, sort_keys=True).encode())

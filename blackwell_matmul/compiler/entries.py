@@ -1,7 +1,7 @@
 """Entries: small records beside the bundles of the cache, for kernels of this package.
 
-A file's name has the digest of all that a record follows from, every file of this package among it. One that is damaged
-counts as none.
+A file's name has the digest of all that a record follows from: what the kernel means in this process, and every file of
+this package, where they are the files that this process imported. One that is damaged counts as none.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.compiler import cache
-from blackwell_matmul.digests import digest, package_digest
+from blackwell_matmul.digests import EDITED, digest, is_as_imported, package_digest
 from blackwell_matmul.files import make_private, write_json
+from blackwell_matmul.frontend.fingerprint import CHOICE, meaning
 
 FORMAT = 1
 
 
 def place(folder: str, script_cls: type, *about: object) -> Path | None:
     """The file of a record in a folder of the cache; None where nothing is kept: the cache is off, the script is no
-    kernel of this package, or what the record follows from has no plain words."""
+    kernel of this package, its files have changed since, or what the record follows from has no plain words."""
     root = cache.folder()
-    if root is None or not script_cls.__module__.startswith("blackwell_matmul."):
+    if root is None or not script_cls.__module__.startswith("blackwell_matmul.") or package_digest() is EDITED:
         return None
-    whole = (script_cls.__module__, script_cls.__qualname__, *about, package_digest())
+    means = meaning(script_cls, CHOICE).name
+    if means is None:
+        return None
+    whole = (script_cls.__module__, script_cls.__qualname__, *about, means, package_digest())
     try:
         key = json.dumps(whole, default=_plain, sort_keys=True)
     except TypeError:
@@ -54,7 +58,7 @@ def read(file: Path | None) -> Mapping[str, Any]:
 
 def keep(file: Path | None, record: Mapping[str, Any]) -> None:
     """Write a record, whole or not at all, where the disk allows it."""
-    if file is not None:
+    if file is not None and is_as_imported():
         with suppress(OSError):
             make_private(file.parent)
             write_json(file, {"format": FORMAT, **record})

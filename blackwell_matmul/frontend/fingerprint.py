@@ -261,7 +261,8 @@ class _Walk:
 
     def _imported(self, name: str, level: int, space: Any, facts: _Facts) -> str:
         whole = importlib.util.resolve_name("." * level + name, space.get("__package__")) if level else name
-        module = self._get(sys.modules, whole)
+        own = f"{space['__name__'].partition('.')[0]}.{whole}"  # of a file that has its modules apart
+        module = self._get(sys.modules, own if own in sys.modules else whole)
         if not isinstance(module, types.ModuleType):
             raise Unnameable  # it has yet to be imported
         return ", ".join(

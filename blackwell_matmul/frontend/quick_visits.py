@@ -28,6 +28,7 @@ from tilus.ir.tools.rewriter import SimpleRewriter
 from tilus.transforms import layout_inference
 
 from blackwell_matmul.frontend.recording import operands
+from blackwell_matmul.frontend.source_lines import own_lines
 from blackwell_matmul.frontend.tilus_compat import lock
 
 _WITH_METHODS_OF_THEIR_OWN = (inst.Instruction, inst.InstructionConfig)
@@ -147,7 +148,7 @@ def _once(find: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return known
 
 
-_source_file, _source_lines = _once(inspect.getsourcefile), _once(inspect.getsourcelines)
+_source_file, _source_lines = _once(inspect.getsourcefile), _once(own_lines(inspect.getsourcelines))
 
 
 def _infer_by_instructions(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:

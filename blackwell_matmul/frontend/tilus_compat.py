@@ -58,7 +58,12 @@ def _tell_instances_apart() -> None:
     kept = instances.InstantiatedScriptCache.cache
 
     def get(cls: Any, script_cls: type, script_args: Sequence[Any], script_kwargs: Any) -> Any:
-        key = script_cls, meaning(script_cls, INSTANCE).name, named_value(tuple(script_args)), named_value(script_kwargs)
+        key = (
+            script_cls,
+            meaning(script_cls, INSTANCE).name,
+            named_value(tuple(script_args)),
+            named_value(script_kwargs),
+        )
         found = None if None in key else kept.get(key)
         if found is None:
             found = instances.InstantiatedScript(script_cls, script_args, script_kwargs)
@@ -76,7 +81,8 @@ def _tell_zeros_apart() -> None:
     `Constant._constant_pool` tells them apart.
     """
     constant: Any = importlib.import_module("tilus.hidet.ir.expr").Constant
-    constant._constant_pool = _SignedPool(constant._constant_pool)
+    known = {_signed((each.value, name)): each for (_, name), each in constant._constant_pool.items()}
+    constant._constant_pool = _SignedPool(known)
 
 
 class _SignedPool(dict[Any, Any]):

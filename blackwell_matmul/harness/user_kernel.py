@@ -1,7 +1,7 @@
 """A script from a user's own file: loading it, and what its file says about arguments and right answers.
 
-`load("my_kernel.py:MyScript")` runs the file as a module of its own: its folder can be imported from meanwhile, its
-name hides no other module, and nothing is written beside it. Two conventions tell how to call the script:
+`load("my_kernel.py:MyScript")` runs the file as a module of its own: what it imports from its folder is its own, too
+(`beside.py`), its name hides no other module, and nothing is written beside it. Two conventions tell how to call the script:
 
 - `__call__(m, n, k, a, b, c)`, under any names, is a matmul: C[m, n] = A[m, k] @ B[n, k].T in fp16 or bf16.
 - `example_args(m, n, k)` beside the class returns the arguments of one call, whatever they are.
@@ -12,7 +12,6 @@ be: `{"y_ptr": tensor}`, by parameter name or position. `tolerance = (rtol, atol
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import inspect
 import re
@@ -30,6 +29,7 @@ from blackwell_matmul.digests import digest
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.frontend.bind import check_functions
+from blackwell_matmul.harness.beside import Beside, Loader
 from blackwell_matmul.kernels import known_rung
 from blackwell_matmul.problem import SIXTEEN_BITS, TORCH_NAMES, Problem, Schedule, as_pins
 from blackwell_matmul.validation import attribute, number, plain_text, shown, spelled
@@ -159,7 +159,7 @@ def load_module(path: str) -> ModuleType:
     """Run a file as a module of its own name; InputError, one sentence with the line, when it cannot be."""
     file = _existing(path)
     name = f"_script_{re.sub(r'[^0-9A-Za-z]', '_', file.stem)}_{digest(bytes(file))[:8]}"
-    loader = importlib.machinery.SourceFileLoader(name, str(file))
+    loader = Loader(name, str(file), name, Beside(file.parent, name))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     assert spec is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where inspect looks for a class's source

@@ -47,12 +47,21 @@ class ScriptCalls:
         self._check: Callable[..., None] | None = getattr(kernel.script_cls, "check_arguments", None)
         self._calls = Calls(self.prepare)
         self._chosen: Recent[Hashable, tuple[Loaded, tuple[int, ...]]] = Recent(KEPT_KERNELS)
+        self._means = _meaning_of(kernel)
         self._count = len(inspect.signature(kernel.script_cls.__call__).parameters) - 1
         self.launch = self._calls.launch
 
     def attempt(self, arguments: Sequence[object]) -> bool:
         """Launch a call that has all its arguments, in order, integers and plain CUDA tensors; False for any other."""
+        if not self._means.same():
+            self._forget()
         return len(arguments) == self._count and self._calls.attempt(arguments)
+
+    def _forget(self) -> None:
+        """Nothing that was made of what the script meant before is launched again."""
+        self._means = _meaning_of(self._kernel)
+        self._calls, self._chosen = Calls(self.prepare), Recent(KEPT_KERNELS)
+        self.launch = self._calls.launch
 
     def prepare(self, arguments: Sequence[object], device: int, stream: int) -> Prepared:
         """The launch for all arguments of a call, in order, checked and packed."""
@@ -72,9 +81,15 @@ class ScriptCalls:
         return found
 
 
+def _meaning_of(kernel: HasScript) -> Any:
+    from blackwell_matmul.frontend.fingerprint import meaning
+
+    return meaning(kernel.script_cls)
+
+
 def _kind(arguments: Sequence[object], device: int) -> Hashable | None:
     """What a choice of code depends on: all of a call but the addresses; None for what cannot be compared."""
-    key = tuple(_kind_of(each) if isinstance(each, Tensor) else (type(each), each) for each in arguments)
+    key = tuple(_kind_of(each) if isinstance(each, Tensor) else (type(each), each, str(each)) for each in arguments)
     try:
         hash(key)
     except TypeError:
@@ -201,13 +216,10 @@ def _what_runs(kernel: HasScript, gpu: Gpu, device: int) -> str:
 
 def _key(kernel: HasScript, bound: Bound, target: str) -> Hashable | None:
     """All that the code depends on; None if it cannot be compared, and then the code is not kept."""
-    parts = (kernel.pins, bound.init_kwargs, bound.consts, bound.divisibility)
-    key = (bound.script_cls, target, *(tuple((name, type(part[name]), part[name]) for name in part) for part in parts))
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
+    from blackwell_matmul.frontend.fingerprint import named_values
+
+    key = bound.script_cls, target, _meaning_of(kernel).name, named_values(bound)
+    return None if None in key else key
 
 
 def _compile(kernel: HasScript, bound: Bound, gpu: Gpu) -> Loaded:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-import inspect
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from blackwell_matmul.digests import digest, kernels_digest
+from blackwell_matmul.digests import EDITED, digest, is_as_imported, kernels_digest
 from blackwell_matmul.errors import BlackwellMatmulError
 from blackwell_matmul.files import make_private, write_json
 from blackwell_matmul.gpus import Gpu
@@ -53,7 +52,7 @@ def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any])
     """Write a winner, whole or not at all: "schedule" by knob, and whatever else is worth knowing. None: no cache,
     or none that can be written to."""
     file = place(script_cls, problem, gpu)
-    if file is None:
+    if file is None or not is_as_imported():
         return None
     try:
         make_private(file.parent)
@@ -74,7 +73,7 @@ def place(script_cls: Any, problem: Problem, gpu: Gpu) -> Path | None:
     from blackwell_matmul.compiler import cache
 
     root = cache.folder()
-    if root is None:
+    if root is None or _source(script_cls) is None:
         return None
     key = json.dumps(_under(script_cls, problem, gpu), sort_keys=True)
     return root / FOLDER / f"{script_cls.__name__}-{digest(key.encode())[:24]}.json"
@@ -104,13 +103,15 @@ def _driver() -> str:
         return str(find_driver().cuda)
 
 
-@functools.cache
-def _source(script_cls: Any) -> str:
-    """Of a rung, all kernels of this package, which share code; of any other script, its file."""
-    if script_cls.__module__.startswith("blackwell_matmul."):
-        return kernels_digest()
-    file = inspect.getsourcefile(script_cls)
-    return digest(Path(file).read_bytes())[:16] if file else ""
+def _source(script_cls: Any) -> str | None:
+    """Of a rung, all kernels of this package, which share code; of any other script, what it means. None where that
+    is not what its name says."""
+    from blackwell_matmul.frontend.fingerprint import meaning
+
+    if kernels_digest() is EDITED:
+        return None
+    means = meaning(script_cls).name
+    return kernels_digest() if means and script_cls.__module__.startswith("blackwell_matmul.") else means
 
 
 @functools.cache

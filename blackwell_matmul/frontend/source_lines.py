@@ -1,0 +1,91 @@
+"""The lines of a function, where they are still what it was made of.
+
+tilus reads a method's source from its file, when the kernel is built; what runs was read when the file was imported. Of
+a file that has changed in between tilus would read other lines, and say nothing.
+"""
+
+from __future__ import annotations
+
+import __future__
+import functools
+import linecache
+import operator
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from blackwell_matmul.digests import is_file_as_imported
+from blackwell_matmul.frontend.raised import Refusal
+
+_FUTURE = functools.reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
+
+
+def _age_ns() -> int:
+    """How long this process has been running: no module of it was imported before."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19])
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - ticks * 10**9 // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, AttributeError):
+        return time.time_ns()  # of a file of any age it could be
+
+
+_BEGUN_NS = time.time_ns() - _age_ns()
+
+
+def own_lines(find: Callable[[Any], tuple[list[str], int]]) -> Callable[[Any], tuple[list[str], int]]:
+    """`inspect.getsourcelines` that refuses lines which are another function's by now."""
+
+    def found(function: Any) -> tuple[list[str], int]:
+        code = function.__code__
+        if not _is_of(code):
+            linecache.cache.pop(code.co_filename, None)  # its times and sizes may be those of another text
+            if not _is_of(code):
+                raise Refusal(
+                    f"{code.co_filename} has been edited since {code.co_qualname} was imported from line "
+                    f"{code.co_firstlineno} of it, and tilus would read the new lines; import it again"
+                )
+        return find(function)
+
+    return found
+
+
+def _is_of(code: CodeType) -> bool:
+    """Whether the lines that stand where code comes from make this code; True where there are none."""
+    file = code.co_filename
+    linecache.checkcache(file)
+    lines = linecache.getlines(file)
+    if not lines or is_file_as_imported(file):
+        return True
+    made = _made_of("".join(lines), file, code.co_flags & _FUTURE)
+    return made is None or code in made or not _has_changed(file)
+
+
+@functools.lru_cache(64)
+def _made_of(text: str, file: str, flags: int) -> frozenset[CodeType] | None:
+    """Every code object of a text; None where it is not Python alone, as in some cells of a notebook."""
+    try:
+        return frozenset(_nested(compile(text, file, "exec", flags, dont_inherit=True)))
+    except (SyntaxError, ValueError):
+        return None if not os.path.exists(file) else frozenset()
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _nested(each)
+
+
+def _has_changed(file: str) -> bool:
+    """Whether a file was written since this process began; True for text that is in no file. Import hooks make other
+    code of a file, which is no fault."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return True
+    return max(found.st_mtime_ns, found.st_ctime_ns) > _BEGUN_NS

@@ -1,0 +1,134 @@
+"""The modules beside a user's file: what it imports from its own folder is its own.
+
+Two files may each have a `common.py` beside them. Python keeps one module of a name, so that the second file would get
+the first one's. Here each file that is loaded has its modules apart, found wherever its code imports them, also from
+within a function and later. In `sys.modules` they have the file's name before theirs, so that what they define can be
+pickled. No library is hidden by a file of its name, and nothing is written beside one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import linecache
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from threading import RLock
+from types import CodeType, ModuleType
+from typing import Any
+
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_OURS = ("blackwell_matmul", "tilus")
+
+_lock = RLock()
+"""Held while the modules of a file stand in `sys.modules` under the names that it knows them by."""
+
+
+class Loader(SourceFileLoader):
+    """Runs a file as it is now, whatever bytecode there is of it, and with the imports of `beside`.
+
+    name: what the module is called in `sys.modules` for good; its classes say so, too.
+    """
+
+    def __init__(self, fullname: str, path: str, name: str, beside: Beside) -> None:
+        super().__init__(fullname, path)
+        self.beside, self._name = beside, name
+
+    def get_code(self, fullname: str) -> CodeType:
+        linecache.cache.pop(self.path, None)
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__name__ = self._name
+        vars(module)["__builtins__"] = self.beside.builtins
+        sys.modules[self._name] = module
+        try:
+            super().exec_module(module)
+        except BaseException:
+            sys.modules.pop(self._name, None)
+            raise
+
+
+class Beside:
+    """The modules of a folder, as one file imports them. prefix: what stands before their names in `sys.modules`."""
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self._folder, self._prefix = folder, prefix
+        self._modules: dict[str, ModuleType] = {}
+        self._hidden: dict[str, ModuleType] = {}
+        self._tops: set[str] = set()
+        self._depth = 0
+        self.builtins: dict[str, Any] = {**vars(builtins), "__import__": self._import}
+
+    def _import(self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        top = (globals["__package__"] if level else name).partition(".")[0]
+        if not self._has(top):
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        with self._named_plainly(top):
+            return builtins.__import__(name, globals, locals, fromlist, level)
+
+    def _has(self, top: str) -> bool:
+        """Whether the folder has this module or package, and nobody else: what is imported from there is shared."""
+        if top in self._tops:
+            return True
+        place = self._folder / top
+        if not top or not (place.is_dir() or place.with_suffix(".py").is_file()) or _is_of_a_library(top):
+            return False
+        return not self._is_mine(getattr(sys.modules.get(top), "__file__", None))
+
+    def _is_mine(self, file: str | None) -> bool:
+        return file is not None and self._folder in Path(file).parents
+
+    @contextmanager
+    def _named_plainly(self, top: str) -> Iterator[None]:
+        """Inside the block these modules have their plain names, and no others have them."""
+        with _lock:
+            self._enter(top)
+            try:
+                yield
+            finally:
+                self._leave()
+
+    def _enter(self, top: str) -> None:
+        if top not in self._tops:
+            self._tops.add(top)
+            self._hidden |= {name: sys.modules.pop(name) for name in _of_tops({top})}
+        if self._depth == 0:
+            self._hidden |= {name: sys.modules.pop(name) for name in _of_tops(self._tops)}
+            sys.modules.update(self._modules)
+            sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+        self._depth += 1
+
+    def _leave(self) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            self._modules = {name: sys.modules.pop(name) for name in _of_tops(self._tops)}
+            sys.modules.update(self._hidden)
+            self._hidden = {}
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        """As an entry of `sys.meta_path` has it: of the folder's files, and of those in its packages."""
+        if name.partition(".")[0] not in self._tops:
+            return None
+        spec = PathFinder.find_spec(name, [str(self._folder)] if path is None else path)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = Loader(name, str(spec.origin), f"{self._prefix}.{name}", self)
+        return spec
+
+
+def _of_tops(tops: set[str]) -> list[str]:
+    return [name for name in [*sys.modules] if name.partition(".")[0] in tops]
+
+
+def _is_of_a_library(name: str) -> bool:
+    """Whether Python finds a module of the standard library or an installed one of that name, or this package."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or top in _OURS:
+        return True
+    spec = PathFinder.find_spec(top)
+    places = [] if spec is None else [spec.origin or "", *(spec.submodule_search_locations or ())]
+    return any(place.startswith(_LIBRARIES) for place in places)

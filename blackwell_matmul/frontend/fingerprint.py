@@ -44,36 +44,39 @@ PROGRAM = ("__init__", "__call__", "starts_early")
 CHOICE = (*PROGRAM, "complete", "check_arguments", "problem_of")
 """Those that also decide which schedule a call gets."""
 
-TRUSTED = frozenset(
-    "abc builtins cmath collections contextlib copy dataclasses decimal enum fractions functools hidet inspect itertools"
-    " math ml_dtypes numbers numpy operator re string textwrap tilus torch types typing warnings".split()
-)
+TRUSTED = frozenset((
+    "abc", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions",
+    "functools", "hidet", "inspect", "itertools", "math", "ml_dtypes", "numbers", "numpy", "operator", "re",
+    "string", "textwrap", "tilus", "torch", "types", "typing", "warnings",
+))  # fmt: skip
 """Libraries whose classes are known by their names; their functions too, but for `_IMPURE`."""
 
 _OWN = re.compile(r"blackwell_matmul\.(?!kernels\b|scheduling\.(tcgen05_strips|\w+_fragments)$)")
 """What no kernel is written in, of this package: its files are named where that matters."""
 
 _IMPURE = re.compile(r"torch\b|numpy\.(random|lib\.(_?npyio|_datasource))\b")
-_IMPURE_BUILTINS = frozenset(
-    "open input exec eval compile globals locals breakpoint __import__ id fromfile memmap load loadtxt genfromtxt".split()
-)
+_IMPURE_BUILTINS = frozenset((
+    "open", "input", "exec", "eval", "compile", "globals", "locals", "breakpoint", "__import__", "id", "fromfile",
+    "memmap", "load", "loadtxt", "genfromtxt",
+))  # fmt: skip
 _READS_BY_TEXT = frozenset(("getattr", "hasattr", "attrgetter", "methodcaller"))
 _READS_EVERYTHING = frozenset(("vars", "dir", "__dict__", "__getattribute__"))
 """Names by which code reads attributes that it does not name: those that some text on the way is, or any."""
 
-_PLAIN = frozenset(
-    "torch.dtype torch.device torch.layout torch.memory_format re.Pattern builtins.range builtins.slice builtins.object builtins.complex"
-    " decimal.Decimal fractions.Fraction builtins.ellipsis builtins.NotImplementedType types.GenericAlias"
-    " types.UnionType".split()
-)
+_PLAIN = frozenset((
+    "torch.dtype", "torch.device", "torch.layout", "torch.memory_format", "re.Pattern", "builtins.range",
+    "builtins.slice", "builtins.object", "builtins.complex", "decimal.Decimal", "fractions.Fraction",
+    "builtins.ellipsis", "builtins.NotImplementedType", "types.GenericAlias", "types.UnionType",
+))  # fmt: skip
 """Types whose objects do not change, and whose repr says what they are."""
 
 _ATOMS = (bool, int, str, bytes, type(None))
 _CONTENT = (int, float, str, bytes, tuple, list, dict, set, frozenset)
-_UNREAD = frozenset(
-    "__new__ __init_subclass__ __subclasshook__ __class_getitem__ __reduce__ __reduce_ex__ __getstate__ __setstate__"
-    " __copy__ __deepcopy__ __dict__ __weakref__ __doc__ __module__ __sizeof__ __dir__".split()
-)
+_UNREAD = frozenset((
+    "__new__", "__init_subclass__", "__subclasshook__", "__class_getitem__", "__reduce__", "__reduce_ex__",
+    "__getstate__", "__setstate__", "__copy__", "__deepcopy__", "__dict__", "__weakref__", "__doc__", "__module__",
+    "__sizeof__", "__dir__",
+))  # fmt: skip
 """What a class has besides, which no program follows from: tilus makes its scripts without `__new__`."""
 
 MOST_OBJECTS = 20_000
@@ -100,13 +103,16 @@ class Meaning:
     """What some objects mean. name: one for all that was read; None where that cannot be told."""
 
     def __init__(self, roots: Sequence[object], names: Iterable[str] = (), everything: bool = False) -> None:
-        walk, found = _Walk(frozenset(names), everything), []
+        walk = _Walk(frozenset(names), everything)
+        found: list[str] = []
         while not found or walk.more():
             walk = _Walk(walk.read | walk.found, walk.everything)
             found = [walk.refer(root) for root in roots]
         self.name = None if walk.nameless else digest("\n".join([*walk.lines, *found]).encode())
         self._watched: list[Watch] = [*walk.watches(), *walk.watched]
         self._kept = walk.kept
+        orders = [each for root in roots if isinstance(root, type) for each in root.__mro__ if not _is_named(each)]
+        self._classes = [(vars(each), tuple(vars(each).values())) for each in orders]
 
     def same(self) -> bool:
         """Whether all that has a name is what it was."""
@@ -115,6 +121,10 @@ class Meaning:
             if len(now) != len(found) or not all(map(is_, now, found)):
                 return False
         return True
+
+    def same_classes(self) -> bool:
+        """Whether the classes among the roots, and those that they inherit from, have what they had: in 2 us."""
+        return all(len(now) == len(found) and all(map(is_, now.values(), found)) for now, found in self._classes)
 
 
 KEPT_MEANINGS = 256

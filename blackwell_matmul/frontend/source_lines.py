@@ -5,8 +5,8 @@ a file that has changed in between tilus would read other lines, and say nothing
 """
 
 from __future__ import annotations
-
 import __future__
+
 import functools
 import linecache
 import operator

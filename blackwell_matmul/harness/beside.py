@@ -99,13 +99,13 @@ class Beside:
         if self._depth == 0:
             self._hidden |= {name: sys.modules.pop(name) for name in _of_tops(self._tops)}
             sys.modules.update(self._modules)
-            sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+            sys.meta_path.insert(0, self)
         self._depth += 1
 
     def _leave(self) -> None:
         self._depth -= 1
         if self._depth == 0:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
             self._modules = {name: sys.modules.pop(name) for name in _of_tops(self._tops)}
             sys.modules.update(self._hidden)
             self._hidden = {}

@@ -1,7 +1,8 @@
 """A script from a user's own file: loading it, and what its file says about arguments and right answers.
 
 `load("my_kernel.py:MyScript")` runs the file as a module of its own: what it imports from its folder is its own, too
-(`beside.py`), its name hides no other module, and nothing is written beside it. Two conventions tell how to call the script:
+(`beside.py`), its name hides no other module, and nothing is written beside it. Two conventions tell how to call the
+script:
 
 - `__call__(m, n, k, a, b, c)`, under any names, is a matmul: C[m, n] = A[m, k] @ B[n, k].T in fp16 or bf16.
 - `example_args(m, n, k)` beside the class returns the arguments of one call, whatever they are.

@@ -46,7 +46,7 @@ CHOICE = (*PROGRAM, "complete", "check_arguments", "problem_of")
 
 TRUSTED = frozenset((
     "abc", "builtins", "cmath", "collections", "contextlib", "copy", "dataclasses", "decimal", "enum", "fractions",
-    "functools", "hidet", "inspect", "itertools", "math", "ml_dtypes", "numbers", "numpy", "operator", "re",
+    "functools", "hidet", "inspect", "itertools", "logging", "math", "ml_dtypes", "numbers", "numpy", "operator", "re",
     "string", "textwrap", "tilus", "torch", "types", "typing", "warnings",
 ))  # fmt: skip
 """Libraries whose classes are known by their names; their functions too, but for `_IMPURE`."""
@@ -66,18 +66,19 @@ _READS_EVERYTHING = frozenset(("vars", "dir", "__dict__", "__getattribute__"))
 _PLAIN = frozenset((
     "torch.dtype", "torch.device", "torch.layout", "torch.memory_format", "re.Pattern", "builtins.range",
     "builtins.slice", "builtins.object", "builtins.complex", "decimal.Decimal", "fractions.Fraction",
-    "builtins.ellipsis", "builtins.NotImplementedType", "types.GenericAlias", "types.UnionType",
+    "builtins.ellipsis", "logging.Logger", "logging.RootLogger", "pathlib.PosixPath", "pathlib.WindowsPath",
+    "builtins.NotImplementedType", "types.GenericAlias", "types.UnionType",
 ))  # fmt: skip
 """Types whose objects do not change, and whose repr says what they are."""
 
 _ATOMS = (bool, int, str, bytes, type(None))
 _CONTENT = (int, float, str, bytes, tuple, list, dict, set, frozenset)
 _UNREAD = frozenset((
-    "__new__", "__init_subclass__", "__subclasshook__", "__class_getitem__", "__reduce__", "__reduce_ex__",
+    "__init_subclass__", "__subclasshook__", "__class_getitem__", "__reduce__", "__reduce_ex__",
     "__getstate__", "__setstate__", "__copy__", "__deepcopy__", "__dict__", "__weakref__", "__doc__", "__module__",
     "__sizeof__", "__dir__",
 ))  # fmt: skip
-"""What a class has besides, which no program follows from: tilus makes its scripts without `__new__`."""
+"""What a class has besides, which no program follows from."""
 
 MOST_OBJECTS = 20_000
 """Objects of one walk, beyond which a script counts as one that has no name."""
@@ -294,6 +295,7 @@ class _Walk:
 
     def _attributes(self, state: Any, whole: bool = False) -> list[str]:
         """Those of an object that are read, by name."""
+        self._watch(_size, state)
         names = sorted(state) if whole or self.everything else sorted(self.read & state.keys())
         return [f"{name}={self.refer(self._get(state, name))}" for name in names]
 
@@ -314,25 +316,31 @@ class _Walk:
         order = self._watch(attrgetter("__mro__"), value)
         told = [f"class {value.__module__}.{value.__qualname__}"]
         told += [] if _is_named(type(value)) else [self.refer(type(value))]
+        made = not any(each.__module__.startswith("tilus.") for each in order)  # tilus calls no `__new__`
         for each in order:
             if each is not object:
-                told += [f"of {each.__qualname__}", *self._own(each)]
+                told += [f"of {each.__qualname__}", *self._own(each, made)]
         return ", ".join(told)
 
-    def _own(self, value: type) -> list[str]:
-        """What a class has itself of what is read."""
+    def _own(self, value: type, made: bool) -> list[str]:
+        """What a class has itself of what is read. made: also how its objects are made."""
         space, trusted = vars(value), _is_named(value)
-        self._watch(_size, value)
+        self._watch(_size, space)
         return [
             f"{name}={self.refer(self._get(space, name))}"
             for name in sorted(space)
-            if name not in _UNREAD and (name in self.read or (not trusted and self._is_implied(name, space[name])))
+            if name not in _UNREAD and (made or name != "__new__")
+            if name in self.read or (not trusted and self._is_implied(name, space[name]))
         ]
 
     def _is_implied(self, name: str, value: object) -> bool:
         """Whether an attribute is read without being named: by an operator, say."""
         dunder = name.startswith("__") and name.endswith("__")
-        return isinstance(value, types.FunctionType) if dunder else self.everything and not name.startswith("_abc_")
+        return (
+            isinstance(value, (types.FunctionType, staticmethod))
+            if dunder
+            else self.everything and not name.startswith("_abc_")
+        )
 
     def _module(self, value: types.ModuleType) -> str:
         if _is_library(value.__name__):
@@ -378,6 +386,9 @@ class _Walk:
 
     def _content(self, value: Any) -> list[str]:
         """Of an object that is a number, a text or a collection, too."""
+        for kinds, describe in _CHANGING:
+            if isinstance(value, kinds):
+                return [describe(self, value)]
         base = next((each for each in _CONTENT if isinstance(value, each)), None)
         return [] if base is None else [self.refer(base(value))]
 
@@ -423,11 +434,10 @@ def _described_exactly(kinds: tuple[type, ...], describe: Callable[[_Walk, Any],
     return lambda walk, value: describe(walk, value) if type(value) in kinds else walk._object(value)
 
 
-_DESCRIBED += [
-    (_MAPPINGS, _described_exactly(_MAPPINGS, _Walk._mapping)),
-    (list, _described_exactly((list,), _Walk._list)),
-    (set, _described_exactly((set,), _Walk._set)),
-]
+_CHANGING: list[tuple[tuple[type, ...], Callable[[_Walk, Any], str]]] = [
+    (_MAPPINGS, _Walk._mapping), ((list,), _Walk._list), ((set,), _Walk._set),
+]  # fmt: skip
+_DESCRIBED += [(kinds, _described_exactly(kinds, describe)) for kinds, describe in _CHANGING]
 
 
 def _is_library(module: str) -> bool:
@@ -466,8 +476,12 @@ def _items(mapping: Any) -> Iterator[object]:
         yield from pair
 
 
-def _size(value: type) -> tuple[object, ...]:
-    return (len(vars(value)),)
+_sizes: dict[int, int] = {}
+
+
+def _size(space: Any) -> tuple[object, ...]:
+    """Always the same object for one size."""
+    return (_sizes.setdefault(len(space), len(space)),)
 
 
 def _kind_of(value: object) -> tuple[object, ...]:

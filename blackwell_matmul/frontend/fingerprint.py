@@ -19,6 +19,7 @@ import enum
 import functools
 import importlib.util
 import linecache
+import os
 import re
 import sys
 import textwrap
@@ -85,6 +86,7 @@ MOST_OBJECTS = 20_000
 
 _HOME = f"{Path(__file__).parents[2]}/"
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: of a class that is no static one of C
+_IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE: of those of C, too, that are made like Python's
 _MISSING = object()
 _MAPPINGS = (dict, types.MappingProxyType)
 
@@ -293,11 +295,11 @@ class _Walk:
     def _annotation(self, value: Any) -> str:
         return self.refer(value) if _is_trusted(type(value).__module__) else repr(value)
 
-    def _attributes(self, state: Any, whole: bool = False) -> list[str]:
-        """Those of an object that are read, by name."""
+    def _attributes(self, state: Any, whole: bool = False, computed: frozenset[str] = frozenset()) -> list[str]:
+        """Those of an object that are read, by name, but for those that it computes of the others."""
         self._watch(_size, state)
-        names = sorted(state) if whole or self.everything else sorted(self.read & state.keys())
-        return [f"{name}={self.refer(self._get(state, name))}" for name in names]
+        names = state.keys() if whole or self.everything else self.read & state.keys()
+        return [f"{name}={self.refer(self._get(state, name))}" for name in sorted(names - computed)]
 
     def _builtin(self, value: Any) -> str:
         owner, name = value.__self__, value.__name__
@@ -375,13 +377,13 @@ class _Walk:
             return f"{self.refer(kind)}.{value.name} {self.refer(value.value)}"
         if isinstance(value, _DESCRIPTORS):
             return f"descriptor {value.__objclass__.__qualname__}.{value.__name__}"
-        if any(not each.__flags__ & _HEAP_TYPE and each not in (object, *_CONTENT) for each in kind.__mro__):
+        if not all(map(_is_of_python, kind.__mro__)):
             raise Unnameable
         self._watch(_kind_of, value)
         told = [self.refer(kind), *self._content(value)]
         whole = dataclasses.is_dataclass(kind) or _is_library(kind.__module__)
         state = getattr(value, "__dict__", None)
-        told += [] if state is None else self._attributes(state, whole)
+        told += [] if state is None else self._attributes(state, whole, _computed(kind))
         return f"{', '.join(told)}, {', '.join(self._slots(value))}"
 
     def _content(self, value: Any) -> list[str]:
@@ -426,6 +428,7 @@ _DESCRIBED: list[tuple[Any, Callable[[_Walk, Any], str]]] = [
     (types.BuiltinFunctionType, _Walk._builtin),
     (np.ufunc, lambda walk, value: f"ufunc {value.__name__}"),
     (np.ndarray, _Walk._array),
+    (type(os.environ), lambda walk, value: walk._mapping(value._data)),  # as bytes, which stay the same objects
 ]
 
 
@@ -451,6 +454,21 @@ def _is_trusted(module: str) -> bool:
 def _is_named(value: type) -> bool:
     """Whether a class is known by its name."""
     return _is_library(value.__module__) or not value.__flags__ & _HEAP_TYPE
+
+
+def _computed(kind: type) -> frozenset[str]:
+    """The attributes that are kept once they were asked for."""
+    found = (item for each in kind.__mro__ for item in vars(each).items())
+    return frozenset(name for name, value in found if isinstance(value, functools.cached_property))
+
+
+def _is_of_python(value: type) -> bool:
+    """Whether the objects of a class hold no state but what Python sees."""
+    if value in (object, *_CONTENT):
+        return True
+    marks = vars(value).keys() & {"__dict__", "__slots__", "__weakref__"}
+    inherits = any(base not in (object, *_CONTENT) and _is_of_python(base) for base in value.__bases__)
+    return bool(marks or inherits) and value.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
 
 
 # --- what is looked at again

@@ -43,7 +43,8 @@ def own_lines(find: Callable[[Any], tuple[list[str], int]]) -> Callable[[Any], t
     def found(function: Any) -> tuple[list[str], int]:
         code = function.__code__
         if not _is_of(code):
-            linecache.cache.pop(code.co_filename, None)  # its times and sizes may be those of another text
+            if os.path.exists(code.co_filename):
+                linecache.cache.pop(code.co_filename, None)  # its times and sizes may be those of another text
             if not _is_of(code):
                 raise Refusal(
                     f"{code.co_filename} has been edited since {code.co_qualname} was imported from line "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +91,21 @@ def in_itself() -> list[Any]:
     return endless
 
 
-@pytest.mark.parametrize("value", [Unhashable(), {1: 0, "a": 0}, in_itself()], ids=["hash", "sorted", "endless"])
-def test_a_program_whose_schedule_cannot_be_compared_is_not_kept(value: object) -> None:
+def key_with(value: object) -> object:
     bound = bind(scripts.CpAsync, CALLS["CpAsync"], target="sm_100a")
     assert _key(bound, "sm_100a") is not None
-    assert _key(dataclasses.replace(bound, init_kwargs={"value": value}), "sm_100a") is None
+    return _key(dataclasses.replace(bound, init_kwargs={"value": value}), "sm_100a")
+
+
+@pytest.mark.parametrize("value", [iter([1]), threading.Lock(), sys.stdin], ids=["iterator", "lock", "file"])
+def test_a_program_whose_schedule_has_no_name_is_not_kept(value: object) -> None:
+    assert key_with(value) is None
+
+
+@pytest.mark.parametrize("value", [Unhashable(), {1: 0, "a": 0}, in_itself()], ids=["hash", "sorted", "endless"])
+def test_what_cannot_be_hashed_or_sorted_or_has_no_end_has_a_name(value: object) -> None:
+    assert key_with(value) == key_with(value) != key_with(None)
+    assert key_with(value) is not None
 
 
 def test_the_first_candidate_that_compiles_is_taken() -> None:

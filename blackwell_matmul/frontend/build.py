@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.bind import Bound
-from blackwell_matmul.frontend.fingerprint import meaning, named_values
+from blackwell_matmul.frontend.fingerprint import meaning, named_value
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.tilus_arithmetic import sound_arithmetic
 
@@ -57,6 +57,13 @@ def _key(bound: Bound, target: str) -> Hashable | None:
     named = named_values(bound)
     means = meaning(bound.script_cls).name
     return None if named is None or means is None else (bound.script_cls, means, named, target)
+
+
+def named_values(bound: Bound) -> Hashable | None:
+    """All that a call compiles in, told by name: 1 from True and 1.0, 0.0 from -0.0. None where something has none."""
+    parts = (bound.init_kwargs, bound.consts, bound.divisibility)
+    named = tuple(tuple((name, named_value(part[name])) for name in sorted(part)) for part in parts)
+    return None if any(text is None for part in named for _, text in part) else named
 
 
 class _Build:

@@ -29,15 +29,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import repeat
 from operator import attrgetter, is_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from blackwell_matmul.digests import digest
-
-if TYPE_CHECKING:
-    from blackwell_matmul.frontend.bind import Bound
 
 PROGRAM = ("__init__", "__call__", "starts_early")
 """The methods that decide a program and its launch."""
@@ -143,13 +140,6 @@ def meaning(script_cls: type, methods: Sequence[str] = PROGRAM) -> Meaning:
         while len(_known) > KEPT_MEANINGS:
             _known.popitem(last=False)
     return found
-
-
-def named_values(bound: Bound) -> Hashable | None:
-    """All that a call compiles in, told by name: 1 from True and 1.0, 0.0 from -0.0. None where something has none."""
-    parts = (bound.init_kwargs, bound.consts, bound.divisibility)
-    named = tuple(tuple((name, named_value(part[name])) for name in sorted(part)) for part in parts)
-    return None if any(text is None for part in named for _, text in part) else named
 
 
 def named_value(value: object) -> str | None:

@@ -224,7 +224,7 @@ def _what_runs(kernel: HasScript, gpu: Gpu, device: int) -> str:
 
 def _key(kernel: HasScript, bound: Bound, target: str) -> Hashable | None:
     """All that the code depends on; None if it cannot be compared, and then the code is not kept."""
-    from blackwell_matmul.frontend.fingerprint import named_values
+    from blackwell_matmul.frontend.build import named_values
 
     key = bound.script_cls, target, _meaning_of(kernel).name, named_values(bound)
     return None if None in key else key

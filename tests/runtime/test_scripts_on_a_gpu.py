@@ -1,5 +1,7 @@
 """Scripts on CUDA tensors, against the driver that records: which code, which schedule, and who may not run."""
 
+import types
+
 import pytest
 import tilus
 import torch
@@ -82,6 +84,20 @@ class Scale(Script):
         self.store_global(y, self.load_global(x, offsets=[row, 0], shape=[64, 64]) * factor, offsets=[row, 0])
 
 
+FACTOR = 3
+
+
+class Constant(Script):
+    """Reads a constant of its module."""
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        x = self.global_view(x_ptr, dtype=float16, shape=[64, 64])
+        y = self.global_view(y_ptr, dtype=float16, shape=[64, 64])
+        self.store_global(y, self.load_global(x, offsets=[0, 0], shape=[64, 64]) * FACTOR, offsets=[0, 0])
+
+
 def test_a_rung_is_launched_and_the_call_returns_none(b200, compiled, operands):
     arguments = operands(1000, 256, 128)
     assert BlackwellMatmulV2()(*arguments) is None
@@ -111,8 +127,8 @@ def test_one_compilation_serves_every_m_and_every_kernel_object(b200, compiled, 
 @pytest.fixture
 def choices(monkeypatch):
     """The problems for which a schedule was chosen."""
-    original, seen = space.choose, []
-    monkeypatch.setattr(space, "choose", lambda cls, *rest: seen.append(rest[0]) or original(cls, *rest))
+    original, seen = space._first_that_runs, []
+    monkeypatch.setattr(space, "_first_that_runs", lambda *args: seen.append(args[1]) or original(*args))
     return seen
 
 
@@ -211,13 +227,39 @@ def test_a_script_of_a_users_own_is_not_known_by_its_name(b200, compiled, on_gpu
     assert compiled and not list(tmp_path.glob("calls/*"))
 
 
+def refuse(cls, m, n, k, a, b, c):
+    raise AssertionError("the arguments are checked once")
+
+
 def test_a_repeated_call_goes_straight_to_the_driver(b200, compiled, operands, monkeypatch):
     kernel, arguments = BlackwellMatmulV2(), operands(1000, 256, 128)
     kernel(*arguments)
-    monkeypatch.setattr(BlackwellMatmulV2, "check_arguments", None)
+    monkeypatch.setattr(BlackwellMatmulV2.check_arguments.__func__, "__code__", refuse.__code__)
     b200.clear()
     kernel(*arguments)
     assert [record["function_called"] for record in b200.calls()] == ["cuLaunchKernelEx"]
+
+
+def test_a_rung_that_is_patched_is_compiled_again(b200, compiled, operands, monkeypatch):
+    kernel, arguments = BlackwellMatmulV2(), operands(1000, 256, 128)
+    kernel(*arguments)
+    original = BlackwellMatmulV2.__call__
+    others = {**original.__globals__, "cdiv": lambda a, b: (a + b - 1) // b}
+    patched = types.FunctionType(original.__code__, others)
+    patched.__annotations__ = original.__annotations__
+    monkeypatch.setattr(BlackwellMatmulV2, "__call__", patched)
+    kernel(*arguments)
+    kernel(*arguments)
+    assert len(compiled) == 2 and len(b200.calls("cuLaunchKernelEx")) == 3
+
+
+def test_a_script_whose_constant_changed_is_compiled_again(gpu, compiled, on_gpu, monkeypatch):
+    x, y = (on_gpu(torch.zeros(64, 64, dtype=torch.float16)) for _ in range(2))
+    kernel = Constant()
+    for value, met in ((FACTOR, 1), (FACTOR, 1), (5, 2), (5, 2), (-0.0, 3), (0.0, 4)):
+        monkeypatch.setitem(globals(), "FACTOR", value)
+        kernel(x, y)
+        assert len(compiled) == met
 
 
 def test_arguments_are_checked_before_anything_is_compiled(b200, compiled, operands, on_gpu):

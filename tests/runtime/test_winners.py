@@ -63,11 +63,9 @@ def test_m_counts_by_its_band():
 @pytest.mark.parametrize("what", ["_versions", "_source", "kernels_digest"])
 def test_after_an_update_nothing_is_found(monkeypatch, what):
     kept()
-    winners._source.cache_clear()
     monkeypatch.setattr(winners, what, {"_versions": lambda: {"driver": "new"}}.get(what, lambda *args: "new"))
     assert stored("v1", PROBLEM, B200) is None
     monkeypatch.undo()
-    winners._source.cache_clear()
 
 
 @pytest.mark.parametrize(

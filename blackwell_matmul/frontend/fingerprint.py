@@ -24,7 +24,7 @@ import re
 import sys
 import textwrap
 import types
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
@@ -71,6 +71,7 @@ _PLAIN = frozenset((
 
 _ATOMS = (bool, int, str, bytes, type(None))
 _CONTENT = (int, float, str, bytes, tuple, list, dict, set, frozenset)
+_BASES = (object, *_CONTENT, OrderedDict, defaultdict, types.SimpleNamespace)
 _UNREAD = frozenset((
     "__init_subclass__", "__subclasshook__", "__class_getitem__", "__reduce__", "__reduce_ex__",
     "__getstate__", "__setstate__", "__copy__", "__deepcopy__", "__dict__", "__weakref__", "__doc__", "__module__",
@@ -454,10 +455,10 @@ def _computed(kind: type) -> frozenset[str]:
 
 def _is_of_python(value: type) -> bool:
     """Whether the objects of a class hold no state but what Python sees."""
-    if value in (object, *_CONTENT):
+    if value in _BASES:
         return True
     marks = vars(value).keys() & {"__dict__", "__slots__", "__weakref__"}
-    inherits = any(base not in (object, *_CONTENT) and _is_of_python(base) for base in value.__bases__)
+    inherits = any(base not in _BASES and _is_of_python(base) for base in value.__bases__)
     return bool(marks or inherits) and value.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
 
 

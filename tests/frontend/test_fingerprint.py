@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import linecache
 import os
 import subprocess
 import sys
 import types
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,32 @@ def test_values_have_names_by_content() -> None:
     for one, other in pairs:
         assert named_value(one) not in (None, named_value(other)), one
     assert named_value(Config([1])) == named_value(Config([1]))
+
+
+class Words(dict[str, int]):
+    """A dictionary of one's own."""
+
+
+@pytest.mark.parametrize(
+    ("value", "change"),
+    [
+        (types.SimpleNamespace(a=1), lambda value: setattr(value, "a", 2)),
+        (OrderedDict(a=1), lambda value: value.update(a=2)),
+        (defaultdict(int, a=1), lambda value: value.update(a=2)),
+        (Words(a=1), lambda value: value.update(a=2)),
+        ([[1], {2}], lambda value: value[1].add(3)),
+        (np.zeros(2), lambda value: value.fill(1)),
+        (functools.partial(max, [1]), lambda value: value.args[0].append(2)),
+        (Config([1]), lambda value: value.value.append(2)),
+        (Config(1).__init__, lambda value: setattr(value.__self__, "value", -0.0)),
+    ],
+)
+def test_a_value_that_changes_has_another_name(value: Any, change: Callable[[Any], None]) -> None:
+    means = Meaning([value], everything=True)
+    assert means.name is not None and means.same()
+    change(value)
+    assert not means.same()
+    assert named_value(value) not in (None, means.name)
 
 
 def test_an_object_that_gets_an_attribute_of_its_own_has_changed() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
-from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
+from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, target_for
 from blackwell_matmul.frontend.build import CACHED_PROGRAMS
 from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
 from blackwell_matmul.simulator.disagreement import disagreements

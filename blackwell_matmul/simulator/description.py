@@ -257,6 +257,11 @@ class Instruction:
     def name(self) -> str:
         return self.description.name
 
+    @property
+    def spoken(self) -> str:
+        """What a script calls it."""
+        return self.description.called or self.name
+
 
 Lowering = Callable[[Any, Any], Any]
 """(instruction, LoweringContext) -> a callable (warp, *operand values) that executes it, or None."""

@@ -96,6 +96,9 @@ class Listener:
     ) -> None:
         """A wait for all of these groups but the newest n; reads: for their reads alone."""
 
+    def passed_over(self, warp: Warp, instruction: Instruction, ops: Sequence[AsyncOperation]) -> None:
+        """A commit or a wait of lanes that have issued none of these operations of their warp: no group of theirs."""
+
     def waited(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool) -> None:
         """A warp has waited for an operation of its own; reads: for its reads alone."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.memory import Region
+from blackwell_matmul.simulator.machine.registers import WARP
 
 
 class AsyncOperation:
@@ -22,14 +23,14 @@ class AsyncOperation:
     barrier. read_phase: for bulk stores, performs the reads only. pipe: operations of one pipe complete in order.
     peer: the other CTA of the pair, whose memory it reads and writes as well. covers: what is complete when this one is
     (a commit's mma and cp). registers: by warp, those that it fills or adds
-    to. remedy: the wait that ends it. waiters: warps yet to wait for it. done: it has completed; but nobody may know it
-    yet. source_free: somebody waited for its reads: the source may be overwritten, while the rest is still to be
-    written.
+    to. remedy: the wait that ends it. waiters: warps yet to wait for it; lanes: a mask of those of its own warp that are
+    yet to, by groups. done: it has completed; but nobody may know it yet. source_free: somebody waited for its reads:
+    the source may be overwritten, while the rest is still to be written.
     """
 
     __slots__ = (
-        "agent", "barrier", "complete", "covers", "cta", "done", "location", "name", "peer", "pipe", "read_phase",
-        "reads", "registers", "remedy", "signal", "source_free", "waiters", "warp",
+        "agent", "barrier", "complete", "covers", "cta", "done", "lanes", "location", "name", "peer", "pipe",
+        "read_phase", "reads", "registers", "remedy", "signal", "source_free", "waiters", "warp",
     )  # fmt: skip
 
     def __init__(
@@ -57,32 +58,53 @@ class AsyncOperation:
         self.reads, self.barrier, self.pipe, self.remedy, self.covers = reads, barrier, pipe, remedy, covers
         self.peer = peer
         self.registers = {} if registers is None else registers
-        self.waiters = waiters
+        self.waiters, self.lanes = waiters, 0
         self.done = self.source_free = False
 
 
+EVERY_LANE = (1 << WARP) - 1
+"""A mask."""
+
+
 class Groups:
-    """The operations of one family that a warp has issued: those not committed, and the committed groups that it has
-    not waited for, oldest first. committed: how many groups there ever were."""
+    """The operations of one family that each of some lanes has issued: those not committed, and the committed groups
+    that it has not waited for, oldest first. lanes: a mask; all of them did the same so far."""
 
-    __slots__ = ("committed", "groups", "open")
+    __slots__ = ("groups", "lanes", "open")
 
-    def __init__(self) -> None:
-        self.open: list[AsyncOperation] = []
-        self.groups: deque[list[AsyncOperation]] = deque()
-        self.committed = 0
+    def __init__(
+        self, lanes: int, groups: Iterable[list[AsyncOperation]] = (), open: Iterable[AsyncOperation] = ()
+    ) -> None:
+        self.lanes, self.open = lanes, [*open]
+        self.groups: deque[list[AsyncOperation]] = deque([[*group] for group in groups])
 
     def commit(self, remedy: str) -> None:
         """remedy: the wait that they need from now on."""
         for op in self.open:
             op.remedy = remedy
+        while self.groups and not self.groups[0]:
+            self.groups.popleft()  # over, and nobody may ever wait for it
         self.groups.append(self.open)
         self.open = []
-        self.committed += 1
+
+    def part(self, lanes: int) -> Groups:
+        """Those of some of the lanes, which go their own way from now on."""
+        self.lanes &= ~lanes
+        return Groups(lanes, self.groups, self.open)
 
 
-def groups_of(warp: Warp, family: str) -> Groups:
-    found: Groups | None = warp.groups.get(family)
-    if found is None:
-        found = warp.groups[family] = Groups()
+def every_groups_of(warp: Warp, family: str) -> list[Groups]:
+    """Of all lanes of a warp."""
+    found: list[Groups] = warp.groups.setdefault(family, [])
+    if not found:
+        found.append(Groups(EVERY_LANE))
     return found
+
+
+def groups_of(warp: Warp, family: str, lanes: int = EVERY_LANE) -> list[Groups]:
+    """Those of these lanes of a warp: groups are a thread's own (PTX ISA, "cp.async.commit_group" and
+    "cp.async.bulk.commit_group": of the executing thread)."""
+    every = every_groups_of(warp, family)
+    for each in [each for each in every if each.lanes & lanes and each.lanes & ~lanes]:
+        every.append(each.part(each.lanes & lanes))
+    return [each for each in every if each.lanes & lanes]

@@ -38,6 +38,15 @@ class ThreadGroup:
         first = max(self.begin, warp * WARP)
         return first - warp * WARP, min(self.begin + self.count, (warp + 1) * WARP) - first
 
+    def first_of(self, warp: int) -> ThreadGroup:
+        """The first of these lanes alone."""
+        return ThreadGroup(max(self.begin, warp * WARP), 1, self.elected)
+
+    def mask(self, warp: int, most: int = WARP) -> int:
+        """The bits of these lanes, of the first `most` alone."""
+        first, count = self.lanes(warp)
+        return (1 << min(count, most)) - 1 << first
+
 
 def _threads(group: ThreadGroup, warp: int) -> np.ndarray:
     """Indices of the warp's active threads relative to the group (tilus's current_thread)."""

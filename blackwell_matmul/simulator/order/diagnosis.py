@@ -335,8 +335,8 @@ def completion(c: Conflict) -> Missing | None:
     op = c.operation
     if op is None:
         return None
-    if op.too_new is not None and not _let_go_early(c):
-        return Missing("wait", op.too_new.advice, at_fault=op.too_new.location)
+    if op.passed is not None and not _let_go_early(c):
+        return Missing(op.passed.edge, op.passed.advice, at_fault=op.passed.location)
     if op.tells is not None and op.tells.cta is not c.warp.cta:
         here = f"CTA {c.warp.cta.position} before {c.here}"
         return Missing(
@@ -508,7 +508,7 @@ class Diagnosis:
             return  # its writes may outlive the CTA (PTX ISA, cp.async.bulk.wait_group)
         lost = any(region.storage.space == "shared" for region in op.reads)
         lost |= operation.instruction.description.cancels
-        wait = operation.too_new.advice if operation.too_new else operation.remedy
+        wait = operation.passed.advice if operation.passed else operation.remedy
         op.cta.report(
             "in-flight-at-exit",
             f"{op.name} was not waited for: {wait}, and the CTA exits while it is in flight",

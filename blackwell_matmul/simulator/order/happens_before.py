@@ -25,7 +25,7 @@ from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
 from blackwell_matmul.simulator.order.diagnosis import Diagnosis, EarlyRead
 from blackwell_matmul.simulator.order.frontier import Events, Frontier, Lanes, union
 from blackwell_matmul.simulator.order.initialised import Initialised
-from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, Weak, left_by
+from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, NotTheirs, Operation, Weak, left_by
 from blackwell_matmul.simulator.order.lines import Lines
 from blackwell_matmul.simulator.order.register_use import RegisterUse
 from blackwell_matmul.simulator.order.shadow import PastAccess, Shadow, covers
@@ -82,9 +82,10 @@ class HappensBefore(Listener):
         return lanes
 
     def _acting(self, warp: Warp, instruction: Instruction) -> Lanes:
+        group = instruction.group
         if instruction.description.lanes is ExecutedBy.ELECTED:
-            return self.lanes[warp][ELECTED]
-        name = _lanes_name(instruction.group, warp.index)
+            group = group.first_of(warp.index)
+        name = _lanes_name(group, warp.index)
         return self.lanes[warp].get(name) or self._part(warp, name)
 
     def _part(self, warp: Warp, name: str) -> Lanes:
@@ -288,8 +289,14 @@ class HappensBefore(Listener):
     def left_in_flight(
         self, warp: Warp, instruction: Instruction, groups: Sequence[Sequence[AsyncOperation]], n: int, reads: bool
     ) -> None:
-        for op, too_new in left_by(instruction, groups, n, reads):
-            self.operations[op].too_new = too_new
+        for op, passed in left_by(instruction, groups, n, reads):
+            self.operations[op].passed = passed
+
+    def passed_over(self, warp: Warp, instruction: Instruction, ops: Sequence[AsyncOperation]) -> None:
+        who = str(self.acting(warp, instruction))
+        for op in ops:
+            operation = self.operations[op]
+            operation.passed = NotTheirs(instruction.spoken, instruction.location, who, str(operation.lanes))
 
     def waited(self, op: AsyncOperation, warp: Warp, instruction: Instruction, reads: bool) -> None:
         operation = self.operations.get(op)
@@ -301,7 +308,8 @@ class HappensBefore(Listener):
         if reads:  # an operation whose reads are not told apart has not ended by that
             ended = operation.source & ~operation.event
         events = operation.after | ended
-        for lanes in self._each(warp, self.acting(warp, instruction)):
+        who = operation.lanes if operation.lanes.warp is warp else self.acting(warp, instruction)
+        for lanes in self._each(warp, who):
             lanes.steps |= operation.steps
             if operation.instruction.description.generic:  # cp.async writes as its thread would
                 lanes.generic |= events

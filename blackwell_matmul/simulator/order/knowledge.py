@@ -22,12 +22,12 @@ class Operation:
     stores). after: what it was ordered after where it reads and writes; whoever learns of its end learns of that too.
     steps: what its issuer knew of waits and other CTAs. covers: what is complete when it is (a commit's mma and cp).
     tells, phase: the barrier that its end will be known by, and the phase of it; during: the phase at issue.
-    too_new: the last wait that passed, and that its group was too new for.
+    passed: the last wait that passed and left it in flight, or commit that left it out.
     """
 
     __slots__ = (
-        "after", "covers", "during", "event", "instruction", "lanes", "op", "phase", "source", "steps", "tells",
-        "too_new", "turn",
+        "after", "covers", "during", "event", "instruction", "lanes", "op", "passed", "phase", "source", "steps", "tells",
+        "turn",
     )  # fmt: skip
 
     def __init__(
@@ -39,7 +39,7 @@ class Operation:
         self.tells = op.barrier
         self.phase: int | None = None
         self.during = 0 if op.barrier is None else op.barrier.phase
-        self.too_new: TooNew | None = None
+        self.passed: TooNew | NotTheirs | None = None
         for each in covers:
             if each.tells is None:
                 each.tells, each.during = op.barrier, self.during
@@ -61,6 +61,8 @@ class TooNew(NamedTuple):
     newest: int
     reads: bool = False
 
+    edge = "wait"
+
     @property
     def advice(self) -> str:
         if self.reads:
@@ -73,6 +75,24 @@ class TooNew(NamedTuple):
         return f"{self.wait}({self.n}) at {self.location} leaves {left}: {enough}"
 
 
+class NotTheirs(NamedTuple):
+    """A wait or a commit, by `who`, that does nothing for an operation which is the `owner`'s."""
+
+    name: str
+    location: Location | None
+    who: str
+    owner: str
+
+    @property
+    def edge(self) -> str:
+        return "commit" if "commit" in self.name else "wait"
+
+    @property
+    def advice(self) -> str:
+        missing = f"the missing {self.edge}: {self.name} by {self.owner}, which issued it"
+        return f"{missing}; that at {self.location} is by {self.who}, and groups are a thread's own"
+
+
 def _ordinal(number: int) -> str:
     return f"{number}{({2: 'nd', 3: 'rd'}).get(number, 'th')}"
 
@@ -82,7 +102,7 @@ def left_by(
 ) -> Iterator[tuple[AsyncOperation, TooNew]]:
     """The operations that a wait is about to leave in flight, with the newest n of these groups; reads: of the others
     it waits for their reads alone."""
-    name, location = instruction.description.called or instruction.name, instruction.location
+    name, location = instruction.spoken, instruction.location
     flying = groups
     if "group.read" in instruction.description.awaited:
         flying = [group for group in groups if not group or not all(op.source_free for op in group)]

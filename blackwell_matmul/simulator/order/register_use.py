@@ -112,11 +112,11 @@ class RegisterUse:
     def _report_in_flight(
         self, warp: Warp, instruction: Instruction, operation: Operation, name: str, write: bool
     ) -> None:
-        op, who, too_new = operation.op, f"warp {warp.index}", operation.too_new
+        op, who, passed = operation.op, f"warp {warp.index}", operation.passed
         remedy = self.warpgroups.remedy(operation, self.warpgroups.commits[warp], str(instruction.location))
         advice, at_fault = f"the missing wait: {remedy}", None
-        if too_new is not None:
-            advice, at_fault = too_new.advice, too_new.location
+        if passed is not None:
+            advice, at_fault = passed.advice, passed.location
         verb, doing = ("overwrites", "still accesses") if write else ("reads", "has not finished writing")
         message = f"{instruction.name} by {who} {verb} {name}, which {op.name} {doing}; {advice}"
         warp.cta.grid.findings.add(

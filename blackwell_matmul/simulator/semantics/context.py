@@ -8,7 +8,7 @@ listeners, so that every check follows from the description.
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -22,6 +22,7 @@ from blackwell_matmul.simulator.description import (
     Access,
     Description,
     Effect,
+    ExecutedBy,
     Instruction,
     SignalKind,
     WaitKind,
@@ -32,8 +33,8 @@ from blackwell_matmul.simulator.findings import Severity
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp, spell
 from blackwell_matmul.simulator.machine.memory import Region
-from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_of
-from blackwell_matmul.simulator.machine.registers import ThreadGroup, WarpLayout, warp_layout
+from blackwell_matmul.simulator.machine.operation import AsyncOperation, Groups, every_groups_of, groups_of
+from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup, WarpLayout, warp_layout
 
 
 class Names(Protocol):
@@ -100,6 +101,7 @@ class LoweringContext:
         self._later = {e.operand for e in description.effects if e.when is When.COMPLETION}
         self._at_issue = description.signalling(When.ISSUE)
         self._at_completion = description.signalling(When.COMPLETION)
+        self._issuing = 1 if description.lanes is ExecutedBy.ELECTED else WARP
 
     # operands
 
@@ -185,12 +187,14 @@ class LoweringContext:
         cta: Cta | None = None,
         peer: Cta | None = None,
         registers: Mapping[int, np.ndarray] | None = None,
+        lanes: int = 0,
     ) -> AsyncOperation:
         """Start an asynchronous operation; at its end it does to the barrier what the description's signals say.
 
         agent: as a trace calls it. family: of the groups in which its warp waits for it: "cp.async", "bulk" (that of
-        tma.commit_group) or one of its own. count_bytes: of complete-tx. cta: the one whose shared memory it writes,
-        where that is another one of the cluster. The other arguments are those of `AsyncOperation`.
+        tma.commit_group) or one of its own; lanes: how many issue a part of it, and have to wait; 0: those that the
+        description names. count_bytes: of complete-tx. cta: the one whose shared memory it writes, where that is
+        another one of the cluster. The other arguments are those of `AsyncOperation`.
         """
         assert regions.keys() <= self._later, f"{self.description.name} declares no later effect on {[*regions]}"
         op = AsyncOperation(
@@ -202,7 +206,9 @@ class LoweringContext:
         )  # fmt: skip
         warp.cta.engine.issue(op, warp, self.instruction, regions)
         if family:
-            groups_of(warp, family).open.append(op)
+            op.lanes = self.group.mask(warp.index, lanes or self._issuing)
+            for each in groups_of(warp, family, op.lanes):
+                each.open.append(op)
         return op
 
     # signals
@@ -264,10 +270,21 @@ class LoweringContext:
         engine.tell.passed(barrier, warp, self.instruction, scope)
         return True
 
-    def commit(self, warp: Warp, family: str) -> None:
-        """The warp's open operations of the family are a group from now on."""
+    def commit(self, warp: Warp, family: str, lanes: int = 0) -> None:
+        """The open operations of the family of each lane are a group of its own from now on. lanes: 0: those that
+        execute it."""
         warp.cta.engine.tell.committed(warp, self.instruction, family)
-        groups_of(warp, family).commit(self.description.completes_by)
+        for each in self._groups(warp, family, lanes or self.group.mask(warp.index)):
+            each.commit(self.description.completes_by)
+
+    def _groups(self, warp: Warp, family: str, lanes: int) -> list[Groups]:
+        """Those of these lanes. Listeners hear of the operations that are of other lanes alone."""
+        found = groups_of(warp, family, lanes)
+        others = [each for each in every_groups_of(warp, family) if not each.lanes & lanes]
+        theirs = [op for each in others for group in (*each.groups, each.open) for op in group if not op.lanes & lanes]
+        if theirs:
+            warp.cta.engine.tell.passed_over(warp, self.instruction, theirs)
+        return found
 
     def end(self, warp: Warp, ops: Iterable[AsyncOperation], kind: WaitKind = "group") -> None:
         """The warp waits for operations of its own, which complete at the latest now."""
@@ -275,20 +292,42 @@ class LoweringContext:
         for op in ops:
             warp.cta.engine.wait_for(op, warp, self.instruction, kind == "group.read")
 
-    def come_to_groups(self, warp: Warp, family: str, n: int, reads: bool = False) -> deque[list[AsyncOperation]]:
-        """The warp is about to wait for all of its groups but the newest n: these groups."""
-        tell, groups = warp.cta.engine.tell, groups_of(warp, family).groups
+    def come_to_groups(self, warp: Warp, family: str, n: int, reads: bool = False, lanes: int = 0) -> list[Groups]:
+        """The lanes are about to wait for all of their groups but the newest n: these groups. lanes: 0: those that
+        execute it."""
+        tell, found = warp.cta.engine.tell, self._groups(warp, family, lanes or self.group.mask(warp.index))
         tell.waits(
             warp, self.instruction, f"its {family} groups{f' but {n}' if n else ''}{' (reads)' if reads else ''}"
         )
         if n or reads:
-            tell.left_in_flight(warp, self.instruction, groups, n, reads)
-        return groups
+            for each in found:
+                tell.left_in_flight(warp, self.instruction, each.groups, n, reads)
+        return found
 
     def end_groups(self, warp: Warp, family: str, n: int) -> None:
-        groups = self.come_to_groups(warp, family, n)
-        while len(groups) > n:
-            self.end(warp, groups.popleft())
+        for each in self.come_to_groups(warp, family, n):
+            while len(each.groups) > n:
+                self._end_for(each.lanes, warp, each.groups.popleft())
+
+    def end_reads(self, warp: Warp, family: str, n: int) -> None:
+        """The same for what their operations read alone."""
+        for each in self.come_to_groups(warp, family, n, reads=True):
+            for group in itertools.islice(each.groups, max(len(each.groups) - n, 0)):
+                self.end(warp, [op for op in group if not op.lanes & ~each.lanes], "group.read")
+
+    def end_all(self, warp: Warp, family: str) -> None:
+        """The executing lanes wait for all that they issued, committed or not."""
+        self.end_groups(warp, family, 0)
+        for each in groups_of(warp, family, self.group.mask(warp.index)):
+            self._end_for(each.lanes, warp, each.open)
+            each.open = []
+
+    def _end_for(self, lanes: int, warp: Warp, ops: Iterable[AsyncOperation]) -> None:
+        """These lanes have waited for operations; they end those that no other lane is yet to wait for."""
+        for op in ops:
+            op.lanes &= ~lanes
+            if not op.lanes:
+                self.end(warp, (op,))
 
     def meet(self, warp: Warp, key: Any = None, brought: Any = None) -> Rendezvous:
         """Arrive at the barrier of the thread group, or of the group's warps that come for this key."""

@@ -26,7 +26,6 @@ from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch, SharedStorage
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.memory import Box, Region, View
-from blackwell_matmul.simulator.machine.operation import groups_of
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read
@@ -194,6 +193,7 @@ def copy_async_generic(inst: Any, context: LoweringContext) -> Any:
 @describe(
     "CopyAsyncCommitGroupInst",
     name="cp.async.commit_group",
+    called="copy_async_commit_group",
     ptx="cp.async.commit_group",
     completes_by=_REMEDY,
     again=Again.NOTHING,
@@ -222,6 +222,7 @@ def wait_group(inst: Any, context: LoweringContext) -> Any:
 @describe(
     "CopyAsyncWaitAllInst",
     name="cp.async.wait_all",
+    called="copy_async_wait_all",
     ptx="cp.async.wait_all",
     waits=(Wait("group"),),
     again=Again.NOTHING,
@@ -230,11 +231,4 @@ def wait_group(inst: Any, context: LoweringContext) -> Any:
 )
 def wait_all(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     """Every prior cp.async of the executing threads is complete afterwards, committed or not."""
-
-    def run(warp: Warp) -> None:
-        groups = groups_of(warp, _FAMILY)
-        context.end_groups(warp, _FAMILY, 0)
-        context.end(warp, groups.open)
-        groups.open = []
-
-    return run
+    return lambda warp: context.end_all(warp, _FAMILY)

@@ -27,6 +27,7 @@ from blackwell_matmul.simulator.description import (
     Time,
     Unit,
     Wait,
+    WaitKind,
     When,
     describe,
 )
@@ -381,16 +382,19 @@ def store(inst: Any, context: LoweringContext) -> Any:
     mark="waits for tcgen05.ld",
 )
 def wait(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
+    def end(warp: Warp, kind: WaitKind, family: str) -> None:
+        (mine,) = groups_of(warp, family)  # .aligned: all lanes have issued them
+        context.end(warp, mine.open, kind)
+        mine.open.clear()
+
     def run(warp: Warp) -> None:
         tell = warp.cta.engine.tell
         tell.waits(warp, context.instruction, "its tcgen05.ld" if inst.wait_load else "its tcgen05.st")
         if inst.wait_load:
-            context.end(warp, groups_of(warp, "tcgen05.ld").open, "wait::ld")
-            groups_of(warp, "tcgen05.ld").open.clear()
+            end(warp, "wait::ld", "tcgen05.ld")
             warp.filling.clear()
         if inst.wait_store:
-            context.end(warp, groups_of(warp, "tcgen05.st").open, "wait::st")
-            groups_of(warp, "tcgen05.st").open.clear()
+            end(warp, "wait::st", "tcgen05.st")
 
     return run
 

@@ -9,6 +9,7 @@ neither fills nor clips.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,6 @@ from blackwell_matmul.simulator.description import (
     Time,
     Unit,
     Wait,
-    WaitKind,
     When,
     describe,
 )
@@ -290,6 +290,7 @@ def _store(inst: Any, context: LoweringContext) -> Any:
     shape, item, location = tuple(src.shape), element(src.dtype), context.location
     dims = tuple(inst.dims) if inst.dims else tuple(range(len(shape)))
     mapped, first = "Tensor" in type(inst).__name__, context.group.warps.start
+    lanes = 1 if mapped else math.prod(shape[:-1])  # a linear copy is one by each thread, of a row at most
     require = _requirements(src, dims, context, store=True) if mapped else functools.partial(_require_linear, context)
     context.use(dst)
     context.use(src)
@@ -317,7 +318,7 @@ def _store(inst: Any, context: LoweringContext) -> Any:
                 record_write(warp, target, region.box)
 
         regions = {"src": source.region(), "dst": region} if place.inside else {"src": source.region()}
-        context.launch(warp, regions, complete, agent="TMA", family=_FAMILY, read_phase=take)
+        context.launch(warp, regions, complete, agent="TMA", family=_FAMILY, read_phase=take, lanes=lanes)
 
     return run
 
@@ -364,6 +365,7 @@ def bulk_cluster(inst: Any, context: LoweringContext) -> Any:
     "CopyAsyncTensorCommitGroupInst",
     "CopyAsyncBulkCommitGroupInst",
     name="cp.async.bulk.commit_group",
+    called="tma.commit_group",
     ptx="cp.async.bulk.commit_group",
     lanes=ExecutedBy.ELECTED,
     completes_by=_REMEDY,
@@ -390,14 +392,5 @@ _WAIT: dict[str, Any] = {
 def wait_group(inst: Any, context: LoweringContext) -> Any:
     """All but the newest n bulk groups of the executing thread are complete; with `read`, only their reads are."""
     context.scalar(inst.n)
-    read = bool(getattr(inst, "read", False))
-    kind: WaitKind = "group.read" if read else "group"
-
-    def run(warp: Warp, n: int) -> None:
-        groups = context.come_to_groups(warp, _FAMILY, n, read)
-        for group in list(groups)[: max(len(groups) - n, 0)]:
-            context.end(warp, group, kind)
-        while not read and len(groups) > n:
-            groups.popleft()
-
-    return run
+    end = context.end_reads if getattr(inst, "read", False) else context.end_groups
+    return lambda warp, n: end(warp, _FAMILY, n)

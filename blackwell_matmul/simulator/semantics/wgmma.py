@@ -32,7 +32,8 @@ from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.machine.cta import Rendezvous, Warp
 from blackwell_matmul.simulator.machine.deferred import Sum
 from blackwell_matmul.simulator.machine.memory import Region, View
-from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_of
+from blackwell_matmul.simulator.machine.operation import EVERY_LANE, AsyncOperation, groups_of
+from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
 from blackwell_matmul.simulator.semantics.accumulators import sum_of
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.tcgen05 import products
@@ -146,7 +147,8 @@ def mma(inst: Any, context: LoweringContext) -> Any:
         if len(parts) == 1:
             op.complete = lambda: multiply_add(left, right, sum_of(warp.cta, parts, layouts), items, deferrable)
         warpgroup.issued += 1
-        groups_of(warp, FAMILY).open.append(op)
+        (mine,) = groups_of(warp, FAMILY)
+        mine.open.append(op)
         if len(parts) == len(needed):
             op.meeting.result = None  # a cycle would keep the CTA's memory
             warp.cta.engine.open(warp.cta, key)
@@ -210,7 +212,7 @@ def fence(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
     time=FREE,
 )
 def commit_group(inst: Any, context: LoweringContext) -> Callable[[Warp], None]:
-    return lambda warp: context.commit(warp, FAMILY)
+    return lambda warp: context.commit(warp, FAMILY, EVERY_LANE)  # .aligned: the groups are a warp's
 
 
 @describe(
@@ -232,13 +234,14 @@ def wait_group(inst: Any, context: LoweringContext) -> Any:
     def passed(warp: Warp, count: int, last: Any) -> bool:
         if last is not None and not last.meeting.over:
             return False
-        groups = groups_of(warp, FAMILY).groups
+        (mine,) = groups_of(warp, FAMILY)
         for _ in range(count):
-            context.end(warp, groups.popleft())
+            context.end(warp, mine.groups.popleft())
         return True
 
     def run(warp: Warp, n: int) -> Blocked | None:
-        groups = context.come_to_groups(warp, FAMILY, n)
+        (mine,) = context.come_to_groups(warp, FAMILY, n, lanes=EVERY_LANE)
+        groups = mine.groups
         count = max(len(groups) - n, 0)
         ops = [op for group in itertools.islice(groups, count) for op in group]
         last: Any = ops[-1] if ops else None

@@ -16,7 +16,7 @@ from blackwell_matmul.emulator import tensor_map
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction, last_type
 from blackwell_matmul.emulator.instructions.groups import BULK, COPIES, groups, join, number_of
 from blackwell_matmul.emulator.instructions.moves import addresses_of, gather, shared_addresses, where
-from blackwell_matmul.emulator.lanes import TYPES, Array, first, indices, lanes
+from blackwell_matmul.emulator.lanes import ALL, TYPES, Array, first, indices, lanes
 from blackwell_matmul.emulator.machine import CtaState, WarpState
 from blackwell_matmul.emulator.parser import Address, Operand, Statement
 from blackwell_matmul.emulator.spaces import OFFSET, RANK, Memory, Undefined, in_ctas
@@ -46,8 +46,16 @@ def copy(build: Builder, each: Statement) -> Act:
             sizes = np.where(lanes(ignored(warp))[list(which)], 0, nbytes)
         if int(sizes.max()) > nbytes:
             raise Undefined(f"reads {int(sizes.max())} bytes for a copy of {nbytes}")
-        operation = warp.cta.cluster.grid.issue("copy", lambda: _copied(warp, targets, places, sizes, nbytes))
-        join(warp, COPIES, operation)
+        left = mask
+
+        def run(part: int = ALL) -> None:
+            nonlocal left
+            some = lanes(left & part)[list(which)]
+            left &= ~part
+            if some.any():
+                _copied(warp, targets[some], places[some], sizes[some], nbytes)
+
+        join(warp, COPIES, warp.cta.cluster.grid.issue("copy", run), mask, run)
 
     return act
 
@@ -75,11 +83,13 @@ def arrive_behind_copies(build: Builder, each: Statement) -> Act:
         barrier = warp.cta.barrier(int(address(warp)[first(mask)]))
         if not counted:
             barrier.pending += mask.bit_count()
-        before = [operation for group in groups(warp, COPIES) for operation in group]
+        before = [
+            (each.lanes, issued) for each in groups(warp, COPIES, mask) for group in each.groups for issued in group
+        ]
 
         def arrive() -> None:
-            for operation in before:
-                warp.cta.cluster.grid.complete(operation)
+            for which, issued in before:
+                issued.end(warp, which)
             barrier.arrive(mask.bit_count())
 
         warp.cta.cluster.grid.issue("copy", arrive)
@@ -109,7 +119,9 @@ def bulk(build: Builder, each: Statement) -> Act:
                 raise Undefined(f"copies {nbytes} bytes from {place:#x} to {target:#x}, which are no multiples of 16")
             targets = in_ctas(target, multicast(warp, lane)) if multicast else [target]
             signal = int(barrier(warp)[lane]) if barrier else None
-            _issue_bulk(warp, targets, place, nbytes, signal, spaces, reduce)
+            operation = _issue_bulk(warp, targets, place, nbytes, signal, spaces, reduce)
+            if signal is None:
+                join(warp, BULK, operation, 1 << lane)
 
     return act
 
@@ -117,7 +129,7 @@ def bulk(build: Builder, each: Statement) -> Act:
 def _issue_bulk(
     warp: WarpState, targets: list[int], place: int, nbytes: int, signal: int | None, spaces: list[str],
     reduce: Callable[[Array, Array], None] | None,
-) -> None:  # fmt: skip
+) -> Any:  # fmt: skip
     grid, cta = warp.cta.cluster.grid, warp.cta
 
     def run() -> None:
@@ -134,9 +146,7 @@ def _issue_bulk(
                 at = signal if len(targets) == 1 else signal & OFFSET | target & ~OFFSET
                 cta.barrier(at).complete(nbytes)
 
-    operation = grid.issue("copy", run)
-    if signal is None:
-        join(warp, BULK, operation)
+    return grid.issue("copy", run)
 
 
 def _memory(cta: CtaState, address: int, space: str) -> Memory:
@@ -327,7 +337,7 @@ def _tensor_store(build: Builder, each: Statement) -> Act:
             reduce = _reduction(each, found.type) if combines else None
             for box in _rows(found, place) if scatters else [tensor_map.box_of(found, _fitting(found, place))]:
                 run = _storing(warp.cta, found, box, start, reduce)
-                join(warp, BULK, warp.cta.cluster.grid.issue("copy", run))
+                join(warp, BULK, warp.cta.cluster.grid.issue("copy", run), 1 << lane)
                 start += box.nbytes
 
     return act

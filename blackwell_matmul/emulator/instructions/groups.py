@@ -1,45 +1,93 @@
-"""Asynchronous operations that a warp commits in groups, and waits for by how many groups may be left.
+"""Asynchronous operations that threads commit in groups, and wait for by how many groups may be left.
 
-PTX ISA, "cp.async.commit_group", "cp.async.bulk.commit_group", "wgmma.commit_group" and their wait_group. A kind of
-groups goes by what stands in front of these words.
+PTX ISA, "cp.async.commit_group", "cp.async.bulk.commit_group": of the executing thread; "wgmma.commit_group" and
+"tcgen05.wait": of the executing warp, all lanes of which execute them at once. A kind of groups goes by what stands in
+front of these words.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from blackwell_matmul.emulator.code import Act, Builder, Unknown, instruction
+from blackwell_matmul.emulator.lanes import ALL
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import Number, Operand, Statement
 
 COPIES, BULK, PRODUCTS, TENSOR_STORES = "cp.async", "cp.async.bulk", "wgmma", "tcgen05.st"
 
 
-def groups(warp: WarpState, kind: str) -> list[list[Any]]:
-    """The groups of a kind that were committed, and the open one at the end."""
-    return warp.groups.setdefault(kind, [[]])
+class Groups:
+    """Of each of some lanes, which did the same so far: the groups that were committed, and the open one at the end."""
+
+    __slots__ = ("groups", "lanes")
+
+    def __init__(self, lanes: int, groups: Iterable[list[Issued]]) -> None:
+        self.lanes, self.groups = lanes, [[*group] for group in groups]
+
+    def commit(self) -> None:
+        while len(self.groups) > 1 and not self.groups[0]:
+            del self.groups[0]  # over, and nobody may ever wait for it
+        self.groups.append([])
 
 
-def join(warp: WarpState, kind: str, operation: Any) -> None:
-    """An operation belongs to the open group."""
-    groups(warp, kind)[-1].append(operation)
+class Issued:
+    """An operation of some lanes, which have not waited for it. part: does what is some lanes' of it; None: it is one
+    lane's, or a warp's."""
+
+    __slots__ = ("lanes", "operation", "part")
+
+    def __init__(self, operation: Any, lanes: int, part: Callable[[int], None] | None) -> None:
+        self.operation, self.lanes, self.part = operation, lanes, part
+
+    def end(self, warp: WarpState, lanes: int) -> None:
+        """These lanes have waited for it."""
+        grid = warp.cta.cluster.grid
+        if self.part is not None and self.lanes & ~lanes and not self.operation.done:
+            self.part(self.lanes & lanes)
+            self.lanes &= ~lanes
+            grid.effects += 1
+        else:
+            grid.complete(self.operation)
 
 
-def commit(warp: WarpState, kind: str) -> None:
-    groups(warp, kind).append([])
+def groups(warp: WarpState, kind: str, mask: int = ALL) -> list[Groups]:
+    """Those of these lanes."""
+    every = warp.groups.setdefault(kind, [])
+    if not every:
+        every.append(Groups(ALL, [[]]))
+    for each in [each for each in every if each.lanes & mask and each.lanes & ~mask]:
+        every.append(Groups(each.lanes & mask, each.groups))
+        each.lanes &= ~mask
+    return [each for each in every if each.lanes & mask]
 
 
-def wait(warp: WarpState, kind: str, count: int) -> None:
-    """Let all but the last `count` groups that were committed complete."""
-    found = groups(warp, kind)
-    while len(found) > count + 1:
-        for operation in found.pop(0):
-            warp.cta.cluster.grid.complete(operation)
+def join(
+    warp: WarpState, kind: str, operation: Any, mask: int = ALL, part: Callable[[int], None] | None = None
+) -> None:
+    """An operation belongs to the open group of each of these lanes."""
+    issued = Issued(operation, mask, part)
+    for each in groups(warp, kind, mask):
+        each.groups[-1].append(issued)
 
 
-def wait_all(warp: WarpState, kind: str) -> None:
-    commit(warp, kind)
-    wait(warp, kind, 0)
+def commit(warp: WarpState, kind: str, mask: int = ALL) -> None:
+    for each in groups(warp, kind, mask):
+        each.commit()
+
+
+def wait(warp: WarpState, kind: str, count: int, mask: int = ALL) -> None:
+    """Let all but the last `count` groups that these lanes have committed complete."""
+    for each in groups(warp, kind, mask):
+        while len(each.groups) > count + 1:
+            for issued in each.groups.pop(0):
+                issued.end(warp, each.lanes)
+
+
+def wait_all(warp: WarpState, kind: str, mask: int = ALL) -> None:
+    commit(warp, kind, mask)
+    wait(warp, kind, 0, mask)
 
 
 def number_of(operand: Operand) -> int:
@@ -48,19 +96,24 @@ def number_of(operand: Operand) -> int:
     return int(operand.value)
 
 
+def _of(kind: str, mask: int) -> int:
+    """The lanes whose groups these are."""
+    return ALL if kind == PRODUCTS else mask
+
+
 @instruction(*(f"{kind}.commit_group" for kind in (COPIES, BULK, PRODUCTS)))
 def commit_group(build: Builder, each: Statement) -> Act:
     kind = each.opcode.split(".commit_group")[0]
-    return lambda warp, mask: commit(warp, kind)
+    return lambda warp, mask: commit(warp, kind, _of(kind, mask))
 
 
 @instruction(*(f"{kind}.wait_group" for kind in (COPIES, BULK, PRODUCTS)))
 def wait_group(build: Builder, each: Statement) -> Act:
     """With .read, the sources were read; here a copy reads and writes at once."""
     kind, count = each.opcode.split(".wait_group")[0], number_of(each.operands[0])
-    return lambda warp, mask: wait(warp, kind, count)
+    return lambda warp, mask: wait(warp, kind, count, _of(kind, mask))
 
 
 @instruction("cp.async.wait_all")
 def wait_all_copies(build: Builder, each: Statement) -> Act:
-    return lambda warp, mask: wait_all(warp, COPIES)
+    return lambda warp, mask: wait_all(warp, COPIES, mask)

@@ -189,6 +189,7 @@ class WarpState:
         self.timed_out = False
         self.carry = 0  # of each lane, a mask
         self.pipe: Any = None
+        self.given: dict[int, Any] = {}  # by lane, the last operation of the tensor core that it issued
 
     def runnable(self) -> bool:
         return any(strand.blocked is None or strand.blocked.ready() for strand in self.strands)

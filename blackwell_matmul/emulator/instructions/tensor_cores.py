@@ -1,6 +1,7 @@
 """The fifth generation of tensor cores: tensor memory and tcgen05 (PTX ISA, "TensorCore 5th Generation Family").
 
-Products, copies into tensor memory and commits take effect in the order in which a CTA issued them, and late.
+Products and copies into tensor memory take effect in the order in which a CTA issued them, and late; a commit after
+those of its thread.
 """
 
 from __future__ import annotations
@@ -268,7 +269,7 @@ def multiply(build: Builder, each: Statement) -> Act:
             found = TensorProduct(
                 _pair(warp.cta, group), shape, target, left, right, a_in_tensor, scales, keeps, down, skipped
             )
-            _issue(warp.cta, found.run)
+            _issue(warp, lane, found.run)
 
     return act
 
@@ -283,9 +284,10 @@ def _pair(cta: CtaState, group: int) -> list[CtaState]:
     return [cta.cluster.ctas[rank] for rank in ranks]
 
 
-def _issue(cta: CtaState, act: Callable[[], None]) -> None:
+def _issue(warp: WarpState, lane: int, act: Callable[[], None]) -> None:
     """Behind all that this CTA has given to the tensor core."""
-    cta.pipe = cta.cluster.grid.issue("product", act, cta.pipe)
+    cta = warp.cta
+    cta.pipe = warp.given[lane] = cta.cluster.grid.issue("product", act, cta.pipe)
 
 
 @dataclass(frozen=True)
@@ -428,7 +430,7 @@ def copy(build: Builder, each: Statement) -> Act:
     def act(warp: WarpState, mask: int) -> None:
         target, found = address(warp, first(mask)), descriptor(source(warp, first(mask)), True)
         for cta in _pair(warp.cta, group):
-            _issue(warp.cta, partial(_copied, cta, target, found, rows, nbytes, lanes))
+            _issue(warp, first(mask), partial(_copied, cta, target, found, rows, nbytes, lanes))
 
     return act
 
@@ -465,7 +467,7 @@ def _copied(cta: CtaState, target: int, found: Any, rows: int, nbytes: int, lane
 @instruction("tcgen05.commit")
 def commit(build: Builder, each: Statement) -> Act:
     """`tcgen05.commit.cta_group::g.mbarrier::arrive::one{.multicast::cluster}.b64 [mbarrier]{, ctas}`: arrives when all
-    that the CTA gave to the tensor core is complete ("tcgen05.commit").
+    that the executing thread gave to the tensor core is complete ("tcgen05.commit").
     """
     address = shared_addresses(build, each.operands[0])
     multicast = build.scalar(each.operands[1], "b16") if "multicast::cluster" in each.modifiers else None
@@ -475,9 +477,17 @@ def commit(build: Builder, each: Statement) -> Act:
             place = int(address(warp)[lane])
             places = [place] if multicast is None else in_ctas(place, multicast(warp, lane))
             arrive = partial(_arrive, warp.cta, places)
-            warp.cta.pipe = warp.cta.cluster.grid.issue("other", arrive, warp.cta.pipe)
+            _track(warp, lane, arrive)
 
     return act
+
+
+def _track(warp: WarpState, lane: int, arrive: Callable[[], None]) -> None:
+    """Behind what this thread has given, whatever the others have."""
+    cta, given = warp.cta, warp.given.get(lane)
+    warp.given[lane] = cta.cluster.grid.issue("other", arrive, given)
+    if given is cta.pipe and given is not None:
+        cta.pipe = warp.given[lane]
 
 
 def _arrive(cta: CtaState, places: list[int]) -> None:

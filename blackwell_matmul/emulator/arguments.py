@@ -17,6 +17,10 @@ from blackwell_matmul.strides import require_memory
 from blackwell_matmul.validation import shown
 
 
+LEFT = 0xFF
+"""Each byte of a workspace that a launch does not clear: of floats NaN."""
+
+
 def parameter_bytes(kernel: Entry, args: Sequence[object], memory: GlobalSpace) -> list[bytes]:
     """Of PTX by itself: one argument for each `.param`."""
     if len(args) != len(kernel.parameters):
@@ -43,10 +47,10 @@ def _foreign_value(kernel: Entry, memory: GlobalSpace, place: int, given: Any) -
 
 
 def planned_bytes(kernel: Entry, launch: Launch, memory: GlobalSpace) -> list[bytes]:
-    """Of a launch plan, whose numbers stand: values, tensor maps, and workspaces, which are zero."""
+    """Of a launch plan, whose numbers stand: values, tensor maps, and workspaces."""
     images = [tensor_map.image(each, _plain(each.pointer)) for each in launch.tensor_maps]
     spaces = [
-        memory.add(f"workspace {index}", np.zeros(_plain(each.nbytes), np.uint8)).base
+        memory.add(f"workspace {index}", np.full(_plain(each.nbytes), 0 if each.clear else LEFT, np.uint8)).base
         for index, each in enumerate(launch.workspaces)
     ]
     kinds: dict[str, Sequence[Any]] = {"tensor_map": images, "workspace": spaces}

@@ -56,6 +56,7 @@ Code = Literal[
     "uninitialised-read",
     "unsupported",
     "warpgroup-divergence",
+    "workspace-left-dirty",
     "written-by-two-ctas",
     "wrong-phase",
 ]

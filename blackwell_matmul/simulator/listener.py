@@ -142,6 +142,9 @@ class Listener:
     def fenced(self, warp: Warp, instruction: Instruction, space: str) -> None:
         """fence.proxy.async for "shared", "global" or, "", both; "registers": wgmma.fence."""
 
+    def comes_to_semaphore(self, warp: Warp, instruction: Instruction, address: int) -> None:
+        """A warp is about to wait for a semaphore in global memory, or to store to it."""
+
     def released(self, warp: Warp, address: int) -> None:
         """One thread stores to a semaphore in global memory, with a release."""
 

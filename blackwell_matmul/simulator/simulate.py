@@ -22,7 +22,7 @@ from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.lowering.lower import Lowered, lower
 from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, Segment, segment_of
 from blackwell_matmul.simulator.machine.grid import Grid
-from blackwell_matmul.simulator.order.across_ctas import merge
+from blackwell_matmul.simulator.order.across_ctas import left_behind, merge
 from blackwell_matmul.simulator.order.causes import in_order
 from blackwell_matmul.simulator.order.happens_before import HappensBefore
 from blackwell_matmul.simulator.order.lines import Lines
@@ -137,10 +137,10 @@ def run_simulation(
     _check_barriers(grid, program)
     with np.errstate(all="ignore"):  # a GPU says nothing of infinities and NaN
         counts = run_ctas(simulation, workers, progress and _told(progress))
-    if not lowered.interacts:
-        complete = not any(finding.fatal for finding in grid.findings)
-        for finding in merge(grid.memory, grid.dimensions, lowered.cluster, complete):
-            grid.findings.add(finding)
+    complete = not any(finding.fatal for finding in grid.findings)
+    whole = () if lowered.interacts else merge(grid.memory, grid.dimensions, lowered.cluster, complete)
+    for finding in (*whole, *(left_behind(grid.memory) if complete else ())):
+        grid.findings.add(finding)
     differing = disagreements(grid.memory)
     grid.memory.close()
     events = simulation.tracer.events if simulation.tracer is not None else ()

@@ -6,10 +6,12 @@ import functools
 import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.machine.memory import Box, Region, Storage
 from blackwell_matmul.simulator.types import Element, from_bits, to_bits, to_image
 
@@ -89,6 +91,12 @@ class GlobalStorage(Storage):
         super().close()
         self.__dict__.pop("image", None)
 
+    def element_at(self, address: int) -> Region:
+        rest, index = address - self.address, [0] * len(self.shape)
+        for dim in sorted(range(len(index)), key=lambda dim: -self.data.strides[dim]):
+            index[dim], rest = divmod(rest, self.data.strides[dim])
+        return Region(self, tuple((at, at + 1) for at in index))
+
     def byte_ranges(self, region: Region) -> np.ndarray:
         places = np.unravel_index(region.flat(), self.data.shape) if self.data.shape else ()
         return self.address + sum((p * s for p, s in zip(places, self.data.strides, strict=True)), np.zeros(1, int))
@@ -124,6 +132,13 @@ class PackedStorage(GlobalStorage):
         return self.address + np.unique(self._bits(numbers) >> 3)
 
 
+class Workspace(NamedTuple):
+    """Memory that a kernel allocates for all its CTAs, on this line."""
+
+    storage: GlobalStorage
+    location: Location | None
+
+
 @dataclass
 class Write:
     """What one CTA wrote through one view: a rectangle, or single elements."""
@@ -138,7 +153,8 @@ class Write:
 class GlobalMemory:
     """All segments of a launch. views: a cache for the kernel's global_view statements. writes: what each CTA stored
     where. reads: what each CTA loaded of what the program may also write. read: addresses of the segments that some
-    CTA loaded from. tensors: the arguments that are some, by name. seen: all views there were."""
+    CTA loaded from. tensors: the arguments that are some, by name. seen: all views there were. workspaces: what the
+    kernel allocates."""
 
     segments: list[Segment] = field(default_factory=list)
     storages: dict[ViewKey, GlobalStorage] = field(default_factory=dict)
@@ -148,11 +164,19 @@ class GlobalMemory:
     read: set[int] = field(default_factory=set)
     tensors: Mapping[str, Any] = field(default_factory=dict)
     seen: dict[ViewKey, None] = field(default_factory=dict)
+    workspaces: list[Workspace] = field(default_factory=list)
 
     def segment_at(self, address: int) -> Segment | None:
         for segment in self.segments:
             if segment.address <= address < segment.address + max(segment.nbytes, 1):
                 return segment
+        return None
+
+    def uncleaned(self, address: int) -> Region | None:
+        """The element at this address of a workspace of which nobody has made zeros."""
+        for workspace in self.workspaces:
+            if not workspace.storage.defined and workspace.storage.segment is self.segment_at(address):
+                return workspace.storage.element_at(address)
         return None
 
     def view(self, key: ViewKey) -> GlobalStorage | None:
@@ -203,6 +227,7 @@ class GlobalMemory:
             storage.close()
         self.storages.clear()
         self.views.clear()
+        self.workspaces.clear()
 
     # several processes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,31 @@ def merge(
         if complete and storage.segment.address not in memory.read:
             findings += _unwritten(_owner_view(owners, storage), writes, storage)
     return findings
+
+
+def left_behind(memory: GlobalMemory) -> Iterator[Finding]:
+    """Workspaces that a kernel wants clean and does not leave so. This package makes zeros of them for each launch;
+    tilus does it once, when it allocates them, and wants zeros back (tilus 0.2.0, `Script.global_tensor`)."""
+    for storage, location in memory.workspaces:
+        if storage.defined and storage.segment.cells.any():  # by bits
+            where, value = _first_left(storage)
+            advice = "store zeros to it once nobody needs it any more, as the last release_semaphore of a tile can"
+            message = (
+                f"the kernel leaves {value} in {storage.name}[{where}], and a workspace with requires_clean=True is to"
+                f" be zero again at the end: tilus clears it once, not for each launch; {advice}"
+            )
+            yield Finding(
+                "workspace-left-dirty", Severity.UNGUARANTEED, message, location=location, tensor=storage.name,
+                advice=advice,
+            )  # fmt: skip
+
+
+def _first_left(storage: GlobalStorage) -> tuple[str, Any]:
+    """The first element with a bit that is not zero: where, and its value."""
+    values = np.ascontiguousarray(storage.read(storage.data))
+    set_bits = values.view(np.uint8).reshape(*values.shape, values.itemsize).any(axis=-1)
+    index = tuple(np.argwhere(set_bits)[0].tolist())
+    return ", ".join(map(str, index)), values[index]
 
 
 def _leaders(grid: tuple[int, int, int], cluster: tuple[int, int, int]) -> np.ndarray | None:

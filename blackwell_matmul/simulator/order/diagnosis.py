@@ -492,11 +492,14 @@ class Diagnosis:
 
     @staticmethod
     def uninitialised(warp: Warp, instruction: Instruction, region: Region) -> None:
-        message = f"{instruction.name} reads {region}, part of which nothing has written"
+        message, advice = f"{instruction.name} reads {region}, part of which nothing has written", ""
+        if "acquire" in instruction.description.awaited:
+            advice = f"global_tensor(..., requires_clean=True) makes zeros of {region.name}"
+            message = f"{instruction.name} reads {region}, which nothing is sure to have written; {advice}"
         warp.cta.grid.findings.add(
             Finding(
                 "uninitialised-read", Severity.ERROR, message, warp.cta.position, instruction.location,
-                tensor=region.name, box=region.box,
+                tensor=region.name, box=region.box, advice=advice,
             )
         )  # fmt: skip
 

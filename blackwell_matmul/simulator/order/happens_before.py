@@ -506,6 +506,22 @@ class HappensBefore(Listener):
                 lanes.global_ |= lanes.generic
             lanes.own = 0  # what follows is not covered
 
+    def comes_to_semaphore(self, warp: Warp, instruction: Instruction, address: int) -> None:
+        """Who waits for one must know of a store to it: what an uncleaned workspace holds may be what is waited for."""
+        region = warp.cta.grid.memory.uncleaned(address)
+        if region is None:
+            return
+        lanes, lacks = self.acting(warp, instruction), self._initialised(region.storage).lacks(region)
+        if "acquire" in instruction.description.awaited:
+            shadow = self.shadows.get(region.storage)
+            if lacks or (shadow and shadow.elsewhere(region, False, lanes.generic)[1]):
+                self.diagnosis.uninitialised(warp, instruction, region)
+        elif lacks:
+            lanes = self.lanes[warp][ELECTED]
+            event = self._own(lanes, True)
+            self._record(region, True, event, lanes.generic | event, (instruction, lanes))
+            self._initialised(region.storage).mark(region)
+
     def released(self, warp: Warp, address: int) -> None:
         self._publish(self.semaphores.setdefault(address, Frontier()), (self.lanes[warp][ELECTED],))
 

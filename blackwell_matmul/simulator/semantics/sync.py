@@ -139,6 +139,7 @@ def lock_semaphore(inst: Any, context: LoweringContext) -> Any:
 
     def run(warp: Warp, address: int, value: int) -> Any:
         cell = _cell(warp, address, location)
+        warp.cta.engine.tell.comes_to_semaphore(warp, context.instruction, address)
         if cell[0] != value:
             why = lambda: f"the semaphore at {address:#x} to become {value}; it is {cell[0]}"  # noqa: E731
             yield Blocked(lambda: bool(cell[0] == value), why, location)
@@ -163,6 +164,7 @@ def release_semaphore(inst: Any, context: LoweringContext) -> Any:
 
     def run(warp: Warp, address: int, value: int) -> None:
         if warp.index == first:
+            warp.cta.engine.tell.comes_to_semaphore(warp, context.instruction, address)
             context.release(warp, address)
             _cell(warp, address, location)[0] = value
 

@@ -26,7 +26,7 @@ from blackwell_matmul.simulator.disagreement import disagreement
 from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.deferred import SharedStorage
-from blackwell_matmul.simulator.machine.global_memory import GlobalStorage, ViewKey, segment_of
+from blackwell_matmul.simulator.machine.global_memory import GlobalStorage, ViewKey, Workspace, segment_of
 from blackwell_matmul.simulator.machine.memory import AliasedStorage, Box, Region, Storage, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.context import LoweringContext
@@ -245,7 +245,7 @@ CLEAN, LEFT = 0, 0xFF
 def allocate_global(inst: Any, context: LoweringContext) -> Any:
     """A workspace that all CTAs share; zeros where code generation is asked for a clean one."""
     tensor, item = inst.output, element(inst.output.dtype)
-    name = context.name(tensor, "global workspace")
+    name, location = context.name(tensor, "global workspace"), context.location
     free, offset = _strides(tensor)
     context.scalars(tensor.shape)
     context.scalars(free)
@@ -263,6 +263,8 @@ def allocate_global(inst: Any, context: LoweringContext) -> Any:
         storage = memory.view(ViewKey(segment.address, item, shape, strides, name))
         assert storage is not None
         storage.defined = inst.require_clean
+        if all(workspace.storage is not storage for workspace in memory.workspaces):
+            memory.workspaces.append(Workspace(storage, location))
         memory.read.add(segment.address)
         return global_root(storage)
 

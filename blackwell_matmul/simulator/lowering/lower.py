@@ -24,7 +24,7 @@ from blackwell_matmul.simulator.arithmetic import Told, Undefined
 from blackwell_matmul.simulator.description import Again, Description, Instruction
 from blackwell_matmul.simulator.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
 from blackwell_matmul.simulator.lowering.deferrable import deferrable
-from blackwell_matmul.simulator.lowering.scan import SCAN_NAMESPACE
+from blackwell_matmul.simulator.lowering.scan import ACQUIRES, SCAN_NAMESPACE
 from blackwell_matmul.simulator.lowering.unwritten import Unwritten
 from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES, mapped
 from blackwell_matmul.simulator.machine.cta import Warp
@@ -374,6 +374,8 @@ class Lowering:
         self.repeatable &= context.description.again is not None
         if context.description.again is Again.VALUES:
             self.values[constant] = context.moved
+        if "acquire" in context.description.awaited:
+            self.scan.append("    " * self.depth + f"note({ACQUIRES!r})")
         for text in context.logged:
             if not (_is_literal(text) or text in self.literals):
                 self.scan.append("    " * self.depth + f"note({text})")

@@ -8,6 +8,10 @@ MAX_LOG = 100_000
 """Entries of the log of a CTA's steps, and turns of a loop; one with more runs in full."""
 
 
+ACQUIRES = "acquires"
+"""What the log has where a warp waits for another CTA."""
+
+
 class Unrepeatable(Exception):
     """The steps of this CTA are not known before it runs, or are too many."""
 

@@ -26,6 +26,7 @@ from blackwell_matmul.simulator.timing.path import DRAIN, LAUNCH, Cause, PathSte
 from blackwell_matmul.simulator.timing.sectors import given
 from blackwell_matmul.simulator.timing.sm import Conditions, Sm
 from blackwell_matmul.simulator.timing.timed_engine import Stand, TimedEngine, timed
+from blackwell_matmul.simulator.timing.turns import across_sms
 from blackwell_matmul.simulator.timing.work import Load, MultiplySync, UseBanks, WarpgroupMultiply, Work, freed, work_of
 
 MOST_OF_ONE_SM = 2_000_000
@@ -201,12 +202,6 @@ class OneSm:
         moved, lock = (first.incoming.moved, first.asked_bytes, first.stored_bytes), first.lock
         return SmTime(end, busy, *moved, lock.waited, lock.most, stood, path, self.engine.events)
 
-    def _across_sms(self) -> str:
-        """Where CTAs wait for each other."""
-        calls = [each for _, each in self.simulation.lowered.calls.values() if each.description.ties_ctas]
-        waits = [f"{each.name} ({each.location})" for each in calls if each.description.waits]
-        return " or ".join(dict.fromkeys(waits)) or "it"
-
     def _require_end(self) -> None:
         """A kernel that waits for ever, or comes to a stop, has no time; one that does too much, none in ours."""
         program, findings = self.simulation.lowered.program, list(self.simulation.grid.findings)
@@ -219,10 +214,7 @@ class OneSm:
             told = str(findings[0]).removeprefix(f"{findings[0].severity.value} ")
             raise SimulationError(f"{program.name} has no time: {told}; check says more.")
         if self.engine.agents and self.simulation.lowered.interacts:
-            raise SimulationError(
-                f"{program.name} has no predicted time: {self._across_sms()} waits for CTAs of other SMs, and one SM "
-                "is timed by itself."
-            )
+            raise across_sms(self.simulation.lowered)
         if self.engine.agents:
             warp = next(iter(self.engine.agents))
             raise SimulationError(f"{program.name} has no time: {warp} waits for ever; check says for what.")

@@ -33,6 +33,7 @@ from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, OneSm, Sm
 from blackwell_matmul.simulator.timing.sm import Conditions, MemoryShare
 from blackwell_matmul.simulator.timing.spread import Spread
 from blackwell_matmul.simulator.timing.traffic import Traffic, traffic
+from blackwell_matmul.simulator.timing.turns import require_no_turns
 from blackwell_matmul.simulator.timing.what_if import BUSY, PredictedRun, held_by
 from blackwell_matmul.simulator.trace.recorder import CycleRecorder
 from blackwell_matmul.simulator.trace.timeline import Timeline
@@ -119,6 +120,7 @@ class TimedLaunch:
         self.side = min(self.places, len(self.clusters))
         self.slots = resident(simulation.lowered.program, gpu)
         self.turns = math.ceil(len(self.clusters) / self.side)
+        require_no_turns(simulation.lowered, simulation.grid, self.clusters)
         self.loads = known_loads(simulation.lowered, simulation.grid, self.clusters)
         shares = [ClusterLoad(1, 1)] * len(self.clusters) if self.loads is None else self.loads.shares
         self.spread = Spread.over(self.side, shares)

@@ -247,11 +247,12 @@ class Description:
 @dataclass(frozen=True, eq=False)
 class Instruction:
     """One instruction, or a statement that is like one, at its place in a program. group: the threads that execute
-    it."""
+    it. scope: of those it tells, or hears of, relaxed or not: "cta", "cluster", or "" where it has none."""
 
     description: Description
     group: ThreadGroup
     location: Location | None
+    scope: str = ""
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol
 
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.simulator.description import Access, Effect, Instruction, Proxy, When
+from blackwell_matmul.simulator.description import Access, Effect, Instruction, Proxy, Space, When
 from blackwell_matmul.simulator.findings import Code, Finding, Severity
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
@@ -44,6 +44,7 @@ class Knows(Protocol):
     carried: dict[Mbarrier, Carried]
     operations: dict[AsyncOperation, Operation]
     warpgroups: Warpgroups
+    threads: int
 
     def of(self, barrier: Mbarrier) -> Carried: ...
 
@@ -205,11 +206,15 @@ def _both_too_weak(c: Conflict, name: str, arrival: Weak, wait: Weak, fenced: bo
 
 def _too_weak(c: Conflict, what: str, weak: Weak, edge: str) -> Missing:
     """Between CTAs a store may still be on its way, or an old copy of what it wrote in the L1 of the other SM; what the
-    async proxy brought is there when an mbarrier is told."""
-    is_so, better = (f"has scope {weak.scope}", 'scope="cluster"') if weak.scope else ("is relaxed", f'sem="{edge}"')
-    advice = f"{what} at {weak.location} {is_so}; with {better} it would order the two"
-    stored = c.other.write and c.other_instruction.description.generic
-    lost = stored and c.culprit.cta is not c.lanes.cta
+    async proxy brought is there when an mbarrier is told. Where only the scope is amiss: for tensor memory relaxed will
+    do."""
+    apart, of_tensor = c.culprit.cta is not c.lanes.cta, c.effect.space is Space.TENSOR
+    narrow = weak.scope or (apart and of_tensor and "cta")
+    is_so, better = (f"has scope {narrow}", 'scope="cluster"') if narrow else ("is relaxed", f'sem="{edge}"')
+    section = "tcgen05 Memory Consistency Model" if of_tensor else "Morally strong operations"
+    source = f' (PTX ISA, "{section}")' if apart else ""
+    advice = f"{what} at {weak.location} {is_so}; with {better} it would order the two{source}"
+    lost = apart and c.other.write and c.other.event & c.order.threads
     return Missing(edge, advice, RELAXED, Severity.ERROR if lost else Severity.UNGUARANTEED, weak.location)
 
 

@@ -55,7 +55,7 @@ class HappensBefore(Listener):
         self.early: dict[tuple[Instruction, Storage], EarlyRead] = {}
         self.beginnings: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
         self.reaching: dict[tuple[Instruction, Lanes, Cta], int] = {}  # what the CTA is to know of before it exits
-        self.stored = 0  # events with stores of threads, which another CTA sees only if somebody makes sure of it
+        self.threads = 0  # events of what threads access: another CTA knows of it only if somebody makes sure of it
         self.turn = 0  # counts issues and waits
         self.warpgroups = Warpgroups()
         self.registers = RegisterUse(self.warpgroups)
@@ -107,7 +107,7 @@ class HappensBefore(Listener):
             return
         lanes = self.acting(warp, instruction)
         write = effect.access is Access.WRITE
-        event = self._own(lanes, write)
+        event = self._own(lanes)
         known = getattr(lanes, effect.path) | event
         _, racing = self._record(region, write, event, known, (instruction, lanes))
         for other in racing:
@@ -126,20 +126,18 @@ class HappensBefore(Listener):
             else:
                 setattr(lanes, path, getattr(lanes, path) | other.event)
 
-    def _own(self, lanes: Lanes, write: bool) -> int:
-        """The event of their accesses. In a cluster stores have one of their own: `stored` is about those alone."""
-        if self.beginnings and bool(lanes.own & self.stored) is not write:
-            lanes.own = 0
-        event = lanes.own or self._begin(lanes)
-        if write and self.beginnings:
-            self.stored |= event
-        return event
+    def _own(self, lanes: Lanes) -> int:
+        """The event of their accesses."""
+        if not lanes.own:
+            event = lanes.own = self._new_event()
+            lanes.generic |= event
+            lanes.tensor |= event
+            self._by_threads(event)
+        return lanes.own
 
-    def _begin(self, lanes: Lanes) -> int:
-        event = lanes.own = self._new_event()
-        lanes.generic |= event
-        lanes.tensor |= event
-        return event
+    def _by_threads(self, event: int) -> None:
+        if self.beginnings:
+            self.threads |= event
 
     def _record(self, region: Region, write: bool, event: int, known: int, who: Any) -> tuple[int, list[PastAccess]]:
         """The events that the access was ordered after, and the accesses that it races with."""
@@ -269,9 +267,9 @@ class HappensBefore(Listener):
         event = operation.event if write else operation.source
         seen, racing = self._record(region, write, event, known, operation)
         operation.after |= seen & ~mine
+        if instruction.description.generic or (effect.space is Space.TENSOR and operation.op.pipe is None):
+            self._by_threads(event)
         if write:
-            if self.beginnings and instruction.description.generic:
-                self.stored |= event
             if self.early:
                 self._meets_early(operation, region)
             self._initialised(region.storage).mark(region)
@@ -408,7 +406,7 @@ class HappensBefore(Listener):
         """The arriving lanes publish what they know, each lane its own (PTX ISA, mbarrier.arrive: .release).
 
         A relaxed arrival publishes tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
-        tcgen05.fence::before_thread_sync).
+        tcgen05.fence::before_thread_sync); for another CTA, if its scope has that.
         """
         lanes, afar, carried = self.acting(warp, instruction), barrier.cta is not warp.cta, self.of(barrier)
         self.warpgroups.arrived(barrier, warp, instruction)
@@ -417,16 +415,16 @@ class HappensBefore(Listener):
             event = self._new_event()
             lanes.steps |= event
             self.reaches(warp, instruction, barrier.cta, event)
-        wide = scope == "cluster" or (scope != "" and not afar)
+        reaches, told = not afar or instruction.scope == "cluster", carried.coming_afar if afar else carried.coming
         for each in self._each(warp, lanes):
-            carried.coming.tensor |= each.tensor
             carried.coming.steps |= each.steps
-            if scope and afar:
-                self._tell(carried.coming, each, ~self.stored)
-            if not wide:
-                self._tell(carried.loose, each, self.stored if scope else EVERY)
-        if wide:
-            self._publish(carried.coming_afar if afar else carried.coming, self._each(warp, lanes))
+            told.tensor |= each.tensor if reaches else 0
+            if afar:
+                self._tell(carried.coming, each, ~self.threads if scope else 0, ~self.threads)
+            if not (scope and reaches):
+                self._tell(carried.loose, each, self.threads if scope else EVERY, 0 if reaches else self.threads)
+        if scope and reaches:
+            self._publish(told, self._each(warp, lanes))
         else:
             carried.loosened = Weak(instruction.location, scope)
         carried.last = instruction.location
@@ -441,22 +439,24 @@ class HappensBefore(Listener):
             self.diagnosis.arrives_early(carried.barrier, lanes, instruction)
 
     @staticmethod
-    def _tell(frontier: Frontier, lanes: Lanes, events: int) -> None:
-        """Publish these events, of those that the lanes know.
+    def _tell(frontier: Frontier, lanes: Lanes, events: int, of_tensor: int) -> None:
+        """Publish these events, of those that the lanes know; of_tensor: of tensor memory.
 
-        A scope that leaves out one of two CTAs orders nothing between them (PTX ISA, "Morally strong operations"). What
-        is over is over on today's hardware all the same, except for stores, which may be on their way.
+        A scope that leaves out one of two CTAs orders nothing between them (PTX ISA, "Morally strong operations"). An
+        asynchronous operation that somebody has waited for is over all the same (CUTLASS frees a stage so that wgmma
+        has read), and what threads access themselves may be under way.
         """
         frontier.generic |= lanes.generic & events
         frontier.shared |= lanes.shared & events
         frontier.global_ |= lanes.global_ & events
+        frontier.tensor |= lanes.tensor & of_tensor
         lanes.own = 0
 
     def passed(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, scope: str) -> None:
         """The lanes saw that a phase is over.
 
         A relaxed wait orders tensor memory alone (PTX ISA, "tcgen05 Memory Consistency Model": together with
-        tcgen05.fence::after_thread_sync, which the compiler adds).
+        tcgen05.fence::after_thread_sync, which the compiler adds). What another CTA did is for a scope that has it.
         """
         event, acting, carried = self._new_event(), self.acting(warp, instruction), self.of(barrier)
         past, past_afar = carried.past, carried.past_afar
@@ -468,9 +468,11 @@ class HappensBefore(Listener):
             else:
                 lanes.tensor |= past.tensor
                 lanes.steps |= past.steps
+            if instruction.scope == "cluster":
+                lanes.tensor |= past_afar.tensor
             lanes.steps |= event
         if scope != "cluster":
-            left = (past.generic | past_afar.generic) & ~acting.generic
+            left = (past.generic | past_afar.generic) & ~acting.generic | past_afar.tensor & ~acting.tensor
             carried.relaxed[warp.index] = Weak(instruction.location, scope, left)
         self.turn += 1
         carried.waits[warp.index] = LastWait(instruction.location, barrier.phase - 1, self.turn, event)
@@ -518,7 +520,7 @@ class HappensBefore(Listener):
                 self.diagnosis.uninitialised(warp, instruction, region)
         elif lacks:
             lanes = self.lanes[warp][ELECTED]
-            event = self._own(lanes, True)
+            event = self._own(lanes)
             self._record(region, True, event, lanes.generic | event, (instruction, lanes))
             self._initialised(region.storage).mark(region)
 
@@ -571,7 +573,7 @@ class HappensBefore(Listener):
             frontier.forget(kept)
         for carried in self.carried.values():
             carried.forget(kept)
-        self.stored &= kept
+        self.threads &= kept
         for operation in operations:
             operation.after &= kept
             operation.steps &= kept

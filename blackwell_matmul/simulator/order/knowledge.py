@@ -12,7 +12,7 @@ from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.machine.barrier import Mbarrier
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
-from blackwell_matmul.simulator.order.frontier import Frontier, Lanes
+from blackwell_matmul.simulator.order.frontier import Frontier, Lanes, union
 
 
 class Operation:
@@ -160,12 +160,12 @@ class Carried:
 
     @property
     def frontiers(self) -> tuple[Frontier, ...]:
-        return self.coming, self.past, self.loose, self.coming_afar, self.past_afar
+        return self.coming, self.past, self.coming_afar, self.past_afar, self.loose
 
     @property
     def known(self) -> int:
         """Events that it makes known, or will."""
-        return self.past.generic | self.coming.generic | self.past_afar.generic | self.coming_afar.generic
+        return union(self.frontiers[:4]).generic | self.past_afar.tensor | self.coming_afar.tensor
 
     def tell(self, operation: Operation) -> None:
         """An operation completed. The phase carries its own accesses, and what they were ordered after, and nothing
@@ -187,7 +187,7 @@ class Carried:
         self.ended, self.brought = (event, self.brought), 0
         self.past.join(self.coming)
         self.coming.clear()
-        if self.coming_afar.generic:
+        if self.coming_afar.generic or self.coming_afar.tensor:
             self.past_afar.join(self.coming_afar)
             self.coming_afar.clear()
 

@@ -84,7 +84,7 @@ class LoweringContext:
     ) -> None:
         self._names = names
         self.inst = inst
-        self.instruction = Instruction(description, group, location)
+        self.instruction = Instruction(description, group, location, getattr(inst, "scope", ""))
         self.description, self.group, self.location = description, group, location
         self.program = names.program
         self.arguments: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,6 @@ from blackwell_matmul.simulator.description import (
     Access,
     Again,
     Effect,
-    Instruction,
     Signal,
     Space,
     Time,
@@ -120,7 +120,7 @@ _IN_CLUSTER: dict[str, Any] = {
     "ptx": "mbarrier.arrive.expect_tx: .shared::cluster",
     "effects": (Effect("barrier", Space.BARRIER, Access.WRITE),),
     "signals": (Signal("expect_tx"), Signal("arrive")),
-    "approximation": "a release to its own CTA alone tells another one of all but stores",
+    "approximation": "a release to its own CTA alone tells another one of asynchronous operations that were waited for",
     "again": Again.NOTHING,
 }
 
@@ -137,7 +137,7 @@ def arrive_multicast(inst: Any, context: LoweringContext) -> Any:
     context.scalar(inst.barrier)
     context.scalar(inst.transaction_bytes)
     location, mask, scope, first = context.location, int(inst.multicast), _scope(inst), context.group.begin
-    threads = [Instruction(context.description, ThreadGroup(first + i, 1), location) for i in range(MAX_CTAS)]
+    threads = [replace(context.instruction, group=ThreadGroup(first + i, 1)) for i in range(MAX_CTAS)]
 
     def run(warp: Warp, address: int, count_bytes: int) -> None:
         barrier = barrier_at(warp.cta, address, location)

@@ -17,6 +17,7 @@ from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Lanes
 from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, Weak
 from blackwell_matmul.simulator.order.lines import Lines
@@ -422,6 +423,13 @@ class Diagnosis:
                     box=read.region.box, agents=(str(read.lanes),), advice=advice,
                 )
             )  # fmt: skip
+
+    def too_narrow(self, drains: Drains) -> None:
+        """Arrivals and waits that leave out the other CTA of a pair, where no conflict has named them."""
+        named = {finding.at_fault for finding in self.known.values() if finding.code == RELAXED}
+        for cta, finding in drains.found.values():
+            if finding.at_fault not in named:
+                cta.grid.findings.add(finding)
 
     def not_started(self, warp: Warp, instruction: Instruction, lanes: Lanes, cta: Cta) -> None:
         """The lanes reach into a CTA that may not have started yet."""

@@ -23,6 +23,7 @@ from blackwell_matmul.simulator.machine.memory import Region, Storage
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
 from blackwell_matmul.simulator.order.diagnosis import Diagnosis, EarlyRead
+from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Events, Frontier, Lanes, union
 from blackwell_matmul.simulator.order.initialised import Initialised
 from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, NotTheirs, Operation, Weak, left_by
@@ -59,6 +60,7 @@ class HappensBefore(Listener):
         self.turn = 0  # counts issues and waits
         self.warpgroups = Warpgroups()
         self.registers = RegisterUse(self.warpgroups)
+        self.drains = Drains()
         self.diagnosis = Diagnosis(self, lines)
 
     # who acts
@@ -195,6 +197,7 @@ class HappensBefore(Listener):
         for read in self.early.values():
             self.diagnosis.too_early(read)
         self.early.clear()
+        self.diagnosis.too_narrow(self.drains)
 
     # asynchronous operations
 
@@ -215,6 +218,8 @@ class HappensBefore(Listener):
             self._uses_memory(operation, lanes, instruction)
             if op.pipe is not None:
                 lanes.issued |= operation.event | operation.after
+                if op.peer is not None:
+                    self.drains.issuers.add(warp.cta)
         else:  # a commit: it ends when all that its thread issued before has, other commits among them
             operation.after = lanes.issued
             operation.steps |= lanes.issued
@@ -267,8 +272,11 @@ class HappensBefore(Listener):
         event = operation.event if write else operation.source
         seen, racing = self._record(region, write, event, known, operation)
         operation.after |= seen & ~mine
-        if instruction.description.generic or (effect.space is Space.TENSOR and operation.op.pipe is None):
+        of_tensor = effect.space is Space.TENSOR and operation.op.pipe is None
+        if of_tensor or instruction.description.generic:
             self._by_threads(event)
+        if of_tensor:
+            self.drains.touches(lanes, instruction, effect, event)
         if write:
             if self.early:
                 self._meets_early(operation, region)
@@ -383,7 +391,7 @@ class HappensBefore(Listener):
         self.carried.clear()
         self.operations.clear()
         self.early.clear()
-        del self.warpgroups, self.registers, self.diagnosis
+        del self.warpgroups, self.registers, self.drains, self.diagnosis
 
     def _forget_reached(self) -> None:
         """What a CTA knows of will be over when it exits."""
@@ -420,6 +428,7 @@ class HappensBefore(Listener):
             carried.coming.steps |= each.steps
             told.tensor |= each.tensor if reaches else 0
             if afar:
+                self.drains.arrives(barrier, lanes, instruction, each.tensor)
                 self._tell(carried.coming, each, ~self.threads if scope else 0, ~self.threads)
             if not (scope and reaches):
                 self._tell(carried.loose, each, self.threads if scope else EVERY, 0 if reaches else self.threads)
@@ -471,6 +480,7 @@ class HappensBefore(Listener):
             if instruction.scope == "cluster":
                 lanes.tensor |= past_afar.tensor
             lanes.steps |= event
+        self.drains.passes(barrier, acting, instruction)
         if scope != "cluster":
             left = (past.generic | past_afar.generic) & ~acting.generic | past_afar.tensor & ~acting.tensor
             carried.relaxed[warp.index] = Weak(instruction.location, scope, left)
@@ -490,6 +500,8 @@ class HappensBefore(Listener):
         """Each learns what any of them knows."""
         everybody = [lanes for warp in warps for lanes in self.lanes[warp].values()]
         whole = union(everybody)
+        if self.drains.untold and any(warp.cta is not last.cta for warp in warps):
+            self.drains.told(whole.tensor)
         for lanes in everybody:
             lanes.generic, lanes.shared = whole.generic, whole.shared
             lanes.global_, lanes.tensor, lanes.steps = whole.global_, whole.tensor, whole.steps
@@ -553,7 +565,7 @@ class HappensBefore(Listener):
         for lanes in everybody:
             common &= lanes.generic & lanes.shared & lanes.global_ & lanes.tensor
         self._forget_reached()
-        kept = 0
+        kept = self.drains.events
         for event in (*self.beginnings.values(), *self.reaching.values()):
             kept |= event
         for lanes in everybody:

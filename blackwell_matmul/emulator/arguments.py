@@ -16,7 +16,6 @@ from blackwell_matmul.errors import InputError
 from blackwell_matmul.strides import require_memory
 from blackwell_matmul.validation import shown
 
-
 LEFT = 0xFF
 """Each byte of a workspace that a launch does not clear: of floats NaN."""
 

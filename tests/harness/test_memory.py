@@ -110,7 +110,5 @@ def test_what_does_not_fit_is_refused_before_anything_is_made(monkeypatch: pytes
     monkeypatch.setattr(memory, "available_bytes", lambda: int(need) + 1)
     assert make_inputs(problem)[2].shape == (1024, 1024)
     monkeypatch.setattr(memory, "available_bytes", lambda: int(need) - 1)
-    with pytest.raises(
-        InputError, match=r"1024x1024x1024 fp16 takes about .* GiB left; choose a smaller size\."
-    ):
+    with pytest.raises(InputError, match=r"1024x1024x1024 fp16 takes about .* GiB left; choose a smaller size\."):
         make_inputs(problem)

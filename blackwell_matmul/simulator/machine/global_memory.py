@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.machine.memory import Box, Region, Storage
 from blackwell_matmul.simulator.types import Element, from_bits, to_bits, to_image

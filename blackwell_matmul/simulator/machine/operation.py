@@ -22,10 +22,10 @@ class AsyncOperation:
     performs its reads and writes; True when there are none, or all were put off (deferred.py). signal: then tells the
     barrier. read_phase: for bulk stores, performs the reads only. pipe: operations of one pipe complete in order.
     peer: the other CTA of the pair, whose memory it reads and writes as well. covers: what is complete when this one is
-    (a commit's mma and cp). registers: by warp, those that it fills or adds
-    to. remedy: the wait that ends it. waiters: warps yet to wait for it; lanes: a mask of those of its own warp that are
-    yet to, by groups. done: it has completed; but nobody may know it yet. source_free: somebody waited for its reads:
-    the source may be overwritten, while the rest is still to be written.
+    (a commit's mma and cp). registers: by warp, those that it fills or adds to. remedy: the wait that ends it.
+    waiters: warps yet to wait for it; lanes: a mask of those of its own warp that are yet to, by groups. done: it has
+    completed; but nobody may know it yet. source_free: somebody waited for its reads: the source may be overwritten,
+    while the rest is still to be written.
     """
 
     __slots__ = (

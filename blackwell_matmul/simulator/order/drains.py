@@ -27,9 +27,9 @@ class Drain(NamedTuple):
 
 
 class Drains:
-    """issuers: CTAs that multiply for their pairs. untold: by who accesses by what, the event that the other CTA has not
-    been told of. heard: what an mbarrier tells of, to who waits for the cluster. found: by the arrival or the wait that
-    is too weak."""
+    """issuers: CTAs that multiply for their pairs. untold: by who accesses by what, the event that the other CTA has
+    not been told of. heard: what an mbarrier tells of, to who waits for the cluster. found: by the arrival or the wait
+    that is too weak."""
 
     def __init__(self) -> None:
         self.issuers: set[Cta] = set()

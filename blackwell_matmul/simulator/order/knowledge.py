@@ -26,8 +26,8 @@ class Operation:
     """
 
     __slots__ = (
-        "after", "covers", "during", "event", "instruction", "lanes", "op", "passed", "phase", "source", "steps", "tells",
-        "turn",
+        "after", "covers", "during", "event", "instruction", "lanes", "op", "passed", "phase", "source", "steps",
+        "tells", "turn",
     )  # fmt: skip
 
     def __init__(

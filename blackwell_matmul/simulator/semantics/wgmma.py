@@ -33,7 +33,6 @@ from blackwell_matmul.simulator.machine.cta import Rendezvous, Warp
 from blackwell_matmul.simulator.machine.deferred import Sum
 from blackwell_matmul.simulator.machine.memory import Region, View
 from blackwell_matmul.simulator.machine.operation import EVERY_LANE, AsyncOperation, groups_of
-from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
 from blackwell_matmul.simulator.semantics.accumulators import sum_of
 from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.tcgen05 import products

@@ -68,7 +68,8 @@ BESIDE_STATEMENTS = """
 - **Tensors**: `.shape`, `.dtype`; `x[i]` of one in shared or global memory is a part of it; `.transpose()` and, in
   shared memory, `.permute(dims)` and `.nbytes`; in registers `.to(dtype)`, `.squeeze(dim)`, `.unsqueeze(dim)` and
   the operators of Python, element by element: a dimension of extent 1 goes with any. `.item()` is the one element
-  of a tensor.
+  of a tensor, and `.item_ptr()`, in global or shared memory, its address: `self.lock_semaphore(sems[i, j].item_ptr(),
+  value=1)`.
 - **Scalars**: `i: int32 = 0` may change, and what is bound without a type is a name for a value. A name that is bound
   inside of `with`, `if`, `for` or `while` ends with it: declare it before.
 """

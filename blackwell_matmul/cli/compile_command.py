@@ -18,7 +18,7 @@ from blackwell_matmul.errors import InputError
 if TYPE_CHECKING:
     from blackwell_matmul.cli.views.terminal import Tell
     from blackwell_matmul.compiler import Bundle
-    from blackwell_matmul.harness import Result
+    from blackwell_matmul.harness import Result, ScriptResult
     from blackwell_matmul.harness.kernel_call import KernelCall
 
 EXAMPLES = """Examples:
@@ -81,6 +81,8 @@ def compile(
 
         call = request.resolved(seed=None)
         bundle = compile_call(call, target=target, timeline=records)
+        if check and call.kernel.reference is not None:
+            call = request.resolved(seed=0)  # it is executed on these arguments
         checked = _checked(bundle, call, tell) if check else None
     right = checked is None or checked.ok
     if output is not None and right:
@@ -89,7 +91,7 @@ def compile(
     finish(as_json, lambda: named(kernel, bundle_record(*shown)), lambda: bundle_lines(*shown), right)
 
 
-def _checked(bundle: Bundle, call: KernelCall, tell: Tell | None) -> Result:
+def _checked(bundle: Bundle, call: KernelCall, tell: Tell | None) -> Result | ScriptResult:
     from blackwell_matmul.harness.emulated import check_compiled
 
     return check_compiled(bundle, call, tell)

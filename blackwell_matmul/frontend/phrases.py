@@ -171,6 +171,28 @@ _TEMPLATES: tuple[tuple[str, str], ...] = (
         "cp.async copies 4 bytes at least, neighbours in global and in shared memory, and here fewer are; pad the rows "
         "to a multiple of 4 bytes (an even k of 16-bit elements), and give an mma its B as b.transpose() of [n, k]",
     ),
+    (
+        r"tensor_item_ptr requires tensor with a single element|KeyError: <class 'ast\.Invert'>",
+        "the address of an element, as of a semaphore, is tensor[i, j].item_ptr(), with an index for each dimension, "
+        "and not `~tensor[i, j]`",
+    ),
+    (
+        r"(?:Global|Shared)Tensor",
+        "a tensor stands where a number or an address must; tensor[i, j].item() is the value of an element, and "
+        "tensor[i, j].item_ptr() its address, as lock_semaphore takes it",
+    ),
+    (
+        r"Cannot group the modes for shape (\(.*?\)) with mode_shape (\(.*?\))",
+        r"extents \1 do not go into pieces of \2, as the layout of this tile has; take powers of two",
+    ),
+    (
+        r"NameError: name 'hidet' is not defined",
+        "tilus 0.2.0 has no code for this operation on elements of this type; cast them to float32 first",
+    ),
+    (
+        r"The following instructions do not have a layout inference rule registered: (\w+?)(?:Inst)?",
+        r"tilus 0.2.0 finds no layout for \1; what does without it is in docs/statements.md",
+    ),
     (r"(\w*Error: )?list (?:assignment )?index out of range", "an index or a dimension is out of range"),
     (
         r"tensor [<>=!]+ tensor could only be used in Tilus Script",

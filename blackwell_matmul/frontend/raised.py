@@ -12,7 +12,7 @@ from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, TMemoryT
 from tilus.lang.instructions import InstructionInterface
 from tilus.lang.script import Script
 
-from blackwell_matmul.frontend import phrases
+from blackwell_matmul.frontend import other_names, phrases
 from blackwell_matmul.validation import said
 
 
@@ -56,6 +56,9 @@ def plain_reason(error: BaseException) -> str:
 def _attribute_reason(error: AttributeError) -> str:
     """What has no such attribute, and which are near."""
     owner = "self" if isinstance(error.obj, Script) else group_name(error.obj) or f"a {type(error.obj).__name__}"
+    meant = other_names.instead(str(error.name), owner)
+    if meant is not None and not isinstance(error.obj, (int, float)):
+        return f"{owner} has no {error.name}: {meant}"
     near = difflib.get_close_matches(str(error.name), dir(error.obj), n=2)
     has = [f"self.{name}" for name, group in vars(InstructionInterface).items() if hasattr(group, str(error.name))]
     if isinstance(error.obj, (int, float)) and has:

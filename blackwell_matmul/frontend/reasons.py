@@ -13,6 +13,7 @@ from typing import Any
 from tilus.backends.codegen import CodeGenerationFailed
 from tilus.ir.inst import Instruction
 from tilus.ir.instructions import DotInst, ReduceInst
+from tilus.ir.instructions.generic import ElementwiseBinaryBaseInst
 from tilus.ir.layout.inference import verify_layouts
 from tilus.ir.layout.inference.inference import LayoutInferenceError
 from tilus.ir.stmt import AssignStmt
@@ -129,7 +130,8 @@ def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str
                     inst
                 )
             values = ", ".join(_named(recorder, tensor) for tensor in operands(inst))
-            way_out = "pass one of them through shared memory (store_shared, sync, load_shared)"
+            which = "both operands" if _is_outer(inst) else "one of them"
+            way_out = f"pass {which} through shared memory (store_shared, sync, load_shared)"
             if isinstance(inst, ReduceInst) and not inst.keepdim:
                 way_out = f"keep the dimension, with keepdim=True, or {way_out}"
             if any(isinstance(tensor, RegisterTensor) and not tensor.shape for tensor in inst.inputs):
@@ -140,9 +142,26 @@ def _layout_reason(error: LayoutInferenceError, recorder: Recorder) -> tuple[str
         missing = list(_without_layout(instructions(function)))
         if missing:
             values = ", ".join(dict.fromkeys(_named(recorder, tensor) for _, tensor in missing))
-            way_out = "use it with a tensor that was loaded or multiplied, or give it one with self.annotate_layout"
-            return f"no rule can infer a layout for {values}; {way_out}", recorder.line_of(missing[0][0])
+            return f"no rule can infer a layout for {values}; {_way_out(missing)}", recorder.line_of(missing[0][0])
     return plain_reason(error), None
+
+
+def _way_out(missing: Sequence[tuple[Instruction, Any]]) -> str:
+    """Of tiles that are computed from loaded ones alone, loading more does not help."""
+    annotate = "give it one with self.annotate_layout"
+    outer = next((inst for inst, _ in missing if _is_outer(inst)), None)
+    if outer is None:
+        return f"use it with a tensor that was loaded or multiplied, or {annotate}"
+    shape = list(map(int, outer.register_output.shape))
+    whole = f"or combine each with a tile of shape {shape} that was loaded"
+    return f"an outer product of a row and a column says nothing of where its elements lie; {annotate}, {whole}"
+
+
+def _is_outer(inst: Instruction) -> bool:
+    """Neither operand has the whole shape."""
+    if not isinstance(inst, ElementwiseBinaryBaseInst):
+        return False
+    return all(tuple(tensor.shape) != tuple(inst.register_output.shape) for tensor in inst.inputs)
 
 
 def _without_layout(insts: list[Instruction]) -> Iterator[tuple[Instruction, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 from tilus.ir.tensor import Tensor
 from tilus.lang.transpiler.common import TilusProgramError
 
-from blackwell_matmul.frontend import phrases
+from blackwell_matmul.frontend import other_names, phrases
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.frontend.raised import chain, group_name, innermost, kind, plain_reason
 from blackwell_matmul.validation import said
@@ -83,7 +83,8 @@ def _name_reason(error: TilusProgramError) -> str:
                 f"the name `{name}` is bound in the `{type(block).__name__.lower()}` at line {line} and ends with it; "
                 "bind it before that block"
             )
-    return phrases.told(str(error.msg))
+    meant = None if name is None else other_names.instead(name)
+    return phrases.told(str(error.msg)) + (f": {meant}" if meant else "")
 
 
 def _ended_blocks(method: ast.FunctionDef, use: ast.AST, name: str) -> Iterator[_Block]:

@@ -6,6 +6,7 @@ a layout, one in tensor memory as its allocation, and a reduced dimension that i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.phrases import LANES_ALONE
 from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.frontend.tma_coordinates import INNERMOST_BYTES
 
 TENSOR_MEMORY_LANES = 128
 
@@ -109,9 +111,22 @@ class Statements:
             return f"{whole} has {counts}"
         rank = len(outside.shape) if inst.dims is None else len(inst.dims)
         if len(shared.shape) == rank:
-            return None
+            return _small_box(tile, shared, whole, isinstance(inst, CopyAsyncTensorGlobalToSharedInst))
         wanted = f"the copy is of a tile with {rank} dimensions of {whole}, and {tile} has shape {_ints(shared.shape)}"
         return f"{wanted}; index it, as in {tile}[i]" if len(shared.shape) > rank else f"{wanted}; say which with dims"
+
+
+def _small_box(tile: str, shared: Any, whole: str, load: bool) -> str | None:
+    """The rows of a box of TMA are multiples of 16 bytes (CUDA Driver API, cuTensorMapEncodeTiled: boxDim), and so is
+    the whole."""
+    shape = _ints(shared.shape)
+    nbits = math.prod(shape) * shared.dtype.nbits
+    if nbits % (8 * INNERMOST_BYTES) == 0:
+        return None
+    verb, others = ("load", "load_global and store_shared") if load else ("store", "load_shared and store_global")
+    what = f"{tile} has shape {shape}, {nbits / 8:g} bytes of {shared.dtype.name}"
+    rows = f"rows of a multiple of {INNERMOST_BYTES} bytes"
+    return f"a TMA {verb} of {whole} copies {rows}, and {what}; {others} copy fewer"
 
 
 def _allocated(inst: Any) -> str | None:

@@ -30,8 +30,13 @@ def emulate_call(
 
     Raises what `compile` raises, and EmulationError where the code cannot go on.
     """
+    return _result(call, compile_call(call, target=target), policy, progress)
+
+
+def _result(
+    call: KernelCall, bundle: Bundle, policy: str = "adversarial", progress: Progress | None = None
+) -> Result | ScriptResult:
     expected = call.expected()
-    bundle = compile_call(call, target=target)
     seconds = execute(call, bundle, policy, progress)
     schedule = plain_values(bundle.schedule)
     if call.is_matmul and call.problem is not None:
@@ -53,15 +58,19 @@ def execute(call: KernelCall, bundle: Bundle, policy: str = "adversarial", progr
     return time.perf_counter() - start
 
 
-def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None = None) -> Result:
+def check_compiled(bundle: Bundle, call: KernelCall, progress: Progress | None = None) -> Result | ScriptResult:
     """Execute the bundle of a matmul on few rows: n and k may be compiled in, m is free, so one tile and one row more.
+    One whose file has a reference is executed on the arguments of the call.
 
-    Raises UnsupportedError for a kernel that nobody says the product of.
+    Raises UnsupportedError for a kernel of which nothing says what is right.
     """
     asked = call.problem
-    if asked is None or call.kernel.reference is not None:
+    if call.kernel.reference is not None:
+        return _result(call, bundle, progress=progress)
+    if asked is None:
         raise UnsupportedError(
-            f"--check is for kernels that are called with (m, n, k, a, b, c); run {call.kernel.name} with --emulate."
+            f"nothing says what {call.kernel.name} has to compute, as --check must know; give its file a reference(...)"
+            " beside example_args, or compile it without --check."
         )
     rows, more = tile_of_c(bundle.schedule)[0], 1 if asked.form.a_major == "k" else TMA_ROWS
     few = rows + more if isinstance(bundle.schedule.get("block_m"), int) and "m" not in bundle.consts else asked.m

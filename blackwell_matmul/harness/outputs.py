@@ -42,12 +42,19 @@ CANCELS = 2.0**-16
 it where they are added in steps of 16; one rounding to 16 bits costs thirty times as much."""
 
 
+ROUNDING = 32.0
+"""Times what is allowed: an error of another element type, or of sums in another order, is no larger; a lost or a
+repeated part of a sum is, as a rule."""
+OWN_TOLERANCE = "`tolerance = (rtol, atol)` beside the class allows more"
+
+
 @dataclass(frozen=True)
 class OutputVerdict:
     """One output against its expectation.
 
     wrong: elements out of `elements` beyond the tolerance; worst: the index of the largest error, or of the first
-    element that is NaN or infinite without reason (max_abs_error is inf then).
+    element that is NaN or infinite without reason (max_abs_error is inf then). excess: the largest error as a multiple
+    of what is allowed there.
     """
 
     name: str
@@ -58,6 +65,7 @@ class OutputVerdict:
     worst: tuple[int, ...]
     rtol: float
     atol: float
+    excess: float = math.inf
 
     @property
     def message(self) -> str:
@@ -69,7 +77,8 @@ class OutputVerdict:
             return f"{self.name} has largest error {self.max_abs_error:.3g}, within {allowed}"
         where = f"{self.name}[{', '.join(map(str, self.worst))}]"
         size = f"largest error {self.max_abs_error:.3g}" if math.isfinite(self.max_abs_error) else "NaN or infinite"
-        return f"{self.wrong} of {self.elements} elements of {self.name} beyond {allowed}, {size} at {where}"
+        rounding = f" (if that is rounding, {OWN_TOLERANCE})" if self.excess <= ROUNDING else ""
+        return f"{self.wrong} of {self.elements} elements of {self.name} beyond {allowed}, {size} at {where}{rounding}"
 
 
 def compare(name: str, actual: Any, expected: Any, tolerance: Tolerance | None = None) -> OutputVerdict:
@@ -84,10 +93,12 @@ def compare(name: str, actual: Any, expected: Any, tolerance: Tolerance | None =
     if have.numel() == 0:
         return OutputVerdict(name, True, 0, 0, 0.0, (), rtol, atol)
     error = _errors(have, want)
-    wrong = int((error > atol + rtol * want.double().nan_to_num(0, 0, 0).abs()).sum())
+    allowed = atol + rtol * want.double().nan_to_num(0, 0, 0).abs()
+    wrong, excess = int((error > allowed).sum()), float((error / allowed).nan_to_num(0.0, math.inf).max())
     worst = int(error.argmax())
     index = tuple(int(i) for i in np.unravel_index(worst, tuple(have.shape)))
-    return OutputVerdict(name, wrong == 0, have.numel(), wrong, float(error.flatten()[worst]), index, rtol, atol)
+    largest = float(error.flatten()[worst])
+    return OutputVerdict(name, wrong == 0, have.numel(), wrong, largest, index, rtol, atol, excess)
 
 
 def _tolerance(kind: str, want: torch.Tensor) -> Tolerance:

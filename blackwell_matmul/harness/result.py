@@ -141,14 +141,19 @@ class ScriptResult(OneLine):
         wrong = "; ".join(output.message for output in self.outputs if not output.ok)
         return blamed(f"wrong: {wrong}.", self.disagreements)
 
+    @property
+    def time(self) -> str:
+        """The time, and that it is no GPU's."""
+        return _host_time(self)
+
     def __str__(self) -> str:
         size = "x".join(map(str, self.size)) if self.size else ""
         verdict = _with_errors(self.message, self.errors)
-        return _line(self.kernel, size, spelled_out(self.schedule), verdict, _host_time(self))
+        return _line(self.kernel, size, spelled_out(self.schedule), verdict, self.time)
 
     def _facts(self) -> Mapping[str, object]:
         known = {"kernel": self.kernel, "size": self.size, "schedule": spelled_out(self.schedule)}
-        return {**known, "target": self.target, "verdict": self.message, "time": _host_time(self)}
+        return {**known, "target": self.target, "verdict": self.message, "time": self.time}
 
     def _rows(self) -> list[Mapping[str, object]]:
         return rows_of(self.findings)

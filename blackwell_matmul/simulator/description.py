@@ -235,6 +235,11 @@ class Description:
         return tuple(signal.kind for signal in self.signals if signal.when is when)
 
     @functools.cached_property
+    def arrives_later(self) -> bool:
+        """Its end is an arrival, as that of a commit."""
+        return "arrive" in self.signalling(When.COMPLETION)
+
+    @functools.cached_property
     def awaited(self) -> frozenset[WaitKind]:
         return frozenset(wait.kind for wait in self.waits)
 

@@ -79,7 +79,8 @@ class Finding:
     missing: the edge that would have made it right ("wait", "commit", "sync", "arrive", "fence", "phase", "bytes",
     "acquire", "release"), or "".
     at_fault: the line to look at where it is neither side: a wait that passed too early or that covers too little, an
-    arrival that is too weak, a count that is too small. follows: the line of the finding that this one comes from;
+    arrival that is too weak, a count that is too small; of a missing wait the line itself, where no line of its warp
+    waits for that. follows: the line of the finding that this one comes from;
     mend that one first.
     in_loop: the line at which it showed comes again, in the next round of a loop.
     tensor, box: what it is about, with the rectangle in the tensor's own coordinates. agents: who, both sides.

@@ -82,6 +82,32 @@ def test_a_script_of_the_users(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert "my_kernel.py:10" in (tmp_path / "out" / "kernel.cu").read_text()
 
 
+REFERENCE = """
+def example_args(n=300):
+    return n, torch.arange(float(n)), torch.zeros(n)
+
+def reference(n, x_ptr, y_ptr):
+    return {{"y_ptr": {what}}}
+"""
+
+
+@pytest.mark.parametrize(("what", "code", "says"), [("x_ptr * 2", 0, "correct"), ("x_ptr * 3", 1, "wrong: 299 of 300")])
+def test_a_script_with_a_reference_is_checked(
+    what: str, code: int, says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file, out = tmp_path / "my_kernel.py", tmp_path / "out"
+    file.write_text(SCRIPT + REFERENCE.format(what=what))
+    assert cli.main(["compile", f"{file}:Twice", "--check", "-o", str(out)]) == code
+    assert says in capsys.readouterr().out and out.exists() is (code == 0)
+
+
+def test_what_nothing_says_the_result_of_is_not_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "my_kernel.py"
+    file.write_text(SCRIPT)
+    assert cli.main(["compile", f"{file}:Twice", "--check"]) == 2
+    assert "give its file a reference(...)" in capsys.readouterr().err
+
+
 def test_sass(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         sass._nvdisasm()

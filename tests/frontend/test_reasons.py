@@ -130,6 +130,42 @@ CASES: list[tuple[str, str]] = [
         "no rule can infer a layout for r (float32 64); use it with a tensor that was loaded or multiplied",
     ),
     (
+        "a = self.load_global(g_x, offsets=[0, 0], shape=[128, 1])\n"
+        "b = self.load_global(g_x, offsets=[0, 0], shape=[1, 32])\n"
+        "s = self.shared_tensor(dtype=float16, shape=[128, 32])\nself.store_shared(s, a * b)  # here",
+        "an outer product of a row and a column says nothing of where its elements lie; give it one with",
+    ),
+    (
+        "a = self.load_global(g_x, offsets=[0, 0], shape=[128, 1])\n"
+        "b = self.load_global(g_x, offsets=[0, 0], shape=[1, 32])\n"
+        "c = a * b  # here\nself.store_global(g_y, c.to(float32), offsets=[0, 0])",
+        "pass both operands through shared memory",
+    ),
+    (
+        "s = self.shared_tensor(dtype=float16, shape=[1, 1])\nb = self.mbarrier.alloc(counts=1)\n"
+        "with self.single_warp():\n"
+        "    self.tma.global_to_shared(src=g_x, dst=s, offsets=[0, 0], mbarrier=b)  # here",
+        "a TMA load of g_x copies rows of a multiple of 16 bytes, and s has shape (1, 1), 2 bytes of float16",
+    ),
+    (
+        "s = self.shared_tensor(dtype=float16, shape=[2, 3])\nwith self.single_warp():\n"
+        "    self.tma.shared_to_global(s, g_x, offsets=[0, 0])  # here",
+        "a TMA store of g_x copies rows of a multiple of 16 bytes, and s has shape (2, 3), 12 bytes of float16",
+    ),
+    (
+        "sems = self.global_tensor(dtype=int32, shape=[4, 4], requires_clean=True)\n"
+        "self.lock_semaphore(~sems[0, 1], value=1)  # here",
+        "the address of an element, as of a semaphore, is tensor[i, j].item_ptr(), with an index for each dimension",
+    ),
+    (
+        "sems = self.global_tensor(dtype=int32, shape=[4, 4], requires_clean=True)\n"
+        "self.lock_semaphore(sems[0, 1], value=1)  # here",
+        "tensor[i, j].item_ptr() its address, as lock_semaphore takes it",
+    ),
+    ("x = self.threadIdx.x  # here", "self has no threadIdx: a tile's layout shares it out over the threads"),
+    ("self.tma.load(g_x)  # here", "self.tma has no load: self.tma.global_to_shared"),
+    ("x = blockIdx.x  # here", "the name `blockIdx` is not defined: self.blockIdx.x is this CTA's number"),
+    (
         "s = self.shared_tensor(dtype=float16, shape=[n, 64])  # here",
         "make it a constant (annotate it with",
     ),

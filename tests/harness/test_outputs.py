@@ -44,3 +44,11 @@ def test_sums_that_cancel_are_right_and_a_rounding_to_16_bits_is_not():
     assert compare("c", c, exact).ok and compare("c", c, exact).atol < 1.1e-3
     assert compare("c", exact.half().float(), exact).wrong > 2000
     assert not compare("c", c, exact, (1.3e-6, 1e-5)).ok
+
+
+def test_what_rounding_may_be_names_the_tolerance():
+    near = compare("y", torch.full((4,), 1.01).half(), torch.ones(4))
+    assert not near.ok
+    assert "if that is rounding, `tolerance = (rtol, atol)` beside the class allows more" in near.message
+    for far in (torch.full((4,), 2.0).half(), torch.full((4,), float("nan")).half(), torch.full((4,), 3)):
+        assert "tolerance" not in compare("y", far, torch.ones(4)).message

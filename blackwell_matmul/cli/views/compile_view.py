@@ -15,14 +15,16 @@ from blackwell_matmul.compiler.plan import Expr
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.harness import Result
+    from blackwell_matmul.harness import Result, ScriptResult
 
 SASS_COLUMNS = (Column("instruction"), *numbers("count"), Column("is", long="wraps"), Column("lines", long="wraps"))
 PLACES_SHOWN = 3
 """Lines of the kernel named for one instruction."""
 
 
-def bundle_record(bundle: Bundle, folder: str | None, with_sass: bool, checked: Result | None) -> dict[str, Any]:
+def bundle_record(
+    bundle: Bundle, folder: str | None, with_sass: bool, checked: Result | ScriptResult | None
+) -> dict[str, Any]:
     """Everything but the code itself."""
     resources = bundle.resources
     return {
@@ -44,7 +46,7 @@ def bundle_record(bundle: Bundle, folder: str | None, with_sass: bool, checked: 
 
 
 def bundle_lines(
-    bundle: Bundle, folder: str | None, with_sass: bool, checked: Result | None
+    bundle: Bundle, folder: str | None, with_sass: bool, checked: Result | ScriptResult | None
 ) -> Iterator[RenderableType]:
     from rich.text import Text
 
@@ -57,7 +59,7 @@ def bundle_lines(
         yield table(SASS_COLUMNS, rows)
 
 
-def _facts(bundle: Bundle, folder: str | None, checked: Result | None) -> Iterator[tuple[str, str]]:
+def _facts(bundle: Bundle, folder: str | None, checked: Result | ScriptResult | None) -> Iterator[tuple[str, str]]:
     yield "serves", bundle.serves.removeprefix("Serves ")
     if bundle.schedule:
         yield "schedule", ", ".join(f"{name}={value}" for name, value in bundle.schedule.items())
@@ -67,7 +69,8 @@ def _facts(bundle: Bundle, folder: str | None, checked: Result | None) -> Iterat
     yield "starts", _start(bundle.plan.early_start)
     yield "made with", f"NVRTC {bundle.versions.get('nvrtc')}, tilus {bundle.versions.get('tilus')}"
     if checked is not None:
-        yield "checked", f"{checked.problem}, {checked.message.rstrip('.')}, {checked.time}"
+        asked = getattr(checked, "problem", "its example_args")
+        yield "checked", f"{asked}, {checked.message.rstrip('.')}, {checked.time}"
     if folder is not None:
         yield "written to", f"{Path(folder)}{os.sep}: {', '.join([*FILES.values(), RECORD])}"
 

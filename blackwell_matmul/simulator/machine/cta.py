@@ -167,6 +167,11 @@ class Cta:
 # --- in words
 
 
+def number(warp: Warp) -> tuple[int, int]:
+    """Its place in the cluster."""
+    return warp.cta.rank, warp.index
+
+
 def spell(warps: Iterable[Warp]) -> str:
     """`warps 0..7`; `warp 3 of CTA (0, 0, 0), warps 0, 2 of CTA (1, 0, 0)` where there is a choice of CTAs."""
     by_cta: dict[Cta, list[int]] = {}

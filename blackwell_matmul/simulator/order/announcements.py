@@ -22,8 +22,8 @@ class Announcements(Listener):
         self.bytes_by_line.pop(barrier, None)
 
     def balance(self, barrier: Mbarrier) -> str:
-        """The bytes that were announced, line by line, and those that came."""
+        """The bytes that its phase was told to await, line by line, and those that came."""
         lines = self.bytes_by_line[barrier]
         announced = ", ".join(f"{count_bytes} bytes are announced at {line}" for line, count_bytes in lines.items())
         came = lines.total() - barrier.tx_bytes
-        return f"in phase {barrier.phase} of {barrier}, {announced or 'no bytes are announced'}, and {came} have come"
+        return f"{announced or 'no bytes are announced'}, and {came} have come"

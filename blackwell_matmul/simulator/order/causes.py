@@ -15,7 +15,9 @@ from blackwell_matmul.simulator.findings import Finding, Severity
 
 NOBODY = "uninitialised-read"
 FREED = "tensor-memory-not-allocated"
+READ = "read-before-complete"
 OVERWRITTEN = "overwritten-in-flight"
+OVERRUN = "phase-overrun"
 ENDLESS = ("deadlock", "livelock")
 EARLY = "mbarrier-over-arrival"
 LEFT_BEHIND = (
@@ -35,13 +37,15 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def _rank(finding: Finding) -> int:
     if finding.follows is not None:
-        return 4
-    if finding.at_fault is not None:
+        return 5
+    if finding.at_fault not in (None, finding.location):
         return 0
     if finding.code in ENDLESS:
-        return 2
-    if finding.code in (*LEFT_BEHIND, EARLY):
         return 3
+    if finding.code in (*LEFT_BEHIND, EARLY):
+        return 4
+    if finding.code == OVERRUN:
+        return 2
     return int(finding.missing != "" or finding.code in (NOBODY, FREED))  # 0: a line that is wrong by itself
 
 
@@ -91,6 +95,13 @@ def other_way_round(finding: Finding, cause: Finding, early: Lines) -> bool:
     return cause.code == OVERWRITTEN != finding.code
 
 
+def read_without_a_wait(finding: Finding, cause: Finding, early: Lines) -> bool:
+    """What is written again too early, where who reads it waits nowhere, and so tells too early that it has read."""
+    nowhere = cause.missing == "wait" and cause.at_fault == cause.location and cause.code == READ
+    again = finding.code in (OVERWRITTEN, "wrong-phase") and finding.location == cause.other
+    return nowhere and again and finding.tensor == cause.tensor
+
+
 def read_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
     """A read of what nobody had written, and the edge that the same read of the same tensor lacks."""
     same = finding.location in (cause.location, cause.other) and finding.tensor == cause.tensor
@@ -99,7 +110,7 @@ def read_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
 
 def passed_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
     """A wait that may miss a phase, and that has passed on a wrong one."""
-    return finding.code == "phase-overrun" and cause.missing == "phase" and cause.at_fault == finding.location
+    return finding.code == OVERRUN and cause.missing == "phase" and cause.at_fault == finding.location
 
 
 def never_waited_for(finding: Finding, cause: Finding, early: Lines) -> bool:
@@ -114,5 +125,7 @@ def freed_too_early(finding: Finding, cause: Finding, early: Lines) -> bool:
     return finding.code == FREED and cause.code == "dealloc-in-flight" and same
 
 
-RULES: tuple[Rule, ...] = (other_way_round, read_too_early, passed_too_early, never_waited_for, freed_too_early)
+RULES: tuple[Rule, ...] = (
+    read_without_a_wait, other_way_round, read_too_early, passed_too_early, never_waited_for, freed_too_early,
+)  # fmt: skip
 """In turn: what follows from another finding is nobody's cause."""

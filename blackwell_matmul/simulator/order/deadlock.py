@@ -15,13 +15,13 @@ from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.simulator.engine import Agent
 from blackwell_matmul.simulator.findings import Finding, Severity
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of, mapped
-from blackwell_matmul.simulator.machine.cta import Cluster, Cta, Warp, spell
+from blackwell_matmul.simulator.machine.cta import Cluster, Cta, Warp, number, spell
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.order.announcements import Announcements
 
-BARRIER_OPERANDS = ("barrier", "mbarrier")
-"""The attribute of tilus's instructions that holds the address of an mbarrier."""
+BARRIER_OPERANDS = ("barrier", "mbarrier", "semaphore")
+"""The attribute of tilus's instructions that holds the address of an mbarrier, or of a semaphore."""
 
 COMMIT = "tcgen05.commit"
 WHAT = {"arrive": "arrivals on", "complete_tx": "bytes for", "expect_tx": "announcements of bytes on"}
@@ -31,8 +31,9 @@ Barriers = frozenset[int]
 
 @dataclass(frozen=True)
 class Signaller:
-    """A line of the program that tells one of some barriers something. kinds: as in `Signal`. ranks: the CTAs of its
-    cluster whose barriers it tells, as a mask (-1 where that is not known); None: its own."""
+    """A line of the program that tells one of some barriers something, or waits for one. kinds: as in `Signal` and in
+    `Wait`. ranks: the CTAs of its cluster whose barriers it tells, as a mask (-1 where that is not known); None: its
+    own."""
 
     name: str
     kinds: frozenset[str]
@@ -125,7 +126,8 @@ class _Walk:
         location = self.program.location_of(inst)
         if operand is not None:
             description, _ = description_of(inst, str(location))
-            kinds, name = frozenset(signal.kind for signal in description.signals), description.name
+            kinds = frozenset[str]([*(signal.kind for signal in description.signals), *description.awaited])
+            name = description.name
             meant, ranks = self._meant_by(operand), _ranks(inst)
             self.signallers.append(Signaller(name, kinds, meant, group.warps, location, ranks))
 
@@ -160,7 +162,7 @@ def _constant(expression: Any) -> int | None:
 
 
 def signallers(program: Program) -> list[Signaller]:
-    """Every line that tells a barrier something, in program order."""
+    """Every line that tells a barrier something, or waits for one, in program order."""
     walk = _Walk(program)
     for _ in range(2):  # a loop may use what it assigns further down
         walk.signallers.clear()
@@ -184,11 +186,11 @@ def deadlock(
     first, cta = stuck[0].wait, stuck[0].warp.cta
     assert first is not None
     made = first.barrier.location if first.barrier is not None else None
-    text = _explain(stuck, [f"{op.name} ({op.location}){_unannounced(op)}" for op in in_flight])
+    text = _explain(stuck, [f"{op.name} ({op.location}){_unannounced(op)}" for op in in_flight], announced)
     for each in [barrier for cta in cluster.ctas for barrier in barriers_of(cta)]:
         if each.tx_bytes < 0 and each is not first.barrier:
             text += f"; {each} has got {-each.tx_bytes} bytes that nobody announced"
-    notes = _notes(program, stuck, announced)
+    notes = _notes(program, stuck)
     return Finding("deadlock", Severity.ERROR, text, cta.position, first.location, made, fatal=True, notes=notes)
 
 
@@ -198,13 +200,15 @@ def _likely_cause(agent: Agent) -> tuple[int, int, int]:
     return 2 if barrier is None else int(barrier.tx_bytes == 0), agent.warp.cta.rank, agent.warp.index
 
 
-def _explain(waiting: Sequence[Agent], others: list[str]) -> str:
+def _explain(waiting: Sequence[Agent], others: list[str], announced: Announcements) -> str:
     """Who waits, where, for what, and what is missing; `others` are the cluster's operations still in flight."""
     lines: dict[tuple[str, str], list[int]] = {}
     for agent in waiting:
         assert agent.wait is not None
         where = f"at {agent.wait.location} " if agent.wait.location else ""
-        key = agent.warp.cta.among_others, f"{where}for {agent.wait.why()}"
+        barrier = agent.wait.barrier
+        bytes_ = f": {announced.balance(barrier)}" if barrier is not None and barrier.tx_bytes else ""
+        key = agent.warp.cta.among_others, f"{where}for {agent.wait.why()}{bytes_}"
         lines.setdefault(key, []).append(agent.warp.index)
     waits = "; ".join(f"{_warps(who, cta)} {why}" for (cta, why), who in lines.items())
     rest = f"; in flight, but telling none of these barriers: {', '.join(others[:3])}" if others else ""
@@ -228,12 +232,12 @@ def _unannounced(op: AsyncOperation) -> str:
 Waits = Mapping[Warp, Agent]
 
 
-def _notes(program: Program, stuck: Sequence[Agent], announced: Announcements) -> tuple[str, ...]:
+def _notes(program: Program, stuck: Sequence[Agent]) -> tuple[str, ...]:
     """For each barrier that is waited for, who could have ended the wait; then the cycle."""
     found = signallers(program)
     waits = {agent.warp: agent for agent in stuck}
     barriers = dict.fromkeys(a.wait.barrier for a in stuck if a.wait is not None and a.wait.barrier is not None)
-    notes = [note for barrier in barriers for note in _barrier_notes(barrier, found, waits, announced)]
+    notes = [note for barrier in barriers for note in _barrier_notes(barrier, found, waits)]
     cycle = _cycle(found, waits)
     return (*notes, *([_spell_cycle(cycle, waits)] if cycle else []))
 
@@ -246,10 +250,9 @@ def lacking(barrier: Mbarrier) -> list[str]:
     return kinds
 
 
-def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits, announced: Announcements) -> Iterator[str]:
+def _barrier_notes(barrier: Mbarrier, found: list[Signaller], waits: Waits) -> Iterator[str]:
     kinds = lacking(barrier)
     if barrier.tx_bytes:  # either side of the count may be the wrong one
-        yield announced.balance(barrier)
         kinds = [kind for kind in kinds if kind == "arrive"] + ["expect_tx", "complete_tx"]
     for kind in kinds:
         groups: dict[tuple[str, tuple[Warp, ...]], list[str]] = {}
@@ -289,17 +292,13 @@ def _wanted(agent: Agent, found: list[Signaller]) -> list[Warp]:
     return [warp for each in telling for warp in each.who_tells(wait.barrier)]
 
 
-def _number(warp: Warp) -> tuple[int, int]:
-    return warp.cta.rank, warp.index
-
-
 def _cycle(found: list[Signaller], waits: Waits) -> list[Warp]:
     """Warps each of which waits for the next, and the last for the first; the shortest such ring of two or more."""
     wanted = {
-        warp: sorted({other for other in _wanted(agent, found) if other in waits and other is not warp}, key=_number)
+        warp: sorted({other for other in _wanted(agent, found) if other in waits and other is not warp}, key=number)
         for warp, agent in waits.items()
     }
-    paths = [[warp] for warp in sorted(waits, key=_number)]
+    paths = [[warp] for warp in sorted(waits, key=number)]
     for _ in range(len(waits)):
         for path in paths:
             if path[0] in wanted[path[-1]]:

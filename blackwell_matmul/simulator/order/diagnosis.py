@@ -14,13 +14,14 @@ from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Access, Effect, Instruction, Proxy, Space, When
 from blackwell_matmul.simulator.findings import Code, Finding, Severity
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barriers_of
-from blackwell_matmul.simulator.machine.cta import Cta, Warp
+from blackwell_matmul.simulator.machine.cta import Cta, Warp, number, spell, spell_warps
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Lanes
-from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, Weak
+from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, Release, Telling, Weak
 from blackwell_matmul.simulator.order.lines import Lines
+from blackwell_matmul.simulator.order.roles import siblings
 from blackwell_matmul.simulator.order.shadow import PastAccess
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
 
@@ -44,6 +45,7 @@ class Knows(Protocol):
     lanes: dict[Warp, dict[Any, Lanes]]
     carried: dict[Mbarrier, Carried]
     operations: dict[AsyncOperation, Operation]
+    releases: dict[int, Release]
     warpgroups: Warpgroups
     threads: int
 
@@ -124,6 +126,17 @@ class Conflict:
 
     def barriers(self) -> Iterator[Carried]:
         yield from map(self.order.of, barriers_of(self.warp.cta))
+
+    @property
+    def telling(self) -> Telling | None:
+        """By which mbarrier the warp is most likely meant to know the end of the operation."""
+        tellings = [] if self.operation is None else self.operation.tellings
+        return min(tellings, key=lambda each: self.lines.roles.rank(each.barrier, self.warp), default=None)
+
+    def waits(self) -> list[tuple[Carried, LastWait]]:
+        """The last wait of the warp on each mbarrier, the newest first."""
+        mine = [(each, each.waits[self.warp.index]) for each in self.barriers() if self.warp.index in each.waits]
+        return sorted(mine, key=lambda each: each[1].turn, reverse=True)
 
     @property
     def here(self) -> str:
@@ -219,29 +232,114 @@ def _too_weak(c: Conflict, what: str, weak: Weak, edge: str) -> Missing:
     return Missing(edge, advice, RELAXED, Severity.ERROR if lost else Severity.UNGUARANTEED, weak.location)
 
 
+def count_too_small(c: Conflict) -> Missing | None:
+    """Phases ended without the arrival of the warp that made the access, which arrives on that mbarrier as others do:
+    none of them more often than there were phases, so that nobody has run ahead."""
+    for carried, wait in c.waits():
+        arrivals, who, arriving = carried.arrivals, c.culprit.warp, c.lines.roles.arriving(carried.barrier)
+        before = arrivals[who] - bool(carried.known & c.other.event)
+        nobody_ahead = max(arrivals.values(), default=0) <= wait.phase + 1
+        if before <= wait.phase and nobody_ahead and len(arriving) > 1 and who in arriving and _arrives(c, carried):
+            return _small(carried.barrier, wait.phase, who, arriving)
+    return None
+
+
+def _arrives(c: Conflict, carried: Carried) -> bool:
+    """Does the warp that made the access arrive there? Of another CTA a line of the program does not say so."""
+    who, tellings = c.culprit.warp, [] if c.operation is None else c.operation.tellings
+    commits = any(each.tracked and each.barrier is carried.barrier for each in tellings)
+    return who.cta is carried.barrier.cta or commits or carried.arrivals[who] > 0
+
+
+def _small(barrier: Mbarrier, phase: int, who: Warp, arriving: set[Warp]) -> Missing:
+    everybody = spell(sorted(arriving, key=number))
+    count = f"the count of {barrier.expected} at {barrier.location} is too small where {everybody} arrive"
+    advice = f"phase {phase} of {barrier} ended without an arrival of {spell([who])}: {count}"
+    return Missing("arrive", advice, at_fault=barrier.location)
+
+
 def wrong_phase(c: Conflict) -> Missing | None:
     """The warp waited on the right barrier, after the operation had started, and the wait passed on an older phase."""
-    op = c.operation
-    if op is None or op.tells is None or op.tells.cta is not c.warp.cta:
+    op, told = c.operation, c.telling
+    if op is None or told is None or told.barrier.cta is not c.warp.cta:
         return None
-    wait, phase = c.order.of(op.tells).waits.get(c.warp.index), op.tells.phase if op.phase is None else op.phase
+    wait = c.order.of(told.barrier).waits.get(c.warp.index)
+    phase = told.barrier.phase if told.phase is None else told.phase
     if wait is None or (wait.turn < op.turn and not c.early) or wait.phase >= phase:
         return None
-    passed = f"the wait on {op.tells.name} at {wait.location} passed on {_phase(wait.phase)}"
-    if op.op.barrier is not None and (wait.phase >= op.during or _unannounced(op)):
+    passed = f"the wait on {told.barrier.name} at {wait.location} passed on {_phase(wait.phase)}"
+    if op.op.barrier is not None and (wait.phase >= told.during or _unannounced(op, told)):
         of_itself = "it announces them itself, and the arrivals have to come after it"
         announces = "expect_tx" in op.instruction.description.signalling(When.ISSUE)
         why = of_itself if announces else "arrive_and_expect_tx announces too few"
         advice = f"{passed}, which ended without the bytes of {op.op.name}: {why}"
         return Missing("bytes", advice, BYTES, at_fault=wait.location)
-    advice = f"{passed}, and {op.op.name} is part of phase {phase}: the parity that it waits for is wrong"
-    return Missing("phase", advice, PHASE, at_fault=wait.location)
+    return _stale(wait, f"{passed}, and {op.op.name} is part of phase {phase}")
 
 
-def _unannounced(op: Operation) -> bool:
+def _stale(wait: LastWait, what: str) -> Missing:
+    return Missing("phase", f"{what}: the parity that it waits for is wrong", PHASE, at_fault=wait.location)
+
+
+def stale_wait(c: Conflict) -> Missing | None:
+    """The last wait of the warp is on a barrier that the issuer of the operation tells, or who waits for the operation,
+    and it passed on a phase that was over before the operation began."""
+    op, told, waits = c.operation, c.telling, c.waits()
+    if op is None or not waits or (told is None and c.write):
+        return None
+    (carried, wait), roles = waits[0], c.lines.roles
+    tells = {op.lanes.warp} if told is None else {op.lanes.warp} | roles.waiting(told.barrier)
+    if any(siblings(each.barrier, carried.barrier) for each in op.tellings) or wait.ended > op.turn:
+        return None
+    if (roles.arriving(carried.barrier) - {c.warp}) & tells and (wait.turn > op.turn or wait.phase < 0):
+        passed = f"the wait on {carried.barrier.name} at {wait.location} passed on {_phase(wait.phase)}"
+        return _stale(wait, f"{passed}, which was over before {op.op.name} at {op.op.location} began")
+    return None
+
+
+def commit_tracks_none(c: Conflict) -> Missing | None:
+    """The warp waited for a commit that tracks no mma: it is another thread's, or comes before what it is meant to
+    track. Who commits knows of the access, or is to tell of it."""
+    for _, wait in c.waits():
+        commit = wait.commit
+        if commit is None or commit.tracked or (c.operation is not None and commit in c.operation.tellings):
+            continue
+        late = _after(c, commit)
+        if late is not None:
+            why = f"it comes before {late.op.name} at {late.op.location}, and has to come after it"
+        elif c.operation is not None and c.operation.op.pipe is not None:
+            why = f"it tracks what its own thread issues, and {c.culprit} issues {c.other_name} at {c.other_location}"
+        else:
+            continue
+        advice = f"the wait on {commit.barrier.name} at {wait.location} is for the commit at {commit.location} by"
+        return Missing("commit", f"{advice} {commit.lanes}, which tracks none of them: {why}", at_fault=commit.location)
+    return None
+
+
+def _after(c: Conflict, commit: Telling) -> Operation | None:
+    """The operation, or what the thread of a commit issued next of what a commit tracks and who issued it knows of the
+    access. Each CTA of a cluster has its own such thread."""
+    op = c.operation
+    if op is not None and op.op.pipe is not None:
+        return op if op.lanes.warp.index == commit.lanes.warp.index else None
+    later = [each for each in c.order.operations.values() if each.lanes is commit.lanes and each.turn > commit.turn]
+    later = [each for each in later if each.op.pipe is not None and not each.instruction.description.arrives_later]
+    return min(later, key=lambda each: each.turn, default=None) if c.known_to(commit.lanes) else None
+
+
+def _unannounced(op: Operation, told: Telling) -> bool:
     """Too few bytes ended the phase that a copy was meant for before its issue: nobody has arrived in this one."""
     barrier = op.op.barrier
-    return barrier is not None and op.during == barrier.phase and barrier.pending == barrier.expected
+    return barrier is not None and told.during == barrier.phase and barrier.pending == barrier.expected
+
+
+def told_too_early(c: Conflict) -> Missing | None:
+    """Who issued the operation told this warp to go on before it had waited for it."""
+    op = c.operation
+    if op is None or c.order.warpgroups.let_go_early(op, c.warp, c.order.carried) is None:
+        return None
+    advice = c.order.warpgroups.advice(op, c.warp, c.instruction.location, c.order.carried)
+    return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 
 
 def one_lane_arrived(c: Conflict) -> Missing | None:
@@ -268,33 +366,45 @@ def _another_lane_knows(c: Conflict) -> bool:
 
 def another_warp_knows(c: Conflict) -> Missing | None:
     """Another warp waited for it, or made it: a barrier between the two warps is missing."""
-    if _let_go_early(c):
-        return None
-    for warp, sets in c.order.lanes.items():
-        for lanes in sets.values():
+    together = (warp for warp in c.order.lanes if warp.cta.cluster is c.warp.cta.cluster)
+    for warp in together:
+        for lanes in c.order.lanes[warp].values():
             made_it = c.operation is None and lanes.warp is c.culprit.warp
             if warp is not c.warp and c.known_to(lanes) and not made_it:
-                done = "waited for it" if c.operation is not None else "may rely on it"
-                sync = _sync(lanes.cta, c.warp.cta)
-                advice = f"{lanes} has {done}: the missing sync: {sync} between that and {c.here}"
-                return Missing("sync", advice.replace("has may", "may"))
+                done = "has waited for it" if c.operation is not None else "may rely on it"
+                return Missing("sync", f"{lanes} {done}: {_meeting(c, lanes, f'between that and {c.here}')}")
     return None
-
-
-def _let_go_early(c: Conflict) -> bool:
-    """Who issued the operation told this warp to go on before it had waited for it."""
-    op = c.operation
-    return op is not None and c.order.warpgroups.let_go_early(op, c.warp, c.order.carried) is not None
 
 
 def barrier_carries_it(c: Conflict) -> Missing | None:
     """Whoever made the access arrived on a barrier afterwards; nobody here waited on that."""
     told = c.operation.tells if c.operation is not None else None
-    for carried in sorted(c.barriers(), key=lambda carried: (carried.barrier is told) is c.write):
-        if carried.known & c.other.event:
-            wait = f"the missing wait: {carried.barrier.remedy} before {c.instruction.location}"
-            return Missing("wait", wait)
-    return None
+    carrying = [carried.barrier for carried in c.barriers() if carried.known & c.other.event]
+    rank = c.lines.roles.rank
+    found = min(carrying, key=lambda each: (rank(each, c.warp), (each is told) is c.write), default=None)
+    return None if found is None else _wait(c, _meant(c, found))
+
+
+def _wait(c: Conflict, barrier: Mbarrier) -> Missing:
+    """at_fault: the line of the access, where no line of its warp waits for the barrier."""
+    waiting, waits = c.lines.roles.waiting(barrier), c.waits()
+    nowhere, advice = c.warp not in waiting, f"the missing wait: {barrier.remedy} before {c.here}"
+    if waiting and nowhere and not c.write and _meet(c, c.culprit):
+        advice += f", or self.sync() between that of {spell(sorted(waiting, key=number))} and that line"
+    if waits and siblings(waits[0][0].barrier, barrier) and waits[0][0].barrier is not barrier:
+        advice += f"; the wait at {waits[0][1].location} is on {waits[0][0].barrier.name}"
+    return Missing("wait", advice, at_fault=c.instruction.location if nowhere else None)
+
+
+def readers_tell(c: Conflict) -> Missing | None:
+    """Memory is written again while a copy into it is under way. Others wait for its end; they tell when it may be."""
+    told = c.telling
+    if told is None or told.barrier.cta is not c.warp.cta or not (c.write and c.other.write):
+        return None
+    if c.lines.roles.rank(told.barrier, c.warp) < 2:
+        return None
+    barriers = c.lines.roles.told_by_readers(told.barrier, c.warp)
+    return _wait(c, barriers[0]) if barriers else None
 
 
 def another_cta_was_told(c: Conflict) -> Missing | None:
@@ -332,8 +442,7 @@ def waited_for_later(c: Conflict) -> Missing | None:
     op = c.operation
     if op is None or not c.early or op.tells is not None or op.op in c.order.operations:
         return None
-    sync = f"the missing sync: {_sync(op.op.cta, c.warp.cta)} between that and {c.instruction.location}"
-    return Missing("sync", f"{c.culprit} waits for it: {sync}")
+    return Missing("sync", f"{c.culprit} waits for it: {_meeting(c, c.culprit, f'between that and {c.here}')}")
 
 
 def completion(c: Conflict) -> Missing | None:
@@ -343,22 +452,75 @@ def completion(c: Conflict) -> Missing | None:
         return None
     if op.passed is not None and not _let_go_early(c):
         return Missing(op.passed.edge, op.passed.advice, at_fault=op.passed.location)
-    if op.tells is not None and op.tells.cta is not c.warp.cta:
+    told = c.telling
+    if told is not None and told.barrier.cta is not c.warp.cta:
         here = f"CTA {c.warp.cta.position} before {c.here}"
         return Missing(
-            "wait", f"the missing wait: {op.tells} is told of it, and whoever waits there has to tell {here}"
+            "wait", f"the missing wait: {told.barrier} is told of it, and whoever waits there has to tell {here}"
         )
+    if told is not None:
+        return _wait(c, _meant(c, told.barrier))
     advice = c.order.warpgroups.advice(op, c.warp, c.instruction.location, c.order.carried)
     return Missing("commit" if "commit" in advice else "wait", f"the missing wait: {advice}")
 
 
+def _meant(c: Conflict, told: Mbarrier) -> Mbarrier:
+    """The mbarrier that is told, or, of an mma, one that the same warp tells further down and that is rather meant."""
+    tracked = c.operation is not None and any(each.tracked for each in c.operation.tellings)
+    roles, who = c.lines.roles, c.culprit.warp
+    later = [each for each in barriers_of(c.warp.cta) if tracked and who in roles.arriving(each)]
+    return min([told, *later], key=lambda each: roles.rank(each, c.warp))
+
+
+def released_alone(c: Conflict) -> Missing | None:
+    """The warp knows that a semaphore was released in the CTA of the access, by a thread that does not know of it; of
+    an operation somebody there does."""
+    cta = c.culprit.cta
+    over = any(c.known_to(lanes) for warp in cta.warps for lanes in c.order.lanes.get(warp, {}).values())
+    if c.operation is not None and not over:
+        return None
+    for lanes, event in c.order.releases.values():
+        if lanes.cta is cta and c.lanes.generic & event:
+            return _released(c, lanes)
+    return None
+
+
+def _released(c: Conflict, lanes: Lanes) -> Missing:
+    made, lines = c.other_location, [each.location for each in c.lines.roles.semaphores("release")]
+    later = [line for line in lines if _before(made, line)]
+    where = later[0] if later else lines[-1]
+    sync = f"self.sync() between {made} and that" if later else f"move it behind {made}, and self.sync() between them"
+    publishes = f"release_semaphore at {where} by {lanes} publishes what these lanes did and were told of themselves"
+    return Missing("sync", f"{publishes}: the missing sync: {sync}", at_fault=where)
+
+
 def threads(c: Conflict) -> Missing:
     if c.culprit.cta.cluster is not c.lanes.cta.cluster:
+        locks = [each for each in c.lines.roles.semaphores("acquire") if _before(each.location, c.instruction.location)]
+        if locks and c.warp.index not in locks[-1].warps:
+            lock = f"lock_semaphore at {locks[-1].location} is for {spell_warps(locks[-1].warps)} alone"
+            return Missing("sync", f"{lock}: the missing sync: self.sync() between that and {c.here}")
         where = f"release_semaphore after {c.other_location}, and lock_semaphore before {c.instruction.location}"
         return Missing("sync", f"the missing sync: {where}, or two launches")
-    sync = _sync(c.culprit.cta, c.warp.cta)
-    where = c.lines.between(c.other_location, c.instruction.location)
-    return Missing("sync", f"the missing sync: {sync} between {where}, or an arrive and a wait on an mbarrier")
+    where = f"between {c.lines.between(c.other_location, c.instruction.location)}"
+    other = ", or an arrive and a wait on an mbarrier" * _meet(c, c.culprit)
+    return Missing("sync", f"{_meeting(c, c.culprit, where)}{other}")
+
+
+def _before(first: Location | None, then: Location | None) -> bool:
+    return first is None or then is None or first.line < then.line
+
+
+def _meeting(c: Conflict, lanes: Lanes, where: str) -> str:
+    if not _meet(c, lanes):
+        return f"the missing order: an mbarrier {where}, on which {lanes} arrives and {c.lanes} waits"
+    return f"the missing sync: {_sync(lanes.cta, c.warp.cta)} {where}"
+
+
+def _meet(c: Conflict, lanes: Lanes) -> bool:
+    """Is there a place that both come to? Warps that each go round a loop of their own meet nowhere in it."""
+    apart = c.lines.apart(c.other_location, c.instruction.location)
+    return not apart or lanes.warp.index in c.instruction.group.warps
 
 
 def _sync(one: Cta, other: Cta) -> str:
@@ -366,8 +528,9 @@ def _sync(one: Cta, other: Cta) -> str:
 
 
 CANDIDATES: tuple[Callable[[Conflict], Missing | None], ...] = (
-    proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, wrong_phase, one_lane_arrived,
-    barrier_carries_it, another_cta_was_told, another_warp_knows, waited_for_later, completion,
+    proxy_fence, relaxed_wait, relaxed_arrival, relaxed_both, lanes_of_one_warp, commit_tracks_none, count_too_small,
+    wrong_phase, stale_wait, told_too_early, one_lane_arrived, readers_tell, barrier_carries_it,
+    another_cta_was_told, released_alone, another_warp_knows, waited_for_later, completion,
 )  # fmt: skip
 
 
@@ -491,7 +654,8 @@ class Diagnosis:
         barrier, last = carried.barrier, carried.last
         later = " of the next round" if self.lines.by_loop(wait.location, last) else ""
         between = f"between the wait at {wait.location} and the arrival at {last}{later}"
-        advice = f"the missing sync: {between}, self.sync() or another barrier"
+        sync = "" if self.lines.apart(wait.location, last) else "self.sync() or "
+        advice = f"the missing sync: {between}, {sync}another barrier"
         message = (
             f"phase {phase} of {barrier.name} may end before warp {warp} has seen that {_phase(wait.phase)}"
             f" did, whose parity it waits for: it would wait for ever, or for the wrong phase; {advice}"

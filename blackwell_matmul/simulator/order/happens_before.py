@@ -26,7 +26,7 @@ from blackwell_matmul.simulator.order.diagnosis import Diagnosis, EarlyRead
 from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Events, Frontier, Lanes, union
 from blackwell_matmul.simulator.order.initialised import Initialised
-from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, NotTheirs, Operation, Weak, left_by
+from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, NotTheirs, Operation, Release, Weak, left_by
 from blackwell_matmul.simulator.order.lines import Lines
 from blackwell_matmul.simulator.order.register_use import RegisterUse
 from blackwell_matmul.simulator.order.shadow import PastAccess, Shadow, covers
@@ -53,11 +53,12 @@ class HappensBefore(Listener):
         self.carried: dict[Mbarrier, Carried] = {}
         self.operations: dict[AsyncOperation, Operation] = {}  # in flight
         self.semaphores: dict[int, Frontier] = {}
+        self.releases: dict[int, Release] = {}  # the last one of each semaphore
         self.early: dict[tuple[Instruction, Storage], EarlyRead] = {}
         self.beginnings: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
         self.reaching: dict[tuple[Instruction, Lanes, Cta], int] = {}  # what the CTA is to know of before it exits
         self.threads = 0  # events of what threads access: another CTA knows of it only if somebody makes sure of it
-        self.turn = 0  # counts issues and waits
+        self.turn = 0  # counts issues, waits and arrivals
         self.warpgroups = Warpgroups()
         self.registers = RegisterUse(self.warpgroups)
         self.drains = Drains()
@@ -308,6 +309,8 @@ class HappensBefore(Listener):
         operation = self.operations.get(op)
         if operation is None:  # settled with another one
             return
+        self.turn += 1
+        operation.waited = operation.waited or self.turn
         if op.registers:
             self.registers.waited(operation, warp)
         ended = operation.source | operation.event
@@ -417,7 +420,9 @@ class HappensBefore(Listener):
         tcgen05.fence::before_thread_sync); for another CTA, if its scope has that.
         """
         lanes, afar, carried = self.acting(warp, instruction), barrier.cta is not warp.cta, self.of(barrier)
-        self.warpgroups.arrived(barrier, warp, instruction)
+        self.turn += 1
+        carried.arrivals[warp] += 1
+        self.warpgroups.arrived(barrier, warp, instruction, self.turn)
         if afar:
             self._arrives_in_time(carried, lanes, instruction)
             event = self._new_event()
@@ -485,7 +490,9 @@ class HappensBefore(Listener):
             left = (past.generic | past_afar.generic) & ~acting.generic | past_afar.tensor & ~acting.tensor
             carried.relaxed[warp.index] = Weak(instruction.location, scope, left)
         self.turn += 1
-        carried.waits[warp.index] = LastWait(instruction.location, barrier.phase - 1, self.turn, event)
+        carried.waits[warp.index] = LastWait(
+            instruction.location, barrier.phase - 1, self.turn, event, carried.turn, carried.commit
+        )
 
     def phase_ended(self, barrier: Mbarrier, phase: int) -> None:
         """Whoever waited for the phase before must be known to have done so: else the parity that it waits for may come
@@ -494,7 +501,7 @@ class HappensBefore(Listener):
         for index, wait in carried.waits.items():
             if wait.phase == phase - 1 and not carried.coming.steps & wait.event:
                 self.diagnosis.overrun(carried, phase, index, wait)
-        carried.end_phase(self._new_event() if carried.brought else 0)
+        carried.end_phase(self._new_event() if carried.brought else 0, self.turn)
 
     def met(self, warps: Sequence[Warp], last: Warp, instruction: Instruction | None) -> None:
         """Each learns what any of them knows."""
@@ -537,7 +544,10 @@ class HappensBefore(Listener):
             self._initialised(region.storage).mark(region)
 
     def released(self, warp: Warp, address: int) -> None:
-        self._publish(self.semaphores.setdefault(address, Frontier()), (self.lanes[warp][ELECTED],))
+        lanes, semaphore = self.lanes[warp][ELECTED], self.semaphores.setdefault(address, Frontier())
+        self._publish(semaphore, (lanes,))
+        release = self.releases[address] = Release(lanes, self._new_event())
+        semaphore.generic |= release.event
 
     def acquired(self, warp: Warp, address: int) -> None:
         """By the lanes that spin on it."""
@@ -574,6 +584,8 @@ class HappensBefore(Listener):
             kept |= carried.ended[0]
             for wait in carried.waits.values():
                 kept |= wait.event
+        for release in self.releases.values():
+            kept |= release.event
         operations = [each for o in self.operations.values() for each in (*o.covers, o)]
         for operation in operations:
             kept |= operation.event | operation.source

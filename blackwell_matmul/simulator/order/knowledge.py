@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,19 +16,33 @@ from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.frontier import Frontier, Lanes, union
 
 
+class Telling:
+    """That an mbarrier will be told of the end of operations: by a copy itself, or by a commit, which was issued at
+    `turn` by these lanes and tracks so many operations. during: the phase of the barrier then; phase: the one that was
+    told."""
+
+    __slots__ = ("barrier", "during", "lanes", "location", "phase", "tracked", "turn")
+
+    def __init__(self, op: AsyncOperation, lanes: Lanes, turn: int, tracked: int) -> None:
+        assert op.barrier is not None
+        self.barrier, self.during, self.location = op.barrier, op.barrier.phase, op.location
+        self.lanes, self.turn, self.tracked = lanes, turn, tracked
+        self.phase: int | None = None
+
+
 class Operation:
     """An asynchronous operation's place in the order of things.
 
-    lanes: who issued it, at `turn`. event: its end. source: the end of its reads, where that is told apart (bulk
-    stores). after: what it was ordered after where it reads and writes; whoever learns of its end learns of that too.
-    steps: what its issuer knew of waits and other CTAs. covers: what is complete when it is (a commit's mma and cp).
-    tells, phase: the barrier that its end will be known by, and the phase of it; during: the phase at issue.
-    passed: the last wait that passed and left it in flight, or commit that left it out.
+    lanes: who issued it, at `turn`; waited: the turn at which its own warp had waited for it. event: its end. source:
+    the end of its reads, where that is told apart (bulk stores). after: what it was ordered after where it reads and
+    writes; whoever learns of its end learns of that too. steps: what its issuer knew of waits and other CTAs. covers:
+    what is complete when it is (a commit's mma and cp). tellings: how its end will be known; several commits may track
+    one mma. passed: the last wait that passed and left it in flight, or commit that left it out.
     """
 
     __slots__ = (
-        "after", "covers", "during", "event", "instruction", "lanes", "op", "passed", "phase", "source", "steps",
-        "tells", "turn",
+        "after", "covers", "event", "instruction", "lanes", "op", "passed", "source", "steps", "tellings", "turn",
+        "waited",
     )  # fmt: skip
 
     def __init__(
@@ -36,13 +51,16 @@ class Operation:
         self.op, self.instruction, self.lanes, self.turn, self.covers = op, instruction, lanes, turn, covers
         self.event = self.source = self.after = 0
         self.steps = lanes.steps
-        self.tells = op.barrier
-        self.phase: int | None = None
-        self.during = 0 if op.barrier is None else op.barrier.phase
+        self.tellings = [] if op.barrier is None else [Telling(op, lanes, turn, len(covers))]
+        self.waited: int | None = None
         self.passed: TooNew | NotTheirs | None = None
         for each in covers:
-            if each.tells is None:
-                each.tells, each.during = op.barrier, self.during
+            each.tellings += self.tellings
+
+    @property
+    def tells(self) -> Mbarrier | None:
+        """The first mbarrier that is told."""
+        return self.tellings[0].barrier if self.tellings else None
 
     @property
     def remedy(self) -> str:
@@ -121,14 +139,24 @@ class Weak(NamedTuple):
     left: int = 0
 
 
+class Release(NamedTuple):
+    """A semaphore was released: by whom, and the event that it was."""
+
+    lanes: Lanes
+    event: int
+
+
 @dataclass(frozen=True)
 class LastWait:
-    """A wait that passed: where, on which phase (-1: before the first), and when; event: that it has."""
+    """A wait that passed: where, on which phase (-1: before the first), and when; event: that it has. ended: the turn
+    at which that phase had ended; commit: the one that told it."""
 
     location: Location | None
     phase: int
     turn: int
     event: int
+    ended: int = 0
+    commit: Telling | None = None
 
 
 class Carried:
@@ -139,11 +167,13 @@ class Carried:
     alone: where a part of a warp last arrived without the rest. loose: what arrivals that were too weak would have made
     known. last: the line of the last arrival; loosened: the last one that was too weak. brought: the operations that
     told this phase; ended: the event of the end of the last phase that operations told, and those operations'.
+    arrivals: how often each warp has arrived, or a commit of its; commit: the last such. turn: when the last phase
+    ended.
     """
 
     __slots__ = (
-        "alone", "barrier", "brought", "coming", "coming_afar", "ended", "last", "loose", "loosened", "past",
-        "past_afar", "relaxed", "waits",
+        "alone", "arrivals", "barrier", "brought", "coming", "coming_afar", "commit", "ended", "last", "loose",
+        "loosened", "past", "past_afar", "relaxed", "turn", "waits",
     )  # fmt: skip
 
     def __init__(self, barrier: Mbarrier) -> None:
@@ -157,6 +187,9 @@ class Carried:
         self.alone: dict[tuple[Cta, Warp], Location | None] = {}
         self.brought = 0
         self.ended = (0, 0)
+        self.arrivals: Counter[Warp] = Counter()
+        self.commit: Telling | None = None
+        self.turn = 0
 
     @property
     def frontiers(self) -> tuple[Frontier, ...]:
@@ -177,12 +210,17 @@ class Carried:
         self.last = operation.op.location
         self.coming.steps |= operation.steps
         self.brought |= operation.event
+        telling = operation.tellings[0]
+        telling.phase = self.barrier.phase
+        if operation.instruction.description.arrives_later:
+            self.arrivals[operation.lanes.warp] += 1
+            self.commit = telling
         for each in (*operation.covers, operation):
-            each.phase = self.barrier.phase if each.phase is None else each.phase
             self.coming.learn(each.event | each.source | each.after)
 
-    def end_phase(self, event: int) -> None:
+    def end_phase(self, event: int, turn: int) -> None:
         """event: what its end is known by."""
+        self.turn = turn
         self.coming.steps |= event
         self.ended, self.brought = (event, self.brought), 0
         self.past.join(self.coming)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+
 from blackwell_matmul.frontend.program import Location, Program
+from blackwell_matmul.simulator.order.roles import Roles
 
 
 class Lines:
@@ -11,8 +14,18 @@ class Lines:
     def __init__(self, program: Program) -> None:
         from blackwell_matmul.frontend.recording import walk
 
+        self.program = program
         loops = [node for node in walk(program.tile.body) if type(node).__name__ in ("ForStmt", "WhileStmt")]
         self.loops = [{program.location_of(node) for node in walk(loop)} for loop in loops]
+
+    @functools.cached_property
+    def roles(self) -> Roles:
+        return Roles(self.program)
+
+    def apart(self, first: Location | None, then: Location | None) -> bool:
+        """Each is in a loop that the other is not in: no sync stands between the two rounds."""
+        only_first = any(first in loop and then not in loop for loop in self.loops)
+        return only_first and any(then in loop and first not in loop for loop in self.loops)
 
     def by_loop(self, first: Location | None, then: Location | None) -> bool:
         """`then` comes after `first` in the next round of a loop alone."""

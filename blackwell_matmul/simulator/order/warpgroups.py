@@ -15,11 +15,12 @@ from blackwell_matmul.simulator.semantics.wgmma import FAMILY, UNCOMMITTED, Mma
 
 
 class Arrival(NamedTuple):
-    """On an mbarrier, by a warp that had issued and committed so many."""
+    """On an mbarrier, at `turn`, by a warp that had issued and committed so many."""
 
     issued: int
     committed: int
     location: Location | None
+    turn: int
 
 
 class Warpgroups:
@@ -46,10 +47,9 @@ class Warpgroups:
                 self.group[operation] = self.commits[warp]
             self.commits[warp] += 1
 
-    def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction) -> None:
-        if warp.warpgroup is not None:
-            mine = self.arrivals.setdefault(warp, {})
-            mine[barrier] = Arrival(self.issues[warp], self.commits[warp], instruction.location)
+    def arrived(self, barrier: Mbarrier, warp: Warp, instruction: Instruction, turn: int) -> None:
+        mine = self.arrivals.setdefault(warp, {})
+        mine[barrier] = Arrival(self.issues[warp], self.commits[warp], instruction.location, turn)
 
     # what is missing
 
@@ -64,24 +64,32 @@ class Warpgroups:
         self, operation: Operation, warp: Warp, location: Location | None, carried: Mapping[Mbarrier, Carried]
     ) -> str:
         """The wait that is missing before the arrival that let `warp` go on, or before it does at `location`."""
-        if not isinstance(operation.op, Mma):
-            return operation.remedy
         arrival = self.let_go_early(operation, warp, carried)
+        if not isinstance(operation.op, Mma):
+            before = "" if arrival is None else f" before the arrival at {arrival.location}"
+            return operation.remedy + before
         if arrival is None:
             return self.remedy(operation, self.commits[operation.op.warp], str(location))
         return self.remedy(operation, arrival.committed, f"the arrival at {arrival.location}")
 
     def let_go_early(self, operation: Operation, warp: Warp, carried: Mapping[Mbarrier, Carried]) -> Arrival | None:
-        """The arrival by a warp that had issued this mma and not waited for it, on the barrier that `warp` waited for
-        last."""
-        if not isinstance(operation.op, Mma):
+        """The arrival by a warp that had issued this operation and not waited for it, on the barrier that `warp` waited
+        for last. Of what an mbarrier is told, the warp itself need not wait."""
+        if operation.tellings:
             return None
-        cta = operation.op.cta
+        op = operation.op
+        issuers = [op.cta.warps[index] for index in op.meeting.brought] if isinstance(op, Mma) else [op.warp]
         found = [
             (carried[barrier].waits[warp.index].turn, arrival)
-            for index in operation.op.meeting.brought
-            for barrier, arrival in self.arrivals.get(cta.warps[index], {}).items()
-            if barrier.cta is warp.cta and warp.index in carried[barrier].waits
-            and arrival.issued > self.number[operation]
-        ]  # fmt: skip
+            for issuer in issuers
+            for barrier, arrival in self.arrivals.get(issuer, {}).items()
+            if barrier.cta is warp.cta and warp.index in carried[barrier].waits and self._too_early(operation, arrival)
+        ]
         return max(found, key=lambda each: each[0])[1] if found else None
+
+    def _too_early(self, operation: Operation, arrival: Arrival) -> bool:
+        """After the operation was issued, and before its own warp had waited for it."""
+        if isinstance(operation.op, Mma):
+            return arrival.issued > self.number[operation]
+        waited = operation.waited
+        return arrival.turn > operation.turn and (waited is None or arrival.turn < waited)

@@ -59,11 +59,11 @@ PAIRS = [
     resident("one CTA drains", OVERWRITTEN, "sync", "mma", "drain", says="t_acc[0:128, 0:32] of CTA (1, 0, 0)"),
     resident("nobody waits for the epilogue", OVERWRITTEN, "wait", "mma", "drain", says="wait on drained"),
     resident("drains before it has loaded", OVERWRITTEN, "sync", "mma", "drain"),
-    resident("drains while it loads", OVERWRITTEN, "sync", "mma", "drain"),
+    resident("drains while it loads", OVERWRITTEN, "wait", "mma", "drain", says="before the arrival at"),
     resident("A of the even CTA alone", EARLY, "sync", "mma", "load own a", says="warp 6 of CTA (1, 0, 0) has"),
     resident("no wait for A", EARLY, "wait", "mma", "load a", says="mbarrier.wait on whole"),
     resident("a relay that does not wait", EARLY, "wait", "mma", "load own a", flags={"relay": True}),
-    resident("commits before the last mma", EARLY, "wait", "drain", "mma", says="empty[0]"),
+    resident("commits before the last mma", EARLY, "commit", "drain", "mma", says="has to come after it"),
     resident("waits for the first sum again", "phase-overrun", "sync", "clear", "drained"),
     resident("frees when its own CTA is done", "dealloc-in-flight", "sync", "free", "drain", says="cluster.sync()"),
 ]

@@ -96,7 +96,7 @@ PAIRS = [
     Pair(TwoLoadsOneBarrier, "bytes of one load", "too-few-bytes", "bytes", "load", "second"),
     Pair(TwoLoadsOneBarrier, "bytes of three loads", DEADLOCK, "", "wait", "full", says="still lacks 4096 bytes"),
     Pair(NoWork, "no wait without work", DEADLOCK, "", "room", "both"),
-    Pair(OneArrivalForTwo, "counts one warp", RACE, "wait", "copy", "load"),
+    Pair(OneArrivalForTwo, "counts one warp", RACE, "arrive", "copy", "load"),
     Pair(PackedColumns, "columns overlap", WRITTEN, "sync", "mma", "load", every=False),
     Pair(LateWait, "the wait after the mma", READ, "wait", "mma", "copy"),
     Pair(LateWait, "a loop instead of the wait", READ, "wait", "mma", "copy"),

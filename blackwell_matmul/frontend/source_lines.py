@@ -41,8 +41,8 @@ def own_lines(find: Callable[[Any], tuple[list[str], int]]) -> Callable[[Any], t
     """`inspect.getsourcelines` that refuses lines which are another function's by now."""
 
     def found(function: Any) -> tuple[list[str], int]:
-        code = function.__code__
-        if not _is_of(code):
+        code = getattr(function, "__code__", function)  # others ask of a code, or of a class
+        if isinstance(code, CodeType) and not _is_of(code):
             if os.path.exists(code.co_filename):
                 linecache.cache.pop(code.co_filename, None)  # its times and sizes may be those of another text
             if not _is_of(code):

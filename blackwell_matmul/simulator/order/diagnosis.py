@@ -450,7 +450,7 @@ def completion(c: Conflict) -> Missing | None:
     op = c.operation
     if op is None:
         return None
-    if op.passed is not None and not _let_go_early(c):
+    if op.passed is not None:
         return Missing(op.passed.edge, op.passed.advice, at_fault=op.passed.location)
     told = c.telling
     if told is not None and told.barrier.cta is not c.warp.cta:

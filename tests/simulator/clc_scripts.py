@@ -220,7 +220,7 @@ class InTurn(tilus.Script):
         self.lock_semaphore(~turns[0], value=self.blockIdx.x)
         one = self.register_tensor(dtype=int32, shape=[1], init=1)
         self.store_global(g_y, one, offsets=[self.blockIdx.x])
-        self.release_semaphore(~turns[0], value=self.blockIdx.x + 1)
+        self.release_semaphore(~turns[0], value=(self.blockIdx.x + 1) % 8)
         self.mbarrier.wait(full, phase=0)
         is_valid, first = self.clc.query_response(response)
         if is_valid:

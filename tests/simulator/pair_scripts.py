@@ -169,7 +169,7 @@ class PairTiles(tilus.Script):
                 stage: int32 = 0
                 turn: uint32 = 0
                 for j in range(tiles):
-                    self.mbarrier.wait(free[j % 2], phase=1 - j // 2 % 2)  # room
+                    self.mbarrier.wait(free[j % 2], phase=1 - j // 2 % 2, scope="cluster")  # room
                     for k_done in range(0, k, 32):
                         self.mbarrier.wait(full[stage], phase=turn)
                         self.tcgen05.mma(  # mma

@@ -38,7 +38,7 @@ class SharedRing(tilus.Script):
             for i in range(tiles):
                 stage = i % 2
                 if self.fault != "the loader does not wait":
-                    self.mbarrier.wait(empty[stage], phase=phase)  # room
+                    self.mbarrier.wait(empty[stage], phase=phase, scope="cluster")  # room
                 with self.single_thread():
                     self.mbarrier.arrive_and_expect_tx(full[stage], transaction_bytes=self.bytes)  # announce
                 row = i * ROWS + rank * (ROWS // 2)

@@ -10,7 +10,7 @@ from scripts_memory import Copy2D, Items, ItemsAgain, SharedParts, SliceRow, Wor
 from tilus import float32
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.simulator import simulate
+from blackwell_matmul.simulator import Severity, simulate
 from blackwell_matmul.simulator.machine.deferred import SharedStorage
 from blackwell_matmul.simulator.types import element_by_name
 
@@ -100,7 +100,8 @@ def test_tensors_that_are_reached_by_an_address_alone() -> None:
 
 def test_what_is_left_in_a_workspace_is_unknown_and_a_clean_one_has_zeros() -> None:
     y = torch.zeros(2, 32)
-    clean(Workspace(clean=True), y)
+    left = only(simulate(Workspace(clean=True), y, workers=1), "workspace-left-dirty")
+    assert left.severity is Severity.UNGUARANTEED and "leaves 1.0 in g_held[0, 0]" in left.message
     assert torch.equal(y, torch.tensor([[1.0], [0.0]]).expand(2, 32))
     finding = only(simulate(Workspace(clean=False), y, workers=1), "uninitialised-read")
     assert "reads g_held[0:2, 0:32], part of which nothing has written" in finding.message

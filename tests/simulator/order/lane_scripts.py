@@ -1,0 +1,70 @@
+"""Copies that lanes of a warp issue, commit and wait for, not always the same ones."""
+
+import tilus
+from tilus import float16, float32
+
+
+class BulkStores(tilus.Script):
+    """A tile after the other is doubled and stored by TMA. commits, waits: by which lane; -1: the elected one, 32: all
+    of the warp."""
+
+    target = "sm_90a"
+
+    def __init__(self, commits: int = 32, waits: int = 32, read: bool = True):
+        super().__init__()
+        self.commits, self.waits, self.read = commits, waits, read
+
+    def __call__(self, x_ptr: ~float16, y_ptr: ~float16):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=float16, shape=[96, 32])
+        g_y = self.global_view(y_ptr, dtype=float16, shape=[96, 32])
+        s = self.shared_tensor(dtype=float16, shape=[32, 32])
+        for i in range(3):
+            self.store_shared(s, self.load_global(g_x, offsets=[i * 32, 0], shape=[32, 32]) * 2.0)  # fill
+            self.fence.proxy_async(space="shared")
+            self.sync()
+            with self.single_warp(1):
+                self.tma.shared_to_global(s, g_y, offsets=[i * 32, 0])  # store
+                if self.commits == 32:
+                    self.tma.commit_group()
+                else:
+                    with self.single_thread(self.commits):
+                        self.tma.commit_group()  # its commit
+                if self.waits == 32:
+                    self.tma.wait_group(n=0, read=self.read)
+                else:
+                    with self.single_thread(self.waits):
+                        self.tma.wait_group(n=0, read=self.read)  # its wait
+            self.sync()
+
+
+class LaneCopies(tilus.Script):
+    """A warp copies a tile by cp.async and reads it. commits, waits: by which lane; 32: all of the warp."""
+
+    def __init__(self, commits: int = 32, waits: int = 32, every: bool = False):
+        super().__init__()
+        self.commits, self.waits, self.every = commits, waits, every
+
+    def __call__(self, x_ptr: ~float32, y_ptr: ~float32):
+        self.attrs.blocks = 1
+        self.attrs.warps = 1
+        g_x = self.global_view(x_ptr, dtype=float32, shape=[32, 32])
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[32, 32])
+        s = self.shared_tensor(dtype=float32, shape=[32, 32])
+        self.copy_async(g_x, s, offsets=[0, 0])  # copy
+        if self.commits == 32:
+            self.copy_async_commit_group()
+        else:
+            with self.single_thread(self.commits):
+                self.copy_async_commit_group()  # its commit
+        if self.every:
+            with self.single_thread(self.waits):
+                self.copy_async_wait_all()  # wait for all
+        elif self.waits == 32:
+            self.copy_async_wait_group(0)
+        else:
+            with self.single_thread(self.waits):
+                self.copy_async_wait_group(0)  # its wait
+        self.sync()
+        self.store_global(g_y, self.load_shared(s), offsets=[0, 0])  # load

@@ -179,4 +179,4 @@ def test_what_tilus_makes_of_them(tile: Tile, wrong: str, monkeypatch: pytest.Mo
 def test_what_tilus_says_of_a_dot_with_one_more_instruction_along_k(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that `modes_kept_apart` works around: four instructions along M, and five along K."""
     monkeypatch.setattr(tilus_compat, "modes_kept_apart", nullcontext)
-    assert "Cannot group the modes" in refusal(simulate, Tile(ByWarps, k=80, m=64, n=48))
+    assert "do not go into pieces of" in refusal(simulate, Tile(ByWarps, k=80, m=64, n=48))

@@ -154,7 +154,7 @@ CASES: list[tuple[str, str]] = [
     ),
     (
         "sems = self.global_tensor(dtype=int32, shape=[4, 4], requires_clean=True)\n"
-        "self.lock_semaphore(~sems[0, 1], value=1)  # here",
+        "self.lock_semaphore(~sems, value=1)  # here",
         "the address of an element, as of a semaphore, is tensor[i, j].item_ptr(), with an index for each dimension",
     ),
     (

@@ -187,6 +187,7 @@ FEATURES: Mapping[str, str] = MappingProxyType(
         "rectangles": "a cluster's CTAs lie beside each other, too, and read their tile of A once, by multicast",
         "neighbours": "CTAs that share nothing come in clusters, too, or in no cluster and one GPC after the other",
         "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
+        "gathered": "of the CTAs that share K, the first one finishes the tile, and C leaves straight from registers",
         "boxes": "a k-tile can be wider than what TMA swizzles, and comes in boxes of that width",
         "swap": "A and B can change places: what is computed then is C transposed, with M on the columns of the MMA",
         "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",

@@ -15,7 +15,7 @@ from blackwell_matmul.validation import plain_text, shown
 if TYPE_CHECKING:
     from blackwell_matmul.kernels.matmul import MatmulScript
 
-__all__ = ["LADDERS", "RUNGS", "known_rung", "parse_schedule", "rung"]
+__all__ = ["LADDERS", "PRODUCTS", "RUNGS", "known_rung", "parse_schedule", "rung"]
 
 RUNGS: Mapping[str, str] = MappingProxyType(
     {
@@ -43,19 +43,24 @@ RUNGS: Mapping[str, str] = MappingProxyType(
 GeForce Blackwell and GB10."""
 
 
+PRODUCTS: Mapping[str, str] = MappingProxyType({"few": "blackwell_matmul.kernels.blackwell.few_rows:BlackwellFewRows"})
+"""The kernels that `matmul` takes besides the rungs, likewise."""
+
+
 def known_rung(name: str) -> str:
-    """The name in `RUNGS` of a rung such as "v1" or "V1"; InputError, with the names that exist, for any other name."""
+    """The name of a rung or of a product, such as "v1" or "V1"; InputError, with the names that exist, for any other
+    name."""
     known = plain_text(name)
-    if known is None or known.lower() not in RUNGS:
+    if known is None or known.lower() not in {*RUNGS, *PRODUCTS}:
         looks_like_a_file = any(mark in (known or "") for mark in "./\\:")
         hint = "; a script of your own is given as my_kernel.py:MyScript" if looks_like_a_file else ""
-        raise InputError(f"rung is {shown(name)}; the rungs are {', '.join(RUNGS)}{hint}.")
+        raise InputError(f"rung is {shown(name)}; the rungs are {', '.join((*RUNGS, *PRODUCTS))}{hint}.")
     return known.lower()
 
 
 def rung(name: str) -> type[MatmulScript]:
-    """The class of a rung, which is imported here; InputError for a name that is none."""
-    module, _, class_name = RUNGS[known_rung(name)].partition(":")
+    """The class of a rung or of a product, which is imported here; InputError for a name that is none."""
+    module, _, class_name = {**RUNGS, **PRODUCTS}[known_rung(name)].partition(":")
     found: type[MatmulScript] = getattr(importlib.import_module(module), class_name)
     return found
 

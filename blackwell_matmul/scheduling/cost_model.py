@@ -412,7 +412,7 @@ def _rows_outside(tile: TileConfig) -> float:
 def _last_steps(tile: TileConfig) -> tuple[int, int]:
     """In what steps of rows and columns the last tiles begin further up and to the left, where kernels have a knob
     `split_k` (`kernels.tiles_of_c`)."""
-    if "split_k" not in tile.features:
+    if "split_k" not in tile.features or "gathered" in tile.features:
         return tile.block_m, tile.block_n
     return (tile.warpgroup_m, LAST_ROWS) if tile.swap_ab else (LAST_ROWS, tile.e_block_n)
 
@@ -507,9 +507,9 @@ def _first(tile: TileConfig, supply: Supply) -> float:
 def _epilogue(tile: TileConfig, supply: Supply, together: int) -> float:
     """From the last product to the last store."""
     figures = supply.figures
-    if "tma" not in tile.features:
+    if not tile.strip_row_bytes:
         stored = tile.cta_m * _finished_columns(tile) * C_BYTES
-        return _cast(tile, figures) + together * stored / figures.line_bytes
+        return _cast(tile, figures) + together * stored / figures.line_bytes + _exchange(tile, supply)
     strips = _strips_of(tile) * _strip(tile, figures)
     return max(strips, together * _drain(tile, figures)) + _exchange(tile, supply)
 
@@ -555,6 +555,8 @@ def _cast(tile: TileConfig, figures: TimeFigures) -> float:
 
 def _finished_columns(tile: TileConfig) -> int:
     """Of a tile, by the CTA of those that share it that has most: whole strips."""
+    if "gathered" in tile.features:
+        return tile.block_n
     return ceil_div(tile.strips, tile.split_k) * tile.e_block_n
 
 

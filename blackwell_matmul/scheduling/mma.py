@@ -40,6 +40,8 @@ class Tcgen05(MmaSpec):
     one_swizzle = True
     workspace_bytes = 4
     fma_per_cycle = 4096
+    few_columns = (16, 32, 64)
+    """block_n, in the space, of a kernel that has few rows of A in the columns of tensor memory."""
 
     def wrong_rows(self, tile: TileConfig) -> str | None:
         rows = self.rows * tile.pair
@@ -53,6 +55,8 @@ class Tcgen05(MmaSpec):
         rows = self.rows * (2 if "pairs" in features else 1)
         most = SPACE_ROW_ELEMENTS * (2 if "tma" in features else 1)
         fits = row.get("block_m", rows) == rows and row.get("block_k", 0) <= most
+        if "gathered" in features:
+            return row["swap_ab"] == 1 and row["block_n"] in self.few_columns and row["block_k"] == SPACE_ROW_ELEMENTS
         return row.get("block_n", SPACE_COLUMNS[0]) in SPACE_COLUMNS and fits
 
     def registers(self, tile: TileConfig) -> int:

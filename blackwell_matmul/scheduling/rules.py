@@ -157,7 +157,7 @@ def _tile_row_is_one_swizzle(tile: TileConfig) -> str | None:
 def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
     row_bytes, plain = tile.strip_row_bytes, has_plain_strips(tile.mma, tile.features)
     one = plain and tile.strips == 1 and row_bytes % TMA_BYTES == 0 and row_bytes % SAME_BANKS_BYTES != 0
-    if "tma" not in tile.features or row_bytes in SWIZZLE_BYTES or one:
+    if not row_bytes or row_bytes in SWIZZLE_BYTES or one:
         return None
     element_bytes = row_bytes // tile.e_block_n or 1
     multiple = TMA_BYTES // element_bytes, SAME_BANKS_BYTES // element_bytes
@@ -208,11 +208,21 @@ def _share_reason(name: str, ctas: int, block: str, rows: int, whose: str) -> st
 
 
 def _strips_for_every_cta(tile: TileConfig) -> str | None:
-    if tile.strips >= tile.split_k:
+    if tile.strips >= tile.split_k or "gathered" in tile.features:
         return None
     return (
         f"split_k = {tile.split_k}: each CTA finishes strips of a tile, and block_n = {tile.block_n} with e_block_n = "
         f"{tile.e_block_n} has {tile.strips}; make e_block_n smaller."
+    )
+
+
+def _parts_have_a_k_tile(tile: TileConfig) -> str | None:
+    """The first k-tile of a part overwrites what tensor memory happens to hold."""
+    k_tiles = ceil_div(tile.problem.k, tile.block_k)
+    if tile.split_k <= k_tiles or not tile.tensor_memory_columns:
+        return None
+    return (
+        f"split_k = {tile.split_k}: K = {tile.problem.k} has {k_tiles} k-tiles of {tile.block_k}; each part needs one."
     )
 
 
@@ -398,6 +408,7 @@ STRICTER_RULES: tuple[Rule, ...] = (
     _shares_fill_the_tile_of_b,
     _shares_fill_the_tile_of_a,
     _strips_for_every_cta,
+    _parts_have_a_k_tile,
     _cluster_fits,
     _neighbours_are_whole_teams,
     _box_rows_fit,

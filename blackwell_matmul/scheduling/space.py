@@ -124,7 +124,7 @@ def _has_one_purpose(row: Row) -> bool:
 def _has_strips(row: Row, plain: bool) -> bool:
     """Whether strips fill the tile; without a swizzle one does, and what is computed transposed has one way."""
     columns, strip = row.get("block_n", 0), row.get("e_block_n", 1)
-    if row.get("swap_ab"):
+    if row.get("swap_ab") and "e_block_n" in row:
         return strip == _transposed_strip(columns, row["consumers"])
     if strip * C_BYTES in SWIZZLE_BYTES or "e_block_n" not in row:
         return columns % strip == 0
@@ -164,7 +164,7 @@ def _fills_its_cluster(row: Row) -> bool:
     else:
         tells = (split_k == 1 and large) or order in (None, last_order)
     filled = columns // row.get("e_block_n", 1) >= split_k and columns // SHARE_ROWS % cluster_m == 0
-    return tells and filled and not (split_k > 1 and swapped)
+    return tells and filled and not (split_k > 1 and swapped and "neighbours" in row)
 
 
 def _knobs(rung: Rung) -> tuple[str, ...]:

@@ -167,7 +167,8 @@ class TileConfig:
         """A row of a strip of C in shared memory; 0 where C leaves straight from registers."""
         as_it_is = self.e_block_n // self.problem.form.epilogue.columns_of_c
         columns = self.warpgroup_m if self.swap_ab else as_it_is
-        return columns * self.problem.c_bytes if "tma" in self.features else 0
+        by_tma = "tma" in self.features and "gathered" not in self.features
+        return columns * self.problem.c_bytes if by_tma else 0
 
     @property
     def strip_rows(self) -> int:

@@ -14,7 +14,7 @@ from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.form import PLAIN, Epilogue, Form
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
 from blackwell_matmul.gpus import Gpu, gpu_for_target
-from blackwell_matmul.kernels import LADDERS, rung
+from blackwell_matmul.kernels import LADDERS, PRODUCTS, rung
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.placing import copying, is_plain, packed, padded, with_zeros
 from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
@@ -189,15 +189,16 @@ def gpu_of(x: Tensor, simulate: bool, operation: str, *operands: str) -> Gpu:
 def best_rung(gpu: Gpu, m: int, n: int, k: int, dtype: torch.dtype) -> str:
     """The first rung of the GPU's row in `LADDERS` that has a schedule for the shape; the last, if none has.
 
-    A pair of CTAs has a tile of twice as many rows: of fewer, the first rung without pairs that takes far less, by the
-    model of the choice of schedules.
+    A tile of a pair of CTAs has twice as many rows. Few rows take the product for few rows, or the first rung without
+    pairs, where the model of the choice of schedules says that it takes far less.
     """
     problem = Problem(m, n, k, DTYPE_OF_TORCH[str(dtype)])
     *better, last = _ladder(gpu)
     found = next((name for name in better if _takes(name, problem, gpu)), last)
     if m > ROWS_OF_ONE_CTA or "pairs" not in rung(found).features:
         return found
-    alone = next((name for name in better if "pairs" not in rung(name).features and _takes(name, problem, gpu)), found)
+    singles = (name for name in (*PRODUCTS, *better) if "pairs" not in rung(name).features)
+    alone = next((name for name in singles if _takes(name, problem, gpu)), found)
     return alone if _cycles(alone, problem, gpu) < FAR_LESS * _cycles(found, problem, gpu) else found
 
 

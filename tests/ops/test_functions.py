@@ -265,7 +265,7 @@ def test_rows_of_c_that_tma_does_not_write_are_copied_out_of_longer_ones(monkeyp
     """Kernels without TMA need no copy, and take up to three times as long on an H200."""
     kernels, original = [], launching._kernel
     monkeypatch.setattr(launching, "_kernel", lambda name, form: kernels.append(name) or original(name, form))
-    a, b = matrix(24, 64), matrix(n, 64, seed=1).T
+    a, b = matrix(136, 64), matrix(n, 64, seed=1).T  # more rows than the product for few rows takes
     made = matmul(a, b, simulate=True)
     names = LADDERS["sm_100a"]
     wanted = next(name for name in names if "forms" in rung(name).features) if forms else names[0]
@@ -362,9 +362,9 @@ def test_a_gpu_without_rungs_is_named(monkeypatch):
         launching.best_rung(gpus.GPUS["B300"], 64, 64, 64, torch.float16)
 
 
-@pytest.mark.parametrize("n, rung", [(64, LADDERS["sm_100a"][0]), (65, "v0")])
-def test_the_best_rung_that_takes_the_shape_is_used(n, rung):
-    assert launching.best_rung(gpus.GPUS["B200"], 128, n, 64, torch.float16) == rung
+@pytest.mark.parametrize("m, n, rung", [(136, 64, LADDERS["sm_100a"][0]), (136, 65, "v0"), (128, 64, "few")])
+def test_the_best_rung_that_takes_the_shape_is_used(m, n, rung):
+    assert launching.best_rung(gpus.GPUS["B200"], m, n, 64, torch.float16) == rung
 
 
 def test_every_ladder_names_rungs_of_known_targets():

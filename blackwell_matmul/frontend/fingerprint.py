@@ -117,11 +117,10 @@ class Meaning:
 
     def same(self) -> bool:
         """Whether all that has a name is what it was."""
-        for read, holder, found in self._watched:
-            now = tuple(read(holder))
-            if len(now) != len(found) or not all(map(is_, now, found)):
-                return False
-        return True
+        try:
+            return all(map(_is_same, self._watched))
+        except Exception:  # as in the walk
+            return False
 
     def same_classes(self) -> bool:
         """Whether the classes among the roots, and those that they inherit from, have what they had: in 2 us."""
@@ -213,12 +212,12 @@ class _Walk:
         return found
 
     def _described(self, value: Any) -> str:
-        describe = next((each for kinds, each in _DESCRIBED if isinstance(value, kinds)), _Walk._object)
+        describe = next((each for kinds, each in _DESCRIBED if issubclass(type(value), kinds)), _Walk._object)
         try:
             if len(self.kept) > MOST_OBJECTS:
                 raise Unnameable
             return describe(self, value)
-        except (Unnameable, RecursionError):
+        except Exception:  # what a value says of itself is another's code
             self.nameless = True
             return type(value).__qualname__
 
@@ -463,6 +462,12 @@ def _is_of_python(value: type) -> bool:
 
 
 # --- what is looked at again
+
+
+def _is_same(watch: Watch) -> bool:
+    read, holder, found = watch
+    now = tuple(read(holder))
+    return len(now) == len(found) and all(map(is_, now, found))
 
 
 _function_parts = attrgetter("__code__", "__defaults__", "__kwdefaults__", "__closure__")

@@ -97,9 +97,21 @@ def key_with(value: object) -> object:
     return _key(dataclasses.replace(bound, init_kwargs={"value": value}), "sm_100a")
 
 
+class Odd:
+    __module__ = None  # type: ignore[assignment]
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("not to be asked")
+
+
 @pytest.mark.parametrize("value", [iter([1]), threading.Lock(), sys.stdin], ids=["iterator", "lock", "file"])
 def test_a_program_whose_schedule_has_no_name_is_not_kept(value: object) -> None:
     assert key_with(value) is None
+
+
+def test_what_raises_when_it_is_looked_at_is_not_kept() -> None:
+    assert key_with(Odd()) is None
+    assert key_with(Odd) is None
 
 
 @pytest.mark.parametrize("value", [Unhashable(), {1: 0, "a": 0}, in_itself()], ids=["hash", "sorted", "endless"])

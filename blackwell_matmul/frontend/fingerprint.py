@@ -103,7 +103,7 @@ class Unnameable(Exception):
 class Meaning:
     """What some objects mean. name: one for all that was read; None where that cannot be told."""
 
-    def __init__(self, roots: Sequence[object], names: Iterable[str] = (), everything: bool = False) -> None:
+    def __init__(self, roots: Sequence[Any], names: Iterable[str] = (), everything: bool = False) -> None:
         walk = _Walk(frozenset(names), everything)
         found: list[str] = []
         while not found or walk.more():
@@ -112,8 +112,9 @@ class Meaning:
         self.name = None if walk.nameless else digest("\n".join([*walk.lines, *found]).encode())
         self._watched: list[Watch] = [*walk.watches(), *walk.watched]
         self._kept = walk.kept
-        orders = [each for root in roots if isinstance(root, type) for each in root.__mro__ if not _is_named(each)]
-        self._classes = [(vars(each), tuple(vars(each).values())) for each in orders]
+        orders = [root.__mro__ for root in roots if issubclass(type(root), type)]
+        own = [each for order in orders for each in order[:-1] if not str(each.__module__).startswith("tilus.")]
+        self._classes = [(vars(each), tuple(vars(each).values())) for each in own]
 
     def same(self) -> bool:
         """Whether all that has a name is what it was."""

@@ -244,7 +244,7 @@ _SYNTAX = {
     "JoinedStr": ("an f-string", _OUTSIDE),
     "Delete": ("del", "leave it out, a name ends with its block"),
     "Raise": ("raise", _OUTSIDE),
-    "Assert": ("assert", "check it before the call, or promise it with self.assume"),
+    "Assert": ("assert", _OUTSIDE),
     "Import": ("an import", _OUTSIDE),
     "ImportFrom": ("an import", _OUTSIDE),
     "NamedExpr": ("the operator :=", "assign in a statement before"),

@@ -177,7 +177,7 @@ class PythonOperators(Transpiler):
         other = b if tile is a else a
         if isinstance(op, _BITWISE) and _all_truths(a, b):
             together = {ast.BitAnd: ir.logical_and, ast.BitOr: ir.logical_or, ast.BitXor: ir.not_equal}[type(op)]
-            return self.elementwise_binary(a, b, f_compute=together)
+            return self.elementwise_binary(self._scalar_tile(a), self._scalar_tile(b), f_compute=together)
         method = self._method(node, op, tile.dtype, other)
         return method(self._tile(node, a, tile), self._tile(node, b, tile))
 
@@ -400,7 +400,13 @@ def _is_pure(stmt: Any) -> bool:
 
 
 def _all_truths(*values: Any) -> bool:
-    return all((each.dtype if isinstance(each, Tensor) else type_of(each)) == boolean for each in values)
+    return all(map(_is_truth, values))
+
+
+def _is_truth(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return bool(value.dtype == boolean)
+    return isinstance(value, (Expr, bool)) and type_of(value) == boolean
 
 
 def _identical(node: ast.AST, a: Any, b: Any) -> bool:

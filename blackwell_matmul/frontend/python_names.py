@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
-import textwrap
 from collections import Counter
 from functools import cache
 from types import CodeType
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 from tilus.hidet.ir.expr import Constant, Expr, Var
 from tilus.hidet.ir.tools import collect
 from tilus.hidet.ir.type import DataType
+from tilus.hidet.lang.script import eliminate_indent
 from tilus.ir.tensor import RegisterTensor, Tensor
 from tilus.lang.constructs.state import Class
 from tilus.lang.transpiler import builder
@@ -42,10 +42,11 @@ class Frame(NamedTuple):
 @cache
 def frame_of(code: CodeType) -> Frame:
     """`x += 1` gives a number's name another value, and changes a tile in place."""
-    (method,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
+    source, _ = eliminate_indent(inspect.getsource(code))
+    nodes: list[Any] = list(ast.walk(ast.parse(source)))
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    stored = Counter([*parameters, *(node.id for node in ast.walk(method) if _is_stored(node))])
-    in_place = Counter(node.target.id for node in ast.walk(method) if _is_in_place(node))
+    stored = Counter([*parameters, *(node.id for node in nodes if _is_stored(node))])
+    in_place = Counter(node.target.id for node in nodes if _is_in_place(node))
     again = [frozenset(name for name, count in each.items() if count > 1) for each in (stored - in_place, stored)]
     return Frame(frozenset(parameters), *again)
 
@@ -226,7 +227,7 @@ class PythonNames(PythonOperators):
 
     def _in_place(self, node: ast.BinOp, tile: RegisterTensor, value: Any) -> None:
         method = self._method(node, node.op, tile.dtype, value)
-        method(x=tile, y=self._tile(node, value, tile), out=tile)
+        method(tile, self._tile(node, value, tile), out=tile)
 
     def process_name_assign(self, name: str, rhs: Any, type_annotation: ast.expr | None = None) -> None:
         if rhs is None and name != "_":

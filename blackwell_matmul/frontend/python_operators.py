@@ -181,7 +181,7 @@ class PythonOperators(Transpiler):
         method = self._method(node, op, tile.dtype, other)
         return method(self._tile(node, a, tile), self._tile(node, b, tile))
 
-    def _method(self, node: ast.AST, op: ast.operator, dtype: Any, other: Any) -> Callable[[Any, Any], Any]:
+    def _method(self, node: ast.AST, op: ast.operator, dtype: Any, other: Any) -> Callable[..., Any]:
         """What computes it, unless Python would compute something else."""
         methods = {
             ast.Add: self.add,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import linecache
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +12,8 @@ from clean import clean
 from scripts_control import Floats, Loops, Scalars
 
 from blackwell_matmul.simulator import simulate
+from blackwell_matmul.simulator.lowering.lower import lower
+from blackwell_matmul.simulator.simulate import prepare
 
 
 def wrap(value: int) -> int:
@@ -68,3 +73,13 @@ def test_loops(kind: str, n: int) -> None:
     y = torch.zeros(1, dtype=torch.int32)
     clean(Loops(kind), n, y)
     assert y.item() == EXPECTED[kind](n)
+
+
+def test_the_lines_of_a_lowered_kernel_go_with_it() -> None:
+    _, found = prepare(Floats(), (1.0, np.zeros(4, np.float32)), None, "sm_100a")
+    made = lower(found.program)
+    name = made.main.__code__.co_filename
+    assert linecache.getline(name, 1).startswith("def main(")
+    del made
+    gc.collect()
+    assert name not in linecache.cache

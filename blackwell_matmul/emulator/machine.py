@@ -176,14 +176,14 @@ def collective(act: Callable[[WarpState, int], Any]) -> Callable[[WarpState, int
 
 class WarpState:
     """registers: raw words of 32 lanes; a predicate is a mask. groups: asynchronous operations that are waited for by
-    groups, by kind. local: the local memory of the 32 threads, one behind the other.
+    groups, by kind, of lanes that do the same. local: the local memory of the 32 threads, one behind the other.
     """
 
     def __init__(self, cta: CtaState, index: int, registers: list[Any], threads: int, local_bytes: int) -> None:
         self.cta, self.index, self.registers = cta, index, registers
         self.alive = ALL if threads >= LANES else (1 << threads) - 1
         self.strands = [Strand(0, self.alive)]
-        self.groups: dict[str, list[list[Any]]] = {}
+        self.groups: dict[str, list[Any]] = {}
         self.meetings: dict[int, tuple[int, int]] = {}
         self.local = Memory("local memory", LOCAL, np.full(LANES * local_bytes, 0x5A, np.uint8))
         self.timed_out = False

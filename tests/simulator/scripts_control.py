@@ -238,6 +238,30 @@ class InTurn(tilus.Script):
             self.release_semaphore(g_lock[0].item_ptr(), self.blockIdx.x + 1)
 
 
+class InTurnOfItsOwn(tilus.Script):
+    """CTAs add to one element in turn, by a semaphore that the kernel allocates. clears: the last one stores 0 to it.
+    first: CTA 0 stores to it, and its other threads wait for that."""
+
+    def __init__(self, clean: bool = True, clears: bool = True, first: bool = False):
+        super().__init__()
+        self.clean, self.clears, self.first = clean, clears, first
+
+    def __call__(self, blocks: int32, y_ptr: ~int32):
+        self.attrs.blocks = blocks
+        self.attrs.warps = 2
+        g_y = self.global_view(y_ptr, dtype=int32, shape=[64])
+        turn = self.global_tensor(dtype=int32, shape=[2, 3], requires_clean=self.clean)
+        lock: ~int32 = turn[1, 1].item_ptr()
+        if self.first:
+            self.release_semaphore(lock, self.blockIdx.x)
+            self.sync()
+        if self.blockIdx.x > 0 or self.first:
+            self.lock_semaphore(lock, self.blockIdx.x)  # lock
+        self.store_global(g_y, self.load_global(g_y, offsets=[0], shape=[64]) + 1, offsets=[0])
+        self.sync()
+        self.release_semaphore(lock, (self.blockIdx.x + 1) % blocks if self.clears else self.blockIdx.x + 1)
+
+
 class Unknown(tilus.Script):
     """A shared address as a number, which the simulator does not give."""
 

@@ -327,9 +327,9 @@ class Lowering:
     def visit_TensorItemPtrStmt(self, stmt: Any) -> None:
         from blackwell_matmul.simulator.semantics.views import item_address
 
-        self.known_ahead = False
-        call = self.constant(item_address(self.here))
-        self.emit(f"{self.declare(stmt.ptr_var)} = {call}(w, {self.value_of(stmt.tensor)})")
+        self.repeatable = False  # by another CTA, which may have another address
+        call, pointer = self.constant(item_address(self.here)), self.declare(stmt.ptr_var)
+        self.emit(f"{pointer} = {call}(w, {self.value_of(stmt.tensor)})", f"{pointer} = 0")
 
     def visit_TensorItemValueStmt(self, stmt: Any) -> None:
         from blackwell_matmul.simulator.semantics.views import ITEM, item_value

@@ -79,7 +79,9 @@ class TooNew(NamedTuple):
     newest: int
     reads: bool = False
 
-    edge = "wait"
+    @property
+    def edge(self) -> str:
+        return "wait"
 
     @property
     def advice(self) -> str:

@@ -71,6 +71,54 @@ def test_groups_complete_in_their_order_and_no_earlier() -> None:
         run(body.format("ld.shared.u32 %r1, [%r32+512];"), data, out)
 
 
+LANE_OF = (
+    "mad.lo.u32 %r32, %r39, 16, %r30; mul.wide.u32 %x1, %r39, 16; add.s64 %x12, %x1, %x11; add.s64 %x1, %x1, %x10;"
+)
+
+
+@pytest.mark.parametrize("wait", ["cp.async.wait_group 0;", "cp.async.wait_all;"])
+def test_a_copy_is_over_for_the_lanes_that_have_waited_for_their_own(wait: str) -> None:
+    """A wait of lanes 0 to 7 says nothing of what the others copied; so does a commit."""
+    body = (
+        BOX + LANE_OF + "setp.lt.u32 %p1, %r39, 8; cp.async.ca.shared.global [%r32], [%x1], 16;"
+        "{} cp.async.commit_group; {} "
+        + wait
+        + """ bar.warp.sync -1;
+        mov.u32 %r1, 0; {} ld.shared.u32 %r1, [%r32]; st.global.u32 [%x12], %r1;"""
+    )
+    for order in ("late", "newest", "random"):
+        data, out = source(), np.zeros(512, np.uint8)
+        run(body.format("", "@%p1", "@%p1"), data, out, order=order)
+        assert out.reshape(32, 16)[:8, :4].tolist() == data.reshape(32, 16)[:8, :4].tolist()
+    commits, waits = ("", "@%p1"), ("@%p1", "")
+    for commit, waiter in (commits, waits) if "group" in wait else (commits,):
+        with pytest.raises(EmulationError, match="that nothing has written"):
+            run(body.format(commit, waiter, ""), source(), np.zeros(512, np.uint8))
+
+
+def test_bulk_groups_are_a_lanes_own() -> None:
+    """Lanes 0 to 3 store, and then overwrite what is stored: each has to wait for its own copy to have read it."""
+    body = (
+        BOX
+        + LANE_OF
+        + """setp.lt.u32 %p1, %r39, 4; setp.eq.u32 %p2, %r39, {}; mov.u32 %r1, 99;
+        @%p1 st.shared.v4.u32 [%r32], {{%r39, %r39, %r39, %r39}}; fence.proxy.async.shared::cta;
+        @%p1 cp.async.bulk.global.shared::cta.bulk_group [%x1], [%r32], 16;
+        {} cp.async.bulk.commit_group; {} cp.async.bulk.wait_group.read 0; bar.warp.sync -1;
+        @%p1 st.shared.u32 [%r32], %r1; cp.async.bulk.wait_group 0;"""
+    )
+
+    def firsts(lane: int, commit: str, wait: str, **launch: Any) -> list[int]:
+        out = np.zeros(512, np.uint8)
+        run(body.format(lane, commit, wait), out, out, **launch)
+        return out.view(np.uint32)[:16:4].tolist()
+
+    for order in ("late", "eager", "newest", "copies last", "random"):
+        assert firsts(0, "", "", order=order) == [0, 1, 2, 3]
+    assert firsts(0, "", "@%p2") == [0, 99, 99, 99] and firsts(2, "", "@%p2") == [99, 99, 2, 99]
+    assert firsts(2, "@%p2", "") == [99, 99, 2, 99] and firsts(7, "@%p1", "@%p2") == [99, 99, 99, 99]
+
+
 def test_bulk_copies_there_and_back() -> None:
     data, out = source(), np.zeros(512, np.uint8)
     run(

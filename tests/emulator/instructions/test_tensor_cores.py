@@ -22,8 +22,8 @@ ALLOC = """
 FREE = "bar.sync 0; @%p2 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r31, {};"
 
 
-def emulated(body: str, *arrays: Any, columns: int = 128, threads: int = 128) -> None:
-    run(ALLOC.format(columns) + body + FREE.format(columns), *arrays, block=threads, target="sm_100a")
+def emulated(body: str, *arrays: Any, columns: int = 128, threads: int = 128, **how: Any) -> None:
+    run(ALLOC.format(columns) + body + FREE.format(columns), *arrays, block=threads, target="sm_100a", **how)
 
 
 def names(count: int, first: int = 0) -> str:
@@ -96,7 +96,7 @@ MULTIPLY = """
     WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT; tcgen05.fence::after_thread_sync;"""
 
 
-def multiplied(m: int, n: int, word: int | None = None, bits: int = 0) -> Any:
+def multiplied(m: int, n: int, word: int | None = None, bits: int = 0, multiply: str = MULTIPLY, **how: Any) -> Any:
     """Twice a · b, of 128 x 16 halves each (blocks of 8 x 8), as the lanes of tensor memory hold it."""
     random = np.random.default_rng(5)
     a, b = random.integers(-3, 4, (2, 128, 16)).astype(np.float16)
@@ -112,12 +112,21 @@ def multiplied(m: int, n: int, word: int | None = None, bits: int = 0) -> Any:
             names(8), names(4)
         ).replace("[%r34]", "[%r34], 4")
     stores = "".join(f"st.global.b32 [%x1+{4 * i}], %z{i};" for i in range(4 if m == 64 else 8))
-    emulated(MULTIPLY.format(words=words, idesc=idesc(m, n) | bits) + load + stores, out, tiles)
+    emulated(multiply.format(words=words, idesc=idesc(m, n) | bits) + load + stores, out, tiles, **how)
     return 2 * (a[:m].astype(float) @ b[:n].astype(float).T), out
 
 
 def test_a_product_of_128_rows_lies_row_by_row() -> None:
     wanted, out = multiplied(128, 16)
+    assert out.tolist() == wanted[:, :8].tolist()
+
+
+def test_a_commit_tracks_what_its_own_thread_has_issued() -> None:
+    """The commit of another warp tracks nothing, and may arrive before the products are done."""
+    other = MULTIPLY.replace("@%p0 tcgen05.commit", "setp.eq.u32 %p6, %r39, 32; @%p6 tcgen05.commit")
+    with pytest.raises(EmulationError, match="nothing has written"):
+        multiplied(128, 16, multiply=other, order="products last")
+    wanted, out = multiplied(128, 16, order="products last")
     assert out.tolist() == wanted[:, :8].tolist()
 
 

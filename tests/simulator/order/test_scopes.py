@@ -20,16 +20,17 @@ from blackwell_matmul.studies import mutation
 
 V6 = Path(__file__).parents[3] / "blackwell_matmul/kernels/blackwell/v6.py"
 SCHEDULE = {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 32, "stages": 2, "group_m": 4}
-ACCUMULATOR, ANSWER = "sums.empty(), transaction_bytes=0, target_rank=0, scope=", "answers.empty(), transaction_bytes=0"
-CTA, RELAXED = 'scope="cta"', 'sem="relaxed", scope="cluster"'
-SUMS, ANSWERS = 'empties=2 * 128, scope="cluster"', 'empties=2 * 7 * 32, scope="cluster"'
+TO = "transaction_bytes=0, target_rank=0, "
+ACCUMULATOR, ANSWER = f"sums.empty(), {TO}", f"answers.empty(), {TO}"
+CLUSTER, CTA = 'scope="cluster"', 'scope="cta"'
 
 
 @functools.cache
 def v6(old: str, new: str) -> type:
     source = V6.read_text().replace(*PLAIN).replace("self.type_of_c(dtype)", "dtype")
-    changed = edited(source, [(old, new, 0)]) if old else source
-    return mutation.load(changed, "BlackwellMatmulV6", Path(tempfile.mkdtemp()))
+    return mutation.load(
+        edited(source, [(old, new, 0)]) if old else source, "BlackwellMatmulV6", Path(tempfile.mkdtemp())
+    )
 
 
 def run_v6(old: str, new: str, order: Any = ORDERS[0]) -> Run:
@@ -43,13 +44,13 @@ def run_v6(old: str, new: str, order: Any = ORDERS[0]) -> Run:
 @pytest.mark.parametrize(
     ("old", "new", "edge", "says"),
     [
-        (ACCUMULATOR + '"cluster"', ACCUMULATOR + '"cta"', "release", "nothing of tcgen05.ld"),
-        (ANSWER + ', target_rank=0, scope="cluster"', ANSWER + f", target_rank=0, {CTA}", "release", "query_cancel by"),
-        (SUMS, "empties=2 * 128", "acquire", "hears nothing of tcgen05.ld"),
-        (ANSWERS, "empties=2 * 7 * 32", "acquire", "the wait on answers.empty"),
+        (ACCUMULATOR + CLUSTER, ACCUMULATOR + CTA, "release", "nothing of tcgen05.ld"),
+        (ANSWER + CLUSTER, ANSWER + CTA, "release", "query_cancel by"),
+        ("empties=2 * 128, " + CLUSTER, "empties=2 * 128", "acquire", "hears nothing of tcgen05.ld"),
+        ("empties=2 * 7 * 32, " + CLUSTER, "empties=2 * 7 * 32", "acquire", "the wait on answers.empty"),
     ],
     ids=["accumulator arrival", "answer arrival", "accumulator wait", "answer wait"],
-)  # fmt: skip
+)
 def test_the_pairs_of_v6_say_which_scope_they_rely_on(old: str, new: str, edge: str, says: str) -> None:
     for order in (ORDERS[0], ORDERS[2]):
         run = run_v6(old, new, order)
@@ -61,15 +62,17 @@ def test_the_pairs_of_v6_say_which_scope_they_rely_on(old: str, new: str, edge: 
 
 def test_v6_keeps_the_rule_and_tensor_memory_may_be_told_by_a_relaxed_arrival() -> None:
     assert not run_v6("", "").findings
-    old = 'sums.empty(), transaction_bytes=0, target_rank=0, scope="cluster"'
-    assert not run_v6(old, old.replace('scope="cluster"', RELAXED)).findings
-    (found,) = run_v6(old, old.replace('scope="cluster"', 'sem="relaxed", scope="cta"')).findings
+    old = ACCUMULATOR + CLUSTER
+    assert not run_v6(old, f'{ACCUMULATOR}sem="relaxed", {CLUSTER}').findings
+    (found,) = run_v6(old, f'{ACCUMULATOR}sem="relaxed", {CTA}').findings
     assert "tells that CTA nothing of tcgen05.ld" in found.message
 
 
 def only_of(script: Any, *args: Any) -> Finding:
     runs = [run_in(order, script, *args) for order in ORDERS]
-    assert all({found.code for found in run.findings} == {"relaxed-wait"} for run in runs)
+    assert all({found.code for found in run.findings} == {"relaxed-wait"} for run in runs), [
+        run.findings for run in runs
+    ]
     return runs[0].findings[0]
 
 

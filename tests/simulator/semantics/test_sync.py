@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 from clean import clean, only
-from scripts_control import InTurn, Uneven, Unknown
+from orders import ORDERS, line_of, run_in
+from scripts_control import InTurn, InTurnOfItsOwn, Uneven, Unknown
 from scripts_registers import Reduce, ReduceAll
 from tilus import bfloat16, boolean, float32, int32
 
 from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.simulator import simulate
+from blackwell_matmul.simulator import Severity, simulate
 
 TORCH = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}
 
@@ -99,3 +100,26 @@ def test_an_instruction_without_a_meaning_stops_with_its_line() -> None:
         UnsupportedError, match=r"no meaning for the function cuda_cvta_generic_to_shared .*.*scripts_control\.py:\d+"
     ):
         simulate(Unknown(), torch.zeros(1, dtype=torch.int32))
+
+
+def test_a_semaphore_in_a_workspace_that_nobody_has_cleaned() -> None:
+    for order in ORDERS:
+        y = np.zeros(64, np.int32)
+        finding = only(run_in(order, InTurnOfItsOwn(clean=False), 4, y), "uninitialised-read")
+        assert finding.location is not None and finding.location.line == line_of(InTurnOfItsOwn, "# lock")
+        assert "lock_semaphore reads turn[1:2, 1:2], which nothing is sure to have written" in finding.message
+        assert "requires_clean=True) makes zeros of turn" in finding.advice
+
+
+def test_a_store_that_the_wait_knows_of_makes_a_semaphore_defined() -> None:
+    y = np.zeros(64, np.int32)
+    clean(InTurnOfItsOwn(clean=False, first=True), 1, y)
+    assert (y == 1).all()
+
+
+def test_a_clean_workspace_is_clean_at_the_end() -> None:
+    y = np.zeros(64, np.int32)
+    clean(InTurnOfItsOwn(), 4, y)
+    assert (y == 4).all()
+    finding = only(simulate(InTurnOfItsOwn(clears=False), 4, y, workers=1), "workspace-left-dirty")
+    assert finding.severity is Severity.UNGUARANTEED and "the kernel leaves 4 in turn[1, 1]" in finding.message

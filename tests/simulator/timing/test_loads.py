@@ -74,3 +74,30 @@ def test_a_wait_for_ctas_of_other_sms_has_no_time_and_says_where():
     assert in_turn(1).cycles > 0
     with pytest.raises(SimulationError, match=r"no predicted time: lock_semaphore \(.*test_loads.py:\d+\) waits for"):
         in_turn(200)
+
+
+class LaterInTurn(tilus.Script):
+    """The parts of a tile add to it in turn; the first one waits for nobody."""
+
+    def __init__(self, parts: int):
+        super().__init__()
+        self.parts = parts
+
+    def __call__(self, y_ptr: ~float32):
+        self.attrs.blocks = [4, self.parts]
+        self.attrs.warps = 1
+        g_y = self.global_view(y_ptr, dtype=float32, shape=[4, 32])
+        turns = self.global_tensor(dtype=int32, shape=[4], requires_clean=True)
+        turn: ~int32 = turns[self.blockIdx.x].item_ptr()
+        if self.blockIdx.y > 0:
+            self.lock_semaphore(turn, value=self.blockIdx.y)
+        old = self.load_global(g_y, offsets=[self.blockIdx.x, 0], shape=[1, 32])
+        self.store_global(g_y, old + 1.0, offsets=[self.blockIdx.x, 0])
+        self.release_semaphore(turn, value=(self.blockIdx.y + 1) % self.parts)
+
+
+def test_turns_have_no_time_where_another_cta_than_the_one_that_is_timed_waits_for_its_own():
+    assert predict(LaterInTurn, torch.zeros(4, 32), schedule={"parts": 1}, target="B200").cycles > 0
+    for parts in (2, 16):
+        with pytest.raises(SimulationError, match=r"lock_semaphore .* waits for CTAs of other SMs"):
+            predict(LaterInTurn, torch.zeros(4, 32), schedule={"parts": parts}, target="B200")

@@ -121,15 +121,24 @@ def leave_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def _nothing() -> None:
+    """Of a pool whose processes have nothing to prepare."""
+
+
+def _begun(begin: Callable[[], None]) -> None:
+    leave_with_parent()
+    begin()
+
+
 def _forget(error: BaseException) -> None:
     """For a future that nobody waits for."""
 
 
 class Pool(ProcessPoolExecutor):
-    """Processes that end at once where the block around them is broken off."""
+    """Processes that end at once where the block around them is broken off. begin: what each of them does first."""
 
-    def __init__(self, processes: int | None, context: BaseContext) -> None:
-        super().__init__(processes, context, initializer=leave_with_parent)
+    def __init__(self, processes: int | None, context: BaseContext, begin: Callable[[], None] = _nothing) -> None:
+        super().__init__(processes, context, initializer=_begun, initargs=(begin,))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         with held():  # which may start a process

@@ -27,7 +27,7 @@ from blackwell_matmul.compiler.resources import resources
 from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
 from blackwell_matmul.digests import EDITED, compiler_digest, digest, tilus_digest
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError
-from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for, tilus_compat
+from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.problem import Schedule
@@ -303,23 +303,24 @@ def _in_this_process(job: Job, pins: Sequence[Pins], tell: Progress) -> list[Bun
 def _in_processes(
     job: Job, pins: Sequence[Pins], processes: int, tell: Progress
 ) -> list[Bundle | BlackwellMatmulError]:
-    global _job
     results: list[Any] = [None] * len(pins)
-    with tilus_compat.lock:  # a child must not inherit it locked, nor another call's job
-        _job = job
-        try:
-            with Pool(processes, multiprocessing.get_context("fork")) as pool:
-                futures = {pool.submit(_inherited, each): index for index, each in enumerate(pins)}
-                for done, future in enumerate(as_completed(futures), 1):
-                    results[futures[future]] = future.result()
-                    tell(done, len(pins))
-        except BrokenProcessPool as error:
-            raise CompileError(
-                "A process that compiled a schedule died; workers=1 compiles everything in this one."
-            ) from error
-        finally:
-            _job = None
+    try:
+        with Pool(processes, multiprocessing.get_context("fork"), functools.partial(_take_over, job)) as pool:
+            futures = {pool.submit(_inherited, each): index for index, each in enumerate(pins)}
+            for done, future in enumerate(as_completed(futures), 1):
+                results[futures[future]] = future.result()
+                tell(done, len(pins))
+    except BrokenProcessPool as error:
+        raise CompileError(
+            "A process that compiled a schedule died; workers=1 compiles everything in this one."
+        ) from error
     return results
+
+
+def _take_over(job: Job) -> None:
+    """In a process of a pool."""
+    global _job
+    _job = job
 
 
 def _inherited(schedule: Pins) -> Bundle | BlackwellMatmulError:

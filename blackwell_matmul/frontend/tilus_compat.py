@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import importlib
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,9 @@ from blackwell_matmul.validation import plain_text, shown
 
 lock = threading.RLock()
 """Held while a target is set or a hook is in place: tilus keeps both in module globals."""
+
+if hasattr(os, "register_at_fork"):  # else a child has what another thread set, and waits for that thread for ever
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 def import_tilus() -> ModuleType:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -287,6 +288,28 @@ def columns(layout: Any) -> list[int]:
 def test_an_unknown_target_is_refused_with_those_that_work() -> None:
     with pytest.raises(InputError, match=r"target is 'B200'; it must be one of .*sm_100a"), target("B200"):
         pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="has no fork")
+def test_a_child_forked_while_a_thread_builds_can_build() -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def build_slowly() -> None:
+        with target("sm_90a"):
+            begun.set()
+            goes_on.wait(0.2)
+
+    before = tilus.target._target
+    thread = threading.Thread(target=build_slowly)
+    thread.start()
+    begun.wait()
+    child = os.fork()
+    if not child:
+        free = tilus_compat.lock.acquire(timeout=5)
+        os._exit(0 if free and tilus.target._target is before else 1)
+    goes_on.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def squeezed(layout: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from blackwell_matmul.cli.views import terminal
+from blackwell_matmul.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -52,10 +53,12 @@ def named(kernel: str, record: Mapping[str, object]) -> dict[str, object]:
 
 def complain(sentence: str, code: int, as_json: bool) -> int:
     """On stderr for people; with --json also on stdout, in place of the result."""
-    terminal.complain(sentence)
+    with suppress(OSError):  # full as well: the exit code says it
+        terminal.complain(sentence)
     if as_json:
-        with suppress(typer.Exit):
+        with suppress(typer.Exit, InputError):
             emit(as_text({"error": sentence}))
+    leave_nothing_to_flush()
     return code
 
 
@@ -64,8 +67,21 @@ def as_text(record: Mapping[str, object]) -> str:
 
 
 def emit(text: str) -> None:
+    """On stdout; InputError where it takes no more, and nothing but an exit code where the reader has left."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # the reader left: nobody to tell, and nothing may be left to flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(LEFT) from None
+    except OSError as error:
+        leave_nothing_to_flush()
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(LEFT) from None
+        raise InputError(f"cannot write the result to stdout: {error.strerror}; send it to another file.") from error
+
+
+def leave_nothing_to_flush() -> None:
+    """What a stream does not take would fail again at the end of the process, and change its exit code."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):  # of an object that is no file
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

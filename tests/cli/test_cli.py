@@ -259,6 +259,32 @@ def test_a_reader_who_left_is_no_traceback():
         assert (process.returncode, err) == (2, b"")
 
 
+FULL = "/dev/full"
+"""A device that takes nothing, as a full disk."""
+
+WITHOUT_FULL = pytest.mark.skipif(not os.path.exists(FULL), reason="has no device that is always full")
+
+
+@WITHOUT_FULL
+@pytest.mark.parametrize("argv", [["run", "v1", *SMALL], ["run", "v1", *SMALL, "--json"], ["--help"], ["--version"]])
+def test_a_full_disk_is_one_sentence_and_no_verdict(argv, simulator, monkeypatch, capsys):
+    with open(FULL, "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert cli.main(argv) == 2
+        full.flush()  # nothing is left for the end of the process
+    err = capsys.readouterr().err
+    assert "No space left on device" in err and err.startswith("error: ") and err.count("\n") == 1
+
+
+@WITHOUT_FULL
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_an_error_that_nobody_can_be_told_keeps_its_exit_code(more):
+    for out in (FULL, os.devnull):
+        with open(FULL, "w") as full, open(out, "w") as stdout:
+            done = subprocess.run([*COMMAND, "run", "v9", *more], stdout=stdout, stderr=full)
+        assert done.returncode == 2
+
+
 def test_a_closed_stdout_is_refused_before_anything_runs():
     closed = partial(os.close, 1)
     done = subprocess.run([*COMMAND, "run", "v1", "--json"], stderr=subprocess.PIPE, text=True, preexec_fn=closed)

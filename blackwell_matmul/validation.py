@@ -86,6 +86,12 @@ def plain_text(value: object) -> str | None:
     return str.__str__(value) if isinstance(value, str) else None
 
 
+def is_text(value: object) -> bool:
+    """Whether a value is text that a file can hold: half of a surrogate pair is none."""
+    text = plain_text(value)
+    return text is not None and text.encode(errors="ignore").decode() == text
+
+
 def integer(value: object, low: int, high: int) -> int | None:
     """The integer in this range that a value is (Python's, numpy's; not a bool), or None."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):

@@ -5,18 +5,21 @@ This module imports neither tilus nor cuda: a saved bundle runs on a machine tha
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, TypeVar
 
 from blackwell_matmul.compiler.plan import LaunchPlan
 from blackwell_matmul.digests import digest
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.files import write_whole
 from blackwell_matmul.one_line import OneLine, spelled_out
+from blackwell_matmul.records import canonical as _canonical  # noqa: F401
+from blackwell_matmul.records import content_of, sealed, unsealed
+from blackwell_matmul.validation import is_text, shown
 
 FORMAT = 4
 """The version of what `save` writes."""
@@ -105,8 +108,8 @@ class Bundle(OneLine):
         """Write the four files into `folder`, which is made, and return it. A file there is replaced as a whole."""
         place = Path(folder)
         parts = {name: _bytes(getattr(self, name)) for name in FILES}
-        record = json.dumps(self._record(parts), indent=1, allow_nan=False).encode()
         try:
+            record = sealed(self._record(parts), FORMAT)
             place.mkdir(parents=True, exist_ok=True)
             for name, content in parts.items():
                 write_whole(place / FILES[name], content)
@@ -114,6 +117,8 @@ class Bundle(OneLine):
         except OSError as error:
             why = error.strerror or error
             raise InputError(f"cannot write the bundle to {place}: {why}; give another folder.") from error
+        except ValueError as error:  # such as a schedule with an infinity
+            raise InputError(f"{self.name} has what JSON cannot hold: {error}.") from error
         return place
 
     def _record(self, parts: Mapping[str, bytes]) -> dict[str, Any]:
@@ -125,71 +130,79 @@ class Bundle(OneLine):
             body["marks"] = _as_dict(self.marks)
         body["resources"] = None if self.resources is None else _as_dict(self.resources)
         body["files"] = {FILES[name]: digest(content) for name, content in parts.items()}
-        return {"format": FORMAT, **body, "digest": digest(_canonical(body))}
+        return body
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Bundle:
         """The bundle in `folder`; InputError, naming the file, where one is missing or is not what was saved."""
         place = Path(folder)
-        record = _read_record(place / RECORD)
-        parts = {name: _read_part(place / file, record["files"].get(file)) for name, file in FILES.items()}
+        record = unsealed(place / RECORD, FORMAT, "bundle")
+        parts = {name: _read_part(place / file, record.get("files")) for name, file in FILES.items()}
         try:
             names = [field.name for field in fields(cls) if field.name not in (*FILES, "marks")]
             values = {name: record[name] for name in names}
             values["marks"] = _read_marks(record.get("marks"))
             values["plan"] = LaunchPlan.from_dict(values["plan"])
-            values["resources"] = None if values["resources"] is None else Resources(**values["resources"])
-            return cls(**values, cubin=parts["cubin"], source=parts["source"].decode(), ptx=parts["ptx"].decode())
-        except (KeyError, TypeError, UnicodeDecodeError) as error:
-            raise InputError(f"{place / RECORD} is damaged: {type(error).__name__} {error}.") from error
+            values["resources"] = None if values["resources"] is None else _whole(Resources(**values["resources"]))
+            return _whole(
+                cls(**values, cubin=parts["cubin"], source=parts["source"].decode(), ptx=parts["ptx"].decode())
+            )
         except InputError as error:
             raise InputError(f"{place / RECORD} is damaged: {error}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{place / RECORD} is damaged: {type(error).__name__} {error}.") from error
 
 
 def _bytes(part: str | bytes) -> bytes:
     return part.encode() if isinstance(part, str) else part
 
 
-def _canonical(record: Any) -> bytes:
-    return json.dumps(record, sort_keys=True, allow_nan=False).encode()
-
-
 def _as_dict(part: Resources | Marks) -> dict[str, Any]:
     return {field.name: getattr(part, field.name) for field in fields(part)}
+
+
+def _read_part(path: Path, digests: Any) -> bytes:
+    content = content_of(path)
+    if not isinstance(digests, dict) or digest(content) != digests.get(path.name):
+        raise InputError(f"{path} is damaged: its {len(content)} bytes are not what was saved.")
+    return content
 
 
 def _read_marks(record: Any) -> Marks | None:
     if record is None:
         return None
     each, barriers = (tuple(map(tuple, record[name])) for name in ("marks", "barriers"))
-    return Marks(record["events"], record["warps"], each, barriers)
+    return _whole(Marks(record["events"], record["warps"], each, barriers))
 
 
-def _read_record(path: Path) -> dict[str, Any]:
-    """What bundle.json holds, once its digest is right."""
-    content = _read(path)
-    try:
-        record = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: it is no JSON.") from error
-    if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
-        raise InputError(f"{path} is no bundle of format {FORMAT}; compile the kernel again.")
-    if record.pop("digest", None) != digest(_canonical(record)):
-        raise InputError(f"{path} is damaged: its content is not what was saved.")
-    if not isinstance(record.get("files"), dict):
-        raise InputError(f"{path} is damaged: it names no files.")
-    return record
+_Part = TypeVar("_Part", Bundle, Resources, Marks)
 
 
-def _read_part(path: Path, wanted: object) -> bytes:
-    content = _read(path)
-    if digest(content) != wanted:
-        raise InputError(f"{path} is damaged: its {len(content)} bytes are not what was saved.")
-    return content
+def _whole(part: _Part) -> _Part:
+    """What was read, where each field is what its annotation says; TypeError."""
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if not _FITS.get(str(field.type), _is_anything)(value):
+            raise TypeError(f"{field.name} is {shown(value)}")
+    return part
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}.") from error
+def _is_anything(value: Any) -> bool:
+    return True
+
+
+def is_texts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(is_text, value.values()))
+
+
+_FITS: Mapping[str, Callable[[Any], bool]] = {
+    "str": is_text,
+    "str | None": lambda value: value is None or is_text(value),
+    "int": lambda value: isinstance(value, int),
+    "int | None": lambda value: isinstance(value, (int, NoneType)),
+    "dict[str, Any]": lambda value: isinstance(value, dict),
+    "dict[str, str]": is_texts,
+    "tuple[tuple[str, str, str], ...]": lambda value: all(len(each) == 3 and all(map(is_text, each)) for each in value),
+    "tuple[tuple[int, str], ...]": lambda value: all(isinstance(at, int) and is_text(name) for at, name in value),
+}
+"""For the annotation of a field, whether a value that JSON had is one."""

@@ -23,20 +23,40 @@ from blackwell_matmul.validation import shown
 CACHE_VARIABLE = "BLACKWELL_MATMUL_CACHE"
 """Names another folder for the cache, or "off"."""
 
+NO_HOME = "this user has no home folder"
+
 _warned: set[str] = set()
 
 
 def folder() -> Path | None:
-    """Where the cache is; None where it is switched off."""
+    """Where the cache is; None where it is switched off, and where this user has no home, which is said once."""
     most_bytes()
-    named = os.environ.get(CACHE_VARIABLE, "").strip()
-    if named.lower() == "off":
-        return None
+    named = _variable()
     if named:
-        return _named(named)
+        return None if is_off() else _named(named)
+    found = _usual()
+    if found is None:
+        _tell(NO_HOME, f"compiled kernels are not kept: {NO_HOME}; {CACHE_VARIABLE} names a folder, or off.")
+    return found
+
+
+def is_off() -> bool:
+    return _variable().lower() == "off"
+
+
+def _variable() -> str:
+    return os.environ.get(CACHE_VARIABLE, "").strip()
+
+
+def _usual() -> Path | None:
+    """None where HOME says nothing, and no entry of the system's users does: a relative path would be anywhere."""
     import platformdirs
 
-    return Path(platformdirs.user_cache_dir("blackwell-matmul", appauthor=False)) / "bundles"
+    try:
+        found = Path(platformdirs.user_cache_dir("blackwell-matmul", appauthor=False)) / "bundles"
+    except RuntimeError:
+        return None
+    return found if found.is_absolute() else None
 
 
 def _named(folder: str) -> Path:
@@ -113,9 +133,12 @@ def read_whole(place: Path) -> bool:
 
 
 def _warn(root: Path, error: Exception) -> None:
-    if str(root) in _warned:
-        return
-    _warned.add(str(root))
     reason = getattr(error, "strerror", None) or str(error).rstrip(".")
-    told = f"compiled kernels are not kept in {root}: {reason}; {CACHE_VARIABLE} names another folder, or off."
-    warnings.warn(told, RuntimeWarning, stacklevel=2)
+    _tell(root, f"compiled kernels are not kept in {root}: {reason}; {CACHE_VARIABLE} names another folder, or off.")
+
+
+def _tell(about: object, sentence: str) -> None:
+    """Once in a process."""
+    if str(about) not in _warned:
+        _warned.add(str(about))
+        warnings.warn(sentence, RuntimeWarning, stacklevel=3)

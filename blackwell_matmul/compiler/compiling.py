@@ -27,7 +27,7 @@ from blackwell_matmul.compiler.resources import resources
 from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
 from blackwell_matmul.digests import EDITED, compiler_digest, digest, tilus_digest
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError
-from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
+from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for, tilus_compat
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.interrupts import Pool
 from blackwell_matmul.problem import Schedule

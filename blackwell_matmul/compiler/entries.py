@@ -1,7 +1,8 @@
 """Entries: small records beside the bundles of the cache, for kernels of this package.
 
 A file's name has the digest of all that a record follows from: what the kernel means in this process, and every file of
-this package, where they are the files that this process imported. One that is damaged counts as none.
+this package, where they are the files that this process imported. The cache is a hint: a file that is damaged, odd, or
+another's under this name counts as none, and the next record that is kept replaces it.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from blackwell_matmul.compiler import cache
 from blackwell_matmul.digests import EDITED, digest, is_as_imported, package_digest
-from blackwell_matmul.files import make_private, write_json
+from blackwell_matmul.errors import InputError
+from blackwell_matmul.files import make_private, write_whole
 from blackwell_matmul.frontend.fingerprint import CHOICE, meaning
+from blackwell_matmul.records import sealed, unsealed
 
-FORMAT = 1
+FORMAT = 2
+NAME, KEY = "name", "bundle"
+"""Of the file, and of a bundle's key, in a record."""
 
 
 def place(folder: str, script_cls: type, *about: object) -> Path | None:
@@ -47,18 +51,36 @@ def _plain(value: object) -> object:
 
 
 def read(file: Path | None) -> Mapping[str, Any]:
-    """The record; an empty one where there is none."""
-    if file is not None:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            record: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            if record["format"] == FORMAT:
-                return record
-    return {}
+    """The record; an empty one where there is none that was kept under this name."""
+    if file is None:
+        return {}
+    try:
+        record = unsealed(file, FORMAT, "entry")
+    except InputError:
+        return {}
+    return record if record.pop(NAME, None) == file.name else {}
 
 
-def keep(file: Path | None, record: Mapping[str, Any]) -> None:
-    """Write a record, whole or not at all, where the disk allows it."""
-    if file is not None and is_as_imported():
-        with suppress(OSError):
-            make_private(file.parent)
-            write_json(file, {"format": FORMAT, **record})
+def keep(file: Path | None, record: Mapping[str, Any]) -> bool:
+    """Write a record, whole or not at all, in the place of whatever is there; False where the disk does not allow it,
+    or JSON does not have what is in it."""
+    if file is None or not is_as_imported():
+        return False
+    try:
+        make_private(file.parent)
+        if file.is_dir():
+            cache.discard(file)
+        write_whole(file, sealed({**record, NAME: file.name}, FORMAT))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def read_key(file: Path | None) -> str | None:
+    """Of a bundle in the cache, where that is the record."""
+    key = read(file).get(KEY)
+    return key if isinstance(key, str) else None
+
+
+def keep_key(file: Path | None, key: str) -> None:
+    keep(file, {KEY: key})

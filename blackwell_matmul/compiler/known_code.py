@@ -38,9 +38,9 @@ def _left_out(bound: Bound) -> list[str]:
 
 def read(file: Path | None) -> Bundle | None:
     """The bundle, if the cache still has it."""
-    key = entries.read(file).get("bundle")
-    return None if key is None else cache.read(str(key))
+    key = entries.read_key(file)
+    return None if key is None else cache.read(key)
 
 
 def keep(file: Path | None, bundle: Bundle) -> None:
-    entries.keep(file, {"bundle": bundle.key})
+    entries.keep_key(file, bundle.key)

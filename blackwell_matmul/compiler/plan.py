@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, cast
 
 from blackwell_matmul.elements import require_element
 from blackwell_matmul.errors import InputError
+from blackwell_matmul.records import MOST_DEPTH
 from blackwell_matmul.strides import require_memory, require_row_major
-from blackwell_matmul.validation import attribute, shown
+from blackwell_matmul.validation import attribute, is_text, shown
 
 Expr = int | str | tuple[Any, ...]
 Dim3 = tuple[Expr, Expr, Expr]
@@ -65,6 +66,13 @@ def _positive(divisor: int) -> int:
     return divisor
 
 
+def places(count: int) -> int:
+    """By how much a shift moves the bits; the widest integer of C has 64, and a wider shift has no meaning there."""
+    if not 0 <= count < 64:
+        raise ValueError(f"a shift by {shown(count)} bits is none of C")
+    return count
+
+
 def _cast(bits: int, signed: bool) -> str:
     """The text of a cast to an integer of this width; C wraps (and so does every target of CUDA)."""
     mask, half = (1 << bits) - 1, 1 << (bits - 1)
@@ -72,9 +80,8 @@ def _cast(bits: int, signed: bool) -> str:
 
 
 OPERATORS: Mapping[str, str] = {
-    **{
-        op: f"({{0}} {op} {{1}})" for op in ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "&", "|", "^", "<<", ">>")
-    },
+    **{op: f"({{0}} {op} {{1}})" for op in ("+", "-", "*", "<", "<=", ">", ">=", "==", "!=", "&", "|", "^")},
+    **{op: f"({{0}} {op} places({{1}}))" for op in ("<<", ">>")},
     **{op: f"({{0}} {op} {{1}})" for op in ("and", "or")},
     **{f"{kind}{bits}": _cast(bits, kind == "i") for kind in "iu" for bits in (8, 16, 32, 64)},
     "//": "c_div({0}, {1})",
@@ -90,7 +97,7 @@ OPERATORS: Mapping[str, str] = {
 """Every operator, with the Python text that computes it. Nothing else is ever put into generated text."""
 
 _FUNCTIONS: dict[str, Callable[..., int]] = {
-    **{function.__name__: function for function in (c_div, c_mod, fastdiv_m, fastdiv_s)},
+    **{function.__name__: function for function in (c_div, c_mod, fastdiv_m, fastdiv_s, places)},
     "min": min,
     "max": max,
 }
@@ -406,8 +413,12 @@ def _read(name: str, value: Any) -> Any:
     return tuple(_PARTS[name](**{key: _tuples(field) for key, field in record.items()}) for record in value)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _tuples(value: Any, room: int = MOST_DEPTH) -> Any:
+    if not isinstance(value, list):
+        return value
+    if not room:
+        raise RecursionError
+    return tuple(_tuples(each, room - 1) for each in value)
 
 
 def _reason(error: Exception) -> str:
@@ -432,7 +443,7 @@ def _verify_names(plan: LaunchPlan) -> None:
     names += [check.message for check in plan.checks]
     names += [getattr(each, name) for each in plan.tensor_maps for name in _fields(TensorMap) if _is_enum(name)]
     for name in names:
-        if not isinstance(name, str):
+        if not is_text(name):
             raise TypeError(f"{shown(name)} is no text")
     if len({parameter.name for parameter in plan.parameters}) != len(plan.parameters):
         raise ValueError("two parameters have one name")

@@ -314,8 +314,10 @@ def _cache() -> Cache:
     from blackwell_matmul.compiler import cache
 
     try:
+        if cache.is_off():
+            return Cache()
         folder = cache.folder()
-        return Cache() if folder is None else _tried(folder)
+        return Cache("", cache.NO_HOME) if folder is None else _tried(folder)
     except Exception as error:
         return Cache("", said(error))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -17,13 +16,6 @@ from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.gpus import Gpu
 
 FOLDER = "calls"
-
-
-class Known(NamedTuple):
-    """bundle: its key in the cache. places: which arguments of the call it takes."""
-
-    bundle: str
-    places: tuple[int, ...]
 
 
 def place(script_cls: type, pins: Mapping[str, object], arguments: Sequence[object], gpu: Gpu) -> Path | None:
@@ -39,18 +31,15 @@ def _plain(argument: object) -> object:
     return [list(argument.shape), argument.stride(), str(argument.dtype)]
 
 
-def read(file: Path | None) -> Known | None:
-    record = entries.read(file)
-    try:
-        return Known(str(record["bundle"]), tuple(map(int, record["places"])))
-    except (ValueError, KeyError, TypeError):
-        return None
+def read(file: Path | None) -> str | None:
+    """The key of the bundle."""
+    return entries.read_key(file)
 
 
-def keep(file: Path | None, known: Known) -> None:
-    entries.keep(file, known._asdict())
+def keep(file: Path | None, key: str) -> None:
+    entries.keep_key(file, key)
 
 
-def bundle(known: Known) -> Bundle | None:
+def bundle(key: str) -> Bundle | None:
     """Of the cache, if it still has it."""
-    return cache.read(known.bundle)
+    return cache.read(key)

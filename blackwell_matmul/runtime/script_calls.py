@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
-from blackwell_matmul.errors import CompileError, InputError, UnsupportedError
+from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
 from blackwell_matmul.gpus import Gpu, gpu_for_target
 from blackwell_matmul.runtime import known_calls
 from blackwell_matmul.runtime.calls import Calls
 from blackwell_matmul.runtime.device import gpu_at
-from blackwell_matmul.runtime.known_calls import Known
 from blackwell_matmul.runtime.launch import Prepared
 from blackwell_matmul.runtime.load import Loaded, load
 from blackwell_matmul.runtime.recent import Recent
 from blackwell_matmul.runtime.winners import pins_for_call
 
 if TYPE_CHECKING:
+    from blackwell_matmul.compiler.bundle import Bundle
     from blackwell_matmul.frontend import Bound
 
 KEPT_KERNELS = 512
@@ -110,31 +111,45 @@ def _kind_of(tensor: Tensor) -> Hashable:
 
 
 def _compiled(kernel: HasScript, arguments: Sequence[object], device: int) -> tuple[Loaded, tuple[int, ...]]:
+    """With the schedule of a winner; without where it leads nowhere, as one that was tuned for a neighbour of m."""
     gpu = gpu_at(device)
     tuned = _tuned(kernel, arguments, gpu)
-    file = known_calls.place(kernel.script_cls, {**tuned, **kernel.pins}, arguments, gpu)
-    known = known_calls.read(file)
-    found = None if known is None else _known(known)
-    if known is None or found is None:
-        found, bound = _made(kernel, tuned, arguments, gpu, device)
-        names = list(inspect.signature(kernel.script_cls.__call__).parameters)[1:]
-        known = Known(found.bundle.key, tuple(names.index(name) for name in bound.kernel_args))
-        known_calls.keep(file, known)
-    return found, known.places
+    if tuned:
+        with suppress(BlackwellMatmulError):
+            return _found(kernel, tuned, arguments, gpu, device)
+    return _found(kernel, {}, arguments, gpu, device)
 
 
-def _known(known: Known) -> Loaded | None:
-    """One handle for each kernel, whoever calls it."""
-    found = _loaded.get(known.bundle)
-    if found is None and (bundle := known_calls.bundle(known)) is not None:
-        found = load(bundle)
-        _loaded.put(known.bundle, found)
-    return found
-
-
-def _made(
+def _found(
     kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu, device: int
-) -> tuple[Loaded, Bound]:
+) -> tuple[Loaded, tuple[int, ...]]:
+    file = known_calls.place(kernel.script_cls, {**tuned, **kernel.pins}, arguments, gpu)
+    found = _known(known_calls.read(file), kernel, gpu)
+    if found is None:
+        found = _made(kernel, tuned, arguments, gpu, device)
+        known_calls.keep(file, found.bundle.key)
+    return found, _places(found.bundle, kernel)
+
+
+def _known(key: str | None, kernel: HasScript, gpu: Gpu) -> Loaded | None:
+    """One handle for each kernel, whoever calls it; None where there is none for this script and this GPU."""
+    if key is None:
+        return None
+    found = _loaded.get(key)
+    if found is None and (bundle := known_calls.bundle(key)) is not None:
+        found = load(bundle)
+        _loaded.put(key, found)
+    ours = found is not None and (found.bundle.name, found.bundle.target) == (kernel.script_cls.__name__, gpu.arch)
+    return found if ours else None
+
+
+def _places(bundle: Bundle, kernel: HasScript) -> tuple[int, ...]:
+    """Which arguments of a call the code takes."""
+    names = list(inspect.signature(kernel.script_cls.__call__).parameters)[1:]
+    return tuple(names.index(each.name) for each in bundle.plan.parameters)
+
+
+def _made(kernel: HasScript, tuned: Mapping[str, object], arguments: Sequence[object], gpu: Gpu, device: int) -> Loaded:
     """From a schedule to the code, unless this process has that."""
     try:
         bound = _bound(kernel, tuned, arguments, gpu)
@@ -146,7 +161,7 @@ def _made(
             for each in (found.bundle.key, key):
                 if each is not None:
                     _loaded.put(each, found)
-        return found, bound
+        return found
     except CompileError as error:
         reason = str(error).rstrip(".")
         raise UnsupportedError(f"{reason}; {_what_runs(kernel, gpu, device)}") from error
@@ -182,14 +197,7 @@ def _schedule(
     """What was tuned for this very GPU, or a class with a rule of its own chooses for it; None for the others."""
     if not _chooses(kernel):
         return tuned or None
-    complete = kernel.script_cls.complete
-    try:
-        chosen: Mapping[str, object] = complete({**tuned, **kernel.pins}, arguments, gpu.arch, gpu=gpu)
-    except InputError:
-        if not tuned:
-            raise
-        # tuned for a neighbour of this m, which could have it
-        chosen = complete(kernel.pins, arguments, gpu.arch, gpu=gpu)
+    chosen: Mapping[str, object] = kernel.script_cls.complete({**tuned, **kernel.pins}, arguments, gpu.arch, gpu=gpu)
     return chosen
 
 

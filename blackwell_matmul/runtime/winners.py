@@ -12,16 +12,16 @@ import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
+from blackwell_matmul.compiler import entries
 from blackwell_matmul.digests import EDITED, digest, is_as_imported, kernels_digest
 from blackwell_matmul.errors import BlackwellMatmulError
-from blackwell_matmul.files import make_private, write_json
 from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
 
 FOLDER = "tuned"
-FORMAT = 1
 
 
 def winner(script_cls: Any, problem: Problem, gpu: Gpu) -> dict[str, Any] | None:
@@ -54,10 +54,7 @@ def keep(script_cls: Any, problem: Problem, gpu: Gpu, record: Mapping[str, Any])
     file = place(script_cls, problem, gpu)
     if file is None or not is_as_imported():
         return None
-    try:
-        make_private(file.parent)
-        write_json(file, {"format": FORMAT, "under": _under(script_cls, problem, gpu), **record})
-    except OSError:
+    if not entries.keep(file, {"under": _under(script_cls, problem, gpu), **record}):
         return None
     _read.cache_clear()
     return file
@@ -116,12 +113,10 @@ def _source(script_cls: Any) -> str | None:
 
 @functools.cache
 def _read(file: Path | None) -> Mapping[str, Any] | None:
-    """The record of a file, if it is one."""
-    if file is None:
-        return None
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-        good = record["format"] == FORMAT and isinstance(record["schedule"], dict)
-        return record if good else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    """The record of a file, if it has a schedule."""
+    record = entries.read(file)
+    schedule = record.get("schedule")
+    plain = isinstance(schedule, dict) and all(
+        isinstance(each, (int, float, str, NoneType)) for each in schedule.values()
+    )
+    return record if plain else None

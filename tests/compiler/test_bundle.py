@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_plan import FINISHING, PLAN
 
-from blackwell_matmul.compiler.bundle import Bundle, Resources
+from blackwell_matmul.compiler.bundle import FORMAT, Bundle, Resources
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.records import sealed
 
 BUNDLE = Bundle(
     name="Kernel",
@@ -77,6 +79,44 @@ def test_a_changed_plan_is_found(tmp_path: Path) -> None:
     file.write_text(json.dumps(record))
     with pytest.raises(BlackwellMatmulError, match="not what was saved"):
         Bundle.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": 3}, {"name": "\ud800"}, {"target": [0]}, {"serves": None}, {"key": 2**64}, {"consts": ["n"]},
+        {"consts": "n"}, {"schedule": "block_m"}, {"schedule": None}, {"versions": {"tilus": 2}}, {"versions": []},
+        {"resources": []}, {"resources": {"registers": 1}}, {"files": []}, {"files": None}, {"plan": 7}, {"marks": 1},
+        {"resources": {**BUNDLE._record({})["resources"], "limited_by": 3}}, {"marks": {}},
+        {"resources": {**BUNDLE._record({})["resources"], "warps": "4"}}, {"plan": [[]]},
+        {"marks": {"events": 1, "warps": 1, "marks": [["a", 1, "b"]], "barriers": []}},
+        {"marks": {"events": 1, "warps": 1, "marks": [["a"]], "barriers": []}},
+        {"marks": {"events": 1, "warps": 1, "marks": [], "barriers": [["a", 1]]}},
+        {"marks": {"events": 1, "warps": None, "marks": [], "barriers": []}},
+    ],
+)  # fmt: skip
+def test_a_field_of_another_kind_is_one_sentence(tmp_path: Path, change: dict[str, Any]) -> None:
+    """With a digest that is right: it is no signature."""
+    file = BUNDLE.save(tmp_path) / "bundle.json"
+    body = json.loads(file.read_text())
+    del body["format"], body["digest"]
+    file.write_bytes(sealed({**body, **change}, FORMAT))
+    with pytest.raises(InputError, match=r"(bundle\.json|kernel\.cu) is damaged: .*[^.]\.$"):
+        Bundle.load(tmp_path)
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e999", "[" * 99_000])
+def test_what_no_bundle_has_is_one_sentence(tmp_path: Path, number: str) -> None:
+    file = BUNDLE.save(tmp_path) / "bundle.json"
+    file.write_text(file.read_text().replace("1024", number, 1))
+    with pytest.raises(InputError, match=r"bundle\.json is damaged: it is no JSON that was written here\.$"):
+        Bundle.load(tmp_path)
+
+
+def test_a_schedule_that_json_does_not_have_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^Kernel has what JSON cannot hold: .*\.$"):
+        dataclasses.replace(BUNDLE, schedule={"scale": float("inf")}).save(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("number", [3, 99])

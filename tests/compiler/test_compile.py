@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import pickle
+import pwd
 import re
 import shutil
 import stat
@@ -219,7 +220,10 @@ def test_on_disk(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [path.parent.name for path in own_cache.rglob("bundle.json")] == [first.key]
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "foreign", "file", "folder"])
+CANNOT_BE = {"nan": "NaN", "deep": "[" * 99_000 + "]" * 99_000}
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "foreign", "file", "folder", "fifo", "nan", "deep"])
 def test_a_damaged_entry_is_made_again(own_cache: Path, damage: str) -> None:
     first = copy()
     (entry,) = [path.parent for path in own_cache.rglob("bundle.json")]
@@ -234,6 +238,12 @@ def test_a_damaged_entry_is_made_again(own_cache: Path, damage: str) -> None:
         other = compile(compiler_scripts.MmaSync, 64, ARRAY, ARRAY, ARRAY, target="sm_90a", cache=False)
         shutil.rmtree(entry)
         other.save(entry)
+    elif damage == "fifo":
+        cubin.unlink()
+        os.mkfifo(cubin)
+    elif damage in ("nan", "deep"):
+        record = (entry / "bundle.json").read_text()
+        (entry / "bundle.json").write_text(record.replace('"name":', f'"more": {CANNOT_BE[damage]}, "name":', 1))
     elif damage == "file":
         shutil.rmtree(entry)
         entry.write_text("not a folder")
@@ -246,6 +256,25 @@ def test_a_damaged_entry_is_made_again(own_cache: Path, damage: str) -> None:
     assert Bundle.load(entry) == first
     compiling._memo.clear()
     assert cache.read(first.key) == first
+
+
+def test_of_a_user_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user has no entry in /etc/passwd."""
+
+    def nobody(*_: object) -> None:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for name in ("HOME", "XDG_CACHE_HOME", cache.CACHE_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cache, "_warned", set())
+    with pytest.warns(
+        RuntimeWarning, match=r"are not kept: this user has no home folder; .* names a folder, or off\.$"
+    ):
+        first = copy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # one warning is enough
+        assert copy() == first and cache.folder() is None and not cache.is_off()
 
 
 def test_a_read_only_cache(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,6 +221,25 @@ def test_deep_nesting_is_one_sentence() -> None:
         LaunchPlan.from_dict({**PLAN.as_dict(), "grid": [expr, 1, 1]})
 
 
+@pytest.mark.parametrize("count", [-1, 64, 10**7, 2**62, 10**30, ("<<", "m", 62)])
+@pytest.mark.parametrize("op", ["<<", ">>"])
+def test_a_shift_that_c_does_not_have_is_refused_before_it_takes_memory(op: str, count: Any) -> None:
+    plan = dataclasses.replace(PLAN, grid=(("%", (op, "m", count), 7), 1, 1))
+    with pytest.raises(InputError, match=r"a shift by .* bits is none of C"):
+        LaunchPlan.from_dict(plan.as_dict()).evaluate([1, 0x1000, 0.5])
+
+
+@pytest.mark.parametrize("count", [0, 1, 63])
+def test_shifts_are_exact(count: int) -> None:
+    assert value(("<<", "a", "b"), a=-3, b=count) == -3 << count
+    assert value((">>", "a", "b"), a=-(2**63), b=count) == -(2**63) >> count
+
+
+def test_a_name_that_no_file_can_hold_is_refused() -> None:
+    with pytest.raises(InputError, match="is no text"):
+        LaunchPlan.from_dict({**PLAN.as_dict(), "kernel": "\ud800"})
+
+
 def test_evaluation_is_of_the_ten_microsecond_class() -> None:
     PLAN.evaluate([1000, 16, 1.0])
     best = min(timeit.repeat(lambda: PLAN.evaluate([1000, 16, 1.0]), number=200, repeat=20)) / 200

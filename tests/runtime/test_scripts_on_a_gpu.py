@@ -19,9 +19,10 @@ from blackwell_matmul import (
     UnsupportedError,
     gpus,
 )
-from blackwell_matmul.compiler import compiling
+from blackwell_matmul.compiler import compiling, entries
 from blackwell_matmul.kernels import LADDERS
 from blackwell_matmul.problem import Problem
+from blackwell_matmul.runtime import script_calls
 from blackwell_matmul.scheduling import space
 
 MADE = {}
@@ -96,6 +97,21 @@ class Constant(Script):
         x = self.global_view(x_ptr, dtype=float16, shape=[64, 64])
         y = self.global_view(y_ptr, dtype=float16, shape=[64, 64])
         self.store_global(y, self.load_global(x, offsets=[0, 0], shape=[64, 64]) * FACTOR, offsets=[0, 0])
+
+
+class Block(Script):
+    """With a knob."""
+
+    def __init__(self, block_n: int = 64):
+        super().__init__()
+        self.block_n = block_n
+
+    def __call__(self, m: int32, n: int, k: int, a_ptr: void_p, b_ptr: void_p, c_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_a = self.global_view(a_ptr, dtype=float16, shape=[m, k])
+        g_c = self.global_view(c_ptr, dtype=float16, shape=[m, n])
+        self.store_global(g_c, self.load_global(g_a, offsets=[0, 0], shape=[64, self.block_n]), offsets=[0, 0])
 
 
 def test_a_rung_is_launched_and_the_call_returns_none(b200, compiled, operands):
@@ -220,6 +236,39 @@ def test_a_known_call_that_is_damaged_or_has_lost_its_kernel_is_made_again(
     forget()
     BlackwellMatmulV2()(*operands(1000, 256, 128))
     assert len(compiled) == 2 and len(b200.calls("cuLaunchKernelEx")) == 2
+
+
+def test_an_entry_that_names_other_code_is_made_again(b200, compiled, operands, forget, tmp_path):
+    """Whole, and kept under its own name."""
+    BlackwellMatmulV1()(*operands(1000, 256, 128))
+    (file,) = tmp_path.glob("calls/*V1*")
+    other = entries.read_key(file)
+    BlackwellMatmulV2()(*operands(1000, 256, 128))
+    (file,) = tmp_path.glob("calls/*V2*")
+    right = entries.read_key(file)
+    entries.keep_key(file, other)
+    forget()
+    b200.clear()
+    BlackwellMatmulV2()(*operands(1000, 256, 128))
+    assert entries.read_key(file) == right and len(b200.calls("cuLaunchKernelEx")) == 1
+
+
+@pytest.mark.parametrize(
+    "odd", [{"block_n": 8}, {"block_n": "64"}, {"block_n": None}, {"nonsense": 1}, {"block_n": 10**30}, {"dtype": 1.5}]
+)
+@pytest.mark.parametrize("kernel", [BlackwellMatmulV1, Block], ids=["rung", "own"])
+def test_a_winner_that_leads_nowhere_is_passed_over(b200, compiled, operands, monkeypatch, kernel, odd):
+    """Such as one that was tuned for a neighbour of m, or before a knob was renamed."""
+    monkeypatch.setattr(script_calls, "pins_for_call", lambda *_: odd)
+    kernel()(*operands(128, 64, 64))
+    assert len(b200.calls("cuLaunchKernelEx")) == 1
+
+
+def test_with_a_winner_that_leads_nowhere_wrong_arguments_are_told_as_ever(b200, compiled, operands, monkeypatch):
+    monkeypatch.setattr(script_calls, "pins_for_call", lambda *_: {"block_n": 8})
+    m, n, _, a, b, c = operands(128, 64, 64)
+    with pytest.raises(InputError, match="a has shape"):
+        BlackwellMatmulV1()(m, n, 32, a, b, c)
 
 
 def test_a_script_of_a_users_own_is_not_known_by_its_name(b200, compiled, on_gpu, tmp_path):

@@ -80,9 +80,27 @@ def test_a_damaged_file_is_none_and_is_written_anew(content):
     assert [each.name for each in file.parent.iterdir()] == [file.name]
 
 
+def test_a_file_of_another_problem_under_this_name_is_none():
+    other = kept(problem=Problem(100, 512, 64))
+    file = winners.place(rung("v1"), PROBLEM, B200)
+    other.rename(file)
+    assert stored("v1", PROBLEM, B200) is None
+    assert kept() == file and stored("v1", PROBLEM, B200) == PINS
+
+
+@pytest.mark.parametrize("schedule", [3, None, [], {"block_m": [128]}, {"block_m": {"a": 1}}])
+def test_a_schedule_that_is_none_is_not_found(schedule):
+    kept(schedule)
+    assert stored("v1", PROBLEM, B200) is None
+
+
 def test_a_cache_that_is_switched_off_keeps_nothing(monkeypatch):
     monkeypatch.setenv("BLACKWELL_MATMUL_CACHE", "off")
     assert kept() is None and stored("v1", PROBLEM, B200) is None
+
+
+def test_what_json_does_not_have_is_not_kept():
+    assert kept({"block_m": float("nan")}) is None and stored("v1", PROBLEM, B200) is None
 
 
 def test_a_cache_that_cannot_be_written_to_keeps_nothing(monkeypatch, tmp_path):
@@ -120,12 +138,6 @@ def test_a_call_without_pins_takes_the_winner():
 def test_pins_of_the_user_win():
     kept()
     assert schedule({"block_n": 128}, call())["block_n"] == 128
-
-
-def test_a_winner_that_is_no_schedule_any_more_is_passed_over():
-    before = schedule({}, call())
-    kept({**PINS, "block_n": 8})
-    assert schedule({}, call()) == before
 
 
 def test_wrong_arguments_are_told_as_ever():

@@ -8,7 +8,6 @@ sources of kernels or compiler is void.
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +20,7 @@ from blackwell_matmul.gpus import Gpu
 from blackwell_matmul.harness.bench.contenders import Contender
 from blackwell_matmul.harness.user_kernel import find
 from blackwell_matmul.problem import Problem
+from blackwell_matmul.records import content_of, parsed
 from blackwell_matmul.validation import plain_values
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ class Index:
 
     def _read(self) -> dict[str, Any]:
         try:
-            found = json.loads((self.folder / INDEX).read_text(encoding="utf-8"))
+            found = parsed(content_of(self.folder / INDEX))
             fits = found["stamp"] == code_digest() and found["target"] == self._target
             return dict(found["bundles"]) if fits else {}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             return {}
 
     def find(self, contender: Contender, problem: Problem) -> dict[str, Any] | None:

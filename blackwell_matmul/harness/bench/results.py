@@ -5,7 +5,6 @@ Rows that were timed together share a session; percentages of cuBLAS are within 
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from blackwell_matmul.files import write_json
 from blackwell_matmul.harness.bench.contenders import CUBLAS
 from blackwell_matmul.harness.bench.protocol import Timing
 from blackwell_matmul.problem import Problem
+from blackwell_matmul.records import content_of, parsed
 
 FILE = "results.json"
 FORMAT = 1
@@ -149,7 +149,7 @@ def read_whole(file: Path, *names: str) -> dict[str, Any]:
     if not file.exists():
         return {}
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = parsed(content_of(file))
     except ValueError:
         found = None
     if not isinstance(found, dict) or found.get("format") != FORMAT or not found.keys() >= set(names):

@@ -7,19 +7,25 @@ end is of a run that was killed while it wrote: it is taken out, and its trial i
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.files import write_whole
+from blackwell_matmul.records import content_of, open_regular, parsed
+from blackwell_matmul.validation import said
 
 Row = dict[str, Any]
 TAIL_BYTES = 256
 """What is looked at to see whether a file is the one that was read, with rows added, or was written anew."""
+
+LOCK_S = 10.0
+"""Seconds to wait for another run, which has the lock for as long as it takes to read what is new."""
 
 
 class Rows:
@@ -64,14 +70,15 @@ class RowFile(Rows):
     def __init__(self, path: Path, fields: Iterable[str]) -> None:
         super().__init__(fields)
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(f"{path}.lock")
+        with self._told():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(f"{path}.lock", LOCK_S)
         self._read_bytes, self._tail = 0, b""
         self.read()
 
     def count_now(self, names: Set[str]) -> int:
         """In the file as it is, without its lock: an interrupt may have come between a row's writing and its count."""
-        whole, _, _ = self.path.read_bytes().rpartition(b"\n")
+        whole, _, _ = content_of(self.path).rpartition(b"\n")
         return len({self.name_of(self._row(line)) for line in filter(bytes.strip, whole.splitlines())} & names)
 
     def kept(self, names: Set[str]) -> str:
@@ -82,11 +89,12 @@ class RowFile(Rows):
             pass
 
     def add(self, row: Row) -> None:
+        line = _line(row)
         with self._opened() as file:
             if row not in self:
-                file.write(_line(row))
+                file.write(line)
                 file.flush()
-                self._take(_line(row))
+                self._take(line)
 
     def sort(self, order: Callable[[Row], Any]) -> None:
         """In the file, whose trials are in the order of the runs otherwise."""
@@ -94,17 +102,42 @@ class RowFile(Rows):
             write_whole(self.path, b"".join(map(_line, sorted(self, key=order))))
 
     @contextmanager
+    def _told(self) -> Iterator[None]:
+        """InputError for whatever the disk, or who has the lock, does not allow."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Timeout as error:
+            held = f"another run has held {self.path}.lock for {LOCK_S:.0f} s"
+            raise InputError(f"{held}; end that run if it is stopped, or choose another file.") from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or said(error)
+            raise InputError(f"cannot keep rows in {self.path}: {why}; choose another file.") from error
+
+    @contextmanager
     def _opened(self) -> Iterator[Any]:
         """At its end, with all of it read."""
-        with self._lock, self.path.open("a+b") as file:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        with self._told(), self._lock, open(open_regular(self.path, flags), "a+b") as file:
             if not self._goes_on(file):
                 self._rows, self._read_bytes, self._tail = {}, 0, b""
             file.seek(self._read_bytes)
             whole, end, torn = file.read().rpartition(b"\n")
             self._take(whole + end)
             if torn:
+                self._require_torn(torn)
                 file.truncate(self._read_bytes)
             yield file
+
+    def _require_torn(self, line: bytes) -> None:
+        """InputError for what no run has begun to write: of another's file, nothing is taken out."""
+        try:
+            parsed(line)
+        except ValueError:
+            if line.startswith(b"{") or not line.strip(b"\0"):
+                return
+        self._row(line)
 
     def _goes_on(self, file: Any) -> bool:
         file.seek(self._read_bytes - len(self._tail))
@@ -119,7 +152,7 @@ class RowFile(Rows):
 
     def _row(self, line: bytes) -> Row:
         try:
-            row = json.loads(line)
+            row = parsed(line)
         except ValueError:
             row = None
         if isinstance(row, dict) and row.keys() >= set(self.fields):
@@ -131,4 +164,8 @@ class RowFile(Rows):
 
 
 def _line(row: Row) -> bytes:
-    return f"{json.dumps(row, sort_keys=True)}\n".encode()
+    """InputError for a row that JSON does not have."""
+    try:
+        return f"{json.dumps(row, sort_keys=True, allow_nan=False)}\n".encode()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"its row is none that JSON has: {said(error)}.") from error

@@ -21,11 +21,11 @@ from typing import Generic, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.trials.executors import PROCESSES, Crew, crew
 from blackwell_matmul.trials.row_file import Row, RowFile, Rows
-from blackwell_matmul.validation import spelled
+from blackwell_matmul.validation import said, spelled
 
 T = TypeVar("T")
 DIED = "died"
@@ -129,7 +129,7 @@ class _Campaign(Generic[T]):
 
     def _take(self, trial: T, future: Future[Row]) -> None:
         try:
-            self._rows.add({**self._job.name(trial), **future.result()})
+            row = {**self._job.name(trial), **future.result()}
         except BrokenExecutor:
             self._broken = True
             self._blame(trial)
@@ -140,10 +140,19 @@ class _Campaign(Generic[T]):
                 name = ", ".join(map(str, self._job.name(trial).values()))
                 raise UnsupportedError(f"trial {name} fails, {spelled(error)}; {self.kept()}.") from error
             self._blame(trial)
+        else:
+            self._keep(trial, row)
+
+    def _keep(self, trial: T, row: Row) -> None:
+        try:
+            self._rows.add(row)
+        except InputError as error:
+            name = ", ".join(map(str, self._job.name(trial).values()))
+            raise UnsupportedError(f"trial {name} is not kept, {said(error)}; {self.kept()}.") from error
 
     def _blame(self, trial: T) -> None:
         if self._alone:
-            self._rows.add({**self._job.name(trial), DIED: WHY_DIED})
+            self._keep(trial, {**self._job.name(trial), DIED: WHY_DIED})
         else:
             self._suspects.append(trial)
 

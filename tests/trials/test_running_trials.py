@@ -164,3 +164,11 @@ def interrupted(folder: Path, executor: str, seen: Callable[[], bool], file: str
     _, told = started.communicate(timeout=60)
     assert started.returncode == 130 and time.monotonic() - start < 10
     return told
+
+
+def test_a_trial_whose_row_json_does_not_have_is_named_and_the_others_are_kept(folder: Path, file: Path) -> None:
+    squares = job(folder, 3)
+    odd = Job("odd", squares.trials, lambda trial: {"square": float("nan") if trial[0] == 1 else 0}, squares.name)
+    with pytest.raises(UnsupportedError, match=r"^trial 1 is not kept, its row is none that JSON has: "):
+        run(odd, file, "cheap_trials:two_threads", quiet=True)
+    assert all(row["square"] == 0 for row in rows_of(file))

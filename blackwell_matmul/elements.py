@@ -30,6 +30,16 @@ def require_element(kernel: str, name: str, element: str, value: Any) -> None:
     )
 
 
+def require_taken_as(kernel: str, name: str, element: str, value: Any) -> None:
+    """Raise InputError unless a tensor or an array is what code was compiled to take a `void_p` as; "" takes any."""
+    if element and not fits(element, value.dtype):
+        library = "numpy" if type(value).__module__.startswith("numpy") else "torch"
+        expected = f"{library}.{_NAMES.get(_scalar(element), _scalar(element))}"
+        raise InputError(
+            f"{name} of {kernel} is {library}.{dtype_name(value.dtype)}; the kernel was compiled for {expected}."
+        )
+
+
 def dtype_name(dtype: Any) -> str:
     """`float16`, whether torch's or numpy's."""
     return str(getattr(dtype, "name", dtype)).removeprefix("torch.")

@@ -11,6 +11,7 @@ import numbers
 import operator
 import os
 from collections.abc import Callable, Mapping
+from itertools import chain, islice
 from typing import Any
 
 LONGEST = 80
@@ -22,7 +23,21 @@ def shown(value: object) -> str:
     if isinstance(value, str):
         quoted = str.__repr__(value)
         return quoted if len(quoted) <= LONGEST else f"{quoted[:LONGEST]}..."
-    return _short(_tensor, value) or _short(repr, value) or f"an object of type {type(value).__name__[:LONGEST]}"
+    spelled_out = _short(_tensor, value) or (_has_few_items(value) and _short(repr, value))
+    return spelled_out or f"an object of type {type(value).__name__[:LONGEST]}"
+
+
+def _has_few_items(value: object) -> bool:
+    """Whether the items of containers, and of those within, are no more than a short line has characters: `repr` of
+    deeper ones takes more of the stack than a thread has."""
+    count, left = 0, [value]
+    while left and count <= LONGEST:
+        each, count = left.pop(), count + 1
+        if type(each) is dict:
+            left += islice(chain(each, each.values()), LONGEST)
+        elif type(each) in (list, tuple, set, frozenset):
+            left += islice(each, LONGEST)  # type: ignore[call-overload]
+    return count <= LONGEST
 
 
 def _short(spell: Callable[[Any], str], value: object) -> str:

@@ -4,6 +4,8 @@ import enum
 import fractions
 import json
 import math
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from blackwell_matmul.validation import (
     attribute,
     has_memory,
     integer,
+    is_text,
     near,
     number,
     plain_text,
@@ -60,6 +63,39 @@ def test_a_value_is_shown_in_a_few_words(value, text):
 
 def test_a_value_that_cannot_be_printed_goes_by_its_type():
     assert [shown(value) for value in (Silent(), 10**5000)] == ["an object of type Silent", "an object of type int"]
+
+
+def nested(depth, wrap):
+    value = 1
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
+@pytest.mark.parametrize("wrap", [lambda x: [x], lambda x: (x,), lambda x: {"a": x}], ids=["list", "tuple", "dict"])
+def test_a_deep_value_goes_by_its_type_in_a_thread_whatever_the_recursion_limit(wrap):
+    """`repr` would take the whole stack of the thread, which ends the process."""
+    limit, found = sys.getrecursionlimit(), []
+    thread = threading.Thread(target=lambda: found.append(shown(nested(90_000, wrap))))
+    try:
+        sys.setrecursionlimit(100_000)
+        thread.start()
+        thread.join()
+    finally:
+        sys.setrecursionlimit(limit)
+    assert found == [f"an object of type {type(wrap(1)).__name__}"]
+
+
+def test_short_containers_are_shown_and_long_ones_go_by_their_type():
+    for short in ([1, (2, {"a": [3]})], {1: {2}}, nested(30, lambda x: [x]), list(range(20)), frozenset("a")):
+        assert shown(short) == repr(short)
+    for long in (list(range(10**6)), dict.fromkeys(range(99)), [[0] * 40] * 2):
+        assert shown(long) == f"an object of type {type(long).__name__}"
+
+
+@pytest.mark.parametrize(("text", "good"), [("Kernel \u00b5", True), ("\ud800", False), (b"K", False), (None, False)])
+def test_text_that_a_file_can_hold(text, good):
+    assert is_text(text) is good
 
 
 def test_values_in_plain_form_fit_into_json():

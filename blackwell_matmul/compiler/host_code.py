@@ -144,7 +144,8 @@ class _Planner:
 
     def _parameter(self, var: Any, name: str) -> Parameter:
         self._values[var] = name
-        return Parameter(name, _type_name(var.type), pointee(var.type), row_major=name in self._program.row_major)
+        lies, taken_as = name in self._program.row_major, self._program.taken_as.get(name, "")
+        return Parameter(name, _type_name(var.type), pointee(var.type), row_major=lies, taken_as=taken_as)
 
     def _kernel_params(self) -> list[Any]:
         return list(self._functions[self._launch.func_var.name].params)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, NamedTuple, cast
 
-from blackwell_matmul.elements import require_element
+from blackwell_matmul.elements import require_element, require_taken_as
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.records import MOST_DEPTH
 from blackwell_matmul.strides import require_memory, require_row_major
@@ -29,6 +29,9 @@ Dim3 = tuple[Expr, Expr, Expr]
 
 FORMAT = 5
 """The version of what `as_dict` writes."""
+
+MAPPED = {"FLOAT16": "float16", "BFLOAT16": "bfloat16", "FLOAT32": "float32"}
+"""What a tensor map's own type says of the elements behind it; those of 8 bits all go as UINT8."""
 
 # --- expressions
 
@@ -140,7 +143,7 @@ class Parameter:
 
     element: what a pointer points to, such as "float16"; "" where the kernel does not say. default: of a call
     that leaves it out; None where none may. row_major: a pointer to what must be contiguous, as the kernel takes no
-    strides.
+    strides. taken_as: what the code takes the elements behind a void_p as; "" where that is for the caller to know.
     """
 
     name: str
@@ -148,6 +151,7 @@ class Parameter:
     element: str = ""
     default: int | float | None = None
     row_major: bool = False
+    taken_as: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,10 +262,12 @@ class LaunchPlan:
         """Raise InputError for a tensor or an array whose elements are not what its parameter points to, or do not lie
         where the kernel looks for them. kernel: its name for the user.
         """
+        mapped = {each.pointer: MAPPED.get(each.dtype, "") for each in self.tensor_maps}
         for parameter, each in zip(self.parameters, arguments):
             if parameter.type == "pointer" and attribute(each, "dtype") is not None:
                 require_memory(f"{parameter.name} of {kernel}", each)
                 require_element(kernel, parameter.name, parameter.element, each)
+                require_taken_as(kernel, parameter.name, parameter.taken_as or mapped.get(parameter.name, ""), each)
                 if parameter.row_major:
                     require_row_major(kernel, parameter.name, each)
 
@@ -439,7 +445,10 @@ def _verify(plan: LaunchPlan) -> None:
 
 
 def _verify_names(plan: LaunchPlan) -> None:
-    names = [plan.kernel, *(name for each in plan.parameters for name in (each.name, each.type, each.element))]
+    names = [
+        plan.kernel,
+        *(name for each in plan.parameters for name in (each.name, each.type, each.element, each.taken_as)),
+    ]
     names += [check.message for check in plan.checks]
     names += [getattr(each, name) for each in plan.tensor_maps for name in _fields(TensorMap) if _is_enum(name)]
     for name in names:

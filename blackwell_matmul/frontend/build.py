@@ -194,7 +194,7 @@ class _Build:
 
     def _assemble(self, tile: Any, final: Any, assumes: tuple[tuple[Any, Location], ...]) -> Program:
         from blackwell_matmul.frontend.launch_order import is_lone, may_start_early
-        from blackwell_matmul.frontend.pointer_views import row_major_pointers
+        from blackwell_matmul.frontend.pointer_views import elements_of_pointers, row_major_pointers
         from blackwell_matmul.frontend.recording import instructions, operands
 
         lowered = self._lower(final)
@@ -226,6 +226,7 @@ class _Build:
             early_start=may_start_early(self.target, tile),
             lone_cta=is_lone(tile.metadata.cluster_blocks),
             row_major=row_major_pointers(tile, params, recorder),
+            taken_as=elements_of_pointers(tile, params) if hasattr(self.bound.script_cls, "check_arguments") else {},
         )
 
 

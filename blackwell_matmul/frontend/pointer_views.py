@@ -28,6 +28,17 @@ def row_major_pointers(function: Any, params: tuple[tuple[str, Any], ...], recor
     return frozenset(found[False] - found[True])
 
 
+def elements_of_pointers(function: Any, params: tuple[tuple[str, Any], ...]) -> dict[str, str]:
+    """For each pointer the name of the type that the script views its elements as, where all of its views have one."""
+    pointers = {id(var): name for name, var in params if isinstance(var.type, PointerType)}
+    found: dict[str, set[str]] = {}
+    for view, pointer in _views(function):
+        for var in collect(pointer, Var):
+            if id(var) in pointers:
+                found.setdefault(pointers[id(var)], set()).add(view.output.dtype.name)
+    return {name: element for name, (element, *others) in found.items() if not others}
+
+
 def _views(function: Any) -> Iterator[tuple[GlobalViewInst, Expr]]:
     """The views with their pointers, in which a name of the script stands for what it was bound to."""
     bound: dict[Var, Expr] = {}

@@ -79,7 +79,8 @@ class Program:
     origins: for each instruction of `final`, the instruction of `tile` that it came from.
     early_start: it waits for the grids before it (`launch_order`), so that a launch may let it start before they end.
     lone_cta: its cluster is one CTA.
-    row_major: the names of the pointers that the script takes without strides (`pointer_views`).
+    row_major: the names of the pointers that the script takes without strides (`pointer_views`). taken_as: of a class
+    that checks the arguments of each call, the type that a pointer's elements are for its code.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Program:
     early_start: bool = False
     lone_cta: bool = True
     row_major: frozenset[str] = frozenset()
+    taken_as: Mapping[str, str] = field(default_factory=dict)
 
     def location_of(self, node: Any) -> Location | None:
         """The source line of an instruction (or control statement) of the tile view."""

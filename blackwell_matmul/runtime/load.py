@@ -26,9 +26,6 @@ from blackwell_matmul.validation import shown
 if TYPE_CHECKING:
     from blackwell_matmul.compiler.bundle import Bundle
 
-MAP_TYPES = {"FLOAT16": "torch.float16", "BFLOAT16": "torch.bfloat16", "FLOAT32": "torch.float32"}
-"""The types of tensors that a tensor map's own type stands for; those of 8 bits all go as UINT8."""
-
 KEPT_KINDS = 256
 """Calls of one kernel that differ in more than addresses."""
 
@@ -102,20 +99,9 @@ class Loaded:
 
     def _new(self, arguments: Sequence[object], values: Sequence[Any], device: int, stream: int) -> Prepared:
         launch = self.bundle.plan.evaluate(values)
-        self._check_types(arguments)
+        self.bundle.plan.require_operands(self.bundle.name, arguments)
         function = self._function(device, int(launch.dynamic_shared_bytes))
         return Prepared.of(self.bundle.name, function, launch, device, stream)
-
-    def _check_types(self, arguments: Sequence[object]) -> None:
-        """A tensor is what its parameter points to, and one behind a tensor map has the type of the map."""
-        self.bundle.plan.require_operands(self.bundle.name, arguments)
-        given = {parameter.name: each for parameter, each in zip(self.bundle.plan.parameters, arguments)}
-        for described in self.bundle.plan.tensor_maps:
-            tensor = given.get(described.pointer) if isinstance(described.pointer, str) else None
-            expected = MAP_TYPES.get(described.dtype)
-            if isinstance(tensor, Tensor) and expected and str(tensor.dtype) != expected:
-                name, pointer = self.bundle.name, described.pointer
-                raise InputError(f"{pointer} of {name} is {tensor.dtype}; the kernel was compiled for {expected}.")
 
     def _function(self, device: int, dynamic_shared_bytes: int) -> int:
         """The handle to launch on a GPU, loaded there, with as much shared memory as the launch asks for."""

@@ -1,7 +1,5 @@
 """The face of the emulator: what is given, and a sentence for what does not fit (`emulator/emulate.py`)."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import Any
@@ -10,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 from ptx import module
+from tilus import uint32, void_p
 
 import blackwell_matmul.emulator as package
+from blackwell_matmul import Script, compile
 from blackwell_matmul.emulator import Emulation, TensorMap, emulate
 from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
+from blackwell_matmul.kernels import rung
 
 ADD = module(
     """
@@ -181,3 +182,35 @@ def test_a_tensor_map_for_another_parameter() -> None:
         oob_fill="NONE",
     )
     refused("parameter 1 of k has 4 bytes and was given 128", args=(np.zeros(4, np.float32), described, 1.0))
+
+
+@pytest.mark.parametrize("name", ["v0", "v1"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_tensor_of_another_type_than_a_rung_was_compiled_for_is_refused(name: str, place: int) -> None:
+    """Whether TMA reads and writes it, as in V1, or loads and stores."""
+    operands = [torch.ones(128, 64).half(), torch.ones(64, 64).half(), torch.zeros(128, 64).half()]
+    bundle = compile(rung(name), 128, 64, 64, *operands)
+    for odd in (torch.bfloat16, torch.float32, torch.int16, torch.uint8):
+        given = [each.to(odd) if i == place else each for i, each in enumerate(operands)]
+        pointer = f"{'abc'[place]}_ptr of {bundle.name}"
+        with pytest.raises(InputError, match=rf"^{pointer} is {odd}; the kernel was compiled for torch\.float16\.$"):
+            emulate(bundle, 128, *given)
+    emulate(bundle, 128, *(each.numpy() for each in operands))
+    assert torch.equal(operands[2], torch.full((128, 64), 64.0).half())
+
+
+class Viewed(Script):
+    """A pointer that its annotation says nothing of, and a class that checks nothing."""
+
+    def __call__(self, x_ptr: void_p, y_ptr: void_p):
+        self.attrs.blocks = 1
+        self.attrs.warps = 4
+        g_x = self.global_view(x_ptr, dtype=uint32, shape=[128])
+        g_y = self.global_view(y_ptr, dtype=uint32, shape=[128])
+        self.store_global(g_y, self.load_global(g_x, offsets=[0], shape=[128]), offsets=[0])
+
+
+def test_a_void_p_of_a_script_of_ones_own_takes_any() -> None:
+    x, y = torch.rand(128), torch.zeros(128)
+    emulate(compile(Viewed, x, y, target="sm_90a"), x, y)
+    assert torch.equal(x, y)

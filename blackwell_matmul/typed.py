@@ -27,55 +27,21 @@ class Rung(MatmulScript):
     def __call__(self, m: int, n: int, k: int, a: Tensor, b: Tensor, c: Tensor, *more: object) -> Run | Any: ...
 
 
-class BlackwellMatmulV0(Rung): ...
-
-
-class BlackwellMatmulV1(Rung): ...
-
-
-class BlackwellMatmulV2(Rung): ...
-
-
-class BlackwellMatmulV3(Rung): ...
-
-
-class BlackwellMatmulV4(Rung): ...
-
-
-class BlackwellMatmulV5(Rung): ...
-
-
-class BlackwellMatmulV6(Rung): ...
-
-
-class BlackwellMatmulV7(Rung): ...
-
-
-class HopperMatmulV0(Rung): ...
-
-
-class HopperMatmulV1(Rung): ...
-
-
-class HopperMatmulV2(Rung): ...
-
-
-class HopperMatmulV3(Rung): ...
-
-
-class HopperMatmulV4(Rung): ...
-
-
-class HopperMatmulV5(Rung): ...
-
-
-class HopperMatmulV6(Rung): ...
-
-
-class HopperMatmulV7(Rung): ...
-
-
-class HopperMatmulV8(Rung): ...
-
-
-class GeforceMatmulV0(Rung): ...
+BlackwellMatmulV0 = Rung
+BlackwellMatmulV1 = Rung
+BlackwellMatmulV2 = Rung
+BlackwellMatmulV3 = Rung
+BlackwellMatmulV4 = Rung
+BlackwellMatmulV5 = Rung
+BlackwellMatmulV6 = Rung
+BlackwellMatmulV7 = Rung
+HopperMatmulV0 = Rung
+HopperMatmulV1 = Rung
+HopperMatmulV2 = Rung
+HopperMatmulV3 = Rung
+HopperMatmulV4 = Rung
+HopperMatmulV5 = Rung
+HopperMatmulV6 = Rung
+HopperMatmulV7 = Rung
+HopperMatmulV8 = Rung
+GeforceMatmulV0 = Rung

@@ -45,7 +45,7 @@ _known: dict[Path, tuple[float, int]] = {}
 """For each cache when this process looked (time.monotonic), and its bytes."""
 
 
-class Entry(NamedTuple):
+class KeptEntry(NamedTuple):
     used: float
     size_bytes: int
     place: Path
@@ -115,13 +115,13 @@ def _folders(root: Path) -> list[Path]:
     return []
 
 
-def _entries(root: Path) -> Iterator[Entry]:
+def _entries(root: Path) -> Iterator[KeptEntry]:
     for folder in _folders(root):
         with suppress(OSError):
             for place in folder.iterdir():
                 if not place.name.startswith("."):
                     with suppress(OSError):
-                        yield Entry(place.lstat().st_mtime, _size_bytes(place), place)
+                        yield KeptEntry(place.lstat().st_mtime, _size_bytes(place), place)
 
 
 def _size_bytes(place: Path) -> int:

@@ -44,7 +44,7 @@ MOST_N = 256
 """Of one instruction; tilus takes several for a wider tile of kind::f16 and one CTA alone."""
 
 
-class Mma(NamedTuple):
+class MmaTile(NamedTuple):
     """What an instruction is called, and the tiles that it works on: multiples of steps, and at most `most`."""
 
     name: str
@@ -89,19 +89,19 @@ def _tile(inst: Any) -> Shape | None:
     return a[0] * ctas, b[1] * ctas, a[1]
 
 
-def _mmas(inst: Any) -> Sequence[Mma]:
+def _mmas(inst: Any) -> Sequence[MmaTile]:
     """The instructions that multiply such elements, the one that tilus takes by itself last."""
     dtype = inst.inputs[0].dtype
     if isinstance(inst, DotInst):
         types = dtype, inst.inputs[1].dtype, inst.inputs[2].dtype
         every = AtomicMmaConfig.all_configs().values()
         found = [each for each in every if types == (each.operand_type, each.operand_type, each.acc_type)]
-        return [Mma("dot", (each.m, each.n, each.k)) for each in found if each.vec_k == 1]
+        return [MmaTile("dot", (each.m, each.n, each.k)) for each in found if each.vec_k == 1]
     k = K_BITS // max(dtype.nbits, 8)
     if isinstance(inst, WgmmaMmaSSInst):
-        return [Mma("wgmma", (64, 8, k))]
+        return [MmaTile("wgmma", (64, 8, k))]
     rows, divided = 128 * inst.cta_group, inst.cta_group == 1 and dtype.nbits == 16
-    return [Mma("tcgen05.mma", (rows, 16, k), (rows, math.inf if divided else MOST_N, math.inf))]
+    return [MmaTile("tcgen05.mma", (rows, 16, k), (rows, math.inf if divided else MOST_N, math.inf))]
 
 
 def _wrong_sum(inst: Any) -> str | None:

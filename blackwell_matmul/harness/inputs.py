@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.memory import require_memory
+from blackwell_matmul.harness.host_memory import require_memory
 from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
 from blackwell_matmul.problem import Problem, plain_seed
 from blackwell_matmul.validation import shown

@@ -30,7 +30,7 @@ from blackwell_matmul.digests import digest
 from blackwell_matmul.errors import BlackwellMatmulError, InputError
 from blackwell_matmul.frontend import import_tilus
 from blackwell_matmul.frontend.bind import check_functions
-from blackwell_matmul.harness.beside import Beside, Loader
+from blackwell_matmul.harness.helper_modules import HelperModules, Loader
 from blackwell_matmul.kernels import known_rung
 from blackwell_matmul.problem import SIXTEEN_BITS, TORCH_NAMES, Problem, Schedule, as_pins
 from blackwell_matmul.validation import attribute, number, plain_text, shown, spelled
@@ -160,7 +160,7 @@ def load_module(path: str) -> ModuleType:
     """Run a file as a module of its own name; InputError, one sentence with the line, when it cannot be."""
     file = _existing(path)
     name = f"_script_{re.sub(r'[^0-9A-Za-z]', '_', file.stem)}_{digest(bytes(file))[:8]}"
-    loader = Loader(name, str(file), name, Beside(file.parent, name))
+    loader = Loader(name, str(file), name, HelperModules(file.parent, name))
     spec = importlib.util.spec_from_file_location(name, file, loader=loader)
     assert spec is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where inspect looks for a class's source

@@ -9,7 +9,7 @@ import torch
 
 from blackwell_matmul.errors import InputError
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.harness import Result, check_matmul, make_inputs, memory, report
+from blackwell_matmul.harness import Result, check_matmul, host_memory, make_inputs, report
 from blackwell_matmul.problem import Problem
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
 
@@ -109,6 +109,6 @@ def test_a_seed_that_is_none_gets_one_sentence(seed):
 def test_a_problem_larger_than_the_memory_gets_one_sentence(monkeypatch):
     with pytest.raises(InputError, match=r"takes about .* GiB, with .* this machine has .* GiB left;"):
         make_inputs(Problem(2**31 - 1, 2**31 - 1, 2**31 - 1))
-    monkeypatch.setattr(memory, "available_bytes", lambda: None)
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: None)
     with pytest.raises(InputError, match="does not fit into this machine's memory"):
         make_inputs(Problem(2**31 - 1, 2**31 - 1, 2**31 - 1))

@@ -18,7 +18,7 @@ from blackwell_matmul.emulator.parser import Number, Operand, Statement
 COPIES, BULK, PRODUCTS, TENSOR_STORES = "cp.async", "cp.async.bulk", "wgmma", "tcgen05.st"
 
 
-class Groups:
+class LaneGroups:
     """Of each of some lanes, which did the same so far: the groups that were committed, and the open one at the end."""
 
     __slots__ = ("groups", "lanes")
@@ -52,13 +52,13 @@ class Issued:
             grid.complete(self.operation)
 
 
-def groups(warp: WarpState, kind: str, mask: int = ALL) -> list[Groups]:
+def groups(warp: WarpState, kind: str, mask: int = ALL) -> list[LaneGroups]:
     """Those of these lanes."""
     every = warp.groups.setdefault(kind, [])
     if not every:
-        every.append(Groups(ALL, [[]]))
+        every.append(LaneGroups(ALL, [[]]))
     for each in [each for each in every if each.lanes & mask and each.lanes & ~mask]:
-        every.append(Groups(each.lanes & mask, each.groups))
+        every.append(LaneGroups(each.lanes & mask, each.groups))
         each.lanes &= ~mask
     return [each for each in every if each.lanes & mask]
 

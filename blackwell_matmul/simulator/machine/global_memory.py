@@ -131,7 +131,7 @@ class PackedStorage(GlobalStorage):
         return self.address + np.unique(self._bits(numbers) >> 3)
 
 
-class Workspace(NamedTuple):
+class GlobalWorkspace(NamedTuple):
     """Memory that a kernel allocates for all its CTAs, on this line."""
 
     storage: GlobalStorage
@@ -163,7 +163,7 @@ class GlobalMemory:
     read: set[int] = field(default_factory=set)
     tensors: Mapping[str, Any] = field(default_factory=dict)
     seen: dict[ViewKey, None] = field(default_factory=dict)
-    workspaces: list[Workspace] = field(default_factory=list)
+    workspaces: list[GlobalWorkspace] = field(default_factory=list)
 
     def segment_at(self, address: int) -> Segment | None:
         for segment in self.segments:

@@ -19,7 +19,7 @@ from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Lanes
-from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, Release, Telling, Weak
+from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, Operation, SemaphoreRelease, Telling, Weak
 from blackwell_matmul.simulator.order.lines import Lines
 from blackwell_matmul.simulator.order.roles import siblings
 from blackwell_matmul.simulator.order.shadow import PastAccess
@@ -45,7 +45,7 @@ class Knows(Protocol):
     lanes: dict[Warp, dict[Any, Lanes]]
     carried: dict[Mbarrier, Carried]
     operations: dict[AsyncOperation, Operation]
-    releases: dict[int, Release]
+    releases: dict[int, SemaphoreRelease]
     warpgroups: Warpgroups
     threads: int
 

@@ -26,7 +26,15 @@ from blackwell_matmul.simulator.order.diagnosis import Diagnosis, EarlyRead
 from blackwell_matmul.simulator.order.drains import Drains
 from blackwell_matmul.simulator.order.frontier import Events, Frontier, Lanes, union
 from blackwell_matmul.simulator.order.initialised import Initialised
-from blackwell_matmul.simulator.order.knowledge import Carried, LastWait, NotTheirs, Operation, Release, Weak, left_by
+from blackwell_matmul.simulator.order.knowledge import (
+    Carried,
+    LastWait,
+    NotTheirs,
+    Operation,
+    SemaphoreRelease,
+    Weak,
+    left_by,
+)
 from blackwell_matmul.simulator.order.lines import Lines
 from blackwell_matmul.simulator.order.register_use import RegisterUse
 from blackwell_matmul.simulator.order.shadow import PastAccess, Shadow, covers
@@ -53,7 +61,7 @@ class HappensBefore(Listener):
         self.carried: dict[Mbarrier, Carried] = {}
         self.operations: dict[AsyncOperation, Operation] = {}  # in flight
         self.semaphores: dict[int, Frontier] = {}
-        self.releases: dict[int, Release] = {}  # the last one of each semaphore
+        self.releases: dict[int, SemaphoreRelease] = {}  # the last one of each semaphore
         self.early: dict[tuple[Instruction, Storage], EarlyRead] = {}
         self.beginnings: dict[Cta, int] = {}  # of a cluster of several: its mbarriers are initialised
         self.reaching: dict[tuple[Instruction, Lanes, Cta], int] = {}  # what the CTA is to know of before it exits
@@ -546,7 +554,7 @@ class HappensBefore(Listener):
     def released(self, warp: Warp, address: int) -> None:
         lanes, semaphore = self.lanes[warp][ELECTED], self.semaphores.setdefault(address, Frontier())
         self._publish(semaphore, (lanes,))
-        release = self.releases[address] = Release(lanes, self._new_event())
+        release = self.releases[address] = SemaphoreRelease(lanes, self._new_event())
         semaphore.generic |= release.event
 
     def acquired(self, warp: Warp, address: int) -> None:

@@ -141,7 +141,7 @@ class Weak(NamedTuple):
     left: int = 0
 
 
-class Release(NamedTuple):
+class SemaphoreRelease(NamedTuple):
     """A semaphore was released: by whom, and the event that it was."""
 
     lanes: Lanes

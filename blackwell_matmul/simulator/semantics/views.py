@@ -26,7 +26,7 @@ from blackwell_matmul.simulator.disagreement import disagreement
 from blackwell_matmul.simulator.expressions import free_variables, index_function
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.deferred import SharedStorage
-from blackwell_matmul.simulator.machine.global_memory import GlobalStorage, ViewKey, Workspace, segment_of
+from blackwell_matmul.simulator.machine.global_memory import GlobalStorage, GlobalWorkspace, ViewKey, segment_of
 from blackwell_matmul.simulator.machine.memory import AliasedStorage, Box, Region, Storage, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.context import LoweringContext
@@ -264,7 +264,7 @@ def allocate_global(inst: Any, context: LoweringContext) -> Any:
         assert storage is not None
         storage.defined = inst.require_clean
         if all(workspace.storage is not storage for workspace in memory.workspaces):
-            memory.workspaces.append(Workspace(storage, location))
+            memory.workspaces.append(GlobalWorkspace(storage, location))
         memory.read.add(segment.address)
         return global_root(storage)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from blackwell_matmul import InputError, Problem
-from blackwell_matmul.harness import make_inputs, memory
-from blackwell_matmul.harness.memory import MARGIN, available_bytes, run_bytes
+from blackwell_matmul.harness import host_memory, make_inputs
+from blackwell_matmul.harness.host_memory import MARGIN, available_bytes, run_bytes
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -107,8 +107,8 @@ def test_what_cannot_be_read_limits_nothing(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem(1024, 1024, 1024)
     need = MARGIN * run_bytes(problem)
-    monkeypatch.setattr(memory, "available_bytes", lambda: int(need) + 1)
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: int(need) + 1)
     assert make_inputs(problem)[2].shape == (1024, 1024)
-    monkeypatch.setattr(memory, "available_bytes", lambda: int(need) - 1)
+    monkeypatch.setattr(host_memory, "available_bytes", lambda: int(need) - 1)
     with pytest.raises(InputError, match=r"1024x1024x1024 fp16 takes about .* GiB left; choose a smaller size\."):
         make_inputs(problem)

@@ -33,7 +33,7 @@ class Loader(SourceFileLoader):
     name: what the module is called in `sys.modules` for good; its classes say so, too.
     """
 
-    def __init__(self, fullname: str, path: str, name: str, beside: Beside) -> None:
+    def __init__(self, fullname: str, path: str, name: str, beside: HelperModules) -> None:
         super().__init__(fullname, path)
         self.beside, self._name = beside, name
 
@@ -52,7 +52,7 @@ class Loader(SourceFileLoader):
             raise
 
 
-class Beside:
+class HelperModules:
     """The modules of a folder, as one file imports them. prefix: what stands before their names in `sys.modules`."""
 
     def __init__(self, folder: Path, prefix: str) -> None:

@@ -201,7 +201,7 @@ def _limits_stay() -> Iterator[None]:
     try:
         yield
     finally:
-        del sys.modules[name]
+        sys.modules.pop(name, None)
 
 
 DEPTH = 10_000

@@ -22,6 +22,7 @@ from blackwell_matmul.errors import CompileError
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text()
 HELPERS, METHODS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+METHODS = textwrap.indent(METHODS, " " * 4)
 N, V, F = 7, -7, 2.5
 
 HEAD = """

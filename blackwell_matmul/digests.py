@@ -45,7 +45,10 @@ def _python_files(folder: str) -> Iterator[os.DirEntry[str]]:
 
 def _tilus() -> Path | None:
     """Where it is, which does not import it."""
-    found = importlib.util.find_spec("tilus")
+    try:
+        found = importlib.util.find_spec("tilus")
+    except ImportError:  # somebody hides it
+        found = None
     return Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else None
 
 

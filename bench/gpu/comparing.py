@@ -316,13 +316,17 @@ def compare_recorded(step: Callable[[str], None], key: str, record: Row, emulato
 
 
 def _against(script: Any, arguments: Sequence[Any], made: Made, recorded: Mapping[str, str] | None) -> Row:
-    """recorded: None where it was not launched, since both refused or a finding was fatal."""
+    """recorded: None where it was not launched, since both refused or a finding was fatal.
+
+    A script that does not compile any more is refused by `compile` alike, whatever it computed then.
+    """
     simulated, run, refused = simulated_of(script, arguments, made)
     if run is None:
-        return {"outcome": "both-refuse" if recorded is None else "simulate-refuses", "sentence": refused}
+        alike = recorded is None or " does not compile for " in refused
+        return {"outcome": "both-refuse" if alike else "simulate-refuses", "sentence": refused}
     found = {finding.code for finding in run.findings} - HARMLESS
     if recorded is None:
-        return {"outcome": "finding"} if found else {"outcome": "DIFFERENT", "sentence": "it refused or had a finding"}
+        return {"outcome": "finding" if found else "nothing", "sentence": "it refused or had a finding"}
     computed = [_restored(each, recorded.get(str(number))) for number, each in enumerate(arguments)]
     types = types_of(script, arguments, made)
     return outcome_of(simulated, computed, [], made.bound, bool(found), types, arguments)

@@ -38,9 +38,11 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def against(key: str, record: Row, emulator: bool = False) -> Row:
-    """What the simulator, or the emulator, says of a recorded case now. worse: than when it was recorded."""
+    """What the simulator, or the emulator, says of a recorded case now. worse: than when it was recorded, where both
+    run it then and now."""
     from comparing import WORST_FIRST, compare_recorded
 
     row = compare_recorded(lambda step: None, key, record, emulator)
     then = WORST_FIRST.index(record["outcome"])
-    return {**row, "worse": WORST_FIRST.index(row["outcome"]) < then}
+    runs = row["outcome"] != "both-refuse" and record["outcome"] != "both-refuse"
+    return {**row, "worse": runs and WORST_FIRST.index(row["outcome"]) < then}

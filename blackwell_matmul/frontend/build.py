@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from blackwell_matmul.errors import BlackwellMatmulError, CompileError
 from blackwell_matmul.frontend import tilus_compat
 from blackwell_matmul.frontend.bind import Bound
-from blackwell_matmul.frontend.fingerprint import meaning, named_value
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.tilus_arithmetic import sound_arithmetic
 
@@ -54,6 +53,8 @@ def build_first(candidates: Sequence[Bound], target: str) -> tuple[Bound, Progra
 
 def _key(bound: Bound, target: str) -> Hashable | None:
     """What a program depends on; None if it has no name, and then the program is not kept."""
+    from blackwell_matmul.frontend.fingerprint import meaning
+
     named = named_values(bound)
     means = meaning(bound.script_cls).name
     return None if named is None or means is None else (bound.script_cls, means, named, target)
@@ -61,6 +62,8 @@ def _key(bound: Bound, target: str) -> Hashable | None:
 
 def named_values(bound: Bound) -> Hashable | None:
     """All that a call compiles in, told by name: 1 from True and 1.0, 0.0 from -0.0. None where something has none."""
+    from blackwell_matmul.frontend.fingerprint import named_value
+
     parts = (bound.init_kwargs, bound.consts, bound.divisibility)
     named = tuple(tuple((name, named_value(part[name])) for name in sorted(part)) for part in parts)
     return None if any(text is None for part in named for _, text in part) else named

@@ -379,7 +379,7 @@ def test_matmul_reaches_the_gpu(b200, compiled, on_gpu):
     """The kernels' side of the op; torch would not dispatch a tensor that only claims to be on a GPU."""
     from blackwell_matmul.ops.launching import planned
 
-    a, w = on_gpu(torch.zeros(64, 128, dtype=torch.float16)), on_gpu(torch.zeros(256, 128, dtype=torch.float16))
+    a, w = on_gpu(torch.zeros(136, 128, dtype=torch.float16)), on_gpu(torch.zeros(256, 128, dtype=torch.float16))
     none = (None, None, None, None)
     planned(a, w.T, none, gpus.GPUS["B200"], torch.float16, "none", 1.0, 1.0)(a, w.T, none)
     assert len(b200.calls("cuLaunchKernelEx")) == 1

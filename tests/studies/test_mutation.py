@@ -118,7 +118,7 @@ MUTANTS: dict[str, list[tuple[str, str, int, str]]] = {
         ("producer_initial_phase", "consumer_initial_phase", 0, DEADLOCK),
         ("consumer_initial_phase", "producer_initial_phase", 0, OVERRUN),
         ("wait(full[stage], phase=phase)", 'wait(full[stage], phase=phase, sem="relaxed")', 0, RELAXED),
-        ("phase ^= stage == 0", DROP, 0, WRITTEN),
+        ("phase ^= stage == 0", DROP, 0, PHASE),
     ],
     "v4": [
         ("ring.wait_empty()", DROP, 0, WRITTEN),

@@ -35,12 +35,12 @@ BROKEN = {
         "overwritten-in-flight": "==> missing wait: mbarrier.wait on mma_barrier",
     },
     "v3.md": {
-        "overwritten-in-flight": "==> missing wait: mbarrier.wait on full[0]",
+        "overwritten-in-flight": "==> missing wait: mbarrier.wait on empty[0] before line N of the next round",
         "deadlock": "they wait for each other: warp 0 waits for empty[0] at line",
     },
     "v4.md": {"written-by-two-ctas": "CTA (12, 0, 0)"},
     "v5.md": {
-        "data-race": "==> missing wait: mbarrier.wait on answers.empty_barriers before line N",
+        "data-race": "the count of 192 at line N is too small where warps 0..6 arrive",
         "cancel-after-refusal": "asks again after its CTA has read at line N that nothing is granted",
         "too-few-bytes": "which ended without the bytes of clusterlaunchcontrol.try_cancel",
     },

@@ -27,7 +27,7 @@ from blackwell_matmul.validation import attribute, is_text, shown
 Expr = int | str | tuple[Any, ...]
 Dim3 = tuple[Expr, Expr, Expr]
 
-FORMAT = 5
+FORMAT = 4
 """The version of what `as_dict` writes."""
 
 MAPPED = {"FLOAT16": "float16", "BFLOAT16": "bfloat16", "FLOAT32": "float32"}

@@ -206,6 +206,13 @@ def test_a_damaged_record_is_one_sentence(change: dict[str, Any]) -> None:
     assert str(caught.value).endswith(".")
 
 
+def test_what_a_plan_of_before_did_not_say_has_defaults() -> None:
+    record = PLAN.as_dict()
+    for each in record["parameters"]:
+        del each["row_major"], each["taken_as"]
+    assert record["format"] == 4 and LaunchPlan.from_dict(record) == PLAN
+
+
 def test_a_missing_field_is_one_sentence() -> None:
     record = PLAN.as_dict()
     del record["grid"]

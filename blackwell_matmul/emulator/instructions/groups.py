@@ -57,6 +57,8 @@ def groups(warp: WarpState, kind: str, mask: int = ALL) -> list[LaneGroups]:
     every = warp.groups.setdefault(kind, [])
     if not every:
         every.append(LaneGroups(ALL, [[]]))
+    if mask == ALL:
+        return every
     for each in [each for each in every if each.lanes & mask and each.lanes & ~mask]:
         every.append(LaneGroups(each.lanes & mask, each.groups))
         each.lanes &= ~mask

@@ -105,6 +105,8 @@ def groups_of(warp: Warp, family: str, lanes: int = EVERY_LANE) -> list[Groups]:
     """Those of these lanes of a warp: groups are a thread's own (PTX ISA, "cp.async.commit_group" and
     "cp.async.bulk.commit_group": of the executing thread)."""
     every = every_groups_of(warp, family)
+    if lanes == EVERY_LANE:
+        return every
     for each in [each for each in every if each.lanes & lanes and each.lanes & ~lanes]:
         every.append(each.part(each.lanes & lanes))
     return [each for each in every if each.lanes & lanes]

@@ -279,8 +279,8 @@ class LoweringContext:
 
     def _groups(self, warp: Warp, family: str, lanes: int) -> list[Groups]:
         """Those of these lanes. Listeners hear of the operations that are of other lanes alone."""
-        found = groups_of(warp, family, lanes)
-        others = [each for each in every_groups_of(warp, family) if not each.lanes & lanes]
+        found, every = groups_of(warp, family, lanes), every_groups_of(warp, family)
+        others = [each for each in every if not each.lanes & lanes] if len(found) < len(every) else []
         theirs = [op for each in others for group in (*each.groups, each.open) for op in group if not op.lanes & lanes]
         if theirs:
             warp.cta.engine.tell.passed_over(warp, self.instruction, theirs)

@@ -118,7 +118,8 @@ def test_a_shape_that_no_instruction_has(m: int, n: int) -> None:
 
 def test_a_in_registers_does_not_compile() -> None:
     """tilus 0.2.0 has the instruction and neither a layout rule nor code generation for it."""
-    assert "finds no layout for WgmmaMmaRS" in refusal(FromRegisters(), integers(64, 64), np.zeros((64, 64), np.float32))
+    told = refusal(FromRegisters(), integers(64, 64), np.zeros((64, 64), np.float32))
+    assert "finds no layout for WgmmaMmaRS" in told
 
 
 def test_other_targets_do_not_compile() -> None:

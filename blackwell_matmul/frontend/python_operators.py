@@ -351,6 +351,9 @@ class PythonOperators(Transpiler):
             return found if isinstance(op, ast.In) else ir.logical_not(found)
         of_python, of_kernel = _COMPARISONS[type(op)]
         if not _computed(a) and not _computed(b):
+            if _holds_computed(a) or _holds_computed(b):
+                raise refused(node, "compares sequences with values that are known only when the kernel runs; compare "
+                              "element by element, as in a[0] == b[0] and a[1] == b[1]")  # fmt: skip
             return as_expr(bool(_tried(node, of_python, a, b)))
         for each in (a, b):
             if not isinstance(each, (RegisterTensor, Expr, bool, int, float)):
@@ -368,7 +371,7 @@ class PythonOperators(Transpiler):
     def _member(self, node: ast.AST, a: Any, items: Any) -> Any:
         """Whether a number is one of those of a tuple or a list, or what Python says of its own values."""
         if not isinstance(items, (list, tuple)) or not any(map(_computed, (a, *items))):
-            if _computed(a) or _computed(items) or isinstance(items, TilusLoopIterable):
+            if _computed(a) or _computed(items) or _holds_computed([a, items]) or isinstance(items, TilusLoopIterable):
                 raise refused(node, "needs a list of numbers behind in, as (1, 3) is one; a range is 0 <= i < n")
             return as_expr(bool(_tried(node, lambda a, b: a in b, a, items)))
         found = [self._compare(node, ast.Eq(), a, each) for each in items]
@@ -431,6 +434,10 @@ def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
     return _tried(node, _OPERATORS[type(op)], a, b)
 
 
+def _holds_computed(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and any(_computed(each) or _holds_computed(each) for each in value)
+
+
 def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
     for each in (a, b):
         if not isinstance(each, (Expr, bool, int, float)):
@@ -442,6 +449,8 @@ def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
         _check_division(node, op, kinds, "float32(n)")
         truths = kinds == (boolean, boolean) and not isinstance(op, _BITWISE)
         a, b = map(counted if truths else number, (a, b))
+        if kinds[0] == boolean and is_integer(kinds[1]):  # tilus 0.2.0 would shift and join in the type of a truth
+            a = kinds[1](a) if isinstance(a, Expr) else int(a)
         if is_float(kinds[0]) != is_float(kinds[1]):
             common = promote_type(*kinds)  # tilus 0.2.0 makes n of n * 1.0, which is an integer
             a, b = (common(each) if isinstance(each, Expr) else each for each in (a, b))

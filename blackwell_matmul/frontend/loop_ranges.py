@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tilus.hidet.ir.expr import Constant
+from tilus.hidet.ir.expr import Constant, as_expr
+from tilus.hidet.ir.tools import infer_type
 from tilus.ir.builders import IRBuilder
 from tilus.ir.stmt import DeclareStmt, SeqStmt, Stmt
 from tilus.lang.constructs import loops
@@ -59,6 +60,8 @@ def _loop_range(*bounds: Any, unroll: Any = None) -> _RangeLoop:
         raise ValueError(
             f"range takes a stop, a start and a stop, or both and a step, and here are {len(given)} values"
         )
+    if any(infer_type(as_expr(each)).is_float() for each in given):
+        raise ValueError("range counts in integers, and here is a float; int32(f) converts it first")
     start, stop, step = {1: (0, *given, 1), 2: (*given, 1), 3: given}[len(given)]
     loop = _RangeLoop(start, stop, step, unroll)
     if _known(loop.step) and int(loop.step) == 0:

@@ -43,11 +43,17 @@ def compile_call(
     call: KernelCall, *, target: str | None = None, cache: bool = True, timeline: int | None = None
 ) -> Bundle:
     from blackwell_matmul.compiler import compile
-    from blackwell_matmul.simulator.semantics import DESCRIPTIONS
 
-    marks = {} if timeline is None else {name: each.mark for name, (each, _) in DESCRIPTIONS.items() if each.mark}
+    marks = {} if timeline is None else _marks()
     with call.loaded():
         pins = call.pins or None
         return compile(
             call.script, *call.arguments, schedule=pins, target=target, cache=cache, timeline=timeline, marks=marks
         )  # fmt: skip
+
+
+def _marks() -> dict[str, str]:
+    """What a timeline calls each instruction that has a mark; the simulator is imported for this alone."""
+    from blackwell_matmul.simulator.semantics import DESCRIPTIONS
+
+    return {name: each.mark for name, (each, _) in DESCRIPTIONS.items() if each.mark}

@@ -21,8 +21,8 @@ from typing import Annotated
 import typer
 from choice import Row, measured
 
-from blackwell_matmul.scheduling import cost_model
-from blackwell_matmul.trials.scripts import script
+from blackwell_matmul.jobs.scripts import script
+from blackwell_matmul.schedules import cost_model
 
 FILES = ("h200_chosen",)
 FITTED: Mapping[str, tuple[float, ...]] = {

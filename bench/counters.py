@@ -29,11 +29,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from blackwell_matmul.errors import BlackwellMatmulError, UnsupportedError
+from blackwell_matmul.base.errors import BlackwellMatmulError, UnsupportedError
 from blackwell_matmul.harness.bench import bench_machine, contenders
 from blackwell_matmul.harness.bench.devices import Call, Cuda
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.problem.problem import Problem, Schedule
 
 METRICS = {
     "cycles": "sm__cycles_elapsed.max",

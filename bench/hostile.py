@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1] / "tests" / "test_hostile.py"
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "base" / "test_hostile.py"
 CASES = "2000"
 
 

@@ -19,8 +19,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from blackwell_matmul.digests import digest, package_digest
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.digests import digest, package_digest
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.jobs.running_trials import Job, died, run
+from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, script
 from blackwell_matmul.studies.mutation import (
     EXCEPTIONS,
     KERNELS,
@@ -33,8 +35,6 @@ from blackwell_matmul.studies.mutation import (
     judge_all,
     mutants,
 )
-from blackwell_matmul.trials.running_trials import Job, died, run
-from blackwell_matmul.trials.scripts import ExecutorOption, RowsOption, rows_of, script
 
 RESULTS = Path(__file__).parent / "results" / "mutation.json"
 

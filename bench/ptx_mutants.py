@@ -22,16 +22,16 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from blackwell_matmul.base.digests import package_digest
+from blackwell_matmul.base.errors import BlackwellMatmulError
+from blackwell_matmul.base.files import write_json
 from blackwell_matmul.compiler import Bundle, compile
-from blackwell_matmul.digests import package_digest
 from blackwell_matmul.emulator.emulate import of_bundle
 from blackwell_matmul.emulator.parser import Address, Number, Statement, parse
 from blackwell_matmul.emulator.scheduler import Choices
-from blackwell_matmul.errors import BlackwellMatmulError
-from blackwell_matmul.files import write_json
+from blackwell_matmul.jobs.running_trials import DIED, Job, run
+from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, script
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.trials.running_trials import DIED, Job, run
-from blackwell_matmul.trials.scripts import ExecutorOption, RowsOption, rows_of, script
 
 RUNGS = ("v0", "v1", "v2", "v3", "v4", "v5", "v6", "h0", "h2", "h7", "g0")
 SIZE = (200, 136, 200)

@@ -25,9 +25,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from blackwell_matmul.errors import CompileError, UnsupportedError
+from blackwell_matmul.base.errors import CompileError, UnsupportedError
 from blackwell_matmul.harness import check_matmul
-from blackwell_matmul.harness.user_kernel import load
+from blackwell_matmul.harness.calls.user_kernel import load
 from blackwell_matmul.simulator import Finding, simulate
 
 VERSIONS = tuple(f"v{i}" for i in range(7))

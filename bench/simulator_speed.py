@@ -173,7 +173,7 @@ def machine() -> dict[str, Any]:
 
 def in_child(*args: Any) -> Row:
     """A fresh process for each row, so that peaks are its own."""
-    from blackwell_matmul.interrupts import Pool
+    from blackwell_matmul.base.interrupts import Pool
 
     with Pool(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(measure, *args).result()
@@ -181,7 +181,7 @@ def in_child(*args: Any) -> Row:
 
 def cases(options: argparse.Namespace) -> Iterator[tuple[str, int, dict[str, int] | None]]:
     from blackwell_matmul.kernels import rung as load
-    from blackwell_matmul.scheduling.space import projection
+    from blackwell_matmul.schedules.space import projection
 
     for size in options.sizes:
         for name in options.rungs:
@@ -207,7 +207,7 @@ def table(rows: list[Row]) -> Table:
 
 def known(name: str) -> str:
     """The name of a rung; any other ends the program with the sentence that lists them."""
-    from blackwell_matmul.errors import InputError
+    from blackwell_matmul.base.errors import InputError
     from blackwell_matmul.kernels import rung
 
     try:

@@ -31,22 +31,22 @@ import typer
 from rich.progress import track
 
 from blackwell_matmul import compiler
-from blackwell_matmul.digests import package_digest
-from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.base.digests import package_digest
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.devices import Call, Cuda
 from blackwell_matmul.harness.bench.protocol import Settings, measure
 from blackwell_matmul.harness.bench.suites import LARGE_M, LAYERS, SMALL_M
 from blackwell_matmul.harness.bench.tasks import verdict_on
+from blackwell_matmul.jobs.executors import PROCESSES
+from blackwell_matmul.jobs.running_trials import Job, died, run
+from blackwell_matmul.jobs.scripts import ExecutorOption, script
 from blackwell_matmul.kernels import rung as rung_named
-from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.scheduling.mma import tile_config
-from blackwell_matmul.scheduling.rules import why_not
-from blackwell_matmul.scheduling.space import choose, preference, projection
-from blackwell_matmul.trials.executors import PROCESSES
-from blackwell_matmul.trials.running_trials import Job, died, run
-from blackwell_matmul.trials.scripts import ExecutorOption, script
+from blackwell_matmul.problem.problem import Problem, Schedule
+from blackwell_matmul.schedules.mma import tile_config
+from blackwell_matmul.schedules.rules import why_not
+from blackwell_matmul.schedules.space import choose, preference, projection
 from blackwell_matmul.tuner.candidates import TILE
 
 GPU = GPUS["H200"]

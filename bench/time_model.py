@@ -35,7 +35,7 @@ from choice import preferred
 from rich.console import Console
 from rich.table import Table
 
-from blackwell_matmul.gpu_figures import ROW_BYTES
+from blackwell_matmul.hardware.gpu_figures import ROW_BYTES
 from blackwell_matmul.harness.predicting import predict
 from blackwell_matmul.kernels import rung as rung_named
 

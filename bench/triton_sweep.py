@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 
-from blackwell_matmul.errors import BlackwellMatmulError
+from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.studies.tma_configurations import TmaConfiguration, configurations, first_that_runs
 
 WRONG = 3

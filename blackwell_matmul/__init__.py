@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from blackwell_matmul.base import moved
+
 if TYPE_CHECKING:
-    from blackwell_matmul.compiler import Bundle, compile_many
-    from blackwell_matmul.emulator import emulate
-    from blackwell_matmul.errors import (
+    from blackwell_matmul.base.errors import (
         BlackwellMatmulError,
         CompileError,
         DriverError,
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
         SimulationError,
         UnsupportedError,
     )
-    from blackwell_matmul.form import Epilogue, Form
-    from blackwell_matmul.gpus import GPUS, Gpu
+    from blackwell_matmul.compiler import Bundle, compile_many
+    from blackwell_matmul.emulator import emulate
+    from blackwell_matmul.hardware.gpus import GPUS, Gpu
     from blackwell_matmul.harness import (
         Result,
         ScheduleList,
@@ -36,22 +37,9 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.checking import check
     from blackwell_matmul.harness.compiled import compile
     from blackwell_matmul.harness.predicting import predict, trace
+    from blackwell_matmul.harness.testing import assert_clean
     from blackwell_matmul.harness.timelines import measured_timeline, timeline_buffer
-    from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
-    from blackwell_matmul.ops.fusing import fused_linear
-    from blackwell_matmul.ops.grouped import grouped_matmul
-    from blackwell_matmul.ops.overlap import all_gather_matmul, matmul_reduce_scatter
-    from blackwell_matmul.ops.placing import copies
-    from blackwell_matmul.problem import Problem, Schedule
-    from blackwell_matmul.runtime.load import Loaded, load
-    from blackwell_matmul.script import Script
-    from blackwell_matmul.simulator.findings import Finding, Run
-    from blackwell_matmul.simulator.report import Report
-    from blackwell_matmul.simulator.simulate import simulate
-    from blackwell_matmul.simulator.timing.predict import Prediction
-    from blackwell_matmul.simulator.trace.timeline import Timeline
-    from blackwell_matmul.testing import assert_clean
-    from blackwell_matmul.typed import (
+    from blackwell_matmul.harness.typed import (
         BlackwellMatmulV0,
         BlackwellMatmulV1,
         BlackwellMatmulV2,
@@ -71,6 +59,20 @@ if TYPE_CHECKING:
         HopperMatmulV7,
         HopperMatmulV8,
     )
+    from blackwell_matmul.ops.distributed.overlap import all_gather_matmul, matmul_reduce_scatter
+    from blackwell_matmul.ops.functions import baddbmm, bmm, linear, matmul, scaled_mm
+    from blackwell_matmul.ops.fusing import fused_linear
+    from blackwell_matmul.ops.grouped import grouped_matmul
+    from blackwell_matmul.ops.placing import copies
+    from blackwell_matmul.problem.form import Epilogue, Form
+    from blackwell_matmul.problem.problem import Problem, Schedule
+    from blackwell_matmul.runtime.load import Loaded, load
+    from blackwell_matmul.script import Script
+    from blackwell_matmul.simulator.findings import Finding, Run
+    from blackwell_matmul.simulator.report import Report
+    from blackwell_matmul.simulator.simulate import simulate
+    from blackwell_matmul.simulator.timing.predict import Prediction
+    from blackwell_matmul.simulator.trace.timeline import Timeline
 
 __all__ = [
     "GPUS",
@@ -144,15 +146,17 @@ __all__ = [
     "trace",
 ]
 
+moved.install()
+
 _HOMES = {
     "compiler": ("Bundle", "compile_many"),
     "emulator": ("emulate",),
-    "errors": (
+    "base.errors": (
         *("BlackwellMatmulError", "CompileError", "DriverError", "EmulationError"),
         *("InputError", "SimulationError", "UnsupportedError"),
     ),
-    "form": ("Epilogue", "Form"),
-    "gpus": ("GPUS", "Gpu"),
+    "problem.form": ("Epilogue", "Form"),
+    "hardware.gpus": ("GPUS", "Gpu"),
     "harness": (
         *("Result", "ScheduleList", "ScriptResult", "Verdict"),
         *("check_matmul", "run_matmul", "run_script", "schedules"),
@@ -179,7 +183,7 @@ _HOMES = {
     "kernels.hopper.v6": ("HopperMatmulV6",),
     "kernels.hopper.v7": ("HopperMatmulV7",),
     "kernels.hopper.v8": ("HopperMatmulV8",),
-    "problem": ("Problem", "Schedule"),
+    "problem.problem": ("Problem", "Schedule"),
     "runtime": ("Loaded", "load"),
     "script": ("Script",),
     "simulator.simulate": ("simulate",),
@@ -188,11 +192,11 @@ _HOMES = {
     "ops.fusing": ("fused_linear",),
     "ops.functions": ("baddbmm", "bmm", "linear", "matmul", "scaled_mm"),
     "ops.grouped": ("grouped_matmul",),
-    "ops.overlap": ("all_gather_matmul", "matmul_reduce_scatter"),
+    "ops.distributed.overlap": ("all_gather_matmul", "matmul_reduce_scatter"),
     "simulator.report": ("Report",),
     "simulator.timing.predict": ("Prediction",),
     "simulator.trace.timeline": ("Timeline",),
-    "testing": ("assert_clean",),
+    "harness.testing": ("assert_clean",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -13,8 +13,8 @@ def main() -> int:
     """Run this process's command line and return its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
+    from blackwell_matmul.base.processes import collect_seldom
     from blackwell_matmul.cli import main as run_line
-    from blackwell_matmul.processes import collect_seldom
 
     collect_seldom()
 

@@ -2,6 +2,8 @@
 
 CPU tensors: the simulator. CUDA tensors: their GPU. To tilus a `Script` is an ordinary
 `tilus.Script`; the only difference is what calling the class returns: a `Kernel`, not tilus's own JIT instance.
+
+May import: base, frontend, runtime, simulator.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
-from blackwell_matmul.frontend.tilus_compat import import_tilus
-from blackwell_matmul.validation import attribute, shown
+from blackwell_matmul.base.errors import InputError, SimulationError, UnsupportedError
+from blackwell_matmul.base.validation import attribute, shown
+from blackwell_matmul.frontend.faults.tilus_compat import import_tilus
 
 import_tilus()
 

@@ -136,18 +136,35 @@ def arrows() -> dict[str, set[str]]:
 
 
 def room_of(module: str) -> str:
-    """The folder, or the file where it lies beside folders; simulator/ has rooms of its own."""
+    """Return the folder, or the file where it lies beside the folders; the simulator has rooms of its own."""
     parts = module.split(".")[1:]
-    parts = [*parts[:-1], ""] if parts[-1] == "__init__" else parts
-    depth = 2 if parts[0] == "simulator" else 1
-    return "/".join(parts[:depth]).rstrip("/") or "__init__"
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    inside = parts[0:1] == ["simulator"] and (PACKAGE / "simulator" / "/".join(parts[1:2])).is_dir()
+    return ".".join(parts[: 2 if inside else 1]) or "__init__"
 
 
-def drawn_arrows() -> dict[str, set[str]]:
-    """Those of ARCHITECTURE.md: each room, and the ones below it that it imports."""
-    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").partition("## Arrows")[2]
-    rows = [line.partition(":") for line in text.splitlines() if line.startswith("    ")]
-    return {room.strip(): set(below.split()) for room, _, below in rows}
+def found_rooms() -> dict[str, set[str]]:
+    """Return for each room the other rooms that its files import."""
+    found: dict[str, set[str]] = {}
+    for module, targets in arrows().items():
+        room = room_of(module)
+        found.setdefault(room, set()).update(each for each in map(room_of, targets) if each != room)
+    return found
+
+
+def declared(room: str) -> set[str] | None:
+    """Return the rooms after "May import:" in the docstring of `room`; None where the docstring has no such line."""
+    folder = PACKAGE / room.replace(".", "/")
+    file = folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    line = re.search(r"May import: ([^.]*(?:\.[a-z][^.]*)*)\.\s*\Z", ast.get_docstring(parsed(file)) or "")
+    if line is None:
+        return None
+    names = line[1].replace("\n", " ").split(", ")
+    return set() if names == ["nothing of this package"] else {name.strip() for name in names}
+
+
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def test_no_circle_of_files() -> None:
@@ -158,20 +175,60 @@ def test_no_circle_of_files() -> None:
         pytest.fail(" -> ".join(error.args[1]))
 
 
-def test_arrows_are_those_of_the_architecture() -> None:
-    found: dict[str, set[str]] = {}
-    for module, targets in arrows().items():
-        room = room_of(module)
-        found.setdefault(room, set()).update(each for each in map(room_of, targets) if each != room)
-    assert found == drawn_arrows()
+EVERYTHING = {"__init__", "__main__", "baselines", "studies"}
+"""Modules that may import every room: the public names, the command, and what will be no part of the package."""
 
 
-def test_arrows_point_down() -> None:
-    """In the page, a room stands above all that it imports; what is public is at the top, and imports lazily."""
-    drawn = drawn_arrows()
-    order = list(drawn)
-    wrong = [(room, each) for room in order for each in drawn[room] if order.index(each) < order.index(room)]
+def test_each_room_says_what_it_may_import() -> None:
+    rooms = {room: found for room, found in found_rooms().items() if room not in EVERYTHING}
+    assert {room: declared(room) for room in rooms} == rooms
+
+
+def test_rooms_import_downwards() -> None:
+    """The simulator's own rooms count as one here: its engine, its order and its reports belong together."""
+    whole = {room.partition(".")[0]: set[str]() for room in found_rooms()}
+    for room, below in found_rooms().items():
+        whole[room.partition(".")[0]] |= {each.partition(".")[0] for each in below} - {room.partition(".")[0]}
+    order = list(TopologicalSorter(whole).static_order())  # raises where rooms import one another
+    assert order[0] == "base" and order[-1] == "__main__"
+
+
+NEVER = [
+    ("emulator", "simulator"),
+    ("simulator", "emulator"),
+    ("simulator", "kernels"),
+    ("kernels", "simulator"),
+    ("simulator.machine", "simulator.order"),
+    ("runtime", "tuner"),
+    ("runtime", "harness"),
+    ("harness", "cli"),
+    ("compiler", "simulator"),
+]
+"""Pairs of rooms: the first must not import the second, whatever the docstrings allow."""
+
+
+@pytest.mark.parametrize(("above", "below"), NEVER)
+def test_two_witnesses_and_other_walls(above: str, below: str) -> None:
+    wrong = {
+        (room, each)
+        for room, found in found_rooms().items()
+        for each in found
+        if f"{room}.".startswith(f"{above}.") and f"{each}.".startswith(f"{below}.")
+    }
     assert not wrong
+
+
+MOST_FILES = 16
+"""Files of one folder, and places at the top of the package."""
+
+
+def test_no_folder_is_too_full() -> None:
+    ours = {"__init__.py", "__main__.py", "__pycache__", "py.typed"}
+    folders = {PACKAGE, *(file.parent for file in module_files().values())}
+    files = {folder: [f for f in folder.glob("*.py") if f.name != "__init__.py"] for folder in folders}
+    full = {str(folder): len(found) for folder, found in files.items() if len(found) > MOST_FILES}
+    places = [place.name for place in PACKAGE.iterdir() if place.name not in ours]
+    assert not full and len(places) <= MOST_FILES + 2, places
 
 
 def project_texts() -> Iterator[Path]:
@@ -201,7 +258,7 @@ def test_no_text_depends_on_a_machine() -> None:
 
 
 def test_a_type_checker_knows_each_rung_and_calls_it_without_knobs() -> None:
-    from blackwell_matmul import typed
+    from blackwell_matmul.harness import typed
 
     declared = {name for name, value in vars(typed).items() if value is typed.Rung} - {"Rung"}
     assert declared == {home.partition(":")[2] for home in RUNGS.values()}

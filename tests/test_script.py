@@ -12,7 +12,7 @@ import torch
 from tilus import float32, int32, void_p
 
 import blackwell_matmul.simulator
-from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
+from blackwell_matmul.base.errors import InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.script import Kernel, Script
 from blackwell_matmul.simulator.findings import Finding, Run, Severity

@@ -1,4 +1,4 @@
-"""Microbenchmarks of an H100 or H200, as a table that `blackwell_matmul/gpu_figures.py` cites.
+"""Microbenchmarks of an H100 or H200, as a table that `blackwell_matmul/hardware/gpu_figures.py` cites.
 
     python bench/calibrate/hopper_micro.py bench/calibrate/tables/h200_micro.csv
     python bench/calibrate/hopper_micro.py OUT --emulate   # anywhere: the same kernels, small, on the CPU; no times
@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from blackwell_matmul import driver
 from blackwell_matmul.compiler.nvrtc import compile_source, version
 from blackwell_matmul.compiler.plan import Argument, Launch, TensorMap
 from blackwell_matmul.emulator.emulate import emulate
+from blackwell_matmul.hardware import driver
 
 TARGET = "sm_90a"
 KERNELS = Path(__file__).with_name("hopper_kernels.cu")

@@ -24,10 +24,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from blackwell_matmul.gpu_figures import GpuFigure, TimeFigures, figures_of
+from blackwell_matmul.hardware.gpu_figures import GpuFigure, TimeFigures, figures_of
 from blackwell_matmul.simulator.simulate import new_simulation, prepare
-from blackwell_matmul.simulator.timing.one_sm import OneSm
-from blackwell_matmul.simulator.timing.sm import Conditions
+from blackwell_matmul.simulator.timing.model.one_sm import OneSm
+from blackwell_matmul.simulator.timing.model.sm import Conditions
 
 HERE = Path(__file__).resolve().parent
 RESULT = HERE.parent / "results" / "b200_mainloop.json"

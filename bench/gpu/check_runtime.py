@@ -660,7 +660,7 @@ def first_call_us(kernel: Any, m: int, n: int, k: int, a: Any, b: Any) -> dict[s
 
 def driver_us(kernel: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
     """cuLaunchKernelEx through ctypes with everything prepared."""
-    from blackwell_matmul import driver
+    from blackwell_matmul.hardware import driver
     from blackwell_matmul.runtime.calls import call_key
 
     kernel(*arguments)  # packed again, if other calls have pushed it out

@@ -18,9 +18,9 @@ from cases import case_of, own
 from cases.made import WHOLE, Made, target
 from explanations import EXACT, Bound, Pairs
 
+from blackwell_matmul.base.errors import BlackwellMatmulError, DriverError, EmulationError, UnsupportedError
 from blackwell_matmul.compiler import compile, nvrtc
 from blackwell_matmul.emulator import emulate
-from blackwell_matmul.errors import BlackwellMatmulError, DriverError, EmulationError, UnsupportedError
 from blackwell_matmul.frontend import bind
 from blackwell_matmul.frontend.recording import instructions
 from blackwell_matmul.runtime import load

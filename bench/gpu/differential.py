@@ -49,7 +49,7 @@ from cases import case_of, keys  # noqa: E402
 from explanations import explained  # noqa: E402
 from records import RECORDED, against, read, write  # noqa: E402
 
-from blackwell_matmul.files import write_json  # noqa: E402
+from blackwell_matmul.base.files import write_json  # noqa: E402
 from blackwell_matmul.harness.bench.workers import Ended, Workers  # noqa: E402
 
 ROWS, COMPUTED, SUMMARY = "rows.jsonl", "computed.jsonl", "differential.json"

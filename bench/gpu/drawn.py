@@ -30,10 +30,10 @@ from torch import Tensor
 from torch.nn import functional
 
 import blackwell_matmul as ours
-from blackwell_matmul.files import write_json
-from blackwell_matmul.form import ACTIVATIONS
+from blackwell_matmul.base.files import write_json
 from blackwell_matmul.harness.bench.workers import Ended, Workers
 from blackwell_matmul.ops.finished import ACTIVATED
+from blackwell_matmul.problem.form import ACTIVATIONS
 
 HERE = Path(__file__).resolve().parent
 REPETITIONS = 11

@@ -25,14 +25,14 @@ from rich.progress import track
 from rich.table import Table
 
 from blackwell_matmul import compile, predict
-from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.devices import Cuda
 from blackwell_matmul.harness.bench.protocol import Group, Settings, measure
 from blackwell_matmul.harness.bench.tasks import verdict_on
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.jobs.scripts import script
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import load
-from blackwell_matmul.trials.scripts import script
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "tests" / "simulator" / "timing" / "explained_scripts.py"
 HOPPER = f"{SCRIPTS}:Hopper"

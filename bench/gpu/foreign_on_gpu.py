@@ -149,7 +149,7 @@ def for_driver(ptx: str, newest: tuple[int, int]) -> tuple[str, str]:
 
 
 def _driver_version() -> int:
-    from blackwell_matmul import driver
+    from blackwell_matmul.hardware import driver
 
     return int(driver.call("cuDriverGetVersion", "read its version"))
 
@@ -176,7 +176,7 @@ def on_gpu(ptx: str, record: Row, tensors: dict[str, Any]) -> None:
     import numpy as np
     import torch
 
-    from blackwell_matmul import driver
+    from blackwell_matmul.hardware import driver
 
     torch.cuda.init()
     torch.zeros(1, device="cuda")
@@ -197,7 +197,7 @@ def on_gpu(ptx: str, record: Row, tensors: dict[str, Any]) -> None:
 
 
 def _allow(function: Any, record: Row) -> None:
-    from blackwell_matmul import driver
+    from blackwell_matmul.hardware import driver
 
     kinds = driver.bindings().CUfunction_attribute
     shared = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -229,7 +229,7 @@ def _slot(recipe: Row, held: dict[str, Any], tensors: dict[str, Any]) -> tuple[A
 
 def _launch(function: Any, record: Row, pointers: int) -> None:
     """With the cluster as an attribute of the launch."""
-    from blackwell_matmul import driver
+    from blackwell_matmul.hardware import driver
 
     cuda = driver.bindings()
     config = cuda.CUlaunchConfig()
@@ -255,12 +255,12 @@ def _rung(case: str, data: str) -> list[Row]:
 
     from blackwell_matmul.compiler import compile
     from blackwell_matmul.emulator import emulate
-    from blackwell_matmul.gpus import gpu_for_target
+    from blackwell_matmul.hardware.gpus import gpu_for_target
     from blackwell_matmul.kernels import rung
-    from blackwell_matmul.problem import Problem
+    from blackwell_matmul.problem.problem import Problem
     from blackwell_matmul.runtime import load
-    from blackwell_matmul.scheduling.rules import why_not
-    from blackwell_matmul.scheduling.space import projection
+    from blackwell_matmul.schedules.rules import why_not
+    from blackwell_matmul.schedules.space import projection
 
     name, rows = case.split("/")[1], []
     script = rung(name)

@@ -19,7 +19,7 @@ import typer
 from blackwell_matmul import GeforceMatmulV0, predict
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.devices import time_us
-from blackwell_matmul.problem import Schedule
+from blackwell_matmul.problem.problem import Schedule
 
 TURNS, REPLAYS = 20, 9
 SQUARE = (4096, 4096, 4096)

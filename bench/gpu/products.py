@@ -26,7 +26,7 @@ from product_cases import Case, cases, llm, odd
 from rich.console import Console
 from rich.table import Table
 
-from blackwell_matmul.errors import BlackwellMatmulError
+from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.harness.bench.devices import time_us
 
 CALLS, ROUNDS = 10, 30

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import torch
 
 from blackwell_matmul import Bundle, Timeline, compile, emulate, measured_timeline, predict, timeline_buffer, trace
-from blackwell_matmul.errors import BlackwellMatmulError, UnsupportedError
-from blackwell_matmul.files import write_whole
+from blackwell_matmul.base.errors import BlackwellMatmulError, UnsupportedError
+from blackwell_matmul.base.files import write_whole
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.runtime import load
 from blackwell_matmul.simulator.trace.recorder import WAITS

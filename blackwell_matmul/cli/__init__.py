@@ -3,7 +3,10 @@
 Exit codes: 0 the result is right, or nothing was found; 1 it was computed and is wrong, or the kernel is at fault; 2 it
 could not be computed: bad input, or something that this version does not do; 130 interrupted. A subcommand is a file:
 its function reads the options, asks a service, shows what comes back by one of `views`, and raises the errors of
-`blackwell_matmul.errors`; it imports what it needs when it runs, so that `--help` is instant.
+`blackwell_matmul.base.errors`; it imports what it needs when it runs, so that `--help` is instant.
+
+May import: __init__, base, compiler, emulator, frontend, hardware, harness, jobs, kernels, problem, schedules,
+simulator, simulator.timing, simulator.trace, studies, tuner.
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from typing import Annotated
 
 import typer
 
-from blackwell_matmul import interrupts
+from blackwell_matmul.base import interrupts
+from blackwell_matmul.base.errors import BlackwellMatmulError, EmulationError, SimulationError
+from blackwell_matmul.base.validation import spelled
 from blackwell_matmul.cli import (
     bench_command,
     check_command,
@@ -34,8 +39,6 @@ from blackwell_matmul.cli import (
 from blackwell_matmul.cli.output import LEFT, as_text, complain, emit, stdout_is_there
 from blackwell_matmul.cli.plain_help import Command, Group
 from blackwell_matmul.cli.views import terminal
-from blackwell_matmul.errors import BlackwellMatmulError, EmulationError, SimulationError
-from blackwell_matmul.validation import spelled
 
 PROGRAM = "blackwell-matmul"
 TRACEBACK_VARIABLE = "BLACKWELL_MATMUL_TRACEBACK"

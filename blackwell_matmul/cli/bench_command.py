@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Json, checked, flag, known_gpu
@@ -17,8 +19,6 @@ from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.bench_view import book_lines, compiled_lines
 from blackwell_matmul.cli.views.studies_view import study_lines
 from blackwell_matmul.cli.views.terminal import line
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.validation import shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.bench.contenders import Contender

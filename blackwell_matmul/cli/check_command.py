@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from blackwell_matmul.base.errors import SimulationError
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, Workers
 from blackwell_matmul.cli.output import complain, finish, named
 from blackwell_matmul.cli.views import check_view, terminal
-from blackwell_matmul.errors import SimulationError
 
 EXAMPLES = """Examples:
 

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, Target, checked, flag
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
-from blackwell_matmul.errors import InputError
 
 if TYPE_CHECKING:
     from blackwell_matmul.cli.views.terminal import Tell
     from blackwell_matmul.compiler import Bundle
     from blackwell_matmul.harness import Result, ScriptResult
-    from blackwell_matmul.harness.kernel_call import KernelCall
+    from blackwell_matmul.harness.calls.kernel_call import KernelCall
 
 EXAMPLES = """Examples:
 

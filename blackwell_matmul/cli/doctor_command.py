@@ -23,7 +23,7 @@ def doctor(as_json: Json = False) -> None:
     Exit code 0: nothing is a problem, also without a GPU. 1: something is. 2: could not look.
     """
     with redirect_stdout(sys.stderr):  # whatever a library prints while it is imported
-        from blackwell_matmul.doctor import diagnosis_lines, facts
+        from blackwell_matmul.cli.doctor import diagnosis_lines, facts
 
         found = facts.gather()
         told = diagnosis_lines.diagnose(found)

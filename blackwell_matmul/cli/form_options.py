@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import number, shown
 from blackwell_matmul.cli import options
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.form import LAYOUTS, OUTPUTS, Epilogue, Form
-from blackwell_matmul.problem import positive
-from blackwell_matmul.validation import number, shown
+from blackwell_matmul.problem.form import LAYOUTS, OUTPUTS, Epilogue, Form
+from blackwell_matmul.problem.problem import positive
 
 PANEL = "What v7 and h8 compute"
 

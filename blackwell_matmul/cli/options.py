@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.form import PLAIN, Form
-from blackwell_matmul.problem import (
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.problem.form import PLAIN, Form
+from blackwell_matmul.problem.problem import (
     DTYPES,
     EIGHT_BITS,
     MAX_ORDERS,
@@ -28,7 +28,7 @@ from blackwell_matmul.problem import (
 )
 
 if TYPE_CHECKING:
-    from blackwell_matmul.harness.kernel_call import KernelCall
+    from blackwell_matmul.harness.calls.kernel_call import KernelCall
 
 OWN_TARGET = "the kernel's own, or sm_100a"
 Sizes = tuple[int, int, int]
@@ -39,34 +39,34 @@ def checked(check: Callable[[str], str]) -> Callable[[str | None], str | None]:
 
 
 def known_kernel(name: str) -> str:
-    from blackwell_matmul.harness.user_kernel import check_name
+    from blackwell_matmul.harness.calls.user_kernel import check_name
 
     check_name(name)
     return name
 
 
 def _target(name: str) -> str:
-    from blackwell_matmul.gpus import target_named
+    from blackwell_matmul.hardware.gpus import target_named
 
     return target_named(name)
 
 
 def known_gpu(name: str) -> str:
     """As it is: a name may say more than its target."""
-    from blackwell_matmul.gpus import gpu_named
+    from blackwell_matmul.hardware.gpus import gpu_named
 
     gpu_named(name)
     return name
 
 
 def known_executor(name: str) -> str:
-    from blackwell_matmul.trials.executors import known
+    from blackwell_matmul.jobs.executors import known
 
     return known(name)
 
 
 def known_timed_gpu(name: str) -> str:
-    from blackwell_matmul.gpu_figures import timed_gpu
+    from blackwell_matmul.hardware.gpu_figures import timed_gpu
 
     return timed_gpu(name)
 
@@ -180,7 +180,7 @@ class KernelRequest:
 
     @property
     def names_a_file(self) -> bool:
-        from blackwell_matmul.harness.user_kernel import names_a_file
+        from blackwell_matmul.harness.calls.user_kernel import names_a_file
 
         return names_a_file(self.kernel)
 
@@ -193,7 +193,7 @@ class KernelRequest:
         return problem_of(self.size, self.dtype, self.form, self.batches)
 
     def resolved(self, seed: int | None) -> KernelCall:
-        from blackwell_matmul.harness.kernel_call import resolve
+        from blackwell_matmul.harness.calls.kernel_call import resolve
 
         more: Any = {"form": self.form, "batches": self.batches}
         return resolve(self.kernel, self.size, self.dtype, self.schedule, seed=seed, **more)
@@ -203,7 +203,7 @@ def kernel_request(
     kernel: str, size: tuple[str, str, str] | None, dtype: str | None, schedule: str, form: Form, batches: int
 ) -> KernelRequest:
     """Of a rung, the schedule has knobs that some rung has; what a script has says its class."""
-    from blackwell_matmul.harness.user_kernel import names_a_file
+    from blackwell_matmul.harness.calls.user_kernel import names_a_file
 
     _require_layout(dtype, form)
     least = 0 if names_a_file(kernel) else 1  # its example_args may want 0

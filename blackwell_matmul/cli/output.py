@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli.views import terminal
-from blackwell_matmul.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,7 +45,7 @@ def finish(as_json: bool, record: Record, lines: Lines, ok: bool = True) -> NoRe
 
 def named(kernel: str, record: Mapping[str, object]) -> dict[str, object]:
     """A record with the rung beside the class: its name on the ladder, null for a script of the user's."""
-    from blackwell_matmul.harness.user_kernel import names_a_file
+    from blackwell_matmul.harness.calls.user_kernel import names_a_file
 
     rung = None if names_a_file(kernel) else kernel.lower()
     return {"kernel": record["kernel"], "rung": rung, **record}

@@ -14,7 +14,7 @@ from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_kernel
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views.schedules_view import schedule_lines
-from blackwell_matmul.gpus import gpu_named
+from blackwell_matmul.hardware.gpus import gpu_named
 
 EXAMPLES = """Examples:
 

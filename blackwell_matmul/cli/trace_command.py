@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.files import TIMELINE_ENDINGS, file_to_write
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Kernel, Pins, Size, TimedGpu, TimedTarget, checked
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.files import TIMELINE_ENDINGS, file_to_write
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.trace.timeline import Timeline

@@ -10,16 +10,16 @@ from typing import Annotated, TypedDict
 
 import typer
 
-from blackwell_matmul import detect
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli import options
 from blackwell_matmul.cli.form_options import NO_FORM, FormWords, takes_form
 from blackwell_matmul.cli.options import Dtype, Json, Size, checked, known_executor, known_kernel, known_timed_gpu
 from blackwell_matmul.cli.output import finish, named
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tune_view import ranking_lines, tuning_lines
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.hardware import detect
 from blackwell_matmul.harness.bench import nursery, workers
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 EXAMPLES = """Examples:
 

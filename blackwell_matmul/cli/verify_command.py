@@ -29,7 +29,7 @@ def verify(
 
     Exit code 0: all that ran is right. 1: something is wrong, or failed. 2: bad input.
     """
-    from blackwell_matmul.doctor.verify import LAYERS, known_layers, passed, verify
+    from blackwell_matmul.cli.doctor.verify import LAYERS, known_layers, passed, verify
 
     names, seconds = known_layers(layers or LAYERS), integer("--timeout", timeout)
     found = verify(names, None if as_json else doctor_view.starting, seconds)

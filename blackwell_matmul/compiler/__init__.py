@@ -2,6 +2,8 @@
 
 `plan` and `bundle` are plain data and import neither tilus nor cuda: the runtime needs nothing else of this room. The
 names here are imported when they are first used, so that it stays so.
+
+May import: base, frontend, hardware, problem.
 """
 
 from __future__ import annotations

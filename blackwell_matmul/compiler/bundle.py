@@ -12,14 +12,14 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
 
+from blackwell_matmul.base.digests import digest
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.files import write_whole
+from blackwell_matmul.base.one_line import OneLine, spelled_out
+from blackwell_matmul.base.records import canonical as _canonical  # noqa: F401
+from blackwell_matmul.base.records import content_of, sealed, unsealed
+from blackwell_matmul.base.validation import is_text, shown
 from blackwell_matmul.compiler.plan import LaunchPlan
-from blackwell_matmul.digests import digest
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.files import write_whole
-from blackwell_matmul.one_line import OneLine, spelled_out
-from blackwell_matmul.records import canonical as _canonical  # noqa: F401
-from blackwell_matmul.records import content_of, sealed, unsealed
-from blackwell_matmul.validation import is_text, shown
 
 FORMAT = 4
 """The version of what `save` writes."""

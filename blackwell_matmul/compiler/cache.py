@@ -13,12 +13,12 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
+from blackwell_matmul.base.digests import is_as_imported
+from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.base.files import make_private
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.compiler.cache_bound import DRAFT, discard, held, keep_bound, most_bytes, used
-from blackwell_matmul.digests import is_as_imported
-from blackwell_matmul.errors import BlackwellMatmulError, InputError
-from blackwell_matmul.files import make_private
-from blackwell_matmul.validation import shown
 
 CACHE_VARIABLE = "BLACKWELL_MATMUL_CACHE"
 """Names another folder for the cache, or "off"."""

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.validation import shown
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
 
 if sys.platform != "win32":
     import fcntl

@@ -19,20 +19,21 @@ from concurrent.futures.process import BrokenProcessPool
 from types import MappingProxyType
 from typing import Any
 
+from blackwell_matmul.base.digests import EDITED, compiler_digest, digest, tilus_digest
+from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError, InputError
+from blackwell_matmul.base.interrupts import Pool
+from blackwell_matmul.base.processes import uncollected
+from blackwell_matmul.base.validation import integer, shown
 from blackwell_matmul.compiler import cache as disk
 from blackwell_matmul.compiler import nvrtc
 from blackwell_matmul.compiler.bundle import Bundle, Marks
 from blackwell_matmul.compiler.plan import Expr, folded
 from blackwell_matmul.compiler.resources import resources
 from blackwell_matmul.compiler.tilus_faults import shared_bytes_missing
-from blackwell_matmul.digests import EDITED, compiler_digest, digest, tilus_digest
-from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError
-from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for, tilus_compat
+from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, import_tilus, target_for
+from blackwell_matmul.frontend.faults import tilus_compat
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.interrupts import Pool
-from blackwell_matmul.problem import Schedule
-from blackwell_matmul.processes import uncollected
-from blackwell_matmul.validation import integer, shown
+from blackwell_matmul.problem.problem import Schedule
 
 Pins = Mapping[str, object] | Schedule | None
 Progress = Callable[[int, int], None]

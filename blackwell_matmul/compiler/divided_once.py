@@ -20,7 +20,7 @@ from tilus.hidet.ir.stmt import ForStmt, LetStmt, WhileStmt
 from tilus.hidet.ir.tools import collect
 from tilus.hidet.transforms import inline_let_stmt
 
-from blackwell_matmul.frontend.tilus_compat import lock
+from blackwell_matmul.frontend.faults.tilus_compat import lock
 
 
 class _UsedInLoops(IRVisitor):

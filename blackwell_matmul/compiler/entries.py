@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from blackwell_matmul.base.digests import EDITED, digest, is_as_imported, package_digest
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.files import make_private, write_whole
+from blackwell_matmul.base.records import sealed, unsealed
 from blackwell_matmul.compiler import cache
-from blackwell_matmul.digests import EDITED, digest, is_as_imported, package_digest
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.files import make_private, write_whole
 from blackwell_matmul.frontend.fingerprint import CHOICE, meaning
-from blackwell_matmul.records import sealed, unsealed
 
 FORMAT = 2
 NAME, KEY = "name", "bundle"

@@ -18,6 +18,7 @@ from tilus.hidet.ir.tools import TypeInfer
 from tilus.hidet.ir.type import DataType, OpaqueType, PointerType, TensorType
 from tilus.ir.instructions.cuda.cp_async_tensor import CopyAsyncTensorSharedToGlobalInst
 
+from blackwell_matmul.base.errors import CompileError, UnsupportedError
 from blackwell_matmul.compiler.plan import (
     Argument,
     Check,
@@ -30,13 +31,18 @@ from blackwell_matmul.compiler.plan import (
     folded,
     parameters_of,
 )
-from blackwell_matmul.errors import CompileError, UnsupportedError
 from blackwell_matmul.frontend.bind import pointee
+from blackwell_matmul.frontend.faults.tilus_compat import deep
+from blackwell_matmul.frontend.faults.tma_coordinates import misplaced
+from blackwell_matmul.frontend.faults.wide_views import (
+    BY_COORDINATES,
+    MOST_OFFSET,
+    TOO_WIDE,
+    counted_views,
+    last_offset,
+)
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.frontend.recording import instructions
-from blackwell_matmul.frontend.tilus_compat import deep
-from blackwell_matmul.frontend.tma_coordinates import misplaced
-from blackwell_matmul.frontend.wide_views import BY_COORDINATES, MOST_OFFSET, TOO_WIDE, counted_views, last_offset
 
 TENSOR_MAP = "CUtensorMap"
 NONE: Mapping[str, int | float] = {}

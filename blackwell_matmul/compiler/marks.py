@@ -30,8 +30,8 @@ from tilus.hidet.ir.tools import collect
 from tilus.hidet.ir.type import FuncType, PointerType
 from tilus.ir.instructions import FormatPrintInst, PrintTensorInst
 
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler.bundle import Marks
-from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.recording import BARRIER_BYTES, instructions
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from blackwell_matmul.errors import CompileError, UnsupportedError
+from blackwell_matmul.base.errors import CompileError, UnsupportedError
 
 OPTIONS = (
     "--std=c++17",

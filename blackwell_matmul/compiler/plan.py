@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, NamedTuple, cast
 
-from blackwell_matmul.elements import require_element, require_taken_as
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.records import MOST_DEPTH
-from blackwell_matmul.strides import require_memory, require_row_major
-from blackwell_matmul.validation import attribute, is_text, shown
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.records import MOST_DEPTH
+from blackwell_matmul.base.strides import require_memory, require_row_major
+from blackwell_matmul.base.validation import attribute, is_text, shown
+from blackwell_matmul.problem.elements import require_element, require_taken_as
 
 Expr = int | str | tuple[Any, ...]
 Dim3 = tuple[Expr, Expr, Expr]

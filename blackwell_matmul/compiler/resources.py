@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.compiler.bundle import Resources
 from blackwell_matmul.compiler.plan import LaunchPlan
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import REGISTERS_PER_SM, Gpu, gpu_for_target
+from blackwell_matmul.hardware.gpus import REGISTERS_PER_SM, Gpu, gpu_for_target
 
 REGISTERS_PER_UNIT = 256
 """A warp's registers are allocated in such units."""

@@ -24,15 +24,15 @@ from tilus.hidet.ir.utils.call_graph import CallGraph
 from tilus.hidet.utils.doc import NewLine, Text
 from tilus.ir.instructions import FormatPrintInst, PrintTensorInst
 
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import lone_cta, marks, tilus_faults
 from blackwell_matmul.compiler.divided_once import divided_once
-from blackwell_matmul.errors import CompileError
-from blackwell_matmul.frontend import tilus_compat
-from blackwell_matmul.frontend.hidet_rules import quick_rules
-from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
+from blackwell_matmul.frontend.faster.hidet_rules import quick_rules
+from blackwell_matmul.frontend.faster.hidet_visits import quick_hidet_visits
+from blackwell_matmul.frontend.faults import tilus_compat
+from blackwell_matmul.frontend.faults.tilus_arithmetic import sound_arithmetic
 from blackwell_matmul.frontend.program import Location, Program
 from blackwell_matmul.frontend.recording import declared_vars, instructions, walk
-from blackwell_matmul.frontend.tilus_arithmetic import sound_arithmetic
 
 KERNEL, INTERNAL = "cuda_kernel", "cuda_internal"
 """tilus's words for a function that is launched, and one that device code calls."""

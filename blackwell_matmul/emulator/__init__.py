@@ -3,6 +3,8 @@
 A second witness beside the simulator, which judges the script: nothing here is shared with it. The text is parsed
 (`parser`), each instruction becomes a Python function that acts on 32 lanes at once (`code`, `instructions`), and
 `scheduler` runs warps and asynchronous operations over the state in `machine` and `spaces`.
+
+May import: base, compiler.
 """
 
 from blackwell_matmul.compiler.plan import TensorMap

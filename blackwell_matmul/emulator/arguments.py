@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.strides import require_memory
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.plan import Launch, TensorMap
 from blackwell_matmul.emulator import tensor_map
 from blackwell_matmul.emulator.lanes import Array
 from blackwell_matmul.emulator.parser import SIZES, Entry, Variable, float_bits
 from blackwell_matmul.emulator.spaces import GlobalSpace
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.strides import require_memory
-from blackwell_matmul.validation import shown
 
 LEFT = 0xFF
 """Each byte of a workspace that a launch does not clear: of floats NaN."""

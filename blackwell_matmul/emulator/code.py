@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.emulator.lanes import ALL, LANES, TYPES, WORDS, Array, filled
 from blackwell_matmul.emulator.machine import WarpState
 from blackwell_matmul.emulator.parser import (
@@ -28,7 +29,6 @@ from blackwell_matmul.emulator.parser import (
     Vector,
     float_bits,
 )  # fmt: skip
-from blackwell_matmul.errors import UnsupportedError
 
 Act = Callable[[WarpState, int], Any]
 """Does an instruction in the lanes of a mask. Gives None to go on, an integer to jump there, a Blocked to wait, a

@@ -9,13 +9,13 @@ from math import prod
 
 import numpy as np
 
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.emulator import instructions
 from blackwell_matmul.emulator.code import Builder, Executable, Unknown
 from blackwell_matmul.emulator.parser import Entry, Module, Statement, Variable
 from blackwell_matmul.emulator.scheduler import Choices, Execution
 from blackwell_matmul.emulator.spaces import PARAM, RESERVED_BYTES, GlobalSpace, Memory
 from blackwell_matmul.emulator.starting import SPECIALS, Extents, Places, Starter
-from blackwell_matmul.errors import InputError
 
 assert instructions  # their functions are registered
 

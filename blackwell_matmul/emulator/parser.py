@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 
 # --- operands
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.code import EXIT, Clock, Executable
 from blackwell_matmul.emulator.machine import ClusterState, CtaState, Strand, WarpState
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
-from blackwell_matmul.errors import EmulationError
 
 Progress = Callable[[int, int], None]
 

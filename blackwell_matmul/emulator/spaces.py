@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.lanes import WORDS, Array
-from blackwell_matmul.errors import EmulationError
 
 WINDOW = 40
 SHARED, LOCAL, PARAM, GLOBAL = (number << WINDOW for number in (1, 2, 3, 0x7F))

@@ -1,16 +1,18 @@
 """From a tilus script to a `Program`, for a named target and without a GPU.
 
-`bind` checks the arguments and finds the schedule, `build` runs tilus once and keeps what the simulator and
-the compiler need. Importing this package imports no tilus.
+`bind` checks the arguments and finds the schedule. `build` runs tilus once and keeps what the simulator and the
+compiler need. `fingerprint` names all that a program follows from. Importing this package imports no tilus.
+
+May import: base, hardware, problem.
 """
 
 from __future__ import annotations
 
 from blackwell_matmul.frontend.bind import Bound, bind, bind_all, target_for
 from blackwell_matmul.frontend.build import build, build_first
+from blackwell_matmul.frontend.faults.tilus_compat import import_tilus, target, target_names
 from blackwell_matmul.frontend.identity import IdentityMap
 from blackwell_matmul.frontend.program import Location, Program, SharedAllocation
-from blackwell_matmul.frontend.tilus_compat import import_tilus, target, target_names
 
 __all__ = [
     "Bound",

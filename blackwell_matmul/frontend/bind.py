@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from blackwell_matmul.elements import require_element
-from blackwell_matmul.errors import BlackwellMatmulError, InputError
-from blackwell_matmul.frontend.phrases import told
-from blackwell_matmul.frontend.tilus_compat import check_target, import_tilus, target_names
-from blackwell_matmul.gpus import target_of
-from blackwell_matmul.problem import Schedule, as_pins
-from blackwell_matmul.validation import attribute, integer, number, plain_text, same, shown, spelled
+from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.base.validation import attribute, integer, number, plain_text, same, shown, spelled
+from blackwell_matmul.frontend.faults.tilus_compat import check_target, import_tilus, target_names
+from blackwell_matmul.frontend.messages.phrases import told
+from blackwell_matmul.hardware.gpus import target_of
+from blackwell_matmul.problem.elements import require_element
+from blackwell_matmul.problem.problem import Schedule, as_pins
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.errors import BlackwellMatmulError, CompileError
-from blackwell_matmul.frontend import tilus_compat
+from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError
 from blackwell_matmul.frontend.bind import Bound
+from blackwell_matmul.frontend.faults import tilus_compat
+from blackwell_matmul.frontend.faults.tilus_arithmetic import sound_arithmetic
 from blackwell_matmul.frontend.program import Location, Program
-from blackwell_matmul.frontend.tilus_arithmetic import sound_arithmetic
 
 if TYPE_CHECKING:
     from blackwell_matmul.frontend.recording import Recorder, RecordingCodegen
@@ -81,12 +81,12 @@ class _Build:
         self.codegen: RecordingCodegen | None = None
 
     def run(self) -> Program:
-        from blackwell_matmul.frontend import reasons
-        from blackwell_matmul.frontend.hidet_rules import quick_rules
-        from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
-        from blackwell_matmul.frontend.loop_ranges import python_ranges
-        from blackwell_matmul.frontend.operand_majors import any_major
-        from blackwell_matmul.frontend.quick_visits import quick_visits
+        from blackwell_matmul.frontend.faster.hidet_rules import quick_rules
+        from blackwell_matmul.frontend.faster.hidet_visits import quick_hidet_visits
+        from blackwell_matmul.frontend.faster.quick_visits import quick_visits
+        from blackwell_matmul.frontend.faults.operand_majors import any_major
+        from blackwell_matmul.frontend.messages import reasons
+        from blackwell_matmul.frontend.python.loop_ranges import python_ranges
 
         # the sentence is made inside of the block: some of it asks tilus about the target
         with tilus_compat.target(self.target):
@@ -120,7 +120,7 @@ class _Build:
         from tilus.transforms.layout_inference import LayoutInferencePass
         from tilus.transforms.lower_assume import LowerAssumePass
 
-        from blackwell_matmul.frontend.refusals import refusals, tile_refusals
+        from blackwell_matmul.frontend.faults.refusals import refusals, tile_refusals
 
         program = self._transpile()
         verify(program)

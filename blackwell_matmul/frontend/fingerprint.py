@@ -34,7 +34,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from blackwell_matmul.digests import digest
+from blackwell_matmul.base.digests import digest
 
 PROGRAM = ("__init__", "__call__", "starts_early")
 """The methods that decide a program and its launch."""
@@ -49,7 +49,7 @@ TRUSTED = frozenset((
 ))  # fmt: skip
 """Libraries whose classes are known by their names; their functions too, but for `_IMPURE`."""
 
-_OWN = re.compile(r"blackwell_matmul\.(?!kernels\b|scheduling\.(tcgen05_strips|\w+_fragments)$)")
+_OWN = re.compile(r"blackwell_matmul\.(?!kernels\b|schedules\.(tcgen05_strips|\w+_fragments)$)")
 """What no kernel is written in, of this package: its files are named where that matters."""
 
 _IMPURE = re.compile(r"torch\b|numpy\.(random|lib\.(_?npyio|_datasource))\b")

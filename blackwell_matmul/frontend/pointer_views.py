@@ -1,6 +1,6 @@
 """What a script's views assume of the tensors behind its pointers.
 
-`global_view` without strides is row-major: the tensor that is passed must lie so (`blackwell_matmul.strides`). A script
+`global_view` without strides is row-major: the tensor that is passed must lie so (`base.strides`). A script
 that gives one of a pointer's views strides takes that tensor as it lies.
 """
 

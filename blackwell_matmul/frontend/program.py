@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from blackwell_matmul.validation import printable
+from blackwell_matmul.base.validation import printable
 
 
 @functools.cache

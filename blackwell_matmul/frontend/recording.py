@@ -25,14 +25,14 @@ from tilus.ir.tensor import SharedTensor, Tensor
 from tilus.lang.constructs.state import Class
 from tilus.lang.script import Script
 
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.frontend.faults.reductions import WARP
 from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.messages.raised import Refusal
+from blackwell_matmul.frontend.messages.written import Statements
 from blackwell_matmul.frontend.program import Location, SharedAllocation
-from blackwell_matmul.frontend.python_names import OwningScope
-from blackwell_matmul.frontend.python_statements import PythonTranspiler
-from blackwell_matmul.frontend.raised import Refusal
-from blackwell_matmul.frontend.reductions import WARP
-from blackwell_matmul.frontend.written import Statements
-from blackwell_matmul.validation import shown
+from blackwell_matmul.frontend.python.python_names import OwningScope
+from blackwell_matmul.frontend.python.python_statements import PythonTranspiler
 
 BARRIER_BYTES = 8
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from blackwell_matmul.digests import is_file_as_imported
-from blackwell_matmul.frontend.raised import Refusal
+from blackwell_matmul.base.digests import is_file_as_imported
+from blackwell_matmul.frontend.messages.raised import Refusal
 
 _FUTURE = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)

@@ -1,6 +1,9 @@
 """Is the product right? The reference, the verdict, and the one line that says what was computed, how, and where.
 
 Each name is imported when it is first used: what needs neither torch nor tilus, as to refuse an option, loads neither.
+
+May import: base, compiler, emulator, frontend, hardware, kernels, ops, problem, runtime, schedules, script,
+simulator, simulator.semantics, simulator.timing, simulator.trace.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from blackwell_matmul.harness.inputs import make_inputs
+    from blackwell_matmul.harness.calls.inputs import make_inputs
     from blackwell_matmul.harness.listing import ScheduleList, ScheduleRow, schedules
     from blackwell_matmul.harness.outputs import OutputVerdict
     from blackwell_matmul.harness.reference import exact_product, torch_product
@@ -35,7 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "inputs": ("make_inputs",),
+    "calls.inputs": ("make_inputs",),
     "listing": ("ScheduleList", "ScheduleRow", "schedules"),
     "outputs": ("OutputVerdict",),
     "reference": ("exact_product", "torch_product"),

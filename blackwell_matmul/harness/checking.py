@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.form import PLAIN
-from blackwell_matmul.harness.calling import FormOf, Target, arch_of, resolve_call
-from blackwell_matmul.harness.kernel_call import KernelCall
+from blackwell_matmul.harness.calls.calling import FormOf, Target, arch_of, resolve_call
+from blackwell_matmul.harness.calls.kernel_call import KernelCall
+from blackwell_matmul.harness.calls.user_kernel import Pins
 from blackwell_matmul.harness.outputs import OutputVerdict
-from blackwell_matmul.harness.user_kernel import Pins
 from blackwell_matmul.harness.verdict import Verdict, check_product
+from blackwell_matmul.problem.form import PLAIN
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.run import Progress

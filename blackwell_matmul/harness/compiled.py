@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.harness.calling import FormOf, Target, arch_of, resolve_call
-from blackwell_matmul.harness.kernel_call import KernelCall
-from blackwell_matmul.harness.user_kernel import Pins
+from blackwell_matmul.harness.calls.calling import FormOf, Target, arch_of, resolve_call
+from blackwell_matmul.harness.calls.kernel_call import KernelCall
+from blackwell_matmul.harness.calls.user_kernel import Pins
 
 if TYPE_CHECKING:
     from blackwell_matmul.compiler import Bundle

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.base.validation import plain_values
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import emulate
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.harness.calls.inputs import arguments_of
+from blackwell_matmul.harness.calls.kernel_call import KernelCall
 from blackwell_matmul.harness.compiled import compile_call
-from blackwell_matmul.harness.inputs import arguments_of
-from blackwell_matmul.harness.kernel_call import KernelCall
 from blackwell_matmul.harness.result import Result, ScriptResult
 from blackwell_matmul.harness.run import Progress, matmul_result, tile_of_c
 from blackwell_matmul.harness.timelines import timeline_buffer
-from blackwell_matmul.validation import plain_values
 
 TMA_ROWS = 8
 """Elements of 16 bits that TMA needs of a line, where it is contiguous along m."""

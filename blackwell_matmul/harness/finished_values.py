@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from blackwell_matmul.form import Epilogue
 from blackwell_matmul.ops.finished import finished
+from blackwell_matmul.problem.form import Epilogue
 
 ROUNDINGS = 2.0**-22
 """What a few operations in fp32 may cost, of the size of what they add up."""

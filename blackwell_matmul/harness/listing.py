@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.one_line import OneLine, spelled_out
+from blackwell_matmul.base.validation import attribute, plain_text, shown
 from blackwell_matmul.frontend import target_for
-from blackwell_matmul.gpus import GPUS, Gpu, by_name, gpu_for_target
-from blackwell_matmul.harness.calling import FormOf, Target, one_of, problem_of
-from blackwell_matmul.harness.user_kernel import Pins, find, pins_of
-from blackwell_matmul.one_line import OneLine, spelled_out
-from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.scheduling import space
-from blackwell_matmul.scheduling.cost_model import predicted_cycles
-from blackwell_matmul.scheduling.mma import tile_config
-from blackwell_matmul.scheduling.rules import why_not
-from blackwell_matmul.validation import attribute, plain_text, shown
+from blackwell_matmul.hardware.gpus import GPUS, Gpu, by_name, gpu_for_target
+from blackwell_matmul.harness.calls.calling import FormOf, Target, one_of, problem_of
+from blackwell_matmul.harness.calls.user_kernel import Pins, find, pins_of
+from blackwell_matmul.problem.problem import Problem, Schedule
+from blackwell_matmul.schedules import space
+from blackwell_matmul.schedules.cost_model import predicted_cycles
+from blackwell_matmul.schedules.mma import tile_config
+from blackwell_matmul.schedules.rules import why_not
 
 RULE = (
     "Of the schedules that can run the one with the fewest predicted cycles, on the SM that has the most tiles; of "
@@ -32,7 +32,7 @@ class ScheduleRow:
     """One schedule: what it takes, and each reason why it cannot run (none: it can).
 
     ctas: tiles of C, in whole clusters. shared_memory_bytes: of one CTA. tensor_memory_columns: what its accumulator
-    takes. predicted_cycles: as `scheduling.cost_model` ranks schedules by; not measured.
+    takes. predicted_cycles: as `schedules.cost_model` ranks schedules by; not measured.
     """
 
     schedule: Schedule

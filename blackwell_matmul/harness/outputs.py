@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.validation import attribute, has_memory, shown
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import attribute, has_memory, shown
 
 Tolerance = tuple[float, float]
 """rtol and atol."""

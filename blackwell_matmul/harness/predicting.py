@@ -8,18 +8,18 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from blackwell_matmul.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.base.validation import number, shown
 from blackwell_matmul.frontend import target_for
-from blackwell_matmul.gpu_figures import timed_gpu
-from blackwell_matmul.gpus import Gpu, board, by_name
-from blackwell_matmul.harness.calling import FormOf, Target, one_of, resolve_call
-from blackwell_matmul.harness.kernel_call import KernelCall
+from blackwell_matmul.hardware.gpu_figures import timed_gpu
+from blackwell_matmul.hardware.gpus import Gpu, board, by_name
+from blackwell_matmul.harness.calls.calling import FormOf, Target, one_of, resolve_call
+from blackwell_matmul.harness.calls.kernel_call import KernelCall
+from blackwell_matmul.harness.calls.user_kernel import Pins
 from blackwell_matmul.harness.run import run_call
-from blackwell_matmul.harness.user_kernel import Pins
-from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.scheduling import space
-from blackwell_matmul.scheduling.neighbours import knobs_beside, neighbours
-from blackwell_matmul.validation import number, shown
+from blackwell_matmul.problem.problem import Problem, Schedule
+from blackwell_matmul.schedules import space
+from blackwell_matmul.schedules.neighbours import knobs_beside, neighbours
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.timing.predict import Prediction
@@ -94,7 +94,7 @@ def _plain_ghz(value: object) -> float:
 
 def predict_call(call: KernelCall, named: str | None, ghz: float | None = None, explained: bool = True) -> Prediction:
     """named: the GPU; None is the one that stands for the target that the kernel's class names."""
-    from blackwell_matmul.simulator.timing.beside import Others
+    from blackwell_matmul.simulator.timing.explain.beside import Others
     from blackwell_matmul.simulator.timing.predict import predict_script
 
     gpu = named or timed_gpu(target_for(call.kernel.script_cls))

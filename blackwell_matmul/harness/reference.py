@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from blackwell_matmul.problem import TORCH_NAMES, Problem, c_dtype
+from blackwell_matmul.problem.problem import TORCH_NAMES, Problem, c_dtype
 
 TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, called) for name, called in TORCH_NAMES.items()}
 """The element types of `problem.DTYPES`."""

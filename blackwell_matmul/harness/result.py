@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from blackwell_matmul.base.one_line import OneLine, spelled_out
 from blackwell_matmul.harness.outputs import OutputVerdict
 from blackwell_matmul.harness.verdict import Verdict
-from blackwell_matmul.one_line import OneLine, spelled_out
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.simulator.findings import Finding, Severity, rows_of
 
 How = Literal["simulated", "emulated", "measured"]

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.calling import FormOf, Target, arch_of, resolve_call
-from blackwell_matmul.harness.kernel_call import KernelCall, resolve
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import plain_values
+from blackwell_matmul.harness.calls.calling import FormOf, Target, arch_of, resolve_call
+from blackwell_matmul.harness.calls.kernel_call import KernelCall, resolve
+from blackwell_matmul.harness.calls.user_kernel import Pins, load
 from blackwell_matmul.harness.reference import dtype_name
 from blackwell_matmul.harness.result import How, Result, ScriptResult
-from blackwell_matmul.harness.user_kernel import Pins, load
 from blackwell_matmul.harness.verdict import check_product
-from blackwell_matmul.problem import Problem, Schedule, plain_seed
-from blackwell_matmul.validation import plain_values
+from blackwell_matmul.problem.problem import Problem, Schedule, plain_seed
 
 if TYPE_CHECKING:
     from blackwell_matmul.simulator.findings import Run

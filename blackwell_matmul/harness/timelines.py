@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import has_memory, integer, plain_text, shown
 from blackwell_matmul.simulator.trace.measured import HEADER_WORDS, RECORD_WORDS, measured
 from blackwell_matmul.simulator.trace.timeline import Timeline
-from blackwell_matmul.validation import has_memory, integer, plain_text, shown
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -29,13 +29,13 @@ from typing import Any
 
 import torch
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.one_line import OneLine
+from blackwell_matmul.base.validation import has_memory, shown
 from blackwell_matmul.harness.finished_values import Finishing
 from blackwell_matmul.harness.reference import torch_product
-from blackwell_matmul.one_line import OneLine
-from blackwell_matmul.problem import Problem, positive
-from blackwell_matmul.scheduling.tile_config import MMA_K_BYTES
-from blackwell_matmul.validation import has_memory, shown
+from blackwell_matmul.problem.problem import Problem, positive
+from blackwell_matmul.schedules.tile_config import MMA_K_BYTES
 
 ALLOWED_RATIO = 2.0
 ANY_ORDER_ERROR = 1.5

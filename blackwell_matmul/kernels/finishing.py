@@ -2,11 +2,11 @@
 
 from tilus import RegisterTensor, boolean, float32, int32, void_p
 
-from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.forms import check_call, pinned_form, problem_of
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.operands import Operand, lines, strides
 from blackwell_matmul.kernels.per_column import PerColumn
+from blackwell_matmul.problem.form import PLAIN, Form
 
 GELU_TAIL = {
     2: (-1.00012028, -1.14917707, -0.464125812, -0.0482274666, 0.0058222292, -0.000319735438),

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.form import PLAIN, Epilogue, Form
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.kernels.matmul import (
     ALIGNMENT_BYTES,
     HALVES,
@@ -19,8 +19,8 @@ from blackwell_matmul.kernels.matmul import (
     check_same,
     size,
 )
-from blackwell_matmul.problem import DTYPE_OF_TORCH, SIXTEEN_BITS, Problem, c_dtype
-from blackwell_matmul.validation import shown
+from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
+from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, SIXTEEN_BITS, Problem, c_dtype
 
 ABSENT = 0
 """A null pointer, where the form has no such tensor."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.form import PLAIN, Form
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import integer, shown
+from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.kernels.forms import lines_of, why_unreadable
 from blackwell_matmul.kernels.matmul import (
     ALIGNMENT_BYTES,
@@ -20,8 +20,8 @@ from blackwell_matmul.kernels.matmul import (
     check_memory_of_c,
     check_same,
 )
-from blackwell_matmul.problem import INT32_MAX, positive
-from blackwell_matmul.validation import integer, shown
+from blackwell_matmul.problem.form import PLAIN, Form
+from blackwell_matmul.problem.problem import INT32_MAX, positive
 
 MOST_SMS = 2**16
 

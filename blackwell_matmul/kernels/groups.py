@@ -7,8 +7,7 @@ import tilus
 from tilus import GlobalTensor, SharedTensor, boolean, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.form import Form
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.kernels.group_calls import (
     check_knobs,
     check_product,
@@ -19,9 +18,10 @@ from blackwell_matmul.kernels.group_calls import (
 )
 from blackwell_matmul.kernels.matmul import MatmulScript
 from blackwell_matmul.kernels.operands import Operand, lines, strides
-from blackwell_matmul.problem import DTYPE_OF_TORCH
-from blackwell_matmul.scheduling import rules
-from blackwell_matmul.scheduling.mma import MMA_SPECS
+from blackwell_matmul.problem.form import Form
+from blackwell_matmul.problem.problem import DTYPE_OF_TORCH
+from blackwell_matmul.schedules import rules
+from blackwell_matmul.schedules.mma import MMA_SPECS
 
 
 class GroupedScript(MatmulScript):

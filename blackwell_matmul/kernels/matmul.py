@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import GPUS, Gpu, gpu_for_target
-from blackwell_matmul.problem import (
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import has_memory, same, shown
+from blackwell_matmul.hardware.gpus import GPUS, Gpu, gpu_for_target
+from blackwell_matmul.problem.problem import (
     C_BYTES,
     DTYPE_OF_TORCH,
     EIGHT_BITS,
@@ -23,10 +24,9 @@ from blackwell_matmul.problem import (
     plain_features,
     positive,
 )
-from blackwell_matmul.scheduling import rules, space
-from blackwell_matmul.scheduling.cost_model import EARLY_PRODUCTS, EARLY_WEIGHTS
+from blackwell_matmul.schedules import rules, space
+from blackwell_matmul.schedules.cost_model import EARLY_PRODUCTS, EARLY_WEIGHTS
 from blackwell_matmul.script import Script
-from blackwell_matmul.validation import has_memory, same, shown
 
 ALIGNMENT_BYTES = 16
 """Where a tensor must start: TMA takes no other address, and the widest cp.async copies as much."""
@@ -49,7 +49,7 @@ class MatmulScript(Script):
     """
 
     features: ClassVar[tuple[str, ...]] = ()
-    """What it is made of: keys of `blackwell_matmul.problem.FEATURES`. A subclass that names `knobs` alone has those
+    """What it is made of: keys of `problem.FEATURES`. A subclass that names `knobs` alone has those
     that they tune."""
 
     knobs: ClassVar[tuple[str, ...]] = ()
@@ -60,7 +60,7 @@ class MatmulScript(Script):
     """All architectures with a known GPU that it can be compiled for; they follow from `mma`."""
 
     mma: ClassVar[str] = "tcgen05"
-    """The instruction that multiplies (`blackwell_matmul.problem.MMAS`)."""
+    """The instruction that multiplies (`blackwell_matmul.problem.problem.MMAS`)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -7,4 +7,6 @@ operands. `following.py` says which tensors torch.func and forward mode follow, 
 computes.
 `grouped.py` has the products of groups of rows, in both directions; `overlap.py` products whose rows travel between
 processes meanwhile, as `exchanges.py` sends them.
+
+May import: base, frontend, hardware, kernels, problem, runtime, schedules.
 """

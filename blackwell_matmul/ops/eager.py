@@ -49,7 +49,7 @@ def _operation(a: Tensor, b: Tensor, tensors: Tensors, said: Said, **rest: Any) 
     check_derivatives(said.operation, (a, b, *tensors))
     tell_counters()
     if any(type(each).__name__ == "DTensor" for each in (a, b, *tensors)):
-        from blackwell_matmul.ops.sharding import register
+        from blackwell_matmul.ops.distributed.sharding import register
 
         register()
     made: Tensor = torch.ops.blackwell_matmul.matmul.default(a, b, *tensors, **rest)

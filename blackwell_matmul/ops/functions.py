@@ -12,8 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.form import check_flag
+from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.ops.direct import is_plain, recorded, wants_gradient
 from blackwell_matmul.ops.eager import product
 from blackwell_matmul.ops.finished import ACTIVATED
@@ -29,6 +28,7 @@ from blackwell_matmul.ops.operand_checks import (
     unequal,
 )
 from blackwell_matmul.ops.placing import flattened
+from blackwell_matmul.problem.form import check_flag
 
 MATMUL = Said("matmul", "input", "other")
 LINEAR = Said("linear", "input", "weight")

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.nn import functional
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.kernels.matmul import HALVES
 from blackwell_matmul.ops.functions import linear
 from blackwell_matmul.ops.operand_checks import check_simulate
-from blackwell_matmul.validation import shown
 
 LINEAR = (functional.linear, torch._C._nn.linear)
 GELU = (functional.gelu, torch._C._nn.gelu)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.ops.finished import through_activation
 from blackwell_matmul.ops.operand_checks import known
 

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.group_calls import why_no_rows
 from blackwell_matmul.ops.counting import tell_counters
@@ -37,7 +38,6 @@ from blackwell_matmul.ops.operand_checks import (
 from blackwell_matmul.ops.placing import k_major, packed, padded
 from blackwell_matmul.ops.two_levels import define
 from blackwell_matmul.runtime.recent import Recent
-from blackwell_matmul.validation import shown
 
 FAMILIES = {"sm_100a": "Blackwell", "sm_103a": "Blackwell", "sm_90a": "Hopper"}
 """Whose kernels run, by architecture."""

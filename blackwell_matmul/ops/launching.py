@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.form import PLAIN, Epilogue, Form
+from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.frontend.bind import DEFAULT_TARGET
-from blackwell_matmul.gpus import Gpu, gpu_for_target
+from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
 from blackwell_matmul.kernels import LADDERS, PRODUCTS, rung
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES
 from blackwell_matmul.ops.placing import copying, is_plain, packed, padded, with_zeros
-from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
+from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
+from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
@@ -210,14 +210,14 @@ FAR_LESS = 0.9
 
 
 def _cycles(name: str, problem: Problem, gpu: Gpu) -> int:
-    from blackwell_matmul.scheduling import cost_model, space
-    from blackwell_matmul.scheduling.mma import tile_config
+    from blackwell_matmul.schedules import cost_model, space
+    from blackwell_matmul.schedules.mma import tile_config
 
     return cost_model.predicted_cycles(tile_config(space.choose(rung(name), problem, gpu), problem, gpu))
 
 
 def _takes(name: str, problem: Problem, gpu: Gpu) -> bool:
-    from blackwell_matmul.scheduling import rules, space
+    from blackwell_matmul.schedules import rules, space
 
     return any(rules.can_run(schedule, problem, gpu) for schedule in space.projection(rung(name)))
 

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.form import ACTIVATIONS, check_flag
+from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.base.validation import number, plain_text, shown
 from blackwell_matmul.kernels.forms import OUTPUTS
 from blackwell_matmul.kernels.group_calls import check_types
 from blackwell_matmul.kernels.matmul import BYTES, HALVES, MOST
 from blackwell_matmul.ops.direct import in_forward_mode
-from blackwell_matmul.problem import INT32_MAX
-from blackwell_matmul.validation import number, plain_text, shown
+from blackwell_matmul.problem.form import ACTIVATIONS, check_flag
+from blackwell_matmul.problem.problem import INT32_MAX
 
 
 class Said(NamedTuple):

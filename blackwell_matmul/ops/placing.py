@@ -20,8 +20,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpu_figures import ROW_BYTES
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.hardware.gpu_figures import ROW_BYTES
 from blackwell_matmul.kernels.forms import why_unreadable
 from blackwell_matmul.kernels.group_calls import why_no_rows
 from blackwell_matmul.kernels.matmul import ALIGNMENT_BYTES

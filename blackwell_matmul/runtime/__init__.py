@@ -1,4 +1,7 @@
-"""From a compiled bundle to a launch on a GPU. Importing it touches no GPU and needs neither tilus nor a driver."""
+"""From a compiled bundle to a launch on a GPU. Importing it touches no GPU and needs neither tilus nor a driver.
+
+May import: base, compiler, frontend, hardware, problem.
+"""
 
 from blackwell_matmul.runtime.load import Loaded, load
 

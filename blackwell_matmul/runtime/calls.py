@@ -12,11 +12,11 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Parameter
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import has_memory
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.launch import Prepared
 from blackwell_matmul.runtime.recent import Recent
-from blackwell_matmul.validation import has_memory
 
 KEPT_CALLS = 1024
 """Packed launches kept for one kernel."""

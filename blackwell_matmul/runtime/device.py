@@ -6,9 +6,9 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from blackwell_matmul import driver
-from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.gpus import GPUS, Gpu
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.hardware import driver
+from blackwell_matmul.hardware.gpus import GPUS, Gpu
 
 
 @functools.cache

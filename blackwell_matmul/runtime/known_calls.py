@@ -13,7 +13,7 @@ from torch import Tensor
 
 from blackwell_matmul.compiler import cache, entries
 from blackwell_matmul.compiler.bundle import Bundle
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.hardware.gpus import Gpu
 
 FOLDER = "calls"
 

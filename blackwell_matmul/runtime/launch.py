@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from blackwell_matmul import driver
+from blackwell_matmul.base.errors import DriverError
 from blackwell_matmul.compiler.plan import Launch
-from blackwell_matmul.errors import DriverError
+from blackwell_matmul.hardware import driver
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.packed import SLOT_BYTES, Moves, Packed, index_of
 

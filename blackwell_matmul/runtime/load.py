@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from blackwell_matmul import driver
-from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.hardware import driver
 from blackwell_matmul.runtime import torch_cuda
 from blackwell_matmul.runtime.calls import Calls, address
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.launch import Prepared
 from blackwell_matmul.runtime.packed import LAST_BITS, Moves
 from blackwell_matmul.runtime.recent import Recent
-from blackwell_matmul.validation import shown
 
 if TYPE_CHECKING:
     from blackwell_matmul.compiler.bundle import Bundle

@@ -10,9 +10,9 @@ import ctypes
 import functools
 from typing import Any
 
-from blackwell_matmul import driver
+from blackwell_matmul.base.errors import DriverError, UnsupportedError
 from blackwell_matmul.compiler.plan import TensorMap
-from blackwell_matmul.errors import DriverError, UnsupportedError
+from blackwell_matmul.hardware import driver
 from blackwell_matmul.runtime.recent import Recent
 
 MAP_BYTES = 128

@@ -11,8 +11,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.compiler.plan import Argument, Expr, Launch, LaunchPlan, parameters_of
-from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.runtime.maps import EncodedMap, encoded
 
 SLOT_BYTES = 8

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
-from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
-from blackwell_matmul.gpus import Gpu, gpu_for_target
+from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
+from blackwell_matmul.hardware.gpus import Gpu, gpu_for_target
 from blackwell_matmul.runtime import known_calls
 from blackwell_matmul.runtime.calls import Calls
 from blackwell_matmul.runtime.device import gpu_at

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import torch
 
+from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.compiler.plan import Workspace
-from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.validation import shown
 
 
 @functools.cache

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
+from blackwell_matmul.base.digests import EDITED, digest, is_as_imported, kernels_digest
+from blackwell_matmul.base.errors import BlackwellMatmulError
 from blackwell_matmul.compiler import entries
-from blackwell_matmul.digests import EDITED, digest, is_as_imported, kernels_digest
-from blackwell_matmul.errors import BlackwellMatmulError
-from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.problem import DTYPE_OF_TORCH, Problem
+from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.problem.problem import DTYPE_OF_TORCH, Problem
 
 FOLDER = "tuned"
 
@@ -91,7 +91,7 @@ def _versions() -> dict[str, str]:
 
 
 def _driver() -> str:
-    from blackwell_matmul.detect import find_driver
+    from blackwell_matmul.hardware.detect import find_driver
 
     release = Path("/proc/driver/nvidia/version")
     try:

@@ -1,6 +1,13 @@
-"""The machine on a CPU: it computes the values, checks the ordering and reports. It knows no kernel."""
+"""The machine on a CPU: the simulator computes values, checks the order of accesses and reports.
 
-from blackwell_matmul.frontend.tilus_compat import import_tilus
+`engine` runs warps and completes asynchronous operations; `listener` is what listeners of a run override. The room
+knows no kernel.
+
+May import: base, frontend, problem, simulator.lowering, simulator.machine, simulator.order, simulator.replay,
+simulator.semantics, simulator.trace.
+"""
+
+from blackwell_matmul.frontend.faults.tilus_compat import import_tilus
 
 import_tilus()  # so that a script's own `import tilus` works after this, also where git is missing, and on a Mac
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import plain_values, shown
 from blackwell_matmul.frontend import Bound, target_for
-from blackwell_matmul.problem import MAX_ORDERS, Schedule
+from blackwell_matmul.problem.problem import MAX_ORDERS, Schedule
 from blackwell_matmul.simulator.findings import Event, Finding, Run
 from blackwell_matmul.simulator.lowering.lower import Lowered
 from blackwell_matmul.simulator.machine.grants import Grants
@@ -22,7 +23,6 @@ from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import positions, team_from, teams
 from blackwell_matmul.simulator.trace.around import around
 from blackwell_matmul.simulator.trace.tracer import Tracer
-from blackwell_matmul.validation import plain_values, shown
 
 POLICY = "adversarial"
 MAX_TIMELINES = 8

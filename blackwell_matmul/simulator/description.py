@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Code
 from blackwell_matmul.simulator.machine.registers import ThreadGroup

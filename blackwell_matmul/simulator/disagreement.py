@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.elements import dtype_name, fits
+from blackwell_matmul.base.strides import is_row_major, steps, strides_of, told
+from blackwell_matmul.problem.elements import dtype_name, fits
 from blackwell_matmul.simulator.machine.global_memory import GlobalMemory, ViewKey
-from blackwell_matmul.strides import is_row_major, steps, strides_of, told
 
 
 def disagreements(memory: GlobalMemory) -> tuple[str, ...]:

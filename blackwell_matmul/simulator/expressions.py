@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.frontend import tilus_compat
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.frontend.faults import tilus_compat
 from blackwell_matmul.simulator.arithmetic import (
     Told,
     c_div,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from blackwell_matmul.base.one_line import OneLine, spelled_out
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.one_line import OneLine, spelled_out
 
 Code = Literal[
     "access-before-grid-wait",

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.errors import SimulationError, UnsupportedError
-from blackwell_matmul.interrupts import held, leave_with_parent
-from blackwell_matmul.processes import ForAWhile
+from blackwell_matmul.base.errors import SimulationError, UnsupportedError
+from blackwell_matmul.base.interrupts import held, leave_with_parent
+from blackwell_matmul.base.processes import ForAWhile
+from blackwell_matmul.base.validation import spelled
 from blackwell_matmul.simulator.machine.grid import Grid
 from blackwell_matmul.simulator.replay.alike import Replays
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import Team, positions, teams
-from blackwell_matmul.validation import spelled
 
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from blackwell_matmul.base.one_line import OneLine, spelled_out
 from blackwell_matmul.frontend.program import Program
-from blackwell_matmul.one_line import OneLine, spelled_out
 from blackwell_matmul.simulator.description import DESCRIPTIONS, Access, Description, Space
 from blackwell_matmul.simulator.findings import Finding, Severity, rows_of
 from blackwell_matmul.simulator.semantics import description_of

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.errors import InputError, SimulationError, UnsupportedError
+from blackwell_matmul.base.errors import InputError, SimulationError, UnsupportedError
+from blackwell_matmul.base.strides import require_memory, require_row_major
+from blackwell_matmul.base.validation import accepts, attribute, integer, shown, spelled
 from blackwell_matmul.frontend import Bound, Program, bind_all, build_first, target_for
 from blackwell_matmul.frontend.build import CACHED_PROGRAMS
-from blackwell_matmul.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
+from blackwell_matmul.problem.problem import MAX_WORKERS, Schedule, plain_policy, plain_seed
 from blackwell_matmul.simulator.disagreement import disagreements
 from blackwell_matmul.simulator.expressions import free_variables, vector_function
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
@@ -30,8 +32,6 @@ from blackwell_matmul.simulator.parallel import run_ctas
 from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS as MAX_CTAS_OF_A_CLUSTER
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.trace.tracer import Tracer
-from blackwell_matmul.strides import require_memory, require_row_major
-from blackwell_matmul.validation import accepts, attribute, integer, shown, spelled
 
 MAX_GRID_X = 2**31 - 1  # CUDA Programming Guide, "Technical Specifications"
 MAX_GRID_YZ = 65535

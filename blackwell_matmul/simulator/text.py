@@ -12,9 +12,9 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from blackwell_matmul.base.validation import near, printable
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.findings import Event, Finding
-from blackwell_matmul.validation import near, printable
 
 AROUND = 2
 """Source lines shown before and after a marked one."""

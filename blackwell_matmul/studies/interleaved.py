@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.harness.bench import protocol
 from blackwell_matmul.harness.bench.devices import Cpu
 from blackwell_matmul.harness.bench.tasks import interleaved

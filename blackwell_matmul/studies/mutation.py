@@ -33,7 +33,7 @@ from typing import Any
 
 import torch
 
-from blackwell_matmul.errors import CompileError
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import RUNGS, rung
 from blackwell_matmul.kernels.ring import Ring

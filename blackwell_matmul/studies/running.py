@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from blackwell_matmul.base.interrupts import keeping
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.results import require_writable
 from blackwell_matmul.harness.bench.workers import Ended, Workers
-from blackwell_matmul.interrupts import keeping
 from blackwell_matmul.studies import trials_of
 from blackwell_matmul.studies.study_results import Status, StudyResults, TrialRow
 from blackwell_matmul.studies.trial import Trial

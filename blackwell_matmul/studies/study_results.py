@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.files import write_json
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.files import write_json
 from blackwell_matmul.harness.bench.results import FORMAT, Machine, as_written, read_whole, require_same
 
 Status = Literal["done", "refused", "failed", "hung"]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeVar
 
-from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.validation import attribute, said, shown, spelled
+from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.base.validation import attribute, said, shown, spelled
 
 SWITCH = "TRITON_AGGRESSIVE_TMA"
 Result = TypeVar("Result")

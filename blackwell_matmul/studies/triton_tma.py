@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.harness.bench.devices import Cpu, device_named
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.harness.verdict import check_matmul
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.studies import interleaved
 from blackwell_matmul.studies.tma_configurations import KNOWN, TmaConfiguration, refused, why
 from blackwell_matmul.studies.trial import Trial

@@ -2,6 +2,8 @@
 
 `candidates` lists and orders, `ranking` predicts the first of them, `tuning` measures the best through the harness and
 keeps the winner where calls find it, `store` tells it.
+
+May import: base, frontend, hardware, harness, jobs, kernels, problem, runtime, schedules.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What there is to try, in the order in which it is tried.
 
-A rung's schedules come in the order of their predicted cycles (`scheduling.cost_model`), where each further schedule of
+A rung's schedules come in the order of their predicted cycles (`schedules.cost_model`), where each further schedule of
 a tile counts as a little slower than the one before: many of them differ by what the prediction does not see, and a
 short budget had better see several tiles.
 
@@ -16,17 +16,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import Gpu
-from blackwell_matmul.harness.inputs import unfilled
-from blackwell_matmul.harness.kernel_call import require_form
-from blackwell_matmul.harness.user_kernel import UserKernel, importable
-from blackwell_matmul.one_line import spelled_out
-from blackwell_matmul.problem import Problem
-from blackwell_matmul.scheduling import space
-from blackwell_matmul.scheduling.cost_model import predicted_cycles
-from blackwell_matmul.scheduling.mma import tile_config
-from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.one_line import spelled_out
+from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.harness.calls.inputs import unfilled
+from blackwell_matmul.harness.calls.kernel_call import require_form
+from blackwell_matmul.harness.calls.user_kernel import UserKernel, importable
+from blackwell_matmul.problem.problem import Problem
+from blackwell_matmul.schedules import space
+from blackwell_matmul.schedules.cost_model import predicted_cycles
+from blackwell_matmul.schedules.mma import tile_config
+from blackwell_matmul.schedules.rules import why_not
 
 RULE = "in the order of predicted cycles, several tiles among the first; what a call would choose comes first"
 LOAD_COST = 64

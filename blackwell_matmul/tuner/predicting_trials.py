@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from blackwell_matmul.digests import digest, package_digest
-from blackwell_matmul.errors import BlackwellMatmulError
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.base.digests import digest, package_digest
+from blackwell_matmul.base.errors import BlackwellMatmulError
+from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench.workers import Ended
+from blackwell_matmul.harness.calls.user_kernel import UserKernel
 from blackwell_matmul.harness.predicting import predict
-from blackwell_matmul.harness.user_kernel import UserKernel
-from blackwell_matmul.problem import Problem
-from blackwell_matmul.trials.executors import PROCESSES
-from blackwell_matmul.trials.row_file import Row
-from blackwell_matmul.trials.running_trials import DIED, Job, run
+from blackwell_matmul.jobs.executors import PROCESSES
+from blackwell_matmul.jobs.row_file import Row
+from blackwell_matmul.jobs.running_trials import DIED, Job, run
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.tuner.candidates import Pins, spelled
 
 

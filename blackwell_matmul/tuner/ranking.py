@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from blackwell_matmul.gpu_figures import TIME_FIGURES, figures_of
-from blackwell_matmul.gpus import Gpu, gpu_named
+from blackwell_matmul.hardware.gpu_figures import TIME_FIGURES, figures_of
+from blackwell_matmul.hardware.gpus import Gpu, gpu_named
 from blackwell_matmul.harness.bench import session
 from blackwell_matmul.harness.bench.workers import Ended, Task
+from blackwell_matmul.harness.calls.user_kernel import UserKernel, find
 from blackwell_matmul.harness.predicting import predict
-from blackwell_matmul.harness.user_kernel import UserKernel, find
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, mixed, spelled
 from blackwell_matmul.tuner.predicting_trials import Predictors, predicted_by
 
@@ -75,7 +75,7 @@ def rank(
     rows: Path | None = None,
 ) -> Ranking:
     """Order the schedules of a rung ("v2", or "file.py:Script") for a problem on a GPU, by name, which need not be
-    here. most: how many are predicted. executor: who predicts, as `trials.executors.crew` reads it; left out, a child
+    here. most: how many are predicted. executor: who predicts, as `jobs.executors.crew` reads it; left out, a child
     process a core. rows: the file that keeps what is predicted and that runs may share.
 
     Raises InputError for a GPU without figures, and for what is no kernel or cannot run.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.kernels import rung as rung_class
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime.device import gpu_at
 from blackwell_matmul.runtime.winners import winner
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench.contenders import BASELINE_FILES, Contender
 from blackwell_matmul.harness.bench.suites import BenchCase
-from blackwell_matmul.harness.user_kernel import find
+from blackwell_matmul.harness.calls.user_kernel import find
 from blackwell_matmul.runtime.winners import winner
 from blackwell_matmul.tuner.candidates import spelled
 

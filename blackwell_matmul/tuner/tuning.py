@@ -15,8 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.interrupts import keeping
+from blackwell_matmul.base.validation import number, shown
+from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench import bench_machine, nursery, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender, cublas
@@ -26,16 +28,14 @@ from blackwell_matmul.harness.bench.results import Book, Row
 from blackwell_matmul.harness.bench.session import Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Workers
-from blackwell_matmul.harness.user_kernel import UserKernel, find
-from blackwell_matmul.interrupts import keeping
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.harness.calls.user_kernel import UserKernel, find
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import winners
 from blackwell_matmul.tuner.candidates import Candidates, Pins, candidates, spelled
 from blackwell_matmul.tuner.measuring_crews import measuring_crews
 from blackwell_matmul.tuner.predicting_trials import Predictors
 from blackwell_matmul.tuner.ranking import MOST, Ranked, first, ordered
 from blackwell_matmul.tuner.several_gpus import Measured, SeveralGpus, worth_it
-from blackwell_matmul.validation import number, shown
 
 BUDGET_S = 120.0
 TOP, TOP_UNPREDICTED = 8, 16

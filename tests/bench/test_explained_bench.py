@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "bench" / "results" / "h100_explained.json"

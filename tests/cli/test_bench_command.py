@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul import detect
-from blackwell_matmul.form import Epilogue, Form
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.hardware import detect
+from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine, request, session
 from blackwell_matmul.harness.bench.results import Book, Machine, Row
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.form import Epilogue, Form
+from blackwell_matmul.problem.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
 WGMMA = f"{ROOT}/blackwell_matmul/studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul"

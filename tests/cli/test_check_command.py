@@ -13,7 +13,7 @@ from test_testing import REFERENCE, SCALE, written
 
 from blackwell_matmul import SimulationError
 from blackwell_matmul.harness import checking
-from blackwell_matmul.harness.kernel_call import resolve
+from blackwell_matmul.harness.calls.kernel_call import resolve
 from blackwell_matmul.kernels import PRODUCTS, RUNGS
 from blackwell_matmul.simulator import text as texts
 

@@ -21,10 +21,10 @@ from typer.models import OptionInfo
 
 import blackwell_matmul.simulator
 from blackwell_matmul import cli, kernels
+from blackwell_matmul.base.errors import CompileError, InputError, SimulationError, UnsupportedError
 from blackwell_matmul.cli.views import terminal
-from blackwell_matmul.errors import CompileError, InputError, SimulationError, UnsupportedError
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.problem import Schedule
+from blackwell_matmul.problem.problem import Schedule
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
 
 RACE = Finding("race", Severity.ERROR, "two writers.", location=Location("v1.py", 3))

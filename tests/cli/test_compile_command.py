@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from blackwell_matmul import cli
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.compiler import Bundle, sass
-from blackwell_matmul.errors import UnsupportedError
 
 pytest.importorskip("cuda.bindings.nvrtc")
 

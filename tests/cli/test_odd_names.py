@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from blackwell_matmul import cli
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli.views import terminal
-from blackwell_matmul.errors import InputError
 
 KERNEL = """
 import tilus, torch

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from test_plan import FINISHING, PLAN
 
+from blackwell_matmul.base.errors import BlackwellMatmulError, InputError
+from blackwell_matmul.base.records import sealed
 from blackwell_matmul.compiler.bundle import FORMAT, Bundle, Resources
-from blackwell_matmul.errors import BlackwellMatmulError, InputError
-from blackwell_matmul.records import sealed
 
 BUNDLE = Bundle(
     name="Kernel",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.files import make_private
 from blackwell_matmul.compiler import cache, cache_bound
 from blackwell_matmul.compiler.cache_bound import held, keep_bound, most_bytes
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.files import make_private
 
 MIB = 2**20
 HOLDS = (

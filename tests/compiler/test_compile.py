@@ -22,8 +22,8 @@ from compiler_samples import ARRAY, EVERY_RUNG, RUNGS, TARGETS, matmul_arguments
 
 from blackwell_matmul import compile as compile_kernel
 from blackwell_matmul import emulate
+from blackwell_matmul.base.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
 from blackwell_matmul.compiler import Bundle, cache, cache_bound, compile, compile_many, compiling, nvrtc, resources
-from blackwell_matmul.errors import BlackwellMatmulError, CompileError, InputError, UnsupportedError
 from blackwell_matmul.kernels import rung
 
 COPY = (100, 128, ARRAY, ARRAY)

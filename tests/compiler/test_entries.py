@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from blackwell_matmul.base.records import sealed
 from blackwell_matmul.compiler import entries
-from blackwell_matmul.records import sealed
 
 RECORD = {"bundle": "ab12", "more": [1, None]}
 

@@ -16,9 +16,9 @@ from compiler_samples import lowered, rung_bundle, rung_program
 
 import blackwell_matmul.simulator.semantics  # noqa: F401, describes the instructions
 from blackwell_matmul import Bundle, Timeline, compile, emulate, measured_timeline, timeline_buffer, trace
+from blackwell_matmul.base.errors import CompileError, InputError
 from blackwell_matmul.compiler import marks
 from blackwell_matmul.compiler.source import lower
-from blackwell_matmul.errors import CompileError, InputError
 from blackwell_matmul.simulator.description import DESCRIPTIONS
 from blackwell_matmul.simulator.trace.recorder import WAITS
 

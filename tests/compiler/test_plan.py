@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.compiler import plan as plans
 from blackwell_matmul.compiler.plan import Argument, Check, Launch, LaunchPlan, Parameter, TensorMap, Workspace
-from blackwell_matmul.errors import InputError
 
 MAP = TensorMap("FLOAT16", "a_ptr", (1024, ("u64", "m")), (2048,), (16, 128), (1, 1), "NONE", "32B", "L2_128B", "NONE")
 PLAN = LaunchPlan(

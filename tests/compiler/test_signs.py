@@ -10,7 +10,7 @@ import torch
 from compiler_samples import script_bundle
 
 from blackwell_matmul import simulate
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 
 CONDITIONS = ("if (a < 0)", "if ((a % 4) < 0)", "(0 <= a)")
 

@@ -19,8 +19,8 @@ from compiler_samples import (
     tilus_source,
 )
 
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import tilus_faults
-from blackwell_matmul.errors import CompileError
 from blackwell_matmul.frontend.program import SharedAllocation
 
 

@@ -15,9 +15,9 @@ import torch
 from compiler_samples import script_bundle
 
 from blackwell_matmul import simulate
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import Bundle
-from blackwell_matmul.errors import CompileError
-from blackwell_matmul.frontend import tilus_compat
+from blackwell_matmul.frontend.faults import tilus_compat
 
 
 def ranks(bundle: Bundle) -> tuple[list[int], list[int]]:

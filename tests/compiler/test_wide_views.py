@@ -8,7 +8,7 @@ import torch
 from compiler_samples import script_bundle
 
 from blackwell_matmul import simulate
-from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.base.errors import InputError, UnsupportedError
 
 WIDE = "y has an element beyond 2\\*\\*31 - 1, and tilus counts elements in 32 bits; use TMA, or views of parts of it"
 MOST = 2**31 - 1

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from blackwell_matmul import compile, emulate, simulate
-from blackwell_matmul.errors import CompileError
+from blackwell_matmul.base.errors import CompileError
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text()
 HELPERS, METHODS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

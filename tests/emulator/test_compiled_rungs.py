@@ -13,15 +13,15 @@ import pytest
 import torch
 
 from blackwell_matmul import compile, emulate, simulate
+from blackwell_matmul.base.errors import EmulationError, InputError
 from blackwell_matmul.compiler import Bundle
 from blackwell_matmul.emulator import ORDERS
 from blackwell_matmul.emulator.emulate import of_bundle
 from blackwell_matmul.emulator.parser import Number, parse
 from blackwell_matmul.emulator.scheduler import Choices
-from blackwell_matmul.errors import EmulationError, InputError
-from blackwell_matmul.form import Epilogue
 from blackwell_matmul.kernels import RUNGS, rung
-from blackwell_matmul.problem import Schedule
+from blackwell_matmul.problem.form import Epilogue
+from blackwell_matmul.problem.problem import Schedule
 
 M, N, K = 137, 72, 136
 

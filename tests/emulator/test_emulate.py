@@ -12,8 +12,8 @@ from tilus import uint32, void_p
 
 import blackwell_matmul.emulator as package
 from blackwell_matmul import Script, compile
+from blackwell_matmul.base.errors import BlackwellMatmulError, InputError, UnsupportedError
 from blackwell_matmul.emulator import Emulation, TensorMap, emulate
-from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
 from blackwell_matmul.kernels import rung
 
 ADD = module(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator import emulate
-from blackwell_matmul.errors import EmulationError
 
 HEAD = """
 .version 8.8

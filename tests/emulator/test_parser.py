@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.emulator.parser import (
     Address,
     Not,
@@ -18,7 +19,6 @@ from blackwell_matmul.emulator.parser import (
     Vector,
     parse,
 )
-from blackwell_matmul.errors import InputError
 
 HEAD = ".version 8.7\n.target sm_100a\n.address_size 64\n"
 

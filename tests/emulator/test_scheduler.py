@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from ptx import run, stored
 
+from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator import ORDERS, scheduler
-from blackwell_matmul.errors import EmulationError
 
 BARRIER = """
     .shared .align 8 .b64 bar; .shared .align 16 .b8 box[512];

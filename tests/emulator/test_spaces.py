@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ptx import run, stored
 
+from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.spaces import GlobalSpace, Memory, Undefined
-from blackwell_matmul.errors import EmulationError
 
 ADDRESS = "mul.wide.u32 %x1, %r39, 4; add.s64 %x1, %x1, %x10;"
 

@@ -8,9 +8,9 @@ import frontend_scripts as scripts
 import numpy as np
 import pytest
 
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import compile
-from blackwell_matmul.errors import CompileError
-from blackwell_matmul.frontend import barrier_slices
+from blackwell_matmul.frontend.faults import barrier_slices
 from blackwell_matmul.simulator import simulate
 
 X = np.zeros((32, 64), np.float16)

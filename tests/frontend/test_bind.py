@@ -11,9 +11,9 @@ import pytest
 import torch
 from frontend_samples import ARRAY, CALLS
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.frontend import bind, bind_all
-from blackwell_matmul.problem import Schedule
+from blackwell_matmul.problem.problem import Schedule
 
 MATMUL = CALLS["TmaMatmul"]
 

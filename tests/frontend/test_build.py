@@ -14,10 +14,10 @@ import frontend_scripts as scripts
 import pytest
 from frontend_samples import CALLS, built
 
-from blackwell_matmul.errors import CompileError
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.frontend import Program, bind, bind_all, build, build_first
 from blackwell_matmul.frontend.build import _key
-from blackwell_matmul.frontend.lacking import lacking
+from blackwell_matmul.frontend.messages.lacking import lacking
 from blackwell_matmul.frontend.recording import instructions
 
 

@@ -11,7 +11,7 @@ from emitted_casts import Cells, emitter_on_numbers
 from tilus.backends.emitters import cast as emitters
 from tilus.hidet.ir import dtypes
 
-from blackwell_matmul.frontend.tilus_compat import exact_casts
+from blackwell_matmul.frontend.faults.tilus_compat import exact_casts
 
 UNROLLED = [("cast_ux_to_f16", f"uint{bits}b", size) for bits in (1, 2, 3, 5, 6, 7) for size in (2, 8, 16)]
 CASTS = [

@@ -19,11 +19,12 @@ from frontend_samples import CALLS
 from tilus.ir.functors.functor import IRFunctor
 from tilus.ir.layout.ops import local
 
+from blackwell_matmul.base.errors import CompileError, InputError
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.compiler.plan import c_div, c_mod
-from blackwell_matmul.errors import CompileError, InputError
-from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names, tilus_compat
-from blackwell_matmul.frontend.tilus_compat import (
+from blackwell_matmul.frontend import bind, build, import_tilus, target, target_names
+from blackwell_matmul.frontend.faults import tilus_compat
+from blackwell_matmul.frontend.faults.tilus_compat import (
     one_wgmma,
     signed_bounds,
     tcgen05_mma,

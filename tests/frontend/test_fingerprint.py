@@ -21,7 +21,7 @@ import torch
 
 from blackwell_matmul import CompileError, compile, emulate, kernels, simulate
 from blackwell_matmul.frontend.fingerprint import CHOICE, PROGRAM, Meaning, meaning, named_value
-from blackwell_matmul.harness.user_kernel import load
+from blackwell_matmul.harness.calls.user_kernel import load
 
 Patch = pytest.MonkeyPatch
 

@@ -10,8 +10,8 @@ from tilus.hidet.ir.expr import Expr, IfThenElse, LogicalAnd, Var, constant
 from tilus.hidet.transforms import _rule_based_simplifier_base as base
 from tilus.hidet.transforms.rule_based_simplifier import RuleBasedSimplifier
 
-from blackwell_matmul.frontend import hidet_rules
-from blackwell_matmul.frontend.hidet_rules import can_match, quick_rules
+from blackwell_matmul.frontend.faster import hidet_rules
+from blackwell_matmul.frontend.faster.hidet_rules import can_match, quick_rules
 
 N, M = Var("n", type=int32), Var("m", type=int32)
 EXPRESSIONS: tuple[Expr, ...] = (

@@ -13,8 +13,8 @@ from tilus.hidet.ir.functors.expr_functor import ExprFunctor
 from tilus.hidet.ir.stmt import BreakStmt, EvaluateStmt, SeqStmt
 from tilus.utils import py
 
-from blackwell_matmul.frontend import hidet_visits
-from blackwell_matmul.frontend.hidet_visits import quick_hidet_visits
+from blackwell_matmul.frontend.faster import hidet_visits
+from blackwell_matmul.frontend.faster.hidet_visits import quick_hidet_visits
 
 X = Var("x", int32)
 NODES = (

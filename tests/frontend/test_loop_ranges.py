@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from blackwell_matmul import compile, emulate, simulate
-from blackwell_matmul.errors import CompileError
-from blackwell_matmul.harness import user_kernel
+from blackwell_matmul.base.errors import CompileError
+from blackwell_matmul.harness.calls import user_kernel
 
 TEXT = """
 import tilus

@@ -17,8 +17,8 @@ import tilus
 from mma_scripts import ByTensorMemory, ByWarpgroup, ByWarps
 
 from blackwell_matmul import CompileError, check, compile, emulate, predict, simulate
-from blackwell_matmul.errors import BlackwellMatmulError
-from blackwell_matmul.frontend import mma_tiles, tilus_compat
+from blackwell_matmul.base.errors import BlackwellMatmulError
+from blackwell_matmul.frontend.faults import mma_tiles, tilus_compat
 
 OF_TORCH = {"float16": torch.float16, "float8_e4m3": torch.float8_e4m3fn, "float32": torch.float32}
 OF_TORCH |= {"bfloat16": torch.bfloat16, "int8": torch.int8, "int32": torch.int32, "tfloat32": torch.float32}

@@ -10,8 +10,8 @@ pytest.importorskip("tilus")
 from majors_script import NarrowRow, Product
 
 from blackwell_matmul import CompileError, compile, emulate, simulate
-from blackwell_matmul.frontend import operand_majors
-from blackwell_matmul.frontend.tilus_compat import strides_that_are_products
+from blackwell_matmul.frontend.faults import operand_majors
+from blackwell_matmul.frontend.faults.tilus_compat import strides_that_are_products
 
 M, N, K = 200, 136, 200
 ORDERS = [(a_k, b_k) for a_k in (True, False) for b_k in (True, False)]

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from blackwell_matmul.frontend import import_tilus, other_names
+from blackwell_matmul.frontend import import_tilus
+from blackwell_matmul.frontend.messages import other_names
 
 import_tilus()
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from frontend_scripts import PairedDot
 
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import compile
-from blackwell_matmul.errors import CompileError
-from blackwell_matmul.frontend import products
+from blackwell_matmul.frontend.faults import products
 from blackwell_matmul.simulator import simulate
 
 LANE = np.arange(32)

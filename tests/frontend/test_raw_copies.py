@@ -14,9 +14,9 @@ from tilus.ir import instructions as tilus_instructions
 from tilus.ir.inst import Instruction
 
 from blackwell_matmul import simulate
-from blackwell_matmul.errors import CompileError
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.frontend import bind, build
-from blackwell_matmul.frontend.raw_copies import BY_POINTER, INTO, OUT_OF
+from blackwell_matmul.frontend.faults.raw_copies import BY_POINTER, INTO, OUT_OF
 
 WAYS = (
     "store_global", "copy_async", "store_shared", "assign", "an assignment to a slice", "tma.global_to_shared",

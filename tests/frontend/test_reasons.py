@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blackwell_matmul.errors import CompileError
-from blackwell_matmul.frontend import bind, build, import_tilus, phrases
-from blackwell_matmul.harness import user_kernel
+from blackwell_matmul.base.errors import CompileError
+from blackwell_matmul.frontend import bind, build, import_tilus
+from blackwell_matmul.frontend.messages import phrases
+from blackwell_matmul.harness.calls import user_kernel
 
 import_tilus()
 

@@ -13,9 +13,9 @@ import tilus
 from tilus import float8_e4m3, float16, float32, int8, int32, uint8, uint32
 from tilus.ir.layout.ops import spatial
 
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import compile
-from blackwell_matmul.errors import CompileError
-from blackwell_matmul.frontend import reductions, tilus_compat
+from blackwell_matmul.frontend.faults import reductions, tilus_compat
 from blackwell_matmul.simulator import simulate
 
 ROWS = spatial(8, 4).local(4, 1)  # lanes along the columns

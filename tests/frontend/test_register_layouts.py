@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from tilus.ir.layout.ops import local, replicated, spatial
 
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import compile
-from blackwell_matmul.errors import CompileError
-from blackwell_matmul.frontend import register_layouts
+from blackwell_matmul.frontend.faults import register_layouts
 from blackwell_matmul.simulator import simulate
 
 HALF = spatial(16, 1).local(1, 32)

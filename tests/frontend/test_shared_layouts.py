@@ -6,10 +6,10 @@ import tilus
 from tilus import float16, void_p
 from tilus.ir.layout.ops import shared_row_major, shared_row_major_swizzle, spatial
 
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.emulator import emulate
-from blackwell_matmul.errors import CompileError
-from blackwell_matmul.frontend import shared_layouts
+from blackwell_matmul.frontend.faults import shared_layouts
 from blackwell_matmul.simulator import simulate
 
 SHAPE = [32, 64]

@@ -17,7 +17,7 @@ from tilus.hidet.transforms.resolve_generic_primitive_function import ResolveGen
 from tilus.hidet.transforms.rule_based_simplifier import RuleBasedSimplifier
 from tilus.hidet.transforms.simplify_addition_chain import AdditionChainRewriter, DecomposeRewriter
 
-from blackwell_matmul.frontend.tilus_arithmetic import sound_arithmetic
+from blackwell_matmul.frontend.faults.tilus_arithmetic import sound_arithmetic
 
 N, M, U, F, G = (Var(name, type=t) for name, t in zip("nmufg", [int32, int32, uint32, float32, float32]))
 P, L = Var("p", type=int32), Var("l", type=int64)

@@ -6,11 +6,11 @@ from tilus import float32
 
 import blackwell_matmul as b
 from blackwell_matmul import InputError, Problem, Script
-from blackwell_matmul.form import Epilogue, Form
-from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.harness.inputs import arguments_of
+from blackwell_matmul.hardware.gpus import GPUS
+from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.harness.verdict import check_product
 from blackwell_matmul.ops.finished import finished
+from blackwell_matmul.problem.form import Epilogue, Form
 
 FUNCTIONS = [b.run_matmul, b.schedules, b.compile, b.check, b.assert_clean, b.predict, b.trace]
 SIZE = (128, 64, 64)

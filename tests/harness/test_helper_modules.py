@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from blackwell_matmul.harness.user_kernel import load_module
+from blackwell_matmul.harness.calls.user_kernel import load_module
 
 
 def folder(place: Path, value: int, **more: str) -> Path:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from blackwell_matmul import InputError, Problem
-from blackwell_matmul.harness import host_memory, make_inputs
-from blackwell_matmul.harness.host_memory import MARGIN, available_bytes, run_bytes
+from blackwell_matmul.harness import make_inputs
+from blackwell_matmul.harness.calls import host_memory
+from blackwell_matmul.harness.calls.host_memory import MARGIN, available_bytes, run_bytes
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

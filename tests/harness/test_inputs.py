@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from blackwell_matmul import Epilogue, Form, InputError, Problem
-from blackwell_matmul.harness.inputs import address_space, arguments_of
+from blackwell_matmul.harness.calls.inputs import address_space, arguments_of
 
 LARGE = Problem(2**20, 2**20, 2**20, form=Form(epilogue=Epilogue(residual=True)))
 """Two TiB a matrix: more than any machine of ours has."""

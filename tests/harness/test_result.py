@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.harness import Result, check_matmul, host_memory, make_inputs, report
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.harness import Result, check_matmul, make_inputs, report
+from blackwell_matmul.harness.calls import host_memory
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.simulator.findings import Finding, Run, Severity
 
 PROBLEM = Problem(64, 96, 32, "bf16")

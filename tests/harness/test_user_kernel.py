@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from blackwell_matmul import BlackwellMatmulError, InputError, Result, ScriptResult, run_script, schedules
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 MATMUL = """
 import tilus

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.harness import check_matmul, exact_product
 from blackwell_matmul.harness import verdict as module
 

@@ -12,15 +12,15 @@ import torch
 pytest.importorskip("tilus")
 
 from blackwell_matmul import BlackwellMatmulV7, Epilogue, HopperMatmulV8, InputError, check, compile, emulate, simulate
-from blackwell_matmul.form import ACTIVATIONS, Form
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels.forms import lines_of, why_unreadable
 from blackwell_matmul.kernels.matmul import share_memory
 from blackwell_matmul.ops.finished import finished
-from blackwell_matmul.problem import Problem
-from blackwell_matmul.scheduling.rules import why_not
-from blackwell_matmul.scheduling.space import projection
+from blackwell_matmul.problem.form import ACTIVATIONS, Form
+from blackwell_matmul.problem.problem import Problem
+from blackwell_matmul.schedules.rules import why_not
+from blackwell_matmul.schedules.space import projection
 
 RUNGS = [(BlackwellMatmulV7, GPUS["B200"]), (HopperMatmulV8, GPUS["H200"])]
 DTYPES = [torch.float16, torch.bfloat16]

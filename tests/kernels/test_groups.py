@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from blackwell_matmul import InputError, check, compile, emulate, simulate
-from blackwell_matmul.errors import CompileError
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.base.errors import CompileError
+from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.kernels.blackwell.group_sums import BlackwellGroupSums
 from blackwell_matmul.kernels.blackwell.grouped import BlackwellGroupedMatmul
 from blackwell_matmul.kernels.hopper.group_sums import HopperGroupSums

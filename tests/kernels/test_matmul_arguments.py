@@ -9,7 +9,7 @@ import pytest
 import tilus
 import torch
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.kernels.matmul import MatmulScript
 

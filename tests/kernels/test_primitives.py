@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.compiler import compile
-from blackwell_matmul.errors import InputError
 from blackwell_matmul.kernels import primitives
 from blackwell_matmul.kernels.primitives import GemmTile, PlainAdd, PlainCopy, TmaCopy, VectorAdd
 from blackwell_matmul.kernels.primitives.tensors import BOX_BYTES, MAX_BOX_EXTENT, default_box

@@ -10,11 +10,11 @@ import torch
 from blackwell_matmul import HopperMatmulV7, HopperMatmulV8
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.emulator import emulate
-from blackwell_matmul.form import Epilogue, Form
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness import check_matmul
-from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.scheduling.rules import why_not
+from blackwell_matmul.problem.form import Epilogue, Form
+from blackwell_matmul.problem.problem import Problem, Schedule
+from blackwell_matmul.schedules.rules import why_not
 from blackwell_matmul.simulator import simulate
 
 SCHEDULE = {

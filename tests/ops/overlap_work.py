@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from blackwell_matmul import all_gather_matmul, matmul_reduce_scatter
-from blackwell_matmul.errors import BlackwellMatmulError
-from blackwell_matmul.ops import exchanges
+from blackwell_matmul.base.errors import BlackwellMatmulError
+from blackwell_matmul.ops.distributed import exchanges
 
 OURS = {"simulate": True}
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 import blackwell_matmul
-from blackwell_matmul import InputError, UnsupportedError, gpus
+from blackwell_matmul import InputError, UnsupportedError
+from blackwell_matmul.hardware import gpus
 from blackwell_matmul.kernels import LADDERS, RUNGS, rung
 from blackwell_matmul.ops import launching, library, placing
 from blackwell_matmul.runtime.recent import Recent

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from blackwell_matmul import InputError, UnsupportedError, bmm, copies, gpus, grouped_matmul
+from blackwell_matmul import InputError, UnsupportedError, bmm, copies, grouped_matmul
+from blackwell_matmul.hardware import gpus
 from blackwell_matmul.ops import grouped
 from blackwell_matmul.ops.direct import is_plain
 from blackwell_matmul.runtime.recent import Recent

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.bench import bundles, contenders
 from blackwell_matmul.harness.bench.bundles import Index
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 WGMMA = contenders.kernel(
     f"{Path(__file__).resolve().parents[2]}/blackwell_matmul/studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul"

@@ -11,9 +11,9 @@ import pytest
 import torch
 from fake_gpu import BOX, PLAN, WORKING_PLAN, OnGpu, bundle
 
-from blackwell_matmul import driver
+from blackwell_matmul.base.errors import DriverError, InputError, UnsupportedError
 from blackwell_matmul.compiler.plan import Argument, Parameter, TensorMap
-from blackwell_matmul.errors import DriverError, InputError, UnsupportedError
+from blackwell_matmul.hardware import driver
 from blackwell_matmul.runtime import load, maps, torch_cuda
 from blackwell_matmul.runtime.recent import Recent
 
@@ -376,8 +376,8 @@ def test_a_damaged_folder_is_named(tmp_path):
 
 NO_DRIVER = """
 import torch
-from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul import driver
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.hardware import driver
 try:
     driver.call("cuDeviceGet", "find GPU 0", 0)
 except UnsupportedError as error:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from blackwell_matmul import compile, emulate, load, measured_timeline, timeline_buffer
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.compiler import Bundle
-from blackwell_matmul.errors import InputError
 
 M, N, K = 128, 64, 128
 

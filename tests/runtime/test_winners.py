@@ -8,14 +8,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.form import Epilogue, Form
-from blackwell_matmul.gpus import GPUS
-from blackwell_matmul.harness.inputs import arguments_of
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.hardware.gpus import GPUS
+from blackwell_matmul.harness.calls.inputs import arguments_of
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.form import Epilogue, Form
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import script_calls, winners
-from blackwell_matmul.scheduling import space
+from blackwell_matmul.schedules import space
 from blackwell_matmul.tuner import stored
 
 B200 = GPUS["B200"]

@@ -13,7 +13,7 @@ from tilus.hidet.ir.dtypes import float16, float32, int8, int32, int64, uint8, u
 from tilus.hidet.ir.expr import BitwiseNot, Var, cast, if_then_else, logical_and, logical_not, logical_or
 from tilus.hidet.ir.type import PointerType
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.simulator.arithmetic import c_div, c_mod, integers, nobody
 from blackwell_matmul.simulator.expressions import NAMESPACE, ScalarWriter, vector_function
 

@@ -20,8 +20,8 @@ from blackwell_matmul.frontend.recording import instructions
 from blackwell_matmul.simulator import Run
 from blackwell_matmul.simulator.description import DESCRIPTIONS, FREE, Access, Effect, Space, Time, Unit, When, describe
 from blackwell_matmul.simulator.listener import EVENTS, Broadcast, Listener
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.lowering.lower import lower
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.load_store import store_global
 from blackwell_matmul.simulator.semantics.views import record_write
 

@@ -17,14 +17,14 @@ from tilus.ir.instructions.cuda.mbarrier import ArriveExpectTxBarrierInst
 
 from blackwell_matmul.frontend import build_first
 from blackwell_matmul.frontend.recording import instructions
-from blackwell_matmul.gpu_figures import TIME_FIGURES
+from blackwell_matmul.hardware.gpu_figures import TIME_FIGURES
 from blackwell_matmul.simulator import description
 from blackwell_matmul.simulator.description import DESCRIPTIONS
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.lowering.lower import lower
 from blackwell_matmul.simulator.machine.barrier import barrier_at
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import View
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.timing.predict import predict_script
 from blackwell_matmul.simulator.types import element, to_image
 

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.simulator.types import convert, element_by_name, from_bits, from_image, to_bits, to_image, wrap
 
 NARROW = {

@@ -18,7 +18,7 @@ import pytest
 import torch
 from kernel_edits import DROP, edited
 
-from blackwell_matmul.errors import CompileError
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.simulator import Run, simulate

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.harness.bench.results import Machine
 from blackwell_matmul.studies import running
 from blackwell_matmul.studies.running import run

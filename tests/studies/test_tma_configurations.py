@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.studies.tma_configurations import (
     KNOWN,
     SWITCH,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.harness.user_kernel import load_module
+from blackwell_matmul.harness.calls.user_kernel import load_module
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = """

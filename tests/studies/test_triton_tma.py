@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.cli.views import terminal, triton_tma_view
-from blackwell_matmul.errors import UnsupportedError
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Machine
 from blackwell_matmul.studies import interleaved, trials_of, triton_tma

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 
 
 def tells(step, word):

@@ -24,7 +24,7 @@ from blackwell_matmul.harness.bench.results import Book, Machine
 from blackwell_matmul.harness.bench.session import Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Ended
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.tuner import several_gpus
 from blackwell_matmul.tuner.measuring_crews import measuring_crews
 from blackwell_matmul.tuner.several_gpus import SeveralGpus
@@ -322,7 +322,7 @@ import sys
 sys.path[:0] = [{here!r}]
 from pathlib import Path
 import test_several_gpus as tests
-from blackwell_matmul.interrupts import answered
+from blackwell_matmul.base.interrupts import answered
 
 def plan_of(names):
     made = tuple(tests.contenders.function(name, f"{{tests.FAKES}}:hangs") for name in names)

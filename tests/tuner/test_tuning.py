@@ -12,18 +12,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from blackwell_matmul import detect, simulate
+from blackwell_matmul import simulate
+from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tune_view import tuning_lines
-from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.hardware import detect
+from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.bench import bench_machine, child, contenders, nursery, session
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Ended
-from blackwell_matmul.harness.user_kernel import find
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.harness.calls.user_kernel import find
+from blackwell_matmul.problem.problem import Problem
 from blackwell_matmul.runtime import winners as kept_winners
 from blackwell_matmul.tuner import rank, several_gpus, stored, tune, tuning
 from blackwell_matmul.tuner.candidates import spelled
@@ -335,7 +336,8 @@ def test_without_a_gpu_a_sentence(command, monkeypatch):
 
 def test_without_a_gpu_nothing_slow_is_loaded():
     code = (
-        "import sys; from blackwell_matmul import cli, detect; detect.detect = tuple; "
+        "import sys; from blackwell_matmul import cli; from blackwell_matmul.hardware import detect as d; "
+        "d.detect = tuple; "
         "print(cli.main(['tune', 'v2']), {'torch', 'tilus', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 
 from blackwell_matmul import BlackwellMatmulError, Script, check, simulate
+from blackwell_matmul.base.validation import accepts, integer, shown
 from blackwell_matmul.kernels.primitives import TmaCopy
-from blackwell_matmul.validation import accepts, integer, shown
 from tma.copies import CopyByTma
 from tma.swizzle import PIECES, ROWS, piece_after
 

@@ -7,9 +7,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from blackwell_matmul.base.one_line import spelled_out
 from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
 from blackwell_matmul.cli.views.terminal import duration, line, printable
-from blackwell_matmul.one_line import spelled_out
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

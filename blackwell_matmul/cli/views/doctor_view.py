@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.tables import Column, TableRow, table
-from blackwell_matmul.detect import DetectedGpu
+from blackwell_matmul.hardware.detect import DetectedGpu
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.doctor.diagnosis_lines import Line
-    from blackwell_matmul.doctor.facts import Facts
-    from blackwell_matmul.doctor.verify import LayerOutcome
+    from blackwell_matmul.cli.doctor.diagnosis_lines import Line
+    from blackwell_matmul.cli.doctor.facts import Facts
+    from blackwell_matmul.cli.doctor.verify import LayerOutcome
 
 STYLES = {
     "ok": "green", "problem": "bold red", "unknown": "yellow",
@@ -68,7 +68,7 @@ def outcomes(found: Sequence[LayerOutcome]) -> str:
 
 
 def outcomes_record(found: Sequence[LayerOutcome]) -> dict[str, object]:
-    from blackwell_matmul.doctor.verify import passed
+    from blackwell_matmul.cli.doctor.verify import passed
 
     return {"ok": passed(found), "fix": _fix(found), "outcomes": [each.as_dict() for each in found]}
 

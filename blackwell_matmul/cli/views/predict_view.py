@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.hardware.gpus import GPUS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

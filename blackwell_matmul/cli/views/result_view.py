@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from blackwell_matmul.base.validation import near
 from blackwell_matmul.cli.views.terminal import broken, printable
-from blackwell_matmul.validation import near
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.validation import printable
+from blackwell_matmul.base.validation import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

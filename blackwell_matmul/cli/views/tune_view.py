@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from blackwell_matmul.base.one_line import spelled_out
 from blackwell_matmul.cli.views.schedules_view import alike
 from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
 from blackwell_matmul.cli.views.terminal import duration, printable
-from blackwell_matmul.one_line import spelled_out
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -7,9 +7,9 @@ import platform
 import subprocess
 from contextlib import suppress
 
-from blackwell_matmul.detect import require_gpu
-from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.gpus import Gpu, board
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.hardware.detect import require_gpu
+from blackwell_matmul.hardware.gpus import Gpu, board
 from blackwell_matmul.harness.bench.results import Machine
 from blackwell_matmul.kernels import LADDERS, rung
 

@@ -13,18 +13,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blackwell_matmul.digests import code_digest, digest
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.files import write_json
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.base.digests import code_digest, digest
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.files import write_json
+from blackwell_matmul.base.records import content_of, parsed
+from blackwell_matmul.base.validation import plain_values
+from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench.contenders import Contender
-from blackwell_matmul.harness.user_kernel import find
-from blackwell_matmul.problem import Problem
-from blackwell_matmul.records import content_of, parsed
-from blackwell_matmul.validation import plain_values
+from blackwell_matmul.harness.calls.user_kernel import find
+from blackwell_matmul.problem.problem import Problem
 
 if TYPE_CHECKING:
-    from blackwell_matmul.harness.kernel_call import KernelCall
+    from blackwell_matmul.harness.calls.kernel_call import KernelCall
 
 INDEX = "index.json"
 OF_THE_PROBLEM = ("dtype", "form")
@@ -81,7 +81,7 @@ class Index:
 def compile_into(folder: Path, contender: Contender, problem: Problem, gpu: Gpu) -> dict[str, Any]:
     """Compile a kernel with the schedule that a call on this GPU would have; what the index keeps of it."""
     from blackwell_matmul.compiler import compile
-    from blackwell_matmul.harness.kernel_call import resolve  # loads torch
+    from blackwell_matmul.harness.calls.kernel_call import resolve  # loads torch
 
     found = find(contender.source)
     if found.example_args is not None:

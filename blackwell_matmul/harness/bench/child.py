@@ -16,7 +16,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, TextIO
 
-from blackwell_matmul.processes import collect_seldom
+from blackwell_matmul.base.processes import collect_seldom
 
 MARK = "blackwell-matmul: "
 """What a line begins with that is ours; a library may print others."""
@@ -44,8 +44,8 @@ def _done(task: Mapping[str, Any], out: TextIO) -> bool:
 
 def _ended(task: Mapping[str, Any], step: Callable[[str], None]) -> tuple[dict[str, Any], bool]:
     """What to say of a task, and whether this process is broken: what is left after a failed kernel nobody knows."""
-    from blackwell_matmul.errors import BlackwellMatmulError, DriverError
-    from blackwell_matmul.validation import spelled
+    from blackwell_matmul.base.errors import BlackwellMatmulError, DriverError
+    from blackwell_matmul.base.validation import spelled
 
     at = ""
 

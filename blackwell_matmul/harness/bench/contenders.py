@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.harness.user_kernel import check_name, load_module
-from blackwell_matmul.problem import Problem, Schedule
-from blackwell_matmul.validation import shown
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.harness.calls.user_kernel import check_name, load_module
+from blackwell_matmul.problem.problem import Problem, Schedule
 
 if TYPE_CHECKING:
     import torch

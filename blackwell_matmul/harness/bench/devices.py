@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.harness.bench.protocol import Group
-from blackwell_matmul.harness.inputs import drawn, unfilled
-from blackwell_matmul.problem import Problem
-from blackwell_matmul.validation import shown
+from blackwell_matmul.harness.calls.inputs import drawn, unfilled
+from blackwell_matmul.problem.problem import Problem
 
 DATA = "A ~ N(0, 1), B ~ N(0, 1/K), so that C ~ N(0, 1)"
 """How the inputs are drawn. A GPU's power, and with it its clock, depends on them."""

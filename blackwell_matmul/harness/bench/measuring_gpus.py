@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from blackwell_matmul import detect
-from blackwell_matmul.detect import DetectedGpu
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.validation import integer, shown
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import integer, shown
+from blackwell_matmul.hardware import detect
+from blackwell_matmul.hardware.detect import DetectedGpu
 
 MOST = 4096
 

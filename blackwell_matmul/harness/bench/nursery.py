@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import IO, Any, Protocol
 
+from blackwell_matmul.base.processes import end_with_children
 from blackwell_matmul.harness.bench.template import BEGAN
-from blackwell_matmul.processes import end_with_children
 
 FORKS = sys.platform == "linux"
 CHILD = (sys.executable, "-m", "blackwell_matmul.harness.bench.child")

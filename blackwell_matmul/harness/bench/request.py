@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.form import PLAIN, Form
-from blackwell_matmul.gpus import Gpu, gpu_named
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.interrupts import keeping
+from blackwell_matmul.hardware.gpus import Gpu, gpu_named
 from blackwell_matmul.harness.bench import bench_machine, contenders, session, suites
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender
@@ -16,7 +16,7 @@ from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, require_writable
 from blackwell_matmul.harness.bench.session import LIMIT_S, REPETITIONS, Plan
 from blackwell_matmul.harness.bench.suites import BenchCase
-from blackwell_matmul.interrupts import keeping
+from blackwell_matmul.problem.form import PLAIN, Form
 
 OUT = "bench_results"
 BUNDLES = "bundles"

@@ -13,12 +13,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.files import write_json
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.files import write_json
+from blackwell_matmul.base.records import content_of, parsed
 from blackwell_matmul.harness.bench.contenders import CUBLAS
 from blackwell_matmul.harness.bench.protocol import Timing
-from blackwell_matmul.problem import Problem
-from blackwell_matmul.records import content_of, parsed
+from blackwell_matmul.problem.problem import Problem
 
 FILE = "results.json"
 FORMAT = 1

@@ -19,14 +19,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
-from blackwell_matmul.gpus import Gpu
+from blackwell_matmul.base.interrupts import keeping
+from blackwell_matmul.hardware.gpus import Gpu
 from blackwell_matmul.harness.bench.bundles import Index, code_of, described
 from blackwell_matmul.harness.bench.contenders import CUBLAS, Contender
 from blackwell_matmul.harness.bench.protocol import Settings, Timing
 from blackwell_matmul.harness.bench.results import Book, Row, Status
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Ended, Task, Workers
-from blackwell_matmul.interrupts import keeping
 
 T = TypeVar("T")
 Pair = tuple[Contender, BenchCase]

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.form import PLAIN, Form
-from blackwell_matmul.problem import DTYPES, Problem
-from blackwell_matmul.validation import shown
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.problem.form import PLAIN, Form
+from blackwell_matmul.problem.problem import DTYPES, Problem
 
 
 @dataclass(frozen=True)

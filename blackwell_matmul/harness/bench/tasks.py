@@ -17,7 +17,7 @@ from blackwell_matmul.harness.bench import bundles, protocol
 from blackwell_matmul.harness.bench.contenders import Contender, make_call
 from blackwell_matmul.harness.bench.devices import Arguments, Call, Cpu, Poisoned, called_with, device_named
 from blackwell_matmul.harness.verdict import Verdict, check_matmul, check_product
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 import_tilus()  # not where it is needed first: children are forked from a process that has imported this
 

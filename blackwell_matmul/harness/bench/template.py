@@ -17,8 +17,8 @@ import threading
 from contextlib import suppress
 from importlib import import_module
 
+from blackwell_matmul.base.processes import collect_seldom
 from blackwell_matmul.harness.bench import child
-from blackwell_matmul.processes import collect_seldom
 
 BEGAN = b"!"
 FILES = 5

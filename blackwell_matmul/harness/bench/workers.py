@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from blackwell_matmul.base.processes import left_with
 from blackwell_matmul.harness.bench import nursery
 from blackwell_matmul.harness.bench.child import MARK
-from blackwell_matmul.processes import left_with
 
 Task = Mapping[str, Any]
 """Plain data: "do" names a function, of `tasks` or as "module:function", the rest are its arguments."""

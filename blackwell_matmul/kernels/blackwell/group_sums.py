@@ -8,9 +8,9 @@ that loads sets to zero before it tells that the stage is full.
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.form import Form
 from blackwell_matmul.kernels.groups import GroupSumsScript
 from blackwell_matmul.kernels.ring import Ring
+from blackwell_matmul.problem.form import Form
 
 
 class BlackwellGroupSums(GroupSumsScript):

@@ -8,11 +8,11 @@ and not stored. So C is stored from registers.
 from tilus import DataType, float32, int32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.form import Form
 from blackwell_matmul.kernels.groups import GroupedScript, Groups
 from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
-from blackwell_matmul.scheduling.tcgen05_strips import strip_layout
+from blackwell_matmul.problem.form import Form
+from blackwell_matmul.schedules.tcgen05_strips import strip_layout
 
 
 class BlackwellGroupedMatmul(GroupedScript):

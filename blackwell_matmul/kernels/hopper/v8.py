@@ -8,7 +8,6 @@ which, when the kernel is compiled.
 from tilus import DataType, float32, int32, uint32, void_p
 from tilus.utils import cdiv
 
-from blackwell_matmul.form import PLAIN, Form
 from blackwell_matmul.kernels.cluster_of_tiles import ClusterOfTiles
 from blackwell_matmul.kernels.few_rows import FewRows
 from blackwell_matmul.kernels.finishing import FinishingScript
@@ -16,9 +15,10 @@ from blackwell_matmul.kernels.operands import lines
 from blackwell_matmul.kernels.ring import Ring
 from blackwell_matmul.kernels.tiles_of_any_size import TilesOfAnySize
 from blackwell_matmul.kernels.tiles_of_c import TilesOfC
-from blackwell_matmul.scheduling.mma import Wgmma
-from blackwell_matmul.scheduling.tile_config import SWIZZLE_BYTES
-from blackwell_matmul.scheduling.wgmma_fragments import (
+from blackwell_matmul.problem.form import PLAIN, Form
+from blackwell_matmul.schedules.mma import Wgmma
+from blackwell_matmul.schedules.tile_config import SWIZZLE_BYTES
+from blackwell_matmul.schedules.wgmma_fragments import (
     MMA_ROWS,
     accumulator_layout,
     pair_layout,

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.validation import has_memory, integer, shown
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import has_memory, integer, shown
 
 # CUDA driver API, cuTensorMapEncodeTiled
 ALIGNMENT_BYTES = 16

@@ -1,1 +1,4 @@
-"""From a Program's tile view to Python, once."""
+"""From a Program's tile view to Python, once.
+
+May import: base, frontend, simulator, simulator.machine, simulator.semantics.
+"""

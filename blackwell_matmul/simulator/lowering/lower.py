@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from blackwell_matmul.errors import InputError, UnsupportedError
+from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.frontend.faults.tilus_compat import deep
 from blackwell_matmul.frontend.program import Location, Program
-from blackwell_matmul.frontend.tilus_compat import deep
 from blackwell_matmul.simulator.arithmetic import Told, Undefined
 from blackwell_matmul.simulator.description import Again, Description, Instruction
 from blackwell_matmul.simulator.expressions import BOOL, NAMESPACE, ScalarWriter, free_variables
+from blackwell_matmul.simulator.lowering.accumulators import ordinary_use
+from blackwell_matmul.simulator.lowering.context import LoweringContext, Moved, report_undefined
 from blackwell_matmul.simulator.lowering.deferrable import deferrable
 from blackwell_matmul.simulator.lowering.scan import ACQUIRES, SCAN_NAMESPACE
 from blackwell_matmul.simulator.lowering.unwritten import Unwritten
@@ -30,9 +32,7 @@ from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES, mapped
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics import description_of
-from blackwell_matmul.simulator.semantics.accumulators import ordinary_use
 from blackwell_matmul.simulator.semantics.cluster import require_rank
-from blackwell_matmul.simulator.semantics.context import LoweringContext, Moved, report_undefined
 from blackwell_matmul.simulator.types import Element, element
 
 _OF_GRID = {f"{name}.{axis}": f"{name}_{axis}" for name in ("blockIdx", "gridDim") for axis in "xyz"}

@@ -16,11 +16,11 @@ import numpy as np
 from blackwell_matmul.frontend.program import Program
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import Box
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout, numbers, spread, warp_layout
 from blackwell_matmul.simulator.semantics import description_of
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.types import Element, element
 
 MAX_NUMBER = 255

@@ -1,1 +1,4 @@
-"""The state of the machine, a file for each part. It knows nobody: who acts on it is engine.py, with semantics/."""
+"""The state of the machine, a file for each part. The engine and the semantics act on the state.
+
+May import: frontend, simulator.
+"""

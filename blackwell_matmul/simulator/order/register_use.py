@@ -11,11 +11,11 @@ import numpy as np
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.findings import Finding, Severity
+from blackwell_matmul.simulator.lowering.accumulators import root_of
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
 from blackwell_matmul.simulator.order.knowledge import Operation
 from blackwell_matmul.simulator.order.warpgroups import Warpgroups
-from blackwell_matmul.simulator.semantics.accumulators import root_of
 from blackwell_matmul.simulator.semantics.wgmma import UNCOMMITTED, Mma
 
 FENCE: Final = "missing-wgmma-fence"

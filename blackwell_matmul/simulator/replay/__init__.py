@@ -1,1 +1,4 @@
-"""CTAs that do the same as an earlier one: their values alone are computed."""
+"""CTAs that repeat the steps of an earlier CTA: only their values are computed.
+
+May import: simulator, simulator.lowering, simulator.machine, simulator.semantics.
+"""

@@ -13,13 +13,13 @@ import numpy as np
 from blackwell_matmul.simulator.description import Instruction
 from blackwell_matmul.simulator.findings import Finding, Findings, Severity
 from blackwell_matmul.simulator.listener import Broadcast, Listener
+from blackwell_matmul.simulator.lowering.context import Moved
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.deferred import Held, Parted, Patch, Product, Sum, Term, Values
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.grants import Grants
 from blackwell_matmul.simulator.machine.memory import Region
 from blackwell_matmul.simulator.machine.operation import AsyncOperation
-from blackwell_matmul.simulator.semantics.context import Moved
 from blackwell_matmul.simulator.semantics.views import GlobalView
 from blackwell_matmul.simulator.teams import Team
 

@@ -1,4 +1,7 @@
-"""One description per instruction. Importing this package registers them all."""
+"""One description per instruction. Importing this package registers all descriptions.
+
+May import: base, frontend, simulator, simulator.lowering, simulator.machine.
+"""
 
 from blackwell_matmul.simulator.description import DESCRIPTIONS, Description, description_of
 from blackwell_matmul.simulator.semantics import (  # noqa: F401

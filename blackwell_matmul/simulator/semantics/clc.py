@@ -25,11 +25,11 @@ from blackwell_matmul.simulator.description import (
     describe,
 )
 from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_at
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.grants import RESPONSE_BYTES, decoded
 from blackwell_matmul.simulator.machine.memory import View
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.types import Element, element
 
 MAX_READS = 64  # of one response by a warp: it does not wait for the next one

@@ -9,10 +9,10 @@ import numpy as np
 from blackwell_matmul.frontend.program import Location
 from blackwell_matmul.simulator.description import FREE, Again, Time, Unit, Wait, describe
 from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.barrier import mapped
 from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp, spell
 from blackwell_matmul.simulator.machine.registers import WARP
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 
 MAX_CTAS = 8  # CUDA Programming Guide, "Thread Block Clusters": the largest portable size, and tilus's largest
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.simulator.description import Time, Unit, Wait, describe
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.memory import View
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.tcgen05 import TensorView
 
 _FORMATS = {"float32": "%6.3f", "bfloat16": "%5.3f", "int32": "%5d", "uint32": "%3d", "uint8": "%3d", "int8": "%3d"}

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from blackwell_matmul.simulator.description import Access, Again, Effect, Space, Time, Unit, describe
+from blackwell_matmul.simulator.lowering.accumulators import settle, sum_of
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch, Sum
 from blackwell_matmul.simulator.machine.registers import WARP, Gather, WarpLayout, coordinates
-from blackwell_matmul.simulator.semantics.accumulators import settle, sum_of
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.types import Element, element
 
 REGISTER_BITS = 32

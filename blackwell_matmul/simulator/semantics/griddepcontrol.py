@@ -25,9 +25,9 @@ from blackwell_matmul.simulator.description import (
     description_of,
 )
 from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.semantics.cluster import cluster_sync
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 
 
 @describe("GridDependencyInst", name="griddepcontrol.wait", ptx="griddepcontrol", again=Again.NOTHING, time=FREE)

@@ -8,11 +8,11 @@ import numpy as np
 
 from blackwell_matmul.simulator.description import LANES_TOGETHER, Access, Again, Effect, Space, Time, Unit, describe
 from blackwell_matmul.simulator.expressions import free_variables, index_function
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.deferred import Patch
 from blackwell_matmul.simulator.machine.memory import Region, View
 from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_read, record_write
 from blackwell_matmul.simulator.types import element, from_image, to_image
 

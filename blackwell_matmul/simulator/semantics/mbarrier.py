@@ -22,11 +22,11 @@ from blackwell_matmul.simulator.description import (
     describe,
 )
 from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.barrier import BARRIER_BYTES, Mbarrier, barrier_at
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.registers import WARP, ThreadGroup
 from blackwell_matmul.simulator.semantics.cluster import MAX_CTAS, named, ranked
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 
 
 @describe(

@@ -7,8 +7,8 @@ from typing import Any
 
 from blackwell_matmul.simulator.engine import Blocked
 from blackwell_matmul.simulator.findings import Severity
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Cta, Rendezvous, Warp
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 
 TCGEN05_COPY = "Tcgen05CopyInst"
 

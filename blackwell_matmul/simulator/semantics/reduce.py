@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.frontend.reductions import combining_type, reduced_lane_bits
+from blackwell_matmul.frontend.faults.reductions import combining_type, reduced_lane_bits
 from blackwell_matmul.simulator.arithmetic import floats, integers, nobody
 from blackwell_matmul.simulator.description import Time, Unit, describe
 from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import WARP
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.sync import COLLECTIVE
 from blackwell_matmul.simulator.types import Element, convert, element
 

@@ -20,9 +20,9 @@ from blackwell_matmul.simulator.description import (
     describe,
 )
 from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Warp
 from blackwell_matmul.simulator.machine.registers import WARP
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 
 
 @describe(

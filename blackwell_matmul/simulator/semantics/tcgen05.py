@@ -32,6 +32,7 @@ from blackwell_matmul.simulator.description import (
     describe,
 )
 from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.context import LoweringContext, poisoned
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_in_cluster
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.memory import Box, Region, View
@@ -39,7 +40,6 @@ from blackwell_matmul.simulator.machine.operation import AsyncOperation, groups_
 from blackwell_matmul.simulator.machine.registers import WARP
 from blackwell_matmul.simulator.machine.tensor_memory import TENSOR_MEMORY_COLUMNS, Allocation, columns_region
 from blackwell_matmul.simulator.semantics.cluster import named
-from blackwell_matmul.simulator.semantics.context import LoweringContext, poisoned
 from blackwell_matmul.simulator.semantics.pairs import (
     check_issuer,
     come_together,

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.frontend.operand_majors import spans
-from blackwell_matmul.frontend.tma_coordinates import misplaced, step_of
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.frontend.faults.operand_majors import spans
+from blackwell_matmul.frontend.faults.tma_coordinates import misplaced, step_of
 from blackwell_matmul.simulator.description import (
     FREE,
     UNKNOWN,
@@ -35,13 +35,13 @@ from blackwell_matmul.simulator.description import (
     When,
     describe,
 )
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.barrier import Mbarrier, barrier_at, barrier_in_cluster
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage
 from blackwell_matmul.simulator.machine.memory import View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
 from blackwell_matmul.simulator.semantics.cluster import named
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.cp_async import copy_in, read_source
 from blackwell_matmul.simulator.semantics.pairs import peer_of
 from blackwell_matmul.simulator.semantics.views import GlobalView, Placement, record_write

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.frontend.faults.shared_layouts import offset_in
+from blackwell_matmul.frontend.faults.wide_views import MOST_OFFSET, TOO_WIDE, counted_views
 from blackwell_matmul.frontend.program import Location
-from blackwell_matmul.frontend.shared_layouts import offset_in
-from blackwell_matmul.frontend.wide_views import MOST_OFFSET, TOO_WIDE, counted_views
 from blackwell_matmul.simulator.description import (
     FREE,
     Access,
@@ -24,12 +24,12 @@ from blackwell_matmul.simulator.description import (
 )
 from blackwell_matmul.simulator.disagreement import disagreement
 from blackwell_matmul.simulator.expressions import free_variables, index_function
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Cta, Warp
 from blackwell_matmul.simulator.machine.deferred import SharedStorage
 from blackwell_matmul.simulator.machine.global_memory import GlobalStorage, GlobalWorkspace, ViewKey, segment_of
 from blackwell_matmul.simulator.machine.memory import AliasedStorage, Box, Region, Storage, View
 from blackwell_matmul.simulator.machine.registers import ThreadGroup
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.types import element
 
 # shared memory

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from blackwell_matmul.frontend import tilus_compat
+from blackwell_matmul.frontend.faults import tilus_compat
 from blackwell_matmul.simulator.description import (
     FREE,
     Access,
@@ -29,12 +29,12 @@ from blackwell_matmul.simulator.description import (
     describe,
 )
 from blackwell_matmul.simulator.engine import Blocked
+from blackwell_matmul.simulator.lowering.accumulators import sum_of
+from blackwell_matmul.simulator.lowering.context import LoweringContext
 from blackwell_matmul.simulator.machine.cta import Rendezvous, Warp
 from blackwell_matmul.simulator.machine.deferred import Sum
 from blackwell_matmul.simulator.machine.memory import Region, View
 from blackwell_matmul.simulator.machine.operation import EVERY_LANE, AsyncOperation, groups_of
-from blackwell_matmul.simulator.semantics.accumulators import sum_of
-from blackwell_matmul.simulator.semantics.context import LoweringContext
 from blackwell_matmul.simulator.semantics.tcgen05 import products
 from blackwell_matmul.simulator.types import Element, element
 

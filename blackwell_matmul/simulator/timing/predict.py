@@ -14,27 +14,27 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from blackwell_matmul.errors import BlackwellMatmulError
-from blackwell_matmul.gpu_figures import TimeFigures, figures_of
-from blackwell_matmul.gpus import GPUS, Gpu, by_name
-from blackwell_matmul.one_line import OneLine, spelled_out
-from blackwell_matmul.problem import Schedule
-from blackwell_matmul.processes import uncollected
+from blackwell_matmul.base.errors import BlackwellMatmulError
+from blackwell_matmul.base.one_line import OneLine, spelled_out
+from blackwell_matmul.base.processes import uncollected
+from blackwell_matmul.hardware.gpu_figures import TimeFigures, figures_of
+from blackwell_matmul.hardware.gpus import GPUS, Gpu, by_name
+from blackwell_matmul.problem.problem import Schedule
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.machine.grid import Position
 from blackwell_matmul.simulator.simulate import new_simulation, prepare, types_named
 from blackwell_matmul.simulator.simulation import Simulation
 from blackwell_matmul.simulator.teams import clusters
-from blackwell_matmul.simulator.timing.beside import Beside, Others
-from blackwell_matmul.simulator.timing.explain import explain
-from blackwell_matmul.simulator.timing.loads import ClusterLoad, known_loads
-from blackwell_matmul.simulator.timing.occupancy import resident
-from blackwell_matmul.simulator.timing.one_sm import AS_IT_IS, Change, OneSm, SmTime
-from blackwell_matmul.simulator.timing.sm import Conditions, MemoryShare
-from blackwell_matmul.simulator.timing.spread import Spread
-from blackwell_matmul.simulator.timing.traffic import Traffic, traffic
-from blackwell_matmul.simulator.timing.turns import require_no_turns
-from blackwell_matmul.simulator.timing.what_if import BUSY, PredictedRun, held_by
+from blackwell_matmul.simulator.timing.explain.beside import Beside, Others
+from blackwell_matmul.simulator.timing.explain.explanation import explain
+from blackwell_matmul.simulator.timing.explain.what_if import BUSY, PredictedRun, held_by
+from blackwell_matmul.simulator.timing.model.loads import ClusterLoad, known_loads
+from blackwell_matmul.simulator.timing.model.occupancy import resident
+from blackwell_matmul.simulator.timing.model.one_sm import AS_IT_IS, Change, OneSm, SmTime
+from blackwell_matmul.simulator.timing.model.sm import Conditions, MemoryShare
+from blackwell_matmul.simulator.timing.model.spread import Spread
+from blackwell_matmul.simulator.timing.model.traffic import Traffic, traffic
+from blackwell_matmul.simulator.timing.model.turns import require_no_turns
 from blackwell_matmul.simulator.trace.recorder import CycleRecorder
 from blackwell_matmul.simulator.trace.timeline import Timeline
 

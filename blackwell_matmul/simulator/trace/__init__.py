@@ -1,1 +1,4 @@
-"""What ran when: listeners, what a finding shows of their events, and timelines."""
+"""Events around a finding, and timelines of one SM.
+
+May import: base, frontend, simulator, simulator.machine.
+"""

@@ -13,11 +13,11 @@ from typing import Protocol
 
 import numpy as np
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
 from blackwell_matmul.simulator.trace.recorded import TimelineEvent
 from blackwell_matmul.simulator.trace.recorder import WAITS
 from blackwell_matmul.simulator.trace.timeline import Timeline
-from blackwell_matmul.validation import shown
 
 HEADER_WORDS, RECORD_WORDS = 16, 2
 AT_MBARRIER = f"{WAITS}mbarrier"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 
-from blackwell_matmul.files import TIMELINE_ENDINGS, file_to_write, write_whole
+from blackwell_matmul.base.files import TIMELINE_ENDINGS, file_to_write, write_whole
 from blackwell_matmul.simulator.trace.recorded import Recorded
 from blackwell_matmul.simulator.trace.timeline_page import FIRST_CYCLES, as_html
 from blackwell_matmul.simulator.trace.timeline_png import as_png

@@ -7,7 +7,7 @@ import io
 from collections import defaultdict
 from typing import Any
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.simulator.trace.recorded import Recorded
 from blackwell_matmul.simulator.trace.timeline_picture import (
     BOTTOM,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from html import escape
 
+from blackwell_matmul.base.validation import printable
 from blackwell_matmul.simulator.trace.recorded import Recorded
 from blackwell_matmul.simulator.trace.timeline_picture import BOTTOM, TOP, WIDTH, Bar, Mark, Rule, picture_of
 from blackwell_matmul.simulator.trace.timeline_style import KINDS, colours
-from blackwell_matmul.validation import printable
 
 STYLE = (
     "text{font:11px system-ui,sans-serif;fill:var(--text)}.faint{fill:var(--faint)}"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptx import run
 
-from blackwell_matmul.errors import EmulationError
+from blackwell_matmul.base.errors import EmulationError
 
 STEAL = """
     .shared .align 16 .b8 answer[16]; .shared .align 8 .b64 bar; setp.eq.u32 %p0, %r39, 0;

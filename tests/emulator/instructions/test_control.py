@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from ptx import run, stored
 
-from blackwell_matmul.errors import EmulationError
+from blackwell_matmul.base.errors import EmulationError
 
 ALL = 0xFFFFFFFF
 

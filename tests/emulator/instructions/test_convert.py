@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from ptx import apply, rounded, rows, run, stored
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 
 TYPES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 TYPES |= {

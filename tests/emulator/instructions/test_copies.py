@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from ptx import LANE, REGISTERS, module, run
 
+from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator import TensorMap, emulate
-from blackwell_matmul.errors import EmulationError
 
 BOX = (
     ".shared .align 1024 .b8 box[4096]; .shared .align 8 .b64 bar; setp.eq.u32 %p0, %r39, 0; "

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from ptx import FORMATS, apply, rounded, rows
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 
 KINDS: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32, "f64": np.float64}
 WORDS = {2: np.uint16, 4: np.uint32, 8: np.uint64}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ptx import apply, rows, stored
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 
 EDGES = {
     bits: [

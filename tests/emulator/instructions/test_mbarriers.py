@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from ptx import run, stored
 
+from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.machine import PhaseBarrier
 from blackwell_matmul.emulator.spaces import Undefined
-from blackwell_matmul.errors import EmulationError
 
 INIT = """.shared .align 8 .b64 bar; .reg .b64 %s; setp.eq.u32 %p0, %r39, 0;
 @%p0 mbarrier.init.shared::cta.b64 [bar], {}; bar.sync 0;"""

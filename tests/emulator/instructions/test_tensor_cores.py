@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from ptx import run
 
+from blackwell_matmul.base.errors import EmulationError
 from blackwell_matmul.emulator.instructions.tensor_cores import shape_of
 from blackwell_matmul.emulator.spaces import Undefined
-from blackwell_matmul.errors import EmulationError
 
 ALLOC = """
     .shared .align 4 .b32 base; .shared .align 1024 .b8 tile[16384]; .shared .align 8 .b64 bar; .reg .b32 %z<140>;

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.bench import child, contenders, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Book, Machine
 from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.harness.bench.workers import Ended
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 FAKES = Path(__file__).with_name("fake_contenders.py")
 MACHINE = Machine("cpu", "sm_90a", 0, None)

@@ -7,7 +7,7 @@ from pathlib import Path
 from blackwell_matmul.harness.bench.devices import DATA
 from blackwell_matmul.harness.bench.protocol import timing
 from blackwell_matmul.harness.bench.results import Book, Machine, Row
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 MACHINE = Machine("Made-up GPU", "sm_90a", 132, 989.0, {"driver_version": "580.1", "versions": {"torch": "2.11.0"}})
 SPEED = {"cublas": 0.78, "h0": 0.11, "h1": 0.2, "h2": 0.46, "h3": 0.58, "h5": 0.66, "h6": 0.74, "triton": 0.7}

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.errors import InputError
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.bench import bundles, contenders, session
 from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.harness.bench.contenders import Contender, make_call
 from blackwell_matmul.harness.bench.suites import BenchCase
-from blackwell_matmul.problem import Problem, Schedule
+from blackwell_matmul.problem.problem import Problem, Schedule
 
 ROOT = Path(__file__).resolve().parents[3]
 WGMMA = contenders.kernel(f"{ROOT}/blackwell_matmul/studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul")

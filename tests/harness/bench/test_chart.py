@@ -8,11 +8,11 @@ import sys
 import made_up
 import pytest
 
+from blackwell_matmul.base.errors import InputError, UnsupportedError
 from blackwell_matmul.cli.views import bench_view, terminal
-from blackwell_matmul.errors import InputError, UnsupportedError
 from blackwell_matmul.harness.bench import chart
 from blackwell_matmul.harness.bench.results import Book, saved_books
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 
 def test_a_ladder_is_drawn_the_same_each_time(tmp_path):

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from blackwell_matmul.errors import InputError, UnsupportedError
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.problem.problem import Problem
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench"))
 import counters

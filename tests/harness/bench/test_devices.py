@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.harness.bench import contenders, devices, tasks
 from blackwell_matmul.harness.bench.devices import Cpu, Cuda, Telemetry, device_named, sets_needed
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import torch
 from blackwell_matmul import runtime
 from blackwell_matmul.compiler.bundle import Bundle
 from blackwell_matmul.emulator import emulate
-from blackwell_matmul.form import PLAIN, Epilogue, Form
-from blackwell_matmul.gpus import GPUS
+from blackwell_matmul.hardware.gpus import GPUS
 from blackwell_matmul.harness.bench import bundles, contenders, tasks
 from blackwell_matmul.harness.bench.devices import Cpu
 from blackwell_matmul.harness.verdict import check_product
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.form import PLAIN, Epilogue, Form
+from blackwell_matmul.problem.problem import Problem
 
 SWIGLU = Form("m", "n", out="fp32", epilogue=Epilogue(bias=True, residual=True, activation="swiglu", alpha=0.5))
 FORMS = [

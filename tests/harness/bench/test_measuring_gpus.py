@@ -9,9 +9,9 @@ import warnings
 
 import pytest
 
-from blackwell_matmul import detect, driver
-from blackwell_matmul.detect import DetectedGpu
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.hardware import detect, driver
+from blackwell_matmul.hardware.detect import DetectedGpu
 from blackwell_matmul.harness.bench.measuring_gpus import MeasuringGpu, measuring_gpus
 
 H200 = DetectedGpu(0, "NVIDIA H200", (9, 0), 132, 1 << 37, 232448, 1980.0, 3201.0, True, True)

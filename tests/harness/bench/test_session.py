@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.cli.views import bench_view, terminal
-from blackwell_matmul.errors import InputError
 from blackwell_matmul.harness.bench import session
 from blackwell_matmul.harness.bench.results import FILE, Book, Machine, means
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 SMALL = Problem(33, 40, 24)
 OTHER = Problem(16, 24, 8)

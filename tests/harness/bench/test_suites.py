@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.harness.bench import suites
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 
 @pytest.mark.parametrize("suite", suites.SUITES)

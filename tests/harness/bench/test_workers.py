@@ -17,7 +17,7 @@ import pytest
 
 from blackwell_matmul.harness.bench import contenders, nursery, workers
 from blackwell_matmul.harness.bench.workers import Ended, Workers
-from blackwell_matmul.problem import Problem
+from blackwell_matmul.problem.problem import Problem
 
 FAKES = Path(__file__).with_name("fake_contenders.py")
 
@@ -55,7 +55,7 @@ def test_one_child_goes_on_until_it_breaks_and_another_takes_over():
 
 LIGHT = """
 import os
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 
 def right(step):
     step("right")

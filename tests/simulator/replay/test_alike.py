@@ -40,7 +40,7 @@ from replay_scripts import (
 
 from blackwell_matmul import BlackwellMatmulV0, BlackwellMatmulV1, BlackwellMatmulV2, check
 from blackwell_matmul.kernels import rung
-from blackwell_matmul.problem import KNOBS
+from blackwell_matmul.problem.problem import KNOBS
 from blackwell_matmul.simulator import Run, Severity, parallel, simulate
 from blackwell_matmul.simulator.lowering import scan
 from blackwell_matmul.simulator.machine import global_memory

@@ -12,7 +12,7 @@ from orders import ORDERS, codes, faults, faulty, finding, line_of, lines, never
 from tilus import float32, int32, uint8, uint32
 
 from blackwell_matmul import check
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.simulator import Severity, simulate
 
 ASK, READ = "clusterlaunchcontrol.try_cancel", "clusterlaunchcontrol.query_cancel"

@@ -13,7 +13,7 @@ from orders import ORDERS, line_of, run_in
 from scripts_cluster import Alone, Everywhere, InTurn, LateNames, Meet, Overlap, Positions
 
 from blackwell_matmul import check
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.simulator import simulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tutorials"))

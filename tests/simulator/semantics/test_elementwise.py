@@ -23,8 +23,8 @@ from scripts_registers import (
 )
 from tilus import bfloat16, boolean, float16, float32, int4b, int8, int16, int32, uint4b, uint8, uint32
 
+from blackwell_matmul.base.errors import CompileError, UnsupportedError
 from blackwell_matmul.compiler import compile
-from blackwell_matmul.errors import CompileError, UnsupportedError
 from blackwell_matmul.simulator import simulate
 
 TORCH = {

@@ -12,7 +12,7 @@ from clean import clean, only
 from orders import ORDERS, faulty, finding, line_of, lines, run_in, silent
 from pair_scripts import PairCopies, PairMemory, PairProduct, WholeMapped
 
-from blackwell_matmul.errors import CompileError
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.simulator import Run, Severity
 from blackwell_matmul.simulator.listener import Listener
 

@@ -11,7 +11,7 @@ from scripts_control import InTurn, InTurnOfItsOwn, Uneven, Unknown
 from scripts_registers import Reduce, ReduceAll
 from tilus import bfloat16, boolean, float32, int32
 
-from blackwell_matmul.errors import UnsupportedError
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.simulator import Severity, simulate
 
 TORCH = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16, "int32": torch.int32}

@@ -11,7 +11,7 @@ import tilus
 from orders import ORDERS, codes, faulty, finding, line_of, lines, never_ok, run_in, silent
 from tensor_core_scripts import CopyToTensorMemory, LastMma, Product, TensorMemory, Twice
 
-from blackwell_matmul.errors import CompileError
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.simulator.semantics.tcgen05 import accumulate, multiply, products
 from blackwell_matmul.simulator.types import element_by_name
 

@@ -13,9 +13,9 @@ from orders import ORDERS, codes, faulty, finding, line_of, lines, never_ok, run
 from tilus.ir.layout.ops.shared_ops import shared_row_major
 from tilus.ir.layout.shared_layout import Swizzle
 
+from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.compiler import compile
-from blackwell_matmul.errors import UnsupportedError
-from blackwell_matmul.frontend.shared_layouts import offset_in
+from blackwell_matmul.frontend.faults.shared_layouts import offset_in
 from blackwell_matmul.simulator import simulate
 from blackwell_matmul.simulator.semantics.tma import tensor_map_fault
 

@@ -9,7 +9,7 @@ from clean import clean, only
 from scripts_memory import Copy2D, Items, ItemsAgain, SharedParts, SliceRow, Workspace
 from tilus import float32
 
-from blackwell_matmul.errors import InputError
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.simulator import Severity, simulate
 from blackwell_matmul.simulator.machine.deferred import SharedStorage
 from blackwell_matmul.simulator.types import element_by_name

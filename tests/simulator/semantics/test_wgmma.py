@@ -19,8 +19,8 @@ from orders import ORDERS, finding, run_in
 from wgmma_scripts import FromRegisters, Onto, Product, Ring
 
 from blackwell_matmul import check, simulate
+from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import compile
-from blackwell_matmul.errors import CompileError
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.simulator import Run
 from blackwell_matmul.studies import mutation

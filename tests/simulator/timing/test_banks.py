@@ -12,7 +12,7 @@ from tilus.ir.layout.ops.shared_ops import shared_row_major_swizzle
 
 from blackwell_matmul import predict, simulate
 from blackwell_matmul.simulator.machine.registers import ThreadGroup, WarpLayout
-from blackwell_matmul.simulator.timing.banks import _turns, width
+from blackwell_matmul.simulator.timing.model.banks import _turns, width
 
 WARP = ThreadGroup(0, 32)
 WGMMA = spatial(8, 4).local(1, 2)

@@ -5,7 +5,7 @@ import torch
 from moving_scripts import Computes, Copies, SumsOfRows
 
 from blackwell_matmul import predict, simulate
-from blackwell_matmul.gpu_figures import figures_of
+from blackwell_matmul.hardware.gpu_figures import figures_of
 
 SIDE = 8192
 HALF_BYTES = SIDE * SIDE * 2

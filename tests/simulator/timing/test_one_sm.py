@@ -7,14 +7,14 @@ import torch
 from timing_scripts import TwoMultiply
 
 from blackwell_matmul import predict
-from blackwell_matmul.errors import SimulationError
-from blackwell_matmul.gpu_figures import figures_of
+from blackwell_matmul.base.errors import SimulationError
+from blackwell_matmul.hardware.gpu_figures import figures_of
 from blackwell_matmul.simulator.listener import Listener
 from blackwell_matmul.simulator.simulate import new_simulation, prepare
 from blackwell_matmul.simulator.teams import clusters
-from blackwell_matmul.simulator.timing import one_sm
-from blackwell_matmul.simulator.timing.one_sm import OneSm
-from blackwell_matmul.simulator.timing.sm import Conditions
+from blackwell_matmul.simulator.timing.model import one_sm
+from blackwell_matmul.simulator.timing.model.one_sm import OneSm
+from blackwell_matmul.simulator.timing.model.sm import Conditions
 
 B200 = figures_of("B200")
 CONDITIONS = Conditions(B200, ghz=1.5, latency_ns=400, bytes_per_ns=1e6)

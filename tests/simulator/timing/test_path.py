@@ -2,10 +2,10 @@
 
 import pytest
 
-from blackwell_matmul.harness.calling import resolve_call
-from blackwell_matmul.simulator.timing.path import LAUNCH, Cause, PathStep, along
+from blackwell_matmul.harness.calls.calling import resolve_call
+from blackwell_matmul.simulator.timing.explain.what_if import LOADS, MULTIPLY, PRODUCTS, parts
+from blackwell_matmul.simulator.timing.model.path import LAUNCH, Cause, PathStep, along
 from blackwell_matmul.simulator.timing.predict import _launch, settled
-from blackwell_matmul.simulator.timing.what_if import LOADS, MULTIPLY, PRODUCTS, parts
 
 
 def took(kernel, gpu, size=(2048, 2048, 1024), schedule=None):

@@ -10,7 +10,7 @@ import torch
 from plain_scripts import Scaled
 
 from blackwell_matmul import HopperMatmulV3, predict, run_matmul, trace
-from blackwell_matmul.errors import BlackwellMatmulError, InputError, UnsupportedError
+from blackwell_matmul.base.errors import BlackwellMatmulError, InputError, UnsupportedError
 
 BENCH = Path(__file__).parents[3] / "bench"
 HOPPER = {"h0": 0.3796, "h1": 0.36, "h2": 0.279, "h3": 0.2827, "h5": 0.2699, "h7": 0.2702}

@@ -9,7 +9,7 @@ from tilus.ir.layout.ops import local, spatial
 
 from blackwell_matmul import predict, simulate
 from blackwell_matmul.simulator.machine.registers import ThreadGroup, WarpLayout
-from blackwell_matmul.simulator.timing.sectors import sectors
+from blackwell_matmul.simulator.timing.model.sectors import sectors
 
 WARP = ThreadGroup(0, 32)
 

@@ -1,6 +1,6 @@
 """What operations share: one after the other, a rate with bursts, and the right to allocate tensor memory."""
 
-from blackwell_matmul.simulator.timing.servers import Banks, Bucket, Calendar, Pipe, TensorMemoryLock
+from blackwell_matmul.simulator.timing.model.servers import Banks, Bucket, Calendar, Pipe, TensorMemoryLock
 
 
 def test_a_pipe_serves_in_order():

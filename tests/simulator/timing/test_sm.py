@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from blackwell_matmul.gpu_figures import figures_of
-from blackwell_matmul.simulator.timing.sm import Conditions, MemoryShare, Sm
-from blackwell_matmul.simulator.timing.work import interval_of, wgmma_interval_of
+from blackwell_matmul.hardware.gpu_figures import figures_of
+from blackwell_matmul.simulator.timing.model.sm import Conditions, MemoryShare, Sm
+from blackwell_matmul.simulator.timing.model.work import interval_of, wgmma_interval_of
 
 TABLES = Path(__file__).parents[3] / "bench" / "calibrate" / "tables"
 

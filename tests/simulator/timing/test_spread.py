@@ -4,8 +4,8 @@ import pytest
 from timing_scripts import Stays
 
 from blackwell_matmul import predict
-from blackwell_matmul.simulator.timing.loads import ClusterLoad
-from blackwell_matmul.simulator.timing.spread import Spread
+from blackwell_matmul.simulator.timing.model.loads import ClusterLoad
+from blackwell_matmul.simulator.timing.model.spread import Spread
 
 
 def test_one_tile_too_many_is_work_for_one_place():

@@ -7,9 +7,9 @@ from timing_scripts import Stays
 from blackwell_matmul import BlackwellMatmulV3, BlackwellMatmulV4
 from blackwell_matmul.simulator.simulate import new_simulation, prepare
 from blackwell_matmul.simulator.teams import clusters
-from blackwell_matmul.simulator.timing import loads
-from blackwell_matmul.simulator.timing.loads import known_loads
-from blackwell_matmul.simulator.timing.traffic import traffic
+from blackwell_matmul.simulator.timing.model import loads
+from blackwell_matmul.simulator.timing.model.loads import known_loads
+from blackwell_matmul.simulator.timing.model.traffic import traffic
 
 M, N, K = 2048, 2048, 256
 PINS = {"block_m": 128, "block_n": 128, "block_k": 64, "stages": 2, "e_block_n": 64}

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.compiler.bundle import Marks
-from blackwell_matmul.errors import InputError
 from blackwell_matmul.simulator.trace.measured import HEADER_WORDS, clock_ghz, measured, rows
 from blackwell_matmul.simulator.trace.recorded import BarrierState, TimelineEvent
 from blackwell_matmul.simulator.trace.timeline import Timeline

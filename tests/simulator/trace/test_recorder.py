@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from blackwell_matmul.harness.kernel_call import resolve
+from blackwell_matmul.harness.calls.kernel_call import resolve
 from blackwell_matmul.harness.predicting import predict_call, trace_call
 
 KERNELS = [("v0", "B200"), ("v2", "B200"), ("v3", "B200"), ("v6", "B200"), ("h5", "H200")]

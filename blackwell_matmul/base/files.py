@@ -1,0 +1,55 @@
+"""Writing files whole or not at all: another process sees the old one or the new one, never half of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import plain_text, shown
+
+TIMELINE_ENDINGS = (".html", ".json", ".svg", ".png")
+
+
+def file_to_write(name: str, value: object, endings: tuple[str, ...]) -> Path:
+    """A user's path with one of these endings, in a folder that is there; name: what the user calls it."""
+    path = value if isinstance(value, Path) else Path(plain_text(value) or "")
+    if path.suffix.lower() not in endings:
+        what = f"{name} is {shown(str(value) if isinstance(value, Path) else value)}"
+        raise InputError(f"{what}; the file's name must end in {', '.join(endings[:-1])} or {endings[-1]}.")
+    if "\0" in str(path) or not path.parent.is_dir() or path.is_dir():
+        raise InputError(f"{name} is {shown(str(path))}; it must be a file in a folder that is there.")
+    return path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file in a folder that is there."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    file = open(draft, "xb")  # noqa: SIM115
+    try:
+        with file:
+            file.write(content)
+        os.replace(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above that are missing, which are their owner's alone."""
+    for each in (*reversed(folder.parents), folder):
+        if not each.is_dir():
+            each.mkdir(mode=0o700, exist_ok=True)
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Replace a file with a record that JSON has; its folder is made."""
+    content = json.dumps(record, indent=1, allow_nan=False).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content)

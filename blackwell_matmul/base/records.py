@@ -1,0 +1,98 @@
+"""Records: JSON in files that others may have written, cut or changed, read as it was written or not at all.
+
+What is read has a size and a depth that any thread has room for, and numbers that JSON has. A record that was sealed
+carries the digest of its content. Whatever is wrong ends in one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from blackwell_matmul.base.digests import digest
+from blackwell_matmul.base.errors import InputError
+
+MOST_BYTES = 2**22
+"""Bytes of a sealed record; a bundle's has some 12,000, a winner's some 100 for each schedule that was looked at."""
+
+MOST_DEPTH = 200
+"""Brackets that may be open at once. Python compiles no launch plan with more, and a thread's stack has room for tens
+of thousands."""
+
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
+    """A handle of a regular file; OSError for any other: who opens a FIFO waits until somebody writes."""
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0), 0o666)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(None, "it is no regular file", str(path))
+
+
+def content_of(path: Path, most_bytes: int | None = None) -> bytes:
+    """What a regular file holds; InputError where it cannot be read or has more bytes."""
+    try:
+        with open(open_regular(path), "rb") as file:
+            content = file.read() if most_bytes is None else file.read(most_bytes + 1)
+    except (OSError, ValueError) as error:  # a path with a null character
+        raise InputError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}.") from error
+    if most_bytes is not None and len(content) > most_bytes:
+        raise InputError(f"{path} is damaged: it has more than {most_bytes:,} bytes.")
+    return content
+
+
+def parsed(content: bytes) -> Any:
+    """What JSON says; ValueError where it is none, is nested deeper than `MOST_DEPTH`, or has NaN or an infinity."""
+    text = content.decode()
+    if _depth(content) > MOST_DEPTH:
+        raise ValueError(f"it is nested more than {MOST_DEPTH} deep")
+    try:
+        return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("there is no room to read it") from None
+
+
+def _depth(content: bytes) -> int:
+    """The most brackets that are open at once, those of strings left out."""
+    outside = b"".join(content.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
+    return max(accumulate(1 if each in b"[{" else -1 for each in outside.translate(None, _ALL_BUT_BRACKETS)), default=0)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isfinite(value):
+        return value
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def sealed(body: Mapping[str, Any], form: int) -> bytes:
+    """A record of a format, with the digest of its body; ValueError or TypeError for what JSON does not have."""
+    record = {"format": form, **body, "digest": digest(canonical(body))}
+    return json.dumps(record, indent=1, allow_nan=False).encode()
+
+
+def unsealed(path: Path, form: int, what: str) -> dict[str, Any]:
+    """The body of the record in a file; InputError where it is not what was sealed. what: such as "bundle"."""
+    content = content_of(path, MOST_BYTES)
+    try:
+        record = parsed(content)
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: it is no JSON that was written here.") from error
+    if not isinstance(record, dict) or record.pop("format", None) != form:
+        raise InputError(f"{path} is no {what} of format {form}; compile the kernel again.")
+    if record.pop("digest", None) != digest(canonical(record)):
+        raise InputError(f"{path} is damaged: its content is not what was saved.")
+    return record
+
+
+def canonical(body: Mapping[str, Any]) -> bytes:
+    """What the digest of a record is of."""
+    return json.dumps(body, sort_keys=True, allow_nan=False).encode()

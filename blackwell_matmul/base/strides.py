@@ -1,0 +1,127 @@
+"""How a tensor or an array lies in memory, and which memory no kernel can be given.
+
+A kernel gets an address. A view without strides takes what lies there as row-major, whatever the tensor's strides are.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import has_memory, shown
+
+Extents = tuple[int, ...]
+
+
+def strides_of(value: Any) -> Extents:
+    """In elements."""
+    if _is_array(value):
+        return tuple(stride // value.itemsize for stride in value.strides)
+    return tuple(value.stride())
+
+
+def steps(shape: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """Extent and stride of each dimension that has more than one element: the others say nothing."""
+    return [(extent, stride) for extent, stride in zip(shape, strides, strict=True) if extent != 1]
+
+
+def row_major(shape: Sequence[int]) -> Extents:
+    """The strides of a contiguous tensor."""
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+def is_row_major(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a tensor is contiguous; one without elements is."""
+    return 0 in shape or steps(shape, strides) == steps(shape, row_major(shape))
+
+
+def by_stride(shape: Sequence[int], strides: Sequence[int]) -> tuple[Extents, Extents]:
+    """Shape and strides with the slowest dimension first."""
+    order = sorted(range(len(shape)), key=lambda dim: -strides[dim])
+    return tuple(shape[dim] for dim in order), tuple(strides[dim] for dim in order)
+
+
+def told(shape: Sequence[int], strides: Sequence[int]) -> str:
+    """What a tensor is that is not row-major, such as "a transposed view of shape [64, 32] with strides (1, 64)"."""
+    kind = "transposed" if is_row_major(*by_stride(shape, strides)) else "strided"
+    return f"a {kind} view of shape {list(shape)} with strides {tuple(strides)}"
+
+
+def require_row_major(kernel: str, name: str, value: Any) -> None:
+    """Raise InputError for a tensor or an array that is not contiguous, as a kernel that takes no strides has it."""
+    shape, strides = tuple(value.shape), strides_of(value)
+    if not is_row_major(shape, strides):
+        raise InputError(
+            f"{name} of {kernel} is {told(shape, strides)}, and {kernel} takes {name} as row-major: pass "
+            f"{_contiguous(name, value)}, or give its views strides."
+        )
+
+
+def _contiguous(name: str, value: Any) -> str:
+    return f"numpy.ascontiguousarray({name})" if _is_array(value) else f"{name}.contiguous()"
+
+
+# --- memory
+
+
+def require_memory(what: str, value: Any) -> None:
+    """Raise InputError unless the elements of a tensor or an array lie in memory as they are, and can be written.
+
+    what: its name in the sentence.
+    """
+    fault = _fault_of_array(value) if _is_array(value) else _fault_of_tensor(value)
+    if fault:
+        raise InputError(f"{what} is {fault}.")
+
+
+def _is_array(value: Any) -> bool:
+    """Whether it is numpy's, which need not be imported."""
+    return hasattr(value, "flags")
+
+
+def _fault_of_array(value: Any) -> str:
+    if hasattr(value, "filled"):
+        return "a masked array, and a kernel sees no mask; pass its filled() array"
+    if not value.dtype.isnative:
+        return f"of type {value.dtype}, in another byte order than this machine's"
+    if value.dtype.hasobject or not value.shape:
+        return f"{shown(value)}; it must have numbers and a dimension"
+    return "" if value.flags.writeable else "a read-only array; pass a writeable one"
+
+
+def _fault_of_tensor(value: Any) -> str:
+    if not has_memory(value) or (value.device.type == "cpu" and _end_bytes(value) > value.untyped_storage().nbytes()):
+        return f"{shown(value)} without memory of its own; pass a dense tensor"
+    return "in read-only memory; pass a clone() of it" if _is_read_only(value) else ""
+
+
+def _end_bytes(tensor: Any) -> int:
+    """From the start of a tensor's storage to the end of its last element."""
+    if not tensor.numel():
+        return 0
+    last = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return int((tensor.storage_offset() + last + 1) * tensor.element_size())
+
+
+def _is_read_only(tensor: Any) -> bool:
+    """Of memory that torch has not allocated, as behind `from_numpy` of a file that is mapped to be read; a write ends
+    the process."""
+    if tensor.device.type != "cpu" or not tensor.numel() or tensor.untyped_storage().resizable():
+        return False
+    return "w" not in _permissions(tensor.data_ptr())
+
+
+def _permissions(address: int) -> str:
+    """Such as "rw-p" (proc_pid_maps(5)); "w" where the system does not say."""
+    if sys.platform != "linux":
+        return "w"
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            span, permissions, *_ = line.split(maxsplit=2)
+            begin, end = (int(bound, 16) for bound in span.split("-"))
+            if begin <= address < end:
+                return permissions
+    return "w"

@@ -1,0 +1,73 @@
+"""The rules of hidet's simplifier, tried where they can hold: it makes and matches dozens of patterns for each
+expression, by exceptions, and few match. This module imports tilus at its top: import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from tilus.hidet.ir.dialects.pattern import PlaceholderExpr
+from tilus.hidet.ir.expr import (
+    Add,
+    BinaryExpr,
+    BitwiseXor,
+    Constant,
+    Div,
+    IfThenElse,
+    LessEqual,
+    LessThan,
+    LogicalAnd,
+    LogicalOr,
+    Mod,
+    Multiply,
+    Sub,
+)
+from tilus.hidet.transforms import _rule_based_simplifier_base as base
+
+from blackwell_matmul.frontend.faults.tilus_compat import lock
+
+_WITH_RULES = frozenset(
+    {Add, Sub, Multiply, Div, Mod, LessThan, LessEqual, LogicalAnd, LogicalOr, IfThenElse, BitwiseXor}
+)
+_WITH_BOUND_AWARE_RULES = frozenset({Div, Mod})
+_COMMUTATIVE = frozenset({Add, Multiply, BitwiseXor, LogicalAnd, LogicalOr})
+
+
+@contextmanager
+def quick_rules() -> Iterator[None]:
+    """Inside the block, the simplifier leaves out what does not match."""
+    rules: Any = base.RuleBasedSimplifier
+    replaced: list[tuple[Any, str, Any]] = [
+        (rules, "apply_rule", _only_of(_WITH_RULES, rules.apply_rule)),
+        (rules, "apply_bound_aware_rule", _only_of(_WITH_BOUND_AWARE_RULES, rules.apply_bound_aware_rule)),
+        (base, "match", _matched(base.match)),
+    ]
+    with lock, ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+def _only_of(kinds: frozenset[type], apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The rules for expressions of these classes, which all of their patterns have."""
+    return lambda self, e: apply(self, e) if e.__class__ in kinds else e
+
+
+def _matched(match: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda pattern, target: match(pattern, target) if can_match(pattern, target) else (None, "")
+
+
+def can_match(pattern: Any, target: Any) -> bool:
+    """Whether the classes of the expressions let a pattern match, whatever their values are."""
+    kind = pattern.__class__
+    if kind is PlaceholderExpr:
+        return not (pattern.require_non_const if isinstance(target, Constant) else pattern.require_const)
+    if not isinstance(target, kind):
+        return False
+    if not isinstance(pattern, BinaryExpr):
+        return True
+    straight = can_match(pattern.a, target.a) and can_match(pattern.b, target.b)
+    return straight or (kind in _COMMUTATIVE and can_match(pattern.a, target.b) and can_match(pattern.b, target.a))

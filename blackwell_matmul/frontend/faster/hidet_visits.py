@@ -1,0 +1,115 @@
+"""The visits of hidet's passes, found sooner: `BaseFunctor.visit` asks up to sixty times what a node is; here, once for
+each class of functors and each class of nodes. This module imports tilus at its top: import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilus.hidet.ir.expr import Constant
+from tilus.hidet.ir.functors.base_functor import BaseFunctor
+from tilus.hidet.ir.functors.expr_functor import ExprFunctor
+from tilus.hidet.ir.functors.module_functor import ModuleFunctor
+from tilus.hidet.ir.functors.stmt_functor import StmtFunctor, StmtRewriter
+from tilus.hidet.ir.functors.type_functor import TypeFunctor
+from tilus.hidet.ir.stmt import SeqStmt, Stmt
+from tilus.utils import py
+
+from blackwell_matmul.frontend.faults.tilus_compat import lock
+
+_BY_CLASS = tuple(
+    each.__dict__["visit_dispatch"] for each in (ExprFunctor, StmtFunctor, TypeFunctor, ModuleFunctor, BaseFunctor)
+)
+"""Those that ask for the class of a node, and nothing else, before they call a method."""
+
+_OF_STATEMENTS = frozenset(name for name in dir(StmtFunctor) if name.startswith("visit_") and name.endswith("Stmt"))
+_PYTHON = frozenset({str, bool, int, float, complex, type(None)})
+_BY_ADDRESS = frozenset({list, dict})
+_methods: dict[tuple[type, type], str | None] = {}
+
+
+@contextmanager
+def quick_hidet_visits() -> Iterator[None]:
+    """Inside the block, hidet's passes visit as this module says."""
+    with lock:
+        before = BaseFunctor.visit, py._is_immutable, py.same_list.__code__
+        BaseFunctor.visit, py._is_immutable = _visit_of(BaseFunctor.visit), _is_immutable
+        py.same_list.__code__ = _same_list.__code__  # its name is in each of hidet's modules
+        try:
+            yield
+        finally:
+            BaseFunctor.visit, py._is_immutable, py.same_list.__code__ = before
+
+
+def _visit_of(visit: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def quick_visit(self: Any, node: Any) -> Any:
+        kind = node.__class__
+        if kind in _PYTHON:
+            return self.visit_PyConstant(node)
+        try:
+            method = _methods[self.__class__, kind]
+        except KeyError:
+            method = _methods[self.__class__, kind] = _method(self.__class__, node)
+        if method is None:
+            return visit(self, node)
+        memo = self.memo
+        key = id(node) if kind in _BY_ADDRESS else node
+        if memo is not None and key in memo:
+            return memo[key]
+        made = getattr(self, method)(node)
+        if method in _OF_STATEMENTS and getattr(self, "_prologues", None):
+            made = _after_prologue(self, made)
+        if memo is not None:
+            self.memo[key] = made
+        return made
+
+    return quick_visit
+
+
+def _after_prologue(rewriter: StmtRewriter, made: Stmt) -> Stmt:
+    """As `StmtRewriter.visit_dispatch` ends: behind the statements that were to come before it."""
+    prologue, rewriter._prologues = rewriter._prologues, []
+    return SeqStmt([*prologue, *(made.seq if isinstance(made, SeqStmt) else [made])])
+
+
+class _Told:
+    """In the place of a functor: each of its methods gives its own name."""
+
+    def __getattr__(self, name: str) -> Callable[[Any], str]:
+        return lambda node: name
+
+
+def _method(functor: type, node: Any) -> str | None:
+    """The name of the method for nodes of this class; None where it takes more than the class to tell."""
+    for cls in functor.__mro__:
+        dispatch = cls.__dict__.get("visit_dispatch")
+        if cls is StmtRewriter:
+            continue  # it asks StmtFunctor, which comes after it, and leaves to others what is no statement
+        if dispatch is not None and dispatch not in _BY_CLASS:
+            return None
+        name = NotImplemented if dispatch is None else dispatch(_Told(), node)
+        if name is not NotImplemented:
+            return str(name)
+    return None
+
+
+def _is_immutable(value: Any) -> bool:
+    """`tilus.utils.py._is_immutable`, which imports what it asks for at each call."""
+    kind = value.__class__
+    if kind is Constant:
+        return not value.type.is_tensor()
+    return issubclass(kind, (int, float, str, tuple))
+
+
+def _same_list(lhs: Any, rhs: Any, use_equal: bool = False) -> bool:
+    """`tilus.utils.py.same_list`, which compares by value also what is one object, as nearly all is."""
+    if len(lhs) != len(rhs):
+        return False
+    for left, right in zip(lhs, rhs):
+        if left is right:
+            continue
+        if not (use_equal or (_is_immutable(left) and _is_immutable(right))) or left != right:
+            return False
+    return True

@@ -1,0 +1,212 @@
+"""tilus's passes, the same visits found sooner: they are most of what a build takes.
+
+`IRFunctor.visit` asks up to forty times what a node is; here, once for each class. A pass makes each statement of an
+instruction anew, and so all that are around it; here, where it changes something. Layout inference rewrites the whole
+function for each layout that it finds; here, the instructions that hold the tensor, and the function once at the end.
+The verifier makes an expression of any two variables that it compares; here, a variable is itself. For the lines of a
+method Python looks for files and takes the rest of one into tokens; here, once. This module imports tilus at its top:
+import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from tilus.hidet.ir.expr import Constant, Expr, Var
+from tilus.hidet.ir.tools.verifier import IRVerifier
+from tilus.hidet.ir.type import BaseType, DataType
+from tilus.ir import func, inst, layout, prog, stmt, tensor
+from tilus.ir.functors.functor import IRFunctor, IRRewriter
+from tilus.ir.layout.cuda.tcgen05 import smem
+from tilus.ir.layout.inference import inference
+from tilus.ir.tools.rewriter import SimpleRewriter
+from tilus.transforms import layout_inference
+
+from blackwell_matmul.frontend.faults.tilus_compat import lock
+from blackwell_matmul.frontend.recording import operands
+from blackwell_matmul.frontend.source_lines import own_lines
+
+_WITH_METHODS_OF_THEIR_OWN = (inst.Instruction, inst.InstructionConfig)
+_STATEMENTS = (
+    stmt.SeqStmt, stmt.ForStmt, stmt.ThreadGroupStmt, stmt.IfStmt, stmt.WhileStmt, stmt.BreakStmt, stmt.ReturnStmt,
+    stmt.DeclareStmt, stmt.LetStmt, stmt.AssignStmt, stmt.EvaluateStmt, stmt.TensorItemPtrStmt,
+    stmt.TensorItemValueStmt,
+)  # fmt: skip
+_CONSTANTS = (str, int, float, bool, type(None))
+_TENSORS = (tensor.RegisterTensor, tensor.SharedTensor, tensor.GlobalTensor, tensor.TMemoryTensor)
+_LAYOUTS = (layout.RegisterLayout, layout.SharedLayout, layout.GlobalLayout, layout.TMemoryLayout)
+_KINDS = (
+    stmt.InstStmt, *_WITH_METHODS_OF_THEIR_OWN, prog.Program, func.Function, *_STATEMENTS, Expr, BaseType, *_TENSORS,
+    *_LAYOUTS, list, tuple, dict,
+)  # fmt: skip
+"""In the order in which tilus asks."""
+
+
+@contextmanager
+def quick_visits() -> Iterator[None]:
+    """Inside the block, tilus's passes visit as this module says."""
+    replaced: list[tuple[Any, str, Any]] = [
+        (IRFunctor, "visit", _visit_of(IRFunctor.visit)),
+        (IRRewriter, "visit_InstStmt", _statement),
+        (IRRewriter, "visit_Expr", _expression_of(IRRewriter.visit_Expr)),
+        (layout_inference, "infer_layout", _infer_by_instructions(layout_inference.infer_layout)),
+        (IRVerifier, "defined", _defined),
+        (inspect, "getsourcefile", _source_file),
+        (inspect, "getsourcelines", _source_lines),
+        (smem, "_generate_atom_grid", _atom_grid),
+    ]
+    with lock, ExitStack() as stack:
+        for owner, name, value in replaced:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+_atom_grid = functools.cache(smem._generate_atom_grid)
+"""The offsets of a piece of a layout of shared memory: there are few, and an operand of an mma is held against all."""
+
+
+@functools.cache
+def _method(functor: type, kind: type) -> str | None:
+    """The name of the method that is for nodes of this class; None where tilus has another way."""
+    known = next((each for each in _KINDS if issubclass(kind, each)), None)
+    own = f"visit_{kind.__name__}"
+    if known in _WITH_METHODS_OF_THEIR_OWN and hasattr(functor, own):
+        return own
+    return known and f"visit_{known.__name__}"
+
+
+def _visit_of(visit: Any) -> Any:
+    def quick_visit(self: Any, node: Any) -> Any:
+        kind = node.__class__
+        if kind in _CONSTANTS:
+            return self.visit_PyConstant(node)
+        method = _method(self.__class__, kind)
+        if method is None:
+            return visit(self, node)
+        key = id(node) if issubclass(kind, (list, tuple, dict)) else node
+        if key in self.memo:
+            return self.memo[key]
+        made = self.memo[key] = getattr(self, method)(node)
+        return made
+
+    return quick_visit
+
+
+def _statement(self: Any, statement: stmt.InstStmt) -> stmt.Stmt:
+    """`IRRewriter.visit_InstStmt`."""
+    made = self.visit(statement.inst)
+    if isinstance(made, stmt.Stmt):
+        return made
+    if made is None:
+        return stmt.SeqStmt(())
+    return statement if made is statement.inst else stmt.InstStmt(made)
+
+
+def _expression_of(visit: Any) -> Any:
+    """`IRRewriter.visit_Expr`; what stands for itself is not in the memo, where `visit` has looked."""
+
+    def quick_expression(self: Any, node: Any) -> Any:
+        itself = isinstance(node, Constant) or (isinstance(node, Var) and isinstance(node.type, DataType))
+        return node if itself else visit(self, node)
+
+    return quick_expression
+
+
+class _TensorRewriter(SimpleRewriter):
+    def visit_Expr(self, expr: Expr) -> Expr:
+        return expr
+
+
+def _with_tensors(node: Any, rewrite_map: Any) -> Any:
+    """`rewrite` with a map of tensors."""
+    return _TensorRewriter(rewrite_map).visit(node)
+
+
+def _defined(self: Any, var: Any) -> bool:
+    """`IRVerifier.defined`."""
+    return var.name in self.builtin_names or any(each is var for scope in self.scopes for each in scope)
+
+
+def _once(find: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Of each function, which is made of the same lines for as long as it lives. Others ask, too, of frames, say."""
+    found: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def known(method: Any) -> Any:
+        function = getattr(method, "__func__", method)
+        if not inspect.isfunction(function):
+            return find(method)
+        if function not in found:
+            found[function] = find(function)
+        return found[function]
+
+    return known
+
+
+_source_file, _source_lines = _once(inspect.getsourcefile), _once(own_lines(inspect.getsourcelines))
+
+
+def _infer_by_instructions(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`infer_layout` that keeps the layouts that it finds beside the function, which is rewritten once, with all. Where
+    it does not find all, tilus says why."""
+
+    def inferred(function: Any) -> Any:
+        known = _Search(function).run()
+        return infer(function) if known is None else _with_tensors(function, known)
+
+    return inferred
+
+
+class _Search:
+    """The instructions that lack a layout, in program order, each with what tilus's rules ask of its place. known: each
+    tensor of the function with its layout."""
+
+    def __init__(self, function: Any) -> None:
+        collector = inference.InstructionCollector()
+        collector.visit(function)
+        self.open = [
+            (each, collector.inst2ctx[each]) for each in collector.instructions if inference.has_missing_layouts(each)
+        ]
+        self.known: dict[Any, Any] = {}
+
+    def run(self) -> dict[Any, Any] | None:
+        """`known` when it is complete; None where a layout is not to be found, or not right."""
+        if not all(inference.get_inference_rules(each) for each, _ in self.open):
+            return None
+        try:
+            while found := self.next_layouts():
+                self.put(found)
+        except Exception:  # a rule's own; tilus comes upon it again
+            return None
+        return None if self.open else self.known
+
+    def next_layouts(self) -> dict[Any, Any]:
+        """What the first rule finds that finds anything, in tilus's order of trying; empty when none does."""
+        for each, context, rule in self._in_order():
+            if found := rule.inference(context, each):
+                return dict(found)
+        return {}
+
+    def _in_order(self) -> list[tuple[Any, Any, Any]]:
+        """Instructions that know a layout already first, then by rule, then the last of the program first."""
+        ranked = [
+            (not inference.has_inferred_layouts(each), inference.rule2order[rule], -place, each, context, rule)
+            for place, (each, context) in enumerate(self.open)
+            for rule in inference.get_inference_rules(each)
+        ]
+        return [entry[3:] for entry in sorted(ranked, key=lambda entry: entry[:3])]
+
+    def put(self, found: dict[Any, Any]) -> None:
+        made = {tensor: tensor.with_layout(layout) for tensor, layout in found.items()}
+        first = {new: old for old, new in self.known.items()}
+        self.known |= {first.get(tensor, tensor): new for tensor, new in made.items()}
+        rewritten = [
+            (_with_tensors(each, made) if not made.keys().isdisjoint(operands(each)) else each, context)
+            for each, context in self.open
+        ]
+        self.open = [entry for entry in rewritten if inference.has_missing_layouts(entry[0])]

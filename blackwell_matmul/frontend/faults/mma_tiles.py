@@ -1,0 +1,178 @@
+"""Tiles that no MMA multiplies, or of which tilus 0.2.0 multiplies a part, without a word.
+
+- It divides M, N and K of a tile by those of an instruction and drops the rest: of k = 24 an instruction multiplies 16,
+  and of k = 8 none does.
+- It makes tcgen05.mma of 128x8 where N is an odd multiple of 8. PTX ISA 9.1 has them ("tcgen05.mma: Matrix Shape",
+  table 39), older versions have N in steps of 16 for 128 rows, as CUTLASS asserts (mma_sm100_umma.hpp: of kind::tf32
+  and kind::f8f6f4 always, of kind::f16 in some versions). No GPU has shown which holds, so that they are refused.
+- It packs two float16 into a column of tensor memory; tcgen05.mma writes a column for each element of D (as CUTLASS
+  allocates them, mma_traits_sm100.hpp), hence beyond what is allocated.
+- It asks no layout of an accumulator of wgmma, and what the instruction writes is one fixed layout (PTX ISA, "wgmma:
+  Register Fragments ... D"): columns would be exchanged.
+
+Removable, each for itself, when tilus refuses it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tilus.hidet.ir.primitives.cuda.wgmma import WgmmaConfig
+from tilus.hidet.ir.type import data_type
+from tilus.ir.inst import Instruction
+from tilus.ir.instructions import DotInst
+from tilus.ir.instructions.cuda.mma_dot import AtomicMmaConfig
+from tilus.ir.instructions.cuda.tcgen05 import Tcgen05MmaSSInst
+from tilus.ir.instructions.cuda.wgmma import WgmmaMmaSSInst
+from tilus.ir.layout import RegisterLayout
+
+from blackwell_matmul.frontend.faults.register_slices import Modes
+
+Shape = tuple[int, int, int]
+"""M, N and K."""
+
+WARPGROUP = 128
+"""Threads that execute a wgmma, of which each has two neighbours of a row."""
+
+K_BITS = 256
+"""Of a row of A, that one wgmma or tcgen05.mma multiplies; of elements below a byte as many as of bytes."""
+
+MOST_N = 256
+"""Of one instruction; tilus takes several for a wider tile of kind::f16 and one CTA alone."""
+
+
+class MmaTile(NamedTuple):
+    """What an instruction is called, and the tiles that it works on: multiples of steps, and at most `most`."""
+
+    name: str
+    steps: Shape
+    most: tuple[float, float, float] = (math.inf, math.inf, math.inf)
+
+    def nearest(self, tile: Shape) -> Shape:
+        """The tile that holds this one, or the largest."""
+        m, n, k = (min(-(-x // step) * step, most) for x, step, most in zip(tile, self.steps, self.most, strict=True))
+        return int(m), int(n), int(k)
+
+    def __str__(self) -> str:
+        m, n, k = (
+            f"{step}" if most in (step, math.inf) else f"{step} to {most}"
+            for step, most in zip(self.steps, self.most, strict=True)
+        )
+        return f"M = {m}, N = {n} and K = {k}"
+
+
+def refusal(inst: Instruction) -> str | None:
+    """Why no instruction multiplies this tile, and what works; None: one does, or tilus itself says what it lacks."""
+    if not isinstance(inst, (DotInst, WgmmaMmaSSInst, Tcgen05MmaSSInst)):
+        return None
+    tile, known = _tile(inst), _mmas(inst)
+    if tile is None or not known:
+        return None
+    if any(each.nearest(tile) == tile for each in known):
+        return _wrong_sum(inst)
+    taken = known[-1]
+    return (
+        f"{taken.name} has M, N and K {tile}, and an instruction works on {taken} of {inst.inputs[0].dtype.name}; take "
+        f"multiples of these, such as {taken.nearest(tile)} (what is loaded beyond a matrix is zero)"
+    )
+
+
+def _tile(inst: Any) -> Shape | None:
+    """M, N and K; None where the operands do not fit each other."""
+    a, b, d = ([int(extent) for extent in tensor.shape] for tensor in inst.inputs)
+    ctas = getattr(inst, "cta_group", 1)
+    if not len(a) == len(b) == len(d) == 2 or a[1] != b[0] or d != [a[0], b[1] * ctas]:
+        return None
+    return a[0] * ctas, b[1] * ctas, a[1]
+
+
+def _mmas(inst: Any) -> Sequence[MmaTile]:
+    """The instructions that multiply such elements, the one that tilus takes by itself last."""
+    dtype = inst.inputs[0].dtype
+    if isinstance(inst, DotInst):
+        types = dtype, inst.inputs[1].dtype, inst.inputs[2].dtype
+        every = AtomicMmaConfig.all_configs().values()
+        found = [each for each in every if types == (each.operand_type, each.operand_type, each.acc_type)]
+        return [MmaTile("dot", (each.m, each.n, each.k)) for each in found if each.vec_k == 1]
+    k = K_BITS // max(dtype.nbits, 8)
+    if isinstance(inst, WgmmaMmaSSInst):
+        return [MmaTile("wgmma", (64, 8, k))]
+    rows, divided = 128 * inst.cta_group, inst.cta_group == 1 and dtype.nbits == 16
+    return [MmaTile("tcgen05.mma", (rows, 16, k), (rows, math.inf if divided else MOST_N, math.inf))]
+
+
+def _wrong_sum(inst: Any) -> str | None:
+    """An accumulator of a type that the instruction does not have, or has otherwise."""
+    a, b, d = inst.inputs
+    if isinstance(inst, Tcgen05MmaSSInst) and d.dtype.is_float() and d.dtype.nbits < 32:
+        return (
+            f"tcgen05.mma writes a column of tensor memory for each {d.dtype.name}, and tilus 0.2.0 has two in each; "
+            f"take an accumulator of float32, and .to({d.dtype.name}) of what tcgen05.load gives"
+        )
+    if not isinstance(inst, WgmmaMmaSSInst):
+        return None
+    types = {data_type(each.output_dtype).name: None for each in WgmmaConfig.all() if _multiplies(each, a, b)}
+    if not types or d.dtype.name in types:
+        return None
+    return f"wgmma has no instruction that multiplies {a.dtype.name} into {d.dtype.name}; {' or '.join(types)} works"
+
+
+def _multiplies(config: WgmmaConfig, a: Any, b: Any) -> bool:
+    return (config.a_input_dtype, config.b_input_dtype) == (a.dtype.short_name, b.dtype.short_name)
+
+
+def layout_refusal(inst: Instruction, name: str) -> str | None:
+    """Why the layout of a wgmma's accumulator, which is called `name`, is not what the instruction writes."""
+    if not isinstance(inst, WgmmaMmaSSInst) or _is_as_written(inst):
+        return None
+    return (
+        f"the registers of {name} are not laid out as wgmma writes them (two neighbours of a row in each thread), so "
+        "that its columns would be exchanged; leave out annotate_layout, of it and of what goes into it"
+    )
+
+
+def _is_as_written(inst: WgmmaMmaSSInst) -> bool:
+    a, b, d = inst.inputs
+    m, n, k = int(d.shape[0]), int(d.shape[1]), int(a.shape[1])
+    _, mma_n, _ = inst.get_inst_mnk(m, n, k, a.dtype, b.dtype, d.dtype)
+    layout = d.as_register_tensor().layout
+    modes = layout.shape, layout.mode_shape, layout.spatial_modes, layout.local_modes
+    return (layout.spatial_size, layout.local_size) == (WARPGROUP, m * n // WARPGROUP) and _writes(modes, mma_n)
+
+
+@functools.lru_cache(maxsize=256)
+def _writes(modes: Modes, mma_n: int) -> bool:
+    """Whether instructions of that N write such a layout."""
+    layout = RegisterLayout(*modes)
+    places = [(thread, 0) for thread in range(WARPGROUP)] + [(0, register) for register in range(layout.local_size)]
+    across = layout.shape[1] // mma_n
+    return all(_element(layout, *place) == _fragment(*place, across, mma_n) for place in places)
+
+
+def _element(layout: RegisterLayout, thread: int, register: int) -> list[int]:
+    """Row and column of a register; tilus's get_global takes thirty times as long."""
+    digits: dict[int, int] = {}
+    for modes, shape, left in (
+        (layout.spatial_modes, layout.spatial_shape, thread),
+        (layout.local_modes, layout.local_shape, register),
+    ):
+        for mode, extent in zip(reversed(modes), reversed(shape)):
+            left, digits[mode] = divmod(left, extent)
+    found = []
+    for group in layout.grouped_modes:
+        index = 0
+        for mode in group:
+            index = index * layout.mode_shape[mode] + digits[mode]
+        found.append(index)
+    return found
+
+
+def _fragment(thread: int, register: int, across: int, mma_n: int) -> list[int]:
+    """Row and column of a register, where `across` instructions of that N lie side by side (PTX ISA, "wgmma: Register
+    Fragments ... D"). What a thread adds to them is the same for all registers, and the other way round."""
+    tile, index = divmod(register, 64 * mma_n // WARPGROUP)
+    row = tile // across * 64 + thread // 32 * 16 + thread % 32 // 4 + index // 2 % 2 * 8
+    return [row, tile % across * mma_n + index // 4 * 8 + thread % 4 * 2 + index % 2]

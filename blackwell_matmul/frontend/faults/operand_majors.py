@@ -1,0 +1,245 @@
+"""Operands of wgmma and tcgen05.mma in either order: K-major, or MN-major as a row-major B[k, n] is.
+
+tilus 0.2.0 lays out every operand K-major, whatever the order in which the script declares it; it loads by TMA only
+what one box holds, with rows of 128 bytes; its wgmma has both transpose bits at 0, and its tcgen05.mma refuses an A and
+a B of different orders. The instructions take all four (PTX ISA, "wgmma.mma_async": imm-trans-a, imm-trans-b of 16-bit
+types; "tcgen05: Instruction descriptor": Transpose A, Transpose B). Removable when tilus does.
+
+A shared tensor is contiguous along its last dimension. Where that is the m of A or the n of B, here called MN-major, an
+operand lies in spans of up to 128 bytes along m or n, one span behind the other, each swizzled; TMA brings each span by
+a box of its own, to the same mbarrier.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from blackwell_matmul.frontend.faults.tilus_compat import lock
+
+TRANSPOSED_BITS = 16
+"""The types of which both instructions read MN-major operands."""
+
+SPAN_BYTES = (128, 64, 32)
+"""Rows that TMA swizzles and the tensor core reads, widest first."""
+
+TMA_ALIGNMENT_BYTES = 128
+"""Of a box in shared memory (PTX ISA, "cp.async.bulk.tensor")."""
+
+
+@contextmanager
+def any_major() -> Iterator[None]:
+    """Give MN-major operands their layouts, load them, and multiply them."""
+    emitters = "tilus.backends.emitters.cuda."
+    inference: Any = importlib.import_module("tilus.transforms.layout_inference")
+    wgmma: Any = importlib.import_module(emitters + "wgmma").WgmmaMmaSSEmitter
+    tcgen05: Any = importlib.import_module(emitters + "tcgen05.mma").TMemoryMmaSSEmitter
+    load: Any = importlib.import_module(emitters + "cp_async_tensor").CopyAsyncTensorGlobalToSharedInstEmitter
+    mended: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
+        (inference, "infer_layout", _with_majors),
+        (wgmma, "emit_wgmma", _with_transpose_bits),
+        (tcgen05, "check_majorness", _of_each_operand),
+        (load, "emit", _by_boxes),
+    )
+    with lock:
+        before = [(owner, name, owner.__dict__[name]) for owner, name, _ in mended]
+        for (owner, name, mend), (_, _, found) in zip(mended, before, strict=True):
+            setattr(owner, name, mend(found))
+        try:
+            yield
+        finally:
+            for owner, name, found in before:
+                setattr(owner, name, found)
+
+
+# layouts
+
+
+def _with_majors(infer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What is known of an operand before anything is inferred: its order, or the layout that the script gave."""
+
+    def inferred(func: Any) -> Any:
+        tools: Any = importlib.import_module("tilus.ir.tools")
+        generic: Any = importlib.import_module("tilus.ir.instructions.generic")
+        views = [generic.SliceSharedInst, generic.PermuteSharedInst, generic.ReshapeSharedInst]
+        made = {inst.output: inst for inst in tools.collect(func, types=views)}
+        known = {tensor: layout for tensor, rows in _operands(func) if (layout := _layout(tensor, rows, made))}
+        return infer(tools.rewrite(func, {tensor: tensor.with_layout(layout) for tensor, layout in known.items()}))
+
+    return inferred
+
+
+def _operands(func: Any) -> Iterator[tuple[Any, int]]:
+    """Each A and B in shared memory without a layout, and which of its dimensions is m or n."""
+    tools: Any = importlib.import_module("tilus.ir.tools")
+    wgmma: Any = importlib.import_module("tilus.ir.instructions.cuda.wgmma")
+    tcgen05: Any = importlib.import_module("tilus.ir.instructions.cuda.tcgen05")
+    for inst in tools.collect(func, types=[wgmma.WgmmaMmaSSInst, tcgen05.Tcgen05MmaSSInst]):
+        for rows, tensor in enumerate(inst.inputs[:2]):
+            if len(tensor.shape) == 2 and tensor.optional_layout is None:
+                yield tensor, rows
+
+
+def _layout(tensor: Any, rows: int, made: Any) -> Any:
+    """Of an operand: as the tensor that it is a view of was given it, or MN-major; None: tilus's, K-major."""
+    given = _given(tensor, made)
+    if given is not None:
+        return given
+    if tensor.dtype.nbits != TRANSPOSED_BITS or _contiguous(tensor, made) != rows:
+        return None
+    return _mn_major(tensor.shape, rows, tensor.dtype)
+
+
+def _given(tensor: Any, made: Any) -> Any:
+    """The layout that follows from that of the tensor behind the views; None where it has none."""
+    if tensor.optional_layout is not None or tensor not in made:
+        return tensor.optional_layout
+    inst = made[tensor]
+    source = _given(inst.inputs[0], made)
+    if source is None:
+        return None
+    reshape: Any = importlib.import_module("tilus.ir.layout.ops").shared_reshape
+    kind = type(inst).__name__
+    if kind == "ReshapeSharedInst":
+        return reshape(source, tensor.shape)
+    if kind == "PermuteSharedInst":
+        return source.permute(dims=inst.dims)
+    return source.slice(retain_dims=_retained(inst))
+
+
+def _retained(inst: Any) -> list[int]:
+    return list(range(len(inst.inputs[0].shape))) if inst.dims is None else list(inst.dims)
+
+
+def _contiguous(tensor: Any, made: Any) -> int | None:
+    """Which dimension of a view is the last of the tensor behind it; None where a slice leaves it out."""
+    if tensor not in made:
+        return len(tensor.shape) - 1
+    inst = made[tensor]
+    source, before = inst.inputs[0], _contiguous(inst.inputs[0], made)
+    kind = type(inst).__name__
+    if kind == "ReshapeSharedInst":
+        return len(tensor.shape) - 1 if before == len(source.shape) - 1 else None
+    dims = list(inst.dims) if kind == "PermuteSharedInst" else _retained(inst)
+    return None if before is None or before not in dims else dims.index(before)
+
+
+def _mn_major(shape: tuple[int, int], rows: int, dtype: Any) -> Any:
+    """With the widest spans that fill the rows; None where none does."""
+    smem: Any = importlib.import_module("tilus.ir.layout.cuda.tcgen05.smem")
+    modes = smem.Tcgen05SwizzleMode
+    extent, depth = shape[rows], shape[1 - rows]
+    for nbytes, mode in zip(SPAN_BYTES, (modes.B128_SWIZZLE, modes.B64_SWIZZLE, modes.B32_SWIZZLE), strict=True):
+        if extent % (nbytes // dtype.nbytes) == 0 and depth % 8 == 0:
+            layout = smem.generate_canonical_layout((extent, depth), dtype, "MN", mode).as_shared_layout()
+            return layout if rows == 0 else layout.permute(dims=[1, 0])
+    return None
+
+
+# instructions
+
+
+def _with_transpose_bits(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """The same wgmma with imm-trans-a and imm-trans-b as the operands lie."""
+    module: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma")
+
+    def emitted(self: Any, inst: Any) -> None:
+        a, b = (operand.as_shared_tensor() for operand in inst.inputs[:2])
+        majors = [
+            module.canonicalize_shared_layout(*each) for each in ((a.layout, a.dtype), (b.layout.transpose(), b.dtype))
+        ]
+        bits = [int(found is not None and found.major_kind == "MN") for found in majors]
+        multiply = module.wgmma_async
+        module.wgmma_async = lambda *args, trans_a, trans_b: multiply(*args, trans_a=bits[0], trans_b=bits[1])
+        try:
+            emit(self, inst)
+        finally:
+            module.wgmma_async = multiply
+
+    return emitted
+
+
+def _of_each_operand(check: Any) -> Any:
+    """16-bit operands in any two orders."""
+
+    def checked(a_major_kind: str, b_major_kind: str, type_size: int, swizzle_mode: Any) -> None:
+        if type_size != TRANSPOSED_BITS:
+            check.__func__(a_major_kind, b_major_kind, type_size, swizzle_mode)
+
+    return staticmethod(checked)
+
+
+# TMA
+
+
+def _by_boxes(emit: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """A load of a tile that lies in spans: a box for each."""
+
+    def emitted(self: Any, inst: Any) -> None:
+        shared = inst.inputs[0].as_shared_tensor()
+        starts = spans(shared.layout, shared.dtype.nbits)
+        if len(starts) < 2:
+            emit(self, inst)
+        else:
+            _emit_boxes(self, inst, shared, starts)
+
+    return emitted
+
+
+@functools.cache
+def spans(layout: Any, nbits: int) -> tuple[int, ...]:
+    """Where the boxes begin that a load of such a tile takes, in elements from its start; one, where TMA has to take it
+    as it is."""
+    grid = layout.as_numpy_grid()
+    for nbytes in SPAN_BYTES:
+        width = nbytes * 8 // nbits
+        if grid.shape[-1] > width and grid.shape[-1] % width == 0:
+            parts = np.split(grid, grid.shape[-1] // width, axis=-1)
+            starts = tuple(int(part.min()) for part in parts)
+            alike = all(np.array_equal(part - start, parts[0]) for part, start in zip(parts, starts, strict=True))
+            aligned = all(start * nbits % (8 * TMA_ALIGNMENT_BYTES) == 0 for start in starts)
+            if alike and aligned and np.ptp(parts[0]) == parts[0].size - 1:  # each in one piece
+                return starts
+    return (0,)
+
+
+def _emit_boxes(self: Any, inst: Any, shared: Any, starts: tuple[int, ...]) -> None:
+    """As tilus loads one box, with one tensor map for all of them."""
+    module: Any = importlib.import_module("tilus.backends.emitters.cuda.cp_async_tensor")
+    tensor: Any = importlib.import_module("tilus.ir.tensor").SharedTensor
+    self.assert_is_warp_aligned(inst, "TMA global to shared is a warp-cooperative instruction")
+    width = shared.shape[-1] // len(starts)
+    box = (*shared.shape[:-1], width)
+    info = self.resolve_global_tensor_info(inst.inputs[1].as_global_tensor(), offsets=inst.offsets, dims=inst.dims)
+    address = self.shared_tensor_shared_space_addr[shared]
+    one = tensor.create(shared.dtype, shape=box, optional_layout=_first_span(shared.layout, width))
+    self.shared_tensor_shared_space_addr[one] = address
+    tensor_map = ~self.create_tensor_map(info, self.resolve_shared_tensor_info(one), shared.dtype)
+    options = {"mbarrier": inst.mbarrier, "cta_group": inst.cta_group, "cache_policy": inst.cache_policy}
+    copy = module.cp_async_tensor_global_to_shared
+    if inst.multicast_mask is not None:
+        copy, options["multicast_mask"] = module.cp_async_tensor_global_to_cluster_shared, inst.multicast_mask
+    for number, start in enumerate(starts):
+        *outer, inner = inst.offsets
+        self.append(
+            copy(
+                dst=address + start * shared.dtype.nbytes,
+                src_tensor_map=tensor_map,
+                coords=[inner + number * width, *reversed(outer)],
+                predicate=self.contexts.leader_lane_ctx.leader_lane,
+                **options,
+            )
+        )
+
+
+def _first_span(layout: Any, width: int) -> Any:
+    """The layout of the first so many columns."""
+    ops: Any = importlib.import_module("tilus.ir.layout.ops")
+    *outer, columns = layout.shape
+    cut = ops.shared_reshape(layout, [*outer, columns // width, width])
+    return cut.slice(retain_dims=[*range(len(outer)), len(outer) + 1])

@@ -1,0 +1,87 @@
+"""What tilus 0.2.0 compiles into wrong code, or into none, found in the tile view: each fault has a file of its own,
+which says what it is, and a sentence here or there that says what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilus.ir.instructions import DotInst, ReduceInst
+
+from blackwell_matmul.frontend.faults import (
+    barrier_slices,
+    mma_tiles,
+    products,
+    raw_copies,
+    reductions,
+    register_layouts,
+    register_slices,
+    shared_layouts,
+)
+from blackwell_matmul.frontend.recording import instructions
+
+
+def tile_refusals(function: Any) -> Iterator[tuple[Any, str]]:
+    """The instructions whose tiles nothing multiplies, and why; asked before tilus looks for layouts for them."""
+    for inst in instructions(function):
+        why = mma_tiles.refusal(inst)
+        if why is not None:
+            yield inst, why
+
+
+def refusals(tile: Any, names: Mapping[Any, str]) -> Iterator[tuple[Any, str]]:
+    """The instructions with a fault, and why; layouts first, for the others follow from them. names: of tensors."""
+    for inst, tensor, threads in register_layouts.beyond(tile):
+        yield inst, _short_layout(tensor, names.get(tensor, "a register tensor"), threads)
+    for inst in barrier_slices.stale(tile):
+        yield inst, _stale(names.get(inst.inputs[0], "a tensor of barriers"))
+    for inst in instructions(tile):
+        for why in (_slice(inst, names), _view(inst, names), _copy(inst, names), _combination(inst, names)):
+            if why is not None:
+                yield inst, why
+
+
+def _short_layout(tensor: Any, name: str, threads: int) -> str:
+    size, ones = tensor.layout.spatial_size, "1, " * len(tensor.shape)
+    return (
+        f"the layout of {name} is for {size} threads, and with the {threads} that execute this tilus 0.2.0 goes beyond "
+        f"{name}; one for {threads} works, such as replicated({ones}num_workers={-(-threads // size)}) * this one, "
+        "made in __init__"
+    )
+
+
+def _stale(name: str) -> str:
+    return f"a slice of {name} has the addresses from before the assignment to it in tilus 0.2.0; assign to the slice"
+
+
+def _slice(inst: Any, names: Mapping[Any, str]) -> str | None:
+    return register_slices.fault(inst, names.get(inst.inputs[0], "a register tensor")) if inst.inputs else None
+
+
+def _view(inst: Any, names: Mapping[Any, str]) -> str | None:
+    if not shared_layouts.apart(inst):
+        return None
+    whole = names.get(inst.shared_input, "a shared tensor")
+    return (
+        f"this view of {whole} has another layout than {whole}, which tilus 0.2.0 does not notice: each would look for "
+        "the other's elements elsewhere; annotate the view, where it is used, and not the whole"
+    )
+
+
+def _copy(inst: Any, names: Mapping[Any, str]) -> str | None:
+    copy = raw_copies.changed(inst)
+    if copy is None:
+        return None
+    source, target = (
+        f"{names.get(tensor, 'a tensor')} ({kind.name})"
+        for tensor, kind in ((copy.source, copy.source_type), (copy.target, copy.target_type))
+    )
+    return f"{copy.name} from {source} to {target} copies raw bytes in tilus 0.2.0; {copy.remedy}"
+
+
+def _combination(inst: Any, names: Mapping[Any, str]) -> str | None:
+    if isinstance(inst, ReduceInst):
+        return reductions.refusal(inst)
+    if isinstance(inst, DotInst):
+        return products.refusal(inst)
+    return mma_tiles.layout_refusal(inst, names.get(inst.inputs[-1], "the accumulator")) if inst.inputs else None

@@ -1,0 +1,192 @@
+"""Where tilus 0.2.0 simplifies arithmetic by rules that do not hold in C, and the guards that keep them where they do.
+
+Its simplifiers take `//` and `%` for Python's (towards minus infinity), although the code that they simplify is C
+(towards zero): (n + 4) // 4 becomes n // 4 + 1, which is 1 and not 0 for n = -1. They take sums for exact, which floats
+and unsigned integers are not. Here each rule is applied only to operands for which it is true; for the others the
+expression stays as it was written. Removable when tilus's rules ask for the sign and the type of their operands.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from blackwell_matmul.frontend.faults.tilus_compat import lock
+
+_DIVISIONS = ("Div", "FloorDiv", "Mod")
+_NUMERIC = ("Add", "Sub", "Multiply", *_DIVISIONS)
+_COMPARISONS = ("LessThan", "LessEqual")
+
+
+@contextmanager
+def sound_arithmetic() -> Iterator[None]:
+    """tilus's and hidet's simplifications inside the block hold for negative, unsigned and floating-point operands."""
+    base: Any = importlib.import_module("tilus.hidet.transforms._rule_based_simplifier_base")
+    chains: Any = importlib.import_module("tilus.hidet.transforms.simplify_addition_chain")
+    analyzers: Any = importlib.import_module("tilus.hidet.ir.analyzers.bound_analyzer")
+    bounds = analyzers.BoundInfo
+    rules, plain = base.RuleBasedSimplifier, base.IRRewriter
+    tree: Any = importlib.import_module("tilus.hidet.ir.expr")
+    casts: Any = importlib.import_module("tilus.hidet.transforms.add_explicit_cast").AddExplicitCastRewriter
+    types: Any = importlib.import_module("tilus.hidet.ir.tools").TypeInfer
+    towards_zero = {tree.Div: _quotient, tree.FloorDiv: _quotient, tree.Mod: _remainder}
+    with lock, ExitStack() as stack:
+        replaced = [
+            (sys.modules[__name__], "_type_of", types()),  # one, which remembers: most is asked again
+            (rules, "apply_rule", _guarded(rules.apply_rule, _rule_holds)),
+            (rules, "apply_bound_aware_rule", _guarded(rules.apply_bound_aware_rule, _rule_holds)),
+            (rules, "visit_Mod", _guarded(rules.visit_Mod, _not_negative, plain.visit_Mod)),
+            (chains.DecomposeRewriter, "visit_Multiply",
+             _guarded(chains.DecomposeRewriter.visit_Multiply, _exact, plain.visit_Multiply)),
+            (chains.AdditionChainRewriter, "visit_Add",
+             _chained(chains.AdditionChainRewriter.visit_Add, plain.visit_Add)),
+            (base.ConstExprSimplifier, "op_dict", {**base.ConstExprSimplifier.op_dict, **towards_zero}),
+            (tree, "operator_dict", {**tree.operator_dict, **towards_zero}),
+            (casts, "process", _visited(casts.process)),
+            (casts, "visit_Call", _guarded(_with_cast_arguments, _has_parameters, plain.visit_Call)),
+            (analyzers.BoundAnalyzer, "visit_LetStmt", _with_groups(bounds)),
+            (bounds, "__floordiv__", _of_known_sign(bounds, bounds.__floordiv__)),
+            (bounds, "__mod__", _of_known_sign(bounds, bounds.__mod__)),
+        ]  # fmt: skip
+        for owner, name, value in replaced:
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, value)
+        yield
+
+
+# --- what holds
+
+
+def _quotient(a: Any, b: Any) -> Any:
+    """C's division of constants, which is towards zero for integers; by zero, undefined there, anything."""
+    if not (isinstance(a, int) and isinstance(b, int)):
+        return a / b
+    if b == 0:
+        return 0
+    return a // b if (a < 0) == (b < 0) else -(-a // b)
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    return a - b * _quotient(a, b)
+
+
+def _type_of(e: Any) -> Any:
+    from tilus.hidet.ir.tools import infer_type
+
+    return infer_type(e)
+
+
+def _with_groups(bounds: Any) -> Callable[[Any, Any], None]:
+    """The number of a thread in its group is 0 or more: it is defined behind a condition that says so, where the
+    analyzer, which does not read conditions, sees `threadIdx.x - 32` alone."""
+
+    def visit_let(self: Any, stmt: Any) -> None:
+        for var, value in zip(stmt.bind_vars, stmt.bind_values, strict=True):
+            self.visit(value)
+            self.bound[var] = self.bound[value]
+            if _is_thread(var) and _is_thread(getattr(value, "a", None)):
+                self.bound[var] = bounds(min_value=0, max_value=self.bound[value].possible_max_value())
+        self.visit(stmt.body)
+
+    return visit_let
+
+
+def _is_thread(e: Any) -> bool:
+    """The CTA's thread index, or what tilus makes of it in a thread group."""
+    return getattr(e, "name", None) == "threadIdx.x" or getattr(e, "hint", None) == "tid"
+
+
+def _exact(_: Any, e: Any) -> bool:
+    """Sums of integers may be taken apart and put together again: they wrap alike. Sums of floats may not."""
+    kind = _type_of(e)
+    return not (hasattr(kind, "is_float") and kind.is_float())
+
+
+def _not_negative(simplifier: Any, e: Any) -> bool:
+    """Every operand of e, and of the sums and products in it, is known to be 0 or more."""
+    if type(e).__name__ in _NUMERIC and not (_not_negative(simplifier, e.a) and _not_negative(simplifier, e.b)):
+        return False
+    if type(e).__name__ == "Constant":
+        return bool(e.value >= 0)
+    simplifier.analyzer(e)
+    low = simplifier.bound[e].possible_min_value()
+    return low is not None and low >= 0
+
+
+def _rule_holds(simplifier: Any, e: Any) -> bool:
+    kind = type(e).__name__
+    if kind in _DIVISIONS:
+        return _exact(simplifier, e) and _not_negative(simplifier, e)
+    if kind in _COMPARISONS:
+        return all(_exact(simplifier, x) and not _type_of(x).name.startswith("u") for x in (e.a, e.b) if _is_number(x))
+    return kind not in _NUMERIC or _exact(simplifier, e)
+
+
+def _has_parameters(_: Any, call: Any) -> bool:
+    """Some functions take whatever comes, and have no list of the types that they take."""
+    return call.func_var.type.param_types is not None
+
+
+def _is_number(e: Any) -> bool:
+    return hasattr(_type_of(e), "nbits")
+
+
+# --- how a rule is kept to it
+
+
+def _guarded(
+    rule: Callable[[Any, Any], Any],
+    holds: Callable[[Any, Any], bool],
+    otherwise: Callable[[Any, Any], Any] | None = None,
+) -> Callable[[Any, Any], Any]:
+    def apply(self: Any, e: Any) -> Any:
+        if holds(self, e):
+            return rule(self, e)
+        return e if otherwise is None else otherwise(self, e)
+
+    return apply
+
+
+def _chained(rule: Callable[[Any, Any], Any], plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The items of a sum are sorted by their text; a sum of floats keeps its order, and is one item of another sum."""
+
+    def visit_add(self: Any, e: Any) -> Any:
+        if _exact(self, e):
+            return rule(self, e)
+        added = plain(self, e)
+        self.add2chain[e] = [added]
+        return added
+
+    return visit_add
+
+
+def _visited(process: Callable[..., Any]) -> Callable[..., Any]:
+    """A value that is stored or assigned is visited before it is cast, so that the arguments of a function inside of it
+    are cast to the types of its parameters. tilus leaves them out, and C then picks another max, or finds none."""
+
+    def visit_and_process(self: Any, expression: Any, target: Any) -> Any:
+        return process(self, self.visit(expression), target)
+
+    return visit_and_process
+
+
+def _with_cast_arguments(self: Any, call: Any) -> Any:
+    """tilus keeps the call as it was where its arguments are equal to the cast ones, and 7 is equal to int64(7)."""
+    return type(call)(call.func_var, tuple(self.process_list(self.visit(call.args), call.func_var.type.param_types)))
+
+
+def _of_known_sign(known: Any, operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """What is known of a quotient or a remainder: nothing, where an operand may be negative."""
+
+    def apply(self: Any, other: Any) -> Any:
+        return operation(self, other) if _starts_at_zero(self) and _starts_at_zero(other) else known()
+
+    return apply
+
+
+def _starts_at_zero(values: Any) -> bool:
+    low = values.possible_min_value()
+    return low is not None and low >= 0

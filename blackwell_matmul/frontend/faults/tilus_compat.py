@@ -1,0 +1,798 @@
+"""Every workaround for tilus 0.2.0, each next to the fault that makes it necessary.
+
+Nothing here changes an installed file. What is replaced in the running process is replaced inside a
+context manager, under one lock, and put back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import math
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, Protocol
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.processes import uncollected
+from blackwell_matmul.base.validation import plain_text, shown
+
+lock = threading.RLock()
+"""Held while a target is set or a hook is in place: tilus keeps both in module globals."""
+
+if hasattr(os, "register_at_fork"):  # else a child has what another thread set, and waits for that thread for ever
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
+def import_tilus() -> ModuleType:
+    """Import tilus, also where git or cuda.bindings is missing; the second call costs nothing."""
+    _compute_is_missing()
+    module = sys.modules.get("tilus")
+    if module is not None and hasattr(module, "Script"):
+        _tell_instances_apart()
+        _tell_zeros_apart()
+        return module
+    with lock, _git_may_be_missing(), _cuda_bindings_may_be_missing(), _limits_stay(), uncollected():
+        module = importlib.import_module("tilus")
+        _tell_instances_apart()
+        _tell_zeros_apart()
+        return module
+
+
+@functools.cache
+def _tell_instances_apart() -> None:
+    """tilus keeps what calling a class returned by the class and the arguments, of which 0.0 is -0.0 and 1 is True.
+
+    It holds the defaults of `__init__` and the rows of the autotune space as they were. For good, and for tilus's own
+    calls too, an instance is kept by what its class and arguments mean. Removable when `InstantiatedScriptCache` does.
+    """
+    from blackwell_matmul.frontend.fingerprint import INSTANCE, meaning, named_value
+
+    instances: Any = importlib.import_module("tilus.lang.instantiated_script")
+    kept = instances.InstantiatedScriptCache.cache
+
+    def get(cls: Any, script_cls: type, script_args: Sequence[Any], script_kwargs: Any) -> Any:
+        key = (
+            script_cls,
+            meaning(script_cls, INSTANCE).name,
+            named_value(tuple(script_args)),
+            named_value(script_kwargs),
+        )
+        found = None if None in key else kept.get(key)
+        if found is None:
+            found = instances.InstantiatedScript(script_cls, script_args, script_kwargs)
+            kept.update({} if None in key else {key: found})
+        return found
+
+    instances.InstantiatedScriptCache.get = classmethod(get)
+
+
+@functools.cache
+def _tell_zeros_apart() -> None:
+    """tilus has one constant for 0.0 and -0.0: whichever a process meets first, for good.
+
+    For good, too, and for the simulator's own expressions, they are two. Removable when the key of
+    `Constant._constant_pool` tells them apart.
+    """
+    constant: Any = importlib.import_module("tilus.hidet.ir.expr").Constant
+    known = {_signed((each.value, name)): each for (_, name), each in constant._constant_pool.items()}
+    constant._constant_pool = _SignedPool(known)
+
+
+class _SignedPool(dict[Any, Any]):
+    """Constants by (value, type), in which -0.0 is another value than 0.0."""
+
+    def __contains__(self, key: Any) -> bool:
+        return super().__contains__(_signed(key))
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(_signed(key))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(_signed(key), value)
+
+
+def _signed(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*key, math.copysign(1, key[0])) if key[0] == 0 else key
+
+
+@functools.cache
+def _compute_is_missing() -> None:
+    """tilus/hidet/ir/expr.py imports tilus.hidet.ir.compute at each subscript of a tensor, and goes on without it.
+
+    There is no such module, and Python looks for it on the disk each time: seven thousand times in `import tilus`.
+    Removable when `tensor_rank` imports nothing.
+    """
+    found = PathFinder.find_spec("tilus")
+    places = found.submodule_search_locations or () if found else ()
+    if not any(any(Path(place, "hidet", "ir").glob("compute*")) for place in places):
+        sys.modules.setdefault("tilus.hidet.ir.compute", None)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _git_may_be_missing() -> Iterator[None]:
+    """tilus/option.py runs `git rev-parse` on import and catches CalledProcessError only.
+
+    Without a git binary the import ends in FileNotFoundError. Removable when option.py catches OSError.
+    """
+    if shutil.which("git"):
+        yield
+        return
+    run = subprocess.run
+
+    def run_git(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(*args, **kwargs)
+        except OSError as error:
+            command = args[0] if args else kwargs.get("args")
+            if isinstance(command, list) and command[:1] == ["git"]:
+                raise subprocess.CalledProcessError(127, command) from error
+            raise
+
+    subprocess.run = run_git
+    try:
+        yield
+    finally:
+        subprocess.run = run
+
+
+@contextmanager
+def _cuda_bindings_may_be_missing() -> Iterator[None]:
+    """tilus/lang/modules/cuda.py imports cuda.bindings.runtime, which tilus does not declare.
+
+    There is no wheel of it for macOS. tilus uses it for `get_device_properties` alone, so a stand-in that
+    says so is enough. It leaves sys.modules again, so that nobody else takes it for the real one.
+    Removable when tilus imports it at the call.
+    """
+    added = [] if _importable("cuda.bindings.runtime") else _add_stubs()
+    try:
+        yield
+    finally:
+        for name in added:
+            sys.modules.pop(name, None)
+
+
+def _importable(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def _add_stubs() -> list[str]:
+    """Put a stand-in for cuda.bindings.runtime into sys.modules; return the names that were added."""
+    runtime = ModuleType("cuda.bindings.runtime")
+    runtime.cudaDeviceProp = type("cudaDeviceProp", (), {})  # type: ignore[attr-defined]
+    runtime.cudaGetDeviceProperties = _no_device_properties  # type: ignore[attr-defined]
+    bindings = ModuleType("cuda.bindings")
+    bindings.runtime = runtime  # type: ignore[attr-defined]
+    package = sys.modules.get("cuda") or ModuleType("cuda")
+    stubs = {"cuda": package, "cuda.bindings": bindings, "cuda.bindings.runtime": runtime}
+    added = [name for name in stubs if name not in sys.modules]
+    sys.modules.update(stubs)
+    return added
+
+
+def _no_device_properties(device: int) -> Any:
+    raise RuntimeError("Device properties need the package cuda-bindings and a GPU; this machine lacks the package.")
+
+
+@contextmanager
+def _limits_stay() -> Iterator[None]:
+    """tilus/hidet/utils/stack_limit.py raises limits of the whole process on import, and for good: Python's recursion
+    to 100,000 calls, more than the stack of a thread has room for, and the stack of children to 512 MiB.
+
+    An empty stand-in is there while tilus is imported; `deep` raises what is needed where it is needed. Removable when
+    the import raises nothing.
+    """
+    name = "tilus.hidet.utils.stack_limit"
+    sys.modules[name] = ModuleType(name)
+    try:
+        yield
+    finally:
+        sys.modules.pop(name, None)
+
+
+DEPTH = 10_000
+"""How many calls may be within each other. H8 takes a thousand, a sum of 900 terms more than 5,000. The 8 MiB of a
+thread's stack had room for 20,000, half of them through C, in Python 3.11."""
+
+
+@contextmanager
+def deep() -> Iterator[None]:
+    """Let what walks through tilus's nodes call itself `DEPTH` times."""
+    with lock:
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(max(before, DEPTH))
+        try:
+            yield
+        finally:
+            sys.setrecursionlimit(before)
+
+
+def target_names() -> tuple[str, ...]:
+    """The names that `target` accepts, e.g. "sm_100a", oldest first."""
+    targets = importlib.import_module("tilus.target")
+    return tuple("sm_" + name.removeprefix("nvgpu_sm") for name in vars(targets) if name.startswith("nvgpu_sm"))
+
+
+def check_target(name: object, offered: Sequence[str] = ()) -> str:
+    """The name as plain text; InputError, with those offered or else all, unless tilus knows this target."""
+    import_tilus()
+    known = plain_text(name)
+    if known is None or known not in target_names():
+        choice = offered or target_names()
+        raise InputError(f"target is {shown(name)}; it must be {'one of ' * (len(choice) > 1)}{', '.join(choice)}.")
+    return known
+
+
+@contextmanager
+def target(name: str) -> Iterator[Any]:
+    """Make `name` tilus's current target inside the block, and restore what was there.
+
+    tilus keeps the target in a module global and, when it is unset, asks torch for a GPU and raises without
+    one. Its setter refuses None, so that the global is put back by hand.
+    """
+    check_target(name)
+    targets: Any = importlib.import_module("tilus.target")
+    with lock, deep():
+        before = targets._target
+        targets.set_current_target(getattr(targets, "nvgpu_sm" + name.removeprefix("sm_")))
+        try:
+            yield targets.get_current_target()
+        finally:
+            targets._target = before
+
+
+class RewriteObserver(Protocol):
+    """What `observe_rewrites` tells: a node became another node, or its visit failed."""
+
+    def rewritten(self, old: Any, new: Any) -> None: ...
+
+    def failed(self, node: Any, error: Exception) -> None: ...
+
+
+@contextmanager
+def observe_rewrites(observer: RewriteObserver) -> Iterator[None]:
+    """Report to `observer` each node that one of this thread's tilus passes replaces.
+
+    tilus IR carries neither lines nor names, and its passes have no hook for either. All of them visit nodes
+    through `IRFunctor.visit`, the one place to follow a node from pass to pass. Removable when tilus IR
+    keeps locations.
+    """
+    functor: Any = importlib.import_module("tilus.ir.functors.functor").IRFunctor
+    with lock:
+        visit = functor.visit
+        functor.visit = _observed(visit, observer)
+        try:
+            yield
+        finally:
+            functor.visit = visit
+
+
+def _observed(visit: Callable[[Any, Any], Any], observer: RewriteObserver) -> Callable[[Any, Any], Any]:
+    owner, here = threading.get_ident(), threading.get_ident
+
+    def observed_visit(self: Any, node: Any) -> Any:
+        try:
+            result = visit(self, node)
+        except Exception as error:
+            if here() == owner:
+                observer.failed(node, error)
+            raise
+        if result is not node and result is not None and here() == owner:
+            observer.rewritten(node, result)
+        return result
+
+    return observed_visit
+
+
+@contextmanager
+def restore_scopes() -> Iterator[None]:
+    """Drop the scopes that a failing transpilation leaves behind.
+
+    `Scope.__exit__` returns early on an exception and `_scope_stack` keeps its entries, so that each refused
+    script would leak its locals into the process.
+    """
+    builder: Any = importlib.import_module("tilus.lang.transpiler.builder")
+    scope, depth = builder._current_scope, len(builder._scope_stack)
+    try:
+        yield
+    finally:
+        builder._current_scope = scope
+        del builder._scope_stack[depth:]
+
+
+FRAGMENT_K = 16
+"""The K of the 16-bit types, for which tilus's layout of an accumulator is right."""
+
+
+@contextmanager
+def wgmma_fragments() -> Iterator[None]:
+    """Lay out an accumulator of wgmma as the instruction writes it, whatever the types of A and B are.
+
+    PTX ISA, "wgmma: Register Fragments": each thread holds two neighbours of a row of D. tilus's rule takes K / 8 of
+    them, which is two for fp16 and bf16 alone: with fp8, int8 and tf32 columns of D would be exchanged. Removable when
+    `generate_wgmma_register_layout` does not depend on K.
+    """
+    rule: Any = importlib.import_module("tilus.ir.layout.inference.inference_rules.wgmma")
+    with lock:
+        layout = rule.generate_wgmma_register_layout
+        rule.generate_wgmma_register_layout = lambda m, n, mma_m, mma_n, _: layout(m, n, mma_m, mma_n, FRAGMENT_K)
+        try:
+            yield
+        finally:
+            rule.generate_wgmma_register_layout = layout
+
+
+WGMMA_N = 256, 8
+"""The most, and the step: N of floating-point types (PTX ISA, "wgmma.mma_async"). Of integers, from 32 on, it is 16."""
+
+
+@contextmanager
+def widest_wgmma() -> Iterator[None]:
+    """Multiply a tile with the widest instructions that divide it.
+
+    tilus takes the largest power of two in N: seven instructions of N = 32 for 224 columns, which read A seven times
+    from shared memory and are bound by that, 1.6 times as slow on an H200 as one of N = 224. Removable when
+    `WgmmaMmaSSInst.get_inst_mnk` knows the other N.
+    """
+    inst: Any = importlib.import_module("tilus.ir.instructions.cuda.wgmma").WgmmaMmaSSInst
+    with lock:
+        narrow = inst.__dict__["get_inst_mnk"]
+
+        def widest(m: int, n: int, k: int, *types: Any) -> tuple[int, int, int]:
+            mma_m, mma_n, mma_k = narrow.__func__(m, n, k, *types)
+            return mma_m, max(mma_n, _widest(n, *WGMMA_N)) if types[-1].is_float() else mma_n, mma_k
+
+        inst.get_inst_mnk = staticmethod(widest)
+        try:
+            yield
+        finally:
+            inst.get_inst_mnk = narrow
+
+
+@contextmanager
+def wgmma_descriptors() -> Iterator[None]:
+    """Say where an operand of wgmma begins once, and add its k-steps to that.
+
+    tilus encodes each descriptor anew: for every wgmma the compiler adds, shifts and masks both addresses, one after
+    the other, and with tiles of few columns that takes longer than the wgmma. Shared memory has 18 bits of address, of
+    which the descriptor leaves out the last four (PTX ISA, "Matrix Descriptor Format"): no step carries. Where the
+    operand begins has to be masked all the same, as above these bits an address has the rank of its CTA in the cluster.
+    On an H200 256x2112x7168 took 24.3 us in tiles of 64x64, and 22.5 with this. Removable when
+    `SharedMatrixDescriptor.encoded` adds to what is encoded.
+    """
+    descriptor: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma").SharedMatrixDescriptor
+    with lock:
+        encoded = descriptor.encoded
+        descriptor.encoded = _descriptor_of_step
+        try:
+            yield
+        finally:
+            descriptor.encoded = encoded
+
+
+def _descriptor_of_step(self: Any) -> Any:
+    from tilus.hidet.ir.dtypes import uint32, uint64
+
+    base, step_bytes = _base_and_offset(self.addr)
+    fixed = (self.lbo >> 4) << 16 | (self.sbo >> 4) << 32 | self.base_offset << 49 | self.swizzle_mode << 62
+    return uint64(fixed) | uint64((uint32(base >> 4) & uint32(0x3FFF)) + uint32(step_bytes >> 4))
+
+
+def _base_and_offset(address: Any) -> tuple[Any, int]:
+    from tilus.hidet.ir.expr import Add, Constant
+
+    if isinstance(address, Add) and isinstance(address.b, Constant):
+        return address.a, int(address.b.value)
+    return address, 0
+
+
+def _widest(n: int, most: int, step: int) -> int:
+    return max((each for each in range(step, most + 1, step) if n % each == 0), default=0)
+
+
+@contextmanager
+def one_wgmma() -> Iterator[None]:
+    """Make of a wgmma with a new N the function that is called.
+
+    `wgmma_async` makes all 48 variants of it, signs and orders, by a transpiler of their Python, which takes longer
+    than the kernel around it. Those of tilus itself are made first: it would make all, and does not make one twice.
+    Removable when `wgmma_async` makes the one that it calls.
+    """
+    made: Any = importlib.import_module("tilus.hidet.ir.primitives.cuda.wgmma")
+    called: Any = importlib.import_module("tilus.backends.emitters.cuda.wgmma")
+    with lock:
+        multiply, product = called.wgmma_async, made.product
+
+        def one(*args: Any, trans_a: int, trans_b: int) -> Any:
+            found = None
+            for bits in dict.fromkeys([(0, 0), (trans_a, trans_b)]):
+                made.product = functools.partial(_variant, (1, 1, 1, *bits))
+                found = multiply(*args, trans_a=bits[0], trans_b=bits[1])
+            return found
+
+        called.wgmma_async = one
+        try:
+            yield
+        finally:
+            called.wgmma_async, made.product = multiply, product
+
+
+def _variant(wanted: Sequence[int], *choices: Sequence[int | None]) -> list[tuple[int | None, ...]]:
+    """Of all combinations the wanted one, where A lies in shared memory; none of those where it does not."""
+    if len(choices) != len(wanted):
+        return []
+    return [tuple(value if value in choice else choice[0] for value, choice in zip(wanted, choices))]
+
+
+TCGEN05_N = 256, 16
+"""The most, and the step: PTX ISA, "tcgen05.mma: Matrix Shape", M = 128 and 256."""
+
+
+@contextmanager
+def tcgen05_mma() -> Iterator[None]:
+    """Multiply on every GPU that has tcgen05.mma, with the widest instructions that divide a tile.
+
+    tilus registers its emitter for sm_100a alone; sm_103a (B300) takes the same code for kind::f16 and kind::f8f6f4.
+    And it takes the largest power of two in N: three instructions of N = 64 for 192 columns, which read A three times
+    from shared memory and are bound by that. Removable when the emitter is registered for sm_100f and `get_inst_mnk`
+    knows the other N.
+    """
+    emitter: Any = importlib.import_module("tilus.backends.emitters.cuda.tcgen05.mma").TMemoryMmaSSEmitter
+    inst: Any = importlib.import_module("tilus.ir.instructions.cuda.tcgen05").Tcgen05MmaSSInst
+    family: Any = importlib.import_module("tilus.target").nvgpu_sm100f
+    with lock:
+        narrow, registered = emitter.__dict__["get_inst_mnk"], emitter.REGISTRY[inst]
+
+        def widest(kind: Any, cta_group: int, m: int, n: int, k: int) -> tuple[int, int, int]:
+            mma_m, mma_n, mma_k = narrow.__func__(kind, cta_group, m, n, k)
+            return mma_m, max(mma_n, _widest(n, *TCGEN05_N)), mma_k
+
+        emitter.get_inst_mnk = staticmethod(widest)
+        emitter.REGISTRY[inst] = {**registered, family: emitter}
+        try:
+            yield
+        finally:
+            emitter.get_inst_mnk, emitter.REGISTRY[inst] = narrow, registered
+
+
+@contextmanager
+def products() -> Iterator[None]:
+    """Everything that concerns the instructions which multiply."""
+    with (
+        wgmma_fragments(),
+        widest_wgmma(),
+        wgmma_descriptors(),
+        one_wgmma(),
+        tcgen05_mma(),
+        modes_kept_apart(),
+    ):
+        yield
+
+
+@contextmanager
+def workspace_bytes() -> Iterator[None]:
+    """Ask for as many bytes of global memory as `global_tensor` needs.
+
+    tilus asks for as many bytes as the tensor has bits: eight times too much, at each launch. Removable when
+    `AllocateGlobalInstEmitter` divides the bits by 8.
+    """
+    context: Any = importlib.import_module("tilus.backends.contexts.gmem_alloc_ctx").GlobalMemoryAllocationContext
+    with lock:
+        allocate = context.allocate_global_memory
+        context.allocate_global_memory = lambda self, nbytes, clean: allocate(self, (nbytes + 7) // 8, clean)
+        try:
+            yield
+        finally:
+            context.allocate_global_memory = allocate
+
+
+_NAMELESS = ("float16", "int64")
+"""Modules of `tilus.hidet.ir.primitives.cuda.math` that use `hidet`."""
+
+
+@contextmanager
+def hidet_by_name() -> Iterator[None]:
+    """Let max and min of float16, and int64 to float16, be compiled.
+
+    Their modules use `hidet.option` and `hidet.ir` and import neither, so that tilus ends in a NameError. Every target
+    here is newer than the sm_80 that they ask for. Removable when they import what they use.
+    """
+    math: Any = importlib.import_module("tilus.hidet.ir.primitives.cuda.math")
+    cuda = SimpleNamespace(get_arch_pair=lambda: (9, 0))
+    hidet = SimpleNamespace(option=SimpleNamespace(cuda=cuda), ir=importlib.import_module("tilus.hidet.ir"))
+    modules = [getattr(math, name) for name in _NAMELESS]
+    with lock:
+        for module in modules:
+            module.hidet = hidet
+        try:
+            yield
+        finally:
+            for module in modules:
+                del module.hidet
+
+
+@contextmanager
+def boxes_of_full_rank() -> Iterator[None]:
+    """Describe the whole view to TMA, with extent 1 in the dimensions of the box that `dims` leaves out.
+
+    tilus describes the dimensions in `dims` alone and gives the instruction a coordinate for each of the view: a map of
+    rank 2 and `cp.async.bulk.tensor.3d`, an illegal instruction (PTX, "cp.async.bulk.tensor": the ranks are equal).
+    Removable when `create_tensor_map` and the coordinates have one rank.
+    """
+    tensors: Any = importlib.import_module("tilus.backends.emitters.cuda.cp_async_tensor")
+    emitter = tensors.CopyAsyncTensorBaseEmitter
+    boxed: dict[Any, list[int]] = {}
+    with lock:
+        resolve, create = emitter.resolve_global_tensor_info, emitter.create_tensor_map
+
+        def resolve_whole(self: Any, view: Any, offsets: Sequence[Any], dims: Sequence[int]) -> Any:
+            info = resolve(self, view, offsets, range(len(view.shape)))
+            boxed[info] = sorted(dims)
+            return info
+
+        def create_whole(self: Any, info: Any, shared: Any, dtype: Any) -> Any:
+            extents = dict(zip(boxed.pop(info), shared.shape, strict=True))
+            box = tuple(extents.get(dim, 1) for dim in range(len(info.shape)))
+            return create(self, info, dataclasses.replace(shared, shape=box), dtype)
+
+        emitter.resolve_global_tensor_info, emitter.create_tensor_map = resolve_whole, create_whole
+        try:
+            yield
+        finally:
+            emitter.resolve_global_tensor_info, emitter.create_tensor_map = resolve, create
+
+
+@contextmanager
+def strides_that_are_products() -> Iterator[None]:
+    """Give TMA the stride of a tensor of several matrices, such as m * 136 of [batches, m, 136].
+
+    `Linear.__mul__` drops the product of two terms without coordinates: the stride is 0, and every matrix the first.
+    Removable when it keeps the last coefficient.
+    """
+    linear: Any = importlib.import_module("tilus.ir.utils.lineardec").Linear
+    with lock:
+        multiply = linear.__mul__
+
+        def multiplied(self: Any, other: Any) -> Any:
+            if self.is_empty() or other.is_empty() or not (self.is_constant() and other.is_constant()):
+                return multiply(self, other)
+            return linear.from_constant(len(self), self[-1] * other[-1])
+
+        linear.__mul__ = multiplied
+        try:
+            yield
+        finally:
+            linear.__mul__ = multiply
+
+
+@contextmanager
+def exact_casts() -> Iterator[None]:
+    """Cast vectors of small types as their formats say, and leave what is cast as it was.
+
+    Three faults of `NvgpuCastInstEmitter`: `extract_bits_to_uint32` puts the second part of an element that crosses a
+    byte 16 - nbits too low, if it extracts to the high bits (float6_e3m2: elements 5 and 6 of 8); int8 and int4 to
+    float16 flip the sign bits of the source itself, which later readers get; nan of float8_e4m3 becomes 480. Removable
+    when these are mended.
+    """
+    emitter: Any = importlib.import_module("tilus.backends.emitters.cast").NvgpuCastInstEmitter
+    mended: dict[str, Callable[[Any], Any]] = {
+        "extract_bits_to_uint32": _extracted_low,
+        "cast_i8_to_f16": _cast_of_a_copy,
+        "cast_i4_to_f16": _cast_of_a_copy,
+        "cast_f8e4m3_to_f16": lambda _: emitter.cast_generic,
+        "cast_f8e4m3_to_bf16": lambda _: emitter.cast_generic,
+    }
+    with lock:
+        before = {name: emitter.__dict__[name] for name in mended}
+        for name, mend in mended.items():
+            setattr(emitter, name, mend(before[name]))
+        try:
+            yield
+        finally:
+            for name, method in before.items():
+                setattr(emitter, name, method)
+
+
+def _extracted_low(extract: Any) -> Any:
+    """Extract to the low bits, which is right, and shift: two elements of a word, in 16 bits each."""
+
+    def extracted(self: Any, src_uint8: Any, i: int, size: int, nbits: int, pos: str) -> Any:
+        low = extract(self, src_uint8, i, size, nbits, "low")
+        return low if pos == "low" else self.declare_var("p", low.type, init=low << (16 - nbits))
+
+    return extracted
+
+
+def _cast_of_a_copy(method: Any) -> Any:
+    """A method that writes to its source, where it takes whole words; its source is a copy."""
+    emitters: Any = importlib.import_module("tilus.backends.emitters.cast")
+
+    def cast_copy(self: Any, src: Any, dst: Any) -> None:
+        words, rest = divmod(self.size * emitters.get_data_type(src.type).nbits, 32)
+        if rest:
+            method(self, src, dst)
+            return
+        pointer = emitters.tensor_pointer_var("source", shape=[words], dtype="uint32")
+        source = self.declare(pointer, init=emitters.cast(src, ~emitters.uint32))
+        copied = self.declare(emitters.tensor_var("copied", shape=[words], dtype=emitters.uint32))
+        with self.for_range(extent=words) as i:
+            self.buffer_store(buf=copied, indices=[i], value=source[i])
+        method(self, copied, dst)
+
+    return cast_copy
+
+
+def is_integer(kind: Any) -> bool:
+    """Whether a type of tilus is one of its integers, of whatever width and sign."""
+    return bool(kind.is_data_type() and kind.is_integer())
+
+
+def of_any_sign(program: Any, params: Collection[Any]) -> Any:
+    """The tilus program, in which nothing is taken for granted of these parameters.
+
+    `analyze_scalar` takes each parameter that it has a divisor of to be >= 0, whatever its type: tilus then drops
+    conditions and the lower bound of `load_global` and `store_global`, which reach the row before. A parameter gets a
+    divisor with the call or by `self.assume`. Removable when it takes unsigned types alone to be >= 0.
+    """
+    (function,) = program.functions.values()
+    divisors = {var: divisor for var, divisor in function.metadata.param2divisibility.items() if var not in params}
+    return program.with_function(function.with_metadata(function.metadata.with_param2divisibility(divisors)))
+
+
+@contextmanager
+def signed_bounds() -> Iterator[None]:
+    """Bound what products, quotients and remainders of negative numbers can be, as C computes them.
+
+    tilus's `ScalarSet` takes `x % 4` to be >= 0, x times a negative number to be >= 0 for x >= 0, and divides as if all
+    were positive: conditions that hold for negative numbers vanish. Removable when it looks at the signs.
+    """
+    scalars: Any = importlib.import_module("tilus.ir.analyzers.scalar_analyzer")
+    kind = scalars.ScalarSet
+    names = ("__mul__", "__floordiv__", "__mod__")
+    with lock:
+        before = {name: kind.__dict__[name] for name in names}
+        for name, bounds in zip(names, (_product, _quotient, _remainder)):
+            setattr(kind, name, _bounded(before[name], bounds))
+        try:
+            yield
+        finally:
+            for name in names:
+                setattr(kind, name, before[name])
+
+
+Range = tuple[float, float]
+"""The least and the greatest of some integers, infinite where there is no such limit."""
+
+
+def _bounded(method: Callable[[Any, Any], Any], bounds: Callable[[Range, Range], Range]) -> Callable[[Any, Any], Any]:
+    """A method of ScalarSet with other bounds."""
+
+    def bounded(a: Any, b: Any) -> Any:
+        found = method(a, b)
+        if not a.is_empty() and not b.is_empty():
+            limits = bounds(_range(a), _range(b))
+            found.lower_bound, found.upper_bound = (int(each) if math.isfinite(each) else None for each in limits)
+        return found
+
+    return bounded
+
+
+def _range(scalars: Any) -> Range:
+    low, high = scalars.lower_bound, scalars.upper_bound
+    return -math.inf if low is None else low, math.inf if high is None else high
+
+
+def _product(a: Range, b: Range) -> Range:
+    corners = [x * y if x and y else 0 for x in a for y in b]  # infinity times zero is nan
+    return min(corners), max(corners)
+
+
+def _quotient(a: Range, b: Range) -> Range:
+    """Toward zero, by a positive divisor; by any other, whatever is no further from zero than the dividend."""
+    if b[0] < 0:
+        most = max(abs(a[0]), abs(a[1]))
+        return -most, most
+    corners = [_toward_zero(x, max(y, 1)) for x in a for y in b]
+    return min(corners), max(corners)
+
+
+def _toward_zero(a: float, b: float) -> float:
+    if math.isinf(b):
+        return 0
+    return a if math.isinf(a) else math.copysign(abs(int(a)) // int(b), a)
+
+
+def _remainder(a: Range, b: Range) -> Range:
+    """Of the dividend's sign, and closer to zero than the divisor."""
+    if -b[0] < a[0] and a[1] < b[0]:
+        return a
+    most = max(abs(b[0]), abs(b[1])) - 1
+    return (0 if a[0] >= 0 else -most), (0 if a[1] <= 0 else most)
+
+
+@contextmanager
+def modes_kept_apart() -> Iterator[None]:
+    """Let tilus look at the layouts of a dot whose M, K and N have n and n + 1 instructions, as K = 80 has with M = 64.
+
+    `canonicalize_multi_function` merges modes where the extent of one is that of the last plus one, which it takes for
+    their numbers, and `mode_groups` finds no dimension in what is merged ("Cannot group the modes"). Without merging
+    they mean the same. Removable when it compares the numbers, and `mode_groups` takes what is merged.
+    """
+    functions: Any = importlib.import_module("tilus.ir.layout.mfunction.mfunction")
+    with lock:
+        canonicalize = functions.canonicalize_multi_function
+        functions.canonicalize_multi_function = _without_ones
+        try:
+            yield
+        finally:
+            functions.canonicalize_multi_function = canonicalize
+
+
+def _without_ones(func: Any) -> Any:
+    """The same function, without its modes of extent 1."""
+    kept = [mode for mode, extent in enumerate(func.mode_shape) if extent > 1]
+    number = {mode: place for place, mode in enumerate(kept)}
+    modes = [number.get(mode, mode) for mode in func.modes if mode < 0 or mode in number]
+    return type(func).create(func.shape, [func.mode_shape[mode] for mode in kept], modes)
+
+
+@contextmanager
+def declared_copies() -> Iterator[None]:
+    """Keep a copy of a copy of registers, whose source goes away.
+
+    `InlineRegisterTensorPass` drops y where it is a copy of x, and puts x wherever y is read, but for the copies of y
+    that it puts elsewhere: after `squeeze` of `unsqueeze`, what reads the second reads the first, which nothing
+    declares. Removable when its rewriter follows one copy to the next.
+    """
+    inlining: Any = importlib.import_module("tilus.backends.transforms.inline_register_tensor")
+    rewriter = inlining.InlineRegisterTensorRewriter
+    with lock:
+        init = rewriter.__init__
+        rewriter.__init__ = lambda self, copies: init(
+            self, {copy: of for copy, of in copies.items() if of.rhs not in copies}
+        )
+        try:
+            yield
+        finally:
+            rewriter.__init__ = init
+
+
+@contextmanager
+def without_hidet_passes(unneeded: Collection[tuple[str, int]]) -> Iterator[None]:
+    """Leave passes out of `tilus.drivers.optimize_ir_module`: (name, 0) is the first pass of this name, and so on.
+
+    The driver's list is fixed, and two of its passes take a third of the time to do nothing that shows in the source.
+    Removable when tilus runs each pass once, or its driver takes a list.
+    """
+    transforms: Any = importlib.import_module("tilus.hidet.transforms")
+    with lock:
+        lower_with = transforms.lower_with
+        transforms.lower_with = lambda module, passes: lower_with(module, _needed(passes, unneeded))
+        try:
+            yield
+        finally:
+            transforms.lower_with = lower_with
+
+
+def _needed(passes: Sequence[Any], unneeded: Collection[tuple[str, int]]) -> list[Any]:
+    seen: Counter[str] = Counter()
+    needed = []
+    for each in passes:
+        if (each.name, seen[each.name]) not in unneeded:
+            needed.append(each)
+        seen[each.name] += 1
+    return needed

@@ -1,0 +1,23 @@
+"""What is said of an instruction that a GPU does not have."""
+
+from __future__ import annotations
+
+from blackwell_matmul.hardware import gpus
+from blackwell_matmul.hardware.gpus import GPUS
+
+OF_FEATURE = {"Wgmma": "wgmma", "Tcgen05": "tcgen05"}
+"""What the instructions of a feature of a GPU begin with."""
+
+
+def lacking(instruction: str, target: str) -> str:
+    """Who has what a GPU lacks, or that tilus has no code for it."""
+    feature = next((name for begin, name in OF_FEATURE.items() if instruction.startswith(begin)), None)
+    gpu = next((gpu for gpu in GPUS.values() if gpu.arch == target), None)
+    if feature is None or (gpu is not None and feature in gpu.features) or _has(target, feature):
+        return f"tilus has no code for {instruction} on this target"
+    return gpus.lacking(gpu or target, feature)
+
+
+def _has(target: str, feature: str) -> bool:
+    """Whether PTX has it for a target without a GPU in the table."""
+    return feature == "tcgen05" and target.startswith(gpus.WITH_TCGEN05)

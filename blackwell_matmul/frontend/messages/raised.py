@@ -1,0 +1,95 @@
+"""What an exception tells of itself, before anybody knows where in a script it comes from."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, TMemoryTensor
+from tilus.lang.instructions import InstructionInterface
+from tilus.lang.script import Script
+
+from blackwell_matmul.base.validation import said
+from blackwell_matmul.frontend.messages import other_names, phrases
+
+
+class Refusal(ValueError):
+    """A sentence without its end, in this package's own words: a user reads it as it is."""
+
+
+def chain(error: BaseException) -> list[BaseException]:
+    """The error and its causes, outermost first."""
+    errors = [error]
+    while errors[-1].__cause__ is not None:
+        errors.append(errors[-1].__cause__)
+    return errors
+
+
+def innermost(error: BaseException, function: str, *variables: str) -> Mapping[str, Any] | None:
+    """The variables of the innermost call of this function that was running; None: none that has all of these."""
+    frames = [frame for each in chain(error) for frame, _ in traceback.walk_tb(each.__traceback__)]
+    for frame in reversed(frames):
+        if frame.f_code.co_name == function and all(name in frame.f_locals for name in variables):
+            return frame.f_locals
+    return None
+
+
+def plain_reason(error: BaseException) -> str:
+    """The sentence of an error that no other rule covers."""
+    if isinstance(error, Refusal):
+        return said(error)
+    if isinstance(error, AttributeError) and error.name is not None:
+        return _attribute_reason(error)
+    text = said(error)
+    if text and type(error).__module__ == "builtins" and isinstance(error, (KeyError, TypeError)):
+        return phrases.told(f"{type(error).__name__}: {text}")
+    if text:
+        return phrases.told(text)
+    if isinstance(error, NotImplementedError):
+        return phrases.untranslated(None)
+    return _failed_assertion(error)
+
+
+def _attribute_reason(error: AttributeError) -> str:
+    """What has no such attribute, and which are near."""
+    owner = "self" if isinstance(error.obj, Script) else group_name(error.obj) or f"a {type(error.obj).__name__}"
+    meant = other_names.instead(str(error.name), owner)
+    if meant is not None and not isinstance(error.obj, (int, float)):
+        return f"{owner} has no {error.name}: {meant}"
+    near = difflib.get_close_matches(str(error.name), dir(error.obj), n=2)
+    has = [f"self.{name}" for name, group in vars(InstructionInterface).items() if hasattr(group, str(error.name))]
+    if isinstance(error.obj, (int, float)) and has:
+        return f"{owner} has no {error.name}; {has[0]} has, unless __init__ keeps something of its own there"
+    return f"{owner} has no {error.name}" + (f"; it has {' and '.join(near)}" if near else "")
+
+
+def group_name(value: object) -> str | None:
+    """`self.tcgen05` for what a script calls so."""
+    return next((f"self.{name}" for name, group in vars(InstructionInterface).items() if group is value), None)
+
+
+_KINDS: dict[type, str] = {
+    RegisterTensor: "register tensor",
+    SharedTensor: "shared tensor",
+    GlobalTensor: "global tensor",
+    TMemoryTensor: "tensor in tensor memory",
+}
+
+
+def kind(value: object) -> str:
+    """What a user calls it: a shared tensor, a float."""
+    return next((words for each, words in _KINDS.items() if isinstance(value, each)), type(value).__name__)
+
+
+def _failed_assertion(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    rule = (frames[-1].line or "").removeprefix("assert ") if frames else ""
+    wanted = re.fullmatch(r"isinstance\((\w+), (\w+)\)", rule)
+    for each, words in _KINDS.items():
+        if wanted and wanted[2] == each.__name__:
+            (*_, (frame, _)) = traceback.walk_tb(error.__traceback__)
+            return f"a {kind(frame.f_locals.get(wanted[1]))} stands where a {words} must"
+    return phrases.told(f"tilus wants `{rule}`, which does not hold" if rule else type(error).__name__)

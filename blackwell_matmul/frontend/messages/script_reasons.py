@@ -1,0 +1,135 @@
+"""What tilus raises while it reads a script, and what a user reads in its place: of this statement, with its names."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from types import MethodType
+from typing import Any
+
+from tilus.ir.tensor import Tensor
+from tilus.lang.transpiler.common import TilusProgramError
+
+from blackwell_matmul.base.validation import said
+from blackwell_matmul.frontend.messages import other_names, phrases
+from blackwell_matmul.frontend.messages.raised import chain, group_name, innermost, kind, plain_reason
+from blackwell_matmul.frontend.program import Location
+
+
+def script_reason(error: TilusProgramError) -> str:
+    """The message, or that of the exception behind tilus's one phrase for all others."""
+    last = chain(error)[-1]
+    if error.msg.startswith("Internal exception") and last is not error:
+        return _cause_reason(error, last)
+    if error.msg.startswith("Unexpected assignee"):
+        return _assignee_reason(error)
+    if error.msg.startswith("Trying to access variable without definition"):
+        return _name_reason(error)
+    return _call_reason(error, last) or phrases.told(str(error.msg))
+
+
+def script_line(error: TilusProgramError) -> Location | None:
+    line = getattr(error.obj, "lineno", None)
+    return None if line is None else Location(error.file, error.start_lineno + line - 1)
+
+
+def _cause_reason(error: TilusProgramError, last: BaseException) -> str:
+    if isinstance(last, NotImplementedError) and not said(last):
+        return phrases.untranslated(error.obj)
+    if isinstance(last, NotImplementedError) and isinstance(last.args[0], tuple):
+        return f"a call that returns {len(last.args[0])} values stands alone; give them names, as in `a, _ = ...`"
+    if isinstance(last, TilusProgramError):
+        return phrases.told(str(last.msg))
+    return _call_reason(error, last) or plain_reason(last)
+
+
+# --- assignments
+
+_DECLARED: dict[type, str] = {bool: "boolean", float: "float32"}
+"""As what a kernel declares a variable for a Python value; int32 for any other."""
+
+
+def _assignee_reason(error: TilusProgramError) -> str:
+    """tilus names the type of what cannot be assigned; here the name, and whose it is."""
+    plain = innermost(error, "process_name_assign", "name", "bound_value")
+    return _unassignable(error, plain["name"], plain["bound_value"]) if plain else phrases.told(str(error.msg))
+
+
+def _unassignable(error: TilusProgramError, name: str, value: object) -> str:
+    declared = _DECLARED.get(type(value), "int32")
+    call = innermost(error, "transpile_call", "sig")
+    if call is not None and name in call["sig"].parameters:
+        own = f"give the new value a name of its own, as in `{name}_1: {declared} = ...`"
+        return f"`{name}` is a constant parameter, which is not assigned again; {own}"
+    what = f"a Python {type(value).__name__}, which tilus cannot assign again"
+    return f"`{name}` is {what}; declare it as a variable of the kernel, as in `{name}: {declared} = ...`"
+
+
+# --- names
+
+_Block = ast.With | ast.For | ast.While | ast.If
+
+
+def _name_reason(error: TilusProgramError) -> str:
+    """Where the name was bound, if that is a block that has ended."""
+    method = innermost(error, "transpile_call", "func_def")
+    name = getattr(error.obj, "id", None)
+    if method is not None and name is not None:
+        for block in _ended_blocks(method["func_def"], error.obj, name):
+            line = Location(error.file, error.start_lineno + block.lineno - 1).line
+            return (
+                f"the name `{name}` is bound in the `{type(block).__name__.lower()}` at line {line} and ends with it; "
+                "bind it before that block"
+            )
+    meant = None if name is None else other_names.instead(name)
+    return phrases.told(str(error.msg)) + (f": {meant}" if meant else "")
+
+
+def _ended_blocks(method: ast.FunctionDef, use: ast.AST, name: str) -> Iterator[_Block]:
+    """The blocks before this use that bind the name, the innermost of the last one first."""
+    blocks = [node for node in ast.walk(method) if isinstance(node, _Block)]
+    for block in sorted(blocks, key=lambda block: block.lineno, reverse=True):
+        inside = list(ast.walk(block))
+        if use not in inside and any(isinstance(each, ast.Name) and _binds(each, name) for each in inside):
+            yield block
+
+
+def _binds(node: ast.Name, name: str) -> bool:
+    return node.id == name and isinstance(node.ctx, ast.Store)
+
+
+# --- calls
+
+
+def _call_reason(error: TilusProgramError, last: BaseException) -> str | None:
+    """What a method takes, where it was called with something else."""
+    call = innermost(error, "visit_Call", "func", "args", "kwargs")
+    if call is None or error.obj is not call["expr"] or not isinstance(call["func"], MethodType):
+        return None
+    if isinstance(last, TypeError) and "argument" in said(last):
+        trouble = re.sub(r"^[\w.]+\(\)", "", said(last)).strip()
+        return f"{_spelled(call['func'])}() {trouble}; it takes {', '.join(inspect.signature(call['func']).parameters)}"
+    if isinstance(last, AttributeError) and not isinstance(last.obj, Tensor) and last.name in ("shape", "dtype"):
+        return _argument_reason(call)
+    return None
+
+
+def _argument_reason(call: Mapping[str, Any]) -> str | None:
+    """Which argument is no tensor, and what it must be."""
+    function = call["func"]
+    bound = inspect.signature(function).bind(*call["args"], **call["kwargs"])
+    for name, value in bound.arguments.items():
+        wanted = str(getattr(function, "__annotations__", {}).get(name, ""))
+        if "Tensor" in wanted and not isinstance(value, Tensor):
+            numbers = "; operators take numbers, and self.where(x > 0.0, x, 0.0)" * isinstance(value, (int, float))
+            return f"{_spelled(function)} takes a tensor as {name}, and here is a {kind(value)}{numbers}"
+    return None
+
+
+def _spelled(method: MethodType) -> str:
+    """`self.mbarrier.wait`, or `RegisterTensor.to`."""
+    owner = method.__self__
+    name = type(owner).__name__ if isinstance(owner, Tensor) else group_name(owner) or "self"
+    return f"{name}.{method.__name__}"

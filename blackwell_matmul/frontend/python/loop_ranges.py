@@ -1,0 +1,69 @@
+"""`range` in a script means what it means in Python.
+
+tilus 0.2.0 refuses `range(start, stop)`, fails in a later pass at a range that is empty whatever the arguments are, and
+runs one with a negative step too often: `range(3, 0, -1)` five times. Removable when it does none of these. This module
+imports tilus at its top: import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tilus.hidet.ir.expr import Constant, as_expr
+from tilus.hidet.ir.tools import infer_type
+from tilus.ir.builders import IRBuilder
+from tilus.ir.stmt import DeclareStmt, SeqStmt, Stmt
+from tilus.lang.constructs import loops
+
+from blackwell_matmul.frontend.faults.tilus_compat import lock
+
+
+@contextmanager
+def python_ranges() -> Iterator[None]:
+    """Inside the block, scripts are read so."""
+    with lock:
+        before = loops.range
+        loops.range = _loop_range
+        try:
+            yield
+        finally:
+            loops.range = before
+
+
+class _RangeLoop(loops.RangeLoop):
+    def generate_loop_statement(self, loop_vars: list[Any], body: Stmt) -> Stmt:
+        if _known(self.start, self.stop, self.step) and not list(self):
+            return SeqStmt(())
+        if not (_known(self.step) and int(self.step) < 0):
+            return super().generate_loop_statement(loop_vars, body)
+        return self._downwards(loop_vars[0], -int(self.step), body)
+
+    def _downwards(self, loop_var: Any, step: int, body: Stmt) -> Stmt:
+        builder = IRBuilder()
+        times = (self.start - self.stop + (step - 1)) // step
+        factor = -1 if self.unroll == "all" else self.unroll
+        with builder.for_range(extent=times, iter_name_hint=f"{loop_var.hint}_", unroll_factor=factor) as i:
+            builder.append(DeclareStmt(loop_var, init=self.start - i * step))
+            builder.append(body)
+        return builder.flush_stmts()
+
+
+def _known(*values: Any) -> bool:
+    return all(isinstance(each, Constant) for each in values)
+
+
+def _loop_range(*bounds: Any, unroll: Any = None) -> _RangeLoop:
+    given = [each for each in bounds if each is not None]  # self.range passes None for what it is not told
+    if not 1 <= len(given) <= 3:
+        raise ValueError(
+            f"range takes a stop, a start and a stop, or both and a step, and here are {len(given)} values"
+        )
+    if any(infer_type(as_expr(each)).is_float() for each in given):
+        raise ValueError("range counts in integers, and here is a float; int32(f) converts it first")
+    start, stop, step = {1: (0, *given, 1), 2: (*given, 1), 3: given}[len(given)]
+    loop = _RangeLoop(start, stop, step, unroll)
+    if _known(loop.step) and int(loop.step) == 0:
+        raise ValueError("the step of this range is 0, with which it has no end")
+    return loop

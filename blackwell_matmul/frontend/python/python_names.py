@@ -1,0 +1,337 @@
+"""Names in a script are bound as Python binds them, or refused; docs/python.md lists each way.
+
+To tilus 0.2.0 a name that is bound to a tile stands for the tile, so that `q = x` and then `q = q + 1` changes x; it
+assigns the values of `a, b = b, a` one after the other, keeps in a tuple how a number is computed and not the number,
+runs an assignment to an object once that stands in a loop or a branch, and looks for a lambda's names where it is
+called. This module imports tilus at its top: import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+from collections import Counter
+from functools import cache
+from types import CodeType
+from typing import Any, NamedTuple
+
+from tilus.hidet.ir.expr import Constant, Expr, Var
+from tilus.hidet.ir.tools import collect
+from tilus.hidet.ir.type import DataType
+from tilus.hidet.lang.script import eliminate_indent
+from tilus.ir.tensor import RegisterTensor, Tensor
+from tilus.lang.constructs.state import Class
+from tilus.lang.transpiler import builder
+from tilus.lang.transpiler.builder import Scope
+from tilus.lang.transpiler.transpiler import LambdaProxy
+
+from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.messages.raised import Refusal, kind
+from blackwell_matmul.frontend.python.python_operators import PythonOperators, misfit, number, refused, type_of
+
+
+class Frame(NamedTuple):
+    """Of a method that is being read: its parameters, and the names that it binds, or changes, more than once."""
+
+    parameters: frozenset[str] = frozenset()
+    bound_again: frozenset[str] = frozenset()
+    changed_again: frozenset[str] = frozenset()
+
+
+@cache
+def frame_of(code: CodeType) -> Frame:
+    """`x += 1` gives a number's name another value, and changes a tile in place."""
+    source, _ = eliminate_indent(inspect.getsource(code))
+    nodes: list[Any] = list(ast.walk(ast.parse(source)))
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    stored = Counter([*parameters, *(node.id for node in nodes if _is_stored(node))])
+    in_place = Counter(node.target.id for node in nodes if _is_in_place(node))
+    again = [frozenset(name for name, count in each.items() if count > 1) for each in (stored - in_place, stored)]
+    return Frame(frozenset(parameters), *again)
+
+
+def _is_stored(node: Any) -> bool:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _is_in_place(node: Any) -> bool:
+    return isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+
+
+class OwningScope(Scope):
+    """A scope whose names have tiles of their own where they are assigned again."""
+
+    def __init__(self, transpiler: PythonNames) -> None:
+        super().__init__()
+        self._transpiler = transpiler
+
+    def bind(self, name: str, var_or_value: Any) -> None:
+        super().bind(name, self._transpiler.owned(name, var_or_value))
+
+
+class LexicalLambda(LambdaProxy):
+    """A lambda whose names are those of where it stands."""
+
+    def __init__(self, expr: ast.Lambda, transpiler: PythonNames) -> None:
+        super().__init__(expr, transpiler)
+        self._scope, self._frame = transpiler.current_scope, transpiler.frames[-1]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        frames, before = self.translator.frames, builder._current_scope
+        builder._current_scope = self._scope
+        frames.append(Frame(frozenset(each.arg for each in self.lambda_expr.args.args)))
+        try:
+            return super().__call__(*args, **kwargs)
+        finally:
+            frames.pop()
+            builder._current_scope = before
+
+
+class Visited(ast.expr):
+    """What an expression has been read as, in its place."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+class PythonNames(PythonOperators):
+    """tilus's transpiler with Python's names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frames: list[Frame] = []
+        self.blocks: tuple[object, ...] = ()  # the loops and branches around
+        self._made_in: IdentityMap[dict[str, tuple[object, ...]]] = IdentityMap()  # the attributes of an object
+        self._changing: IdentityMap[None] = IdentityMap()  # what a name stands for that is assigned again
+        self._names: IdentityMap[str] = IdentityMap()  # the last name of a tile; "" of one that a call alone names
+        self._homes: IdentityMap[tuple[int, str]] = IdentityMap()  # the object and the attribute that a tile began as
+
+    def visit_Visited(self, node: Visited) -> Any:
+        return node.value
+
+    # --- what a name stands for
+
+    def get_external_env(self, func: Any) -> dict[str, Any]:
+        """Without the names that the method binds itself: these are its own, as in Python."""
+        env: dict[str, Any] = super().get_external_env(func)
+        for name in (*func.__code__.co_varnames, *func.__code__.co_cellvars):
+            env.pop(name, None)
+        return env
+
+    def visit_Name(self, expr: ast.Name) -> Any:
+        if expr.id == "_" and isinstance(expr.ctx, ast.Load):
+            raise Refusal("`_` is for what nobody reads; give it a name that does not begin so")
+        if self.lookup(expr.id) is None and self._is_bound(expr.id):
+            return None
+        return super().visit_Name(expr)
+
+    def _is_bound(self, name: str) -> bool:
+        """Whether the name stands for None, which `lookup` says of names that are not bound, too."""
+        scope: Scope | None = self.current_scope
+        while scope is not None and name not in scope.name2host_var:
+            scope = scope.parent
+        return scope is not None
+
+    def visit_Lambda(self, expr: ast.Lambda) -> LambdaProxy:
+        return LexicalLambda(expr, self)
+
+    def owned(self, name: str, value: Any) -> Any:
+        """What a new name is bound to: the value, or a tile of its own."""
+        frame = self.frames[-1] if self.frames else Frame()
+        if isinstance(value, RegisterTensor):
+            again = name in frame.bound_again
+            if value in self._names and (again or (value in self._changing and name not in frame.parameters)):
+                value = self._copy(value)
+            self._names[value] = self._names.get(value, "") if name in frame.parameters else name
+        else:
+            again = isinstance(value, Var) and name in frame.changed_again
+        if again:
+            self._changing[value] = None
+        return value
+
+    def _copy(self, tile: RegisterTensor) -> RegisterTensor:
+        copy = self.allocate_register(dtype=tile.dtype, shape=tile.shape)
+        self.assign_register(output=copy, x=tile)
+        return copy
+
+    def _settled(self, value: Any) -> Any:
+        """What is kept in a tuple, a list or an object: as it is now, though a name in it is assigned again."""
+        if isinstance(value, Expr):
+            changes = any(each in self._changing for each in collect(value, Var))
+            return self._kept(value) if changes else value
+        if isinstance(value, RegisterTensor):
+            value = self._copy(value) if value in self._changing else value
+            self._names.setdefault(value, "")
+        if not isinstance(value, (list, tuple)):
+            return value
+        settled = [self._settled(each) for each in value]
+        same = all(a is b for a, b in zip(settled, value, strict=True))
+        return value if same else type(value)(settled)
+
+    def _kept(self, value: Any) -> Any:
+        """The value as it is now, in registers of its own."""
+        if isinstance(value, RegisterTensor):
+            return self._copy(value) if value in self._names else value
+        if isinstance(value, Expr) and not isinstance(value, Constant):
+            return self.declare(type=type_of(value), init=value)
+        return type(value)(map(self._kept, value)) if isinstance(value, (list, tuple)) else value
+
+    # --- assignments
+
+    def visit_Assign(self, stmt: ast.Assign) -> None:
+        value = self.visit(stmt.value)
+        if len(stmt.targets) > 1:
+            value = self._kept(value)
+        for target in stmt.targets:
+            self._assign(target, value)
+
+    def _assign(self, target: ast.expr, value: Any) -> None:
+        if not isinstance(target, (ast.Tuple, ast.List)):
+            self.process_assign(target, value)
+            return
+        values = _unpacked(target, value)
+        if any(map(self._is_assigned_again, target.elts)):
+            values = [self._kept(each) for each in values]
+        for each, part in zip(target.elts, values, strict=True):
+            self._assign(each, part)
+
+    def _is_assigned_again(self, target: ast.expr) -> bool:
+        if isinstance(target, ast.Attribute):
+            return isinstance(getattr(self.visit(target.value), target.attr, None), (Expr, Tensor))
+        return not isinstance(target, ast.Name) or self.lookup(target.id) is not None
+
+    def visit_AnnAssign(self, stmt: ast.AnnAssign) -> None:
+        if stmt.value is None:
+            text = ast.unparse(stmt)
+            raise Refusal(f"`{text}` declares no variable without its first value; give it one, as in `{text} = 0`")
+        super().visit_AnnAssign(stmt)
+
+    def visit_AugAssign(self, stmt: ast.AugAssign) -> None:
+        """In place on a tile; of any other target, `a += b` is `a = a + b`."""
+        target = stmt.target
+        if isinstance(target, ast.Subscript):
+            super().visit_AugAssign(stmt)
+            return
+        load: Any = copy.copy(target)
+        load.ctx = ast.Load()
+        held, value = self.visit(load), self.visit(stmt.value)
+        node = ast.copy_location(ast.BinOp(load, stmt.op, stmt.value), stmt)
+        if isinstance(held, RegisterTensor) and isinstance(target, ast.Name):
+            self._in_place(node, held, value)
+            return
+        if isinstance(held, Var) and isinstance(value, Tensor):
+            raise refused(target, f"is a scalar variable, and a {kind(value)} does not go into it")
+        self.process_assign(target, self.binary(node, stmt.op, held, value))
+
+    def _in_place(self, node: ast.BinOp, tile: RegisterTensor, value: Any) -> None:
+        method = self._method(node, node.op, tile.dtype, value)
+        method(tile, self._tile(node, value, tile), out=tile)
+
+    def process_name_assign(self, name: str, rhs: Any, type_annotation: ast.expr | None = None) -> None:
+        if rhs is None and name != "_":
+            raise Refusal(f"`{name}` is assigned None, which is no value of a kernel; keep it in an attribute")
+        bound = self.lookup(name)
+        if isinstance(bound, Var) and isinstance(rhs, (Expr, bool, int, float)):
+            rhs = self._fitting(name, bound.type, rhs)
+        elif bound is None and type_annotation is not None and isinstance(rhs, (bool, int, float)):
+            rhs = self._annotated(name, self.visit(type_annotation), rhs)
+        elif isinstance(rhs, (list, tuple)):
+            rhs = self._settled(rhs)
+        super().process_name_assign(name, rhs, type_annotation)
+
+    def _annotated(self, name: str, annotation: Any, value: Any) -> Any:
+        if annotation in (bool, int, float, str) and annotation(value) != value:
+            raise Refusal(f"`{name}` is annotated with {annotation.__name__}, and {value} is none; leave that out")
+        return self._fitting(name, annotation, value)
+
+    def _fitting(self, name: str, into: Any, value: Any) -> Any:
+        """A number that a variable of this type can have."""
+        if not isinstance(into, DataType):
+            return value
+        why = misfit(value, into)
+        if why is not None:
+            raise Refusal(f"`{name}` {why}; convert it, or give it another name")
+        return into(value) if isinstance(value, int) and number(value) is not value else value
+
+    # --- objects
+
+    def process_attribute_assign(self, lhs: ast.Attribute, rhs: Any, type_annotation: ast.expr | None = None) -> None:
+        owner = self.visit(lhs.value)
+        if isinstance(owner, Class) and isinstance(getattr(owner, lhs.attr, None), (Var, Tensor)):
+            self._check_assignable(lhs, owner, rhs)
+            super().process_attribute_assign(lhs, rhs, type_annotation)
+            return
+        self._check_new_attribute(lhs, owner)
+        value = self._settled(rhs)
+        if isinstance(owner, Class):
+            self._make_attribute(owner, lhs, value, type_annotation)
+        else:
+            super().process_attribute_assign(lhs, value, type_annotation)
+        self._note_attribute(owner, lhs)
+
+    def _make_attribute(self, owner: Any, lhs: ast.Attribute, value: Any, annotation: ast.expr | None) -> None:
+        """tilus 0.2.0 binds the name `self_stage` for `self.stage`, which a script may have as well."""
+        if isinstance(value, Tensor):
+            setattr(owner, lhs.attr, value)
+            return
+        name = "_".join(self.get_attribute_chain(lhs))
+        kind = None if annotation is None else Visited(self.visit(annotation))
+        before, builder._current_scope = builder._current_scope, self.scope()
+        self.process_name_assign(name, value, kind)
+        setattr(owner, lhs.attr, self.lookup(name))
+        builder._current_scope = before
+
+    def _note_attribute(self, owner: Any, lhs: ast.Attribute) -> None:
+        held, home = getattr(owner, lhs.attr, None), (id(owner), lhs.attr)
+        if isinstance(held, Var) and isinstance(owner, Class):
+            self._changing[held] = None
+        if isinstance(held, RegisterTensor) and self._homes.setdefault(held, home) != home:
+            self._names[held] = ast.unparse(lhs)
+
+    def _check_assignable(self, lhs: ast.Attribute, owner: Any, value: Any) -> None:
+        held = getattr(owner, lhs.attr)
+        if isinstance(held, Var) and isinstance(value, (bool, int, float, Expr)):
+            self._fitting(ast.unparse(lhs), held.type, value)
+        other = self._names.get(held)
+        if isinstance(held, RegisterTensor) and (other or self._homes.get(held) != (id(owner), lhs.attr)):
+            raise refused(
+                lhs,
+                f"and {f'`{other}`' if other else 'another object'} have one tile, and an assignment would "
+                "change both; name the new value, or write into the tile with out=",
+            )
+
+    def _check_new_attribute(self, lhs: ast.Attribute, owner: Any) -> None:
+        made_in = self._made_in.setdefault(owner, {})
+        if not hasattr(owner, lhs.attr):
+            made_in[lhs.attr] = self.blocks
+        elif isinstance(owner, Class):
+            raise refused(
+                lhs,
+                "is a Python value, which tilus cannot assign again; make it a variable of the kernel, as in "
+                f"`{ast.unparse(lhs)}: int32 = 0`",
+            )
+        elif made_in.get(lhs.attr, ()) != self.blocks:
+            raise refused(
+                lhs,
+                f"is assigned again in a loop or a branch, which a {kind(owner)} takes once, while the kernel is read; "
+                "assign a variable of the kernel there",
+            )
+
+    def visit_Attribute(self, expr: ast.Attribute) -> Any:
+        owner = self.visit(expr.value)
+        made_in = self._made_in.get(owner, {}).get(expr.attr, ())
+        if made_in != self.blocks[: len(made_in)]:
+            raise refused(expr, "is made in a loop or a branch that has ended; make it before that")
+        return super().visit_Attribute(ast.copy_location(ast.Attribute(Visited(owner), expr.attr, expr.ctx), expr))
+
+
+def _unpacked(target: ast.Tuple | ast.List, value: Any) -> list[Any]:
+    if not isinstance(value, (list, tuple, str)):
+        raise refused(target, f"takes several values, and here is one {kind(value)}")
+    if any(isinstance(each, ast.Starred) for each in target.elts):
+        raise refused(target, "has a starred name; give each value a name, or take a slice of a tuple")
+    if len(value) != len(target.elts):
+        raise refused(target, f"takes {len(target.elts)} values, and here are {len(value)}")
+    return list(value)

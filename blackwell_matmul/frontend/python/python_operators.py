@@ -1,0 +1,515 @@
+"""Operators in a script have the value that they have in Python, or are refused; docs/python.md lists each.
+
+tilus 0.2.0 reads `a < b < c` as `(a < b) < c`, adds truths as truths, makes 0 of 0.5 beside a tile of integers, divides
+integers by `/` as C does, gives `n and 5` another value in its simplifier than in C, and takes `~n` for an address.
+Integers are divided as C does, variables and constants alike: docs/numbers.md. This module imports tilus at its top:
+import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilus.hidet import ir
+from tilus.hidet.ir.dtypes import boolean, float32, int32, int64
+from tilus.hidet.ir.dtypes.promotion import promote_type
+from tilus.hidet.ir.expr import BitwiseNot, Constant, Expr, Var, as_expr, if_then_else
+from tilus.hidet.ir.tools import infer_type
+from tilus.hidet.ir.type import BaseType, DataType
+from tilus.ir.inst import Instruction
+from tilus.ir.stmt import DeclareStmt, InstStmt, TensorItemValueStmt
+from tilus.ir.tensor import GlobalTensor, RegisterTensor, SharedTensor, Tensor
+from tilus.lang.constructs.loops import TilusLoopIterable
+from tilus.lang.transpiler import Transpiler
+
+from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.messages.raised import Refusal, kind
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.MatMult: operator.matmul,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+}
+_BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
+_DIVISIONS = (ast.FloorDiv, ast.Mod)
+
+_COMPARISONS: dict[type[ast.cmpop], tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    ast.Eq: (operator.eq, ir.equal),
+    ast.NotEq: (operator.ne, ir.not_equal),
+    ast.Lt: (operator.lt, ir.less_than),
+    ast.LtE: (operator.le, ir.less_equal),
+    ast.Gt: (operator.gt, lambda a, b: ir.less_than(b, a)),
+    ast.GtE: (operator.ge, lambda a, b: ir.less_equal(b, a)),
+}
+"""Of Python's values, and of those that the kernel computes."""
+
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+    ast.Invert: operator.invert,
+}
+
+
+def refused(node: ast.AST, words: str) -> Refusal:
+    """What to raise where this stands in a script."""
+    return Refusal(f"`{ast.unparse(node)}` {words}")
+
+
+def known(value: Any) -> bool | None:
+    """Whether a value is true, or None: the kernel computes it."""
+    if isinstance(value, Constant):
+        return bool(value.value)
+    if isinstance(value, Tensor):
+        raise Refusal(
+            "a tensor stands where one number must, as in a condition; choose between tiles with self.where, or take "
+            "the .item() of a tensor of one element"
+        )
+    return None if isinstance(value, Expr) else bool(value)
+
+
+def type_of(value: Any) -> Any:
+    """The type of a number of the kernel, or the one that a number of Python gets there."""
+    if isinstance(value, Var):
+        return value.type
+    if isinstance(value, bool):
+        return boolean
+    if isinstance(value, int):
+        return int32 if fits(value, int32) else int64
+    return float32 if isinstance(value, float) else infer_type(value)
+
+
+def fits(value: int, integer: Any) -> bool:
+    limits = integer.iinfo()
+    return bool(limits.min <= value <= limits.max)
+
+
+def is_integer(kind: Any) -> bool:
+    """Whether it is one of the integers, without the truths."""
+    return isinstance(kind, DataType) and kind.is_integer() and kind != boolean
+
+
+def is_float(kind: Any) -> bool:
+    return isinstance(kind, DataType) and bool(kind.is_float())
+
+
+def quotient(a: int, b: int) -> int:
+    """As C divides: towards zero."""
+    return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+def remainder(a: int, b: int) -> int:
+    """As C has it: of the dividend's sign."""
+    return a - b * quotient(a, b)
+
+
+def number(value: Any) -> Any:
+    """A number of Python as one of the kernel: what is beyond int32 is an int64, as in C."""
+    if isinstance(value, int) and not fits(value, int32):
+        if not fits(value, int64):
+            raise Refusal(f"{value} is beyond int64, the widest integer of a kernel")
+        return int64.constant(value)
+    return value
+
+
+def counted(value: Any) -> Any:
+    """A truth as the number that it is in Python, 0 or 1; any other number as it is."""
+    if type_of(value) != boolean:
+        return number(value)
+    return int(value) if isinstance(value, bool) else int32(value)
+
+
+def truth(value: Any) -> Any:
+    return value if type_of(value) == boolean else ir.not_equal(value, type_of(value).zero)
+
+
+def choice(condition: Any, a: Any, b: Any) -> Any:
+    """The one or the other, in a type that holds both."""
+    if not all(isinstance(each, (Expr, bool, int, float)) for each in (a, b)):
+        raise Refusal(f"{kind(a)} or {kind(b)} is chosen here while the kernel runs, and only numbers can be")
+    kinds = type_of(a), type_of(b)
+    if kinds[0] != kinds[1] and not any(map(is_float, kinds)):
+        common = promote_type(*(int32 if each == boolean else each for each in kinds))
+        a, b = common(number(a)), common(number(b))
+    elif kinds[0] != kinds[1]:
+        raise Refusal(
+            f"{kinds[0].name} or {kinds[1].name} is chosen here, and a value of a kernel has one type; convert one of "
+            "them, as in float32(n)"
+        )
+    return if_then_else(condition, a, b)
+
+
+class PythonOperators(Transpiler):
+    """tilus's transpiler with Python's operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._truths: IdentityMap[None] = IdentityMap()
+
+    # --- two operands
+
+    def visit_BinOp(self, expr: ast.BinOp) -> Any:
+        return self.binary(expr, expr.op, self.visit(expr.left), self.visit(expr.right))
+
+    def binary(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
+        """node: where it stands, for the sentence of a refusal."""
+        if isinstance(a, RegisterTensor) or isinstance(b, RegisterTensor):
+            return self._of_tiles(node, op, a, b)
+        if isinstance(a, Expr) or isinstance(b, Expr):
+            return _of_scalars(node, op, a, b)
+        return _of_python(node, op, a, b)
+
+    def _of_tiles(self, node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
+        tile = a if isinstance(a, RegisterTensor) else b
+        other = b if tile is a else a
+        if isinstance(op, _BITWISE) and _all_truths(a, b):
+            together = {ast.BitAnd: ir.logical_and, ast.BitOr: ir.logical_or, ast.BitXor: ir.not_equal}[type(op)]
+            return self.elementwise_binary(self._scalar_tile(a), self._scalar_tile(b), f_compute=together)
+        method = self._method(node, op, tile.dtype, other)
+        return method(self._tile(node, a, tile), self._tile(node, b, tile))
+
+    def _method(self, node: ast.AST, op: ast.operator, dtype: Any, other: Any) -> Callable[..., Any]:
+        """What computes it, unless Python would compute something else."""
+        methods = {
+            ast.Add: self.add,
+            ast.Sub: self.sub,
+            ast.Mult: self.mul,
+            ast.Div: self.div,
+            ast.FloorDiv: self.div,
+            ast.Mod: self.mod,
+            ast.BitXor: self.bitwise_xor,
+        }
+        if type(op) not in methods:
+            raise refused(node, f"has no instruction for tiles{_instead(op)}")
+        if not isinstance(other, (RegisterTensor, Expr, bool, int, float)):
+            raise refused(node, f"has a tile and a {kind(other)}; operators take tiles and numbers")
+        kinds = dtype, other.dtype if isinstance(other, RegisterTensor) else type_of(other)
+        if kinds[0] == boolean and (kinds[1] == boolean or not isinstance(other, RegisterTensor)):
+            raise refused(
+                node,
+                "computes with a tile of truths, whose sum and product are truths again; convert it first, "
+                "with .to(int32), or use & and | of two such tiles",
+            )
+        _check_division(node, op, kinds, "x.to(float32)")
+        return methods[type(op)]
+
+    def _tile(self, node: ast.AST, value: Any, beside: Any) -> Any:
+        """A number as a tile of the type and shape of the one beside it."""
+        if isinstance(value, RegisterTensor):
+            return value
+        why = misfit(value, beside.dtype)
+        if why is not None:
+            raise Refusal(f"the tile in `{ast.unparse(node)}` {why}; convert the tile first, as in x.to(float32)")
+        return self.allocate_register(dtype=beside.dtype, shape=beside.shape, f_init=lambda _: beside.dtype(value))
+
+    # --- one operand
+
+    def visit_UnaryOp(self, expr: ast.UnaryOp) -> Any:
+        if isinstance(expr.op, ast.USub) and _rounds_up(expr.operand):
+            raise refused(
+                expr,
+                "rounds up in Python alone, since // is C's in a kernel; cdiv(a, b) of "
+                "tilus.utils rounds up, and (a + b - 1) // b",
+            )
+        value = self.truth(expr.operand) if isinstance(expr.op, ast.Not) else self.visit(expr.operand)
+        if isinstance(value, RegisterTensor):
+            return self._of_tile(expr, value)
+        if isinstance(value, BaseType) and isinstance(expr.op, ast.Invert):
+            return ~value
+        if isinstance(value, (GlobalTensor, SharedTensor)) and isinstance(expr.op, ast.Invert):
+            return self.tensor_item_ptr(value, space="generic")
+        if isinstance(value, Expr) and not isinstance(value, Constant):
+            return _of_scalar(expr, value)
+        value = value.value if isinstance(value, Constant) else value
+        try:
+            return _UNARY[type(expr.op)](value)
+        except TypeError as error:
+            raise refused(expr, f"has no value in Python: {error}") from None
+
+    def _of_tile(self, expr: ast.UnaryOp, tile: Any) -> Any:
+        op, truths = expr.op, tile.dtype == boolean
+        if isinstance(op, (ast.USub, ast.UAdd)) and truths:
+            raise refused(expr, "is of a tile of truths; convert it first, with .to(int32)")
+        if isinstance(op, ast.UAdd):
+            return tile
+        if isinstance(op, ast.USub):
+            return self.neg(tile)
+        if isinstance(op, ast.Not) or truths:
+            return self.logical_not(tile)
+        if not is_integer(tile.dtype):
+            raise refused(expr, f"inverts bits, and the tile is of {tile.dtype.name}")
+        limits = tile.dtype.iinfo()
+        ones = -1 if limits.min < 0 else limits.max
+        return self.bitwise_xor(tile, self._tile(expr, ones, tile))
+
+    # --- truths
+
+    def truth(self, test: ast.expr) -> Any:
+        """The value of what is asked for its truth alone, as a condition is."""
+        nodes = [test]
+        while nodes:
+            node = nodes.pop()
+            if isinstance(node, ast.BoolOp):
+                self._truths[node] = None
+                nodes += node.values
+        return self.visit(test)
+
+    def visit_BoolOp(self, expr: ast.BoolOp) -> Any:
+        """Of the operands, what is known to end it ends it, and what is known not to does not count."""
+        joins, ends = _JOINS[type(expr.op)]
+        operands: list[Any] = []
+        for node in expr.values:
+            visit = self._truth_alone if expr in self._truths else self.visit
+            operands.append(self._aside(node, visit) if operands else visit(node))
+            if isinstance(operands[-1], Tensor):
+                raise refused(
+                    expr,
+                    "asks for the one truth of a tile, which has many; tiles of truths have & "
+                    "and |, as in (x > 0) & (x < 5)",
+                )
+            if known(operands[-1]) is ends:
+                break
+        operands = [each for each in operands[:-1] if known(each) is None] + operands[-1:]
+        if len(operands) == 1:
+            return operands[0]
+        return joins(*operands) if _all_truths(*operands) else self._one_of(operands, ends)
+
+    def _truth_alone(self, node: ast.expr) -> Any:
+        value = self.visit(node)
+        return truth(value) if isinstance(value, Expr) and not isinstance(value, Constant) else value
+
+    def _one_of(self, operands: Sequence[Any], ends: bool) -> Any:
+        """The first operand that is as true as `ends`, or the last."""
+        found = operands[-1]
+        for each in reversed(operands[:-1]):
+            value = each if isinstance(each, Var) else self.declare(type=type_of(each), init=each)
+            found = choice(truth(value), *((value, found) if ends else (found, value)))
+        return found
+
+    def _aside(self, node: ast.expr, visit: Callable[[Any], Any]) -> Any:
+        """The value of what Python skips at times: it must do nothing that shows where it is skipped."""
+        before = len(self._stack[-1])
+        value = visit(node)
+        if not all(map(_is_pure, self._stack[-1][before:])):
+            raise refused(
+                node, "may be skipped in Python, and what it reads or does is done here always; put it under an if"
+            )
+        return value
+
+    def visit_IfExp(self, expr: ast.IfExp) -> Any:
+        condition = self.truth(expr.test)
+        chosen = None if isinstance(condition, Tensor) else known(condition)
+        if chosen is not None:
+            return self.visit(expr.body if chosen else expr.orelse)
+        values = [self._aside(node, self.visit) for node in (expr.body, expr.orelse)]
+        if not all(isinstance(each, (Expr, bool, int, float)) for each in (condition, *values)):
+            raise Refusal(
+                "`a if c else b` in a kernel is for scalars alone; use self.where on tiles, or an if statement"
+            )
+        return choice(truth(condition), *values)
+
+    # --- comparisons
+
+    def visit_Compare(self, expr: ast.Compare) -> Any:
+        """`a < b < c` is `a < b and b < c`, b computed once."""
+        a, found = self.visit(expr.left), None
+        for op, node in zip(expr.ops, expr.comparators, strict=True):
+            b = self.visit(node) if found is None else self._aside(node, self.visit)
+            each = self._compare(expr, op, a, b)
+            found = each if found is None else self._both(found, each)
+            a = b
+        return found
+
+    def _both(self, a: Any, b: Any) -> Any:
+        if isinstance(a, RegisterTensor) or isinstance(b, RegisterTensor):
+            return self.elementwise_binary(self._scalar_tile(a), self._scalar_tile(b), f_compute=ir.logical_and)
+        return ir.logical_and(a, b)
+
+    def _scalar_tile(self, value: Any) -> Any:
+        if isinstance(value, RegisterTensor):
+            return value
+        return self.allocate_register(dtype=type_of(value), shape=[], f_init=lambda _: value)
+
+    def _compare(self, node: ast.AST, op: ast.cmpop, a: Any, b: Any) -> Any:
+        if isinstance(op, (ast.Is, ast.IsNot)):
+            return as_expr(_identical(node, a, b) is isinstance(op, ast.Is))
+        if isinstance(op, (ast.In, ast.NotIn)):
+            found = self._member(node, a, b)
+            return found if isinstance(op, ast.In) else ir.logical_not(found)
+        of_python, of_kernel = _COMPARISONS[type(op)]
+        if not _computed(a) and not _computed(b):
+            if _holds_computed(a) or _holds_computed(b):
+                raise refused(node, "compares sequences with values that are known only when the kernel runs; compare "
+                              "element by element, as in a[0] == b[0] and a[1] == b[1]")  # fmt: skip
+            return as_expr(bool(_tried(node, of_python, a, b)))
+        for each in (a, b):
+            if not isinstance(each, (RegisterTensor, Expr, bool, int, float)):
+                raise refused(node, f"compares a number with a {kind(each)}; numbers are compared with numbers")
+        if isinstance(a, RegisterTensor) or isinstance(b, RegisterTensor):
+            return self._compare_tiles(of_kernel, a, b)
+        return of_kernel(as_expr(number(a)), as_expr(number(b)))
+
+    def _compare_tiles(self, compute: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+        truths = [(each.dtype if isinstance(each, RegisterTensor) else type_of(each)) == boolean for each in (a, b)]
+        if truths[0] != truths[1]:
+            raise Refusal("a tile of truths is compared with numbers; convert it first, with .to(int32)")
+        return self.elementwise_binary(self._scalar_tile(number(a)), self._scalar_tile(number(b)), f_compute=compute)
+
+    def _member(self, node: ast.AST, a: Any, items: Any) -> Any:
+        """Whether a number is one of those of a tuple or a list, or what Python says of its own values."""
+        if not isinstance(items, (list, tuple)) or not any(map(_computed, (a, *items))):
+            if _computed(a) or _computed(items) or _holds_computed([a, items]) or isinstance(items, TilusLoopIterable):
+                raise refused(node, "needs a list of numbers behind in, as (1, 3) is one; a range is 0 <= i < n")
+            return as_expr(bool(_tried(node, lambda a, b: a in b, a, items)))
+        found = [self._compare(node, ast.Eq(), a, each) for each in items]
+        if any(isinstance(each, RegisterTensor) for each in found):
+            raise refused(node, "asks for the one truth of a tile, which has many; compare with == and |")
+        return ir.logical_or(*found) if len(found) > 1 else found[0]
+
+
+_JOINS: dict[type[ast.boolop], tuple[Callable[..., Any], bool]] = {
+    ast.And: (ir.logical_and, False),
+    ast.Or: (ir.logical_or, True),
+}
+"""What joins truths, and which truth of an operand ends it."""
+
+
+def _computed(value: Any) -> bool:
+    """Whether the kernel computes it, so that Python does not know its value."""
+    return isinstance(value, Tensor) or (isinstance(value, Expr) and not isinstance(value, Constant))
+
+
+def _is_pure(stmt: Any) -> bool:
+    """Whether nothing shows of a statement but the values that it makes."""
+    if isinstance(stmt, TensorItemValueStmt):
+        return isinstance(stmt.tensor, RegisterTensor)
+    if isinstance(stmt, InstStmt):
+        inst: Instruction = stmt.inst
+        return isinstance(inst.output, RegisterTensor) and all(isinstance(each, RegisterTensor) for each in inst.inputs)
+    return isinstance(stmt, DeclareStmt)
+
+
+def _all_truths(*values: Any) -> bool:
+    return all(map(_is_truth, values))
+
+
+def _is_truth(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return bool(value.dtype == boolean)
+    return isinstance(value, (Expr, bool)) and type_of(value) == boolean
+
+
+def _identical(node: ast.AST, a: Any, b: Any) -> bool:
+    if not (a is None or b is None) and (_computed(a) or _computed(b)):
+        raise refused(node, "asks whether two values of the kernel are one object; == compares their values")
+    return a is b
+
+
+def _tried(node: ast.AST, compute: Callable[..., Any], *values: Any) -> Any:
+    """What Python computes of its own values, or its complaint."""
+    try:
+        return compute(*(each.value if isinstance(each, Constant) else each for each in values))
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise refused(node, f"has no value in Python: {error}") from None
+
+
+def _of_python(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
+    if isinstance(op, _DIVISIONS) and isinstance(a, int) and isinstance(b, int) and b != 0:
+        return quotient(a, b) if isinstance(op, ast.FloorDiv) else remainder(a, b)
+    if isinstance(op, ast.Add) and isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return a + b if type(a) is type(b) else [*a, *b]  # type: ignore[operator]
+    return _tried(node, _OPERATORS[type(op)], a, b)
+
+
+def _holds_computed(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and any(_computed(each) or _holds_computed(each) for each in value)
+
+
+def _of_scalars(node: ast.AST, op: ast.operator, a: Any, b: Any) -> Any:
+    for each in (a, b):
+        if not isinstance(each, (Expr, bool, int, float)):
+            raise refused(node, f"has a number of the kernel and a {kind(each)}; operators take numbers and tiles")
+    kinds = type_of(a), type_of(b)
+    if isinstance(op, (ast.Pow, ast.MatMult)):
+        raise refused(node, f"has no code for a variable{_instead(op)}")
+    if all(isinstance(each, DataType) for each in kinds):
+        _check_division(node, op, kinds, "float32(n)")
+        truths = kinds == (boolean, boolean) and not isinstance(op, _BITWISE)
+        a, b = map(counted if truths else number, (a, b))
+        if kinds[0] == boolean and is_integer(kinds[1]):  # tilus 0.2.0 would shift and join in the type of a truth
+            a = kinds[1](a) if isinstance(a, Expr) else int(a)
+        if is_float(kinds[0]) != is_float(kinds[1]):
+            common = promote_type(*kinds)  # tilus 0.2.0 makes n of n * 1.0, which is an integer
+            a, b = (common(each) if isinstance(each, Expr) else each for each in (a, b))
+    return _OPERATORS[type(op)](a, b)
+
+
+def _of_scalar(expr: ast.UnaryOp, value: Any) -> Any:
+    if isinstance(expr.op, ast.Not):
+        return ir.logical_not(truth(value))
+    if isinstance(expr.op, ast.UAdd):
+        return counted(value)
+    if isinstance(expr.op, ast.USub):
+        return -counted(value)
+    if not is_integer(type_of(counted(value))):
+        raise refused(expr, f"inverts the bits of an integer, and here is a {type_of(value)}")
+    return BitwiseNot(counted(value))
+
+
+def _check_division(node: ast.AST, op: ast.operator, kinds: Sequence[Any], conversion: str) -> None:
+    """Refuse where C divides otherwise than Python beyond the signs that docs/numbers.md tells of."""
+    floats = any(map(is_float, kinds))
+    if isinstance(op, ast.Div) and not floats:
+        raise refused(
+            node,
+            f"divides integers, which gives a fraction in Python and none in C; // leaves it out, "
+            f"{conversion} converts first",
+        )
+    if isinstance(op, _DIVISIONS) and floats:
+        raise refused(node, f"has no code for floats, whose {_signs(op)} C does not round as Python does; / divides")
+
+
+def _signs(op: ast.operator) -> str:
+    return "quotient" if isinstance(op, ast.FloorDiv) else "remainder"
+
+
+def _instead(op: ast.operator) -> str:
+    if isinstance(op, ast.Pow):
+        return "; multiply, as in n * n"
+    return "; self.dot multiplies matrices" if isinstance(op, ast.MatMult) else ""
+
+
+def misfit(value: Any, into: Any) -> str | None:
+    """Why a number would be another one in this type, or None: it fits."""
+    if is_float(type_of(value)) and not is_float(into):
+        if not isinstance(value, float) or not value.is_integer():
+            return f"is of {into.name}, which would cut {_shown(value)}"
+    if into == boolean and type_of(value) != boolean:
+        return f"is of truths, and {_shown(value)} is none"
+    if isinstance(value, int) and is_integer(into) and not fits(value, into):
+        return f"is of {into.name}, which does not hold {value}"
+    return None
+
+
+def _shown(value: Any) -> str:
+    return str(value) if not isinstance(value, Expr) else f"a {type_of(value).name}"
+
+
+def _rounds_up(node: ast.expr) -> bool:
+    """Whether it is the -a // b of -(-a // b)."""
+    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv)):
+        return False
+    return isinstance(node.left, ast.UnaryOp) and isinstance(node.left.op, ast.USub)

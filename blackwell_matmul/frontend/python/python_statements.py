@@ -1,0 +1,321 @@
+"""Statements, calls and indices in a script do what they do in Python, or are refused; docs/python.md lists each.
+
+tilus 0.2.0 drops the `else` of a loop, computes what a `while` calls once, ends the kernel where an inlined method
+returns, runs `xs.append(1)` in a loop once, takes the whole of a dimension for `x[2:6]`, and binds the variable of a
+loop beside the one of the same name. This module imports tilus at its top: import it after `import_tilus`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tilus.hidet import ir
+from tilus.hidet.ir.expr import Call, Expr, Var, as_expr
+from tilus.hidet.ir.tools import collect
+from tilus.ir.instructions import AssignInst, SliceAssignInst
+from tilus.ir.stmt import AssignStmt, InstStmt, SeqStmt
+from tilus.ir.tensor import RegisterTensor, Tensor
+from tilus.lang.transpiler.builder import Scope
+
+from blackwell_matmul.frontend.identity import IdentityMap
+from blackwell_matmul.frontend.messages.raised import Refusal, kind
+from blackwell_matmul.frontend.python.python_names import PythonNames, Visited, frame_of
+from blackwell_matmul.frontend.python.python_operators import known, refused
+
+DEEPEST_CALL = 64
+"""Methods that are inlined into each other: beyond, one that calls itself has no end."""
+
+_CHANGING = ("append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "update", "setdefault", "add")
+"""The methods of Python's containers that change them."""
+
+
+class PythonTranspiler(PythonNames):
+    """tilus's transpiler, which reads a script as Python does or refuses it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._read: list[Any] = []  # by the statement so far
+        self._held: list[list[Any]] = []  # for each call: what its statement has read before it
+        self._calls: list[int] = []  # how much that is
+        self._lists: IdentityMap[tuple[object, ...]] = IdentityMap()  # the loops and branches that each is made in
+
+    # --- loops and branches
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """A scope of what does not run exactly once."""
+        before, self.blocks = self.blocks, (*self.blocks, object())
+        with self.scope():
+            yield
+        self.blocks = before
+
+    def visit_For(self, stmt: ast.For) -> None:
+        self._check_targets(stmt.target)
+        with self._inside():
+            super().visit_For(stmt)
+        self._visit_else(stmt)
+
+    def visit_While(self, stmt: ast.While) -> None:
+        """What the condition emits is emitted for each round."""
+        with self.block():
+            test = self.truth(stmt.test)
+        before = self.pop_innermost_last()
+        emitted = isinstance(before, SeqStmt) and before.seq
+        always = known(test)
+        condition = test if always is None else as_expr(always)
+        with self.while_loop(cond=as_expr(True) if emitted else condition), self._inside():
+            if emitted:
+                self.append(before)
+                with self.if_then(cond=ir.logical_not(condition)):
+                    self.brk()
+            self._visit_all(stmt.body)
+        self._visit_else(stmt)
+
+    def _visit_else(self, stmt: ast.For | ast.While) -> None:
+        if stmt.orelse and any(_breaks(stmt.body)):
+            raise Refusal(
+                "the else of this loop runs unless a break ends it, which tilus has no code for; note the break in a "
+                "variable, and ask for it behind the loop"
+            )
+        self._visit_all(stmt.orelse)
+
+    def _visit_all(self, body: Sequence[ast.stmt]) -> None:
+        for stmt in body:
+            self.visit(stmt)
+
+    def visit_If(self, stmt: ast.If) -> None:
+        condition = self.truth(stmt.test)
+        chosen = known(condition)
+        if chosen is not None:
+            self._visit_all(stmt.body if chosen else stmt.orelse)
+            return
+        with self.if_then(cond=condition), self._inside():
+            self._visit_all(stmt.body)
+        if stmt.orelse:
+            with self.otherwise(), self._inside():
+                self._visit_all(stmt.orelse)
+
+    def visit_With(self, stmt: ast.With) -> None:
+        for item in stmt.items:
+            self._check_targets(item.optional_vars)
+        super().visit_With(stmt)
+
+    def _check_targets(self, target: ast.expr | None) -> None:
+        """Refuse a name that is bound: it would get its old value back behind the block."""
+        for node in ast.walk(target) if target is not None else ():
+            if isinstance(node, ast.Name) and node.id != "_" and self.lookup(node.id) is not None:
+                raise Refusal(
+                    f"`{node.id}` is bound already, and would have that value again behind this block; give it another "
+                    "name here"
+                )
+
+    def visit_Return(self, stmt: ast.Return) -> None:
+        if len(self.class_stack) > 1:
+            raise Refusal(
+                "a return in a block of an inlined method would end the kernel; put the rest of the method under an "
+                "if, and return at its end"
+            )
+        super().visit_Return(stmt)
+
+    def visit_NoneType(self, _: None) -> None:
+        """The value of a `return` without one, at the end of a method."""
+
+    def visit_Continue(self, stmt: ast.Continue) -> None:
+        raise Refusal("tilus has no code for continue; put the rest of the loop's body under an if")
+
+    def visit_Expr(self, expr: ast.Expr) -> None:
+        """A value that nobody takes does nothing; the call of a primitive does."""
+        if isinstance(expr.value, ast.Constant):
+            return
+        node = ast.copy_location(Visited(self.visit(expr.value)), expr.value)
+        if isinstance(node.value, (list, tuple)) or (isinstance(node.value, Expr) and collect(node.value, Call)):
+            super().visit_Expr(ast.copy_location(ast.Expr(node), expr))
+
+    # --- calls
+
+    def visit(self, node: Any) -> Any:
+        if not isinstance(node, ast.stmt):
+            return super().visit(node)
+        before, self._read = self._read, []
+        try:
+            return super().visit(node)
+        finally:
+            self._read = before
+
+    def visit_Name(self, expr: ast.Name) -> Any:
+        return self._noted(super().visit_Name(expr))
+
+    def visit_Attribute(self, expr: ast.Attribute) -> Any:
+        return self._noted(super().visit_Attribute(expr))
+
+    def _noted(self, value: Any) -> Any:
+        if isinstance(value, (Var, RegisterTensor)):
+            self._read.append(value)
+        return value
+
+    def visit_List(self, expr: ast.List) -> list[Any]:
+        found = self._elements(expr.elts)
+        self._lists[found] = self.blocks
+        return found
+
+    def visit_Tuple(self, expr: ast.Tuple) -> tuple[Any, ...]:
+        return tuple(self._elements(expr.elts))
+
+    def _elements(self, nodes: Sequence[ast.expr]) -> list[Any]:
+        found: list[Any] = []
+        for node in nodes:
+            found += self.visit(node.value) if isinstance(node, ast.Starred) else [self.visit(node)]
+        return found
+
+    def _is_sum(self, expr: ast.Call) -> bool:
+        named = isinstance(expr.func, ast.Name) and expr.func.id == "sum" and len(expr.args) == 1 and not expr.keywords
+        return named and self.visit(expr.func) is sum
+
+    def _sum(self, expr: ast.Call) -> Any:
+        """Python's own would add by the operators of tilus's expressions, which are not Python's."""
+        total: Any = 0
+        for each in self.visit(expr.args[0]):
+            total = self.binary(expr, ast.Add(), total, each)
+        return total
+
+    def visit_Call(self, expr: ast.Call) -> Any:
+        self._check_container(expr.func)
+        self._calls.append(len(self._read))
+        try:
+            return self._sum(expr) if self._is_sum(expr) else super().visit_Call(expr)
+        finally:
+            self._calls.pop()
+
+    def _check_container(self, function: ast.expr) -> None:
+        if not (self.blocks and isinstance(function, ast.Attribute) and function.attr in _CHANGING):
+            return
+        owner = self.visit(function.value)
+        if isinstance(owner, (list, dict, set)) and self.blocks != self._lists.get(owner, ()):
+            raise refused(
+                function,
+                f"in a loop or a branch changes a Python {kind(owner)} once, while the "
+                "kernel is read; have a tensor, or a list that is whole before",
+            )
+
+    def transpile_call(self, method: Any, args: Any, kwargs: Any) -> Any:
+        if len(self.frames) > DEEPEST_CALL:
+            raise Refusal(f"`{method.__name__}` is inlined into itself, without an end; a loop repeats")
+        self.frames.append(frame_of(method.__func__.__code__))
+        self._held.append(self._read[: self._calls[-1] if self._calls else 0])
+        try:
+            return super().transpile_call(method, args, kwargs)
+        finally:
+            self._held.pop()
+            self.frames.pop()
+
+    def append(self, inst_or_stmt: Any) -> None:
+        super().append(inst_or_stmt)
+        changed = _changed(self._stack[-1][-1])
+        if changed is not None and any(each is changed for held in self._held for each in held):
+            raise Refusal(
+                "this changes a value that a statement has read before it calls this method, where Python has the old "
+                "one; keep the old value under a name, or call the method in a statement before"
+            )
+
+    # --- comprehensions and indices
+
+    def process_generator(self, elt: ast.expr, generators: list[ast.comprehension]) -> list[Any]:
+        """With names of its own for each round: tilus 0.2.0 binds the first element's and then refuses the second."""
+        if not generators:
+            return [self.visit(elt)]
+        found: list[Any] = []
+        for item in self._items(generators[0]):
+            with self.scope():
+                self._bind_item(generators[0].target, item)
+                if all(self._is_wanted(each) for each in generators[0].ifs):
+                    found += self.process_generator(elt, generators[1:])
+        return found
+
+    def _items(self, generator: ast.comprehension) -> Iterator[Any]:
+        items = self.visit(generator.iter)
+        if isinstance(items, (Expr, Tensor)):
+            raise refused(generator.iter, "is no list of values; a comprehension goes over one")
+        return iter(items)
+
+    def _is_wanted(self, test: ast.expr) -> bool:
+        value = self.truth(test)
+        known(value)  # refuses a tile
+        return bool(value)
+
+    def _bind_item(self, target: ast.expr, item: Any) -> None:
+        if isinstance(target, ast.Name):
+            Scope.bind(self.current_scope, target.id, item)
+            return
+        if not isinstance(target, (ast.Tuple, ast.List)) or len(target.elts) != len(item):
+            raise refused(target, f"does not take the {len(item)} values of an element")
+        for each, part in zip(target.elts, item, strict=True):
+            self._bind_item(each, part)
+
+    def visit_Subscript(self, expr: ast.Subscript) -> Any:
+        base = self.visit(expr.value)
+        if isinstance(base, Mapping):
+            return base[self.visit(expr.slice)]
+        return super().visit_Subscript(self._at(expr, base))
+
+    def process_subscript_assign(self, lhs: ast.Subscript, rhs: Any, type_annotation: ast.expr | None = None) -> None:
+        super().process_subscript_assign(self._at(lhs, self.visit(lhs.value)), rhs, type_annotation)
+
+    def _at(self, expr: ast.Subscript, base: Any) -> ast.Subscript:
+        """The same of what is visited, with an index for each that counts from the end."""
+        found = self.visit(expr.slice)
+        if isinstance(base, Tensor):
+            parts = found if isinstance(found, (list, tuple)) else (found,)
+            extents = (*base.shape, *[None] * len(parts))  # tilus has the sentence for more parts than dimensions
+            found = tuple(_index(expr, *each) for each in zip(parts, extents))
+        return ast.copy_location(ast.Subscript(Visited(base), Visited(found), expr.ctx), expr)
+
+
+def _index(expr: ast.Subscript, index: Any, extent: Any) -> Any:
+    """An index as tilus counts it; extent: of its dimension."""
+    if isinstance(index, slice):
+        if not _is_whole(index, extent):
+            raise refused(
+                expr,
+                "takes a part of a dimension, and only the whole can be taken, as in x[:, 0]; load the part "
+                "by its offsets and shape",
+            )
+        return slice(None)
+    if isinstance(index, bool) or not isinstance(index, (int, Expr)):
+        raise refused(expr, f"has a {kind(index)} for an index; an index is : or an integer")
+    if isinstance(index, Expr) or extent is None or not isinstance(extent, int):
+        return index if isinstance(index, Expr) or index >= 0 or extent is None else extent + index
+    if not -extent <= index < extent:
+        raise refused(expr, f"has the index {index} of a dimension of {extent}")
+    return index % extent
+
+
+def _is_whole(part: slice, extent: Any) -> bool:
+    bounds = (part.start, part.stop, part.step)
+    if not isinstance(extent, int):
+        return bounds == (None, None, None)
+    return not any(isinstance(each, Expr) for each in bounds) and part.indices(extent) == (0, extent, 1)
+
+
+def _changed(stmt: Any) -> Any:
+    """The variable or the tile that a statement gives another value."""
+    if isinstance(stmt, AssignStmt):
+        return stmt.var
+    if not isinstance(stmt, InstStmt):
+        return None
+    inst = stmt.inst
+    return inst.inputs[0] if isinstance(inst, (AssignInst, SliceAssignInst)) else inst.output
+
+
+def _breaks(body: Sequence[ast.stmt]) -> Iterator[ast.Break]:
+    """The breaks that end the loop with this body."""
+    for stmt in body:
+        if isinstance(stmt, ast.Break):
+            yield stmt
+        elif isinstance(stmt, (ast.For, ast.While)):
+            yield from _breaks(stmt.orelse)
+        else:
+            for blocks in ("body", "orelse"):
+                yield from _breaks(getattr(stmt, blocks, ()))

@@ -1,0 +1,149 @@
+"""The GPUs of this machine, and the driver they are reached through, as the CUDA driver itself reports them.
+
+Sources of what the driver has no attribute for: PTX ISA, "Target ISA Notes" of wgmma.mma_async (sm_90a), of tcgen05
+(sm_100a, sm_103a and sm_110a, once called sm_101a) and of clusterlaunchcontrol (sm_100 and above).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from blackwell_matmul.base.errors import DriverError, UnsupportedError
+from blackwell_matmul.base.validation import spelled
+
+NO_DEVICE = "CUDA_ERROR_NO_DEVICE"
+
+Capability = tuple[int, int]
+
+_WGMMA: frozenset[Capability] = frozenset({(9, 0)})
+_TCGEN05: frozenset[Capability] = frozenset({(10, 0), (10, 3), (11, 0)})
+_CLC: frozenset[Capability] = _TCGEN05 | {(12, 0), (12, 1)}
+_KNOWN: frozenset[Capability] = frozenset({(8, 0), (8, 6), (8, 7), (8, 9)}) | _WGMMA | _CLC
+
+
+@dataclass(frozen=True)
+class DetectedGpu:
+    """One GPU. Clocks are the highest that it has; memory is what the driver gives out in all."""
+
+    index: int
+    name: str
+    compute_capability: Capability
+    sm_count: int
+    memory_bytes: int
+    shared_memory_per_block_bytes: int
+    sm_clock_mhz: float
+    memory_clock_mhz: float
+    tensor_maps: bool
+    clusters: bool
+
+    @property
+    def arch(self) -> str:
+        """The target that its code is compiled for; from sm_90 on with the features of this very architecture."""
+        major, minor = self.compute_capability
+        return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+
+    @property
+    def features(self) -> Mapping[str, bool | None]:
+        """What a kernel may use, by its name in `gpus.FEATURES`; None where this version does not know."""
+        asked = {"tma": self.tensor_maps, "clusters": self.clusters}
+        by_target = {"tcgen05": _TCGEN05, "wgmma": _WGMMA, "clc": _CLC}
+        known = self.compute_capability in _KNOWN
+        looked_up = {name: self.compute_capability in have if known else None for name, have in by_target.items()}
+        return MappingProxyType({**asked, **looked_up})
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The CUDA driver. bindings: whether cuda.bindings is there to ask, and error why it does not import. cuda: the
+    newest CUDA that the driver serves, None where there is no driver. refusal: the name of cuInit's code where it does
+    not start."""
+
+    bindings: bool = True
+    error: str = ""
+    cuda: tuple[int, int] | None = None
+    refusal: str = ""
+
+    @property
+    def ready(self) -> bool:
+        return self.cuda is not None and not self.refusal
+
+
+def find_driver() -> Driver:
+    """The driver, whatever its state; never an error."""
+    try:
+        driver = importlib.import_module("cuda.bindings.driver")
+    except ModuleNotFoundError:
+        return Driver(bindings=False)
+    except Exception as error:  # built for another Python or another library
+        return Driver(bindings=False, error=spelled(error))
+    try:
+        _, version = driver.cuDriverGetVersion()
+        (code,) = driver.cuInit(0)
+    except Exception:  # cuda-python's own classes for a library that is missing or broken
+        return Driver()
+    cuda = (int(version) // 1000, int(version) % 1000 // 10)
+    return Driver(cuda=cuda, refusal="" if not int(code) else str(getattr(code, "name", int(code))))
+
+
+def detect() -> tuple[DetectedGpu, ...]:
+    """The GPUs in the driver's order; none where there is no driver, or none that it sees.
+
+    Raises DriverError where there is a driver and it refuses to start.
+    """
+    found = find_driver()
+    if found.cuda is None or found.refusal == NO_DEVICE:
+        return ()
+    from blackwell_matmul.hardware import driver
+
+    count = int(driver.call("cuDeviceGetCount", "count the GPUs"))
+    return tuple(_gpu(index) for index in range(count))
+
+
+def require_gpu() -> None:
+    """UnsupportedError, with what works instead, where there is no GPU to measure on."""
+    if not detect():
+        raise UnsupportedError(
+            "measuring takes a GPU, and this machine has none that a CUDA driver names; `blackwell-matmul run v1` "
+            "simulates a kernel here, and `bench --compile-only` compiles what another machine will measure."
+        )
+
+
+def alone(index: int) -> dict[str, str]:
+    """The environment variable with which a process sees this GPU and no other."""
+    from blackwell_matmul.hardware import driver
+
+    return {"CUDA_VISIBLE_DEVICES": driver.device_uuid(index)}
+
+
+def _gpu(index: int) -> DetectedGpu:
+    from blackwell_matmul.hardware import driver
+
+    def asked(name: str) -> int:
+        return driver.device_attribute(index, name)
+
+    handle = driver.device_handle(index)
+    return DetectedGpu(
+        index=index,
+        name=driver.device_name(index),
+        compute_capability=(asked("COMPUTE_CAPABILITY_MAJOR"), asked("COMPUTE_CAPABILITY_MINOR")),
+        sm_count=asked("MULTIPROCESSOR_COUNT"),
+        memory_bytes=int(driver.call("cuDeviceTotalMem", f"read the memory of GPU {index}", handle)),
+        shared_memory_per_block_bytes=asked("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        sm_clock_mhz=asked("CLOCK_RATE") / 1000,
+        memory_clock_mhz=asked("MEMORY_CLOCK_RATE") / 1000,
+        tensor_maps=_supports(index, "TENSOR_MAP_ACCESS_SUPPORTED"),
+        clusters=_supports(index, "CLUSTER_LAUNCH"),
+    )
+
+
+def _supports(index: int, name: str) -> bool:
+    """Whether a GPU and its driver can do something; a driver from before it refuses the question."""
+    from blackwell_matmul.hardware import driver
+
+    try:
+        return bool(driver.device_attribute(index, name))
+    except DriverError:
+        return False

@@ -1,0 +1,108 @@
+"""How much memory a run takes, and how much this process may still have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.harness.verdict import BLOCK_BYTES, BLOCK_ELEMENTS
+from blackwell_matmul.problem.problem import Problem
+
+MARGIN = 1.3
+"""What peaks were above `run_bytes`, at most, for V1 with a large A, a large B and a large C."""
+
+
+def require_memory(problem: Problem) -> None:
+    """InputError where a run of this problem takes more memory than is available."""
+    need_bytes, have_bytes = MARGIN * run_bytes(problem), available_bytes()
+    if have_bytes is not None and need_bytes > have_bytes:
+        raise InputError(
+            f"{problem} takes about {need_bytes / 2**30:.4g} GiB, with the simulator's copies and the check, and this "
+            f"machine has {have_bytes / 2**30:.4g} GiB left; choose a smaller size."
+        )
+
+
+def run_bytes(problem: Problem) -> int:
+    """The most that a run takes at a time: A, B and C, and what making, simulating or checking them takes beside."""
+    return problem.bytes + max(_made(problem), _simulated(problem), _checked(problem))
+
+
+def _elements(problem: Problem) -> tuple[int, int]:
+    """Of A and of B."""
+    a = problem.m * (problem.batches if problem.form.a_batched else 1)
+    b = problem.n * (problem.batches if problem.form.b_batched else 1)
+    return a * problem.k, b * problem.k
+
+
+def _made(problem: Problem) -> int:
+    """An operand in fp32, before its type is its own."""
+    return 4 * max(_elements(problem))
+
+
+def _simulated(problem: Problem) -> int:
+    """A and B as shared memory holds their elements, in fp32, and a C that several processes write to."""
+    return 4 * sum(_elements(problem)) + problem.c_bytes * problem.batches * problem.m * problem.columns
+
+
+def _checked(problem: Problem) -> int:
+    """B in float64, and beside that once more, for its norms, or a block of rows: those of A in float64, or of C."""
+    rows = min(problem.m, max(1, BLOCK_ELEMENTS // problem.columns))
+    of_b = 8 * problem.n * problem.k
+    return of_b + max(of_b, 8 * rows * problem.k, BLOCK_BYTES * rows * problem.columns)
+
+
+# --- what is available
+
+
+def available_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """What the machine and each control group of this process, such as a container's, have left; None: not known."""
+    found = _of_the_machine(proc), *_of_groups(proc, groups)
+    return min((each for each in found if each is not None), default=None)
+
+
+def _of_the_machine(proc: Path) -> int | None:
+    """On Linux what can be had without swapping; elsewhere all that there is."""
+    left = _fields(proc / "meminfo").get("MemAvailable:")
+    if left is not None:
+        return left * 1024
+    with suppress(AttributeError, OSError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def _of_groups(proc: Path, groups: Path) -> Iterator[int]:
+    """Linux, "Control Group v2: memory.max", and v1, "memory.limit_in_bytes". A limit holds for all groups below, and
+    the pages of files are given up where memory is needed."""
+    for line in _lines(proc / "self" / "cgroup"):
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        version = 1 if "memory" in controllers.split(",") else 2
+        if version == 1 or not controllers:
+            for each in (PurePosixPath(path), *PurePosixPath(path).parents):
+                inside = groups / "memory" if version == 1 else groups
+                yield from _of_group(inside / str(each).lstrip("/"), version)
+
+
+_FILES = {1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+          2: ("memory.max", "memory.current", "inactive_file")}  # fmt: skip
+
+
+def _of_group(folder: Path, version: int) -> Iterator[int]:
+    limit, used, of_files = _FILES[version]
+    most, taken = "".join(_lines(folder / limit)), "".join(_lines(folder / used))
+    if most.isdigit() and taken.isdigit():
+        yield max(0, int(most) - int(taken) + _fields(folder / "memory.stat").get(of_files, 0))
+
+
+def _fields(file: Path) -> dict[str, int]:
+    """By the first word of each line, the number after it."""
+    words = (line.split() for line in _lines(file))
+    return {each[0]: int(each[1]) for each in words if len(each) > 1 and each[1].isdigit()}
+
+
+def _lines(file: Path) -> list[str]:
+    with suppress(OSError, UnicodeDecodeError):
+        return file.read_text().splitlines()
+    return []

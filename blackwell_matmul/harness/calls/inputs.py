@@ -1,0 +1,186 @@
+"""The tensors that a kernel is called with: made up from a seed, or address space alone where nothing runs."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.harness.calls.host_memory import require_memory
+from blackwell_matmul.harness.reference import TORCH_DTYPES, dtype_of_c
+from blackwell_matmul.problem.problem import Problem, plain_seed
+
+Operands = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""A[m, k], B[n, k] and C[m, n], or a batch of each, as the problem's form has them lie in memory."""
+
+
+def make_inputs(problem: Problem, seed: int = 0) -> Operands:
+    """A[m, k] and B[n, k], normally distributed, and C[m, n] full of NaN, so that an element nobody writes shows.
+
+    The same seed gives the same values. Raises InputError when this machine's memory is too small for them.
+    """
+    seed = plain_seed(seed)
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem is {shown(problem)}; it must be a Problem, such as Problem(m, n, k).")
+    require_memory(problem)
+    return _operands(_Maker(problem, torch.Generator().manual_seed(seed)))
+
+
+def unfilled(problem: Problem) -> Operands:
+    """Tensors that nobody fills: address space, not memory, so that they may be larger than this machine's."""
+    return _operands(_Maker(problem))
+
+
+NO_RESERVE = 0x4000
+"""Linux's MAP_NORESERVE, which Python's mmap has from 3.13 on: without it more than there is of memory is refused."""
+
+
+def address_space(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor that takes memory only where somebody writes to it."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if sys.platform != "linux":
+        return torch.empty(shape, dtype=dtype)
+    pages = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+    return torch.frombuffer(pages, dtype=dtype).view(*shape)
+
+
+def arguments_of(problem: Problem, seed: int | None) -> tuple[object, ...]:
+    """All of a call; None: nobody fills the tensors. Those of a form are as V7 has them: bias, residual, scale_a,
+    scale_b and the batches follow, and 0 stands for what the epilogue has not."""
+    operands = unfilled(problem) if seed is None else make_inputs(problem, seed)
+    sizes = problem.m, problem.n, problem.k
+    if problem.is_plain:
+        return *sizes, *operands
+    generator = None if seed is None else torch.Generator().manual_seed(plain_seed(seed + 1))
+    with _fitting(problem):
+        return *sizes, *operands, *_Maker(problem, generator).read_by_epilogue(), problem.batches
+
+
+def drawn(problem: Problem, generator: torch.Generator) -> tuple[object, ...]:
+    """On the generator's device, A ~ N(0, 1) and B ~ N(0, 1/K), so that A @ B.T ~ N(0, 1), and of a form what follows C
+    in a call."""
+    make = _Maker(problem, generator)
+    a, b = make.a(), make.b(problem.k**-0.5)
+    return (a, b) if problem.is_plain else (a, b, *make.read_by_epilogue(), problem.batches)
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the tensors of a problem. generator: of their values; None: they have none."""
+
+    problem: Problem
+    generator: torch.Generator | None = None
+
+    @property
+    def device(self) -> torch.device | str:
+        return "cpu" if self.generator is None else self.generator.device
+
+    def values(self, shape: Sequence[int], dtype: torch.dtype, size: float = 1.0) -> torch.Tensor:
+        if self.generator is None:
+            return address_space(shape, dtype)
+        made = torch.randn(shape, generator=self.generator, dtype=torch.float32, device=self.device)
+        return made.mul_(size).to(dtype)
+
+    def a(self) -> torch.Tensor:
+        form = self.problem.form
+        return self.operand(self.problem.m, form.a_major == "k", form.a_stride, form.a_batch_stride, form.a_batched)
+
+    def b(self, size: float = 1.0) -> torch.Tensor:
+        form, rows = self.problem.form, self.problem.n
+        return self.operand(rows, form.b_major == "k", form.b_stride, form.b_batch_stride, form.b_batched, size)
+
+    def operand(
+        self, rows: int, k_major: bool, stride: int, between: int, batched: bool, size: float = 1.0
+    ) -> torch.Tensor:
+        """A[m, k] or B[n, k], or one for each batch, as the fields of `Form` say."""
+        lines = (rows, self.problem.k) if k_major else (self.problem.k, rows)
+        batches = (self.problem.batches,) if batched and self.problem.batches > 1 else ()
+        made = spread(self.values((*batches, *lines), TORCH_DTYPES[self.problem.dtype], size), stride, between)
+        return made if k_major else made.mT
+
+    def output(self) -> torch.Tensor:
+        """C, full of NaN."""
+        problem, dtype = self.problem, dtype_of_c(self.problem)
+        shape = ((problem.batches,) if problem.batches > 1 else ()) + (problem.m, problem.columns)
+        if self.generator is None:
+            made = address_space(shape, dtype)
+        else:
+            made = torch.full(shape, math.nan, dtype=dtype, device=self.device)
+        return spread(made, problem.form.c_stride, 0)
+
+    def read_by_epilogue(self) -> tuple[object, ...]:
+        """Bias, residual, scale_a and scale_b."""
+        problem, how, of_c = self.problem, self.problem.form.epilogue, dtype_of_c(self.problem)
+        batches = (problem.batches,) if problem.batches > 1 else ()
+        bias = self.values((problem.n,), of_c) if how.bias else 0
+        residual = self.values((*batches, problem.m, problem.n), of_c) if how.residual else 0
+        if how.scale == "none":
+            return bias, residual, 0, 0
+        counts = (problem.m, problem.n) if how.scale == "rowwise" else (1, 1)
+        return bias, residual, *(self.values((count,), torch.float32) for count in counts)
+
+
+def _operands(make: _Maker) -> Operands:
+    with _fitting(make.problem):
+        return make.a(), make.b(), make.output()
+
+
+@contextmanager
+def _fitting(problem: Problem) -> Iterator[None]:
+    try:
+        yield
+    except (MemoryError, OSError, OverflowError, RuntimeError):  # of torch and of mmap
+        raise InputError(f"{problem} does not fit into this machine's memory; choose a smaller size.") from None
+
+
+def spread(lines: torch.Tensor, stride: int, between: int) -> torch.Tensor:
+    """The same with lines `stride`, and matrices `between` elements apart; 0: each follows the one before."""
+    if not stride and not between:
+        return lines
+    *batches, count, length = lines.shape
+    step = stride or length
+    apart = between or count * step
+    if step < length or (batches and apart < (count - 1) * step + length):
+        raise InputError(
+            f"strides of {step} and {apart} elements are too small for {count} lines of {length}; make them larger."
+        )
+    room = lines.new_zeros(apart * (batches[0] if batches else 1) + count * step)
+    return room.as_strided(lines.shape, (apart, step, 1)[-lines.dim() :]).copy_(lines)
+
+
+_seeding = threading.RLock()
+"""Held while the seeds of torch and numpy are set, which all threads share."""
+
+
+def _renew() -> None:
+    """In a forked child: the thread that held the lock is the parent's."""
+    global _seeding
+    _seeding = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Random numbers of torch and numpy that depend on the seed alone; what they were goes on afterwards."""
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with _seeding, torch.random.fork_rng(devices=gpus):
+        before = np.random.get_state()
+        torch.manual_seed(seed)
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            np.random.set_state(before)

@@ -1,0 +1,60 @@
+"""For a test suite: `assert_clean` fails with the whole report when a kernel's ordering or its result is wrong.
+
+from blackwell_matmul.harness.testing import assert_clean
+
+def test_my_matmul():
+    assert_clean(MyMatmul, 300, 192, 200, dtype="bf16", schedule={"block_m": 128})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blackwell_matmul.harness.calls.calling import FormOf, Target
+    from blackwell_matmul.problem.problem import Schedule
+    from blackwell_matmul.simulator.report import Report
+
+
+def assert_clean(
+    kernel: Any,
+    m: Any = None,
+    n: Any = None,
+    k: Any = None,
+    *tensors: Any,
+    dtype: str | None = None,
+    schedule: str | Schedule | Mapping[str, object] | None = None,
+    target: Target = None,
+    form: FormOf = None,
+    orders: int = 4,
+    seed: int = 0,
+    strict: bool = True,
+    workers: int | None = None,
+) -> Report:
+    """`check` in several orders, and of the result, too; AssertionError with the whole report if not clean.
+
+    kernel, m, n, k, tensors, dtype, schedule, target, form: as for `check`. Called with (m, n, k, a, b, c), a kernel is
+    judged as C = A @ B.T, on made-up inputs in `dtype` (None: what its pointers say, or fp16) or on these tensors. A
+    class with `example_args` beside it is called with what that returns, and compared with its `reference` if there is
+    one; m, n and k may be left out then.
+    strict: also what works today and nothing guarantees is a failure. The rest is as for `check`.
+    """
+    __tracebackhide__ = True  # pytest shows the line of the test
+    from blackwell_matmul.harness.calls.calling import arch_of, resolve_call
+    from blackwell_matmul.harness.checking import INPUT_SEED, check_call, verdicts
+    from blackwell_matmul.harness.result import blamed
+
+    call = resolve_call(kernel, (m, n, k, *tensors), dtype, schedule, form, seed=INPUT_SEED)
+    expected, arch = call.expected(), arch_of(target)
+    report = check_call(call, orders=orders, seed=seed, strict=strict, target=arch, workers=workers)
+    wrong = [
+        f"{report.kernel} is {blamed(verdict.message, report.disagreements)}"
+        for verdict in verdicts(call, expected)
+        if not verdict.ok
+    ]
+    if wrong or not report.ok:
+        raise AssertionError(
+            "\n".join(["its ordering is not clean." if not report.ok else "", *wrong, str(report)]).strip()
+        )
+    return report

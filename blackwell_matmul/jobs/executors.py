@@ -1,0 +1,163 @@
+"""Who runs trials: processes of this machine, a Dask cluster, or any executor of the kind of `concurrent.futures`.
+
+A worker runs one trial at a time in a process of its own, since the target of a compilation is one for a process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing import get_context, resource_tracker
+from typing import Any
+
+from blackwell_matmul.base.errors import InputError, UnsupportedError
+from blackwell_matmul.base.interrupts import Pool, held
+from blackwell_matmul.base.validation import shown
+
+PROCESSES = "processes"
+KINDS = "processes, processes:4, dask, dask:tcp://HOST:8786, or package.module:EXECUTOR"
+MOST_PROCESSES = 1024
+CONNECT_LIMIT_S = 20
+ALLOWED_FAILURES = 3
+"""Deaths of a worker that Dask forgives a trial, where the cluster is started here."""
+
+
+@dataclass(frozen=True)
+class Crew:
+    """An executor, and how many trials it runs at a time, which may change."""
+
+    executor: Executor
+    width: Callable[[], int]
+
+
+def crew(spec: str) -> AbstractContextManager[Crew]:
+    """The executor of this name, for the block; InputError or UnsupportedError, at once, where there is none."""
+    kind, colon, detail = spec.partition(":")
+    if kind == PROCESSES and bool(colon) == bool(detail):
+        return _processes(_count(spec, detail) if colon else os.cpu_count() or 1)
+    if kind == "dask" and bool(colon) == bool(detail):
+        return _dask(spec, detail)
+    if detail:
+        return _other(spec, _found(spec, kind, detail))
+    raise InputError(f"executor is {shown(spec)}; it must be {KINDS}.")
+
+
+def known(spec: str) -> str:
+    """The name of an executor, as it is; nothing is started."""
+    crew(spec)
+    return spec
+
+
+def _count(spec: str, text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= MOST_PROCESSES:
+        return int(text[:9])
+    raise InputError(f"executor is {shown(spec)}; the number of processes must be from 1 to {MOST_PROCESSES}.")
+
+
+@contextmanager
+def _processes(count: int) -> Iterator[Crew]:
+    with Pool(count, get_context("spawn")) as pool:
+        yield Crew(pool, lambda: count)
+
+
+# --- Dask
+
+
+def _dask(spec: str, address: str) -> AbstractContextManager[Crew]:
+    needed = {"distributed": "Dask"} if address else {"distributed": "Dask", "cryptography": "cryptography"}
+    for package, name in needed.items():
+        if find_spec(package) is None:
+            what = f"executor is {shown(spec)} and {name} is not installed"
+            raise UnsupportedError(f"{what}; install blackwell-matmul[dask], or take processes.")
+    return _dask_at(spec, address) if address else _dask_here()
+
+
+@contextmanager
+def _dask_here() -> Iterator[Crew]:
+    """A cluster of this machine's cores, which ends with the block. It listens on this machine alone, and takes only
+    who has the key, which no file has: another user could have it run anything otherwise."""
+    distributed = import_module("distributed")  # first: it fills the configuration
+    quiet = {"dashboard_address": None, "silence_logs": logging.CRITICAL}  # it logs tracebacks where Ctrl-C ends it
+    ours = {"host": "127.0.0.1", "security": distributed.Security.temporary()}
+    one_each = {"threads_per_worker": 1, "n_workers": os.cpu_count() or 1, **ours, **quiet}
+    allowed = {"distributed.scheduler.allowed-failures": ALLOWED_FAILURES}
+    _start_tracker()
+    with import_module("dask").config.set(allowed), held():
+        cluster = distributed.LocalCluster(**one_each)
+    with cluster, _dask_at("dask", cluster) as found:
+        yield found
+
+
+def _start_tracker() -> None:
+    """Here, as its start lets Ctrl-C through to the processes after it; and without the warning for what a process
+    leaves that ends at once, as it takes that away by itself."""
+    before = os.environ.get("PYTHONWARNINGS")
+    quiet = "ignore::UserWarning:multiprocessing.resource_tracker"
+    os.environ["PYTHONWARNINGS"] = f"{before},{quiet}" if before else quiet
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        os.environ.pop("PYTHONWARNINGS")
+        os.environ.update({} if before is None else {"PYTHONWARNINGS": before})
+
+
+@contextmanager
+def _dask_at(spec: str, address: Any) -> Iterator[Crew]:
+    """address: of a scheduler, or a cluster, whose key goes with it."""
+    try:
+        with held():  # its threads are of no use to Ctrl-C either
+            client = import_module("distributed").Client(address, timeout=CONNECT_LIMIT_S)
+    except (OSError, ValueError) as error:  # ValueError: what is no address
+        raise InputError(
+            f"executor is {shown(spec)} and no Dask scheduler answers there; `dask scheduler` starts one, and tells "
+            "its address."
+        ) from error
+    with client:
+        yield Crew(client.get_executor(pure=False), partial(_dask_width, client, spec))
+
+
+def _dask_width(client: Any, spec: str) -> int:
+    """Workers may come and go. One trial is there for the first to come."""
+    threads = client.nthreads()
+    if any(count != 1 for count in threads.values()):
+        raise InputError(
+            f"executor is {shown(spec)} and a worker there has {max(threads.values())} threads; start each by "
+            "`dask worker ADDRESS --nthreads 1`, with --nworkers for several."
+        )
+    return max(1, len(threads))
+
+
+# --- others
+
+
+def _found(spec: str, module: str, name: str) -> Callable[[], Executor]:
+    try:
+        made = getattr(import_module(module), name)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"executor is {shown(spec)}, which does not import; it must be {KINDS}.") from error
+    if not callable(made):
+        raise InputError(f"executor is {shown(spec)}, which cannot be called; it must be {KINDS}.")
+    return made
+
+
+@contextmanager
+def _other(spec: str, make: Callable[[], Executor]) -> Iterator[Crew]:
+    with held():
+        executor = make()
+    if not isinstance(executor, Executor):
+        raise InputError(f"executor is {shown(spec)}, which makes no concurrent.futures.Executor; it must be {KINDS}.")
+    with executor:
+        yield Crew(executor, partial(_other_width, executor))
+
+
+def _other_width(executor: Executor) -> int:
+    """As the standard library's pools call it, and mpi4py's."""
+    told = getattr(executor, "_max_workers", None) or getattr(executor, "num_workers", None)
+    return told if isinstance(told, int) and told > 0 else os.cpu_count() or 1

@@ -1,0 +1,171 @@
+"""Rows of trials in a file of JSON lines, which several runs may add to at the same time.
+
+Whoever reads what is new or adds a row holds the lock, so that a row is there once and whole. A last line without its
+end is of a run that was killed while it wrote: it is taken out, and its trial is run again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.files import write_whole
+from blackwell_matmul.base.records import content_of, open_regular, parsed
+from blackwell_matmul.base.validation import said
+
+Row = dict[str, Any]
+TAIL_BYTES = 256
+"""What is looked at to see whether a file is the one that was read, with rows added, or was written anew."""
+
+LOCK_S = 10.0
+"""Seconds to wait for another run, which has the lock for as long as it takes to read what is new."""
+
+
+class Rows:
+    """In memory alone. fields: those that name a trial, of each row. Iterating gives the rows that were there at the
+    last look."""
+
+    def __init__(self, fields: Iterable[str]) -> None:
+        self.fields = tuple(fields)
+        self._rows: dict[str, Row] = {}
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows.values())
+
+    def __contains__(self, names: Mapping[str, Any]) -> bool:
+        return self.name_of(names) in self._rows
+
+    def get(self, names: Mapping[str, Any]) -> Row | None:
+        return self._rows.get(self.name_of(names))
+
+    def count(self, names: Set[str]) -> int:
+        """How many of these are there, by `name_of`."""
+        return len(self._rows.keys() & names)
+
+    def name_of(self, row: Mapping[str, Any]) -> str:
+        return json.dumps([row[field] for field in self.fields], sort_keys=True)
+
+    def kept(self, names: Set[str]) -> str:
+        """What a run that is broken off says, of so many trials."""
+        return "nothing is kept, as no file was named"
+
+    def read(self) -> None:
+        """What others have added since."""
+
+    def add(self, row: Row) -> None:
+        """Unless another run has added the same trial's."""
+        self._rows[self.name_of(row)] = row
+
+
+class RowFile(Rows):
+    """And in a file."""
+
+    def __init__(self, path: Path, fields: Iterable[str]) -> None:
+        super().__init__(fields)
+        self.path = path
+        with self._told():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(f"{path}.lock", LOCK_S)
+        self._read_bytes, self._tail = 0, b""
+        self.read()
+
+    def count_now(self, names: Set[str]) -> int:
+        """In the file as it is, without its lock: an interrupt may have come between a row's writing and its count."""
+        whole, _, _ = content_of(self.path).rpartition(b"\n")
+        return len({self.name_of(self._row(line)) for line in filter(bytes.strip, whole.splitlines())} & names)
+
+    def kept(self, names: Set[str]) -> str:
+        return f"{self.count_now(names)} of {len(names)} trials are kept in {self.path}"
+
+    def read(self) -> None:
+        with self._opened():
+            pass
+
+    def add(self, row: Row) -> None:
+        line = _line(row)
+        with self._opened() as file:
+            if row not in self:
+                file.write(line)
+                file.flush()
+                self._take(line)
+
+    def sort(self, order: Callable[[Row], Any]) -> None:
+        """In the file, whose trials are in the order of the runs otherwise."""
+        with self._opened():
+            write_whole(self.path, b"".join(map(_line, sorted(self, key=order))))
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """InputError for whatever the disk, or who has the lock, does not allow."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Timeout as error:
+            held = f"another run has held {self.path}.lock for {LOCK_S:.0f} s"
+            raise InputError(f"{held}; end that run if it is stopped, or choose another file.") from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or said(error)
+            raise InputError(f"cannot keep rows in {self.path}: {why}; choose another file.") from error
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """At its end, with all of it read."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        with self._told(), self._lock, open(open_regular(self.path, flags), "a+b") as file:
+            if not self._goes_on(file):
+                self._rows, self._read_bytes, self._tail = {}, 0, b""
+            file.seek(self._read_bytes)
+            whole, end, torn = file.read().rpartition(b"\n")
+            self._take(whole + end)
+            if torn:
+                self._require_torn(torn)
+                file.truncate(self._read_bytes)
+            yield file
+
+    def _require_torn(self, line: bytes) -> None:
+        """InputError for what no run has begun to write: of another's file, nothing is taken out."""
+        try:
+            parsed(line)
+        except ValueError:
+            if line.startswith(b"{") or not line.strip(b"\0"):
+                return
+        self._row(line)
+
+    def _goes_on(self, file: Any) -> bool:
+        file.seek(self._read_bytes - len(self._tail))
+        return bool(file.read(len(self._tail)) == self._tail)
+
+    def _take(self, lines: bytes) -> None:
+        for line in filter(bytes.strip, lines.splitlines()):
+            row = self._row(line)
+            self._rows[self.name_of(row)] = row
+        self._read_bytes += len(lines)
+        self._tail = (self._tail + lines)[-TAIL_BYTES:]
+
+    def _row(self, line: bytes) -> Row:
+        try:
+            row = parsed(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict) and row.keys() >= set(self.fields):
+            return row
+        raise InputError(
+            f"{self.path} has the line {line[:60].decode(errors='replace')!r}, which is no row with "
+            f"{', '.join(self.fields)}; take it out, or choose another file."
+        )
+
+
+def _line(row: Row) -> bytes:
+    """InputError for a row that JSON does not have."""
+    try:
+        return f"{json.dumps(row, sort_keys=True, allow_nan=False)}\n".encode()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"its row is none that JSON has: {said(error)}.") from error

@@ -1,0 +1,65 @@
+"""How a script of `bench/` is called: options by typer, an error as one sentence, Ctrl-C as on the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from blackwell_matmul.base import interrupts
+from blackwell_matmul.base.errors import BlackwellMatmulError
+from blackwell_matmul.jobs.executors import KINDS
+
+USAGE_ERRORS: type[Exception] = typer.BadParameter.__mro__[2]
+"""What typer raises for a command line that it cannot read; the class itself has no public name."""
+
+ExecutorOption = Annotated[str, typer.Option("--executor", help=f"Who runs the trials: {KINDS}.")]
+RowsOption = Annotated[
+    str,
+    typer.Option("--rows", help="Where rows are kept until all are there; runs may share it. Else build/NAME.jsonl."),
+]
+
+
+def rows_of(chosen: str, name: str) -> Path:
+    """Where a script's run goes on that was broken off."""
+    return Path(chosen or f"build/{name}.jsonl")
+
+
+def script(main: Callable[..., Any] | typer.Typer) -> NoReturn:
+    """Run a script's main function, or its commands, with the words of this process, and leave."""
+    app = main if isinstance(main, typer.Typer) else _app(main)
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # it takes away what Ctrl-C leaves, and complains
+    try:
+        with interrupts.answered(_say_interrupted, last=True) as came:
+            code = int(app(standalone_mode=False) or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        code = interrupts.EXIT_CODE
+    except Exception as error:
+        code = interrupts.EXIT_CODE if came.is_set() else _told(error)  # which may follow from the interrupt
+    if code == interrupts.EXIT_CODE:
+        _say_interrupted()
+        os._exit(code)  # the interpreter would wait for threads
+    sys.exit(code)
+
+
+def _app(main: Callable[..., Any]) -> typer.Typer:
+    app = typer.Typer(add_completion=False)
+    app.command()(main)
+    return app
+
+
+def _told(error: Exception) -> int:
+    """Say what a user can mend, and give the exit code; a fault of the script itself keeps its traceback."""
+    if not isinstance(error, (BlackwellMatmulError, USAGE_ERRORS)):
+        raise error
+    text = error.format_message() if isinstance(error, USAGE_ERRORS) else str(error)  # type: ignore[attr-defined]
+    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    return 2
+
+
+def _say_interrupted() -> None:
+    os.write(2, f"error: {interrupts.sentence()}\n".encode())

@@ -1,0 +1,172 @@
+"""`Form`: what a product is besides its sizes; `Epilogue`: what happens to C before it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import integer, number, plain_text, shown
+
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "swiglu")
+"""swiglu: column j of C is silu(column 2j) * (column 2j + 1), so that C has half of the columns."""
+
+SCALES = ("none", "tensor", "rowwise")
+SCALE_WORDS = {"scaled": "tensor", "scaled_rows": "rowwise"}
+"""What `Epilogue.parse` calls them."""
+MAJORS = {"a_major": ("k", "m"), "b_major": ("k", "n")}
+OUTPUTS = ("", "fp16", "bf16", "fp32")
+MAX_STRIDE = 2**31 - 1
+MAX_FACTOR = (2 - 2**-23) * 2.0**127
+"""The largest number of fp32, in which an epilogue computes."""
+LAYOUTS = {"tn": ("k", "k"), "nn": ("m", "k"), "tt": ("k", "n"), "nt": ("m", "n")}
+"""a_major and b_major by cuBLAS's letters, A's first: t is A contiguous along k, and B along n; n the other way."""
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """C = activation(alpha * scale_a * scale_b * (A @ B.T) + beta * residual + bias), in fp32, then in C's type.
+
+    bias: a vector of N. residual: a matrix of C's shape before the activation, not read where beta is 0. activation:
+    one of `ACTIVATIONS`. scale: "tensor", one number for A and one for B; "rowwise", one for each row of A and each
+    column of C. bias and residual have C's type, scales are fp32.
+    """
+
+    bias: bool = False
+    residual: bool = False
+    activation: str = "none"
+    scale: str = "none"
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("bias", "residual"):
+            check_flag(name, getattr(self, name))
+        object.__setattr__(self, "activation", _one_of("activation", self.activation, ACTIVATIONS))
+        object.__setattr__(self, "scale", _one_of("scale", self.scale, SCALES))
+        for name in ("alpha", "beta"):
+            object.__setattr__(self, name, _factor(name, getattr(self, name)))
+
+    def __str__(self) -> str:
+        """What is not the default, such as "bias gelu"."""
+        said = [name for name in ("bias", "residual") if getattr(self, name)]
+        said += [f"{self.scale} scales"] if self.scale != "none" else []
+        said += [f"{name}={getattr(self, name):g}" for name in ("alpha", "beta") if getattr(self, name) != 1]
+        return " ".join(said + [self.activation] * (self.activation != "none"))
+
+    @classmethod
+    def parse(cls, text: str, alpha: float = 1.0, beta: float = 1.0) -> Epilogue:
+        """Read "bias,gelu"; raise InputError that names the word which does not fit."""
+        words = plain_text(text)
+        if words is None:
+            raise InputError(f"epilogue is {shown(text)}; it must be text such as 'bias,gelu'.")
+        known = ("bias", "residual", *SCALE_WORDS, *ACTIVATIONS[1:])
+        named: dict[str, Any] = {}
+        for word in filter(None, (part.strip() for part in words.split(","))):
+            if word not in known:
+                raise InputError(f"epilogue names {shown(word)}; the words are {', '.join(known)}.")
+            kind = "scale" if word in SCALE_WORDS else "activation" if word in ACTIVATIONS else word
+            if kind in named:
+                raise InputError(f"epilogue names a second {kind}, {word}; give one.")
+            named[kind] = SCALE_WORDS.get(word, word if kind == "activation" else True)
+        return cls(**named, alpha=alpha, beta=beta)
+
+    @property
+    def columns_of_c(self) -> int:
+        """How many columns of the product make one of C."""
+        return 2 if self.activation == "swiglu" else 1
+
+
+@dataclass(frozen=True, repr=False)
+class Form:
+    """How the matrices of a product lie in memory, and what becomes of its sums.
+
+    a_major, b_major: the dimension along which A[m, k] and B[n, k] are contiguous. a_stride, b_stride: from a line of
+    that dimension to the next, in elements; 0: lines follow each other. a_batched, b_batched: whether each batch has a
+    matrix of its own; a_batch_stride, b_batch_stride: from one to the next; 0: they follow each other. c_stride: from a
+    row of C to the next; 0: they follow each other. out: C's type; "": as `problem.c_dtype` says. fast_accum: whether
+    the sums of 8-bit products may be as the tensor cores have them; only those of Hopper have less than fp32.
+    """
+
+    a_major: str = "k"
+    b_major: str = "k"
+    a_stride: int = 0
+    b_stride: int = 0
+    a_batched: bool = True
+    b_batched: bool = True
+    a_batch_stride: int = 0
+    b_batch_stride: int = 0
+    c_stride: int = 0
+    out: str = ""
+    fast_accum: bool = False
+    epilogue: Epilogue = field(default_factory=Epilogue)
+
+    def __post_init__(self) -> None:
+        for name, offered in MAJORS.items():
+            object.__setattr__(self, name, _one_of(name, getattr(self, name), offered))
+        object.__setattr__(self, "out", _one_of("out", self.out, OUTPUTS))
+        check_flag("fast_accum", self.fast_accum)
+        for name in ("a_stride", "b_stride", "a_batch_stride", "b_batch_stride", "c_stride"):
+            found = integer(getattr(self, name), 0, MAX_STRIDE)
+            if found is None:
+                raise InputError(
+                    f"{name} is {shown(getattr(self, name))}; it must be an integer from 0 to {MAX_STRIDE}."
+                )
+            object.__setattr__(self, name, found)
+
+    @property
+    def swapped(self) -> Form:
+        """The same with A and B in each other's place."""
+        return replace(
+            self,
+            a_major={"n": "m"}.get(self.b_major, "k"),
+            b_major={"m": "n"}.get(self.a_major, "k"),
+            a_stride=self.b_stride,
+            b_stride=self.a_stride,
+            a_batched=self.b_batched,
+            b_batched=self.a_batched,
+            a_batch_stride=self.b_batch_stride,
+            b_batch_stride=self.a_batch_stride,
+        )
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Form:
+        """The form that `dataclasses.asdict` wrote."""
+        return cls(**{**record, "epilogue": Epilogue(**record.get("epilogue", {}))})
+
+    def __repr__(self) -> str:
+        return f"Form({self})"
+
+    def __str__(self) -> str:
+        """What is not the default, such as "b_major=n, bias gelu"."""
+        fields = ((name, getattr(self, name)) for name in vars(self) if name != "epilogue")
+        said = [f"{name}={value}" for name, value in fields if value != getattr(PLAIN, name)]
+        return ", ".join(said + [str(self.epilogue)] * (self.epilogue != PLAIN.epilogue))
+
+
+def check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InputError(f"{name} is {shown(value)}; it must be True or False.")
+
+
+def _factor(name: str, value: object) -> float:
+    found = number(value)
+    if found is None:
+        raise InputError(f"{name} is {shown(value)}; it must be a number.")
+    if not abs(found) <= MAX_FACTOR:  # NaN, too
+        raise InputError(
+            f"{name} is {shown(value)}; it must be a finite number, from -{MAX_FACTOR:.3g} to {MAX_FACTOR:.3g}."
+        )
+    return found
+
+
+def _one_of(name: str, value: object, offered: tuple[str, ...]) -> str:
+    found = plain_text(value)
+    if found is None or found not in offered:
+        raise InputError(f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, offered))}.")
+    return found
+
+
+PLAIN = Form()
+"""K-major operands, one matrix behind the other, and C as it is."""

@@ -1,0 +1,353 @@
+"""What is computed and how: `Problem` and `Schedule`, printable frozen dataclasses, and what a schedule's knobs are."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import integer, plain_text, same, shown
+from blackwell_matmul.problem.form import PLAIN, Form
+
+DTYPES = {"fp16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1}
+"""Element types of A and B that the ladder serves, with their size in bytes."""
+
+C_BYTES = 2
+"""Of an element of C, whatever A and B are."""
+
+SIXTEEN_BITS = tuple(name for name, size in DTYPES.items() if size == C_BYTES)
+"""Those of `DTYPES` that every rung takes, and that torch multiplies by `@`, too."""
+
+
+EIGHT_BITS = tuple(name for name, size in DTYPES.items() if size != C_BYTES)
+
+
+def c_dtype(dtype: str) -> str:
+    """The type of C where A and B have `dtype`: the same, or bf16 where that has 8 bits."""
+    return dtype if dtype in SIXTEEN_BITS else "bf16"
+
+
+TORCH_NAMES = {"fp16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2"}
+"""What torch calls the types of `DTYPES`."""
+
+DTYPE_OF_TORCH = {f"torch.{name}": dtype for dtype, name in TORCH_NAMES.items()}
+"""The types of `DTYPES` by what torch prints of its own."""
+
+MMAS = ("tcgen05", "wgmma", "mma.sync")
+"""The instructions that multiply: into tensor memory on data-center Blackwell; into registers on Hopper; from registers
+into registers everywhere."""
+
+INT32_MAX = 2**31 - 1
+
+
+def positive(name: str, value: object, least: int = 1) -> int:
+    """`value` as an int that a kernel's int32 holds; InputError if it is none. least: 0 where nothing may be meant."""
+    found = integer(value, least, INT32_MAX)
+    if found is None:
+        raise InputError(f"{name} is {shown(value)}; it must be an integer from {least} to {INT32_MAX}.")
+    return found
+
+
+def plain_seed(value: object) -> int:
+    """`value` as an int that may be a seed; InputError if it is none."""
+    found = integer(value, 0, 2**63 - 1)
+    if found is None:
+        raise InputError(f"seed is {shown(value)}; it must be an integer from 0 to 2**63 - 1.")
+    return found
+
+
+POLICIES = ("adversarial", "eager", "random")
+"""When the simulator completes asynchronous operations."""
+
+
+def plain_policy(value: object) -> str:
+    """`value` as the name of a policy; InputError if it is none."""
+    found = plain_text(value)
+    if found is None or found not in POLICIES:
+        raise InputError(f"policy is {shown(value)}; it must be one of {', '.join(POLICIES)}.")
+    return found
+
+
+def plain_dtype(value: object) -> str:
+    """`value` as a key of `DTYPES`; InputError if it is none."""
+    found = plain_text(value)
+    if found is None or found not in DTYPES:
+        raise InputError(f"dtype is {shown(value)}; it must be one of {', '.join(DTYPES)}.")
+    return found
+
+
+MAX_WORKERS = 1024
+"""Processes that simulate, at most."""
+
+MAX_ORDERS = 10_000
+"""Of warps and completions that one check runs, at most."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """C[m, n] = A[m, k] @ B[n, k].T with A and B of one type, fp32 accumulation, and C of 16 bits.
+
+    m, n, k are element counts; `dtype` is a key of `DTYPES`. form: how A and B lie in memory, and what C gets besides.
+    batches: how many such products there are.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "fp16"
+    form: Form = PLAIN
+    batches: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "k", "batches"):
+            object.__setattr__(self, name, positive(name, getattr(self, name)))
+        object.__setattr__(self, "dtype", plain_dtype(self.dtype))
+        if not isinstance(self.form, Form):
+            raise InputError(f"form is {shown(self.form)}; it must be a Form.")
+        if self.form.out == c_dtype(self.dtype):
+            object.__setattr__(self, "form", dataclasses.replace(self.form, out=""))
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON holds it; of a plain problem without `form` and `batches`."""
+        plain = {"m": self.m, "n": self.n, "k": self.k, "dtype": self.dtype}
+        return plain if self.is_plain else {**plain, "form": dataclasses.asdict(self.form), "batches": self.batches}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Problem:
+        """The problem that `as_dict` wrote."""
+        return cls(**{**record, "form": Form.from_dict(record.get("form", {}))})
+
+    @property
+    def element_bytes(self) -> int:
+        return DTYPES[self.dtype]
+
+    @cached_property
+    def swapped(self) -> Problem:
+        """C.T = B @ A.T."""
+        return dataclasses.replace(self, m=self.n, n=self.m, form=self.form.swapped)
+
+    @property
+    def c_bytes(self) -> int:
+        """Of an element of C."""
+        return 4 if self.form.out == "fp32" else C_BYTES
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every rung computes it: one product of K-major matrices."""
+        return self.form == PLAIN and self.batches == 1
+
+    @property
+    def a_line(self) -> int:
+        """Elements from a line of A, along k or along m, to the next in memory."""
+        return self.form.a_stride or (self.k if self.form.a_major == "k" else self.m)
+
+    @property
+    def b_line(self) -> int:
+        """The same of B."""
+        return self.form.b_stride or (self.k if self.form.b_major == "k" else self.n)
+
+    @property
+    def columns(self) -> int:
+        """Of C."""
+        return self.n // self.form.epilogue.columns_of_c
+
+    @property
+    def bytes(self) -> int:
+        """Of A, B and C."""
+        a = self.m * (self.batches if self.form.a_batched else 1)
+        b = self.n * (self.batches if self.form.b_batched else 1)
+        return self.element_bytes * self.k * (a + b) + self.c_bytes * self.batches * self.m * self.columns
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations of the product: one multiply and one add for each m, n, k."""
+        return 2 * self.batches * self.m * self.n * self.k
+
+    def __str__(self) -> str:
+        batches = f"{self.batches} x " if self.batches > 1 else ""
+        form = f", {self.form}" if self.form != PLAIN else ""
+        return f"{batches}{self.m}x{self.n}x{self.k} {self.dtype}{form}"
+
+
+FEATURES: Mapping[str, str] = MappingProxyType(
+    {
+        "tma": "A and B come by TMA, and C leaves by it, in strips of columns",
+        "ring": "shared memory holds several k-tiles, loaded ahead",
+        "specialised": "one warp loads, others multiply",
+        "grouped": "tiles go down the rows of a group before they go on to the next column",
+        "persistent": "a CTA computes tile after tile, and there is one for each SM at most",
+        "clc": "a CTA computes tile after tile, as cluster launch control hands them out",
+        "pairs": "two CTAs compute a tile together, with one MMA of twice the rows",
+        "clusters": "the CTAs of a cluster lie above each other and read their tile of B once, by multicast",
+        "rectangles": "a cluster's CTAs lie beside each other, too, and read their tile of A once, by multicast",
+        "neighbours": "CTAs that share nothing come in clusters, too, or in no cluster and one GPC after the other",
+        "split_k": "the CTAs of a cluster compute a tile together, each a part of K",
+        "gathered": "of the CTAs that share K, the first one finishes the tile, and C leaves straight from registers",
+        "boxes": "a k-tile can be wider than what TMA swizzles, and comes in boxes of that width",
+        "swap": "A and B can change places: what is computed then is C transposed, with M on the columns of the MMA",
+        "forms": "A and B are contiguous along k or along m and n, there may be batches, and C gets an epilogue",
+    }
+)
+"""What a kernel can be made of, in any combination, besides the instruction that multiplies."""
+
+
+@dataclass(frozen=True)
+class Knob:
+    """What a field of `Schedule` is. values: those of the space. feature: what it tunes; "" is every kernel's tile.
+    mma: the only instruction whose kernels have it. after: a schedule that names no features has this knob only with
+    that one, as the rungs of the ladder do.
+    """
+
+    values: tuple[int, ...]
+    feature: str = ""
+    mma: str = ""
+    after: str = ""
+
+
+def knob(*values: int, **what: str) -> Any:
+    """The default of a field of `Schedule`, None, with what the field is."""
+    return dataclasses.field(default=None, metadata={"knob": Knob(values, **what)})
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The tuning knobs of a rung; a knob that the rung does not have is None.
+
+    block_m, block_n, block_k: the tile of C that one CTA, or a pair of them, computes and its step along k, in
+    elements.
+    e_block_n: the width of an epilogue strip, in columns of C. stages: shared-memory buffers of A and B.
+    consumers: warpgroups that share a tile. group_m: tiles along m that come before the next along n. cluster_m: CTAs
+    along m that read their tile of B once for all of them. cluster_n: CTAs along n that read their tile of A once.
+    split_k: CTAs that compute a tile together. neighbours: CTAs
+    of a cluster at least, whatever they share; 1 leaves to the hardware where they lie, which deals them out in order.
+    swap_ab: 1 computes C transposed, B @ A.T; block_m then is of N and block_n of M, and likewise what is said of m and
+    n here, and A and B.
+    mma: the instruction that multiplies, a key of `MMAS`; no knob, the rung has it. features: keys of `FEATURES`, the
+    rung's, too; None stands for those that the knobs tune.
+    """
+
+    block_m: int | None = knob(16, 32, 64, 128, 192, 256)
+    block_n: int | None = knob(16, 32, 48, *range(64, 257, 8))
+    block_k: int | None = knob(16, 32, 64, 128)
+    e_block_n: int | None = knob(
+        *(16, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 136, 144, 152, 176, 184, 232, 248), feature="tma"
+    )
+    stages: int | None = knob(2, 3, 4, 5, 6, 7, 8, 9, 10, 12, feature="ring", after="e_block_n")
+    consumers: int | None = knob(1, 2, 3, feature="specialised", after="stages", mma="wgmma")
+    group_m: int | None = knob(1, 4, 8, 16, feature="grouped", after="stages")
+    cluster_m: int | None = knob(1, 2, 4, feature="clusters", after="group_m")
+    cluster_n: int | None = knob(1, 2, 4, feature="rectangles", after="cluster_m")
+    split_k: int | None = knob(1, 2, 4, 8, feature="split_k", after="cluster_m")
+    neighbours: int | None = knob(1, 2, feature="neighbours", after="cluster_m")
+    swap_ab: int | None = knob(0, 1, feature="swap", after="split_k")
+    mma: str = dataclasses.field(default="tcgen05", kw_only=True)
+    features: tuple[str, ...] | None = dataclasses.field(default=None, kw_only=True, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, value in self:
+            object.__setattr__(self, name, positive(name, value, least=min(1, *KNOBS[name].values)))
+        if plain_text(self.mma) not in MMAS:
+            raise InputError(f"mma is {shown(self.mma)}; it must be one of {', '.join(MMAS)}.")
+        if self.features is not None:
+            named = plain_features(self.features)
+            told = self.gap is None and named == features_of(name for name, _ in self)
+            object.__setattr__(self, "features", None if told else named)
+
+    @property
+    def gap(self) -> tuple[str, str] | None:
+        """The first knob that stands without the one that it comes after in the ladder, and that one."""
+        steps = ((name, KNOBS[name].after) for name, _ in self if KNOBS[name].after)
+        return next(((name, earlier) for name, earlier in steps if getattr(self, earlier) is None), None)
+
+    @cached_property
+    def kernel_features(self) -> frozenset[str]:
+        """What the kernel is made of, named or told by the knobs."""
+        return frozenset(features_of(name for name, _ in self) if self.features is None else self.features)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        """The knobs that are set, as (name, value), in declaration order."""
+        for name in self.knob_names():
+            value = getattr(self, name)
+            if value is not None:
+                yield name, value
+
+    @classmethod
+    def knob_names(cls) -> tuple[str, ...]:
+        return tuple(KNOBS)
+
+    def as_dict(self) -> dict[str, int]:
+        return dict(self)
+
+    def matches(self, pins: Mapping[str, object]) -> bool:
+        """True when every pinned knob has the pinned value here."""
+        return all(same(getattr(self, name, None), value) for name, value in pins.items())
+
+    def with_known(self, values: Mapping[str, int]) -> Schedule:
+        """This schedule with other values of its knobs, which nobody checks: they come from the space."""
+        made = object.__new__(Schedule)
+        made.__dict__.update(self.__dict__, kernel_features=self.kernel_features, **values)
+        return made
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in self)
+
+    @classmethod
+    def parse(cls, text: str, knobs: Sequence[str] | None = None) -> Schedule:
+        """Read `block_m=128,stages=3`; raise InputError that names the word which does not fit.
+
+        knobs: those that may be named, as a rung has them; None is every one.
+        """
+        words = plain_text(text)
+        if words is None:
+            raise InputError(f"schedule is {shown(text)}; it must be text such as 'block_m=128,stages=3'.")
+        known, whose = (cls.knob_names(), ", of which each rung has some") if knobs is None else (knobs, "")
+        values: dict[str, Any] = {}
+        for word in filter(None, (part.strip() for part in words.split(","))):
+            name, _, value = (piece.strip() for piece in word.partition("="))
+            if name not in known:
+                raise InputError(f"schedule names {shown(name)}; the knobs are {', '.join(known)}{whose}.")
+            if not re.fullmatch("[0-9]{1,10}", value):
+                raise InputError(f"schedule gives {name} the value {shown(value)}; it must be a positive integer.")
+            if name in values:
+                raise InputError(f"schedule names {name} twice; give it once.")
+            values[name] = int(value)
+        return cls(**values)
+
+
+KNOBS: Mapping[str, Knob] = MappingProxyType(
+    {field.name: field.metadata["knob"] for field in dataclasses.fields(Schedule) if "knob" in field.metadata}
+)
+"""Every knob, in the order of the fields."""
+
+
+def features_of(knobs: Iterable[str]) -> tuple[str, ...]:
+    """The features that these knobs tune, in the order of `FEATURES`."""
+    tuned = {KNOBS[name].feature for name in KNOBS.keys() & set(knobs)}
+    return tuple(name for name in FEATURES if name in tuned)
+
+
+def plain_features(value: object) -> tuple[str, ...]:
+    """`value` as keys of `FEATURES`, in their order; InputError if it is none."""
+    names = list(value) if isinstance(value, (tuple, list)) else [value]
+    for name in names:
+        if plain_text(name) not in FEATURES:
+            raise InputError(f"features names {shown(name)}; the features are {', '.join(FEATURES)}.")
+    return tuple(name for name in FEATURES if name in names)
+
+
+def as_pins(schedule: object) -> dict[str, object]:
+    """What a schedule pins, by name: a `Schedule`, a mapping, or None for nothing."""
+    if schedule is None:
+        return {}
+    if not isinstance(schedule, (Schedule, Mapping)):
+        raise InputError(f"schedule is {shown(schedule)}; it must be a Schedule or a mapping of names to values.")
+    pins: dict[str, object] = dict(schedule)
+    for name in pins:
+        if not isinstance(name, str):
+            raise InputError(f"schedule names {shown(name)}; a knob's name is text.")
+    return pins

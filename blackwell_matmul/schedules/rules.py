@@ -1,0 +1,459 @@
+"""Why a schedule cannot run a problem on a GPU: a predicate for each reason, one sentence with the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from blackwell_matmul.base.errors import InputError
+from blackwell_matmul.base.validation import shown
+from blackwell_matmul.hardware.gpus import GPUS, Gpu, lacking
+from blackwell_matmul.problem.problem import C_BYTES, EIGHT_BITS, INT32_MAX, Problem, Schedule
+from blackwell_matmul.schedules.ladders import LADDERS
+from blackwell_matmul.schedules.mma import MMA_SPECS, tile_config
+from blackwell_matmul.schedules.tile_config import (
+    LAST_ROWS,
+    MMA_K_BYTES,
+    SWIZZLE_BYTES,
+    MmaSpec,
+    TileConfig,
+    ceil_div,
+    round_up,
+)
+
+SPARE_REGISTERS = 60
+"""What a thread needs besides its part of the accumulator: addresses, the loop, a strip on its way out. Kernels that
+were compiled for sm_90a took 26 to 60 (`Bundle.resources`)."""
+
+FEW_REGISTERS = 32
+"""The same where so many warps share an SM that ptxas spares: 192x192 compiles in three warpgroups and a warp, which
+have 128 registers a thread, and 192x208 does not (ptxas of CUDA 13.0, C7602)."""
+
+TMA_BOX_EXTENT = 256
+TMA_BYTES = 16
+"""A dimension of a box, and what rows and addresses are multiples of (CUDA driver API, cuTensorMapEncodeTiled)."""
+
+SAME_BANKS_BYTES = 64
+"""Of rows that follow each other without a swizzle and are a multiple of that, four in eight begin in the same banks,
+or all; of others two (of 32 banks of 4 bytes)."""
+
+SPAN_BYTES = 128
+"""Of an operand that is contiguous along its rows, in one piece of shared memory (`frontend.operand_majors`)."""
+
+SHARE_ROWS = 8
+"""After so many rows a swizzle begins anew: a part of a tile that TMA writes starts there."""
+
+MAX_CLUSTER_CTAS = 8
+"""The largest portable size (CUDA Programming Guide, "Thread Block Clusters")."""
+
+GRID_Y = 65535
+
+
+def _rungs_for(arch: str) -> str:
+    return f", and the rungs for {arch} are {', '.join(sorted(LADDERS[arch]))}" if arch in LADDERS else ""
+
+
+def why_no_mma(mma: MmaSpec, gpu: Gpu) -> str | None:
+    """Why this GPU cannot run a kernel that multiplies so."""
+    if mma.gpu_feature not in gpu.features:
+        return f"{lacking(gpu, mma.gpu_feature)}{_rungs_for(gpu.arch)}."
+    return None
+
+
+def targets(mma: str) -> tuple[str, ...]:
+    """The architectures, of the GPUs that are known, for which a kernel that multiplies so can be compiled."""
+    return tuple(dict.fromkeys(gpu.arch for gpu in GPUS.values() if why_no_mma(MMA_SPECS[mma], gpu) is None))
+
+
+def _mma_needs_its_gpu(tile: TileConfig) -> str | None:
+    return why_no_mma(tile.mma, tile.gpu)
+
+
+def _block_m_is_whole_mmas(tile: TileConfig) -> str | None:
+    return tile.mma.wrong_rows(tile)
+
+
+def _block_n_is_whole_mmas(tile: TileConfig) -> str | None:
+    step = tile.mma.step_n
+    if tile.block_n % step == 0:
+        return None
+    fit = round_up(tile.block_n, step)
+    return f"block_n = {tile.block_n}: {tile.mma.shape} needs N a multiple of {step}; {fit} is one."
+
+
+def _types_are_the_mmas(tile: TileConfig) -> str | None:
+    dtypes = tile.mma.dtypes + (EIGHT_BITS if "forms" in tile.features else ())
+    if tile.problem.dtype in dtypes:
+        return None
+    able = ", ".join(each.instruction for each in MMA_SPECS.values() if tile.problem.dtype in each.dtypes)
+    own = f"the rungs on {tile.mma.instruction} take {' and '.join(tile.mma.dtypes)}"
+    return f"dtype = {tile.problem.dtype}: {own}; those on {able} take it."
+
+
+def _block_k_is_whole_mmas(tile: TileConfig) -> str | None:
+    element_bytes, name = tile.problem.element_bytes, tile.mma.instruction
+    step = MMA_K_BYTES // element_bytes
+    if tile.block_k % step == 0:
+        return None
+    fit, bits = round_up(tile.block_k, step), 8 * element_bytes
+    return f"block_k = {tile.block_k}: {name} takes {step} {bits}-bit elements along k at a time; {fit} is a multiple."
+
+
+def _accumulator_fits(tile: TileConfig) -> str | None:
+    need, have = tile.tensor_memory_columns, tile.gpu.tensor_memory_columns
+    if need <= have or not have:
+        return None
+    return (
+        f"block_n = {tile.block_n}: the fp32 accumulator takes {need} columns of tensor memory and an SM of "
+        f"{tile.gpu} has {have}; make block_n smaller."
+    )
+
+
+def _registers_fit(tile: TileConfig) -> str | None:
+    need, have = tile.registers, tile.registers_per_thread
+    spare = SPARE_REGISTERS if have == tile.gpu.max_registers_per_thread else FEW_REGISTERS
+    if tile.consumers > 2 and str(tile.problem.form.epilogue):
+        need += tile.strip_values  # what it makes of one, beside the sums: 192x176 in one strip spilled 1320 bytes
+    if not need or need + spare <= have:
+        return None
+    return (
+        f"block_m = {tile.block_m}, block_n = {tile.block_n}: what a thread holds of the tile takes {need} registers "
+        f"and it has {have} for everything; make block_n smaller."
+    )
+
+
+def fits(tile: TileConfig) -> bool:
+    """Into the shared memory that a CTA can have."""
+    return tile.shared_bytes <= tile.gpu.shared_memory_per_block_bytes
+
+
+def _shared_memory_fits(tile: TileConfig) -> str | None:
+    if fits(tile):
+        return None
+    need, have = tile.shared_bytes, tile.gpu.shared_memory_per_block_bytes
+    ring = "ring" in tile.features
+    stages = f"{tile.stages} stages of " if ring else ""
+    return (
+        f"Shared memory: {stages}A {tile.cta_m}x{tile.block_k} and B {tile.cta_n}x{tile.block_k} and the rest take "
+        f"{need} bytes and a CTA on {tile.gpu} can have {have}; lower "
+        f"{'stages, ' if ring else ''}block_n or block_k."
+    )
+
+
+def _box_rows_fit(tile: TileConfig) -> str | None:
+    extent = max(tile.cta_m, tile.cta_n)
+    if "tma" not in tile.features or extent <= TMA_BOX_EXTENT:
+        return None
+    name = "block_m" if tile.cta_m == extent else "block_n"
+    return f"{name} = {extent}: a TMA box has at most {TMA_BOX_EXTENT} rows; make {name} smaller."
+
+
+def _tile_row_is_one_swizzle(tile: TileConfig) -> str | None:
+    in_boxes = "boxes" in tile.features and tile.row_bytes % SWIZZLE_BYTES[0] == 0
+    if "tma" not in tile.features or tile.row_bytes in SWIZZLE_BYTES or in_boxes:
+        return None
+    return _swizzle_reason("block_k", tile.block_k, tile.row_bytes, tile.problem.element_bytes)
+
+
+def _strip_row_is_one_swizzle(tile: TileConfig) -> str | None:
+    row_bytes, plain = tile.strip_row_bytes, has_plain_strips(tile.mma, tile.features)
+    one = plain and tile.strips == 1 and row_bytes % TMA_BYTES == 0 and row_bytes % SAME_BANKS_BYTES != 0
+    if not row_bytes or row_bytes in SWIZZLE_BYTES or one:
+        return None
+    element_bytes = row_bytes // tile.e_block_n or 1
+    multiple = TMA_BYTES // element_bytes, SAME_BANKS_BYTES // element_bytes
+    besides = ", or block_n, if that is a multiple of {} and not of {}".format(*multiple) if plain else ""
+    return _swizzle_reason("e_block_n", tile.e_block_n, row_bytes, element_bytes, besides)
+
+
+def has_plain_strips(mma: MmaSpec, features: Collection[str]) -> bool:
+    """Whether a strip of C can be a tile of any width in this kernel."""
+    return mma.plain_strips and "split_k" in features
+
+
+def _swizzle_reason(name: str, value: int, row_bytes: int, element_bytes: int, besides: str = "") -> str:
+    fit = ", ".join(str(size // element_bytes) for size in reversed(SWIZZLE_BYTES))
+    return (
+        f"{name} = {value}: a row of the tile is {row_bytes} bytes, and TMA swizzles rows of 32, 64 or 128 bytes "
+        f"and leaves those of 16 as they are; {name} can be {fit}{besides}."
+    )
+
+
+def _strips_fill_the_tile(tile: TileConfig) -> str | None:
+    if tile.block_n % tile.e_block_n == 0:
+        return None
+    return f"e_block_n = {tile.e_block_n}: strips must fill block_n = {tile.block_n}, so it must be a divisor of it."
+
+
+def _transposed_strips_are_whole_matrices(tile: TileConfig) -> str | None:
+    if not tile.swap_ab or tile.e_block_n % LAST_ROWS == 0:
+        return None
+    return f"e_block_n = {tile.e_block_n}: with swap_ab = 1 strips have rows of C, a multiple of {LAST_ROWS}."
+
+
+def _shares_fill_the_tile_of_b(tile: TileConfig) -> str | None:
+    return _share_reason("cluster_m", tile.cluster_m, "block_n", tile.block_n, "B")
+
+
+def _shares_fill_the_tile_of_a(tile: TileConfig) -> str | None:
+    return _share_reason("cluster_n", tile.cluster_n, "block_m", tile.block_m, "A")
+
+
+def _share_reason(name: str, ctas: int, block: str, rows: int, whose: str) -> str | None:
+    if rows % (SHARE_ROWS * ctas) == 0:
+        return None
+    return (
+        f"{name} = {ctas}: each CTA loads its share of {block} = {rows} rows of {whose}, in groups of {SHARE_ROWS}; "
+        f"{block} must be a multiple of {SHARE_ROWS * ctas}."
+    )
+
+
+def _strips_for_every_cta(tile: TileConfig) -> str | None:
+    if tile.strips >= tile.split_k or "gathered" in tile.features:
+        return None
+    return (
+        f"split_k = {tile.split_k}: each CTA finishes strips of a tile, and block_n = {tile.block_n} with e_block_n = "
+        f"{tile.e_block_n} has {tile.strips}; make e_block_n smaller."
+    )
+
+
+def _parts_have_a_k_tile(tile: TileConfig) -> str | None:
+    """The first k-tile of a part overwrites what tensor memory happens to hold."""
+    k_tiles = ceil_div(tile.problem.k, tile.block_k)
+    if tile.split_k <= k_tiles or not tile.tensor_memory_columns:
+        return None
+    return (
+        f"split_k = {tile.split_k}: K = {tile.problem.k} has {k_tiles} k-tiles of {tile.block_k}; each part needs one."
+    )
+
+
+def _cluster_fits(tile: TileConfig) -> str | None:
+    if tile.cluster_ctas <= MAX_CLUSTER_CTAS:
+        return None
+    beside = f"cluster_n = {tile.cluster_n}, " if "rectangles" in tile.features else ""
+    return (
+        f"cluster_m = {tile.cluster_m}, {beside}split_k = {tile.split_k}: a cluster would have {tile.cluster_ctas} "
+        f"CTAs, and it can have {MAX_CLUSTER_CTAS} on every GPU; lower one of them."
+    )
+
+
+def _neighbours_are_whole_teams(tile: TileConfig) -> str | None:
+    together = tile.cluster_tiles * tile.split_k
+    if "neighbours" not in tile.features or tile.neighbours <= together:
+        return None
+    if tile.neighbours % together == 0 and tile.neighbours <= MAX_CLUSTER_CTAS:
+        return None
+    return (
+        f"neighbours = {tile.neighbours}: it holds the {together} CTAs that compute together, once or more often, "
+        f"and has {MAX_CLUSTER_CTAS} at most; {together} fits."
+    )
+
+
+def _tma_reads_rows_of_a_and_b(tile: TileConfig) -> str | None:
+    if "tma" not in tile.features:
+        return None
+    problem, form = tile.asked, tile.asked.form
+    if form.a_major == form.b_major == "k" and not form.a_stride and not form.b_stride:
+        return _tma_row_reason("K", problem.k, "A and of B", problem.element_bytes)
+    named = ("A", form.a_major, problem.a_line), ("B", form.b_major, problem.b_line)
+    reasons = (_tma_row_reason(major.upper(), line, whose, problem.element_bytes) for whose, major, line in named)
+    return next((reason for reason in reasons if reason), None)
+
+
+def _tma_writes_rows_of_c(tile: TileConfig) -> str | None:
+    if "tma" not in tile.features:
+        return None
+    problem = tile.asked
+    if problem.form.c_stride:
+        return _tma_row_reason("c_stride", problem.form.c_stride, "C", problem.c_bytes)
+    name = "N / 2" if problem.columns != problem.n else "N"
+    return _tma_row_reason(name, problem.columns, "C", problem.c_bytes)
+
+
+def _swapped_is_plain(tile: TileConfig) -> str | None:
+    """What an epilogue reads has the rows and columns of C; and a lane of stmatrix.trans stores 16 bits of each."""
+    form = tile.problem.form
+    of_places = form.epilogue.bias or form.epilogue.residual or form.epilogue.scale == "rowwise"
+    if not tile.swap_ab or (
+        form.a_major == form.b_major == "k"
+        and not of_places
+        and form.epilogue.columns_of_c == 1
+        and tile.problem.c_bytes == C_BYTES
+    ):
+        return None
+    return (
+        "swap_ab = 1: computes C transposed of K-major A and B, into 16 bits, without bias, residual, row-wise scales "
+        "and swiglu; swap_ab = 0 computes all of them."
+    )
+
+
+def _form_is_the_rungs(tile: TileConfig) -> str | None:
+    if tile.problem.is_plain or "forms" in tile.features:
+        return None
+    what = str(tile.problem.form) or f"{tile.problem.batches} batches"
+    return f"This rung computes one product of K-major matrices, without {what}; v7 and h8 do."
+
+
+def _spans_fill_the_tiles(tile: TileConfig) -> str | None:
+    """Operands that are contiguous along their rows lie in spans of 128 bytes."""
+    form, width = tile.problem.form, SPAN_BYTES // tile.problem.element_bytes
+    if form.a_major == form.b_major == "k":
+        return None
+    if tile.problem.element_bytes != C_BYTES:
+        return (
+            f"dtype = {tile.problem.dtype}: {tile.mma.instruction} reads such operands K-major alone; transpose them."
+        )
+    shares = (
+        ("A", form.a_major, "m", tile.block_m, tile.mma_m // tile.cluster_n),
+        ("B", form.b_major, "n", tile.block_n, tile.cta_n // tile.cluster_m),
+    )
+    for whose, major, rows, block, share in shares:
+        if major == rows and share % width:
+            return (
+                f"block_{rows} = {block}: {whose} is contiguous along {rows}, in spans of {width}, and a CTA loads "
+                f"{share} rows; it must load a multiple of {width}."
+            )
+    if tile.mma.one_swizzle and "k" in (form.a_major, form.b_major) and tile.row_bytes != SPAN_BYTES:
+        fit = SPAN_BYTES // tile.problem.element_bytes
+        return (
+            f"block_k = {tile.block_k}: {tile.mma.instruction} reads A and B in one swizzle, of 128 bytes; {fit} fits."
+        )
+    return None
+
+
+def _few_rows_follow_each_other(tile: TileConfig) -> str | None:
+    if tile.block_m >= tile.mma.least_rows or tile.problem.form.a_major == "k":
+        return None
+    least = tile.mma.least_rows
+    return (
+        f"block_m = {tile.block_m}: of an A that is contiguous along m a tile has {least} rows or more; {least} fits."
+    )
+
+
+def _few_rows_are_rows_of_c(tile: TileConfig) -> str | None:
+    if tile.block_m >= tile.mma.least_rows or not tile.swap_ab:
+        return None
+    least = tile.mma.least_rows
+    return f"block_m = {tile.block_m}: of C transposed a tile has {least} rows or more; {least} fits."
+
+
+def _columns_come_in_pairs(tile: TileConfig) -> str | None:
+    if tile.problem.n % tile.problem.form.epilogue.columns_of_c == 0:
+        return None
+    return f"N = {tile.problem.n}: swiglu makes one column of C of two; N must be even."
+
+
+def _tma_row_reason(name: str, extent: int, whose: str, element_bytes: int) -> str | None:
+    row_bytes = extent * element_bytes
+    if row_bytes % TMA_BYTES == 0:
+        return None
+    fit = round_up(row_bytes, TMA_BYTES) // element_bytes
+    return (
+        f"{name} = {extent}: a row of {whose} is {row_bytes} bytes, TMA needs a multiple of {TMA_BYTES}; "
+        f"pad {name} to {fit}."
+    )
+
+
+def _cp_async_copies_four_bytes(tile: TileConfig) -> str | None:
+    k, row_bytes = tile.problem.k, tile.problem.k * tile.problem.element_bytes
+    if "tma" in tile.features or row_bytes % 4 == 0:
+        return None
+    return (
+        f"K = {k}: a row of A and of B is {row_bytes} bytes, cp.async copies 4, 8 or 16 bytes at a multiple of that; "
+        f"pad K to {round_up(row_bytes, 4) // tile.problem.element_bytes}."
+    )
+
+
+def _offsets_fit_int32(tile: TileConfig) -> str | None:
+    if "tma" in tile.features:  # coordinates, not offsets
+        return None
+    m, n, k = tile.problem.m, tile.problem.n, tile.problem.k
+    name, size = max((("A", m * k), ("B", n * k), ("C", m * n)), key=lambda pair: pair[1])
+    if size <= INT32_MAX:
+        return None
+    return f"{name} has {size} elements; without TMA, offsets into it are 32-bit integers and reach {INT32_MAX}."
+
+
+def _grid_fits(tile: TileConfig) -> str | None:
+    tiles = ceil_div(tile.problem.n, tile.block_n)
+    if tiles <= GRID_Y:
+        return None
+    return f"N = {tile.problem.n}: {tiles} tiles along n, and a grid has at most {GRID_Y} CTAs in y; widen block_n."
+
+
+Rule = Callable[[TileConfig], str | None]
+
+RULES: tuple[Rule, ...] = (
+    _mma_needs_its_gpu,
+    _types_are_the_mmas,
+    _block_m_is_whole_mmas,
+    _accumulator_fits,
+    _shared_memory_fits,
+    _cp_async_copies_four_bytes,
+)
+"""What tilus's code generation refuses as well."""
+
+STRICTER_RULES: tuple[Rule, ...] = (
+    _block_n_is_whole_mmas,
+    _block_k_is_whole_mmas,
+    _registers_fit,
+    _strips_fill_the_tile,
+    _transposed_strips_are_whole_matrices,
+    _strip_row_is_one_swizzle,
+    _form_is_the_rungs,
+    _swapped_is_plain,
+    _spans_fill_the_tiles,
+    _few_rows_follow_each_other,
+    _few_rows_are_rows_of_c,
+    _columns_come_in_pairs,
+    _shares_fill_the_tile_of_b,
+    _shares_fill_the_tile_of_a,
+    _strips_for_every_cta,
+    _parts_have_a_k_tile,
+    _cluster_fits,
+    _neighbours_are_whole_teams,
+    _box_rows_fit,
+    _tile_row_is_one_swizzle,
+    _tma_reads_rows_of_a_and_b,
+    _tma_writes_rows_of_c,
+    _offsets_fit_int32,
+    _grid_fits,
+)
+"""What code generation lets pass, all or in part, and the driver, PTX or the result does not."""
+
+
+def why_not(schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
+    """Each reason why `schedule` cannot run `problem` on `gpu`, one sentence with the numbers; empty if it can."""
+    require(schedule=(schedule, Schedule), problem=(problem, Problem), gpu=(gpu, Gpu))
+    missing = _missing(schedule)
+    return [missing] if missing else broken(RULES + STRICTER_RULES, schedule, problem, gpu)
+
+
+def can_run(schedule: Schedule, problem: Problem, gpu: Gpu) -> bool:
+    """Whether `why_not` has no reason; after the first one it looks for no other."""
+    if _missing(schedule):
+        return False
+    tile = tile_config(schedule, problem, gpu)
+    return all(rule(tile) is None for rule in RULES + STRICTER_RULES)
+
+
+def require(**arguments: tuple[object, type]) -> None:
+    """Raise InputError for an argument that is not of its type."""
+    for name, (value, wanted) in arguments.items():
+        if not isinstance(value, wanted):
+            raise InputError(f"{name} is {shown(value)}; it must be a {wanted.__name__}.")
+
+
+def broken(rules: Sequence[Rule], schedule: Schedule, problem: Problem, gpu: Gpu) -> list[str]:
+    """The sentences of those of `rules` that a complete schedule breaks."""
+    tile = tile_config(schedule, problem, gpu)
+    return [reason for rule in rules if (reason := rule(tile)) is not None]
+
+
+def _missing(schedule: Schedule) -> str | None:
+    for name in ("block_m", "block_n", "block_k"):
+        if getattr(schedule, name) is None:
+            return f"{name} is not set; every schedule has block_m, block_n and block_k."
+    if schedule.features is not None or schedule.gap is None:
+        return None
+    name, earlier = schedule.gap
+    return f"{earlier} is not set; a schedule with {name} has it."

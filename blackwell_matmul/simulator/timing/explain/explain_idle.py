@@ -1,0 +1,112 @@
+"""What is said of SMs that could do more: they have no work in the only turn, in the last one, or in the last round of
+CTAs that stay and go through the tiles; or no room for one more CTA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from blackwell_matmul.simulator.timing.explain.thread_watches import StayWatch
+from blackwell_matmul.simulator.timing.explain.what_if import BUSY, MULTIPLY, SHARE, PredictedRun, Supposed
+from blackwell_matmul.simulator.timing.model.occupancy import limits, registers_full, shared_bytes_of
+from blackwell_matmul.simulator.timing.model.one_sm import Change
+
+
+class Lack(NamedTuple):
+    """gain: of the cycles, what would be saved; told: what is lacking, as a clause; remedy: the rest of the sentence,
+    where no other schedule mends it."""
+
+    gain: float
+    told: str
+    remedy: str
+
+
+def work(run: PredictedRun) -> Iterator[Lack]:
+    yield from _turns(run)
+    yield from _rounds(run)
+
+
+def _turns(run: PredictedRun) -> Iterator[Lack]:
+    """What is loaded still takes as long, of all SMs."""
+    side = run.places
+    lost, last = 1 - run.clusters / (side * run.turns), run.clusters - side * (run.turns - 1)
+    if lost <= 2 * SHARE:
+        return
+    if 1 < run.turns <= run.resident and not run.took.working:  # who takes tensor memory may have to wait for it
+        yield from _uneven(run, last, lost)
+        return
+    if run.turns > 1:
+        told = f"{run.clusters} {run.who} take {run.turns} turns of {side}, the last of which has {last}"
+        yield Lack(lost, told, f": {_even(run)} would take up to {lost:.0%} fewer cycles.")
+        return
+    loads = run.took.busy_cycles["L2"] / run.took.cycles / run.distinct  # if neighbours share nothing then
+    gain, tiles = min(lost, 1 - loads, 1 - run.begins), run.spread.most.tiles
+    told = f"{run.clusters} {run.who}{f' of {tiles} tiles' if tiles > 1 else ''} run where {side} could"
+    if gain > SHARE:
+        fill = "smaller tiles, or a part of k for each, fill" if run.multiplies else "smaller tiles fill"
+        yield Lack(gain, told, f": {fill} more SMs: up to {gain:.0%} fewer cycles.")
+    elif tiles > 1:  # fewer, larger tiles do not ask the L2 for more
+        even = ": tiles that come out even, larger ones for instance, would take up to"
+        yield Lack(lost, told, f"{even} {lost:.0%} fewer cycles.")
+
+
+def _uneven(run: PredictedRun, more: int, lost: float) -> Iterator[Lack]:
+    """All run at once, and some SMs have one more of them, which may cost nothing."""
+    gain = lost if run.multiplies else min(lost, 1 - run.memory)
+    if run.gain(Supposed(run.conditions, Change(place=run.spread.least_at))) <= SHARE:
+        return
+    shared = f"{more} of which have {run.turns} and the others {run.turns - 1}"
+    where = f"on {run.side} SMs" if run.who == "CTAs" else f"in {run.side} places"
+    told = f"{run.clusters} {run.who} run at once {where}, {shared}"
+    if gain > SHARE:
+        yield Lack(gain, told, f"; if all had as many, up to {gain:.0%} fewer cycles.")
+
+
+def _even(run: PredictedRun) -> str:
+    """Where each goes on to further tiles, there need be no more of them than run at once."""
+    watch = StayWatch()
+    run.watch(watch)
+    if watch.stays and not run.lowered.cancels:
+        return f"each goes on to further tiles, so that a grid of no more {run.who} than run at once"
+    return "tiles that come out even"
+
+
+def _rounds(run: PredictedRun) -> Iterator[Lack]:
+    """What the rounds that only some have would save, less what all would have more of, were they even."""
+    most, least = run.spread.most.tiles, run.spread.of_places[run.spread.least_at].tiles
+    tiles = sum(share.tiles for share in run.spread.of_places)
+    if run.turns > run.resident or most <= run.turns or most == least:
+        return
+    mean = tiles / len(run.spread.of_places)
+    gain = run.gain(Supposed(run.conditions, Change(place=run.spread.least_at))) * (most - mean) / (most - least)
+    if gain > SHARE:
+        told = (
+            f"{tiles:,} tiles for {run.clusters} {run.who} that stay: some have {most} rounds of them, one after the"
+            f" other, and the mean is {mean:.2f}"
+        )
+        yield Lack(gain, told, f"; if they came out even, {gain:.0%} fewer cycles.")
+
+
+def room(run: PredictedRun) -> Iterator[Lack]:
+    """One more CTA on the SM."""
+    if run.turns <= run.resident or run.used >= BUSY or 0 < run.took.working < run.resident or not _fits(run):
+        return
+    gain = run.gain(Supposed(run.conditions, Change(slots=1)))
+    if gain > SHARE:
+        most = limits(run.lowered.program, run.gpu)
+        what = [name for name, ctas in most.items() if ctas == min(most.values())]
+        held = f"an SM holds {run.resident} CTA{'s' * (run.resident > 1)} at once, by its {' and its '.join(what)}"
+        yield Lack(gain, held, f"; with one more, {gain:.0%} fewer cycles{_narrower(run, what)}.")
+
+
+def _fits(run: PredictedRun) -> bool:
+    """Beside its accumulators; those of a rung may be smaller with another schedule."""
+    sums = [inst for inst, each in run.lowered.calls.values() if each.name in MULTIPLY]
+    return run.of_all_schedules or not registers_full(run.lowered.program, run.resident + 1, sums)
+
+
+def _narrower(run: PredictedRun, what: list[str]) -> str:
+    if what != ["shared memory"]:
+        return ""
+    has, may = run.lowered.program.dynamic_shared_bytes, shared_bytes_of(run.resident + 1, run.gpu)
+    return f", if each takes {may / 1024:.0f} KiB of it and not {has / 1024:.0f}"

@@ -1,0 +1,108 @@
+"""What is said of a launch as a whole: the size of its instructions, and who waits for tensor memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.timing.explain.what_if import MULTIPLY, SHARE, PredictedRun, Supposed
+from blackwell_matmul.simulator.timing.model.occupancy import registers_per_thread, spilled_sums
+from blackwell_matmul.simulator.timing.model.one_sm import Change
+from blackwell_matmul.simulator.timing.model.work import Multiply, WarpgroupMultiply, allocated_columns, work_of
+
+RELINQUISH = "tcgen05.relinquish_alloc_permit"
+
+Gain = tuple[float, str]
+"""Of the cycles, what would be saved, and the sentence."""
+
+
+def line_of(location: Location | None) -> str:
+    return "a line of tilus" if location is None else location.short
+
+
+def spills(run: PredictedRun) -> Iterator[str]:
+    """Sums that no thread has the registers for."""
+    program = run.lowered.program
+    for inst, instruction in run.lowered.calls.values():
+        sums = spilled_sums(program, inst) if instruction.name in MULTIPLY else 0
+        if sums:
+            yield (
+                f"the sums of {instruction.name} ({line_of(instruction.location)}) take {sums} registers of a thread,"
+                f" which has {registers_per_thread(program)} for everything, and are spilled to local memory: what that"
+                " takes is an estimate; fewer rows or columns for each warp keep them in registers."
+            )
+            return
+
+
+def whole(run: PredictedRun) -> Iterator[Gain]:
+    yield from rate(run)
+    yield from permit(run)
+
+
+def rate(run: PredictedRun) -> Iterator[Gain]:
+    """Instructions that take longer than their products."""
+    for inst, instruction in run.lowered.calls.values():
+        if instruction.name not in MULTIPLY:
+            continue
+        work = work_of(inst, instruction, run.conditions.figures)
+        best = _best_interval(inst, work)
+        if best is not None and run.used * (1 - best[0] / best[1]) > SHARE:
+            rows, columns = (int(each) for each in inst.inputs[2].shape[-2:])
+            gain = run.used * (1 - best[0] / best[1])
+            yield (
+                gain,
+                (
+                    f"each {instruction.name} of {rows} x {columns} ({line_of(instruction.location)}) takes"
+                    f" {best[1] / best[0]:.1f} times as long as at the full rate, which larger tiles have:"
+                    f" {gain:.0%} fewer cycles."
+                ),
+            )
+            return
+
+
+def _best_interval(inst: object, work: object) -> tuple[float, float] | None:
+    """At the full rate, and as it is, from one instruction to the next."""
+    if isinstance(work, Multiply):
+        shape = inst.inputs[2].shape  # type: ignore[attr-defined]
+        return int(shape[-2]) * int(shape[-1]) / 256, work.interval
+    if isinstance(work, WarpgroupMultiply):
+        shape = inst.inputs[2].shape  # type: ignore[attr-defined]
+        return int(shape[0]) / 64 * int(shape[1]) / 2, work.interval
+    return None
+
+
+def permit(run: PredictedRun) -> Iterator[Gain]:
+    """PTX ISA, "tcgen05.alloc", "tcgen05.relinquish_alloc_permit"."""
+    if not run.took.waited or not run.took.working == 1 < run.resident:
+        return
+    told = f"an SM has room for {run.resident} CTAs and one works at a time: it"
+    others = f"{run.took.waited} others waited for"
+    kept = all(instruction.name != RELINQUISH for _, instruction in run.lowered.calls.values())
+    gain = run.gain(Supposed(run.conditions, Change(passed_on=True))) if kept else 0
+    if gain > SHARE:
+        yield (
+            gain,
+            (
+                f"{told} keeps the right to allocate tensor memory, and {others} it; {RELINQUISH} after the allocation"
+                f" lets them work side by side: {gain:.0%} fewer cycles."
+            ),
+        )
+        return
+    taken, have = _columns(run), run.gpu.tensor_memory_columns
+    gain = run.gain(Supposed(run.conditions, Change(passed_on=True, columns=run.resident * taken)))
+    if gain > SHARE:
+        each = 1 << (have // run.resident).bit_length() - 1
+        passed_on = f", and {RELINQUISH} after that," if kept else ""
+        yield (
+            gain,
+            (
+                f"{told} takes {taken} of {have} columns of tensor memory, and {others} them; with {each} each, if its"
+                f" sums have room in them{passed_on} they work side by side: up to {gain:.0%} fewer cycles."
+            ),
+        )
+
+
+def _columns(run: PredictedRun) -> int:
+    """Of tensor memory, that each CTA allocates; a power of two each time."""
+    allocations = (inst for inst, each in run.lowered.calls.values() if each.name == "tcgen05.alloc")
+    return sum(allocated_columns(inst.output) for inst in allocations)

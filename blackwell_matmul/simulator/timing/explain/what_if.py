@@ -1,0 +1,269 @@
+"""What a launch would take if something cost nothing: the same run again, with that one change.
+
+The path (`path.py`) says what the time consists of. What would be gained without a part of it is less, as something
+else holds the launch then; so each part that is long enough to matter is taken away, and the launch run again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.hardware.gpu_figures import GpuFigure, TimeFigures
+from blackwell_matmul.hardware.gpus import Gpu
+from blackwell_matmul.simulator.lowering.lower import Lowered
+from blackwell_matmul.simulator.timing.explain.beside import Beside
+from blackwell_matmul.simulator.timing.model.one_sm import AS_IT_IS, Change, SmTime
+from blackwell_matmul.simulator.timing.model.path import EXECUTES, LAUNCH, TRIP, WAKES, Cause
+from blackwell_matmul.simulator.timing.model.sm import Conditions
+from blackwell_matmul.simulator.timing.model.spread import Spread
+
+BUSY = 0.8
+"""Of the time, from which on a part is what holds the others."""
+
+ALL_BUSY = 0.85
+"""Of the time of all SMs' tensor cores, from which on no other schedule is tried."""
+
+ALONE = 0.99
+"""Of what comes into the SMs, the part that the L2 gives where neighbours share nothing."""
+
+MANY_STAGES = 8
+"""More than a ring has; loads come as soon as their way lets them then."""
+
+SHARE = 0.05
+"""Of the time, from which on a wait, or a gain, is worth a sentence."""
+
+LOADS, PRODUCTS, RESULTS = "loads", "products", "results of products"
+THREADS, FENCES, MEETINGS, ISSUES, STARTS = "threads", "fences", "meetings", "issues", "starts"
+WAKING = "waking"  # what every wait costs, and goes with it
+
+MULTIPLY = ("tcgen05.mma", "wgmma.mma_async", "dot")
+LOAD_PARTS = frozenset({"L2", "port", "TMA loads", "cp.async"})
+ISSUED = ("mbarrier.", "cp.async", "tcgen05.mma", "tcgen05.commit", "tcgen05.wait", "wgmma", "clusterlaunchcontrol")
+STARTED = ("tcgen05.alloc", "tcgen05.dealloc", "tcgen05.relinquish", "mbarrier.init")
+
+
+def group_of(cause: Cause) -> str:
+    """What of a kernel it belongs to."""
+    kind, name = cause.kind, cause.name
+    if kind in LOAD_PARTS or (kind == "memory" and "store" not in name):
+        return LOADS
+    if kind == "tensor core":
+        return PRODUCTS
+    if cause == LAUNCH:
+        return STARTS
+    if kind == TRIP:
+        return _of_trip(name)
+    if cause == WAKES:
+        return WAKING
+    return _of_executed(name) if kind == EXECUTES else THREADS
+
+
+def _of_trip(name: str) -> str:
+    if name in MULTIPLY:
+        return RESULTS
+    if name.startswith("clusterlaunchcontrol"):
+        return ISSUES
+    return LOADS if name.startswith("cp.async") and "store" not in name else THREADS
+
+
+def _of_executed(name: str) -> str:
+    if name.startswith("fence"):
+        return FENCES
+    if name in ("sync", "cluster.sync"):
+        return MEETINGS
+    if name.startswith(STARTED):
+        return STARTS
+    if name == "dot":
+        return RESULTS
+    return ISSUES if name.startswith(ISSUED) and "store" not in name else THREADS
+
+
+class PathPart(NamedTuple):
+    """Of the path: a group, or one line. cycles: how long it is; causes: what it is made of, the longest first."""
+
+    group: str
+    cycles: float
+    causes: Mapping[Cause, float]
+
+    def lines(self) -> dict[tuple[str, Location], float]:
+        """Instructions with their lines, the longest first."""
+        found: dict[tuple[str, Location], float] = {}
+        for cause, cycles in self.causes.items():
+            if cause.location is not None:
+                at = cause.name, cause.location
+                found[at] = found.get(at, 0.0) + cycles
+        return dict(sorted(found.items(), key=lambda each: -each[1]))
+
+
+def parts(took: SmTime, products: Sequence[Location], needed: frozenset[Location] = frozenset()) -> list[PathPart]:
+    """The longest first. products: the lines that multiply; needed: those of fences that belong to what threads do."""
+    groups: dict[str, dict[Cause, float]] = {}
+    for cause, cycles in took.path.items():
+        group = THREADS if cause.location in needed and group_of(cause) == FENCES else group_of(cause)
+        groups.setdefault(group, {})[cause] = cycles
+    _gather(groups, products)
+    found = [PathPart(group, sum(causes.values()), causes) for group, causes in groups.items()]
+    return sorted(found, key=lambda each: -each.cycles)
+
+
+def _gather(groups: dict[str, dict[Cause, float]], products: Sequence[Location]) -> None:
+    """Fences, meetings and stores between lines of threads are theirs, unless products are there, too."""
+    threads = groups.get(THREADS, {})
+    lines = [each.location for each in threads if each.location is not None]
+    for file in {each.file for each in lines}:
+        first, last = (choose(each.line for each in lines if each.file == file) for choose in (min, max))
+        if any(each.file == file and first <= each.line <= last for each in products):
+            continue
+        for group in (FENCES, MEETINGS, ISSUES):
+            for cause in [each for each in groups.get(group, ()) if _between(each.location, file, first, last)]:
+                threads[cause] = threads.get(cause, 0.0) + groups[group].pop(cause)
+
+
+def _between(location: Location | None, file: str, first: int, last: int) -> bool:
+    return location is not None and location.file == file and first <= location.line <= last
+
+
+class Supposed(NamedTuple):
+    """Conditions and a change that go with what is supposed."""
+
+    conditions: Conditions
+    change: Change = AS_IT_IS
+
+
+def held_by(took: SmTime, memory: float, from_memory: bool) -> tuple[str, float]:
+    """What is busy for the longest, and for which part of the time; the L2 may be kept by the memory behind it."""
+    name, share = took.busiest(memory)
+    return "memory" if name == "L2" and memory > BUSY and from_memory else name, share
+
+
+@dataclass(frozen=True)
+class PredictedRun:
+    """A launch that was run. again: runs it with a change; watch: runs some of it, telling listeners. resident: CTAs
+    that an SM holds at once; side: clusters that run side by side, where there are places for more, of so many in all,
+    in turns. spread: how their work is spread over the places that they have. from_memory: of its loads more time goes
+    to memory than to the L2; once: each byte comes from it once; memory: for which part of the time that is busy;
+    distinct: of what comes into the SMs, the part that the L2 gives; the rest is the same. of_all: for which part of
+    the time the tensor cores of all SMs multiply. as_it_is: what tells it from the same launch with other schedules;
+    neighbours: runs it with some, for each change; of_all_schedules: and there are no others that are worth it."""
+
+    lowered: Lowered
+    gpu: Gpu
+    took: SmTime
+    conditions: Conditions
+    again: Callable[[Conditions, Change], SmTime]
+    watch: Callable[..., SmTime]
+    resident: int
+    turns: int
+    side: int
+    places: int
+    clusters: int
+    spread: Spread
+    from_memory: bool
+    once: bool
+    memory: float
+    distinct: float
+    of_all: float
+    as_it_is: Beside
+    neighbours: Callable[[], Iterator[Iterator[Beside]]] | None
+    of_all_schedules: bool
+
+    @property
+    def tries_all(self) -> bool:
+        """Other schedules, where there are some and the tensor cores have time left, and not just a few of them."""
+        return self.of_all_schedules and self.of_all < ALL_BUSY
+
+    @cached_property
+    def quicker(self) -> list[Beside]:
+        """Of each change the first one that takes less time."""
+        changes = self.neighbours() if self.neighbours is not None and self.of_all < ALL_BUSY else ()
+        first = (next((each for each in some if each.saves(self.as_it_is) > SHARE), None) for some in changes)
+        return [each for each in first if each is not None]
+
+    @property
+    def who(self) -> str:
+        """What the launch has so many of."""
+        return "clusters" if math.prod(self.lowered.cluster) > 1 else "CTAs"
+
+    @cached_property
+    def deep_cycles(self) -> float:
+        """With more stages than any ring needs."""
+        return self.again(self.conditions, Change(stages=MANY_STAGES)).cycles
+
+    @property
+    def used(self) -> float:
+        """Of the time, for how much the tensor core multiplies."""
+        return self.took.busy_cycles["tensor core"] / self.took.cycles
+
+    @cached_property
+    def multiplies(self) -> bool:
+        """There are products in it."""
+        return any(instruction.name in MULTIPLY for _, instruction in self.lowered.calls.values())
+
+    @cached_property
+    def begins(self) -> float:
+        """Of the time, the launch and what each CTA begins with, which more CTAs do not shorten."""
+        return sum(cycles for cause, cycles in self.took.path.items() if group_of(cause) == STARTS) / self.took.cycles
+
+    @cached_property
+    def most(self) -> float:
+        """That can be saved: without products the busiest part moves what there is to move, with any change."""
+        return 1.0 if self.multiplies else max(0.0, 1 - self.took.busiest(self.memory)[1])
+
+    def gain(self, supposed: Supposed) -> float:
+        """Of the cycles, what would be saved."""
+        return min(self.most, 1 - self.again(*supposed).cycles / self.took.cycles)
+
+
+def loads_sooner(conditions: Conditions) -> Supposed:
+    """If a load took no time but for what it brings."""
+    changed = _zero(conditions.figures, ("tma_cycles",))
+    return Supposed(dataclasses.replace(_figures(conditions, **changed), latency_ns=0.0))
+
+
+def without(part: PathPart, conditions: Conditions) -> Supposed:
+    """If this part cost nothing."""
+    if part.group == LOADS:
+        return Supposed(_loads_at_once(conditions))
+    if part.group == RESULTS:
+        return Supposed(_figures(conditions, **_zero(conditions.figures, RESULT_FIGURES)))
+    if part.group == ISSUES:
+        return Supposed(_figures(conditions, **_zero(conditions.figures, ISSUE_FIGURES)))
+    if part.group == STARTS:
+        return Supposed(_figures(conditions, **_zero(conditions.figures, START_FIGURES)))
+    return Supposed(conditions, Change(free=frozenset((each.location, each.name) for each in part.causes)))
+
+
+RESULT_FIGURES = (
+    "mma_latency_cycles", "pair_latency_cycles", "chain_cycles", "commit_gap_cycles", "wgmma_latency_cycles",
+    "mma_sync_latency_cycles",
+)  # fmt: skip
+ISSUE_FIGURES = (
+    "wait_cycles", "arrive_cycles", "expect_cycles", "issue_cycles", "tma_issue_cycles", "query_cycles",
+)  # fmt: skip
+START_FIGURES = (
+    "launch_ns", "start_cycles", "ramp_ns", "alloc_cycles", "alloc_again_cycles",
+)  # fmt: skip
+
+AT_ONCE = GpuFigure(1e12, "assumed", "what if")
+
+
+def _zero(figures: TimeFigures, names: tuple[str, ...]) -> dict[str, GpuFigure]:
+    nothing = GpuFigure(0, "assumed", "what if")
+    return {name: nothing for name in names if getattr(figures, name) is not None}
+
+
+def _figures(conditions: Conditions, **changed: GpuFigure) -> Conditions:
+    return dataclasses.replace(conditions, figures=dataclasses.replace(conditions.figures, **changed))
+
+
+def _loads_at_once(conditions: Conditions) -> Conditions:
+    changed = _zero(conditions.figures, ("tma_cycles", "tma_row_cycles"))
+    fast = _figures(conditions, **changed, port_bytes_per_cycle=AT_ONCE, fill_bytes_per_cycle=AT_ONCE)
+    memory = dataclasses.replace(conditions.memory, loaded=0.0)
+    return dataclasses.replace(fast, latency_ns=0.0, bytes_per_ns=float(AT_ONCE), memory=memory)

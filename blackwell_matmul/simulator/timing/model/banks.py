@@ -1,0 +1,80 @@
+"""What a warp's own loads from shared memory, and stores to it, take of its banks.
+
+Words of 4 bytes lie in one of 32 banks after the other, and each bank serves one word a cycle, whichever lanes ask for
+it (CUDA C++ Programming Guide, "Shared Memory"). An instruction moves up to 16 bytes of a lane, as many lanes at a time
+as ask for 128 bytes together; ldmatrix and stmatrix move eight rows of 16 bytes at a time, whoever holds them. On an
+H200 a strip of 64 columns takes 66 cycles of one warpgroup, of 64 turns, and 134 of two (h200_micro.csv, "strip").
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blackwell_matmul.simulator.description import Instruction
+from blackwell_matmul.simulator.lowering.context import layouts_of
+from blackwell_matmul.simulator.machine.registers import WARP, WarpLayout
+
+BANKS = 32
+WORD_BYTES = 4
+MOST_BYTES = 16
+"""That an instruction moves of a lane."""
+
+
+class Turns(NamedTuple):
+    """In which all lanes of a warp get what they ask for. least: if no two words were in one bank."""
+
+    taken: int
+    least: int
+
+
+def turns_of(inst: Any, instruction: Instruction) -> Turns:
+    """Of load_shared or store_shared, by one warp; all of its warps are taken to be like the first."""
+    shared = inst.inputs[0]
+    registers = inst.inputs[1] if inst.output is None else inst.output
+    layout = layouts_of(registers, instruction.group)[instruction.group.warps[0]]
+    return _turns(layout, shared.layout, int(registers.dtype.nbits), _turned(inst, shared, registers))
+
+
+def _turned(inst: Any, shared: Any, registers: Any) -> bool:
+    """Whether tilus moves it by ldmatrix.trans or stmatrix.trans, where a lane holds two values of different rows."""
+    from tilus.backends.emitters import shared_ldst as tilus
+
+    find = tilus._get_store_matrix_config if inst.output is None else tilus._get_load_matrix_config
+    config = find(registers.dtype, registers.layout)
+    if config is None or not config.trans:
+        return False
+    unit = config.ldmatrix_layout if inst.output is not None else config.stmatrix_layout
+    contiguous = tilus._check_shared_alignment_and_contiguity
+    return bool(contiguous(shared, registers.shape, None, config.nbytes, unit.shape[-1]))
+
+
+@functools.lru_cache(256)
+def _turns(layout: WarpLayout, shared: Any, bits: int, matrices: bool) -> Turns:
+    offsets = np.asarray(shared.as_numpy_grid()).reshape(layout.shape)[layout.coords] * bits // 8
+    together = 2 if matrices else width(offsets, bits)
+    lanes = layout.lanes
+    if not matrices:
+        lanes = min(lanes, WARP * WORD_BYTES * 8 // max(together * bits, 8 * WORD_BYTES))
+    taken = least = 0
+    for registers in np.split(offsets, layout.local_size // together, axis=1):
+        for first in range(0, layout.lanes, lanes):
+            words = np.unique(registers[first : first + lanes] // WORD_BYTES)
+            taken += int(np.bincount(words % BANKS).max())
+            least += math.ceil(len(words) / BANKS)
+    return Turns(taken, least)
+
+
+def width(offsets: np.ndarray, bits: int) -> int:
+    """How many registers of a lane one instruction moves: those that lie side by side, and where so many bytes do."""
+    found = 1
+    while offsets.shape[1] % (2 * found) == 0 and 2 * found * bits <= 8 * MOST_BYTES:
+        pairs = offsets.reshape(len(offsets), -1, 2, found)
+        beside = (pairs[:, :, 1, 0] - pairs[:, :, 0, 0]) * 8 == found * bits
+        if not beside.all() or (pairs[:, :, 0, 0] % (2 * found * bits // 8)).any():
+            break
+        found *= 2
+    return found

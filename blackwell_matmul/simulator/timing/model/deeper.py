@@ -1,0 +1,61 @@
+"""What if a ring of loads had more stages: the same program, whose loads are on their way sooner.
+
+A ring's j-th load waits for the products that read its stage before. With n more stages it would wait for what the
+load n places before it has waited for, and so be issued when that one is. The program issues it when it always does,
+but it is served as if it had come then. What the L2 and TMA can bring at a time stays as it is, and so does the wait
+for the first loads of a CTA.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from blackwell_matmul.simulator.listener import Listener
+from blackwell_matmul.simulator.machine.cta import Cluster, Warp
+from blackwell_matmul.simulator.machine.operation import AsyncOperation
+from blackwell_matmul.simulator.timing.model.sm import Sm
+from blackwell_matmul.simulator.timing.model.timed_engine import TimedEngine, base_name
+from blackwell_matmul.simulator.timing.model.work import Load, Service
+
+Fill = tuple[str, int]
+"""The mbarrier of a stage, and its phase."""
+
+
+LONG = 100_000.0
+"""Cycles, in which any load is there."""
+
+
+class DeeperRings(TimedEngine):
+    """extra: so many stages more. first: the first load of each stage was issued long before."""
+
+    def __init__(
+        self,
+        sms: Sequence[Sm],
+        listeners: Iterable[Listener],
+        left: Callable[[Cluster], None],
+        extra: int,
+        first: bool,
+    ) -> None:
+        super().__init__(sms, listeners, left)
+        self.first = first
+        rings = partial(deque[tuple[Fill, float]], maxlen=extra + 1)
+        self.rings: defaultdict[tuple[Warp, str], deque[tuple[Fill, float]]] = defaultdict(rings)
+
+    def _served_once(self, op: AsyncOperation, work: Service, sm: Sm) -> float:
+        return max(self.now, super()._served_once(op, work, sm))
+
+    def _comes(self, op: AsyncOperation, work: Service) -> float:
+        return self.now - self._sooner(op) if isinstance(work, Load) else self.now
+
+    def _sooner(self, op: AsyncOperation) -> float:
+        """Since the load was issued that is so many stages before this one."""
+        if op.barrier is None:
+            return 0.0
+        if self.first and not op.barrier.phase:
+            return LONG
+        fill, ring = (op.barrier.name, op.barrier.phase), self.rings[op.warp, base_name(op.barrier)]
+        if not ring or ring[-1][0] != fill:
+            ring.append((fill, self.now))
+        return self.now - ring[0][1] if len(ring) == ring.maxlen else 0.0

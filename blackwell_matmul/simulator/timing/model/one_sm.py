@@ -1,0 +1,228 @@
+"""The CTAs of one SM, or, where they come in clusters, of as many SMs as a cluster has CTAs, from the launch to the
+last store.
+
+All SMs do the same at about the same time, so that one of them, with its share of the L2, stands for all: the one with
+the most to do. It gets every n-th cluster in launch order, where n is how many run side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from blackwell_matmul.base.errors import SimulationError
+from blackwell_matmul.frontend.program import Location
+from blackwell_matmul.simulator.engine import Engine
+from blackwell_matmul.simulator.lowering.lower import Lowered, Main
+from blackwell_matmul.simulator.machine.cta import Cluster
+from blackwell_matmul.simulator.machine.grants import Grants, Response
+from blackwell_matmul.simulator.machine.grid import Position
+from blackwell_matmul.simulator.simulation import Simulation
+from blackwell_matmul.simulator.timing.model.deeper import DeeperRings
+from blackwell_matmul.simulator.timing.model.occupancy import spilled_sums
+from blackwell_matmul.simulator.timing.model.path import DRAIN, LAUNCH, Cause, PathStep, along
+from blackwell_matmul.simulator.timing.model.sectors import given
+from blackwell_matmul.simulator.timing.model.sm import Conditions, Sm
+from blackwell_matmul.simulator.timing.model.timed_engine import Stand, TimedEngine, timed
+from blackwell_matmul.simulator.timing.model.turns import across_sms
+from blackwell_matmul.simulator.timing.model.work import (
+    Load,
+    MultiplySync,
+    UseBanks,
+    WarpgroupMultiply,
+    Work,
+    freed,
+    work_of,
+)
+
+MOST_OF_ONE_SM = 2_000_000
+"""Of one run, some ten seconds; a persistent kernel at 16384x16384x16384 has 0.8 million."""
+
+
+@dataclass(frozen=True)
+class SmTime:
+    """cycles: from the launch of the kernel to the last store. busy_cycles: of each part of the first SM, into which
+    moved_bytes come, of which it asks for asked_bytes itself, and which stores stored_bytes. waited: how many of its
+    CTAs had to wait for tensor memory, or for the right to allocate it; working: how many had some at once, at most.
+    stood: for which part of their time the warps that issue products stood at each wait. path: for how many cycles each
+    cause is on the way from the launch to the last store. events: how much there was to simulate."""
+
+    cycles: float
+    busy_cycles: Mapping[str, float]
+    moved_bytes: float
+    asked_bytes: float
+    stored_bytes: float
+    waited: int
+    working: int
+    stood: Mapping[Stand, float]
+    path: Mapping[Cause, float]
+    events: int
+
+    def busiest(self, memory: float) -> tuple[str, float]:
+        """Of its parts, and of memory, which is busy for this part of the time, what is so for the longest."""
+        shares = {name: cycles / self.cycles for name, cycles in self.busy_cycles.items()} | {"memory": memory}
+        name = max(shares, key=lambda each: shares[each])
+        return name, shares[name]
+
+    def at_once(self, resident: int, turns: int) -> int:
+        """CTAs that work on an SM that has room for some and gets some: without tensor memory, as many as it can."""
+        return self.working or min(resident, turns)
+
+    def extended(self, shorter: SmTime, times: float) -> SmTime:
+        """With so many times more what this run has more than a shorter one."""
+
+        def longer(mine: float, other: float) -> float:
+            return mine + (mine - other) * times
+
+        busy = {name: longer(mine, shorter.busy_cycles[name]) for name, mine in self.busy_cycles.items()}
+        waited = round(longer(self.waited, shorter.waited))
+        moved, asked = longer(self.moved_bytes, shorter.moved_bytes), longer(self.asked_bytes, shorter.asked_bytes)
+        stored = longer(self.stored_bytes, shorter.stored_bytes)
+        cycles = longer(self.cycles, shorter.cycles)
+        path = {cause: longer(mine, shorter.path.get(cause, 0.0)) for cause, mine in self.path.items()}
+        return SmTime(cycles, busy, moved, asked, stored, waited, self.working, self.stood, path, self.events)
+
+
+class Change(NamedTuple):
+    """What if. free: instructions on these lines cost nothing. slots: so many more CTAs find room. passed_on: each CTA
+    gives up the right to allocate tensor memory. columns: so many more of it has an SM. stages: so many more has each
+    ring of loads. first: the first load of each stage is there at once. place: the SM had the work of this one.
+    until_read: who waits for stores waits for what they read alone. apart: no two lanes ask a bank of shared
+    memory for different words. side_by_side: what lanes load and store lies so. whole: rows that TMA loads begin with
+    a line."""
+
+    free: frozenset[tuple[Location | None, str]] = frozenset()
+    slots: int = 0
+    passed_on: bool = False
+    columns: int = 0
+    stages: int = 0
+    first: bool = False
+    place: int | None = None
+    until_read: bool = False
+    apart: bool = False
+    side_by_side: bool = False
+    whole: bool = False
+
+
+AS_IT_IS = Change()
+
+
+def timed_main(lowered: Lowered, conditions: Conditions, change: Change = AS_IT_IS) -> Main:
+    """The program, which tells the engine of each instruction."""
+    calls, mine = lowered.calls, lowered.main.__globals__
+    works = {name: work_of(*called, conditions.figures) for name, called in calls.items()}
+    works |= _spilling(lowered, works)
+    free = {name for name, (_, inst) in calls.items() if (inst.location, inst.name) in change.free}
+    works |= {name: freed(works[name]) for name in free}
+    if change.apart:
+        works |= {name: work.apart() for name, work in works.items() if isinstance(work, UseBanks)}
+    if change.whole:
+        works |= {name: work.whole() for name, work in works.items() if isinstance(work, Load)}
+    reads = None if change.side_by_side else given(lowered)
+    return lowered.main_of({name: timed(mine[name], work, calls[name][0], reads) for name, work in works.items()})
+
+
+def _spilling(lowered: Lowered, works: Mapping[str, Work]) -> dict[str, Work]:
+    """The products whose sums have no room in registers."""
+    found = {name: work for name, work in works.items() if isinstance(work, (WarpgroupMultiply, MultiplySync))}
+    sums = {name: spilled_sums(lowered.program, lowered.calls[name][0]) for name in found}
+    return {name: work.spilling(sums[name]) for name, work in found.items() if sums[name]}
+
+
+def _multiplies_sync(lowered: Lowered) -> bool:
+    return any(type(inst).__name__ == "DotInst" for inst, _ in lowered.calls.values())
+
+
+class Takes(Grants):
+    """A request is granted the next of the clusters that are still coming."""
+
+    def __init__(self, coming: list[list[Position]]) -> None:
+        self.coming, self.granted = coming, list[Position]()
+        super().__init__(self.granted)
+
+    def response(self, number: int) -> Response:
+        if number == len(self.granted) and self.coming:
+            self.granted.append(self.coming.pop()[0])
+        return super().response(number)
+
+
+class OneSm:
+    """clusters: its own, in launch order. slots: how many fit at once."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        conditions: Conditions,
+        clusters: list[list[Position]],
+        slots: int,
+        columns: int,
+        change: Change = AS_IT_IS,
+    ) -> None:
+        lowered = simulation.lowered
+        size = math.prod(lowered.cluster)
+        self.simulation, self.conditions, self.main = simulation, conditions, timed_main(lowered, conditions, change)
+        self.sms = [Sm(conditions, columns + change.columns, change.passed_on) for _ in range(size)]
+        self.engine = TimedEngine(self.sms, simulation.listeners, self._left)
+        if change.stages or change.first:
+            self.engine = DeeperRings(self.sms, simulation.listeners, self._left, change.stages, change.first)
+        self.engine.until_read = change.until_read
+        self.coming = clusters[::-1]
+        self.ended, self.last_step = 0.0, PathStep(LAUNCH, 0.0, None)
+        side_by_side = min(slots + change.slots, len(clusters))
+        if _multiplies_sync(lowered):
+            for sm in self.sms:
+                sm.shared.ctas = side_by_side
+        for _ in range(side_by_side):
+            self._launch(conditions.cycles(conditions.figures.ramp_ns))
+
+    def _launch(self, time: float) -> None:
+        """The next cluster; one that takes over the work of others, does so as long as there are some."""
+        positions = self.coming.pop()
+        grants = Takes(self.coming) if self.simulation.lowered.cancels else Grants()
+        engine: Engine = self.engine
+        (cluster,) = self.simulation.clusters(positions, engine, grants)
+        self.engine.begin(cluster, self.main, time + self.conditions.figures.start_cycles)
+
+    def _left(self, cluster: Cluster) -> None:
+        engine, conditions = self.engine, self.conditions
+        self.ended, self.last_step = engine.now, engine.step or self.last_step
+        for cta in list(cluster.ctas):
+            engine.abandon(cta)
+            cta.close()
+        if self.coming:
+            self._launch(engine.now + conditions.cycles(conditions.figures.launch_ns))
+
+    def run(self) -> SmTime:
+        self.engine.go_on(MOST_OF_ONE_SM)
+        self._require_end()
+        first = self.sms[0]
+        end = max(self.ended, *(sm.over for sm in self.sms))
+        busy = {"tensor core": first.tensor.busy, "TMA loads": first.tma.busy, "cp.async": first.fill.busy}
+        busy |= {"L2": first.incoming.busy, "TMA stores": first.drain.busy, "loads and stores": first.lines.busy}
+        busy |= {"shared memory": first.shared.busy} if first.shared.busy else {}
+        busy |= {"special functions": first.special.busy} if first.special.busy else {}
+        busy |= {"shuffles": first.shuffles.busy} if first.shuffles.busy else {}
+        self.engine.close()
+        path = along(self.last_step if end <= self.ended else PathStep(DRAIN, end, self.last_step))
+        stood = {stand: cycles / self.engine.lived for stand, cycles in self.engine.stood.items()}
+        moved, lock = (first.incoming.moved, first.asked_bytes, first.stored_bytes), first.lock
+        return SmTime(end, busy, *moved, lock.waited, lock.most, stood, path, self.engine.events)
+
+    def _require_end(self) -> None:
+        """A kernel that waits for ever, or comes to a stop, has no time; one that does too much, none in ours."""
+        program, findings = self.simulation.lowered.program, list(self.simulation.grid.findings)
+        if self.engine.events >= MOST_OF_ONE_SM:
+            raise SimulationError(
+                f"{program.name} has no predicted time: one SM's share of this launch is more than {MOST_OF_ONE_SM:,} "
+                "events; choose a smaller size, above all a smaller k."
+            )
+        if findings:
+            told = str(findings[0]).removeprefix(f"{findings[0].severity.value} ")
+            raise SimulationError(f"{program.name} has no time: {told}; check says more.")
+        if self.engine.agents and self.simulation.lowered.interacts:
+            raise across_sms(self.simulation.lowered)
+        if self.engine.agents:
+            warp = next(iter(self.engine.agents))
+            raise SimulationError(f"{program.name} has no time: {warp} waits for ever; check says for what.")

@@ -1,0 +1,50 @@
+"""How the work of a launch is spread over the places that its clusters have: an SM, or several for a cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from blackwell_matmul.simulator.timing.model.loads import ClusterLoad
+
+
+@dataclass(frozen=True)
+class Spread:
+    """of_places: what each place loads; how much that is stands for how much it has to do."""
+
+    of_places: Sequence[ClusterLoad]
+
+    @classmethod
+    def over(cls, side: int, shares: Sequence[ClusterLoad]) -> Spread:
+        """Each place gets every n-th cluster in launch order, as SMs do where all take as long."""
+        return cls([sum(shares[at::side], ClusterLoad(0, 0)) for at in range(side)])
+
+    @cached_property
+    def most_at(self) -> int:
+        return max(range(len(self.of_places)), key=lambda at: self.of_places[at].count_bytes)
+
+    @cached_property
+    def least_at(self) -> int:
+        return min(range(len(self.of_places)), key=lambda at: self.of_places[at].count_bytes)
+
+    @property
+    def most(self) -> ClusterLoad:
+        return self.of_places[self.most_at]
+
+    @cached_property
+    def full(self) -> float:
+        """What all have to do, of what they would have if each had the most."""
+        every = sum(share.count_bytes for share in self.of_places)
+        return every / (len(self.of_places) * self.most.count_bytes)
+
+    @cached_property
+    def fewer(self) -> list[tuple[float, float]]:
+        """(part, times): once this part of the most is done, one of so many has something left to do."""
+        ends = Counter(share.count_bytes for share in self.of_places)
+        found, working = [], len(self.of_places)
+        for count_bytes, places in sorted(ends.items())[:-1]:
+            working -= places
+            found.append((count_bytes / self.most.count_bytes, len(self.of_places) / working))
+        return found

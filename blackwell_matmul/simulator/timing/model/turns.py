@@ -1,0 +1,60 @@
+"""Whether the CTAs of a launch wait for each other by semaphores, which no SM by itself can tell the time of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from blackwell_matmul.base.errors import SimulationError
+from blackwell_matmul.simulator.lowering.lower import Lowered
+from blackwell_matmul.simulator.lowering.scan import ACQUIRES, Unrepeatable
+from blackwell_matmul.simulator.machine.grants import Grants
+from blackwell_matmul.simulator.machine.grid import Grid, Position
+from blackwell_matmul.simulator.replay.alike import ScannedCta, ScannedWarp
+
+
+class Acquires(Exception):
+    """A CTA does."""
+
+
+class _Log(list[Any]):
+    """A log that nobody reads."""
+
+    def append(self, entry: Any) -> None:
+        if entry == ACQUIRES:
+            raise Acquires
+
+
+def across_sms(lowered: Lowered) -> SimulationError:
+    """Where CTAs wait for each other."""
+    ties = [each for _, each in lowered.calls.values() if each.description.ties_ctas and each.description.waits]
+    waits = dict.fromkeys(f"{each.name} ({each.location})" for each in ties)
+    return SimulationError(
+        f"{lowered.program.name} has no predicted time: {' or '.join(waits) or 'it'} waits for CTAs of other SMs, and"
+        " one SM is timed by itself."
+    )
+
+
+def require_no_turns(lowered: Lowered, grid: Grid, clusters: Sequence[list[Position]]) -> None:
+    """SimulationError where a CTA waits for a semaphore, which another one of the launch has to store to."""
+    if len(clusters) * len(clusters[0]) == 1:
+        return
+    if any("acquire" in each.description.awaited for _, each in lowered.calls.values()) and (
+        lowered.scan is None or any(_takes_turns(lowered, grid, cluster) for cluster in clusters)
+    ):
+        raise across_sms(lowered)
+
+
+def _takes_turns(lowered: Lowered, grid: Grid, cluster: list[Position]) -> bool:
+    assert lowered.scan is not None
+    places: list[list[int]] = [[] for _ in lowered.sources]
+    try:
+        for rank, position in enumerate(cluster):
+            cta = ScannedCta(grid, position, rank)
+            for index in range(lowered.num_warps):
+                with suppress(Unrepeatable):
+                    lowered.scan(ScannedWarp(cta, index, Grants().foreseen()), _Log(), places)
+    except Acquires:
+        return True
+    return False

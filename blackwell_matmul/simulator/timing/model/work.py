@@ -1,0 +1,557 @@
+"""What an instruction asks of an SM, known from its operands before it runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from blackwell_matmul.base.errors import UnsupportedError
+from blackwell_matmul.frontend.faults.reductions import reduced_lane_bits
+from blackwell_matmul.hardware.gpu_figures import MMA_SYNC_PRODUCTS, ROW_BYTES, TIME_FIGURES, TimeFigures
+from blackwell_matmul.simulator.description import Access, Instruction, Unit, When
+from blackwell_matmul.simulator.expressions import function_name
+from blackwell_matmul.simulator.machine.registers import WARP
+from blackwell_matmul.simulator.timing.model.banks import turns_of
+from blackwell_matmul.simulator.timing.model.sm import SHARED_BYTES_PER_CYCLE, Sm
+
+UNROLLED = 4
+"""Turns of a loop that a compiler runs together, and whose loads it then issues first: NVRTC 13 does so on an H100,
+where sums of rows in pieces of 64 columns take as long as in pieces of 512 (h100_moving.json)."""
+
+MOST_MOVED = 128
+"""Registers of a thread that such loads fill."""
+
+THERE_AND_BACK_BYTES = 8
+"""Of a register that is stored and loaded again."""
+
+MMA_ROW_BYTES = 32
+"""What one tcgen05.mma or wgmma takes of a row along k."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """An instruction that keeps its warp for so many cycles, and nobody else. multiplies: it issues products, of the
+    tensor core. gives_back: tensor memory, or the right to it. free: it is taken to cost nothing. sooner: with so many
+    in a row it may be issued when the first of them is, by a compiler that moves it up."""
+
+    instruction: Instruction
+    cycles: float = 0.0
+    multiplies: ClassVar[bool] = False
+    gives_back: ClassVar[bool] = False
+    free: ClassVar[bool] = False
+
+    @property
+    def sooner(self) -> int:
+        return 0
+
+    @property
+    def in_registers(self) -> bool:
+        """So that loads may be issued before it."""
+        return self.instruction.description.in_registers
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        """Until when it keeps a warp that comes to it at this time, ahead of the cycle that all have come to."""
+        return time + self.cycles
+
+
+@dataclass(frozen=True)
+class Service(Work):
+    """An asynchronous operation. skips: its values are of no use to the time. at_once: its end is known when it is
+    issued, as its warp waits for it by itself; else an mbarrier is told."""
+
+    skips: bool = True
+    at_once: bool = False
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        """When its source is free, and when it is over."""
+        raise NotImplementedError
+
+    def arrive(self, sm: Sm, time: float, end: float) -> float:
+        """When it is over in an SM that gets a copy of what another one has asked for, and has at this end."""
+        return end
+
+
+@dataclass(frozen=True)
+class Multiply(Service):
+    """tcgen05.mma. interval: from one of the chain to the next. columns: what the latency grows by."""
+
+    interval: float = 0.0
+    steps: int = 1
+    columns: float = 0.0
+    pair: bool = False
+    multiplies: ClassVar[bool] = True
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.multiply(time, self.interval, self.steps, self.columns, self.pair)
+        return end, end
+
+
+@dataclass(frozen=True)
+class Commit(Service):
+    """tcgen05.commit; it ends with what it covers."""
+
+
+@dataclass(frozen=True)
+class WarpgroupMultiply(Service):
+    """wgmma. spilled_bytes: of sums that move to local memory and back."""
+
+    interval: float = 0.0
+    steps: int = 1
+    spilled_bytes: int = 0
+    multiplies: ClassVar[bool] = True
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.multiply_registers(sm.spill(time, self.spilled_bytes), self.interval, self.steps)
+        return end, end
+
+    def spilling(self, registers: int) -> WarpgroupMultiply:
+        """With sums of so many registers of a thread that each wgmma of the chain needs, and the next one others."""
+        return replace(self, spilled_bytes=self.steps * THERE_AND_BACK_BYTES * 4 * WARP * registers)
+
+
+@dataclass(frozen=True)
+class Load(Service):
+    """A TMA load. pitch_bytes: from a row to the next, in memory; None: as the tensor says."""
+
+    rows: int = 0
+    count_bytes: int = 0
+    pitch_bytes: int | None = None
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.load(time, self.rows, self.count_bytes, self.pitch_bytes or ROW_BYTES)
+        return end, end
+
+    def arrive(self, sm: Sm, time: float, end: float) -> float:
+        return max(end, sm.arrive(time, self.count_bytes))
+
+    def whole(self) -> Load:
+        """If each row began with a line."""
+        return replace(self, pitch_bytes=ROW_BYTES)
+
+
+@dataclass(frozen=True)
+class ThreadCopy(Service):
+    """cp.async of one warp."""
+
+    count_bytes: int = 0
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.copy(time, self.count_bytes)
+        return end, end
+
+
+@dataclass(frozen=True)
+class Store(Service):
+    """A TMA store."""
+
+    count_bytes: int = 0
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        return sm.store(time, self.count_bytes)
+
+
+@dataclass(frozen=True)
+class ReadTensorMemory(Service):
+    """tcgen05.ld, and tcgen05.st, of which little is known."""
+
+    columns: int = 0
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = sm.read_tensor_memory(time, self.columns)
+        return end, end
+
+
+@dataclass(frozen=True)
+class Cancel(Service):
+    """clusterlaunchcontrol.try_cancel."""
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = time + sm.conditions.cycles(sm.figures.cancel_ns)
+        return end, end
+
+
+@dataclass(frozen=True)
+class Latency(Service):
+    """An operation that no part of the SM is busy with."""
+
+    latency_cycles: float = 0.0
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        end = time + self.latency_cycles
+        return end, end
+
+
+@dataclass(frozen=True)
+class MoveLines(Work):
+    """Loads from global memory, or stores to it, by each thread. returns: it waits for what it loads. own: that is what
+    the launch has stored. way_cycles: of their way out of the SM, or into it; count_bytes: that the L2 sees.
+    part_cycles: of a sector of which a store writes but a part. registers: of a thread, that it fills."""
+
+    way_cycles: float = 0.0
+    count_bytes: float = 0.0
+    returns: bool = False
+    own: bool = False
+    part_cycles: float = 1.0
+    registers: int = MOST_MOVED
+
+    @property
+    def sooner(self) -> int:
+        return min(UNROLLED, MOST_MOVED // self.registers) if self.returns else 0
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        if self.returns:
+            return sm.load_lines(now, time + self.cycles, self.way_cycles, self.count_bytes, self.own)
+        return sm.store_lines(now, time + self.cycles, self.way_cycles, self.count_bytes)
+
+
+@dataclass(frozen=True)
+class Release(Work):
+    """An arrival that releases to other CTAs what threads have stored."""
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        return max(time, sm.written) + self.cycles
+
+
+@dataclass(frozen=True)
+class Special(Work):
+    """Of each lane and value, so many results of the special function units."""
+
+    results: float = 0.0
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        return max(time + self.cycles, sm.special_functions(now, time, self.results))
+
+
+@dataclass(frozen=True)
+class Shuffles(Work):
+    """Of all lanes, so many values that go from one to another. meets: and of all warps."""
+
+    results: float = 0.0
+    meets: bool = False
+
+    @property
+    def in_registers(self) -> bool:
+        return not self.meets
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        return max(time + self.cycles, sm.shuffle(now, time, self.results))
+
+
+@dataclass(frozen=True)
+class UseBanks(Work):
+    """Loads from shared memory, or stores to it, by each thread of a warp. turns: cycles of its banks; least: of lanes
+    that are never in each other's way. returns: it waits for what it loads."""
+
+    turns: float = 0.0
+    least: float = 0.0
+    returns: bool = False
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        begin = time + self.cycles if self.returns else time
+        warps = len(self.instruction.group.warps) * (sm.shared.ctas if self.returns else 1)
+        return max(time + self.cycles, sm.shared.through(now, begin, self.turns, self.instruction, warps))
+
+    @property
+    def sooner(self) -> int:
+        return UNROLLED if self.returns else 0
+
+    def apart(self) -> UseBanks:
+        """If no two words that lanes ask for lay in one bank."""
+        return replace(self, turns=self.least)
+
+
+@dataclass(frozen=True)
+class MultiplySync(Work):
+    """mma.sync: takes so long of the tensor cores, and keeps its warp till its last result is there. spilled_bytes: of
+    sums that move to local memory and back."""
+
+    tensor_cycles: float = 0.0
+    spilled_bytes: int = 0
+    multiplies: ClassVar[bool] = True
+
+    def keeps(self, sm: Sm, now: float, time: float) -> float:
+        return sm.multiply_sync(sm.spill(time + self.cycles, self.spilled_bytes), self.tensor_cycles)
+
+    def spilling(self, registers: int) -> MultiplySync:
+        """With sums of so many registers of a thread, once for all k of the tile."""
+        return replace(self, spilled_bytes=THERE_AND_BACK_BYTES * WARP * registers)
+
+
+@dataclass(frozen=True)
+class Allocate(Work):
+    """tcgen05.alloc."""
+
+    columns: int = 0
+
+
+@dataclass(frozen=True)
+class Free(Work):
+    """tcgen05.dealloc."""
+
+    columns: int = 0
+    gives_back: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Relinquish(Work):
+    """tcgen05.relinquish_alloc_permit."""
+
+    gives_back: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Freed(Work):
+    """What would cost nothing."""
+
+    free: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class FreedService(Service):
+    """An operation that would be over at once."""
+
+    free: ClassVar[bool] = True
+
+    def serve(self, sm: Sm, time: float) -> tuple[float, float]:
+        return time, time
+
+
+def freed(work: Work) -> Work:
+    """The same instruction, if it cost nothing; what multiplies, and what has to do with tensor memory, is as it is."""
+    if work.multiplies or work.gives_back or isinstance(work, (Allocate, Commit)):
+        return work
+    if isinstance(work, Service):
+        return FreedService(work.instruction, skips=work.skips, at_once=work.at_once)
+    return Freed(work.instruction)
+
+
+def work_of(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """Return the work of a tilus instruction at its place in a program, as the time of its description says.
+
+    Raises UnsupportedError for an instruction whose time is unknown, or is unknown on this GPU.
+    """
+    return MAKERS[instruction.description.time.unit](inst, instruction, figures)
+
+
+def _unknown(instruction: Instruction) -> UnsupportedError:
+    what = f"The time of {instruction.name} at {instruction.location} is not known to the model of this GPU"
+    elsewhere = ", ".join(name for name, figures in TIME_FIGURES.items() if figures.mma_sync_interval is not None)
+    return UnsupportedError(
+        f"{what}; it knows that of tcgen05.mma, of wgmma, and of mma.sync with 16 bits on {elsewhere}."
+    )
+
+
+def _bytes(tensor: Any) -> int:
+    return int(math.prod(tensor.shape)) * int(tensor.dtype.nbits) // 8
+
+
+def _columns(tensor: Any) -> int:
+    """32-bit columns of a tensor in tensor memory."""
+    return math.ceil(math.prod(tensor.shape) // tensor.shape[-2] * tensor.dtype.nbits / 32)
+
+
+def allocated_columns(tensor: Any) -> int:
+    """A power of two from 32 (PTX ISA, tcgen05.alloc)."""
+    return max(32, 1 << (_columns(tensor) - 1).bit_length())
+
+
+def interval_of(rows: int, columns: int, pair: bool, both_shared: bool = True) -> tuple[float, float]:
+    """Cycles from one tcgen05.mma of a chain to the next, and those without the way from shared memory. rows: of one
+    CTA. both_shared: A is in shared memory, too."""
+    ideal = columns / (4 if pair and rows == 64 else 2)
+    read = MMA_ROW_BYTES * (rows * both_shared + columns // (2 if pair else 1))
+    return max(ideal, read / SHARED_BYTES_PER_CYCLE), ideal
+
+
+def _multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """tcgen05.mma, and tcgen05.commit, which ends a chain of them."""
+    if instruction.description.signals:
+        return Commit(instruction)
+    a, _, d = inst.inputs
+    pair, both = inst.cta_group == 2, type(inst).__name__ == "Tcgen05MmaSSInst"
+    interval, ideal = interval_of(int(d.shape[-2]), int(d.shape[-1]), pair, both)
+    steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
+    issue = _issue(instruction, figures)
+    return Multiply(instruction, issue, interval=interval, steps=steps, columns=ideal, pair=pair)
+
+
+WGMMA_ROWS = 64
+
+
+def wgmma_interval_of(columns: int, figures: TimeFigures) -> float:
+    """Cycles from one wgmma of 64 rows to the next: its products, or the way of A and B from shared memory. What TMA
+    writes there meanwhile costs it nothing (bench/calibrate/tables/h200_micro.csv)."""
+    assert figures.wgmma_interval is not None
+    read = MMA_ROW_BYTES * (WGMMA_ROWS + columns)
+    return max(figures.wgmma_interval * columns, read / SHARED_BYTES_PER_CYCLE)
+
+
+def _warpgroup_multiply(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    a, _, d = inst.inputs
+    interval = wgmma_interval_of(int(d.shape[1]), figures) * int(d.shape[0]) / WGMMA_ROWS
+    steps = int(a.shape[-1]) * int(a.dtype.nbits) // 8 // MMA_ROW_BYTES
+    return WarpgroupMultiply(instruction, _issue(instruction, figures), at_once=True, interval=interval, steps=steps)
+
+
+def _multiply_sync(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """A warp's part, of 16-bit types."""
+    a, _, d = inst.inputs[0], inst.inputs[1], inst.output
+    if figures.mma_sync_interval is None or figures.mma_sync_latency_cycles is None or int(a.dtype.nbits) != 16:
+        raise _unknown(instruction)
+    count = math.prod(d.shape) * int(a.shape[-1]) / MMA_SYNC_PRODUCTS / len(instruction.group.warps)
+    return MultiplySync(instruction, _issue(instruction, figures), count * figures.mma_sync_interval)
+
+
+def _load(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    tensor, count_bytes = inst.inputs[0], _bytes(inst.inputs[0])
+    row = int(tensor.shape[-1]) * int(tensor.dtype.nbits) // 8
+    rows = count_bytes // row * math.ceil(row / ROW_BYTES)
+    pitch_bytes = None if figures.rows_by_16_cycles else ROW_BYTES  # where it makes no difference, nobody looks
+    return Load(instruction, _issue(instruction, figures), rows=rows, count_bytes=count_bytes, pitch_bytes=pitch_bytes)
+
+
+def _copy(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    count_bytes = _bytes(inst.inputs[0]) // len(instruction.group.warps)
+    return ThreadCopy(instruction, at_once=True, count_bytes=count_bytes)
+
+
+def _store(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    issue, count_bytes = _issue(instruction, figures), _bytes(inst.inputs[1])
+    return Store(instruction, issue, at_once=True, count_bytes=count_bytes)
+
+
+def _tensor_memory(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    tensor = inst.output if inst.output is not None else inst.inputs[0]
+    return ReadTensorMemory(instruction, at_once=True, columns=_columns(tensor))
+
+
+def _values(tensor: Any, instruction: Instruction) -> float:
+    """Of each thread."""
+    return float(math.prod(tensor.shape)) / (WARP * len(instruction.group.warps))
+
+
+SCALED = frozenset({"exp", "log", "sin", "cos"})
+"""By a multiplication, before or after: the units know powers and logarithms of 2, and turns."""
+
+SPECIAL = SCALED | {"exp2", "log2", "sqrt", "rsqrt", "tanh"}
+
+
+def _arithmetic(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """A cast, or a function of 32-bit floats; a division takes a reciprocal."""
+    from tilus.hidet.ir.expr import Call, Div, Var
+    from tilus.hidet.ir.tools import collect
+
+    values = _values(inst.output, instruction)
+    compute = getattr(inst, "f_compute", None)
+    if compute is None:
+        return Work(instruction, _issue(instruction, figures) + figures.cast_value_cycles * values)
+    body = compute(*(Var("x", type=each.dtype) for each in inst.inputs))
+    names = [function_name(call.func_var.name) for call in collect(body, Call)]
+    special = sum(name in SPECIAL for name in names) + len(collect(body, Div)) * inst.output.dtype.is_float()
+    operations = values * (1 + sum(name in SCALED for name in names))
+    cycles = _issue(instruction, figures) + figures.cast_value_cycles * operations
+    return Special(instruction, cycles, results=special * values * WARP) if special else Work(instruction, cycles)
+
+
+def _reduce(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """Of each thread, then of the lanes, by shuffles there and, where warps have nothing to give each other, back."""
+    from tilus.backends.emitters.reduce import ReduceInstEmitter
+
+    of_warps = ReduceInstEmitter.requires_inter_warp_reduction(inst)
+    shuffles = len(reduced_lane_bits(inst)) * (1 if of_warps else 2)
+    results = inst.output.layout.local_size
+    values = inst.inputs[0].layout.local_size + shuffles * results
+    cycles = _issue(instruction, figures) + figures.cast_value_cycles * values + figures.shuffle_cycles * shuffles
+    cycles += _in_turns(inst, instruction, figures) if of_warps else 0.0
+    return Shuffles(instruction, cycles, results=shuffles * results * WARP, meets=of_warps)
+
+
+def _in_turns(inst: Any, instruction: Instruction, figures: TimeFigures) -> float:
+    """Warps add what they have to what is in shared memory, one after the other, and read the sum. One of their
+    meetings is that of the instruction."""
+    from tilus.backends.emitters.reduce import ReduceInstEmitter
+
+    shape, kinds, *_ = ReduceInstEmitter.analyze_modes(inst)
+    turns = math.prod(size for size, kind in zip(shape, kinds, strict=True) if kind == "reduced")
+    meeting = figures.sync_cycles + figures.sync_warp_cycles * len(instruction.group.warps)
+    values = inst.output.layout.local_size
+    exchange = figures.stage_cycles + figures.stage_value_cycles * values + figures.unstage_cycles
+    return turns * (exchange + meeting)
+
+
+def _banks(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """st.shared, which takes more for each value, and ld.shared, whose warp waits for the values."""
+    loads, cycles = inst.output is not None, _issue(instruction, figures)
+    if not loads:
+        cycles += figures.stage_value_cycles * _values(inst.inputs[1], instruction)
+    return UseBanks(instruction, cycles, *turns_of(inst, instruction), returns=loads)
+
+
+def _lines(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """Side by side; where is known once it runs."""
+    moved = inst.inputs[-1] if inst.output is None else inst.output
+    count_bytes = _bytes(moved) / len(instruction.group.warps)
+    took = count_bytes / figures.line_bytes
+    registers = max(1, moved.layout.local_size * int(moved.dtype.nbits) // 32)
+    return MoveLines(
+        instruction, way_cycles=took, count_bytes=count_bytes, returns=inst.output is not None,
+        part_cycles=float(figures.part_sector_cycles or 1), registers=registers,
+    )  # fmt: skip
+
+
+def _arrive_there(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    issue = _issue(instruction, figures)
+    if inst.scope == "cluster" and inst.sem != "relaxed" and figures.release_cycles is not None:
+        return Release(instruction, issue + figures.release_cycles)
+    return Work(instruction, issue)
+
+
+def _lock(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    """tcgen05.alloc makes tensor memory, tcgen05.dealloc writes it, tcgen05.relinquish_alloc_permit does neither."""
+    accesses = {effect.access for effect in instruction.description.effects}
+    if Access.ALLOCATE in accesses:
+        return Allocate(instruction, columns=allocated_columns(inst.output))
+    if Access.WRITE in accesses:
+        return Free(instruction, _issue(instruction, figures), columns=allocated_columns(inst.inputs[0]))
+    return Relinquish(instruction)
+
+
+def _issue(instruction: Instruction, figures: TimeFigures) -> float:
+    """The cycles that the issue takes of the warp."""
+    name = instruction.description.time.cycles
+    return 1.0 * getattr(figures, name) if name else 0.0
+
+
+def _later(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    told = bool(instruction.description.signalling(When.COMPLETION))
+    return Latency(instruction, at_once=not told, latency_cycles=_issue(instruction, figures))
+
+
+def _refuse(inst: Any, instruction: Instruction, figures: TimeFigures) -> Work:
+    raise _unknown(instruction)
+
+
+MAKERS: Mapping[Unit, Callable[[Any, Instruction, TimeFigures], Work]] = {
+    Unit.NONE: lambda inst, instruction, figures: Work(instruction),
+    Unit.UNKNOWN: _refuse,
+    Unit.WARP: lambda inst, instruction, figures: Work(instruction, _issue(instruction, figures)),
+    Unit.LATER: _later,
+    Unit.WARPS: lambda inst, instruction, figures: Work(instruction),  # their meeting takes the time
+    Unit.PEER: _arrive_there,
+    Unit.TCGEN05: _multiply,
+    Unit.WGMMA: _warpgroup_multiply,
+    Unit.MMA_SYNC: _multiply_sync,
+    Unit.TENSOR_MEMORY: _tensor_memory,
+    Unit.TENSOR_MEMORY_LOCK: _lock,
+    Unit.TMA_LOAD: _load,
+    Unit.TMA_STORE: _store,
+    Unit.CP_ASYNC: _copy,
+    Unit.CLC: lambda inst, instruction, figures: Cancel(instruction, _issue(instruction, figures), skips=False),
+    Unit.LINES: _lines,
+    Unit.BANKS: _banks,
+    Unit.ARITHMETIC: _arithmetic,
+    Unit.SHUFFLES: _reduce,
+}
+"""The service of each part of an SM: (tilus instruction, the same at its place in a program, figures) -> Work."""

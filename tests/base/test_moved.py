@@ -1,0 +1,44 @@
+"""Modules under the names that they had before 0.1.0."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from blackwell_matmul.base.moved import moved_to
+
+OLD = {
+    "errors": "base.errors",
+    "gpus": "hardware.gpus",
+    "form": "problem.form",
+    "testing": "harness.testing",
+    "trials.row_file": "jobs.row_file",
+    "scheduling.space": "schedules.space",
+    "frontend.tilus_compat": "frontend.faults.tilus_compat",
+    "harness.user_kernel": "harness.calls.user_kernel",
+    "simulator.timing.loads": "simulator.timing.model.loads",
+}
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_an_old_name_is_the_module_of_the_new_name(old: str) -> None:
+    with pytest.warns(DeprecationWarning, match="goes with 0.2.0"):
+        sys.modules.pop(f"blackwell_matmul.{old}", None)
+        found = importlib.import_module(f"blackwell_matmul.{old}")
+    new = importlib.import_module(f"blackwell_matmul.{OLD[old]}")
+    assert found is new
+    assert new.__spec__ is not None and new.__spec__.name == new.__name__ == f"blackwell_matmul.{OLD[old]}"
+
+
+@pytest.mark.parametrize("name", ["problem", "frontend.bind", "kernels", "nowhere", "frontend.nowhere"])
+def test_other_names_are_left_alone(name: str) -> None:
+    assert moved_to(name) is None
+
+
+def test_a_moved_folder_is_not_loaded_twice() -> None:
+    code = (
+        "from blackwell_matmul.trials.row_file import RowFile as old; "
+        "from blackwell_matmul.jobs.row_file import RowFile as new; assert old is new"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from choice import Row, measured
 
 from blackwell_matmul.jobs.scripts import script
 from blackwell_matmul.schedules import cost_model
+from choice import Row, measured
 
 FILES = ("h200_chosen",)
 FITTED: Mapping[str, tuple[float, ...]] = {

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 import typer
-from choice import RESULTS, Row, problem_of
 from rich.console import Console
 from rich.table import Table
 
 from blackwell_matmul.jobs.scripts import script
 from blackwell_matmul.schedules import cost_model
 from blackwell_matmul.schedules.tile_config import SPACE_ROW_ELEMENTS
+from choice import RESULTS, Row, problem_of
 
 SOURCES = (
     *(("h200_cut_rows", "us"), ("h200_cut_rows", "held_out"), ("h200_clusters", "us")),

@@ -3,7 +3,7 @@
     python bench/mutation.py                        # all rungs, schedules and sizes; writes results/mutation.json
     python bench/mutation.py --rungs v2 --show      # every mutant with what became of it
 
-`blackwell_matmul.studies.mutation` makes the mutants and judges them.
+`blackwell_matmul_studies.mutation` makes the mutants and judges them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from blackwell_matmul.base.digests import digest, package_digest
 from blackwell_matmul.base.errors import UnsupportedError
 from blackwell_matmul.jobs.running_trials import Job, died, run
 from blackwell_matmul.jobs.scripts import ExecutorOption, RowsOption, rows_of, script
-from blackwell_matmul.studies.mutation import (
+from blackwell_matmul_studies.mutation import (
     EXCEPTIONS,
     KERNELS,
     SCHEDULES,

@@ -30,14 +30,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from choice import measured as times_of
-from choice import preferred
 from rich.console import Console
 from rich.table import Table
 
 from blackwell_matmul.hardware.gpu_figures import ROW_BYTES
 from blackwell_matmul.harness.predicting import predict
 from blackwell_matmul.kernels import rung as rung_named
+from choice import measured as times_of
+from choice import preferred
 
 RESULTS = Path(__file__).parent / "results"
 SIZE = (8192, 8192, 8192)

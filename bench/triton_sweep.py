@@ -17,7 +17,7 @@ import subprocess
 import sys
 
 from blackwell_matmul.base.errors import BlackwellMatmulError
-from blackwell_matmul.studies.tma_configurations import TmaConfiguration, configurations, first_that_runs
+from blackwell_matmul_studies.tma_configurations import TmaConfiguration, configurations, first_that_runs
 
 WRONG = 3
 """What a child exits with that computed something else."""
@@ -104,7 +104,7 @@ def _gemm(size: int, chosen: TmaConfiguration, device: object) -> bool:
     """Small integers: sums are exact in float32, in any order, and rounded once."""
     import torch
 
-    from blackwell_matmul.baselines import triton_kernels
+    from blackwell_matmul_studies.baselines import triton_kernels
 
     a, b = (torch.randint(-4, 5, (size, size), device=device).half() for _ in range(2))
     c = torch.full_like(a, torch.nan)
@@ -115,7 +115,7 @@ def _gemm(size: int, chosen: TmaConfiguration, device: object) -> bool:
 def _copy(size: int, chosen: TmaConfiguration, device: object) -> bool:
     import torch
 
-    from blackwell_matmul.baselines import triton_kernels
+    from blackwell_matmul_studies.baselines import triton_kernels
 
     x = torch.randn(size, size, device=device).half()
     y = torch.full_like(x, torch.nan)

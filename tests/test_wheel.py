@@ -17,12 +17,16 @@ OFFLINE = ("--no-deps", "--no-index", "--disable-pip-version-check", "--quiet")
 
 LOADED = """
 import blackwell_matmul
+from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.harness.bench import contenders
-from blackwell_matmul.studies import STUDIES, mutation, trials_of
-assert all(trials_of(study)(True) for study in STUDIES)
-assert all(contenders.named(name).source.startswith({home!r}) for name in contenders.BASELINE_FILES)
-assert callable(contenders.make_call(contenders.named("torch.compile"), None, None))
-assert {{mutation.kernel(name).__module__.partition(".")[0] for name in mutation.KERNELS}} == {{"blackwell_matmul"}}
+from blackwell_matmul.harness import studies_part
+assert studies_part.studies() == ()
+try:
+    contenders.baselines()
+except InputError as error:
+    assert str(error).startswith("baselines are of blackwell_matmul_studies, which is not here"), error
+else:
+    raise AssertionError("an installed package has no baselines")
 assert blackwell_matmul.__file__.startswith({home!r})
 """
 
@@ -95,7 +99,7 @@ def test_type_checkers_may_read_it(installed):
     assert (installed / "blackwell_matmul" / "py.typed").is_file()
 
 
-def test_every_command_works_and_studies_baselines_and_mutated_kernels_load(run, installed, tmp_path):
+def test_every_command_works_and_the_optional_part_is_asked_for(run, installed, tmp_path):
     """All in one process: each would import torch and tilus anew."""
     assert (installed / "bin" / "blackwell-matmul").is_file()
     (tmp_path / "said.py").write_text(SAID)

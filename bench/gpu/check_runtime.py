@@ -115,7 +115,7 @@ def kernels() -> dict[str, Any]:
     from kernels.counts import ThroughWorkspace
     from kernels.dot import DotMatmul
 
-    from blackwell_matmul.studies.wgmma_kernels.wgmma_serial import WgmmaMatmul
+    from blackwell_matmul_studies.wgmma_kernels.wgmma_serial import WgmmaMatmul
 
     return {"copy": TmaCopy, "dot": DotMatmul, "wgmma": WgmmaMatmul, "counts": ThroughWorkspace}
 

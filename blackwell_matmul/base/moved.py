@@ -39,7 +39,7 @@ class OldNames:
         if new is None:
             return None
         warnings.warn(f"{name} is {PACKAGE}.{new} now; the old name goes with 0.2.0", DeprecationWarning, stacklevel=2)
-        return spec_from_loader(name, self, origin=f"{PACKAGE}.{new}")  # type: ignore[arg-type]
+        return spec_from_loader(name, self, origin=f"{PACKAGE}.{new}")
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Return the module of the new name; the import system gives it the old name's spec until `exec_module`."""

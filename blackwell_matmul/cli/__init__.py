@@ -6,7 +6,7 @@ its function reads the options, asks a service, shows what comes back by one of 
 `blackwell_matmul.base.errors`; it imports what it needs when it runs, so that `--help` is instant.
 
 May import: __init__, base, compiler, emulator, frontend, hardware, harness, jobs, kernels, problem, schedules,
-simulator, simulator.timing, simulator.trace, studies, tuner.
+simulator, simulator.timing, simulator.trace, tuner.
 """
 
 from __future__ import annotations

@@ -17,13 +17,11 @@ from blackwell_matmul.cli.options import Json, checked, flag, known_gpu
 from blackwell_matmul.cli.output import finish
 from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.cli.views.bench_view import book_lines, compiled_lines
-from blackwell_matmul.cli.views.studies_view import study_lines
 from blackwell_matmul.cli.views.terminal import line
 
 if TYPE_CHECKING:
     from blackwell_matmul.harness.bench.contenders import Contender
     from blackwell_matmul.harness.bench.request import Request
-    from blackwell_matmul.studies.running import StudyRequest
 
 EXAMPLES = """Examples:
 
@@ -106,14 +104,12 @@ def bench(
 
     Exit code 0: what ran is right. 1: something is wrong, crashed or hung. 2: could not run.
     """
-    from blackwell_matmul.studies import STUDIES
+    from blackwell_matmul.harness.studies_part import studies
 
     sizes, limit_s = options.sizes_of(size), options.integer("--limit", limit)
     counts = options.integer("--rounds", rounds), options.integer("--repetitions", repetitions)
-    if suite in STUDIES:
-        from blackwell_matmul.studies.running import StudyRequest
-
-        _study(StudyRequest(suite, Path(out), limit_s, again, quick), as_json)
+    if suite in studies():
+        _study(suite, Path(out), limit_s, again, quick, as_json=as_json)
     if draw is not None:
         _draw(Path(draw), as_json)
     _require_suite(suite)
@@ -132,10 +128,10 @@ def bench(
 
 def _require_suite(suite: str) -> None:
     from blackwell_matmul.harness.bench.suites import SUITES
-    from blackwell_matmul.studies import STUDIES
+    from blackwell_matmul.harness.studies_part import studies
 
     if suite not in SUITES:
-        raise InputError(f"suite is {shown(suite)}; the suites are {', '.join((*SUITES, *STUDIES))}.")
+        raise InputError(f"suite is {shown(suite)}; the suites are {', '.join((*SUITES, *studies()))}.")
 
 
 def _winners(*asked: Any) -> Iterable[Contender]:
@@ -171,7 +167,11 @@ def _draw(folder: Path, as_json: bool) -> NoReturn:
     finish(as_json, lambda: {"files": files}, lambda: lines)
 
 
-def _study(request: StudyRequest, as_json: bool) -> NoReturn:
+def _study(*asked: object, as_json: bool) -> NoReturn:
+    """Run a study of the optional part. asked: the fields of its `StudyRequest`."""
+    from blackwell_matmul.harness.studies_part import part
+
+    request = part("running").StudyRequest(*asked)
     with terminal.telling(as_json) as tell:
         results = request.run(tell)
-    finish(as_json, results.as_dict, lambda: study_lines(results), results.ok)
+    finish(as_json, results.as_dict, lambda: part("views.studies_view").study_lines(results), results.ok)

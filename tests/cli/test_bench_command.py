@@ -19,7 +19,7 @@ from blackwell_matmul.problem.form import Epilogue, Form
 from blackwell_matmul.problem.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
-WGMMA = f"{ROOT}/blackwell_matmul/studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul"
+WGMMA = f"{ROOT}/bench/blackwell_matmul_studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul"
 Command = Callable[..., tuple[int, str, str]]
 
 

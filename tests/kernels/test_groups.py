@@ -13,7 +13,7 @@ from blackwell_matmul.kernels.blackwell.group_sums import BlackwellGroupSums
 from blackwell_matmul.kernels.blackwell.grouped import BlackwellGroupedMatmul
 from blackwell_matmul.kernels.hopper.group_sums import HopperGroupSums
 from blackwell_matmul.kernels.hopper.grouped import HopperGroupedMatmul
-from blackwell_matmul.studies import mutation
+from blackwell_matmul_studies import mutation
 
 PRODUCTS = [HopperGroupedMatmul, BlackwellGroupedMatmul]
 SUMS = [HopperGroupSums, BlackwellGroupSums]

@@ -11,7 +11,7 @@ import torch
 
 from blackwell_matmul import simulate
 from blackwell_matmul.compiler import compile
-from blackwell_matmul.studies.wgmma_kernels.wgmma_serial import WgmmaMatmul
+from blackwell_matmul_studies.wgmma_kernels.wgmma_serial import WgmmaMatmul
 
 BENCH = Path(__file__).resolve().parents[2] / "bench" / "gpu"
 

@@ -12,7 +12,7 @@ from blackwell_matmul.harness.bench.bundles import Index
 from blackwell_matmul.problem.problem import Problem
 
 WGMMA = contenders.kernel(
-    f"{Path(__file__).resolve().parents[2]}/blackwell_matmul/studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul"
+    f"{Path(__file__).resolve().parents[2]}/bench/blackwell_matmul_studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul"
 )
 
 

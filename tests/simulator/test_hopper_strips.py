@@ -12,7 +12,7 @@ import torch
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.simulator import Run, simulate
-from blackwell_matmul.studies import mutation
+from blackwell_matmul_studies import mutation
 
 PERSISTENT = {
     "h5": {"block_m": 128, "block_k": 64, "stages": 2, "consumers": 2, "group_m": 4, "sm_count": 2},

@@ -19,7 +19,7 @@ from kernel_edits import DROP, PLAIN, Edit, edited
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import cluster_of_tiles
 from blackwell_matmul.simulator import Run, simulate
-from blackwell_matmul.studies import mutation
+from blackwell_matmul_studies import mutation
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = Path(cluster_of_tiles.__file__).read_text().split('"""\n', 1)[1]

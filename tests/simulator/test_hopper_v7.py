@@ -18,7 +18,7 @@ from kernel_edits import DROP, PLAIN, Edit, edited
 
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.simulator import Run, simulate
-from blackwell_matmul.studies import mutation
+from blackwell_matmul_studies import mutation
 
 SOURCE = (Path(__file__).resolve().parents[2] / "blackwell_matmul/kernels/hopper/v7.py").read_text()
 SCHEDULE = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 
 from blackwell_matmul.harness.bench.results import Machine
-from blackwell_matmul.studies.study_results import StudyResults, TrialRow
-from blackwell_matmul.studies.torch_compile import BETWEEN, SWITCHES_TRIAL
-from blackwell_matmul.studies.torch_compile.configurations import installed
+from blackwell_matmul_studies.study_results import StudyResults, TrialRow
+from blackwell_matmul_studies.torch_compile import BETWEEN, SWITCHES_TRIAL
+from blackwell_matmul_studies.torch_compile.configurations import installed
 
 HERE = Machine("NVIDIA H200", "sm_90a", 132, 989.0)
 

@@ -8,11 +8,12 @@ import re
 import pytest
 import torch
 
-from blackwell_matmul.cli.views import bandwidth_view, terminal
+from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Machine
-from blackwell_matmul.studies import bandwidth, interleaved, trials_of
-from blackwell_matmul.studies.study_results import StudyResults, TrialRow
+from blackwell_matmul_studies import bandwidth, interleaved, trials_of
+from blackwell_matmul_studies.study_results import StudyResults, TrialRow
+from blackwell_matmul_studies.views import bandwidth_view
 
 
 class Kernels:

@@ -22,7 +22,7 @@ from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.kernels import rung
 from blackwell_matmul.simulator import Run, simulate
-from blackwell_matmul.studies import mutation
+from blackwell_matmul_studies import mutation
 
 SCHEDULES = {
     "v0": {"block_n": 64, "block_k": 32},

@@ -10,10 +10,10 @@ import pytest
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.harness.bench.results import Machine
-from blackwell_matmul.studies import running
-from blackwell_matmul.studies.running import run
-from blackwell_matmul.studies.study_results import StudyResults, TrialRow, saved
-from blackwell_matmul.studies.trial import Trial
+from blackwell_matmul_studies import running
+from blackwell_matmul_studies.running import run
+from blackwell_matmul_studies.study_results import StudyResults, TrialRow, saved
+from blackwell_matmul_studies.trial import Trial
 
 HERE = Machine("none", "sm_90a", 1, None)
 

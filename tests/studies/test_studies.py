@@ -6,8 +6,8 @@ from importlib import import_module
 
 import pytest
 
-from blackwell_matmul.cli.views import studies_view
-from blackwell_matmul.studies import STUDIES, trials_of
+from blackwell_matmul_studies import STUDIES, trials_of
+from blackwell_matmul_studies.views import studies_view
 
 
 @pytest.mark.parametrize("study", STUDIES)

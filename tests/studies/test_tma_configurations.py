@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from blackwell_matmul.base.errors import InputError, UnsupportedError
-from blackwell_matmul.studies.tma_configurations import (
+from blackwell_matmul_studies.tma_configurations import (
     KNOWN,
     SWITCH,
     TmaConfiguration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from made_up_compile import broken, row
 
-from blackwell_matmul.studies.torch_compile.recommendation import exports, figures, means, recommended, snippet
+from blackwell_matmul_studies.torch_compile.recommendation import exports, figures, means, recommended, snippet
 
 
 def mean_of(rows):

@@ -9,7 +9,7 @@ import pytest
 from made_up_compile import broken, results_of, row
 from rich.console import Console
 
-from blackwell_matmul.cli.views import studies_view, torch_compile_view
+from blackwell_matmul_studies.views import studies_view, torch_compile_view
 
 
 @pytest.fixture

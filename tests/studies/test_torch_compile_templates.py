@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from blackwell_matmul.studies.torch_compile.templates import is_dynamic, template_of
+from blackwell_matmul_studies.torch_compile.templates import is_dynamic, template_of
 
 CUBLAS = """
             # Topologically Sorted Source Nodes: [matmul], Original ATen: [aten.permute, aten.mm]

@@ -9,11 +9,11 @@ import torch
 
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Machine
-from blackwell_matmul.studies import STUDIES, torch_compile, trials_of
-from blackwell_matmul.studies.running import run
-from blackwell_matmul.studies.study_results import StudyResults
-from blackwell_matmul.studies.torch_compile import configurations, kinds, measuring, switches
-from blackwell_matmul.studies.torch_compile.workloads import ALL, LONELY
+from blackwell_matmul_studies import STUDIES, torch_compile, trials_of
+from blackwell_matmul_studies.running import run
+from blackwell_matmul_studies.study_results import StudyResults
+from blackwell_matmul_studies.torch_compile import configurations, kinds, measuring, switches
+from blackwell_matmul_studies.torch_compile.workloads import ALL, LONELY
 
 SIZES = {
     "linear": {"m": 8, "n": 24, "k": 48},

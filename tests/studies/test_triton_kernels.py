@@ -15,7 +15,7 @@ from blackwell_matmul.harness.calls.user_kernel import load_module
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = """
 from blackwell_matmul.harness.bench.protocol import Settings
-from blackwell_matmul.studies import bandwidth, triton_tma, interleaved
+from blackwell_matmul_studies import bandwidth, triton_tma, interleaved
 from blackwell_matmul.harness.bench.devices import Cpu
 interleaved.SETTINGS, Cpu.l2_bytes = Settings(rounds=1, group_us=1, warmup_s=0.0), 16
 tell = lambda what: None
@@ -56,7 +56,7 @@ def sweep(monkeypatch, capfd):
 
 
 def test_each_kernel_with_each_kind_of_descriptor_and_without():
-    code, said = run("-m", "blackwell_matmul.baselines.triton_kernels")
+    code, said = run("-m", "blackwell_matmul_studies.baselines.triton_kernels")
     assert code == 0 and said.count("right") == 20, said
 
 

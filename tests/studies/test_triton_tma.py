@@ -10,12 +10,13 @@ import pytest
 from rich.console import Console
 
 from blackwell_matmul.base.errors import UnsupportedError
-from blackwell_matmul.cli.views import terminal, triton_tma_view
+from blackwell_matmul.cli.views import terminal
 from blackwell_matmul.harness.bench.protocol import Settings
 from blackwell_matmul.harness.bench.results import Machine
-from blackwell_matmul.studies import interleaved, trials_of, triton_tma
-from blackwell_matmul.studies.study_results import StudyResults, TrialRow
-from blackwell_matmul.studies.tma_configurations import KNOWN, TmaConfiguration
+from blackwell_matmul_studies import interleaved, trials_of, triton_tma
+from blackwell_matmul_studies.study_results import StudyResults, TrialRow
+from blackwell_matmul_studies.tma_configurations import KNOWN, TmaConfiguration
+from blackwell_matmul_studies.views import triton_tma_view
 
 COMPILED = SimpleNamespace(n_regs=90, n_spills=0, metadata=SimpleNamespace(shared=98328))
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from blackwell_matmul.base.errors import InputError
 from blackwell_matmul.base.validation import shown
+from blackwell_matmul.harness import studies_part
 from blackwell_matmul.harness.calls.user_kernel import check_name, load_module
 from blackwell_matmul.problem.problem import Problem, Schedule
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from blackwell_matmul.harness.bench.devices import Call
 
 CUBLAS = "cublas"
-BASELINES = Path(__file__).resolve().parents[2] / "baselines"
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def baselines() -> tuple[Contender, ...]:
 
 
 def baseline(name: str) -> Contender:
-    return function(name, f"{BASELINES / BASELINE_FILES[name]}:make")
+    return function(name, f"{studies_part.folder('baselines are') / 'baselines' / BASELINE_FILES[name]}:make")
 
 
 def named(name: str) -> Contender:

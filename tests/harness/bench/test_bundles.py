@@ -16,7 +16,7 @@ from blackwell_matmul.harness.bench.suites import BenchCase
 from blackwell_matmul.problem.problem import Problem, Schedule
 
 ROOT = Path(__file__).resolve().parents[3]
-WGMMA = contenders.kernel(f"{ROOT}/blackwell_matmul/studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul")
+WGMMA = contenders.kernel(f"{ROOT}/bench/blackwell_matmul_studies/wgmma_kernels/wgmma_serial.py:WgmmaMatmul")
 H200 = GPUS["H200"]
 
 

@@ -16,7 +16,7 @@ from orders import ORDERS, line_of, run_in
 from scope_scripts import LastMma, Reads
 
 from blackwell_matmul.simulator import Finding, Run, Severity
-from blackwell_matmul.studies import mutation
+from blackwell_matmul_studies import mutation
 
 V6 = Path(__file__).parents[3] / "blackwell_matmul/kernels/blackwell/v6.py"
 SCHEDULE = {"block_m": 256, "block_n": 64, "block_k": 32, "e_block_n": 32, "stages": 2, "group_m": 4}

@@ -16,7 +16,7 @@ from role_scripts import InTurn
 
 from blackwell_matmul.simulator import Finding
 from blackwell_matmul.simulator.check import check
-from blackwell_matmul.studies import mutation
+from blackwell_matmul_studies import mutation
 
 SCHEDULE = {"block_m": 128, "block_n": 64, "block_k": 32, "e_block_n": 16, "stages": 3}
 

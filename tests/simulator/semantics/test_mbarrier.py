@@ -16,7 +16,7 @@ from orders import ORDERS, codes, faulty, finding, line_of, lines, run_in, silen
 
 from blackwell_matmul import BlackwellMatmulV1
 from blackwell_matmul.simulator import simulate
-from blackwell_matmul.studies import mutation
+from blackwell_matmul_studies import mutation
 
 
 def rows(rounds: int = 5) -> tuple[np.ndarray, np.ndarray]:

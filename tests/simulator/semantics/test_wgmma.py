@@ -23,7 +23,7 @@ from blackwell_matmul.base.errors import CompileError
 from blackwell_matmul.compiler import compile
 from blackwell_matmul.harness import check_matmul
 from blackwell_matmul.simulator import Run
-from blackwell_matmul.studies import mutation
+from blackwell_matmul_studies import mutation
 
 TARGET = "sm_90a"
 SAMPLE = 4

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
 from blackwell_matmul.cli.views.terminal import duration, printable
-from blackwell_matmul.studies.tma_configurations import TmaConfiguration
+from blackwell_matmul_studies.tma_configurations import TmaConfiguration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.studies.study_results import StudyResults, TrialRow
+    from blackwell_matmul_studies.study_results import StudyResults, TrialRow
 
 PUBLISHED: Mapping[str, float] = MappingProxyType({"gemm 2048": 1.52, "gemm 4096": 1.84, "gemm 8192": 1.92})
 """Aggressive over conservative on a B200, with Triton 3.5: github.com/cfregly/ai-performance-engineering, chapter 14,

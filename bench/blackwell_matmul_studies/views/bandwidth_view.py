@@ -12,7 +12,7 @@ from blackwell_matmul.cli.views.terminal import duration, printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.studies.study_results import StudyResults, TrialRow
+    from blackwell_matmul_studies.study_results import StudyResults, TrialRow
 
 COLUMNS = ("time", "spread", "GB/s", "of torch's copy", "of torch's own")
 BOXES = (

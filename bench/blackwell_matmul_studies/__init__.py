@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import MappingProxyType
 
-from blackwell_matmul.studies.trial import Trial
+from blackwell_matmul_studies.trial import Trial
 
 _MODULES: Mapping[str, str] = MappingProxyType(
     {

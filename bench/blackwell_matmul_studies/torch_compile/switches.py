@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from blackwell_matmul.studies.torch_compile.configurations import VARIABLES, unknown
+from blackwell_matmul_studies.torch_compile.configurations import VARIABLES, unknown
 
 GUIDES = (
     "ENABLE_TMA",

@@ -52,7 +52,7 @@ HOPPER = {
     "wgmma_specialised": ("wgmma_specialised", "WgmmaSpecialised"),
 }
 """File and class of those in `wgmma_kernels`."""
-WGMMA_KERNELS = "blackwell_matmul.studies.wgmma_kernels"
+WGMMA_KERNELS = "blackwell_matmul_studies.wgmma_kernels"
 RING, RING_OF = "ring", "v4"
 """The class of the ring, whose lines are changed where this rung uses it."""
 KERNELS = (*RUNGS, RING, *HOPPER)

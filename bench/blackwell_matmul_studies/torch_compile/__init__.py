@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from blackwell_matmul.studies.torch_compile.configurations import ALONE, QUICK, Configuration, installed
-from blackwell_matmul.studies.torch_compile.workloads import ALL, FEW, LONELY, Workload
-from blackwell_matmul.studies.trial import Trial
+from blackwell_matmul_studies.torch_compile.configurations import ALONE, QUICK, Configuration, installed
+from blackwell_matmul_studies.torch_compile.workloads import ALL, FEW, LONELY, Workload
+from blackwell_matmul_studies.trial import Trial
 
 SWITCHES_TRIAL = "switches"
 BETWEEN = "  "

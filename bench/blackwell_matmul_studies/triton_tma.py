@@ -16,9 +16,9 @@ from blackwell_matmul.harness.bench.devices import Cpu, device_named
 from blackwell_matmul.harness.reference import TORCH_DTYPES
 from blackwell_matmul.harness.verdict import check_matmul
 from blackwell_matmul.problem.problem import Problem
-from blackwell_matmul.studies import interleaved
-from blackwell_matmul.studies.tma_configurations import KNOWN, TmaConfiguration, refused, why
-from blackwell_matmul.studies.trial import Trial
+from blackwell_matmul_studies import interleaved
+from blackwell_matmul_studies.tma_configurations import KNOWN, TmaConfiguration, refused, why
+from blackwell_matmul_studies.trial import Trial
 
 SIZES = (2048, 4096, 8192)
 QUICK_SIZE = 4096

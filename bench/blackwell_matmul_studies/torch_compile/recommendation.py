@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from blackwell_matmul.studies.study_results import TrialRow
-from blackwell_matmul.studies.torch_compile import BETWEEN
-from blackwell_matmul.studies.torch_compile.configurations import VARIABLES
+from blackwell_matmul_studies.study_results import TrialRow
+from blackwell_matmul_studies.torch_compile import BETWEEN
+from blackwell_matmul_studies.torch_compile.configurations import VARIABLES
 
 What = Literal["kernels", "calls"]
 """The GPU's time for the kernels, or what plain calls take, Python and launches included."""

@@ -59,7 +59,7 @@ def triton_kernels() -> ModuleType:
     """UnsupportedError where Triton is not installed."""
     if find_spec("triton") is None:
         raise UnsupportedError("this needs Triton, which is not installed; pip install triton.")
-    return import_module("blackwell_matmul.baselines.triton_kernels")
+    return import_module("blackwell_matmul_studies.baselines.triton_kernels")
 
 
 def poisoned_like(tensor: torch.Tensor) -> torch.Tensor:

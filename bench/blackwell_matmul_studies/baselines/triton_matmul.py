@@ -4,7 +4,7 @@
 neighbours share B in the L2; tensor descriptors are made by the host, which is cheapest for the kernel. Triton refuses
 sizes whose rows are no multiple of 16 bytes: they cannot have a descriptor.
 
-    TRITON_INTERPRET=1 python -m blackwell_matmul.baselines.triton_matmul   # in the interpreter: is it right
+    TRITON_INTERPRET=1 python -m blackwell_matmul_studies.baselines.triton_matmul   # in the interpreter: is it right
 """
 
 from __future__ import annotations

@@ -10,12 +10,13 @@ from functools import partial
 from pathlib import Path
 
 from blackwell_matmul.base.interrupts import keeping
+from blackwell_matmul.harness import studies_part
 from blackwell_matmul.harness.bench import bench_machine
 from blackwell_matmul.harness.bench.results import require_writable
 from blackwell_matmul.harness.bench.workers import Ended, Workers
-from blackwell_matmul.studies import trials_of
-from blackwell_matmul.studies.study_results import Status, StudyResults, TrialRow
-from blackwell_matmul.studies.trial import Trial
+from blackwell_matmul_studies import trials_of
+from blackwell_matmul_studies.study_results import Status, StudyResults, TrialRow
+from blackwell_matmul_studies.trial import Trial
 
 Tell = Callable[[str], None]
 """Takes what is being done, in a few words."""
@@ -44,6 +45,7 @@ class StudyRequest:
 
 def run(trials: Sequence[Trial], results: StudyResults, limit_s: float, tell: Tell = lambda what: None) -> None:
     """limit_s: the longest silence of a process, times its trial's patience; each step breaks the silence."""
+    studies_part.is_there()  # child processes import the part, too
     missing = [trial for trial in trials if trial.name not in results]
 
     def kept() -> str:

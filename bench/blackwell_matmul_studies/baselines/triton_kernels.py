@@ -6,8 +6,8 @@ bytes, as in any tensor map. A GPU without TMA gets ordinary loads and stores fr
 copy and the addition are there without descriptors, too ("plain"), to compare with. A call takes Triton's `num_stages`
 and `num_warps` and returns the compiled kernel.
 
-    python -m blackwell_matmul.baselines.triton_kernels   # checks them on this machine's GPU
-    TRITON_INTERPRET=1 python -m blackwell_matmul.baselines.triton_kernels   # in Triton's interpreter: no TMA there
+    python -m blackwell_matmul_studies.baselines.triton_kernels   # checks them on this machine's GPU
+    TRITON_INTERPRET=1 python -m blackwell_matmul_studies.baselines.triton_kernels   # interpreted: no TMA
 """
 
 from __future__ import annotations

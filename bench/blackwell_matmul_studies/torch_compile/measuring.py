@@ -18,8 +18,8 @@ import torch
 from blackwell_matmul.harness.bench import protocol
 from blackwell_matmul.harness.bench.devices import MAX_SETS, Cpu, device_named
 from blackwell_matmul.harness.bench.protocol import Group, Settings, Timing
-from blackwell_matmul.studies.torch_compile.kinds import Function, Made, Operands, made
-from blackwell_matmul.studies.torch_compile.templates import is_dynamic, template_of
+from blackwell_matmul_studies.torch_compile.kinds import Function, Made, Operands, made
+from blackwell_matmul_studies.torch_compile.templates import is_dynamic, template_of
 
 Step = Callable[[str], None]
 

@@ -13,13 +13,13 @@ from blackwell_matmul.cli.views.terminal import line
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.studies.study_results import StudyResults
+    from blackwell_matmul_studies.study_results import StudyResults
 
 _VIEWS: Mapping[str, str] = MappingProxyType(
     {
-        "torch-compile": "blackwell_matmul.cli.views.torch_compile_view",
-        "triton-tma": "blackwell_matmul.cli.views.triton_tma_view",
-        "bandwidth": "blackwell_matmul.cli.views.bandwidth_view",
+        "torch-compile": "blackwell_matmul_studies.views.torch_compile_view",
+        "triton-tma": "blackwell_matmul_studies.views.triton_tma_view",
+        "bandwidth": "blackwell_matmul_studies.views.bandwidth_view",
     }
 )
 """For each study the module whose `lines(results)` draws it."""

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from blackwell_matmul.harness.bench.devices import Cpu, device_named
-from blackwell_matmul.studies import interleaved
-from blackwell_matmul.studies.trial import Trial
+from blackwell_matmul_studies import interleaved
+from blackwell_matmul_studies.trial import Trial
 
 Call = Callable[..., Any]
 Block = tuple[int, ...]

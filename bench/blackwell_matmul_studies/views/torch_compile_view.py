@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from blackwell_matmul.cli.views.tables import Column, TableRow, numbers, table
 from blackwell_matmul.cli.views.terminal import duration, printable
-from blackwell_matmul.studies.torch_compile import SWITCHES_TRIAL, trials
-from blackwell_matmul.studies.torch_compile.configurations import LEFT_OUT
-from blackwell_matmul.studies.torch_compile.recommendation import (
+from blackwell_matmul_studies.torch_compile import SWITCHES_TRIAL, trials
+from blackwell_matmul_studies.torch_compile.configurations import LEFT_OUT
+from blackwell_matmul_studies.torch_compile.recommendation import (
     HELPS,
     ConfigurationMean,
     Figure,
@@ -27,7 +27,7 @@ from blackwell_matmul.studies.torch_compile.recommendation import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from blackwell_matmul.studies.study_results import StudyResults
+    from blackwell_matmul_studies.study_results import StudyResults
 
 COLUMNS = ("kernels", "TFLOPS", "speed-up", "in calls", "compile", "error")
 LEGEND = (

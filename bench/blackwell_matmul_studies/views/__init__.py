@@ -1,0 +1,1 @@
+"""Tables of the studies for the screen."""
